@@ -13,6 +13,16 @@ macro_rules! digest_type {
 
         impl $name {
             /// Returns the bytes of the digest.
+            ///
+            /// # Examples
+            ///
+            /// ```
+            /// # use kiln::{BuildKey, Digest};
+            /// let (digest, key): (Digest, BuildKey) = ("00".repeat(32).parse()?, "ff".repeat(32).parse()?);
+            /// assert_eq!(digest.as_bytes(), &[0; 32]);
+            /// assert_eq!(key.as_bytes(), &[0xff; 32]);
+            /// # Ok::<(), kiln::Error>(())
+            /// ```
             #[must_use]
             pub fn as_bytes(&self) -> &[u8; 32] {
                 &self.0
@@ -46,6 +56,16 @@ macro_rules! digest_type {
 
 digest_type! {
     /// BLAKE3 digest of contents. Displayed as 64 hexadecimal digits, or fewer with a precision: `{digest:.8}`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use kiln::{Digest, Image};
+    /// let digest = Image::opencl_c("kernel void nothing() {}").digest();
+    /// assert_eq!(digest.to_string().parse::<Digest>()?, digest);
+    /// assert_eq!(format!("{digest:.8}").len(), 8);
+    /// # Ok::<(), kiln::Error>(())
+    /// ```
     Digest
 }
 
@@ -74,5 +94,17 @@ digest_type! {
     ///
     /// Equal keys stand for the same program; they are stable between processes and machines. Displayed as 64
     /// hexadecimal digits, or fewer with a precision: `{key:.8}`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(rt: kiln::Runtime, blur: kiln::Image) -> kiln::Result<()> {
+    /// let narrow = rt.build(&blur).options("-D RADIUS=3").key()?;
+    /// let wide = rt.build(&blur).options("-D RADIUS=9").key()?;
+    /// assert_ne!(narrow, wide); // two programs
+    /// println!("the narrow blur is {narrow:.8}");
+    /// # Ok(())
+    /// # }
+    /// ```
     BuildKey
 }

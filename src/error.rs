@@ -9,11 +9,34 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// The result of a fallible operation of this crate.
+///
+/// # Examples
+///
+/// ```
+/// # use kiln::BuildKey;
+/// fn parse_key(argument: &str) -> kiln::Result<BuildKey> {
+///     argument.trim().parse()
+/// }
+/// assert!(parse_key("main").is_err());
+/// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Class of an error, for programs to match on.
 ///
 /// The kind also decides whether the build graph keeps the failure: see [`Error::is_deterministic`].
+///
+/// # Examples
+///
+/// ```
+/// # use kiln::ErrorKind;
+/// # let error = "main".parse::<kiln::Digest>().unwrap_err();
+/// let status = match error.kind() {
+///     ErrorKind::OutOfResources => 503, // the client tries again later
+///     ErrorKind::InvalidArgument => 400,
+///     _ => 500,
+/// };
+/// # assert_eq!(status, 400);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -91,6 +114,14 @@ impl fmt::Display for ErrorKind {
 }
 
 /// A driver's own code and its name in the driver's header, such as `CL_OUT_OF_RESOURCES`.
+///
+/// # Examples
+///
+/// ```
+/// # use kiln::DriverCode;
+/// let code = DriverCode { code: -5, name: "CL_OUT_OF_RESOURCES" };
+/// assert_eq!(code.to_string(), "CL_OUT_OF_RESOURCES (-5)");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DriverCode {
     /// The number returned by the driver.
@@ -108,6 +139,21 @@ impl fmt::Display for DriverCode {
 /// The error of every fallible operation in this crate.
 ///
 /// Cloning is cheap: every waiter of a build, and every dependent of a failed command, gets the same error.
+///
+/// # Examples
+///
+/// ```no_run
+/// # use kiln::ErrorKind;
+/// # fn release_memory() {}
+/// # async fn example(rt: kiln::Runtime, image: kiln::Image) {
+/// if let Err(error) = rt.build(&image).await {
+///     eprintln!("{error}"); // the summary, and the errors of the compiler
+///     if error.kind() == ErrorKind::OutOfResources {
+///         release_memory();
+///     }
+/// }
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Error(Arc<Inner>);
 
@@ -196,6 +242,15 @@ impl Error {
     }
 
     /// Returns the class of the error, for programs to match on.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use kiln::{Digest, ErrorKind};
+    /// let error = "main".parse::<Digest>().unwrap_err(); // a name where a digest is expected
+    ///
+    /// assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    /// ```
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
@@ -207,12 +262,33 @@ impl Error {
     }
 
     /// Returns the driver's own code, if a driver reported the failure.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(error: &kiln::Error) {
+    /// if let Some(code) = error.driver_code() {
+    ///     eprintln!("the driver reported {code}"); // such as `CL_OUT_OF_RESOURCES (-5)`
+    /// }
+    /// # }
+    /// ```
     #[must_use]
     pub fn driver_code(&self) -> Option<DriverCode> {
         self.0.driver
     }
 
     /// Returns the compiler's messages, if a build failed and the driver returned any.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(rt: kiln::Runtime, image: kiln::Image) {
+    /// if let Err(error) = rt.build(&image).await {
+    ///     let log = error.build_log().unwrap_or("the compiler gave no reason");
+    ///     eprintln!("{}\n{log}", error.summary()); // with all warnings
+    /// }
+    /// # }
+    /// ```
     #[must_use]
     pub fn build_log(&self) -> Option<&str> {
         self.0.build_log.as_deref()
@@ -220,6 +296,15 @@ impl Error {
 
     /// Returns the error's text without the compiler's messages, which [`build_log`](Self::build_log) returns
     /// in full.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use kiln::Digest;
+    /// let error = "main".parse::<Digest>().unwrap_err(); // a name where a digest is expected
+    ///
+    /// assert_eq!(error.summary(), "invalid argument: `main` is not 64 hexadecimal digits");
+    /// ```
     #[must_use]
     pub fn summary(&self) -> String {
         struct Summary<'a>(&'a Error);
@@ -245,6 +330,17 @@ impl Error {
     /// error without another compile. The exception is an unresolved import of an image: the libraries are
     /// searched again. Transient failures are never cached: exhausted memory, a lost device, a panic, an I/O
     /// error or a missing [build child](crate::build_child).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(rt: kiln::Runtime, image: kiln::Image) {
+    /// let mut built = rt.build(&image).await;
+    /// if built.as_ref().is_err_and(|error| !error.is_deterministic()) {
+    ///     built = rt.build(&image).await; // the second attempt can succeed
+    /// }
+    /// # }
+    /// ```
     #[must_use]
     pub fn is_deterministic(&self) -> bool {
         match self.0.kind {
@@ -271,6 +367,21 @@ impl Error {
 
     /// Returns whether both errors stem from the same failure: either the failed command itself, or a command
     /// that was not run because of it.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(queue: kiln::Queue, blur: kiln::Kernel, tone: kiln::Kernel,
+    /// #     x: kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// let blurred = queue.submit(blur.launch(x.len()).args((&x,)))?;
+    /// let toned = queue.submit(tone.launch(x.len()).args((&x,)))?; // fails if `blur` does
+    /// if let (Err(cause), Err(effect)) = (blurred.await, toned.await) {
+    ///     println!("{cause}");
+    ///     assert!(effect.same(&cause)); // there is no second failure to report
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn same(&self, other: &Self) -> bool {
         let root = |error: &Self| Arc::as_ptr(&error.0.root.as_ref().unwrap_or(error).0);

@@ -46,6 +46,22 @@ const DEVICE_VARIABLE: &str = "KILN_DEVICE";
 ///   [`Event::wait`](crate::Event::wait).
 ///
 /// All threads end once the last handle, queue, program and command are gone.
+///
+/// # Examples
+///
+/// ```no_run
+/// # use kiln::{Image, Runtime};
+/// # const SOURCE: &str = "";
+/// # async fn example() -> kiln::Result<()> {
+/// let rt = Runtime::new().await?; // once, at start
+/// let program = rt.build(&Image::opencl_c(SOURCE)).await?;
+/// let samples = rt.buffer_from(vec![0.5f32; 1 << 16]).await?;
+/// // SAFETY: `normalize` accesses one element for each work-item.
+/// let normalize = unsafe { program.kernel("normalize")? };
+/// rt.queue().submit(normalize.launch(samples.len()).args((&samples,)))?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Runtime {
     inner: Arc<Inner>,
@@ -64,6 +80,21 @@ struct Inner {
 }
 
 /// Settings of a [`Runtime`], from [`Runtime::builder`].
+///
+/// # Examples
+///
+/// ```no_run
+/// # use kiln::{CacheConfig, Runtime};
+/// # async fn example() -> kiln::Result<()> {
+/// let rt = Runtime::builder()
+///     .device("gpu")
+///     .cache(CacheConfig::at("/var/cache/renderer"))
+///     .memory_limit(64 << 20)
+///     .build()
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct RuntimeBuilder {
@@ -92,6 +123,19 @@ named_future! {
     /// # Cancel safety
     ///
     /// Dropping the future loses only the runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use kiln::Runtime;
+    /// # async fn read_scene() {}
+    /// # async fn example() -> kiln::Result<()> {
+    /// // The drivers are loaded while the scene is read.
+    /// let (rt, scene) = futures::future::join(Runtime::new(), read_scene()).await;
+    /// let rt = rt?;
+    /// # Ok(())
+    /// # }
+    /// ```
     Starting => Result<Runtime>
 }
 
@@ -101,6 +145,15 @@ named_future! {
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(renderer: kiln::Runtime, encoder: kiln::Runtime) {
+    /// // Both runtimes finish their work at the same time.
+    /// futures::future::join(renderer.drain(), encoder.drain()).await;
+    /// # }
+    /// ```
     Drain => ()
 }
 
@@ -111,6 +164,19 @@ named_future! {
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use kiln::ErrorKind;
+    /// # async fn example(rt: kiln::Runtime) {
+    /// let drained = rt.drain_timeout(Duration::from_secs(30)).await;
+    /// if drained.is_err_and(|error| error.kind() == ErrorKind::TimedOut) {
+    ///     eprintln!("some commands have not finished; their results are lost");
+    /// }
+    /// # }
+    /// ```
     DrainTimeout => Result<()>
 }
 
@@ -154,6 +220,17 @@ impl RuntimeBuilder {
     ///
     /// Without a selector, the environment variable `KILN_DEVICE` selects the device; if that is not set
     /// either, the best device is selected.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use kiln::Runtime;
+    /// # async fn example() -> kiln::Result<()> {
+    /// let gpu = Runtime::builder().device("gpu").build().await?;
+    /// let pocl = Runtime::builder().device("opencl:pocl").build().await?; // both parts match
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn device(mut self, selector: impl Into<String>) -> Self {
         self.selector = Some(selector.into());
         self
@@ -161,6 +238,18 @@ impl RuntimeBuilder {
 
     /// Sets the maximum number of threads that call compilers at the same time. The default is 2: most drivers
     /// compile one program at a time, even for concurrent callers.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use std::num::NonZeroUsize;
+    /// # use kiln::Runtime;
+    /// # async fn example() -> kiln::Result<()> {
+    /// // The other processors stay free for requests while programs are compiled.
+    /// let rt = Runtime::builder().compile_workers(NonZeroUsize::MIN).build().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn compile_workers(mut self, workers: NonZeroUsize) -> Self {
         self.compile_workers = workers.get();
         self
@@ -169,6 +258,16 @@ impl RuntimeBuilder {
     /// Sets the memory limit: the maximum number of bytes of device binaries of the programs kept in memory.
     /// The default is 256 MiB. The least recently used programs are evicted first. With `0` no program is kept,
     /// but requests for a program that is being built still share the build.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use kiln::Runtime;
+    /// # async fn example() -> kiln::Result<()> {
+    /// let rt = Runtime::builder().memory_limit(64 << 20).build().await?; // 64 MiB of binaries
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.memory_limit = bytes;
         self
@@ -176,6 +275,17 @@ impl RuntimeBuilder {
 
     /// Sets how programs are cached, on disk above all. By default the environment variables decide. With
     /// simulated devices nothing is kept on disk unless a configuration is set here.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use kiln::{CacheConfig, Runtime};
+    /// # async fn example() -> kiln::Result<()> {
+    /// let cache = CacheConfig::at("/var/cache/renderer").max_bytes(4 << 30);
+    /// let rt = Runtime::builder().cache(cache).build().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn cache(mut self, cache: CacheConfig) -> Self {
         self.cache = Some(cache);
         self
@@ -186,6 +296,18 @@ impl RuntimeBuilder {
     ///
     /// The default is 16,384 for a CPU and 1024 for any other device, as the queue of its driver is finite: a
     /// driver blocks the thread that fills the queue.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use std::num::NonZeroUsize;
+    /// # use kiln::Runtime;
+    /// # async fn example() -> kiln::Result<()> {
+    /// let limit = NonZeroUsize::new(64).expect("64 is not zero");
+    /// let rt = Runtime::builder().max_in_flight(limit).build().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn max_in_flight(mut self, commands: NonZeroUsize) -> Self {
         self.max_in_flight = Some(commands);
         self
@@ -193,6 +315,17 @@ impl RuntimeBuilder {
 
     /// Makes the device measure every command, for [`Event::profile`](crate::Event::profile) and
     /// [`Runtime::trace_to`]. Off by default: it costs a few per cent on small launches.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use kiln::Runtime;
+    /// # async fn example() -> kiln::Result<()> {
+    /// let rt = Runtime::builder().profiling(true).build().await?;
+    /// let trace = rt.trace_to("frame.json"); // shows the times that the device measured
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn profiling(mut self, profiling: bool) -> Self {
         self.profiling = profiling;
         self
@@ -206,12 +339,37 @@ impl RuntimeBuilder {
     /// else on it, and a device that is a CPU has one processor less. Commands that the device has not been
     /// given yet are awaited without busy-waiting, and so is everything that a
     /// [host task](crate::Queue::host_task) awaits.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use kiln::Runtime;
+    /// # async fn example() -> kiln::Result<()> {
+    /// // A control loop awaits a launch of some 10 µs in each of its steps.
+    /// let rt = Runtime::builder().spin(Duration::from_micros(20)).build().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn spin(mut self, budget: Duration) -> Self {
         self.spin = budget;
         self
     }
 
     /// Sets how an import is resolved that several libraries export. By default this is an error.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use kiln::{DuplicateExports, Runtime};
+    /// # async fn example(tuned: kiln::Image, portable: kiln::Image) -> kiln::Result<()> {
+    /// let first = DuplicateExports::FirstRegistered;
+    /// let rt = Runtime::builder().duplicate_exports(first).build().await?;
+    /// rt.register(&tuned)?; // supplies the functions that both libraries export
+    /// rt.register(&portable)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn duplicate_exports(mut self, duplicates: DuplicateExports) -> Self {
         self.duplicate_exports = duplicates;
         self
@@ -226,6 +384,17 @@ impl RuntimeBuilder {
     ///
     /// Some images are merged into one module all the same: those whose functions have more private variables
     /// than such calls have room for, and those with functions that every module may define (`LinkOnceODR`).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use kiln::Runtime;
+    /// # async fn example() -> kiln::Result<()> {
+    /// // While kernels are edited, a quick link matters more than inlined calls.
+    /// let rt = Runtime::builder().link_objects(cfg!(debug_assertions)).build().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn link_objects(mut self, link: bool) -> Self {
         self.link_objects = link;
         self
@@ -233,6 +402,17 @@ impl RuntimeBuilder {
 
     /// Sets whether launches that can run as one kernel do so. Without this setting, the environment variable
     /// `KILN_FUSION` decides: `auto`, `always` or `never`. The default is `auto`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use kiln::{FusionMode, Runtime};
+    /// # async fn example() -> kiln::Result<()> {
+    /// // Every launch runs by itself, as when the time of each kernel is measured.
+    /// let rt = Runtime::builder().fusion(FusionMode::Never).build().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn fusion(mut self, mode: FusionMode) -> Self {
         self.fusion = Some(mode);
         self
@@ -246,6 +426,17 @@ impl RuntimeBuilder {
     /// version, such as `clang-15`. A clang of version 20 or later that `KILN_CLANG` names produces SPIR-V by
     /// itself if no llvm-spirv matches it. A path without a program is an error when the runtime is built; the
     /// error names the setting that gave the path.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use kiln::Runtime;
+    /// # async fn example() -> kiln::Result<()> {
+    /// let (clang, llvm_spirv) = ("/opt/llvm-18/bin/clang", "/opt/llvm-18/bin/llvm-spirv");
+    /// let rt = Runtime::builder().front_end(clang, llvm_spirv).build().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn front_end(mut self, clang: impl Into<PathBuf>, llvm_spirv: impl Into<PathBuf>) -> Self {
         (self.clang, self.llvm_spirv) = (Some(clang.into()), Some(llvm_spirv.into()));
         self
@@ -262,6 +453,18 @@ impl RuntimeBuilder {
     /// current program or in `PATH`. The program has to be of the same version of Kiln, and gets the
     /// environment of this process. A path without a program is an error when the runtime is built; the error
     /// names the setting that gave the path.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use kiln::Runtime;
+    /// # async fn example(uploaded: kiln::Image) -> kiln::Result<()> {
+    /// let child = "/usr/libexec/renderer-compiler"; // its `main` calls `kiln::build_child`
+    /// let rt = Runtime::builder().build_child(child).build().await?;
+    /// let program = rt.build(&uploaded.untrusted()).await?; // compiled by the child
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn build_child(mut self, program: impl Into<PathBuf>) -> Self {
         self.build_child = Some(program.into());
         self
@@ -270,12 +473,38 @@ impl RuntimeBuilder {
     /// Sets the maximum duration of one child process. The default is 60 seconds. After that the child is
     /// killed, together with all processes that it has started, and the build fails with
     /// [`Driver`](ErrorKind::Driver).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use kiln::Runtime;
+    /// # async fn example(uploaded: kiln::Image) -> kiln::Result<()> {
+    /// let limit = Duration::from_secs(10);
+    /// let rt = Runtime::builder().build_child_limit(limit).build().await?;
+    /// let program = rt.build(&uploaded.untrusted()).await?; // fails if it takes longer
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn build_child_limit(mut self, limit: Duration) -> Self {
         self.build_child_limit = limit;
         self
     }
 
     /// Adds a simulated device. Real devices are then left out.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use kiln::Runtime;
+    /// # use kiln::simulated::{Fault, Simulator};
+    /// # async fn example() -> kiln::Result<()> {
+    /// let simulator = Simulator::immediate();
+    /// simulator.fail_builds(1, Fault::OutOfResources); // to test how the application reacts
+    /// let rt = Runtime::builder().simulator(&simulator).build().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[cfg(feature = "simulated")]
     pub fn simulator(mut self, simulator: &crate::simulated::Simulator) -> Self {
         self.simulators.push(simulator.clone());
@@ -294,6 +523,22 @@ impl RuntimeBuilder {
     ///   trusted; or the file of `KILN_CACHE_TRACE` cannot be written.
     /// * [`OutOfResources`](ErrorKind::OutOfResources) or [`Driver`](ErrorKind::Driver) if the device cannot be
     ///   opened, or if the system provides no thread.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use kiln::{ErrorKind, Runtime};
+    /// # async fn example() -> kiln::Result<()> {
+    /// let rt = match Runtime::builder().device("gpu").build().await {
+    ///     Err(error) if error.kind() == ErrorKind::NoDevice => {
+    ///         eprintln!("running on the processor: {error}");
+    ///         Runtime::builder().device("cpu").build().await?
+    ///     }
+    ///     other => other?,
+    /// };
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn build(self) -> Starting {
         pin_library();
         if let Err(error) = process::start() {
@@ -410,12 +655,33 @@ impl RuntimeBuilder {
 impl Runtime {
     /// Starts a runtime on the best device found, or on the one that `KILN_DEVICE` selects. All other settings
     /// come from the environment or have their defaults. Fails like [`RuntimeBuilder::build`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use kiln::Runtime;
+    /// # async fn example() -> kiln::Result<()> {
+    /// let rt = Runtime::new().await?;
+    /// println!("running on {}", rt.device());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[expect(clippy::new_ret_no_self, reason = "a runtime starts without blocking")]
     pub fn new() -> Starting {
         Self::builder().build()
     }
 
     /// Returns the settings of a new runtime, at their defaults.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use kiln::Runtime;
+    /// # async fn example() -> kiln::Result<()> {
+    /// let rt = Runtime::builder().device("gpu").profiling(true).build().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn builder() -> RuntimeBuilder {
         RuntimeBuilder::default()
     }
@@ -427,18 +693,47 @@ impl Runtime {
     }
 
     /// Returns all devices, in the order of discovery.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(rt: kiln::Runtime) {
+    /// for device in rt.devices() {
+    ///     println!("{}: {device}, {} compute units", device.index(), device.limits.compute_units);
+    /// }
+    /// # }
+    /// ```
     #[must_use]
     pub fn devices(&self) -> &[Device] {
         &self.inner.devices
     }
 
     /// Returns the APIs through which no device was found, such as `level-zero`, each with the reason.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(rt: kiln::Runtime) {
+    /// for (api, reason) in rt.unavailable() {
+    ///     println!("no device through {api}: {reason}");
+    /// }
+    /// # }
+    /// ```
     #[must_use]
     pub fn unavailable(&self) -> &[(&'static str, Error)] {
         &self.inner.unavailable
     }
 
     /// Returns the device that this handle's programs, buffers and queues are for.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(rt: kiln::Runtime) {
+    /// let device = rt.device();
+    /// println!("running on {device} with driver {}", device.driver_version);
+    /// # }
+    /// ```
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.inner.devices[self.device]
@@ -451,6 +746,19 @@ impl Runtime {
     ///
     /// From the future: [`InvalidArgument`](ErrorKind::InvalidArgument) for a device of another runtime;
     /// otherwise the error that the driver reports.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(rt: kiln::Runtime) -> kiln::Result<()> {
+    /// // One queue for each device, to divide the work.
+    /// let mut queues = Vec::new();
+    /// for device in rt.devices() {
+    ///     queues.push(rt.on(device).await?.queue());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn on(&self, device: &Device) -> Starting {
         let inner = self.inner.clone();
         let position = inner.shared.graph.position(device);
@@ -471,6 +779,16 @@ impl Runtime {
     /// instead.
     ///
     /// A program whose text uses the time of its build is not kept: see [`BuildKey`](crate::BuildKey).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(rt: kiln::Runtime, blur: kiln::Image) -> kiln::Result<()> {
+    /// let program = rt.build(&blur).options("-D RADIUS=3").await?;
+    /// println!("the program comes from: {}", program.origin()); // such as `disk`
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn build(&self, image: &Image) -> BuildRequest {
         BuildRequest::new(self.inner.shared.graph.clone(), self.device, image)
     }
@@ -502,6 +820,18 @@ impl Runtime {
     /// # Errors
     ///
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the image exports nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use kiln::Image;
+    /// # async fn example(rt: kiln::Runtime, clouds: kiln::Image) -> kiln::Result<()> {
+    /// let noise = Image::opencl_c("float noise(float x) { return sin(x * 91.7f); }");
+    /// rt.register(&noise.exporting(["noise"]))?;
+    /// let program = rt.build(&clouds.importing(["noise"])).await?; // linked with the library
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn register(&self, library: &Image) -> Result<bool> {
         process::check()?;
         self.inner.shared.graph.register(library)
@@ -512,6 +842,17 @@ impl Runtime {
     ///
     /// Programs that were linked with the library are evicted from memory, except those that are in use. Builds
     /// that have begun still use it.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(rt: kiln::Runtime, old_noise: kiln::Image,
+    /// #     new_noise: kiln::Image) -> kiln::Result<()> {
+    /// rt.unregister(&old_noise);
+    /// rt.register(&new_noise)?; // programs requested from now on are linked with this one
+    /// # Ok(())
+    /// # }
+    /// ```
     #[expect(clippy::must_use_candidate, reason = "it is called for what it does")]
     pub fn unregister(&self, library: &Image) -> bool {
         !process::is_forked() && self.inner.shared.graph.unregister(library)
@@ -522,6 +863,16 @@ impl Runtime {
     /// # Errors
     ///
     /// From the future, as for [`Image::open`] and [`register`](Self::register).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(rt: kiln::Runtime) -> kiln::Result<()> {
+    /// let noise = rt.open_library("shaders/noise.spv").await?;
+    /// println!("{} exports {:?}", noise.digest(), noise.exports().collect::<Vec<_>>());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn open_library(&self, path: impl Into<PathBuf>) -> OpenImage {
         let (graph, path) = (self.inner.shared.graph.clone(), path.into());
         OpenImage::new(async move {
@@ -532,6 +883,18 @@ impl Runtime {
     }
 
     /// Creates a queue. Queues cost nothing and impose no order; see [`Queue`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(rt: kiln::Runtime, blur: kiln::Kernel,
+    /// #     picture: kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// let queue = rt.queue();
+    /// queue.submit(blur.launch(picture.len()).args((&picture,)))?;
+    /// let blurred = queue.read(&picture).await?; // runs after the launch, which writes the picture
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn queue(&self) -> Queue {
         Queue::new(self.scheduler())
@@ -549,21 +912,22 @@ impl Runtime {
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a size of zero bytes,
     /// [`OutOfResources`](ErrorKind::OutOfResources) for a size above the maximum of one allocation of the
     /// device, or above the memory that it has left.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(rt: kiln::Runtime, count: kiln::Kernel, pixels: kiln::Buffer<u8>) -> kiln::Result<()> {
+    /// let histogram = rt.buffer::<u32>(256)?; // all zero
+    /// rt.queue().submit(count.launch(pixels.len()).args((&pixels, &histogram)))?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn buffer<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
         self.allocate(len, Contents::Zeros)
     }
 
     /// Like [`buffer`](Self::buffer), without the fill: for memory that the first commands write
     /// anyway.
-    ///
-    /// ```no_run
-    /// # fn example(rt: kiln::Runtime, blur: kiln::Kernel, x: kiln::Buffer<f32>) -> kiln::Result<()> {
-    /// // SAFETY: `blur` writes every element before anything reads one.
-    /// let blurred = unsafe { rt.buffer_uninit::<f32>(x.len())? };
-    /// rt.queue().submit(blur.launch(x.len()).args((&x, &blurred)))?;
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Safety
     ///
@@ -573,6 +937,17 @@ impl Runtime {
     /// # Errors
     ///
     /// As for [`buffer`](Self::buffer).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(rt: kiln::Runtime, blur: kiln::Kernel, x: kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// // SAFETY: `blur` writes every element before anything reads one.
+    /// let blurred = unsafe { rt.buffer_uninit::<f32>(x.len())? };
+    /// rt.queue().submit(blur.launch(x.len()).args((&x, &blurred)))?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub unsafe fn buffer_uninit<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
         self.allocate(len, Contents::Unspecified)
     }
@@ -589,6 +964,16 @@ impl Runtime {
     /// # Errors
     ///
     /// From the future, as for [`buffer`](Self::buffer).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(rt: kiln::Runtime) -> kiln::Result<()> {
+    /// let weights = rt.buffer_from(vec![0.25f32, 0.5, 0.25]).await?;
+    /// assert_eq!(weights.len(), 3);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn buffer_from<T: Pod + Send>(&self, elements: Vec<T>) -> Upload<T> {
         let queue = self.queue();
         // The write below covers the whole buffer, and the buffer is returned only after that write.
@@ -601,6 +986,15 @@ impl Runtime {
 
     /// Returns statistics of this runtime: counters since its start, and the current numbers of commands and
     /// programs.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(rt: kiln::Runtime) {
+    /// let stats = rt.stats();
+    /// println!("{} requests, {} compiles", stats.builds_requested, stats.compiles);
+    /// # }
+    /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
         let mut stats = self.inner.shared.counters.snapshot();
@@ -626,6 +1020,16 @@ impl Runtime {
     /// [`drain_timeout`](Self::drain_timeout) has a time limit. A [host task](Queue::host_task) that awaits
     /// this would wait for itself: the task fails with [`Deadlock`](ErrorKind::Deadlock), and this future
     /// continues.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn stop_accepting_requests() {}
+    /// # async fn example(rt: kiln::Runtime) {
+    /// stop_accepting_requests().await;
+    /// rt.drain().await; // the results are there, and the programs are on disk
+    /// # }
+    /// ```
     pub fn drain(&self) -> Drain {
         if process::is_forked() {
             return Drain::new(ready(()));
@@ -670,6 +1074,19 @@ impl Runtime {
     /// [finished](Trace::finish). `finish` writes the trace to `path`, for Perfetto or Chrome; a trace that is
     /// dropped writes nothing. At most 1,048,576 commands are recorded; further commands are only counted,
     /// under `otherData`. Traces recorded at the same time share this capacity.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn render_frame(_: &kiln::Runtime) -> kiln::Result<()> { Ok(()) }
+    /// # async fn example(rt: kiln::Runtime) -> kiln::Result<()> {
+    /// let trace = rt.trace_to("frame.json");
+    /// render_frame(&rt).await?;
+    /// rt.drain().await; // only finished commands appear in the trace
+    /// trace.finish().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn trace_to(&self, path: impl Into<PathBuf>) -> Trace {
         Trace::start(&self.inner.shared.timeline, path.into())
     }

@@ -6,6 +6,17 @@ macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident,)*) => {
         /// Counts of a runtime's activity since it was created. Counts only grow, except in fields that state
         /// the present.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// # use kiln::Stats;
+        /// fn hit_rate(stats: &Stats) -> f64 {
+        ///     let hits = stats.memory_hits + stats.joined_builds;
+        ///     hits as f64 / stats.builds_requested.max(1) as f64
+        /// }
+        /// assert_eq!(hit_rate(&Stats::default()), 0.0); // or of `rt.stats()`
+        /// ```
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Stats {

@@ -24,6 +24,19 @@ use crate::sync::lock;
 /// released earlier is kept for new buffers of the same size, up to an eighth of the device's memory.
 ///
 /// A new buffer holds zeros, unless [`buffer_uninit`](crate::Runtime::buffer_uninit) creates it.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(rt: kiln::Runtime, square: kiln::Kernel) -> kiln::Result<()> {
+/// let queue = rt.queue();
+/// let samples = rt.buffer_from(vec![0.5f32; 4096]).await?;
+/// let squares = rt.buffer::<f32>(samples.len())?; // zeros
+/// queue.submit(square.launch(samples.len()).args((&samples, &squares)))?;
+/// let squares: Vec<f32> = queue.read(&squares).await?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Buffer<T> {
     region: Arc<Region>,
     element: PhantomData<fn() -> T>,
@@ -174,12 +187,30 @@ impl<T: Pod> Buffer<T> {
     }
 
     /// Returns the number of elements.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(queue: kiln::Queue, scale: kiln::Kernel, x: kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// let count = x.len() as u32; // the kernel checks its indexes against this
+    /// queue.submit(scale.launch(x.len()).args((&x, count, 0.5f32)))?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn len(&self) -> usize {
         self.region.bytes.len() / size_of::<T>()
     }
 
     /// Returns `false`: a buffer holds at least one element.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(x: kiln::Buffer<f32>) {
+    /// assert!(!x.is_empty());
+    /// # }
+    /// ```
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -194,6 +225,17 @@ impl<T: Pod> Buffer<T> {
     /// # Errors
     ///
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the range is empty or out of bounds.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(queue: kiln::Queue, samples: kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// let half = samples.len() / 2;
+    /// queue.fill(&samples.slice(..half)?, 0.0f32)?; // the other half keeps its elements
+    /// let rest: Vec<f32> = queue.read(&samples.slice(half..)?).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self> {
         // Sums may saturate, because `usize::MAX` is out of bounds for any buffer.
         let start = match range.start_bound() {
@@ -229,6 +271,16 @@ impl<T: Pod> Buffer<T> {
     ///
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the number of bytes is not a multiple of the size of
     /// `U`, or if that size is zero.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(queue: kiln::Queue, pixels: kiln::Buffer<[u8; 4]>) -> kiln::Result<()> {
+    /// let packed = pixels.cast::<u32>()?; // the same memory
+    /// queue.fill(&packed, 0xff00_0000)?; // opaque black
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn cast<U: Pod>(&self) -> Result<Buffer<U>> {
         let bytes = self.region.bytes.len();
         if size_of::<U>() == 0 || !bytes.is_multiple_of(size_of::<U>()) {
@@ -246,18 +298,64 @@ impl<T: Pod> Buffer<T> {
     /// This method, [`write`](Self::write) and [`read_write`](Self::read_write) override the access in the
     /// kernel's signature, and commands are ordered by the stated access. If the kernel accesses the buffer in
     /// another way, commands that use the buffer may overlap, and their results are unspecified.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(
+    /// #     queue: kiln::Queue,
+    /// #     blur: kiln::Kernel,
+    /// #     src: kiln::Buffer<f32>,
+    /// #     dst: kiln::Buffer<f32>,
+    /// # ) -> kiln::Result<()> {
+    /// // `blur` declares `src` without `const`, but does not write to it.
+    /// queue.submit(blur.launch(src.len()).args((src.read(), &dst)))?;
+    /// let src = queue.read(&src).await?; // not ordered after the launch
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn read(&self) -> BufferArgument<'_, T> {
         BufferArgument { buffer: self, access: Access::Read }
     }
 
     /// Returns the buffer as an argument that the kernel overwrites completely and does not read. The earlier
     /// contents do not matter, and may have been left by a failed command.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(
+    /// #     queue: kiln::Queue,
+    /// #     blur: kiln::Kernel,
+    /// #     src: kiln::Buffer<f32>,
+    /// #     dst: kiln::Buffer<f32>,
+    /// # ) -> kiln::Result<()> {
+    /// // `blur` writes every element of `dst`.
+    /// queue.submit(blur.launch(src.len()).args((&src, dst.write())))?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn write(&self) -> BufferArgument<'_, T> {
         BufferArgument { buffer: self, access: Access::Write }
     }
 
     /// Returns the buffer as an argument that the kernel reads and writes, regardless of the kernel's
     /// signature. A kernel may declare a pointer as `const`, cast it, and write through the result.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(
+    /// #     queue: kiln::Queue,
+    /// #     normalize: kiln::Kernel,
+    /// #     x: kiln::Buffer<f32>,
+    /// # ) -> kiln::Result<()> {
+    /// // `normalize` declares `x` as `const`, but casts that away and writes to it.
+    /// queue.submit(normalize.launch(x.len()).args((x.read_write(),)))?;
+    /// let x = queue.read(&x).await?; // ordered after the launch
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn read_write(&self) -> BufferArgument<'_, T> {
         BufferArgument { buffer: self, access: Access::ReadWrite }
     }
@@ -284,6 +382,21 @@ impl<T> fmt::Debug for Buffer<T> {
 }
 
 /// Buffer as a kernel argument, with the access that the caller states.
+///
+/// # Examples
+///
+/// ```no_run
+/// # fn example(
+/// #     queue: kiln::Queue,
+/// #     blur: kiln::Kernel,
+/// #     src: kiln::Buffer<f32>,
+/// #     dst: kiln::Buffer<f32>,
+/// # ) -> kiln::Result<()> {
+/// let (input, output) = (src.read(), dst.write());
+/// queue.submit(blur.launch(src.len()).args((input, output)))?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use]
 pub struct BufferArgument<'a, T> {

@@ -16,6 +16,24 @@ use crate::error::{Error, Result};
 
 /// Local memory of a work-group as a kernel argument: `len` elements of `T`. The contents are not visible
 /// outside the work-group.
+///
+/// # Examples
+///
+/// ```no_run
+/// use kiln::Local;
+///
+/// # fn example(
+/// #     queue: kiln::Queue,
+/// #     sum: kiln::Kernel,
+/// #     x: kiln::Buffer<f32>,
+/// #     sums: kiln::Buffer<f32>,
+/// # ) -> kiln::Result<()> {
+/// let group = 256; // work-items, each with one element of local memory
+/// let launch = sum.launch(x.len()).local(group).args((&x, &sums, Local::<f32>::new(group)));
+/// queue.submit(launch)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Local<T> {
     len: usize,
@@ -24,6 +42,23 @@ pub struct Local<T> {
 
 impl<T: Pod> Local<T> {
     /// Returns an argument that reserves `len` elements.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::Local;
+    ///
+    /// # fn example(
+    /// #     queue: kiln::Queue,
+    /// #     transpose: kiln::Kernel,
+    /// #     from: kiln::Buffer<f32>,
+    /// #     to: kiln::Buffer<f32>,
+    /// # ) -> kiln::Result<()> {
+    /// let tile = Local::<f32>::new(16 * 17); // 16 rows, padded against bank conflicts
+    /// queue.submit(transpose.launch([1024, 1024]).local([16, 16]).args((&from, &to, tile)))?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn new(len: usize) -> Self {
         Self { len, element: PhantomData }
@@ -44,6 +79,18 @@ impl<T: Pod> Local<T> {
 ///
 /// The elements of a buffer or of local memory may also be the scalars of the kernel's vectors, such as `f32`
 /// for `float4*`.
+///
+/// # Examples
+///
+/// ```no_run
+/// use kiln::Local;
+///
+/// # fn example(shade: kiln::Kernel, pixels: kiln::Buffer<[f32; 4]>) {
+/// let light = [0.3f32, 0.6, 0.1, 0.0]; // a `float4`
+/// let tile = Local::<[f32; 4]>::new(64); // a `local float4 *`
+/// let launch = shade.launch(pixels.len()).local(64).args((&pixels, tile, light, 2.2f32));
+/// # }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a kernel argument",
     label = "give `&buffer`, `buffer.read()`, `Local::new(n)`, or a number or other `Pod` by value",
@@ -59,6 +106,17 @@ pub trait Argument {
 
 /// Tuple of up to 16 [`Argument`]s, in the order of the kernel's parameters.
 /// [`Launch::arg`](crate::Launch::arg) adds further arguments.
+///
+/// # Examples
+///
+/// ```no_run
+/// use kiln::{Arguments, Event, Kernel, Queue, Result};
+///
+/// fn run(queue: &Queue, kernel: &Kernel, n: usize, arguments: impl Arguments) -> Result<Event> {
+///     println!("`{}` over {n} work-items", kernel.name());
+///     queue.submit(kernel.launch(n).args(arguments)) // such as `(&x, &y, 3.0f32)`
+/// }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tuple of at most 16 kernel arguments",
     label = "give a tuple, such as `(&x, 3.0f32)`, or `(&x,)` for one argument",

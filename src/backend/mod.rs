@@ -382,6 +382,25 @@ pub(crate) trait NativeEvent: Any + Send + Sync {
 }
 
 /// Timestamps of a command, in nanoseconds of the device's own clock.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(
+/// #     rt: kiln::Runtime,
+/// #     blur: kiln::Kernel,
+/// #     src: kiln::Buffer<f32>,
+/// #     dst: kiln::Buffer<f32>,
+/// # ) -> kiln::Result<()> {
+/// // The runtime was built with `profiling(true)`.
+/// let blurred = rt.queue().submit(blur.launch(src.len()).args((&src, &dst)))?;
+/// blurred.clone().await?;
+/// if let Some(profile) = blurred.profile() {
+///     println!("the launch took {} ns", profile.ended - profile.started);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Profile {

@@ -10,6 +10,20 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::source::image::Image;
 
 /// Handling of symbols that several libraries export.
+///
+/// # Examples
+///
+/// ```no_run
+/// use kiln::{DuplicateExports, Image, Runtime};
+///
+/// # async fn example(patched: Image, original: Image) -> kiln::Result<()> {
+/// let builder = Runtime::builder().duplicate_exports(DuplicateExports::FirstRegistered);
+/// let rt = builder.build().await?;
+/// rt.register(&patched)?; // its functions replace those of the same name in the other library
+/// rt.register(&original)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DuplicateExports {

@@ -640,6 +640,22 @@ pub(crate) use sealed::Sealed;
 ///
 /// The value must have the constant's type. A signed integer can be given for an unsigned one of the same size,
 /// and the other way round. A `half`, which Rust lacks, is given as the bits of a `u16`.
+///
+/// # Examples
+///
+/// ```no_run
+/// use kiln::{BuildRequest, SpecializationValue};
+///
+/// /// Sets several constants of one type.
+/// fn specialize<T: SpecializationValue>(request: BuildRequest, values: &[(u32, T)]) -> BuildRequest {
+///     values.iter().fold(request, |request, (id, value)| request.specialize(*id, *value))
+/// }
+///
+/// # async fn example(rt: kiln::Runtime, blur: kiln::Image) -> kiln::Result<()> {
+/// let program = specialize(rt.build(&blur), &[(0, 4u32), (1, 16)]).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a value of a specialization constant",
     label = "give a `bool`, an integer of 8 to 64 bits, `f32` or `f64`, such as `16u32`"

@@ -18,6 +18,20 @@ use crate::process::threads;
 use crate::source::image::Image;
 
 /// Origin of a program: a compile, or the cache that it was loaded from.
+///
+/// # Examples
+///
+/// ```no_run
+/// use kiln::Origin;
+///
+/// # async fn example(rt: kiln::Runtime, image: kiln::Image) -> kiln::Result<()> {
+/// match rt.build(&image).await?.origin() {
+///     Origin::Compiled => println!("the driver compiled it"),
+///     origin => println!("found in a cache: {origin}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Origin {
@@ -272,6 +286,18 @@ fn merge(teller: Teller, driver: &[Parameter], others: Option<&[Parameter]>) -> 
 /// The program includes the images that its image imports from, if there are any, and all their kernels. A
 /// request for an image that shares symbols can be answered by a larger program in memory that contains the
 /// image, such as a request for a library by the program of an application: the kernels are the same.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(rt: kiln::Runtime, image: kiln::Image, x: kiln::Buffer<f32>) -> kiln::Result<()> {
+/// let program = rt.build(&image).await?;
+/// // SAFETY: `blur` accesses x[i] for i below the global size only.
+/// let blur = unsafe { program.kernel("blur")? };
+/// rt.queue().submit(blur.launch(x.len()).args((&x,)))?.await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Program {
     built: Arc<Built>,
@@ -284,30 +310,84 @@ impl Program {
     }
 
     /// Returns the origin of the program for the request that returned this handle.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::Origin;
+    ///
+    /// # async fn example(rt: kiln::Runtime, image: kiln::Image) -> kiln::Result<()> {
+    /// let program = rt.build(&image).await?;
+    /// if program.origin() == Origin::Compiled {
+    ///     println!("cold start: {:.8} was not in any cache", program.key());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn origin(&self) -> Origin {
         self.origin
     }
 
     /// Returns the key of the program in every cache.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(program: kiln::Program, store: kiln::store::Store) {
+    /// let is_on_disk = store.entries().any(|entry| entry.key() == program.key());
+    /// # }
+    /// ```
     #[must_use]
     pub fn key(&self) -> BuildKey {
         self.built.key
     }
 
     /// Returns the device that the program was built for.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(program: kiln::Program) {
+    /// let device = program.device();
+    /// println!("built for {device}, with {} compute units", device.limits.compute_units);
+    /// # }
+    /// ```
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.built.device
     }
 
     /// Returns the compiler's messages; empty if there were none.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(rt: kiln::Runtime, image: kiln::Image) -> kiln::Result<()> {
+    /// let program = rt.build(&image).options("-cl-nv-verbose").await?;
+    /// if !program.build_log().is_empty() {
+    ///     eprintln!("the compiler reports:\n{}", program.build_log());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn build_log(&self) -> &str {
         self.built.build_log()
     }
 
     /// Returns the names of the kernels, including those of linked libraries, in the driver's order.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(plug_in: kiln::Program) {
+    /// let filters = plug_in.kernel_names().into_iter().filter(|name| name.starts_with("filter_"));
+    /// for filter in filters {
+    ///     println!("{filter}");
+    /// }
+    /// # }
+    /// ```
     #[must_use]
     pub fn kernel_names(&self) -> Vec<&str> {
         self.built.names()
@@ -320,6 +400,16 @@ impl Program {
     /// [`Driver`](ErrorKind::Driver) or [`OutOfResources`](ErrorKind::OutOfResources) if the driver does not
     /// return the binary. `OutOfResources` also if the system provides no thread: some drivers compile in this
     /// call.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(rt: kiln::Runtime, image: kiln::Image) -> Result<(), Box<dyn std::error::Error>> {
+    /// let program = rt.build(&image).await?;
+    /// std::fs::write("blur.bin", program.binary()?)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn binary(&self) -> Result<Vec<u8>> {
         threads::call("kiln-binary", || self.built.binary())?
     }
@@ -345,6 +435,26 @@ impl Program {
     ///
     /// [`UnknownKernel`](ErrorKind::UnknownKernel), listing the kernels of the program, if none of them has
     /// that name; [`InvalidArgument`](ErrorKind::InvalidArgument) if the name holds a NUL.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::{Buffer, Event, Kernel, Queue, Result};
+    ///
+    /// /// Owns the kernel, so that nothing else can launch it.
+    /// struct Scale(Kernel);
+    ///
+    /// impl Scale {
+    ///     fn new(program: &kiln::Program) -> Result<Self> {
+    ///         // SAFETY: `run` launches the kernel over as many work-items as the buffer has elements.
+    ///         unsafe { program.kernel("scale") }.map(Self)
+    ///     }
+    ///
+    ///     fn run(&self, queue: &Queue, factor: f32, x: &Buffer<f32>) -> Result<Event> {
+    ///         queue.submit(self.0.launch(x.len()).args((factor, x)))
+    ///     }
+    /// }
+    /// ```
     pub unsafe fn kernel(&self, name: &str) -> Result<Kernel> {
         self.built.kernel(name)
     }
@@ -362,6 +472,24 @@ impl fmt::Debug for Program {
 }
 
 /// An entry point of a program: a handle, cheap to clone, that keeps the program usable.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(
+/// #     program: kiln::Program,
+/// #     queue: kiln::Queue,
+/// #     x: kiln::Buffer<f32>,
+/// # ) -> kiln::Result<()> {
+/// // SAFETY: `scale` accesses x[i] for i below the global size only.
+/// let scale = unsafe { program.kernel("scale")? };
+/// for factor in [0.5f32, 3.0] {
+///     queue.submit(scale.launch(x.len()).args((factor, &x)))?; // in this order, because of `x`
+/// }
+/// let scaled = queue.read(&x).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Kernel(Arc<Inner>);
 
@@ -424,6 +552,21 @@ impl Kernel {
     }
 
     /// Returns the name of the kernel.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(
+    /// #     queue: kiln::Queue,
+    /// #     kernel: kiln::Kernel,
+    /// #     x: kiln::Buffer<f32>,
+    /// # ) -> kiln::Result<()> {
+    /// let started = std::time::Instant::now();
+    /// queue.submit(kernel.launch(x.len()).args((&x,)))?.await?;
+    /// println!("{}: {:?}", kernel.name(), started.elapsed());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
@@ -431,6 +574,18 @@ impl Kernel {
 
     /// Returns the parameters in order, as far as the driver or the image states them. Returns `None` while the
     /// program is being built, or if the build failed.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(kernel: kiln::Kernel) {
+    /// for parameter in kernel.params().unwrap_or_default() {
+    ///     let type_name = parameter.type_name.as_deref().unwrap_or("?");
+    ///     let name = parameter.name.as_deref().unwrap_or("?");
+    ///     println!("{type_name} {name}");
+    /// }
+    /// # }
+    /// ```
     #[must_use]
     pub fn params(&self) -> Option<&[Parameter]> {
         self.resolved()?.as_ref().ok().map(ResolvedKernel::parameters)

@@ -19,6 +19,16 @@ use crate::source::image::Image;
 
 /// Request for a program, from [`Runtime::build`](crate::Runtime::build). The build starts when the request is
 /// awaited or [started](Self::start).
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(rt: kiln::Runtime, image: kiln::Image) -> kiln::Result<()> {
+/// let request = rt.build(&image).options("-cl-fast-relaxed-math -D RADIUS=4");
+/// let program = request.await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 #[must_use = "nothing is built until the request is awaited or started"]
 pub struct BuildRequest {
@@ -52,6 +62,17 @@ impl BuildRequest {
     /// and in the directories below these that a macro of the options stands for. A file is not seen if the
     /// preprocessor assembles its name and no part of the name stands in the directive: if such a file changes,
     /// set another option, such as a macro of your own.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(rt: kiln::Runtime, blur: kiln::Image) -> kiln::Result<()> {
+    /// let narrow = rt.build(&blur).options("-D RADIUS=2").await?;
+    /// let wide = rt.build(&blur).options("-D RADIUS=16").await?;
+    /// assert_ne!(narrow.key(), wide.key());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn options(mut self, options: &str) -> Self {
         let result = self.wanted.set_options(options);
         self.note(result);
@@ -62,6 +83,19 @@ impl BuildRequest {
     /// the constant's type. The last value given for an id takes effect.
     ///
     /// An id that the image itself does not have refers to the one linked library that has it.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::Image;
+    ///
+    /// # async fn example(rt: kiln::Runtime) -> kiln::Result<()> {
+    /// const RADIUS: u32 = 0; // the `SpecId` in the module
+    /// let blur = Image::open("blur.spv").await?;
+    /// let program = rt.build(&blur).specialize(RADIUS, 4u32).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn specialize(mut self, id: u32, value: impl SpecializationValue) -> Self {
         self.wanted.set_constant(id, value.to_constant());
         self
@@ -69,6 +103,20 @@ impl BuildRequest {
 
     /// Sets the specialization constant with this `SpecId` of one of the linked images, for an id that several
     /// of them have. The last value given takes effect.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::Image;
+    ///
+    /// # async fn example(rt: kiln::Runtime, library: Image, application: Image) -> kiln::Result<()> {
+    /// rt.register(&library)?;
+    /// // Both modules have a constant with the id 0.
+    /// let request = rt.build(&application).specialize(0, 4u32);
+    /// let program = request.specialize_in(&library, 0, 0.5f32).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn specialize_in(
         mut self,
         image: &Image,
@@ -80,6 +128,20 @@ impl BuildRequest {
     }
 
     /// Builds for this device of the runtime instead of its default device.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(rt: kiln::Runtime, image: kiln::Image) -> kiln::Result<()> {
+    /// let start = |device| rt.build(&image).device(device).start();
+    /// let builds: Vec<_> = rt.devices().iter().map(start).collect();
+    /// for build in builds {
+    ///     let program = build.await?;
+    ///     println!("ready on {}", program.device());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn device(mut self, device: &Device) -> Self {
         let result = self.graph.position(device).map(|position| self.wanted.set_device(position));
         self.note(result);
@@ -88,6 +150,19 @@ impl BuildRequest {
 
     /// Starts the build without waiting for it, to warm up or to launch its kernels before it has ended. The
     /// build runs to its end even if the returned handle is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(rt: kiln::Runtime, images: Vec<kiln::Image>) -> kiln::Result<()> {
+    /// let builds: Vec<_> = images.iter().map(|image| rt.build(image).start()).collect();
+    /// // Prepare other things while they are compiled.
+    /// for build in builds {
+    ///     build.await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn start(self) -> Build {
         if let Err(error) = process::check() {
             return Build::ready(Err(error));
@@ -106,6 +181,17 @@ impl BuildRequest {
     /// # Errors
     ///
     /// An error for settings that are not valid, and for a translation that fails, as from [`Build`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(rt: kiln::Runtime, image: kiln::Image) -> kiln::Result<()> {
+    /// let exact = rt.build(&image).key()?;
+    /// let fast = rt.build(&image).options("-cl-fast-relaxed-math").key()?;
+    /// assert_ne!(exact, fast);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn key(&self) -> Result<BuildKey> {
         self.recipe().map(|recipe| self.graph.key(&recipe))
     }
@@ -116,6 +202,17 @@ impl BuildRequest {
     /// # Errors
     ///
     /// As for [`key`](Self::key).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(rt: kiln::Runtime, image: kiln::Image) -> kiln::Result<()> {
+    /// for (field, value) in rt.build(&image).key_fields()? {
+    ///     println!("{field}: {value}"); // compare with the list of another machine
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn key_fields(&self) -> Result<Vec<(String, String)>> {
         self.recipe().map(|recipe| self.graph.key_fields(&recipe))
     }
@@ -127,6 +224,16 @@ impl BuildRequest {
     /// As for [`key`](Self::key).
     ///
     /// [`EntryInfo::name`]: crate::cache::store::EntryInfo::name
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(rt: kiln::Runtime, image: kiln::Image, store: kiln::store::Store) -> kiln::Result<()> {
+    /// let name = rt.build(&image).entry_name()?;
+    /// let is_on_disk = store.entries().any(|entry| entry.name() == name);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn entry_name(&self) -> Result<String> {
         self.recipe().map(|recipe| {
             let key = self.graph.key(&recipe);
@@ -207,6 +314,19 @@ impl fmt::Debug for BuildRequest {
 ///
 /// The build does not depend on its handles. Dropping them cancels nothing, and a later request for the same
 /// program joins the build or finds its result. Polling again after completion returns the result again.
+///
+/// # Examples
+///
+/// ```no_run
+/// use kiln::Build;
+///
+/// # async fn example(rt: kiln::Runtime, image: kiln::Image) -> kiln::Result<()> {
+/// let build: Build = rt.build(&image).start();
+/// let another = build.clone(); // for another task, which awaits the same build
+/// let program = build.await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 #[must_use = "the build goes on, but its program or its failure is lost"]
 pub struct Build(State);
@@ -244,6 +364,19 @@ impl Build {
     /// # Safety
     ///
     /// As for [`Program::kernel`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(rt: kiln::Runtime, image: kiln::Image, x: kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// let build = rt.build(&image).start();
+    /// // SAFETY: `blur` accesses x[i] for i below the global size only.
+    /// let blur = unsafe { build.kernel("blur") };
+    /// let event = rt.queue().submit(blur.launch(x.len()).args((&x,)))?; // runs after the build
+    /// event.await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub unsafe fn kernel(&self, name: &str) -> Kernel {
         Kernel::of_build(self, name)

@@ -63,6 +63,8 @@ const BUILD_WAIT: Duration = Duration::from_secs(60);
 /// | `microseconds` | duration of the build; `null` for `memory` and `joined` |
 /// | `fields` | fields that the key covers, as pairs of name and value |
 ///
+/// # Examples
+///
 /// ```
 /// use kiln::{CacheConfig, Runtime};
 ///
@@ -112,16 +114,41 @@ pub(crate) enum TraceTo {
 
 impl CacheConfig {
     /// Returns a configuration that follows the environment.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use kiln::CacheConfig;
+    /// // Follows `KILN_CACHE` and `KILN_CACHE_DIR`, but not `KILN_CACHE_MAX_SIZE`.
+    /// let cache = CacheConfig::new().max_bytes(256 << 20);
+    /// ```
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Keeps nothing in memory or on disk, whatever the environment says. In-flight builds are still shared.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use kiln::{CacheConfig, Runtime};
+    /// // A benchmark of compilers compiles every time.
+    /// let builder = Runtime::builder().cache(CacheConfig::disabled());
+    /// ```
     pub fn disabled() -> Self {
         Self { mode: Some(Mode::Off), ..Self::default() }
     }
 
     /// Keeps nothing on disk, whatever the environment says.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use kiln::CacheConfig;
+    /// let cache = CacheConfig::memory_only();
+    /// assert!(cache.open_store()?.is_none()); // there is no store on disk
+    /// # Ok::<(), kiln::Error>(())
+    /// ```
     pub fn memory_only() -> Self {
         Self { mode: Some(Mode::Memory), ..Self::default() }
     }
@@ -129,12 +156,28 @@ impl CacheConfig {
     /// Keeps programs in memory and below this directory, whatever the environment says. The directory is
     /// created if it does not exist. If it cannot be created, programs are built without it, which is reported
     /// by a warning through [`tracing`] and by [`Stats::disk_failures`](crate::Stats::disk_failures).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use kiln::{CacheConfig, Runtime};
+    /// // A service keeps its programs apart from those of other applications.
+    /// let builder = Runtime::builder().cache(CacheConfig::at("/var/cache/renderer"));
+    /// ```
     pub fn at(directory: impl Into<PathBuf>) -> Self {
         Self { mode: Some(Mode::On), directory: Some(directory.into()), ..Self::default() }
     }
 
     /// Sets the maximum size of the store on disk, in bytes. When it is exceeded, the least recently used
     /// programs are evicted until nine tenths are left. `0` means no limit.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use kiln::CacheConfig;
+    /// let cache = CacheConfig::new().max_bytes(4 << 30); // 4 GiB
+    /// let unlimited = CacheConfig::new().max_bytes(0);
+    /// ```
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = Some(bytes);
         self
@@ -143,12 +186,29 @@ impl CacheConfig {
     /// Sets the maximum time since the last use. Collections remove programs that were not used for longer,
     /// whatever the size of the store. There is no such limit by default. Uses are recorded at most every ten
     /// minutes.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use kiln::CacheConfig;
+    /// let month = Duration::from_secs(30 * 24 * 60 * 60);
+    /// let cache = CacheConfig::new().max_age(month);
+    /// ```
     pub fn max_age(mut self, age: Duration) -> Self {
         self.max_age = Some(age);
         self
     }
 
     /// Sets how surely a written program survives a crash of the machine; [`Durability::Normal`] by default.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use kiln::{CacheConfig, store::Durability};
+    /// // On a disk that is erased at each start, no program survives anyway.
+    /// let cache = CacheConfig::at("/run/user/1000/kiln").durability(Durability::None);
+    /// ```
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
@@ -156,6 +216,13 @@ impl CacheConfig {
 
     /// Sets the sizes of the binaries, in bytes, that are written to the disk. Small binaries may be quicker to
     /// build than to load, and large ones crowd out the others. The default is one byte to 256 MiB.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use kiln::CacheConfig;
+    /// let cache = CacheConfig::new().entry_bytes(4 << 10..=64 << 20); // 4 KiB to 64 MiB
+    /// ```
     pub fn entry_bytes(mut self, bytes: RangeInclusive<u64>) -> Self {
         self.entry_bytes = Some(bytes);
         self
@@ -163,6 +230,15 @@ impl CacheConfig {
 
     /// Sets how long a build waits for another process that builds the same program, before this process builds
     /// it as well; 60 seconds by default. The wait blocks no thread.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use kiln::CacheConfig;
+    /// // Programs compile in a second: if another process takes 10 s, it is probably stuck.
+    /// let cache = CacheConfig::new().build_wait(Duration::from_secs(10));
+    /// ```
     pub fn build_wait(mut self, wait: Duration) -> Self {
         self.build_wait = Some(wait);
         self
@@ -172,6 +248,8 @@ impl CacheConfig {
     /// Devices with equal fields share programs: those with the same instruction set, say. If such devices
     /// differ in a way that matters, a driver refuses a program, which is then built again, or a program runs
     /// wrongly. Keep at least the driver's version among the fields.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # use kiln::CacheConfig;
@@ -200,6 +278,20 @@ impl CacheConfig {
     ///
     /// [`Configuration`](ErrorKind::Configuration) if a value is invalid, which the error names, if the
     /// directory cannot be trusted, as for [`Store::at`], or if there is no [directory](Self#the-directory).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use kiln::CacheConfig;
+    /// # fn example() -> kiln::Result<()> {
+    /// if let Some(store) = CacheConfig::new().open_store()? {
+    ///     for entry in store.entries() {
+    ///         println!("{}: {} bytes", entry.name(), entry.bytes());
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn open_store(&self) -> Result<Option<Store>> {
         environment::check()?;
         if self.mode(&Environment)? != Mode::On {

@@ -4,6 +4,16 @@ use crate::device::Limits;
 use crate::error::{Error, Result};
 
 /// Global size of a launch, its offset and its local size, in one to three dimensions.
+///
+/// # Examples
+///
+/// ```
+/// use kiln::{NdRange, NdSize};
+///
+/// let frame = NdRange::from(NdSize::from([1920, 1080]));
+/// assert_eq!(frame.global().iter().product::<usize>(), 2_073_600);
+/// assert_eq!(frame.local(), None); // the driver chooses
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NdRange {
     dimensions: u8,
@@ -19,12 +29,31 @@ impl NdRange {
     }
 
     /// Returns the number of work-items in each dimension.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kiln::{NdRange, NdSize};
+    ///
+    /// let frame = NdRange::from(NdSize::from([1920, 1080]));
+    /// assert_eq!(frame.global(), [1920, 1080]);
+    /// ```
     #[must_use]
     pub fn global(&self) -> &[usize] {
         &self.global[..self.dimensions()]
     }
 
     /// Returns the global id of the first work-item in each dimension.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(report: kiln::FusionReport) {
+    /// for launch in report.launches() {
+    ///     println!("`{}` starts at {:?}", launch.kernel, launch.range.offset());
+    /// }
+    /// # }
+    /// ```
     #[must_use]
     pub fn offset(&self) -> &[usize] {
         &self.offset[..self.dimensions()]
@@ -32,12 +61,34 @@ impl NdRange {
 
     /// Returns the number of work-items of a work-group in each dimension, if it was given. Otherwise the
     /// driver chooses it.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(report: kiln::FusionReport) {
+    /// for launch in report.launches() {
+    ///     match launch.range.local() {
+    ///         Some(local) => println!("`{}` runs in groups of {local:?}", launch.kernel),
+    ///         None => println!("the driver groups the work-items of `{}`", launch.kernel),
+    ///     }
+    /// }
+    /// # }
+    /// ```
     #[must_use]
     pub fn local(&self) -> Option<&[usize]> {
         self.local.as_ref().map(|local| &local[..self.dimensions()])
     }
 
     /// Returns the number of dimensions: one, two or three.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kiln::{NdRange, NdSize};
+    ///
+    /// let frame = NdRange::from(NdSize::from([1920, 1080]));
+    /// assert_eq!(frame.dimensions(), 2);
+    /// ```
     #[must_use]
     pub fn dimensions(&self) -> usize {
         usize::from(self.dimensions)
@@ -172,6 +223,17 @@ impl From<NdSize> for NdRange {
 }
 
 /// Size or offset in one to three dimensions: a `usize` or an array of one to three.
+///
+/// # Examples
+///
+/// ```no_run
+/// use kiln::NdSize;
+///
+/// # fn example(blur: kiln::Kernel, src: kiln::Buffer<f32>, dst: kiln::Buffer<f32>) {
+/// let size = NdSize::from([1920, 1080]);
+/// let launch = blur.launch(size).local([16, 8]).args((&src, &dst));
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NdSize {
     dimensions: u8,
@@ -190,6 +252,15 @@ impl NdSize {
     }
 
     /// Returns the sizes, one for each dimension.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kiln::NdSize;
+    ///
+    /// assert_eq!(NdSize::from(4096).get(), [4096]);
+    /// assert_eq!(NdSize::from([1920, 1080]).get(), [1920, 1080]);
+    /// ```
     #[must_use]
     pub fn get(&self) -> &[usize] {
         &self.sizes[..usize::from(self.dimensions)]
@@ -197,6 +268,16 @@ impl NdSize {
 }
 
 /// Type that converts to an [`NdSize`]: a `usize`, a `[usize; 1..=3]`, or an `NdSize` itself.
+///
+/// # Examples
+///
+/// ```no_run
+/// use kiln::{Buffer, IntoNdSize, Kernel, Launch};
+///
+/// fn clear(kernel: &Kernel, image: &Buffer<f32>, size: impl IntoNdSize) -> Launch {
+///     kernel.launch(size).args((image, 0.0f32)) // `size` is `n`, `[width, height]` and so on
+/// }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a size in one to three dimensions",
     label = "give a `usize` or an array of one to three, such as `n as usize` or `[width, height]`"

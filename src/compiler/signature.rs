@@ -2,6 +2,18 @@
 //! module.
 
 /// Memory in which a parameter's bytes live.
+///
+/// # Examples
+///
+/// ```no_run
+/// use kiln::AddressSpace;
+///
+/// # fn example(kernel: kiln::Kernel) {
+/// let parameters = kernel.params().unwrap_or_default().iter();
+/// let count = parameters.filter(|p| p.address_space == Some(AddressSpace::Local)).count();
+/// println!("`{}` takes {count} arguments in local memory", kernel.name());
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AddressSpace {
@@ -16,6 +28,18 @@ pub enum AddressSpace {
 }
 
 /// Use of a buffer by a kernel or a command.
+///
+/// # Examples
+///
+/// ```no_run
+/// use kiln::Access;
+///
+/// # fn example(kernel: kiln::Kernel) {
+/// let parameters = kernel.params().unwrap_or_default().iter();
+/// let inputs = parameters.filter(|parameter| parameter.access == Some(Access::Read)).count();
+/// println!("`{}` only reads {inputs} of its buffers", kernel.name());
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// Only reads the buffer.
@@ -27,6 +51,17 @@ pub enum Access {
 }
 
 /// Parameter of a kernel, as far as the image or the driver describes it.
+///
+/// # Examples
+///
+/// ```no_run
+/// # fn example(kernel: kiln::Kernel) {
+/// for (index, parameter) in kernel.params().unwrap_or_default().iter().enumerate() {
+///     let type_name = parameter.type_name.as_deref().unwrap_or("not known");
+///     println!("parameter {index}: {type_name}");
+/// }
+/// # }
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Parameter {
@@ -68,6 +103,18 @@ pub(crate) fn is_object(type_name: &str) -> bool {
 }
 
 /// Value of a SPIR-V module that is fixed when the module is built.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(rt: kiln::Runtime, image: kiln::Image) -> kiln::Result<()> {
+/// let mut constants = image.specialization_constants().iter();
+/// if let Some(width) = constants.find(|constant| constant.name.as_deref() == Some("WIDTH")) {
+///     let program = rt.build(&image).specialize(width.id, 1920u32).await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SpecializationConstant {

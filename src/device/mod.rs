@@ -16,6 +16,15 @@ pub(crate) use workarounds::FillStrategy;
 pub(crate) use workarounds::Workarounds;
 
 /// Kind of hardware behind a device.
+///
+/// # Examples
+///
+/// ```
+/// # use kiln::{DeviceKind, Runtime};
+/// // The displayed text also selects a device of this kind.
+/// let builder = Runtime::builder().device(DeviceKind::Gpu.to_string());
+/// assert_eq!(DeviceKind::Gpu.to_string(), "gpu");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DeviceKind {
@@ -38,6 +47,15 @@ impl fmt::Display for DeviceKind {
 }
 
 /// Format of device code.
+///
+/// # Examples
+///
+/// ```
+/// # use kiln::{Image, ImageFormat};
+/// let image = Image::opencl_c("kernel void nothing() {}");
+/// assert_eq!(image.format(), ImageFormat::OpenClC);
+/// assert_eq!(image.format().to_string(), "OpenCL C");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ImageFormat {
@@ -60,6 +78,15 @@ impl fmt::Display for ImageFormat {
 }
 
 /// Limits of a device. Sizes are in bytes unless stated otherwise.
+///
+/// # Examples
+///
+/// ```no_run
+/// # fn example(device: &kiln::Device, picture_bytes: u64) {
+/// // Each tile of the picture has a buffer of its own.
+/// let tiles = picture_bytes.div_ceil(device.limits.max_allocation);
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Limits {
@@ -95,6 +122,17 @@ impl Limits {
 }
 
 /// Description of a device, available before the device is opened.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(rt: kiln::Runtime, image: kiln::Image) -> kiln::Result<()> {
+/// let has_doubles = rt.device().extensions.iter().any(|name| name == "cl_khr_fp64");
+/// let options = if has_doubles { "-D REAL=double" } else { "-D REAL=float" };
+/// let program = rt.build(&image).options(options).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeviceInfo {
@@ -150,6 +188,16 @@ pub struct DeviceInfo {
 impl DeviceInfo {
     /// Returns the fields, by name, that determine whether a program built for one device runs on another.
     /// Every key includes them; a driver update changes them.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(device: &kiln::DeviceInfo) {
+    /// for (field, value) in device.identity() {
+    ///     println!("{field}: {value}");
+    /// }
+    /// # }
+    /// ```
     #[must_use]
     pub fn identity(&self) -> [(&'static str, &str); 9] {
         [
@@ -174,6 +222,15 @@ impl DeviceInfo {
     /// Returns the common name of the driver, which selects the device: `pocl`, `nvidia`, `amd`, `intel`,
     /// `apple`, `mali`, `adreno`, `powervr` or `oclgrind`. The name is found by the platform's name or, if that
     /// matches none of these, by the vendor's.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(device: &kiln::DeviceInfo) {
+    /// // PoCL runs a work-group on one thread of the processor.
+    /// let group_size = if device.common_name() == Some("pocl") { 8 } else { 64 };
+    /// # }
+    /// ```
     #[must_use]
     pub fn common_name(&self) -> Option<&'static str> {
         [&self.platform, &self.vendor].into_iter().find_map(|text| {
@@ -247,6 +304,20 @@ pub(crate) fn spirv_versions(il_version: &str) -> impl Iterator<Item = (u8, u8)>
 }
 
 /// Device of a runtime: a handle, cheap to clone, that dereferences to its [`DeviceInfo`].
+///
+/// # Examples
+///
+/// ```no_run
+/// # use kiln::DeviceKind;
+/// # async fn example(rt: kiln::Runtime, image: kiln::Image) -> kiln::Result<()> {
+/// let gpu = rt.devices().iter().find(|device| device.kind == DeviceKind::Gpu);
+/// if let Some(gpu) = gpu {
+///     let program = rt.build(&image).device(gpu).await?;
+///     println!("built for {gpu}, which has {} bytes of memory", gpu.limits.global_memory);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Device {
     index: usize,
@@ -260,6 +331,16 @@ impl Device {
 
     /// Returns the position in [`Runtime::devices`](crate::Runtime::devices), which is also the number that
     /// selects the device.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(rt: kiln::Runtime) {
+    /// for device in rt.devices() {
+    ///     println!("KILN_DEVICE={} selects {device}", device.index());
+    /// }
+    /// # }
+    /// ```
     #[must_use]
     pub fn index(&self) -> usize {
         self.index

@@ -152,6 +152,20 @@ impl Record {
 }
 
 /// Progress of a command.
+///
+/// # Examples
+///
+/// ```no_run
+/// use kiln::Status;
+///
+/// # fn example(upload: &kiln::Event) {
+/// match upload.status() {
+///     Status::Complete => println!("the upload is complete"),
+///     Status::Failed(error) => println!("the upload failed: {error}"),
+///     _ => println!("the upload is in progress"),
+/// }
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Status {
@@ -174,6 +188,19 @@ pub enum Status {
 ///
 /// Dropping an `Event` loses nothing; another clone, or one polled later, still completes. Polling
 /// again after completion returns the same result.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(queue: &kiln::Queue, blur: &kiln::Kernel, x: &kiln::Buffer<f32>,
+/// #     pixels: Vec<f32>) -> kiln::Result<()> {
+/// let written = queue.write(x, pixels)?;
+/// let blurred = queue.submit(blur.launch(x.len()).args((x,)))?;
+/// drop(written); // the write runs all the same
+/// blurred.await?; // fails if either command fails
+/// # Ok(())
+/// # }
+/// ```
 pub struct Event {
     record: Arc<Record>,
     seat: Seat,
@@ -206,6 +233,17 @@ impl Event {
     }
 
     /// Returns the progress of the command, as far as it is known without asking the driver.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::Status;
+    ///
+    /// # fn example(frames: &[kiln::Event]) {
+    /// let done = frames.iter().filter(|frame| matches!(frame.status(), Status::Complete)).count();
+    /// println!("{done} of {} frames are rendered", frames.len());
+    /// # }
+    /// ```
     #[must_use]
     pub fn status(&self) -> Status {
         match self.record.outcome() {
@@ -219,6 +257,20 @@ impl Event {
     /// Returns when the command was queued, submitted, started and ended. `None` if the command has not
     /// finished, if it never ran on the device, or if the runtime was built without
     /// [`profiling`](crate::RuntimeBuilder::profiling).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(queue: &kiln::Queue, blur: &kiln::Kernel,
+    /// #     x: &kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// let blurred = queue.submit(blur.launch(x.len()).args((x,)))?;
+    /// blurred.clone().await?;
+    /// if let Some(profile) = blurred.profile() {
+    ///     println!("`blur` ran for {} ns", profile.ended - profile.started);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn profile(&self) -> Option<Profile> {
         self.record.remains.get()?.profile
@@ -233,6 +285,16 @@ impl Event {
     /// The failure of the command, or of the command that made it fail. In a host task also
     /// [`OutOfResources`](crate::ErrorKind::OutOfResources) if the system cannot start a thread, and
     /// [`Deadlock`](crate::ErrorKind::Deadlock) if the command waits for that host task.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(queue: &kiln::Queue, blur: &kiln::Kernel, x: &kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// let blurred = queue.submit(blur.launch(x.len()).args((x,)))?;
+    /// blurred.wait()?; // in a program without async code
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn wait(&self) -> Result<()> {
         let _blocked = waits::block(&self.record)?;
         let (mut event, mut noted) = (self.clone(), None);
@@ -331,6 +393,19 @@ pub(crate) type ReadSlot<T> = Arc<Mutex<Option<Vec<T>>>>;
 /// # Panics
 ///
 /// If polled again after it was ready.
+///
+/// # Examples
+///
+/// ```no_run
+/// use futures::future::try_join;
+///
+/// # async fn example(queue: &kiln::Queue, means: &kiln::Buffer<f32>,
+/// #     counts: &kiln::Buffer<u32>) -> kiln::Result<()> {
+/// let (means, counts) = try_join(queue.read(means), queue.read(counts)).await?;
+/// println!("{} means, {} counts", means.len(), counts.len());
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "futures do nothing unless awaited"]
 pub struct Read<T> {
     state: Result<(Event, ReadSlot<T>), Option<Error>>,
@@ -373,6 +448,19 @@ impl<T> fmt::Debug for Read<T> {
 /// # Panics
 ///
 /// If polled again after it was ready.
+///
+/// # Examples
+///
+/// ```no_run
+/// use futures::future::try_join;
+///
+/// # async fn example(rt: &kiln::Runtime, dot: &kiln::Kernel, left: Vec<f32>, right: Vec<f32>,
+/// #     product: &kiln::Buffer<f32>) -> kiln::Result<()> {
+/// let (left, right) = try_join(rt.buffer_from(left), rt.buffer_from(right)).await?;
+/// rt.queue().submit(dot.launch(left.len()).args((&left, &right, product)))?;
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "futures do nothing unless awaited"]
 pub struct Upload<T> {
     state: Result<(Event, Option<Buffer<T>>), Option<Error>>,

@@ -10,6 +10,18 @@ use futures::FutureExt;
 use crate::error::{Error, ErrorKind, Result, panic_message};
 
 /// Result of a host future of the DAG: nothing, or a `Result` whose error fails the command.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn notify() {}
+/// # async fn load() -> std::io::Result<usize> { Ok(0) }
+/// # fn example(queue: &kiln::Queue) -> kiln::Result<()> {
+/// queue.host_task(notify())?; // `()`: the command succeeds
+/// queue.host_task(load())?; // `io::Result<usize>`: an error fails the command
+/// # Ok(())
+/// # }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an outcome of a host future",
     label = "the future has to give `()`, or a `Result` with an error of the standard library's kind",

@@ -78,6 +78,22 @@ use crate::process;
 /// cannot be built, or the driver rejects it. Only its own event and the launches that were ordered
 /// after it fail. Commands that use its buffers find their earlier contents. If the device was out of
 /// resources or lost, however, the outputs of the launch are missing.
+///
+/// # Examples
+///
+/// ```no_run
+/// use kiln::{Buffer, Kernel, Runtime};
+///
+/// # async fn example(rt: Runtime, blur: Kernel, edges: Kernel, merge: Kernel, photo: Buffer<f32>,
+/// #     soft: Buffer<f32>, outline: Buffer<f32>, result: Buffer<f32>) -> kiln::Result<()> {
+/// let (queue, n) = (rt.queue(), photo.len());
+/// queue.submit(blur.launch(n).args((photo.read(), &soft)))?;
+/// queue.submit(edges.launch(n).args((photo.read(), &outline)))?; // may run at the same time
+/// queue.submit(merge.launch(n).args((&soft, &outline, &result)))?; // after both
+/// let pixels: Vec<f32> = queue.read(&result).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Queue {
     scheduler: Arc<Scheduler>,
@@ -93,6 +109,17 @@ impl Queue {
     }
 
     /// Returns the device that runs the queue's commands.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::DeviceKind;
+    ///
+    /// # fn example(queue: &kiln::Queue) {
+    /// let piece = if queue.device().kind == DeviceKind::Cpu { 1 << 14 } else { 1 << 20 };
+    /// println!("{} gets {piece} elements at a time", queue.device());
+    /// # }
+    /// ```
     #[must_use]
     pub fn device(&self) -> &Device {
         self.scheduler.slot().handle()
@@ -110,6 +137,18 @@ impl Queue {
     /// the arguments' number, kinds, sizes or types do not fit the kernel's signature, if a buffer or
     /// the program belongs to another device or runtime, or if the range does not fit the device. The
     /// build's own error if the program could not be built.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(queue: &kiln::Queue, blur: &kiln::Kernel, sharpen: &kiln::Kernel,
+    /// #     photo: &kiln::Buffer<f32>, soft: &kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// queue.submit(blur.launch(photo.len()).args((photo, soft)))?;
+    /// let sharpened = queue.submit(sharpen.launch(photo.len()).args((soft, photo)))?; // after `blur`
+    /// sharpened.await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn submit(&self, launch: Launch) -> Result<Event> {
         self.submit_to(launch, None)
     }
@@ -149,6 +188,17 @@ impl Queue {
     ///
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the number of `elements` is not the
     /// length of the buffer, or if the buffer belongs to another device.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(queue: &kiln::Queue, layer: &kiln::Kernel, weights: &kiln::Buffer<f32>,
+    /// #     x: &kiln::Buffer<f32>, trained: Vec<f32>) -> kiln::Result<()> {
+    /// queue.write(weights, trained)?; // not awaited: the launch waits for it
+    /// queue.submit(layer.launch(x.len()).args((weights, x)))?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn write<T: Pod + Send>(&self, buffer: &Buffer<T>, elements: Vec<T>) -> Result<Event> {
         check_length("a write", elements.len(), buffer)?;
         self.check_device(buffer.region(), || "a write".to_owned())?;
@@ -163,6 +213,17 @@ impl Queue {
     /// From the future: [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the buffer belongs to
     /// another device, [`OutOfResources`](crate::ErrorKind::OutOfResources) if the host has no memory
     /// for the elements, and the failure of the command that should have written them.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(queue: &kiln::Queue, losses: &kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// let all: Vec<f32> = queue.read(losses).await?;
+    /// let latest = queue.read(&losses.slice(losses.len() - 1..)?).await?; // copies one element
+    /// assert_eq!(all.last(), latest.first());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn read<T: Pod + Send>(&self, buffer: &Buffer<T>) -> Read<T> {
         let checked = self.check_device(buffer.region(), || "a read".to_owned());
         let slot = event::ReadSlot::default();
@@ -184,6 +245,18 @@ impl Queue {
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the buffer belongs to another device,
     /// and [`OutOfResources`](crate::ErrorKind::OutOfResources) if the host has no memory for elements
     /// that it has to write.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(queue: &kiln::Queue, histogram: &kiln::Kernel, pixels: &kiln::Buffer<u8>,
+    /// #     counts: &kiln::Buffer<u32>) -> kiln::Result<()> {
+    /// queue.fill(counts, 0)?; // clears the counts of the previous image
+    /// queue.submit(histogram.launch(pixels.len()).args((pixels, counts)))?;
+    /// let counts: Vec<u32> = queue.read(counts).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn fill<T: Pod + Send>(&self, buffer: &Buffer<T>, value: T) -> Result<Event> {
         /// Maximum size of a pattern, in bytes, which must also be a power of two (OpenCL 3.0, 5.2.2,
         /// `clEnqueueFillBuffer`).
@@ -210,6 +283,17 @@ impl Queue {
     ///
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the lengths differ, if the two
     /// overlap, or if one belongs to another device.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(queue: &kiln::Queue, train: &kiln::Kernel, weights: &kiln::Buffer<f32>,
+    /// #     backup: &kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// queue.copy(weights, backup)?; // the weights before this step
+    /// queue.submit(train.launch(weights.len()).args((weights, 0.01f32)))?; // after the copy
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn copy<T: Pod>(&self, from: &Buffer<T>, to: &Buffer<T>) -> Result<Event> {
         check_length("a copy", from.len(), to)?;
         for buffer in [from, to] {
@@ -245,6 +329,12 @@ impl Queue {
     /// The thread belongs to no executor. If a future needs one, such as for tokio's timers and
     /// sockets, spawn it there, and pass its handle to this function.
     ///
+    /// # Errors
+    ///
+    /// [`Forked`](crate::ErrorKind::Forked) in a forked child.
+    ///
+    /// # Examples
+    ///
     /// ```no_run
     /// # async fn load() -> std::io::Result<()> { Ok(()) }
     /// # fn example(queue: kiln::Queue, blur: kiln::Kernel, x: kiln::Buffer<f32>) -> kiln::Result<()> {
@@ -253,10 +343,6 @@ impl Queue {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Forked`](crate::ErrorKind::Forked) in a forked child.
     pub fn host_task<F>(&self, future: F) -> Result<Event>
     where
         F: IntoFuture<IntoFuture: Send + 'static, Output: IntoOutcome>,
@@ -280,6 +366,19 @@ impl Queue {
     /// # Errors
     ///
     /// [`Forked`](crate::ErrorKind::Forked) in a forked child.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(queue: &kiln::Queue, blur: &kiln::Kernel,
+    /// #     tiles: &[kiln::Buffer<f32>]) -> kiln::Result<()> {
+    /// for tile in tiles {
+    ///     queue.submit(blur.launch(tile.len()).args((tile,)))?;
+    /// }
+    /// queue.marker()?.await?; // every tile has finished, successfully or not
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn marker(&self) -> Result<Event> {
         process::check()?;
         Ok(self.scheduler.marker(Some(self.number)))
@@ -288,6 +387,15 @@ impl Queue {
     /// Returns the DAG of the queue's device in Graphviz's language. It contains the commands that have
     /// not finished and, while a [`Trace`] records, also those that have. Commands that were not given
     /// to the device yet are dashed, finished ones are filled, and failed ones are red.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(queue: &kiln::Queue) -> std::io::Result<()> {
+    /// std::fs::write("commands.dot", queue.dot())?; // to draw it: `dot -Tsvg -O commands.dot`
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn dot(&self) -> String {
         if process::is_forked() { String::new() } else { timeline::dot(&self.scheduler) }

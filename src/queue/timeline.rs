@@ -139,6 +139,19 @@ impl Timeline {
 /// Recording of every command of a runtime, from [`Runtime::trace_to`](crate::Runtime::trace_to) until
 /// it is finished or dropped. Meanwhile, [`Queue::dot`](crate::Queue::dot) also shows the commands that
 /// have ended.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn render(rt: &kiln::Runtime) -> kiln::Result<()> { Ok(()) }
+/// # async fn example(rt: kiln::Runtime) -> kiln::Result<()> {
+/// let trace = rt.trace_to("frame.json");
+/// render(&rt).await?;
+/// rt.drain().await; // all commands of the frame have ended, so the trace contains them
+/// trace.finish().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "recording ends when the trace is dropped"]
 pub struct Trace {
     timeline: Arc<Timeline>,
@@ -181,6 +194,17 @@ impl Trace {
     /// From the future: [`Io`](crate::ErrorKind::Io) if the file cannot be written, and
     /// [`OutOfResources`](crate::ErrorKind::OutOfResources) if the system cannot start a thread, or has
     /// no room.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(rt: &kiln::Runtime, blur: &kiln::Kernel, x: &kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// let trace = rt.trace_to("blur.json");
+    /// rt.queue().submit(blur.launch(x.len()).args((x,)))?.await?;
+    /// trace.finish().await?; // open `blur.json` in Perfetto
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn finish(mut self) -> WriteTrace {
         if let Err(error) = process::check() {
             return WriteTrace::new(ready(Err(error)));
@@ -327,6 +351,17 @@ named_future! {
     /// # Cancel safety
     ///
     /// Dropping it changes nothing: the file is written all the same.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(trace: kiln::Trace) {
+    /// let written = trace.finish();
+    /// if let Err(error) = written.await {
+    ///     eprintln!("continuing without a trace: {error}");
+    /// }
+    /// # }
+    /// ```
     WriteTrace => Result<()>
 }
 

@@ -26,6 +26,17 @@ const LARGEST_FILE: u64 = 1 << 30;
 ///
 /// A handle, cheap to clone. The digest is computed once, when the image is made. All caches treat two images
 /// with the same format and content as equal.
+///
+/// # Examples
+///
+/// ```
+/// use kiln::{Image, ImageFormat};
+///
+/// let text = "kernel void halve(global float *x) { x[get_global_id(0)] *= 0.5f; }";
+/// let halve = Image::opencl_c(text);
+/// assert_eq!(halve.format(), ImageFormat::OpenClC);
+/// assert_eq!(halve.digest(), Image::opencl_c(text).digest()); // every cache treats them as equal
+/// ```
 #[derive(Clone)]
 pub struct Image {
     inner: Arc<Inner>,
@@ -56,6 +67,23 @@ impl Image {
     ///
     /// For devices that take only SPIR-V, and for fusion, clang and llvm-spirv translate the text: see
     /// [`RuntimeBuilder::front_end`](crate::RuntimeBuilder::front_end).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::Image;
+    ///
+    /// # async fn example(rt: kiln::Runtime) -> kiln::Result<()> {
+    /// let invert = Image::opencl_c(
+    ///     "kernel void invert(global uchar *pixels) {
+    ///          size_t i = get_global_id(0);
+    ///          pixels[i] = 255 - pixels[i];
+    ///      }",
+    /// );
+    /// let program = rt.build(&invert).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn opencl_c(text: impl Into<String>) -> Self {
         let code = text.into().into_bytes();
@@ -68,6 +96,18 @@ impl Image {
     ///
     /// [`InvalidImage`](ErrorKind::InvalidImage) if the bytes are not a valid SPIR-V module: wrong magic
     /// number, unknown version, or instructions or a function that do not end within the module.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::Image;
+    ///
+    /// # fn example(uploaded: Vec<u8>) -> kiln::Result<()> {
+    /// let image = Image::spirv(uploaded)?;
+    /// println!("the module has the kernels {:?}", image.kernels());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn spirv(bytes: impl Into<Vec<u8>>) -> Result<Self> {
         let (code, mut reflection) = spirv::read(bytes.into())?;
         // Some compilers also export the functions behind the kernels, even the function of every kernel.
@@ -83,6 +123,19 @@ impl Image {
     ///
     /// [`InvalidImage`](ErrorKind::InvalidImage) if there are no bytes. Only the driver can detect other
     /// errors, when the image is built.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::Image;
+    ///
+    /// # async fn example(rt: kiln::Runtime, image: Image) -> kiln::Result<()> {
+    /// let binary = rt.build(&image).await?.binary()?;
+    /// // Later, for the same device and driver:
+    /// let program = rt.build(&Image::native(binary)?).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn native(bytes: impl Into<Vec<u8>>) -> Result<Self> {
         let code = bytes.into();
         if code.is_empty() {
@@ -100,12 +153,33 @@ impl Image {
     /// The label belongs to this handle and its clones. It is not part of the digest or of any key. A request
     /// for a program that exists already, or is being built, returns it with the label under which it was
     /// built.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kiln::Image;
+    ///
+    /// let text = "kernel void halve(global float *x) { x[get_global_id(0)] *= 0.5f; }";
+    /// let image = Image::opencl_c(text).label("filters/halve.cl");
+    /// assert_eq!(image.get_label(), Some("filters/halve.cl"));
+    /// assert_eq!(image.digest(), Image::opencl_c(text).digest());
+    /// ```
     #[must_use]
     pub fn label(self, label: impl Into<String>) -> Self {
         Self { label: Some(label.into().into()), ..self }
     }
 
     /// Returns the [label](Self::label), if there is one.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(rt: kiln::Runtime, image: kiln::Image) {
+    /// if let Err(error) = rt.build(&image).await {
+    ///     eprintln!("{}: {error}", image.get_label().unwrap_or("unnamed image"));
+    /// }
+    /// # }
+    /// ```
     #[must_use]
     pub fn get_label(&self) -> Option<&str> {
         self.label.as_deref()
@@ -124,6 +198,18 @@ impl Image {
     /// The future fails with [`Io`](ErrorKind::Io) if the file cannot be read, is not a regular file, or is
     /// larger than 1 GiB, and with [`InvalidImage`](ErrorKind::InvalidImage) if it is empty, is a malformed
     /// SPIR-V module, or is text that is not UTF-8. Both errors name the path.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::Image;
+    ///
+    /// # async fn example(rt: kiln::Runtime) -> kiln::Result<()> {
+    /// let image = Image::open("filters/blur.cl").await?; // or `blur.spv`
+    /// let program = rt.build(&image).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn open(path: impl Into<PathBuf>) -> OpenImage {
         let path = path.into();
         pin_library();
@@ -209,30 +295,85 @@ impl Image {
     }
 
     /// Returns the format of the code.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kiln::{Image, ImageFormat};
+    ///
+    /// let image = Image::opencl_c("kernel void clear(global int *x) { x[get_global_id(0)] = 0; }");
+    /// assert_eq!(image.format(), ImageFormat::OpenClC);
+    /// ```
     #[must_use]
     pub fn format(&self) -> ImageFormat {
         self.inner.format
     }
 
     /// Returns the code as it is passed to the driver.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kiln::Image;
+    ///
+    /// let text = "kernel void clear(global int *x) { x[get_global_id(0)] = 0; }";
+    /// assert_eq!(Image::opencl_c(text).code(), text.as_bytes());
+    /// ```
     #[must_use]
     pub fn code(&self) -> &[u8] {
         &self.inner.code
     }
 
     /// Returns the BLAKE3 digest of the format, the stated names and the code.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::collections::HashSet;
+    ///
+    /// use kiln::Image;
+    ///
+    /// let texts = ["kernel void a() {}", "kernel void b() {}", "kernel void a() {}"];
+    /// let different: HashSet<_> = texts.map(|text| Image::opencl_c(text).digest()).into();
+    /// assert_eq!(different.len(), 2);
+    /// ```
     #[must_use]
     pub fn digest(&self) -> Digest {
         self.inner.digest
     }
 
     /// Returns the names of the kernels of a SPIR-V module, in its order; empty for other formats.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::Image;
+    ///
+    /// # async fn example() -> kiln::Result<()> {
+    /// let module = Image::open("filters.spv").await?;
+    /// for kernel in module.kernels() {
+    ///     println!("{kernel}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn kernels(&self) -> &[String] {
         &self.inner.reflection.kernels
     }
 
     /// Returns the specialization constants of a SPIR-V module, sorted by id; empty for other formats.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(module: kiln::Image) {
+    /// for constant in module.specialization_constants() {
+    ///     let name = constant.name.as_deref().unwrap_or("unnamed");
+    ///     println!("{}: {} {name} = {:?}", constant.id, constant.type_name, constant.default);
+    /// }
+    /// # }
+    /// ```
     #[must_use]
     pub fn specialization_constants(&self) -> &[SpecializationConstant] {
         &self.inner.reflection.specialization_constants
@@ -243,6 +384,18 @@ impl Image {
     ///
     /// The names are part of the image's content and of its digest; their order is not. Replaces names stated
     /// before.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::Image;
+    ///
+    /// # fn example(rt: kiln::Runtime) -> kiln::Result<()> {
+    /// let library = Image::opencl_c("float tone(float x) { return x * x; }").exporting(["tone"]);
+    /// rt.register(&library)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn exporting<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> Self {
         let exports = stated(names, LinkageType::Export);
@@ -256,6 +409,21 @@ impl Image {
     /// checked.
     ///
     /// [`Runtime::register`]: crate::Runtime::register
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::Image;
+    ///
+    /// # async fn example(rt: kiln::Runtime) -> kiln::Result<()> {
+    /// let application = Image::opencl_c(
+    ///     "float tone(float x);
+    ///      kernel void apply(global float *x) { x[get_global_id(0)] = tone(x[get_global_id(0)]); }",
+    /// );
+    /// let program = rt.build(&application.importing(["tone"])).await?; // from a registered library
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn importing<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> Self {
         let imports = stated(names, LinkageType::Import);
@@ -312,6 +480,21 @@ impl Image {
     /// * A compiler in this process has a stack of 16 MiB, twice the size of a main thread's. Text that is
     ///   nested too deeply for this stack ends the process; in a child, it ends the child.
     /// * Simulated devices have no driver, so nothing runs in a child for them.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::{ErrorKind, Image};
+    ///
+    /// # async fn example(rt: kiln::Runtime, upload: String) {
+    /// let image = Image::opencl_c(upload).untrusted();
+    /// match rt.build(&image).await {
+    ///     Ok(program) => println!("it has the kernels {:?}", program.kernel_names()),
+    ///     Err(error) if error.kind() == ErrorKind::BuildFailed => println!("refused: {error}"),
+    ///     Err(error) => println!("try again later: {error}"),
+    /// }
+    /// # }
+    /// ```
     #[must_use]
     pub fn untrusted(self) -> Self {
         self.untrusted_if(true)
@@ -323,6 +506,16 @@ impl Image {
     }
 
     /// Whether the image was marked by [`untrusted`](Self::untrusted).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kiln::Image;
+    ///
+    /// let image = Image::opencl_c("kernel void clear(global int *x) { x[get_global_id(0)] = 0; }");
+    /// assert!(!image.is_untrusted());
+    /// assert!(image.untrusted().is_untrusted());
+    /// ```
     #[must_use]
     pub fn is_untrusted(&self) -> bool {
         self.is_untrusted
@@ -331,6 +524,15 @@ impl Image {
     /// Returns the names that other images can import from this one. For a SPIR-V module, these are the symbols
     /// with linkage `Export` or `LinkOnceODR`, except its kernels, which cannot be imported. For OpenCL C,
     /// these are the [stated](Self::exporting) names.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kiln::Image;
+    ///
+    /// let library = Image::opencl_c("float tone(float x) { return x * x; }").exporting(["tone"]);
+    /// assert!(library.exports().eq(["tone"]));
+    /// ```
     #[must_use]
     pub fn exports(&self) -> impl ExactSizeIterator<Item = &str> {
         self.inner.reflection.exports.iter().map(|symbol| symbol.name.as_str())
@@ -339,6 +541,16 @@ impl Image {
     /// Returns the names that this image imports from others. For a SPIR-V module, these are the symbols with
     /// linkage `Import`; for OpenCL C, the [stated](Self::importing) names. Values that each device provides,
     /// such as the global id, are not included.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kiln::Image;
+    ///
+    /// let text = "float tone(float x); kernel void apply(global float *x) { *x = tone(*x); }";
+    /// let application = Image::opencl_c(text).importing(["tone"]);
+    /// assert!(application.imports().eq(["tone"]));
+    /// ```
     #[must_use]
     pub fn imports(&self) -> impl ExactSizeIterator<Item = &str> {
         self.inner.reflection.imports.iter().map(|symbol| symbol.name.as_str())
@@ -423,6 +635,19 @@ named_future! {
     /// # Cancel safety
     ///
     /// Dropping it has no side effects.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::{Image, OpenImage};
+    ///
+    /// # async fn example() -> kiln::Result<()> {
+    /// let paths = ["filters/blur.cl", "filters/tone.cl"];
+    /// let opening: Vec<OpenImage> = paths.into_iter().map(|path| Image::open(path)).collect();
+    /// let images = futures::future::try_join_all(opening).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     OpenImage => Result<Image>
 }
 

@@ -44,6 +44,21 @@ impl Bound {
 /// Buffers are copied out and in, so several arguments may refer to one buffer. Arguments are numbered from
 /// zero. A method panics if its arguments do not fit the launch, which fails the command with the panic's
 /// message.
+///
+/// # Examples
+///
+/// ```
+/// use kiln::simulated::{Invocation, Simulator};
+///
+/// /// Adds the first two buffers, and writes the sums to the third one.
+/// fn add(call: &mut Invocation<'_>) {
+///     let (a, b) = (call.read::<u32>(0), call.read::<u32>(1));
+///     let sums: Vec<_> = a.iter().zip(&b).map(|(a, b)| a.wrapping_add(*b)).collect();
+///     call.write(2, &sums[..call.global_size()[0]]);
+/// }
+///
+/// Simulator::new().kernel("add", add);
+/// ```
 pub struct Invocation<'a> {
     kernel: &'a Code,
     range: &'a NdRange,
@@ -56,24 +71,61 @@ impl<'a> Invocation<'a> {
     }
 
     /// Returns the number of work-items in each dimension.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let simulator = kiln::simulated::Simulator::new();
+    /// simulator.kernel("fill", |call| {
+    ///     let n = call.global_size()[0];
+    ///     call.write(0, &vec![1.0f32; n]);
+    /// });
+    /// ```
     #[must_use]
     pub fn global_size(&self) -> &[usize] {
         self.range.global()
     }
 
     /// Returns the global id of the first work-item in each dimension.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let simulator = kiln::simulated::Simulator::new();
+    /// simulator.kernel("number", |call| {
+    ///     let first = call.offset().first().copied().unwrap_or(0);
+    ///     let ids: Vec<_> = (first..first + call.global_size()[0]).map(|id| id as u32).collect();
+    ///     call.write(0, &ids);
+    /// });
+    /// ```
     #[must_use]
     pub fn offset(&self) -> &[usize] {
         self.range.offset()
     }
 
     /// Returns the number of work-items of a work-group in each dimension, if the launch specified it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let simulator = kiln::simulated::Simulator::new();
+    /// simulator.kernel("reduce", |call| {
+    ///     assert_eq!(call.local_size(), Some(&[64][..]), "it is written for groups of 64");
+    /// });
+    /// ```
     #[must_use]
     pub fn local_size(&self) -> Option<&[usize]> {
         self.range.local()
     }
 
     /// Returns the number of arguments of the launch.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let simulator = kiln::simulated::Simulator::new();
+    /// simulator.kernel("scale", |call| assert_eq!(call.arguments(), 2));
+    /// ```
     #[must_use]
     pub fn arguments(&self) -> usize {
         self.arguments.len()
@@ -84,6 +136,17 @@ impl<'a> Invocation<'a> {
     /// # Panics
     ///
     /// If there is no such argument, it is not a value, or `T` has another size.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let simulator = kiln::simulated::Simulator::new();
+    /// simulator.kernel("fill", |call| {
+    ///     let value: f32 = call.value(0);
+    ///     let n = call.global_size()[0];
+    ///     call.write(1, &vec![value; n]);
+    /// });
+    /// ```
     #[must_use]
     #[track_caller]
     pub fn value<T: Pod>(&self, index: usize) -> T {
@@ -99,6 +162,16 @@ impl<'a> Invocation<'a> {
     ///
     /// If there is no such argument, it is not a buffer, or the size of the buffer is not a multiple of the
     /// size of `T`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let simulator = kiln::simulated::Simulator::new();
+    /// simulator.kernel("sum", |call| {
+    ///     let sum: f32 = call.read::<f32>(0).iter().sum();
+    ///     call.write(1, &[sum]);
+    /// });
+    /// ```
     #[must_use]
     #[track_caller]
     pub fn read<T: Pod>(&self, index: usize) -> Vec<T> {
@@ -118,6 +191,16 @@ impl<'a> Invocation<'a> {
     ///
     /// If there is no such argument, it is not a buffer, the kernel's signature makes it `const` or `constant`,
     /// or the buffer is too short.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let simulator = kiln::simulated::Simulator::new();
+    /// simulator.kernel("copy", |call| {
+    ///     let elements: Vec<u32> = call.read(0);
+    ///     call.write(1, &elements);
+    /// });
+    /// ```
     #[track_caller]
     pub fn write<T: Pod>(&mut self, index: usize, elements: &[T]) {
         let new = cast_slice::<T, u8>(elements);
@@ -142,6 +225,16 @@ impl<'a> Invocation<'a> {
     /// # Panics
     ///
     /// If there is no such argument, or it is not local memory.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let simulator = kiln::simulated::Simulator::new();
+    /// simulator.kernel("reduce", |call| {
+    ///     let floats = call.local_bytes(1) / size_of::<f32>();
+    ///     assert!(floats >= 64, "one element for each work-item of a group");
+    /// });
+    /// ```
     #[must_use]
     #[track_caller]
     pub fn local_bytes(&self, index: usize) -> usize {

@@ -57,6 +57,31 @@ use crate::error::{Error, ErrorKind};
 ///
 /// All clones, and all runtimes that were given one, share the kernels, faults and counts. Faults and delays
 /// take effect at once. Faults of the same kind queue up behind each other.
+///
+/// # Examples
+///
+/// ```
+/// use kiln::simulated::Simulator;
+/// use kiln::{Image, Runtime};
+///
+/// # fn main() -> kiln::Result<()> {
+/// # smol::block_on(async {
+/// let simulator = Simulator::new();
+/// simulator.kernel("twice", |call| {
+///     let doubled: Vec<f32> = call.read::<f32>(0).iter().map(|x| 2.0 * x).collect();
+///     call.write(0, &doubled);
+/// });
+/// let rt = Runtime::builder().simulator(&simulator).build().await?;
+/// let program = rt.build(&Image::opencl_c("kernel void twice(global float *x) {}")).await?;
+/// // SAFETY: the kernel is the closure above.
+/// let twice = unsafe { program.kernel("twice")? };
+/// let (queue, x) = (rt.queue(), rt.buffer_from(vec![1.0f32; 64]).await?);
+/// queue.submit(twice.launch(64).args((&x,)))?;
+/// assert_eq!(queue.read(&x).await?, [2.0; 64]);
+/// # Ok(())
+/// # })
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Simulator {
     shared: Arc<Shared>,
@@ -66,6 +91,22 @@ pub struct Simulator {
 
 impl Simulator {
     /// Creates a device that runs its commands as real ones do, asynchronously to the threads that submit them.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kiln::Runtime;
+    /// use kiln::simulated::Simulator;
+    ///
+    /// # fn main() -> kiln::Result<()> {
+    /// # smol::block_on(async {
+    /// let simulator = Simulator::new();
+    /// let rt = Runtime::builder().simulator(&simulator).build().await?;
+    /// assert_eq!(rt.devices().len(), 1); // real devices are left out
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     #[must_use]
     pub fn new() -> Self {
         Self::with_threads(true)
@@ -75,6 +116,24 @@ impl Simulator {
     /// its own.
     ///
     /// Commands that a [`Pause`] holds back run, in order, on the thread that drops it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kiln::Runtime;
+    /// use kiln::simulated::Simulator;
+    ///
+    /// # fn main() -> kiln::Result<()> {
+    /// # smol::block_on(async {
+    /// let simulator = Simulator::immediate();
+    /// let rt = Runtime::builder().simulator(&simulator).build().await?;
+    /// let x = rt.buffer::<u32>(64)?;
+    /// rt.queue().fill(&x, 7)?.await?;
+    /// assert_eq!(rt.queue().read(&x).await?, [7; 64]);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     #[must_use]
     pub fn immediate() -> Self {
         Self::with_threads(false)
@@ -90,6 +149,22 @@ impl Simulator {
 
     /// Names the device, for runtimes that are given this handle or a clone of it. Devices with
     /// different names do not share cached programs.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kiln::Runtime;
+    /// use kiln::simulated::Simulator;
+    ///
+    /// # fn main() -> kiln::Result<()> {
+    /// # smol::block_on(async {
+    /// let (near, far) = (Simulator::new().named("near"), Simulator::new().named("far"));
+    /// let rt = Runtime::builder().simulator(&near).simulator(&far).build().await?;
+    /// assert_eq!(rt.devices()[1].name, "far");
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into().into();
@@ -99,6 +174,23 @@ impl Simulator {
     /// Sets the size of the device's memory in bytes (default: 1 GiB), for runtimes that are given this handle
     /// or a clone of it. An allocation beyond the remaining memory fails with
     /// [`OutOfResources`](crate::ErrorKind::OutOfResources).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kiln::simulated::Simulator;
+    /// use kiln::{ErrorKind, Runtime};
+    ///
+    /// # fn main() -> kiln::Result<()> {
+    /// # smol::block_on(async {
+    /// let simulator = Simulator::new().memory(1 << 20);
+    /// let rt = Runtime::builder().simulator(&simulator).build().await?;
+    /// let error = rt.buffer::<u8>(2 << 20).unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::OutOfResources);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     #[must_use]
     pub fn memory(mut self, bytes: u64) -> Self {
         self.memory = bytes;
@@ -109,6 +201,31 @@ impl Simulator {
     /// when it reaches the device, and calls it once for all work-items. Without a closure, a launch has no
     /// effect. If the closure panics, the command fails with [`Panicked`](crate::ErrorKind::Panicked). The
     /// closure must not use the runtime that it runs for.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # smol::block_on(async {
+    /// # let simulator = kiln::simulated::Simulator::new();
+    /// # let rt = kiln::Runtime::builder().simulator(&simulator).build().await?;
+    /// # let image = kiln::Image::opencl_c("kernel void scale(float factor, global float *x) {}");
+    /// # let program = rt.build(&image).await?;
+    /// # // SAFETY: the kernel is a closure.
+    /// # let scale = unsafe { program.kernel("scale")? };
+    /// # let x = rt.buffer_from(vec![1.0f32; 64]).await?;
+    /// # let queue = rt.queue();
+    /// simulator.kernel("scale", |call| {
+    ///     let factor: f32 = call.value(0);
+    ///     let scaled: Vec<f32> = call.read::<f32>(1).iter().map(|x| factor * x).collect();
+    ///     call.write(1, &scaled);
+    /// });
+    /// queue.submit(scale.launch(64).args((3.0f32, &x)))?;
+    /// assert_eq!(queue.read(&x).await?, [3.0; 64]);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     pub fn kernel(
         &self,
         name: impl AsRef<str>,
@@ -119,31 +236,160 @@ impl Simulator {
     }
 
     /// Fails the next `n` builds, whether they compile or load a binary.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kiln::ErrorKind;
+    /// use kiln::simulated::Fault;
+    ///
+    /// # fn main() -> kiln::Result<()> {
+    /// # smol::block_on(async {
+    /// # let simulator = kiln::simulated::Simulator::new();
+    /// # let rt = kiln::Runtime::builder().simulator(&simulator).build().await?;
+    /// # let image = kiln::Image::opencl_c("kernel void scale(float factor, global float *x) {}");
+    /// simulator.fail_builds(1, Fault::Refused);
+    /// let error = rt.build(&image).await.unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::BuildFailed);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     pub fn fail_builds(&self, n: usize, fault: Fault) {
         self.shared.build_faults.order(n, fault);
     }
 
     /// Fails the next `n` launches of kernels called `kernel` when they run: their events fail.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kiln::ErrorKind;
+    /// use kiln::simulated::Fault;
+    ///
+    /// # fn main() -> kiln::Result<()> {
+    /// # smol::block_on(async {
+    /// # let simulator = kiln::simulated::Simulator::new();
+    /// # let rt = kiln::Runtime::builder().simulator(&simulator).build().await?;
+    /// # let image = kiln::Image::opencl_c("kernel void scale(float factor, global float *x) {}");
+    /// # let program = rt.build(&image).await?;
+    /// # // SAFETY: the kernel is a closure.
+    /// # let scale = unsafe { program.kernel("scale")? };
+    /// # let x = rt.buffer_from(vec![1.0f32; 64]).await?;
+    /// # let queue = rt.queue();
+    /// simulator.fail_launches("scale", 1, Fault::OutOfResources);
+    /// let event = queue.submit(scale.launch(64).args((3.0f32, &x)))?;
+    /// assert_eq!(event.await.unwrap_err().kind(), ErrorKind::OutOfResources);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     pub fn fail_launches(&self, kernel: &str, n: usize, fault: Fault) {
         self.shared.slot(kernel).faults.order(n, fault);
     }
 
     /// Fails the next `n` commands when they are handed to the device, before they are queued.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kiln::ErrorKind;
+    /// use kiln::simulated::Fault;
+    ///
+    /// # fn main() -> kiln::Result<()> {
+    /// # smol::block_on(async {
+    /// # let simulator = kiln::simulated::Simulator::new();
+    /// # let rt = kiln::Runtime::builder().simulator(&simulator).build().await?;
+    /// # let image = kiln::Image::opencl_c("kernel void scale(float factor, global float *x) {}");
+    /// # let program = rt.build(&image).await?;
+    /// # // SAFETY: the kernel is a closure.
+    /// # let scale = unsafe { program.kernel("scale")? };
+    /// # let x = rt.buffer_from(vec![1.0f32; 64]).await?;
+    /// # let queue = rt.queue();
+    /// simulator.fail_enqueues(1, Fault::DeviceLost);
+    /// let event = queue.submit(scale.launch(64).args((3.0f32, &x)))?;
+    /// assert_eq!(event.await.unwrap_err().kind(), ErrorKind::DeviceLost);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     pub fn fail_enqueues(&self, n: usize, fault: Fault) {
         self.shared.enqueue_faults.order(n, fault);
     }
 
     /// Makes every build from now on take at least `delay`. Zero removes the delay.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    ///
+    /// # fn main() -> kiln::Result<()> {
+    /// # smol::block_on(async {
+    /// # let simulator = kiln::simulated::Simulator::new();
+    /// # let rt = kiln::Runtime::builder().simulator(&simulator).build().await?;
+    /// # let image = kiln::Image::opencl_c("kernel void scale(float factor, global float *x) {}");
+    /// let (delay, started) = (Duration::from_millis(50), Instant::now());
+    /// simulator.delay_builds(delay);
+    /// rt.build(&image).await?;
+    /// assert!(started.elapsed() >= delay);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     pub fn delay_builds(&self, delay: Duration) {
         self.shared.build_delay.set(delay);
     }
 
     /// Makes every compile from now on take at least `delay`, but no load of a binary. Zero removes the delay.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    ///
+    /// # fn main() -> kiln::Result<()> {
+    /// # smol::block_on(async {
+    /// # let simulator = kiln::simulated::Simulator::new();
+    /// # let rt = kiln::Runtime::builder().simulator(&simulator).build().await?;
+    /// # let image = kiln::Image::opencl_c("kernel void scale(float factor, global float *x) {}");
+    /// let (delay, started) = (Duration::from_millis(50), Instant::now());
+    /// simulator.delay_compiles(delay);
+    /// rt.build(&image).await?;
+    /// assert!(started.elapsed() >= delay);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     pub fn delay_compiles(&self, delay: Duration) {
         self.shared.compile_delay.set(delay);
     }
 
     /// Makes every command from now on take at least `delay`. Zero removes the delay.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    ///
+    /// # fn main() -> kiln::Result<()> {
+    /// # smol::block_on(async {
+    /// # let simulator = kiln::simulated::Simulator::new();
+    /// # let rt = kiln::Runtime::builder().simulator(&simulator).build().await?;
+    /// # let image = kiln::Image::opencl_c("kernel void scale(float factor, global float *x) {}");
+    /// # let program = rt.build(&image).await?;
+    /// # // SAFETY: the kernel is a closure.
+    /// # let scale = unsafe { program.kernel("scale")? };
+    /// # let x = rt.buffer_from(vec![1.0f32; 64]).await?;
+    /// # let queue = rt.queue();
+    /// let (delay, started) = (Duration::from_millis(50), Instant::now());
+    /// simulator.delay_commands(delay);
+    /// queue.submit(scale.launch(64).args((3.0f32, &x)))?.await?;
+    /// assert!(started.elapsed() >= delay);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     pub fn delay_commands(&self, delay: Duration) {
         self.shared.command_delay.set(delay);
     }
@@ -151,12 +397,46 @@ impl Simulator {
     /// Limits the driver's memory for pending reads and writes to `bytes`. There is no limit by default.
     /// Submitting a transfer for which there is no room blocks until the transfer has ended, as on NVIDIA's
     /// driver. Has no effect on [immediate](Self::immediate) devices.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kiln::simulated::Simulator;
+    ///
+    /// let simulator = Simulator::new();
+    /// simulator.limit_staging(48 << 20); // about as much as NVIDIA's driver has
+    /// ```
     pub fn limit_staging(&self, bytes: usize) {
         self.shared.staging.set_limit(bytes);
     }
 
     /// Hangs the device: until the guard is dropped, no command starts. A command that has started ends as
     /// usual. With several guards, the device hangs until the last is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kiln::Status;
+    ///
+    /// # fn main() -> kiln::Result<()> {
+    /// # smol::block_on(async {
+    /// # let simulator = kiln::simulated::Simulator::new();
+    /// # let rt = kiln::Runtime::builder().simulator(&simulator).build().await?;
+    /// # let image = kiln::Image::opencl_c("kernel void scale(float factor, global float *x) {}");
+    /// # let program = rt.build(&image).await?;
+    /// # // SAFETY: the kernel is a closure.
+    /// # let scale = unsafe { program.kernel("scale")? };
+    /// # let x = rt.buffer_from(vec![1.0f32; 64]).await?;
+    /// # let queue = rt.queue();
+    /// let pause = simulator.pause();
+    /// let event = queue.submit(scale.launch(64).args((3.0f32, &x)))?;
+    /// assert!(!matches!(event.status(), Status::Complete));
+    /// drop(pause);
+    /// event.await?;
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     pub fn pause(&self) -> Pause {
         self.shared.commands.close();
         Pause { shared: self.shared.clone(), paused: Paused::Commands }
@@ -164,12 +444,50 @@ impl Simulator {
 
     /// Hangs the compiler: until the guard is dropped, no build starts. A build that has started ends as usual.
     /// With several guards, the compiler hangs until the last is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # smol::block_on(async {
+    /// # let simulator = kiln::simulated::Simulator::new();
+    /// # let rt = kiln::Runtime::builder().simulator(&simulator).build().await?;
+    /// # let image = kiln::Image::opencl_c("kernel void scale(float factor, global float *x) {}");
+    /// let pause = simulator.pause_builds();
+    /// let builds = [rt.build(&image).start(), rt.build(&image).start()];
+    /// drop(pause);
+    /// for build in builds {
+    ///     build.await?;
+    /// }
+    /// assert_eq!(simulator.counts().builds, 1); // both requests shared it
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     pub fn pause_builds(&self) -> Pause {
         self.shared.builds.close();
         Pause { shared: self.shared.clone(), paused: Paused::Builds }
     }
 
     /// Hangs the compiler like [`pause_builds`](Self::pause_builds), but lets binaries be loaded.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kiln::Image;
+    ///
+    /// # fn main() -> kiln::Result<()> {
+    /// # smol::block_on(async {
+    /// # let simulator = kiln::simulated::Simulator::new();
+    /// # let rt = kiln::Runtime::builder().simulator(&simulator).build().await?;
+    /// # let image = kiln::Image::opencl_c("kernel void scale(float factor, global float *x) {}");
+    /// let binary = rt.build(&image).await?.binary()?;
+    /// let pause = simulator.pause_compiles();
+    /// rt.build(&Image::native(binary)?).await?; // loaded, while compiles would wait
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     pub fn pause_compiles(&self) -> Pause {
         self.shared.compiles.close();
         Pause { shared: self.shared.clone(), paused: Paused::Compiles }
@@ -177,11 +495,43 @@ impl Simulator {
 
     /// Loses the next `n` completion callbacks that are requested from the device: the commands end, but the
     /// callbacks are not called.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::simulated::Simulator;
+    ///
+    /// # async fn example(
+    /// #     simulator: Simulator,
+    /// #     rt: kiln::Runtime,
+    /// #     x: kiln::Buffer<u32>,
+    /// # ) -> kiln::Result<()> {
+    /// simulator.lose_notifications(1);
+    /// rt.queue().fill(&x, 7)?.await?; // Kiln detects the end without the callback
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn lose_notifications(&self, n: usize) {
         self.shared.lose_notifications(n);
     }
 
     /// Returns the numbers of requests to the device so far, and of objects that it holds at present.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # smol::block_on(async {
+    /// # let simulator = kiln::simulated::Simulator::new();
+    /// # let rt = kiln::Runtime::builder().simulator(&simulator).build().await?;
+    /// # let image = kiln::Image::opencl_c("kernel void scale(float factor, global float *x) {}");
+    /// rt.build(&image).await?;
+    /// rt.build(&image).await?; // found in memory
+    /// assert_eq!(simulator.counts().builds, 1);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.shared.counters.snapshot()
@@ -210,6 +560,16 @@ impl fmt::Debug for Simulator {
 }
 
 /// Failure that can be ordered from a [`Simulator`].
+///
+/// # Examples
+///
+/// ```
+/// use kiln::simulated::{Fault, Simulator};
+///
+/// let simulator = Simulator::new();
+/// simulator.fail_builds(1, Fault::OutOfResources);
+/// simulator.fail_builds(1, Fault::Panic); // the build after it
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Fault {
@@ -256,6 +616,15 @@ impl Fault {
 }
 
 /// Numbers of requests to a simulated device, and of objects that it holds.
+///
+/// # Examples
+///
+/// ```
+/// use kiln::simulated::{Counts, Simulator};
+///
+/// let counts = Simulator::new().counts();
+/// assert_eq!(counts, Counts::default()); // nothing was requested, and nothing leaks
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -285,6 +654,29 @@ pub struct Counts {
 }
 
 /// Guard that holds back the commands or the builds of a [`Simulator`] until it is dropped.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> kiln::Result<()> {
+/// # smol::block_on(async {
+/// # let simulator = kiln::simulated::Simulator::new();
+/// # let rt = kiln::Runtime::builder().simulator(&simulator).build().await?;
+/// # let image = kiln::Image::opencl_c("kernel void scale(float factor, global float *x) {}");
+/// # let program = rt.build(&image).await?;
+/// # // SAFETY: the kernel is a closure.
+/// # let scale = unsafe { program.kernel("scale")? };
+/// # let x = rt.buffer_from(vec![1.0f32; 64]).await?;
+/// # let queue = rt.queue();
+/// let pause = simulator.pause();
+/// let read = queue.read(&x);
+/// queue.fill(&x, 2.0)?; // both commands wait
+/// drop(pause);
+/// assert_eq!(read.await?, [1.0; 64]); // and run in order
+/// # Ok(())
+/// # })
+/// # }
+/// ```
 #[must_use = "dropping the guard lets the device go on at once"]
 pub struct Pause {
     shared: Arc<Shared>,

@@ -46,12 +46,7 @@ const TOOL: &str = "kiln";
 static OWN: OnceLock<PathBuf> = OnceLock::new();
 
 /// Enables this program to compile [untrusted images](crate::Image::untrusted) in a child process that runs the
-/// same program. Call it first in `main`, before anything else, in particular before starting threads:
-///
-/// ```
-/// // The first line of `main`:
-/// kiln::build_child();
-/// ```
+/// same program. Call it first in `main`, before anything else, in particular before starting threads.
 ///
 /// If the process was started as a build child, this function reads one request, has the driver compile it,
 /// writes the answer and ends the process. Otherwise it records that this program can be started as a child,
@@ -62,6 +57,22 @@ static OWN: OnceLock<PathBuf> = OnceLock::new();
 ///
 /// A program that cannot call it, such as a test under libtest, can use another program as the child: see
 /// [`RuntimeBuilder::build_child`](crate::RuntimeBuilder::build_child).
+///
+/// # Examples
+///
+/// ```no_run
+/// use kiln::{Image, Runtime};
+///
+/// fn main() -> kiln::Result<()> {
+///     kiln::build_child();
+///     smol::block_on(async {
+///         let rt = Runtime::new().await?;
+///         let upload = Image::open("upload.cl").await?.untrusted();
+///         let program = rt.build(&upload).await?; // compiled by a child process
+///         Ok(())
+///     })
+/// }
+/// ```
 pub fn build_child() {
     if !is_child() {
         if let Ok(path) = env::current_exe() {

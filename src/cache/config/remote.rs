@@ -90,6 +90,13 @@ mod chosen {
         ///
         /// The runtime fails to start with [`Configuration`](ErrorKind::Configuration) if the address is
         /// invalid. Whether the service answers is not checked.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// # use kiln::CacheConfig;
+        /// let cache = CacheConfig::new().remote("redis://cache.example.com:6379/renderer");
+        /// ```
         pub fn remote(mut self, url: impl Into<String>) -> Self {
             self.remote.place = Some(Place::Url(url.into()));
             self
@@ -101,6 +108,17 @@ mod chosen {
         ///
         /// Kiln retries requests and limits their time itself. It calls the operator on its own thread with a
         /// runtime of tokio: an operator that blocks that thread delays the remote cache, not the builds.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// # use kiln::CacheConfig;
+        /// use kiln::remote::opendal::{Operator, services::Memory};
+        ///
+        /// let operator = Operator::new(Memory::default())?; // or any other service, with layers
+        /// let cache = CacheConfig::new().remote_operator(operator);
+        /// # Ok::<(), Box<dyn std::error::Error>>(())
+        /// ```
         #[cfg(feature = "remote-opendal")]
         pub fn remote_operator(mut self, operator: impl Into<RemoteOperator>) -> Self {
             self.remote.place = Some(Place::Operator(operator.into()));
@@ -108,12 +126,29 @@ mod chosen {
         }
 
         /// Disables the remote cache, whatever the environment says.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// # use kiln::CacheConfig;
+        /// let cache = CacheConfig::new().without_remote();
+        /// assert!(cache.open_remote()?.is_none());
+        /// # Ok::<(), kiln::Error>(())
+        /// ```
         pub fn without_remote(mut self) -> Self {
             self.remote.place = Some(Place::Nowhere);
             self
         }
 
         /// Sets the access to the remote cache; [`RemoteAccess::ReadWrite`] by default.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// # use kiln::{CacheConfig, remote::RemoteAccess};
+        /// // Render nodes only use what the build server publishes.
+        /// let cache = CacheConfig::new().remote_access(RemoteAccess::ReadOnly);
+        /// ```
         pub fn remote_access(mut self, access: RemoteAccess) -> Self {
             self.remote.access = Some(access);
             self
@@ -124,6 +159,15 @@ mod chosen {
         ///
         /// The actual wait is often shorter. It depends on how quickly the remote cache has answered lately,
         /// and on how often it had the requested program.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// # use std::time::Duration;
+        /// # use kiln::CacheConfig;
+        /// // These programs compile in 300 ms: a longer wait does not pay.
+        /// let cache = CacheConfig::new().remote_budget(Duration::from_millis(300));
+        /// ```
         pub fn remote_budget(mut self, budget: Duration) -> Self {
             self.remote.budget = Some(budget);
             self
@@ -132,12 +176,28 @@ mod chosen {
         /// Sets the timeout of one attempt; one second by default. An attempt to read fails and is repeated if
         /// it makes no progress for this long. An attempt to write has to end in this time, plus one second for
         /// each MiB.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// # use std::time::Duration;
+        /// # use kiln::CacheConfig;
+        /// // The service is in another region.
+        /// let cache = CacheConfig::new().remote_timeout(Duration::from_secs(3));
+        /// ```
         pub fn remote_timeout(mut self, timeout: Duration) -> Self {
             self.remote.timeout = Some(timeout);
             self
         }
 
         /// Sets the maximum size of objects that are read or written, in bytes; 64 MiB by default.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// # use kiln::CacheConfig;
+        /// let cache = CacheConfig::new().remote_max_bytes(16 << 20); // 16 MiB
+        /// ```
         pub fn remote_max_bytes(mut self, bytes: u64) -> Self {
             self.remote.max_bytes = Some(bytes);
             self
@@ -147,6 +207,17 @@ mod chosen {
         /// writes with the secret, and refuses data that is not authenticated. Any bytes are valid; 32 or more
         /// random bytes are best. If the environment names a file with the secret, white space at the end of
         /// the file is ignored.
+        ///
+        /// # Examples
+        ///
+        /// ```no_run
+        /// # use kiln::CacheConfig;
+        /// # fn example() -> std::io::Result<()> {
+        /// let secret = std::fs::read("/run/secrets/kiln")?;
+        /// let cache = CacheConfig::new().remote_secret(secret);
+        /// # Ok(())
+        /// # }
+        /// ```
         pub fn remote_secret(mut self, secret: impl AsRef<[u8]>) -> Self {
             self.remote.secret = Some(Secret::new(secret.as_ref()));
             self
@@ -158,6 +229,18 @@ mod chosen {
         /// # Errors
         ///
         /// [`Configuration`](ErrorKind::Configuration) if a value is invalid, which the error names.
+        ///
+        /// # Examples
+        ///
+        /// ```no_run
+        /// # use kiln::CacheConfig;
+        /// # fn example() -> kiln::Result<()> {
+        /// if let Some(remote) = CacheConfig::new().open_remote()? {
+        ///     println!("{}, {:?}", remote.name(), remote.access());
+        /// }
+        /// # Ok(())
+        /// # }
+        /// ```
         pub fn open_remote(&self) -> Result<Option<RemoteStore>> {
             let environment = Environment;
             let mode = self.mode(&environment)?;

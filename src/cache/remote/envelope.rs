@@ -62,6 +62,15 @@ impl fmt::Debug for Secret {
 }
 
 /// Reason why an object is not used.
+///
+/// # Examples
+///
+/// ```
+/// use kiln::remote::Refused;
+///
+/// let reason = Refused::TooLarge { most: 1024 };
+/// assert_eq!(reason.to_string(), "it has more than 1024 bytes");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refused {
@@ -86,6 +95,15 @@ pub enum Refused {
 
 impl Refused {
     /// Whether the object was written by a newer version of this crate. Such objects are left in place.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kiln::remote::Refused;
+    ///
+    /// assert!(Refused::Version(u32::MAX).is_newer());
+    /// assert!(!Refused::Damaged.is_newer());
+    /// ```
     #[must_use]
     pub fn is_newer(&self) -> bool {
         match self {

@@ -32,6 +32,19 @@ use super::objects::Objects;
 
 /// An operator as [`CacheConfig::remote_operator`](crate::CacheConfig::remote_operator) takes it: made
 /// with `from` an [`Operator`].
+///
+/// # Examples
+///
+/// ```
+/// use kiln::CacheConfig;
+/// use kiln::remote::opendal::{Operator, RemoteOperator, services::Memory};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let operator = RemoteOperator::from(Operator::new(Memory::default())?);
+/// let cache = CacheConfig::new().remote_operator(operator);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct RemoteOperator(Operator);
 

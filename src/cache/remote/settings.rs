@@ -6,6 +6,17 @@ use std::time::Duration;
 use super::envelope::Secret;
 
 /// Operations that are allowed on a [remote cache](crate::cache::remote).
+///
+/// # Examples
+///
+/// ```
+/// use kiln::CacheConfig;
+/// use kiln::remote::RemoteAccess;
+///
+/// let access: RemoteAccess = "read-only".parse().unwrap();
+/// assert_eq!(access, RemoteAccess::ReadOnly);
+/// let cache = CacheConfig::new().remote_access(access);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RemoteAccess {

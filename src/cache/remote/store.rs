@@ -14,10 +14,40 @@ use crate::future::named_future;
 /// The methods return futures for any executor. They send requests even while the circuit breaker is open,
 /// retry where a retry may help, and end within a few of the [time-outs](crate::CacheConfig::remote_timeout)
 /// without progress.
+///
+/// # Examples
+///
+/// ```no_run
+/// use kiln::CacheConfig;
+/// use kiln::remote::Sent;
+///
+/// # async fn example(name: &str) -> kiln::Result<()> {
+/// let config = CacheConfig::new().remote("redis://cache.internal:6379/kiln");
+/// if let Some(remote) = config.open_remote()? {
+///     let is_there = matches!(remote.get(name).await?, Sent::Whole(_));
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct RemoteStore(Remote);
 
 /// Result of a lookup by name in a remote cache.
+///
+/// # Examples
+///
+/// ```no_run
+/// use kiln::remote::{RemoteStore, Sent};
+///
+/// # async fn example(remote: RemoteStore, name: &str) -> kiln::Result<()> {
+/// match remote.get(name).await? {
+///     Sent::Whole(entry) => println!("{} bytes", entry.bytes().len()),
+///     Sent::Refused(reason) => println!("not used: {reason}"),
+///     _ => println!("no such entry"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Sent {
@@ -35,6 +65,18 @@ named_future! {
     /// # Cancel safety
     ///
     /// Dropping it loses only the result.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::remote::{Getting, RemoteStore};
+    ///
+    /// # async fn example(remote: RemoteStore, names: Vec<String>) -> kiln::Result<()> {
+    /// let lookups: Vec<Getting> = names.iter().map(|name| remote.get(name)).collect();
+    /// let answers = futures::future::try_join_all(lookups).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     Getting => Result<Sent>
 }
 
@@ -44,6 +86,19 @@ named_future! {
     /// # Cancel safety
     ///
     /// If it is dropped, the entry may or may not be written. If it is written, it is complete.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::remote::{Putting, RemoteStore};
+    /// use kiln::store::Entry;
+    ///
+    /// # async fn example(remote: RemoteStore, entries: Vec<(String, Entry)>) -> kiln::Result<()> {
+    /// let writes: Vec<Putting> = entries.iter().map(|(name, entry)| remote.put(name, entry)).collect();
+    /// futures::future::try_join_all(writes).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     Putting => Result<()>
 }
 
@@ -53,6 +108,20 @@ named_future! {
     /// # Cancel safety
     ///
     /// Dropping it loses only the result.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::remote::{Naming, RemoteStore};
+    ///
+    /// # async fn example(remote: RemoteStore) -> kiln::Result<()> {
+    /// let naming: Option<Naming> = remote.names();
+    /// if let Some(naming) = naming {
+    ///     println!("{} programs", naming.await?.len());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     Naming => Result<Vec<String>>
 }
 
@@ -62,18 +131,48 @@ impl RemoteStore {
     }
 
     /// Returns the address of the remote cache, without secrets.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(remote: kiln::remote::RemoteStore) {
+    /// println!("programs are shared through {}", remote.name());
+    /// # }
+    /// ```
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.service().name
     }
 
     /// Returns which operations are allowed on the remote cache.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::remote::RemoteAccess;
+    ///
+    /// # fn example(remote: kiln::remote::RemoteStore) {
+    /// if remote.access() == RemoteAccess::ReadOnly {
+    ///     println!("programs built here are not published");
+    /// }
+    /// # }
+    /// ```
     #[must_use]
     pub fn access(&self) -> RemoteAccess {
         self.0.service().settings.access
     }
 
     /// Whether a secret is set, so that only authenticated entries are accepted.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(remote: kiln::remote::RemoteStore) {
+    /// if !remote.is_authenticated() {
+    ///     eprintln!("whoever can write to {} decides what runs here", remote.name());
+    /// }
+    /// # }
+    /// ```
     #[must_use]
     pub fn is_authenticated(&self) -> bool {
         self.0.service().settings.secret.is_some()
@@ -86,6 +185,18 @@ impl RemoteStore {
     /// The future fails with [`InvalidArgument`](ErrorKind::InvalidArgument) if the name is not a valid name of
     /// an entry, [`Configuration`](ErrorKind::Configuration) if the remote cache is write-only, and
     /// [`Io`](ErrorKind::Io) if it cannot be read.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::remote::{RemoteStore, Sent};
+    ///
+    /// # async fn example(rt: kiln::Runtime, image: kiln::Image, remote: RemoteStore) -> kiln::Result<()> {
+    /// let name = rt.build(&image).entry_name()?;
+    /// let is_published = matches!(remote.get(&name).await?, Sent::Whole(_));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn get(&self, name: &str) -> Getting {
         let asked = self.allowed(RemoteAccess::reads, "read").and_then(|()| Address::named(name));
         let asked = asked
@@ -106,6 +217,22 @@ impl RemoteStore {
     /// The future fails with [`InvalidArgument`](ErrorKind::InvalidArgument) if the name is not the name of
     /// this entry or the entry is too large, [`Configuration`](ErrorKind::Configuration) if the remote cache is
     /// read-only, and [`Io`](ErrorKind::Io) if it cannot be written.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::remote::RemoteStore;
+    /// use kiln::store::{Checked, Store};
+    ///
+    /// # async fn example(store: Store, remote: RemoteStore) -> kiln::Result<()> {
+    /// for info in store.entries() {
+    ///     if let Checked::Whole(entry) = store.check(&info) {
+    ///         remote.put(&info.name(), &entry).await?;
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn put(&self, name: &str, entry: &Entry) -> Putting {
         let address = self.allowed(RemoteAccess::writes, "written").and_then(|()| {
             let (bytes, most) = (entry.bytes().len(), self.0.service().settings.most_bytes);
@@ -136,6 +263,18 @@ impl RemoteStore {
     /// # Errors
     ///
     /// The future fails with [`Io`](ErrorKind::Io) if the service cannot be listed at present.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(remote: kiln::remote::RemoteStore) -> kiln::Result<()> {
+    /// match remote.names() {
+    ///     Some(names) => println!("{} programs", names.await?.len()),
+    ///     None => println!("{} cannot list its objects", remote.name()),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn names(&self) -> Option<Naming> {
         if !self.0.service().objects.can_list() {

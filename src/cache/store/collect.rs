@@ -26,6 +26,17 @@ const ABANDONED: Duration = Duration::from_secs(60);
 const SURELY_ABANDONED: Duration = Duration::from_secs(24 * 3600);
 
 /// Result of a collection, or of a dry run.
+///
+/// # Examples
+///
+/// ```no_run
+/// # fn example(store: kiln::store::Store) -> kiln::Result<()> {
+/// let collected = store.collect(false)?;
+/// println!("removed {} of {} programs", collected.removed, collected.entries);
+/// println!("{} bytes are left", collected.bytes - collected.removed_bytes);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Collected {

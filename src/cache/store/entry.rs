@@ -50,6 +50,18 @@ const CHECKSUM: usize = 48;
 const TAIL: usize = 64;
 
 /// Metadata of an entry, apart from its key.
+///
+/// # Examples
+///
+/// ```no_run
+/// # fn example(store: kiln::store::Store) -> kiln::Result<()> {
+/// for entry in store.entries() {
+///     let manifest = store.manifest(&entry)?;
+///     println!("{}: compiled in {} µs", entry.key(), manifest.build_microseconds);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Manifest {
@@ -79,6 +91,17 @@ impl Manifest {
     }
 
     /// Returns the value of a key field, or the first value if the field repeats.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kiln::store::Manifest;
+    ///
+    /// let mut manifest = Manifest::default();
+    /// manifest.fields.push(("options".to_owned(), "-D RADIUS=4".to_owned()));
+    /// assert_eq!(manifest.field("options"), Some("-D RADIUS=4"));
+    /// assert_eq!(manifest.field("device"), None);
+    /// ```
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
@@ -86,6 +109,16 @@ impl Manifest {
 }
 
 /// A kernel of a stored program.
+///
+/// # Examples
+///
+/// ```no_run
+/// # fn example(manifest: kiln::store::Manifest) {
+/// for kernel in &manifest.kernels {
+///     println!("{} with {} parameters", kernel.name, kernel.parameters.len());
+/// }
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct KernelRecord {
@@ -97,6 +130,18 @@ pub struct KernelRecord {
 }
 
 /// A parameter of a stored kernel. Each field is as the driver or the module described it.
+///
+/// # Examples
+///
+/// ```no_run
+/// use kiln::store::KernelRecord;
+///
+/// /// Returns the parameters of a stored kernel as they are written in OpenCL C.
+/// fn signature(kernel: &KernelRecord) -> String {
+///     let types = kernel.parameters.iter().map(|parameter| parameter.type_name.as_deref());
+///     types.map(|name| name.unwrap_or("?")).collect::<Vec<_>>().join(", ")
+/// }
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ParameterRecord {
@@ -151,6 +196,20 @@ impl<'de, T: Deserialize<'de>, W: Fn(&T) -> usize> Visitor<'de> for Few<T, W> {
 }
 
 /// A verified entry.
+///
+/// # Examples
+///
+/// ```no_run
+/// use kiln::store::{Checked, Entry, EntryInfo, Store};
+///
+/// /// Reads an entry, if it is intact.
+/// fn read(store: &Store, info: &EntryInfo) -> Option<Entry> {
+///     match store.check(info) {
+///         Checked::Whole(entry) => Some(entry),
+///         _ => None,
+///     }
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Entry {
     bytes: Vec<u8>,
@@ -161,18 +220,44 @@ pub struct Entry {
 
 impl Entry {
     /// Returns the key of the entry.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(entry: kiln::store::Entry) {
+    /// println!("{:.8} has {} bytes", entry.key(), entry.bytes().len());
+    /// # }
+    /// ```
     #[must_use]
     pub fn key(&self) -> BuildKey {
         self.key
     }
 
     /// Returns the program in the device's native format.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(entry: kiln::store::Entry) -> std::io::Result<()> {
+    /// std::fs::write("blur.bin", entry.payload())?; // for the driver's own tools
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn payload(&self) -> &[u8] {
         &self.bytes[..self.payload]
     }
 
     /// Returns the metadata of the entry.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(entry: kiln::store::Entry) {
+    /// let names = entry.manifest().kernels.iter().map(|kernel| kernel.name.as_str());
+    /// println!("{}", names.collect::<Vec<_>>().join(", "));
+    /// # }
+    /// ```
     #[must_use]
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
@@ -184,6 +269,17 @@ impl Entry {
     }
 
     /// Returns the file as it is stored.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::store::{Entry, Store};
+    ///
+    /// # fn example(entry: Entry, name: &str, store: Store) -> kiln::Result<()> {
+    /// store.import(name, entry.bytes())?; // copies the entry to another store
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
@@ -191,6 +287,15 @@ impl Entry {
 }
 
 /// Reason why a file is not a usable entry.
+///
+/// # Examples
+///
+/// ```
+/// use kiln::store::Unusable;
+///
+/// let reason = Unusable::Checksum;
+/// assert_eq!(reason.to_string(), "its contents do not match its checksum");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unusable {
@@ -214,6 +319,15 @@ pub enum Unusable {
 
 impl Unusable {
     /// Returns whether the entry was written by a newer version of this crate. Such entries are left alone.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kiln::store::Unusable;
+    ///
+    /// assert!(Unusable::Version(u32::MAX).is_newer());
+    /// assert!(!Unusable::Checksum.is_newer());
+    /// ```
     #[must_use]
     pub fn is_newer(&self) -> bool {
         matches!(self, Self::Version(version) if *version > VERSION)

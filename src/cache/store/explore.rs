@@ -15,17 +15,50 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::process::file::{self, Links};
 
 /// An entry found in the store. Its contents may or may not verify.
+///
+/// # Examples
+///
+/// ```no_run
+/// # fn example(store: kiln::store::Store) {
+/// let mut entries: Vec<_> = store.entries().collect();
+/// entries.sort_by_key(|entry| entry.used());
+/// for entry in &entries {
+///     println!("{:.8}: {} bytes", entry.key(), entry.bytes());
+/// }
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct EntryInfo(Found);
 
 impl EntryInfo {
     /// Returns the key that the entry's name stands for.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(store: kiln::store::Store, program: kiln::Program) {
+    /// let entry = store.entries().find(|entry| entry.key() == program.key());
+    /// # }
+    /// ```
     #[must_use]
     pub fn key(&self) -> BuildKey {
         self.0.key
     }
 
     /// Returns the name of the folder of the entry's device.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::collections::BTreeMap;
+    ///
+    /// # fn example(store: kiln::store::Store) {
+    /// let mut bytes = BTreeMap::new();
+    /// for entry in store.entries() {
+    ///     *bytes.entry(entry.device().to_owned()).or_insert(0) += entry.bytes();
+    /// }
+    /// # }
+    /// ```
     #[must_use]
     pub fn device(&self) -> &str {
         &self.0.device
@@ -33,24 +66,63 @@ impl EntryInfo {
 
     /// Returns the name that the entry has in every store: the path of its file below the folder of the store's
     /// version, `<device>/<2 digits>/<62 digits>.kiln`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(rt: kiln::Runtime, image: kiln::Image, store: kiln::store::Store) -> kiln::Result<()> {
+    /// let name = rt.build(&image).entry_name()?;
+    /// let entry = store.entries().find(|entry| entry.name() == name);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn name(&self) -> String {
         entry_name(self.device(), &self.key())
     }
 
     /// Returns the path of the entry's file.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(entry: kiln::store::EntryInfo) -> std::io::Result<()> {
+    /// std::fs::copy(entry.path(), "program.kiln")?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0.path
     }
 
     /// Returns the size of the entry's file, in bytes.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(store: kiln::store::Store) {
+    /// let largest = store.entries().max_by_key(|entry| entry.bytes());
+    /// # }
+    /// ```
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.0.bytes
     }
 
     /// Returns the time of the last use, to within ten minutes.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// # fn example(store: kiln::store::Store) {
+    /// let month = Duration::from_secs(30 * 24 * 3600);
+    /// let old = store.entries().filter(|entry| entry.used().elapsed().is_ok_and(|age| age > month));
+    /// println!("{} programs were not used for a month", old.count());
+    /// # }
+    /// ```
     #[must_use]
     pub fn used(&self) -> SystemTime {
         self.0.used
@@ -58,6 +130,22 @@ impl EntryInfo {
 }
 
 /// Result of verifying an entry.
+///
+/// # Examples
+///
+/// ```no_run
+/// use kiln::store::Checked;
+///
+/// # fn example(store: kiln::store::Store) {
+/// for entry in store.entries() {
+///     match store.check(&entry) {
+///         Checked::Whole(_) => {}
+///         Checked::Unusable(reason) => println!("{}: {reason}", entry.path().display()),
+///         other => println!("{}: {other:?}", entry.path().display()),
+///     }
+/// }
+/// # }
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Checked {
@@ -72,11 +160,32 @@ pub enum Checked {
 /// Inspection and maintenance from outside.
 impl Store {
     /// Returns every entry, in no particular order. Other files are skipped.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(store: kiln::store::Store) {
+    /// for entry in store.entries() {
+    ///     println!("{} ({} bytes)", entry.name(), entry.bytes());
+    /// }
+    /// # }
+    /// ```
     pub fn entries(&self) -> impl Iterator<Item = EntryInfo> {
         scan(&self.0.layout).map(EntryInfo)
     }
 
     /// Reads and verifies an entry. Does not count as a use.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::store::Checked;
+    ///
+    /// # fn example(store: kiln::store::Store) {
+    /// let is_whole = |entry: &_| matches!(store.check(entry), Checked::Whole(_));
+    /// println!("{} programs are intact", store.entries().filter(is_whole).count());
+    /// # }
+    /// ```
     #[must_use]
     pub fn check(&self, entry: &EntryInfo) -> Checked {
         match self.read(entry.path(), false) {
@@ -95,6 +204,18 @@ impl Store {
     ///
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the file is visibly not a usable entry;
     /// [`Io`](ErrorKind::Io) if it cannot be read.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(store: kiln::store::Store) -> kiln::Result<()> {
+    /// for entry in store.entries() {
+    ///     let manifest = store.manifest(&entry)?;
+    ///     println!("{:.8}: {}", entry.key(), manifest.field("options").unwrap_or_default());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn manifest(&self, entry: &EntryInfo) -> Result<Manifest> {
         let read = || {
             let (mut file, metadata) = file::open(entry.path(), file::reading(), Links::Refuse)?;
@@ -106,6 +227,18 @@ impl Store {
     }
 
     /// Removes an entry, unless it was replaced or used since it was found. Returns whether it was removed.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(store: kiln::store::Store, retired: &str) {
+    /// for entry in store.entries().filter(|entry| entry.device() == retired) {
+    ///     if !store.remove(&entry) {
+    ///         println!("{} is still in use", entry.name());
+    ///     }
+    /// }
+    /// # }
+    /// ```
     #[must_use = "an entry that was replaced or used meanwhile stays"]
     pub fn remove(&self, entry: &EntryInfo) -> bool {
         remove(&self.0.layout, &entry.0)
@@ -121,6 +254,22 @@ impl Store {
     /// not a complete entry of this name, if it is larger than [all entries](Self::max_bytes) may be, or if the
     /// entry that is there was written by a newer version of Kiln, which then stays; [`Io`](ErrorKind::Io) if
     /// the file cannot be read or written.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::store::{Checked, Store};
+    ///
+    /// # fn example(from: Store, to: Store) -> kiln::Result<()> {
+    /// for info in from.entries() {
+    ///     if let Checked::Whole(entry) = from.check(&info) {
+    ///         to.import(&info.name(), entry.bytes())?;
+    ///     }
+    /// }
+    /// to.collect(false)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn import(&self, name: &str, from: impl Read) -> Result<BuildKey> {
         let address = Address::named(name)?;
         let key = address.key;
@@ -158,6 +307,16 @@ impl Store {
     /// # Errors
     ///
     /// [`Io`](ErrorKind::Io) if another process is collecting.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(store: kiln::store::Store) -> kiln::Result<()> {
+    /// let planned = store.collect(true)?;
+    /// println!("a collection would remove {} programs", planned.removed);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn collect(&self, dry_run: bool) -> Result<Collected> {
         let goal = Goal { dry_run, ..self.goal() };
         collect_now(&self.0, goal).ok_or_else(|| {
@@ -170,6 +329,15 @@ impl Store {
     /// # Errors
     ///
     /// [`Io`](ErrorKind::Io) if some entries cannot be removed.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(store: kiln::store::Store) -> kiln::Result<()> {
+    /// println!("removed {} programs", store.clear()?);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn clear(&self) -> Result<u64> {
         let (mut removed, mut left) = (0, 0);
         for entry in self.entries() {

@@ -141,6 +141,20 @@ impl Default for Settings {
 ///
 /// A [`Runtime`](crate::Runtime) has a store of its own. This type is for inspecting a store from outside, as
 /// the `kiln` explorer does. Its methods block on the disk.
+///
+/// # Examples
+///
+/// ```no_run
+/// use kiln::CacheConfig;
+///
+/// # fn example() -> kiln::Result<()> {
+/// if let Some(store) = CacheConfig::new().open_store()? {
+///     let bytes: u64 = store.entries().map(|entry| entry.bytes()).sum();
+///     println!("{} programs, {bytes} bytes", store.entries().count());
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Store(Arc<Inner>);
 
@@ -184,6 +198,18 @@ impl Store {
     ///
     /// [`Configuration`](ErrorKind::Configuration) if `root` is not a directory, belongs to another user, or
     /// can be written by others.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::store::Store;
+    ///
+    /// # fn example() -> kiln::Result<()> {
+    /// let store = Store::at("/var/cache/renderer")?;
+    /// println!("{} programs", store.entries().count());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn at(root: impl Into<PathBuf>) -> Result<Self> {
         Self::open(root.into(), Settings::default(), Arc::default())
     }
@@ -210,12 +236,31 @@ impl Store {
     }
 
     /// Returns the root directory of the store.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(store: kiln::store::Store) {
+    /// println!("programs are kept in {}", store.root().display());
+    /// # }
+    /// ```
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.0.root
     }
 
     /// Returns the maximum size of the store in bytes, or `None` if there is no limit.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(store: kiln::store::Store) {
+    /// let bytes: u64 = store.entries().map(|entry| entry.bytes()).sum();
+    /// if let Some(limit) = store.max_bytes() {
+    ///     println!("{} % of the limit are used", bytes * 100 / limit);
+    /// }
+    /// # }
+    /// ```
     #[must_use]
     pub fn max_bytes(&self) -> Option<u64> {
         self.0.settings.max_bytes

@@ -12,6 +12,16 @@ use crate::process::file::{self, Links};
 
 /// Level of protection of a put against a crash of the whole machine. At every level, a crash leaves an entry
 /// whole or absent: a torn entry does not verify.
+///
+/// # Examples
+///
+/// ```
+/// use kiln::CacheConfig;
+/// use kiln::store::Durability;
+///
+/// // Every program takes minutes to compile, and the machine may lose power.
+/// let cache = CacheConfig::at("/var/cache/renderer").durability(Durability::Strict);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Durability {

@@ -44,6 +44,20 @@ pub(super) struct Parameter {
 }
 
 /// Verdict on whether launches that share a buffer may run as one kernel.
+///
+/// # Examples
+///
+/// ```no_run
+/// use kiln::Verdict;
+///
+/// # fn example(report: kiln::FusionReport) {
+/// for buffer in report.buffers() {
+///     if let Verdict::NeedsTrust(reason) = &buffer.verdict {
+///         println!("only `assume_legal` allows fusion: {reason}");
+///     }
+/// }
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
@@ -77,6 +91,16 @@ impl Verdict {
     }
 
     /// Returns the reason why fusion is not proven safe; `None` if it is.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kiln::Verdict;
+    ///
+    /// let verdict = Verdict::NeedsTrust("an index comes from memory".to_owned());
+    /// assert_eq!(verdict.reason(), Some("an index comes from memory"));
+    /// assert_eq!(Verdict::Proven.reason(), None);
+    /// ```
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         match self {

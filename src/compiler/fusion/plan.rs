@@ -47,6 +47,27 @@ pub(crate) struct Target {
 }
 
 /// Storage that takes the place of a buffer in a fused kernel.
+///
+/// # Examples
+///
+/// ```no_run
+/// use kiln::Internalization;
+///
+/// # async fn example(
+/// #     fusion: kiln::FusionScope,
+/// #     square: kiln::Kernel,
+/// #     sum: kiln::Kernel,
+/// #     x: kiln::Buffer<f32>,
+/// #     squares: kiln::Buffer<f32>,
+/// #     sums: kiln::Buffer<f32>,
+/// # ) -> kiln::Result<()> {
+/// fusion.submit(square.launch(x.len()).local(64).args((&x, &squares)))?;
+/// fusion.submit(sum.launch(x.len()).local(64).args((&squares, &sums)))?; // one for each group
+/// fusion.internalize(&squares, Internalization::Local);
+/// fusion.complete().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Internalization {

@@ -14,6 +14,19 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Report on launches that were to run as one kernel: the verdict on every buffer and on every two launches
 /// that share it, and the code of the fused kernel. Cheap to clone; it displays as a text for people.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(fusion: kiln::FusionScope) -> kiln::Result<()> {
+/// let report = fusion.examine().await?;
+/// match report.kernel() {
+///     Some(kernel) => println!("would run as `{kernel}`"),
+///     None => println!("{report}"), // all verdicts and the reasons for them
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct FusionReport(Arc<Content>);
 
@@ -28,6 +41,16 @@ struct Content {
 }
 
 /// Report on one launch.
+///
+/// # Examples
+///
+/// ```no_run
+/// # fn example(report: kiln::FusionReport) {
+/// for launch in report.launches().iter().filter(|launch| launch.has_barrier) {
+///     println!("`{}` runs after a barrier", launch.kernel);
+/// }
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LaunchReport {
@@ -77,6 +100,17 @@ impl LaunchReport {
 }
 
 /// Report on two launches that use the same buffer.
+///
+/// # Examples
+///
+/// ```no_run
+/// # fn example(report: kiln::FusionReport) {
+/// for pair in report.buffers().iter().flat_map(|buffer| &buffer.pairs) {
+///     let (first, second) = pair.launches;
+///     println!("launches {first} and {second}: {}", pair.verdict);
+/// }
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PairReport {
@@ -89,6 +123,16 @@ pub struct PairReport {
 }
 
 /// Report on one buffer that launches use.
+///
+/// # Examples
+///
+/// ```no_run
+/// # fn example(report: kiln::FusionReport) {
+/// for (index, buffer) in report.buffers().iter().enumerate() {
+///     println!("buffer {index}: {}", buffer.verdict);
+/// }
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BufferReport {
@@ -147,30 +191,83 @@ impl FusionReport {
     }
 
     /// Returns the launches, in order.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(report: kiln::FusionReport) {
+    /// for launch in report.launches() {
+    ///     println!("`{}` over {:?}", launch.kernel, launch.range.global());
+    /// }
+    /// # }
+    /// ```
     #[must_use]
     pub fn launches(&self) -> &[LaunchReport] {
         &self.0.launches
     }
 
     /// Returns the buffers that the launches use, in the order in which they are first named.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(report: kiln::FusionReport) {
+    /// for buffer in report.buffers() {
+    ///     if let Some(reason) = &buffer.why_in_memory {
+    ///         println!("the fused kernel still uses the buffer: {reason}");
+    ///     }
+    /// }
+    /// # }
+    /// ```
     #[must_use]
     pub fn buffers(&self) -> &[BufferReport] {
         &self.0.buffers
     }
 
     /// Returns the reason why there is no fused kernel; `None` if there is one or nothing was examined.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(report: kiln::FusionReport) {
+    /// if let Some(reason) = report.refusal() {
+    ///     eprintln!("not fused: {reason}");
+    /// }
+    /// # }
+    /// ```
     #[must_use]
     pub fn refusal(&self) -> Option<&str> {
         self.0.refusal.as_deref()
     }
 
     /// Returns the name of the fused kernel.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(report: kiln::FusionReport) {
+    /// if let Some(name) = report.kernel() {
+    ///     println!("fused to `{name}`");
+    /// }
+    /// # }
+    /// ```
     #[must_use]
     pub fn kernel(&self) -> Option<&str> {
         self.0.kernel.as_ref().map(|(name, _)| name.as_str())
     }
 
     /// Returns the SPIR-V module of the fused kernel.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(report: kiln::FusionReport) -> std::io::Result<()> {
+    /// if let Some(module) = report.spirv() {
+    ///     std::fs::write("fused.spv", module)?; // for `spirv-dis`
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn spirv(&self) -> Option<&[u8]> {
         self.0.kernel.as_ref().map(|(_, module)| module.as_slice())
@@ -183,6 +280,15 @@ impl FusionReport {
     ///
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if there is no fused kernel,
     /// [`Unsupported`](ErrorKind::Unsupported) for code that OpenCL C cannot express.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(report: kiln::FusionReport) -> kiln::Result<()> {
+    /// println!("{}", report.opencl_c()?);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn opencl_c(&self) -> Result<String> {
         match self.spirv() {
             Some(module) => opencl_c::opencl_c(&Module::parse(module)?),
@@ -262,6 +368,18 @@ impl fmt::Display for LaunchReport {
 
 impl LaunchReport {
     /// Returns the differences of the launch in the fused kernel, in words.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(report: kiln::FusionReport) {
+    /// for launch in report.launches() {
+    ///     for note in launch.notes() {
+    ///         println!("`{}`: {note}", launch.kernel); // such as "a barrier before it"
+    ///     }
+    /// }
+    /// # }
+    /// ```
     pub fn notes(&self) -> impl Iterator<Item = String> {
         let names = |positions: &[usize]| {
             let names = positions.iter().map(|&at| self.parameter(at)).collect::<Vec<_>>();

@@ -36,6 +36,17 @@ use crate::process;
 use crate::sync::lock;
 
 /// Policy for fusing launches, for all scopes of a runtime.
+///
+/// # Examples
+///
+/// ```no_run
+/// use kiln::{FusionMode, Runtime};
+///
+/// # async fn example() -> kiln::Result<()> {
+/// let rt = Runtime::builder().fusion(FusionMode::Always).build().await?; // for a test of fusion
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FusionMode {
@@ -111,6 +122,8 @@ impl FusionMode {
 /// * All other options, such as `-cl-fp32-correctly-rounded-divide-sqrt` and `-cl-opt-disable`, apply
 ///   unchanged, and must be the same for all programs.
 ///
+/// # Examples
+///
 /// ```no_run
 /// # async fn example(queue: kiln::Queue, blur: kiln::Kernel, tone: kiln::Kernel,
 /// #     src: kiln::Buffer<f32>, tmp: kiln::Buffer<f32>, dst: kiln::Buffer<f32>) -> kiln::Result<()> {
@@ -145,6 +158,23 @@ impl Queue {
     ///
     /// Any number of scopes can collect at the same time, of this queue and of others. Commands that
     /// are submitted to the queue itself belong to no scope.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(
+    /// #     queue: kiln::Queue,
+    /// #     scale: kiln::Kernel,
+    /// #     clamp: kiln::Kernel,
+    /// #     x: kiln::Buffer<f32>,
+    /// # ) -> kiln::Result<()> {
+    /// let fusion = queue.start_fusion();
+    /// fusion.submit(scale.launch(x.len()).args((&x, 0.5f32)))?;
+    /// fusion.submit(clamp.launch(x.len()).args((&x, 0.0f32, 1.0f32)))?;
+    /// println!("{}", fusion.complete().await?);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn start_fusion(&self) -> FusionScope {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let (group, aborted) = (GroupId(NEXT.fetch_add(1, Relaxed)), Aborted::default());
@@ -167,6 +197,17 @@ impl Queue {
     }
 
     /// Returns whether a fusion scope of this queue is collecting launches.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(queue: kiln::Queue) {
+    /// let fusion = queue.start_fusion();
+    /// assert!(queue.is_fusing());
+    /// fusion.cancel();
+    /// assert!(!queue.is_fusing());
+    /// # }
+    /// ```
     #[must_use]
     pub fn is_fusing(&self) -> bool {
         !process::is_forked() && self.scheduler.is_fusing(self.number)
@@ -183,6 +224,26 @@ impl FusionScope {
     ///
     /// As for [`Queue::submit`]; [`InvalidArgument`](ErrorKind::InvalidArgument) if the scope was
     /// completed, canceled or discarded.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(
+    /// #     queue: kiln::Queue,
+    /// #     blur: kiln::Kernel,
+    /// #     tone: kiln::Kernel,
+    /// #     src: kiln::Buffer<f32>,
+    /// #     tmp: kiln::Buffer<f32>,
+    /// #     dst: kiln::Buffer<f32>,
+    /// # ) -> kiln::Result<()> {
+    /// let fusion = queue.start_fusion();
+    /// fusion.submit(blur.launch(src.len()).args((&src, &tmp)))?;
+    /// let toned = fusion.submit(tone.launch(src.len()).args((&tmp, &dst, 0.7f32)))?;
+    /// fusion.complete().await?;
+    /// toned.await?; // the event is valid whether or not the launches are fused
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn submit(&self, launch: Launch) -> Result<Event> {
         process::check()?;
         if self.has_ended.load(SeqCst) {
@@ -196,6 +257,23 @@ impl FusionScope {
 
     /// Returns whether the scope collects launches: it was not completed, canceled, discarded or
     /// aborted.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(
+    /// #     queue: kiln::Queue,
+    /// #     fusion: kiln::FusionScope,
+    /// #     blur: kiln::Kernel,
+    /// #     src: kiln::Buffer<f32>,
+    /// #     dst: kiln::Buffer<f32>,
+    /// # ) -> kiln::Result<()> {
+    /// fusion.submit(blur.launch(src.len()).args((&src, &dst)))?;
+    /// let preview = queue.read(&dst).await?; // needs the launch, so the scope is aborted
+    /// assert!(!fusion.is_fusing());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn is_fusing(&self) -> bool {
         !self.has_ended.load(SeqCst) && self.aborted.get().is_none()
@@ -204,6 +282,19 @@ impl FusionScope {
     /// Keeps the contents of the buffer: they are written to its memory even if the fused kernel could
     /// do without it. Overrides [`internalize`](Self::internalize), and applies even if the last handle
     /// of the buffer was dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::Internalization;
+    ///
+    /// # fn example(fusion: kiln::FusionScope, blurred: kiln::Buffer<f32>, dump_stages: bool) {
+    /// fusion.internalize(&blurred, Internalization::Private);
+    /// if dump_stages {
+    ///     fusion.keep(&blurred); // overrides `internalize`
+    /// }
+    /// # }
+    /// ```
     pub fn keep<T: Pod>(&self, buffer: &Buffer<T>) -> &Self {
         self.settings().wishes.keep(buffer.region().allocation());
         self
@@ -221,6 +312,28 @@ impl FusionScope {
     /// states the reason. Buffers whose last handle was dropped become private if possible, and
     /// otherwise local. Commands that have not completed and an [examination](Self::examine) hold
     /// handles, too.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::Internalization;
+    ///
+    /// # async fn example(
+    /// #     queue: kiln::Queue,
+    /// #     blur: kiln::Kernel,
+    /// #     tone: kiln::Kernel,
+    /// #     src: kiln::Buffer<f32>,
+    /// #     tmp: kiln::Buffer<f32>,
+    /// #     dst: kiln::Buffer<f32>,
+    /// # ) -> kiln::Result<()> {
+    /// let fusion = queue.start_fusion();
+    /// fusion.submit(blur.launch(src.len()).args((&src, &tmp)))?;
+    /// fusion.submit(tone.launch(src.len()).args((&tmp, &dst, 0.7f32)))?;
+    /// fusion.internalize(&tmp, Internalization::Private); // the next frame overwrites `tmp`
+    /// fusion.complete().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn internalize<T: Pod>(&self, buffer: &Buffer<T>, into: Internalization) -> &Self {
         self.settings().wishes.internalize(buffer.region().allocation(), into);
         self
@@ -228,6 +341,26 @@ impl FusionScope {
 
     /// Fixes the launches' scalar arguments at their values in the fused kernel, so that the driver's
     /// compiler can use them. Other values need another kernel.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(
+    /// #     fusion: kiln::FusionScope,
+    /// #     smooth: kiln::Kernel,
+    /// #     tone: kiln::Kernel,
+    /// #     src: kiln::Buffer<f32>,
+    /// #     tmp: kiln::Buffer<f32>,
+    /// #     dst: kiln::Buffer<f32>,
+    /// # ) -> kiln::Result<()> {
+    /// let radius = 3u32;
+    /// fusion.submit(smooth.launch(src.len()).args((&src, &tmp, radius)))?;
+    /// fusion.submit(tone.launch(src.len()).args((&tmp, &dst, 0.7f32)))?;
+    /// fusion.fix_scalars(); // the driver's compiler can unroll the loop over the radius
+    /// fusion.complete().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn fix_scalars(&self) -> &Self {
         self.settings().wishes.fix_scalars = true;
         self
@@ -235,6 +368,17 @@ impl FusionScope {
 
     /// Requires the launches to run as one kernel, whether or not that is faster. If they cannot,
     /// [`complete`](Self::complete) returns an error, and the launches still run one by one.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(fusion: kiln::FusionScope) {
+    /// // The launches were submitted to `fusion`.
+    /// if let Err(error) = fusion.require().complete().await {
+    ///     eprintln!("{}", error.summary()); // names the reason why they are not fused
+    /// }
+    /// # }
+    /// ```
     pub fn require(&self) -> &Self {
         self.settings().is_required = true;
         self
@@ -249,12 +393,48 @@ impl FusionScope {
     /// such as a blur, over the output of an earlier launch breaks this rule: its work-items read the
     /// output of their neighbours. Kiln does not always detect that, for example if indexes are
     /// clamped. In such a case, only the caller's promise keeps the launches from being fused.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(
+    /// #     fusion: kiln::FusionScope,
+    /// #     permute: kiln::Kernel,
+    /// #     scale: kiln::Kernel,
+    /// #     x: kiln::Buffer<f32>,
+    /// #     indexes: kiln::Buffer<u32>,
+    /// #     y: kiln::Buffer<f32>,
+    /// # ) -> kiln::Result<()> {
+    /// fusion.submit(permute.launch(x.len()).args((&x, &indexes, &y)))?;
+    /// fusion.submit(scale.launch(x.len()).args((&y, &indexes, 0.5f32)))?;
+    /// // SAFETY: `indexes` is a permutation, so each work-item of both kernels uses an element of its own.
+    /// unsafe { fusion.assume_legal() };
+    /// fusion.complete().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub unsafe fn assume_legal(&self) -> &Self {
         self.settings().trust = Trust::Caller;
         self
     }
 
     /// Runs the launches one by one.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(
+    /// #     fusion: kiln::FusionScope,
+    /// #     blur: kiln::Kernel,
+    /// #     src: kiln::Buffer<f32>,
+    /// #     dst: kiln::Buffer<f32>,
+    /// # ) -> kiln::Result<()> {
+    /// let blurred = fusion.submit(blur.launch(src.len()).args((&src, &dst)))?;
+    /// fusion.cancel(); // no other launch follows: the launch runs now
+    /// blurred.await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn cancel(&self) {
         if self.end() {
             let was_collecting = self.queue.scheduler.close_group(self.group, |_| ()).is_some();
@@ -268,6 +448,23 @@ impl FusionScope {
     /// Runs none of the launches. They fail with [`InvalidArgument`](ErrorKind::InvalidArgument) and a
     /// message that names the cause. As for any [failed command](Queue#failures), their outputs count
     /// as failed, too. Does nothing if the scope was completed, canceled or aborted.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(
+    /// #     fusion: kiln::FusionScope,
+    /// #     blur: kiln::Kernel,
+    /// #     src: kiln::Buffer<f32>,
+    /// #     dst: kiln::Buffer<f32>,
+    /// # ) -> kiln::Result<()> {
+    /// let blurred = fusion.submit(blur.launch(src.len()).args((&src, &dst)))?;
+    /// fusion.discard(); // the client that wanted the image has gone away
+    /// let error = blurred.await.unwrap_err();
+    /// assert_eq!(error.kind(), kiln::ErrorKind::InvalidArgument);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn discard(&self) {
         if self.end() {
             self.is_discarded.store(true, SeqCst);
@@ -287,6 +484,25 @@ impl FusionScope {
     /// From the future: if `require` is set, [`Unsupported`](ErrorKind::Unsupported), with the reason,
     /// if the launches are not fused; [`Panicked`](ErrorKind::Panicked) if fusing panicked. The
     /// launches then run one by one.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(
+    /// #     fusion: kiln::FusionScope,
+    /// #     blur: kiln::Kernel,
+    /// #     tone: kiln::Kernel,
+    /// #     src: kiln::Buffer<f32>,
+    /// #     tmp: kiln::Buffer<f32>,
+    /// #     dst: kiln::Buffer<f32>,
+    /// # ) -> kiln::Result<()> {
+    /// fusion.submit(blur.launch(src.len()).args((&src, &tmp)))?;
+    /// fusion.submit(tone.launch(src.len()).args((&tmp, &dst, 0.7f32)))?;
+    /// let outcome = fusion.complete().await?;
+    /// println!("{outcome}"); // says whether the launches run as one kernel, and otherwise why not
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn complete(&self) -> Fusing {
         let is_first = self.end();
         let scheduler = &self.queue.scheduler;
@@ -315,6 +531,25 @@ impl FusionScope {
 
     /// Examines the launches as [`complete`](Self::complete) would, but runs nothing: the scope
     /// continues to collect. The fused kernel is built if there is one.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(
+    /// #     fusion: kiln::FusionScope,
+    /// #     blur: kiln::Kernel,
+    /// #     tone: kiln::Kernel,
+    /// #     src: kiln::Buffer<f32>,
+    /// #     tmp: kiln::Buffer<f32>,
+    /// #     dst: kiln::Buffer<f32>,
+    /// # ) -> kiln::Result<()> {
+    /// fusion.submit(blur.launch(src.len()).args((&src, &tmp)))?;
+    /// fusion.submit(tone.launch(src.len()).args((&tmp, &dst, 0.7f32)))?;
+    /// let report = fusion.examine().await?; // nothing has run yet
+    /// println!("{report}");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn examine(&self) -> Examining {
         let inquiry = |launches: &[&LaunchWork]| {
             (self.inquiry(launches, &self.settings()), Sketch::of(launches))
@@ -336,6 +571,18 @@ impl FusionScope {
     /// Returns the report: why the launches were fused or not. It lists no launches before
     /// [`complete`](Self::complete) has returned its outcome, or if they were not examined, as where
     /// fusing is disabled.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(fusion: kiln::FusionScope) -> kiln::Result<()> {
+    /// let outcome = fusion.complete().await?;
+    /// if !outcome.is_fused() {
+    ///     println!("{}", fusion.report()); // which kernel reads which bytes where
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn report(&self) -> FusionReport {
         self.report.get().cloned().unwrap_or_else(FusionReport::of_none)
@@ -409,6 +656,21 @@ named_future! {
     /// # Cancel safety
     ///
     /// Dropping it loses nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(
+    /// #     fusion: kiln::FusionScope,
+    /// #     tone: kiln::Kernel,
+    /// #     x: kiln::Buffer<f32>,
+    /// # ) -> kiln::Result<()> {
+    /// let examining: kiln::Examining = fusion.examine(); // of the launches so far
+    /// fusion.submit(tone.launch(x.len()).args((&x, 0.7f32)))?; // not in the report
+    /// println!("{}", examining.await?);
+    /// # Ok(())
+    /// # }
+    /// ```
     Examining => Result<FusionReport>
 }
 

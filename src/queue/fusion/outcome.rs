@@ -11,6 +11,19 @@ use futures::channel::oneshot;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Outcome of a [`FusionScope`](crate::FusionScope): how its launches are run.
+///
+/// # Examples
+///
+/// ```no_run
+/// use kiln::FusionOutcome;
+///
+/// # async fn example(fusion: kiln::FusionScope) -> kiln::Result<()> {
+/// if let FusionOutcome::Fused { internalized, .. } = fusion.complete().await? {
+///     println!("{internalized} buffers are not written");
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum FusionOutcome {
@@ -34,6 +47,18 @@ pub enum FusionOutcome {
 }
 
 /// Reason why launches are run one by one.
+///
+/// # Examples
+///
+/// ```no_run
+/// use kiln::{FusionOutcome, Unfused};
+///
+/// # fn example(outcome: FusionOutcome) {
+/// if let FusionOutcome::Unfused { why: Unfused::Slower { fused, unfused, .. }, .. } = outcome {
+///     println!("the fused kernel takes {fused:?}, the launches {unfused:?}");
+/// }
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Unfused {
@@ -100,6 +125,18 @@ impl fmt::Display for Unfused {
 
 impl FusionOutcome {
     /// Returns whether the launches run as one kernel.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(fusion: kiln::FusionScope) -> kiln::Result<()> {
+    /// let outcome = fusion.complete().await?;
+    /// if !outcome.is_fused() {
+    ///     eprintln!("{outcome}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn is_fused(&self) -> bool {
         matches!(self, Self::Fused { .. })
@@ -128,6 +165,20 @@ impl fmt::Display for FusionOutcome {
 ///
 /// Dropping it changes nothing: the launches run all the same. Polling again after completion returns
 /// the same result.
+///
+/// # Examples
+///
+/// ```no_run
+/// use kiln::{Fusing, FusionScope};
+///
+/// # async fn example(tiles: Vec<FusionScope>) -> kiln::Result<()> {
+/// let completions: Vec<Fusing> = tiles.iter().map(FusionScope::complete).collect();
+/// for completion in completions {
+///     println!("{}", completion.await?);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "the launches run, but how, and why not as one, is lost"]
 pub struct Fusing(State);
