@@ -400,7 +400,14 @@ fn an_error_that_panics_when_dropped_takes_nothing_with_it() {
         let limit = NonZeroUsize::new(1).unwrap();
         let rt = runtime_with(&simulator, Runtime::builder().max_in_flight(limit)).await;
         let (scale, x) = (kernel(&rt, "scale").await, rt.buffer::<u32>(LEN).unwrap());
-        drop(rt.queue().host_task(async { Err::<(), _>(Bomb) }).unwrap());
+        // The error outlives the event: else the event would drop it here.
+        let (dropped, is_dropped) = futures::channel::oneshot::channel::<()>();
+        let task = async move {
+            let _ = is_dropped.await;
+            Err::<(), _>(Bomb)
+        };
+        drop(rt.queue().host_task(task).unwrap());
+        dropped.send(()).unwrap();
         rt.drain().await;
         // Commands that wait for room are submitted by the thread that dropped the error.
         let launch = || rt.queue().submit(scale.launch(LEN).args((2u32, &x))).unwrap();
