@@ -1,7 +1,7 @@
 //! Table of driver quirks.
 //!
 //! Every place in Kiln that works around the behavior of one driver reads a field of [`Workarounds`]; no other
-//! file compares the names of platforms. To add a quirk, add a field that states what is done about it and why,
+//! file looks at the names of platforms for that. To add a quirk, add a field that states what is done about it and why,
 //! with the version of the driver that shows it, and set it in [`Workarounds::of`].
 
 use super::{DeviceInfo, DeviceKind};
@@ -30,9 +30,9 @@ pub(crate) struct Workarounds {
     /// Poll for the completion of commands: the driver reports it up to 20 ms late (NVIDIA 580.159 on an H100,
     /// `cargo bench --bench wake`).
     pub(crate) poll_for_ends: bool,
-    /// Release memory on a thread of its own and newer views before older ones: the driver blocks a release
-    /// until the device is idle, and crashes when, of two overlapping views that kernels were given, the
-    /// older one is released first (NVIDIA 580.159).
+    /// Keep unused memory for new buffers while there are commands, and release views of a memory from the
+    /// last to the first: the driver blocks a release until the device is idle, and crashes when, of two
+    /// overlapping views that kernels were given, the older one is released first (NVIDIA 580.159).
     pub(crate) defer_releases: bool,
     /// Wait in the driver while commands run: the driver has one worker thread less than the CPU has compute
     /// units, and relies on the waiting thread as well (Intel's runtime for CPUs 2026.22).
@@ -101,7 +101,7 @@ impl Workarounds {
         }
     }
 
-    pub(crate) fn nvidia() -> Self {
+    fn nvidia() -> Self {
         Self {
             // One byte takes 0.19 ms, two take 0.11, eight or 16 take 0.05, and 128 take 0.37.
             fills: FillStrategy { widest: 16, ..FillStrategy::default() },
