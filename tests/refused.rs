@@ -87,38 +87,45 @@ async fn kernels(rt: &Runtime) -> [Kernel; 2] {
     ["st", "saxpy"].map(|name| unsafe { program.kernel(name) }.expect("it is there"))
 }
 
-#[test]
-fn what_is_refused_leaves_buffers_as_they_were() {
+/// Runs a test on a device with threads and on one without, with the kernel `scale`.
+fn on_both(test: impl AsyncFn(&Simulator, &Runtime, &Kernel)) {
     for simulator in [Simulator::new(), Simulator::immediate()] {
         let simulator = teach(simulator);
         block_on(async {
             let rt = runtime(&simulator).await;
-            let queue = rt.queue();
             let scale = kernel(&rt, "scale").await;
-            let x = rt.buffer_from(vec![3u32; LEN]).await.unwrap();
-            for _ in 0..2 {
-                let pause = simulator.pause();
-                let before = queue.fill(&x, 3).unwrap();
-                simulator.fail_enqueues(1, Fault::Refused);
-                let refused = queue.submit(scale.launch(LEN).args((2u32, &x))).unwrap();
-                let after = queue.submit(scale.launch(LEN).args((5u32, &x))).unwrap();
-                let other = rt.buffer::<u32>(LEN).unwrap();
-                let told = scale.launch(LEN).args((5u32, &other)).after(&refused);
-                let told = queue.submit(told).unwrap();
-                let read = queue.read(&x);
-                drop(pause);
-                let root = refused.await.expect_err("the driver does not take it");
-                before.await.unwrap();
-                after.await.unwrap();
-                assert_eq!(read.await.unwrap(), [15; LEN]);
-                let error = told.await.expect_err("it was told to come after the refused launch");
-                assert!(error.same(&root), "{error}");
-                let error = queue.read(&other).await.expect_err("it was not written");
-                assert!(error.same(&root), "{error}");
-                queue.fill(&x, 3).unwrap().await.unwrap();
-            }
+            test(&simulator, &rt, &scale).await;
         });
     }
+}
+
+#[test]
+fn what_is_refused_leaves_buffers_as_they_were() {
+    on_both(async |simulator, rt, scale| {
+        let queue = rt.queue();
+        let x = rt.buffer_from(vec![3u32; LEN]).await.unwrap();
+        for _ in 0..2 {
+            let pause = simulator.pause();
+            let before = queue.fill(&x, 3).unwrap();
+            simulator.fail_enqueues(1, Fault::Refused);
+            let refused = queue.submit(scale.launch(LEN).args((2u32, &x))).unwrap();
+            let after = queue.submit(scale.launch(LEN).args((5u32, &x))).unwrap();
+            let other = rt.buffer::<u32>(LEN).unwrap();
+            let told = scale.launch(LEN).args((5u32, &other)).after(&refused);
+            let told = queue.submit(told).unwrap();
+            let read = queue.read(&x);
+            drop(pause);
+            let root = refused.await.expect_err("the driver does not take it");
+            before.await.unwrap();
+            after.await.unwrap();
+            assert_eq!(read.await.unwrap(), [15; LEN]);
+            let error = told.await.expect_err("it was told to come after the refused launch");
+            assert!(error.same(&root), "{error}");
+            let error = queue.read(&other).await.expect_err("it was not written");
+            assert!(error.same(&root), "{error}");
+            queue.fill(&x, 3).unwrap().await.unwrap();
+        }
+    });
 }
 
 #[test]
@@ -142,80 +149,70 @@ fn what_a_launch_should_have_written_is_missing_if_resources_were() {
 
 #[test]
 fn what_was_missing_before_a_refused_launch_is_missing_after_it() {
-    for simulator in [Simulator::new(), Simulator::immediate()] {
-        let simulator = teach(simulator);
-        block_on(async {
-            let rt = runtime(&simulator).await;
-            let queue = rt.queue();
-            let scale = kernel(&rt, "scale").await;
-            let source = rt.buffer_from(vec![3u32; LEN]).await.unwrap();
-            // Whether the failure is known before the refused launch is submitted.
-            for is_known in [true, false] {
-                let x = rt.buffer_from(vec![1u32; LEN]).await.unwrap();
-                let [half, rest] = [0..LEN / 2, LEN / 2..LEN].map(|range| x.slice(range).unwrap());
-                let mut pause = Some(simulator.pause());
-                simulator.fail_launches("scale", 1, Fault::Refused);
-                let failed = queue.submit(scale.launch(LEN / 2).args((2u32, &half))).unwrap();
-                if is_known {
-                    drop(pause.take());
-                    failed.clone().await.expect_err("it was told to fail");
-                }
-                let builds = simulator.pause_builds();
-                let text = format!("{KERNELS}\n#error no luck, {is_known}\n");
-                let build = rt.build(&Image::opencl_c(text)).start();
-                // SAFETY: a program that is never built touches nothing.
-                let duplicate = unsafe { build.kernel("duplicate") };
-                let launch = duplicate.launch(LEN).args((source.read(), x.write()));
-                let refused = queue.submit(launch).unwrap();
-                let (all, second) = (queue.read(&x), queue.read(&rest));
-                drop(builds);
-                drop(pause);
-                let root = failed.await.expect_err("it was told to fail");
-                let own = refused.await.expect_err("it has no program");
-                assert_eq!(own.kind(), ErrorKind::BuildFailed, "{own}");
-                let error = all.await.expect_err("half of it is missing");
-                assert!(error.same(&root), "{error}");
-                assert_eq!(second.await.unwrap(), [1; LEN / 2]);
-                let error = queue.read(&x).await.expect_err("half of it is still missing");
-                assert!(error.same(&root), "{error}");
-                queue.fill(&half, 5).unwrap().await.unwrap();
-                assert_eq!(queue.read(&x).await.unwrap()[LEN / 2 - 1..=LEN / 2], [5, 1]);
-            }
-        });
-    }
-}
-
-#[test]
-fn what_was_written_between_a_failure_and_a_refused_launch_is_there() {
-    for simulator in [Simulator::new(), Simulator::immediate()] {
-        let simulator = teach(simulator);
-        block_on(async {
-            let rt = runtime(&simulator).await;
-            let queue = rt.queue();
-            let scale = kernel(&rt, "scale").await;
-            let [source, x] = [3u32, 1].map(|value| rt.buffer_from(vec![value; LEN]));
-            let (source, x) = (source.await.unwrap(), x.await.unwrap());
+    on_both(async |simulator, rt, scale| {
+        let queue = rt.queue();
+        let source = rt.buffer_from(vec![3u32; LEN]).await.unwrap();
+        // Whether the failure is known before the refused launch is submitted.
+        for is_known in [true, false] {
+            let x = rt.buffer_from(vec![1u32; LEN]).await.unwrap();
             let [half, rest] = [0..LEN / 2, LEN / 2..LEN].map(|range| x.slice(range).unwrap());
-            let pause = simulator.pause();
+            let mut pause = Some(simulator.pause());
             simulator.fail_launches("scale", 1, Fault::Refused);
-            let failed = queue.submit(scale.launch(LEN).args((2u32, &x))).unwrap();
-            queue.fill(&half, 5).unwrap();
+            let failed = queue.submit(scale.launch(LEN / 2).args((2u32, &half))).unwrap();
+            if is_known {
+                drop(pause.take());
+                failed.clone().await.expect_err("it was told to fail");
+            }
             let builds = simulator.pause_builds();
-            let build = rt.build(&Image::opencl_c(format!("{KERNELS}\n#error no luck\n"))).start();
+            let text = format!("{KERNELS}\n#error no luck, {is_known}\n");
+            let build = rt.build(&Image::opencl_c(text)).start();
             // SAFETY: a program that is never built touches nothing.
             let duplicate = unsafe { build.kernel("duplicate") };
             let launch = duplicate.launch(LEN).args((source.read(), x.write()));
             let refused = queue.submit(launch).unwrap();
-            let (first, second) = (queue.read(&half), queue.read(&rest));
+            let (all, second) = (queue.read(&x), queue.read(&rest));
+            drop(builds);
             drop(pause);
             let root = failed.await.expect_err("it was told to fail");
-            drop(builds);
-            refused.await.expect_err("it has no program");
-            assert_eq!(first.await.unwrap(), [5; LEN / 2]);
-            let error = second.await.expect_err("nothing was written there since the failure");
+            let own = refused.await.expect_err("it has no program");
+            assert_eq!(own.kind(), ErrorKind::BuildFailed, "{own}");
+            let error = all.await.expect_err("half of it is missing");
             assert!(error.same(&root), "{error}");
-        });
-    }
+            assert_eq!(second.await.unwrap(), [1; LEN / 2]);
+            let error = queue.read(&x).await.expect_err("half of it is still missing");
+            assert!(error.same(&root), "{error}");
+            queue.fill(&half, 5).unwrap().await.unwrap();
+            assert_eq!(queue.read(&x).await.unwrap()[LEN / 2 - 1..=LEN / 2], [5, 1]);
+        }
+    });
+}
+
+#[test]
+fn what_was_written_between_a_failure_and_a_refused_launch_is_there() {
+    on_both(async |simulator, rt, scale| {
+        let queue = rt.queue();
+        let [source, x] = [3u32, 1].map(|value| rt.buffer_from(vec![value; LEN]));
+        let (source, x) = (source.await.unwrap(), x.await.unwrap());
+        let [half, rest] = [0..LEN / 2, LEN / 2..LEN].map(|range| x.slice(range).unwrap());
+        let pause = simulator.pause();
+        simulator.fail_launches("scale", 1, Fault::Refused);
+        let failed = queue.submit(scale.launch(LEN).args((2u32, &x))).unwrap();
+        queue.fill(&half, 5).unwrap();
+        let builds = simulator.pause_builds();
+        let build = rt.build(&Image::opencl_c(format!("{KERNELS}\n#error no luck\n"))).start();
+        // SAFETY: a program that is never built touches nothing.
+        let duplicate = unsafe { build.kernel("duplicate") };
+        let launch = duplicate.launch(LEN).args((source.read(), x.write()));
+        let refused = queue.submit(launch).unwrap();
+        let (first, second) = (queue.read(&half), queue.read(&rest));
+        drop(pause);
+        let root = failed.await.expect_err("it was told to fail");
+        drop(builds);
+        refused.await.expect_err("it has no program");
+        assert_eq!(first.await.unwrap(), [5; LEN / 2]);
+        let error = second.await.expect_err("nothing was written there since the failure");
+        assert!(error.same(&root), "{error}");
+    });
 }
 
 #[test]
