@@ -14,10 +14,11 @@
 use std::cell::Cell;
 use std::mem;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use super::{Effects, State};
 use crate::error::{Error, outlast};
+use crate::sync::lock;
 
 thread_local! {
     /// Number of scheduler locks that the thread holds.
@@ -60,7 +61,7 @@ impl StateLock {
 
     /// Locks the state. A panic under the lock leaves the state as it was between two steps.
     pub(super) fn lock(&self) -> Transaction<'_> {
-        Transaction::new(self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        Transaction::new(lock(&self.0))
     }
 
     pub(super) fn try_lock(&self) -> Option<Transaction<'_>> {
