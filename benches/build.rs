@@ -7,7 +7,7 @@ mod support;
 use std::time::Instant;
 
 use futures_lite::future::block_on;
-use kiln::{CacheConfig, Image, Runtime};
+use kiln::{CacheConfig, Module, Runtime};
 use support::{absolute, heading, median};
 
 /// Requests in each round.
@@ -27,19 +27,19 @@ fn main() -> kiln::Result<()> {
 
 async fn measure(rt: &Runtime) -> kiln::Result<()> {
     heading(&rt.device().to_string());
-    let image = Image::opencl_c("kernel void set(global uint *x) { x[get_global_id(0)] = 1; }");
+    let module = Module::opencl_c("kernel void set(global uint *x) { x[get_global_id(0)] = 1; }");
     // SAFETY: `set` stays below the global size, which is the buffer's length.
-    let set = unsafe { rt.build(&image).await?.kernel("set")? };
+    let set = unsafe { rt.build(&module).await?.kernel("set")? };
     let mut rounds = Vec::new();
     for _ in 0..50 {
         let start = Instant::now();
         for _ in 0..ASKS {
-            drop(rt.build(&image).await?);
+            drop(rt.build(&module).await?);
         }
         rounds.push(start.elapsed() / ASKS);
     }
     absolute(
-        "a program in memory, `rt.build(&image).await`",
+        "a program in memory, `rt.build(&module).await`",
         median(rounds).as_nanos() as f64,
         1000.0,
     );

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use futures_lite::future::block_on;
 use kiln::simulated::Simulator;
-use kiln::{Buffer, Image, Kernel, Queue, Runtime};
+use kiln::{Buffer, Kernel, Module, Queue, Runtime};
 use peak_alloc::PeakAlloc;
 use support::{absolute, median};
 
@@ -74,7 +74,7 @@ fn main() -> kiln::Result<()> {
 impl Bench {
     async fn new(rt: &Runtime) -> kiln::Result<Self> {
         // SAFETY: it does nothing.
-        let kernel = unsafe { rt.build(&Image::opencl_c(SOURCE)).await?.kernel("copy")? };
+        let kernel = unsafe { rt.build(&Module::opencl_c(SOURCE)).await?.kernel("copy")? };
         let buffers = (0..BUFFERS).map(|_| rt.buffer(16)).collect::<kiln::Result<_>>()?;
         Ok(Self { queue: rt.queue(), kernel, buffers })
     }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use futures_lite::future::block_on;
 use kiln::internal::fusion::{Argument, Launch, Wishes, fuse, range};
 use kiln::{
-    Buffer, CacheConfig, DeviceKind, Event, FusionMode, Image, Internalization, Kernel, NdSize,
+    Buffer, CacheConfig, DeviceKind, Event, FusionMode, Internalization, Kernel, Module, NdSize,
     Queue, Result, Runtime,
 };
 use support::{absolute, interleave, median, time};
@@ -65,7 +65,7 @@ fn source() -> String {
 
 /// Selected rows and modules.
 struct Setting {
-    spirv: Option<Image>,
+    spirv: Option<Module>,
     filters: Vec<String>,
     is_for_peers: bool,
 }
@@ -83,7 +83,7 @@ impl Setting {
                 "--chain" => setting.is_for_peers = true,
                 "--spirv" => {
                     let path = arguments.next().expect("the name of a file follows `--spirv`");
-                    setting.spirv = Some(Image::spirv(std::fs::read(path).expect("it is there"))?);
+                    setting.spirv = Some(Module::spirv(std::fs::read(path).expect("it is there"))?);
                 }
                 _ => setting.filters.push(argument),
             }
@@ -120,7 +120,7 @@ type Times = [Duration; 4];
 
 impl Chain {
     fn new(rt: &Runtime, setting: &Setting, shape: Shape) -> Result<Self> {
-        let source = Image::opencl_c(source());
+        let source = Module::opencl_c(source());
         let singles = block_on(rt.build(setting.spirv.as_ref().unwrap_or(&source)).into_future())?;
         let wholes = block_on(rt.build(&source).into_future())?;
         let Shape { kind, kernels, elements, .. } = shape;

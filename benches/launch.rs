@@ -10,7 +10,7 @@ mod support;
 use std::time::Duration;
 
 use futures::executor::block_on;
-use kiln::{CacheConfig, Image, Runtime};
+use kiln::{CacheConfig, Module, Runtime};
 use raw::Raw;
 use support::{compare, heading, interleave, median, time, work_for};
 
@@ -39,7 +39,7 @@ fn main() -> kiln::Result<()> {
 
 async fn measure(platform: &str, raw: &Raw, large: &Raw) -> kiln::Result<()> {
     let rt = Runtime::builder().device(platform).cache(CacheConfig::memory_only()).build().await?;
-    let program = rt.build(&Image::opencl_c(SOURCE)).await?;
+    let program = rt.build(&Module::opencl_c(SOURCE)).await?;
     // SAFETY: `axpy` stays below the global size, which is the buffers' length.
     let axpy = unsafe { program.kernel("axpy")? };
     let x = rt.buffer_from(vec![1.0f32; ITEMS]).await?;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use futures_lite::future::block_on;
 use kiln::store::{Checked, Store};
-use kiln::{Buffer, CacheConfig, Event, Image, Kernel, Origin, Queue, Runtime};
+use kiln::{Buffer, CacheConfig, Event, Kernel, Module, Origin, Queue, Runtime};
 use raw::Raw;
 use support::{compare, heading, interleave, time};
 
@@ -53,7 +53,7 @@ impl Saxpy {
     async fn new(spin: Duration) -> kiln::Result<Self> {
         let builder = Runtime::builder().device("level-zero").cache(CacheConfig::memory_only());
         let rt = builder.spin(spin).build().await?;
-        let program = rt.build(&Image::spirv(SAXPY)?).await?;
+        let program = rt.build(&Module::spirv(SAXPY)?).await?;
         // SAFETY: `saxpy` stays below the global size, which is the buffers' length.
         let kernel = unsafe { program.kernel("saxpy")? };
         let buffers = [rt.buffer(ITEMS)?, rt.buffer(ITEMS)?];
@@ -121,8 +121,8 @@ async fn hits(raw: &'static Raw, directory: &Path) -> kiln::Result<()> {
     let builder = Runtime::builder().device("level-zero").memory_limit(0);
     let rt = builder.cache(CacheConfig::at(directory)).build().await?;
     for (name, spirv) in MODULES {
-        let image = Image::spirv(spirv)?;
-        let program = rt.build(&image).await?;
+        let module = Module::spirv(spirv)?;
+        let program = rt.build(&module).await?;
         let key = program.key();
         rt.drain().await;
         let store = Store::at(directory)?;
@@ -132,7 +132,7 @@ async fn hits(raw: &'static Raw, directory: &Path) -> kiln::Result<()> {
         let names: Arc<[_]> = program.kernel_names().into_iter().map(c_string).collect();
         let path: Arc<Path> = entry.path().into();
         let build = || {
-            let program = block_on(rt.build(&image).into_future()).expect("it is there");
+            let program = block_on(rt.build(&module).into_future()).expect("it is there");
             assert_eq!(program.origin(), Origin::Disk);
             program
         };

@@ -9,7 +9,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use futures_lite::future::block_on;
-use kiln::{CacheConfig, Image, Result, Runtime};
+use kiln::{CacheConfig, Module, Result, Runtime};
 use raw::Raw;
 use support::{absolute, compare, heading, median};
 
@@ -41,22 +41,22 @@ fn main() -> Result<()> {
 
 /// Measures linking alone: all objects are compiled before, on either side.
 fn links(rt: &Runtime, raw: &Raw) -> Result<()> {
-    let application = Image::opencl_c(APPLICATION).importing(["scale"]);
+    let application = Module::opencl_c(APPLICATION).importing(["scale"]);
     let raw_application = raw.compile(APPLICATION);
     let (mut kiln, mut bare) = (Vec::new(), Vec::new());
     // The additional round compiles the application's object.
     for number in 0..=ROUNDS {
         let text = library(number);
         let object = raw.compile(&text);
-        let image = Image::opencl_c(text).exporting(["scale"]);
-        block_on(rt.build(&image).into_future())?;
+        let module = Module::opencl_c(text).exporting(["scale"]);
+        block_on(rt.build(&module).into_future())?;
 
         let start = Instant::now();
         let linked = raw.link([&raw_application, &object]);
         bare.push(start.elapsed());
         drop(linked);
 
-        rt.register(&image)?;
+        rt.register(&module)?;
         let before = rt.stats();
         let start = Instant::now();
         let program = block_on(rt.build(&application).into_future())?;
@@ -65,7 +65,7 @@ fn links(rt: &Runtime, raw: &Raw) -> Result<()> {
         assert_eq!(after.links, before.links + 1);
         assert_eq!(after.compiles, before.compiles + u64::from(number == 0));
         drop(program);
-        rt.unregister(&image);
+        rt.unregister(&module);
     }
     let [kiln, bare] = [kiln, bare].map(|times| median(times[1..].to_vec()));
     compare("linking two objects, over link and kernels", kiln, bare, 1, 1.05);
@@ -78,9 +78,9 @@ fn resolution(rt: &Runtime) -> Result<()> {
     const SYMBOLS: usize = 100;
     let names: Vec<_> = (0..LIBRARIES * SYMBOLS).map(|n| format!("function_{n}")).collect();
     for names in names.chunks(SYMBOLS) {
-        rt.register(&Image::opencl_c(format!("int x = {};", names.len())).exporting(names))?;
+        rt.register(&Module::opencl_c(format!("int x = {};", names.len())).exporting(names))?;
     }
-    let application = Image::opencl_c("kernel void f() {}").importing(&names);
+    let application = Module::opencl_c("kernel void f() {}").importing(&names);
     let times: Vec<Duration> = (0..50)
         .map(|_| {
             let start = Instant::now();

@@ -18,7 +18,7 @@ use futures::channel::oneshot;
 use futures::executor::block_on;
 use futures::future::join_all;
 use kiln::simulated::Simulator;
-use kiln::{CacheConfig, Image, Origin, Runtime};
+use kiln::{CacheConfig, Module, Origin, Runtime};
 use remote::proxy::{Mood, Proxy};
 use remote::services::{Client, Redis, S3};
 
@@ -73,8 +73,8 @@ fn median(mut times: Vec<Duration>) -> Duration {
 }
 
 /// Returns program `number` of the given size.
-fn image(number: usize, bytes: usize) -> Image {
-    Image::opencl_c(format!(
+fn module(number: usize, bytes: usize) -> Module {
+    Module::opencl_c(format!(
         "#pragma binary_size {bytes}\nkernel void noop_{number}(global uint *x) {{}}"
     ))
 }
@@ -89,7 +89,7 @@ fn publish(url: &str, bytes: usize) {
     let cache = CacheConfig::memory_only().remote(url).remote_timeout(Duration::from_secs(60));
     let rt = runtime(&Simulator::immediate(), cache);
     block_on(async {
-        let builds = (0..ROUNDS).map(|number| rt.build(&image(number, bytes)).start());
+        let builds = (0..ROUNDS).map(|number| rt.build(&module(number, bytes)).start());
         for built in join_all(builds.collect::<Vec<_>>()).await {
             built.expect("it builds");
         }
@@ -131,9 +131,9 @@ fn hit(
             let start = Instant::now();
             let found = get(object);
             gets.push(start.elapsed());
-            let image = image(number, bytes);
+            let module = module(number, bytes);
             let start = Instant::now();
-            let program = block_on(rt.build(&image).into_future()).expect("it builds");
+            let program = block_on(rt.build(&module).into_future()).expect("it builds");
             hits.push(start.elapsed());
             assert_eq!(program.origin(), Origin::Remote);
             // The disk is filled in the background, but not during the next measurement.
@@ -145,7 +145,7 @@ fn hit(
             awaited.push(start.elapsed());
             assert_eq!(again, found);
             let binary = program.binary().expect("it has one");
-            let native = Image::native(binary).expect("it is not empty");
+            let native = Module::native(binary).expect("it is not empty");
             let start = Instant::now();
             block_on(rt.build(&native).into_future()).expect("it loads");
             loads.push(start.elapsed());
@@ -204,7 +204,7 @@ fn cold_start(cache: CacheConfig, together: bool) -> Duration {
     let rt = runtime(&simulator, cache);
     let start = Instant::now();
     block_on(async {
-        let builds = (0..PROGRAMS).map(|number| rt.build(&image(number, 1)));
+        let builds = (0..PROGRAMS).map(|number| rt.build(&module(number, 1)));
         if together {
             let builds: Vec<_> = builds.map(|build| build.start()).collect();
             join_all(builds).await.into_iter().for_each(|built| drop(built.expect("it builds")));

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 use futures_lite::future::block_on;
 use kiln::simulated::Simulator;
 use kiln::store::Durability;
-use kiln::{CacheConfig, Image, Origin, Program, Result, Runtime};
+use kiln::{CacheConfig, Module, Origin, Program, Result, Runtime};
 use raw::Raw;
 use support::{absolute, compare, heading, interleave, median, time};
 
@@ -49,17 +49,17 @@ fn start(platform: &str, directory: &Path) -> Result<Runtime> {
     block_on(builder.cache(CacheConfig::at(directory)).build())
 }
 
-fn build(rt: &Runtime, image: &Image, origin: Origin) -> Program {
-    let program = block_on(rt.build(image).into_future()).expect("it builds");
+fn build(rt: &Runtime, module: &Module, origin: Origin) -> Program {
+    let program = block_on(rt.build(module).into_future()).expect("it builds");
     assert_eq!(program.origin(), origin);
     program
 }
 
 /// Returns a program whose binary has about `bytes` bytes, because of a table in it.
-fn sized(bytes: usize) -> Image {
+fn sized(bytes: usize) -> Module {
     let numbers: String =
         (0..bytes / 4).map(|n| format!("{},", n * 2_654_435_761 % 999_983)).collect();
-    Image::opencl_c(format!(
+    Module::opencl_c(format!(
         "constant uint table[] = {{{numbers}}};
          kernel void look(global uint *x) {{
              size_t i = get_global_id(0);
@@ -73,14 +73,14 @@ fn hits(directory: &Path, platform: &str, raw: &Arc<Raw>) -> Result<()> {
     let rt = start(platform, directory)?;
     heading(&rt.device().to_string());
     for (name, bytes) in [("64 KiB", 64 << 10), ("1 MiB", 1 << 20)] {
-        let image = sized(bytes);
-        if let Err(error) = block_on(rt.build(&image).into_future()) {
+        let module = sized(bytes);
+        if let Err(error) = block_on(rt.build(&module).into_future()) {
             // GPUs have little memory for constants.
             println!("{name}: {}", error.kind());
             continue;
         }
         block_on(rt.drain());
-        let (path, payload) = entry(directory, &rt, &image)?;
+        let (path, payload) = entry(directory, &rt, &module)?;
         let load = || raw.load(&path, payload).create_kernels();
         let load_on_a_thread = || {
             let (raw, path) = (Arc::clone(raw), path.clone());
@@ -89,7 +89,7 @@ fn hits(directory: &Path, platform: &str, raw: &Arc<Raw>) -> Result<()> {
         let [kiln, bare, with_kernels, on_a_thread] = interleave(
             60,
             [
-                &mut || keep(|| build(&rt, &image, Origin::Disk)),
+                &mut || keep(|| build(&rt, &module, Origin::Disk)),
                 &mut || keep(|| raw.load(&path, payload)),
                 &mut || keep(load),
                 &mut || keep(load_on_a_thread),
@@ -117,9 +117,9 @@ fn keep<T>(make: impl FnOnce() -> T) -> Duration {
 }
 
 /// Returns the file of a program's entry, and the size of its payload.
-fn entry(directory: &Path, rt: &Runtime, image: &Image) -> Result<(PathBuf, usize)> {
+fn entry(directory: &Path, rt: &Runtime, module: &Module) -> Result<(PathBuf, usize)> {
     let store = kiln::store::Store::at(directory)?;
-    let key = rt.build(image).key()?;
+    let key = rt.build(module).key()?;
     let entry = store.entries().find(|entry| entry.key() == key).expect("it is stored");
     match store.check(&entry) {
         kiln::store::Checked::Whole(whole) => Ok((entry.path().to_owned(), whole.payload().len())),
@@ -130,9 +130,9 @@ fn entry(directory: &Path, rt: &Runtime, image: &Image) -> Result<(PathBuf, usiz
 fn starts(directory: &Path, platform: &str) -> Result<()> {
     // The kernels are unique to this run: some drivers have caches of their own.
     let run = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let images: Vec<_> = (0..PROGRAMS)
+    let modules: Vec<_> = (0..PROGRAMS)
         .map(|n| {
-            Image::opencl_c(format!(
+            Module::opencl_c(format!(
                 "kernel void f{n}(float a, global const float *x, global float *y) {{
                      size_t i = get_global_id(0);
                      y[i] += a * x[i] + {n}.0f + {}.0f;
@@ -144,7 +144,7 @@ fn starts(directory: &Path, platform: &str) -> Result<()> {
     let start = |origin| -> Result<Duration> {
         let begin = Instant::now();
         let rt = start(platform, directory)?;
-        let builds: Vec<_> = images.iter().map(|image| rt.build(image).start()).collect();
+        let builds: Vec<_> = modules.iter().map(|module| rt.build(module).start()).collect();
         for build in builds {
             assert_eq!(block_on(build)?.origin(), origin);
         }
@@ -173,10 +173,10 @@ fn puts(what: &str, directory: &Path) -> Result<()> {
     let mut number = 0;
     let mut once = |rt: &Runtime| {
         number += 1;
-        let image = Image::opencl_c(format!(
+        let module = Module::opencl_c(format!(
             "#pragma binary_size 65536\nkernel void f{number}(global uint *x) {{}}"
         ));
-        let took = keep(|| build(rt, &image, Origin::Compiled));
+        let took = keep(|| build(rt, &module, Origin::Compiled));
         block_on(rt.drain());
         took
     };
@@ -185,10 +185,10 @@ fn puts(what: &str, directory: &Path) -> Result<()> {
         500,
         [&mut || once(&stored), &mut || {
             others += 1;
-            let image = Image::opencl_c(format!(
+            let module = Module::opencl_c(format!(
                 "#pragma binary_size 65536\nkernel void f{others}(global uint *x) {{}}"
             ));
-            keep(|| build(&unstored, &image, Origin::Compiled))
+            keep(|| build(&unstored, &module, Origin::Compiled))
         }],
     );
     compare("a build with a store, over one without", with, without, 1, 0.0);
@@ -207,8 +207,8 @@ fn collection(directory: &Path) -> Result<()> {
             .cache(config.clone())
             .build(),
     )?;
-    let image = Image::opencl_c("#pragma binary_size 65536\nkernel void f(global uint *x) {}");
-    build(&rt, &image, Origin::Compiled);
+    let module = Module::opencl_c("#pragma binary_size 65536\nkernel void f(global uint *x) {}");
+    build(&rt, &module, Origin::Compiled);
     block_on(rt.drain());
     // A scan reads only names and sizes.
     let device = directory.join("v1").join("00112233445566aa");
@@ -222,7 +222,7 @@ fn collection(directory: &Path) -> Result<()> {
         let file = fs::File::options().write(true).open(path).expect("it is there");
         file.set_modified(long_ago).expect("it is ours");
     }
-    let quiet: Vec<_> = (0..2000).map(|_| keep(|| build(&rt, &image, Origin::Disk))).collect();
+    let quiet: Vec<_> = (0..2000).map(|_| keep(|| build(&rt, &module, Origin::Disk))).collect();
     let limit = u64::from(ENTRIES) * BYTES as u64;
     let store = config.max_bytes(limit).open_store()?.expect("it has a directory");
     let done = AtomicBool::new(false);
@@ -236,7 +236,7 @@ fn collection(directory: &Path) -> Result<()> {
         });
         let mut hits = Vec::new();
         while !done.load(SeqCst) {
-            hits.push(keep(|| build(&rt, &image, Origin::Disk)));
+            hits.push(keep(|| build(&rt, &module, Origin::Disk)));
         }
         let (took, collected) = collector.join().expect("it does not panic");
         (hits, took, collected)

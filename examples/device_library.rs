@@ -6,14 +6,14 @@
 //! ```
 //!
 //! After each step it prints how many nodes of the build graph were built for it, and how many existed
-//! already. The nodes are objects, one for each image, and the programs that are linked from them.
+//! already. The nodes are objects, one for each module, and the programs that are linked from them.
 
 #![allow(clippy::print_stdout)]
 
 use std::error::Error;
 
 use futures::future::join_all;
-use kiln::{Buffer, CacheConfig, Image, Kernel, Program, Runtime};
+use kiln::{Buffer, CacheConfig, Kernel, Module, Program, Runtime};
 
 const LEN: usize = 1 << 16;
 const LAUNCHES: usize = 50;
@@ -80,16 +80,16 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Returns a module with a kernel that imports `tone` from whichever library is registered.
-fn application(kernel: &str, body: &str) -> Image {
+fn application(kernel: &str, body: &str) -> Module {
     let text = format!(
         "{HEADER}
          kernel void {kernel}(global float *x) {{ size_t i = get_global_id(0); {body} }}"
     );
-    Image::opencl_c(text).importing(["tone"])
+    Module::opencl_c(text).importing(["tone"])
 }
 
-fn library(text: &str, exported: &str) -> Image {
-    Image::opencl_c(text).exporting([exported])
+fn library(text: &str, exported: &str) -> Module {
+    Module::opencl_c(text).exporting([exported])
 }
 
 fn kernel(program: &Program, name: &str) -> kiln::Result<Kernel> {
@@ -109,11 +109,11 @@ struct Table<'a> {
 }
 
 impl Table<'_> {
-    /// Prints the row of a step that needs this number of images and one program linked from them.
-    fn row(&mut self, step: &str, images: u64) {
+    /// Prints the row of a step that needs this number of modules and one program linked from them.
+    fn row(&mut self, step: &str, modules: u64) {
         let stats = self.rt.stats();
         let (compiles, links) = (stats.compiles - self.compiles, stats.links - self.links);
         (self.compiles, self.links) = (stats.compiles, stats.links);
-        println!("{step:<46} {compiles:>8} {links:>8} {:>8}", images + 1 - compiles - links);
+        println!("{step:<46} {compiles:>8} {links:>8} {:>8}", modules + 1 - compiles - links);
     }
 }

@@ -4,7 +4,7 @@
 //! once it has made a runtime, though the application unloads it.
 
 use futures::executor::block_on;
-use kiln::{CacheConfig, Image, Result, Runtime};
+use kiln::{CacheConfig, Module, Result, Runtime};
 
 const SOURCE: &str = "kernel void ones(global uint *x) { x[get_global_id(0)] = 1; }";
 
@@ -19,7 +19,7 @@ pub extern "C" fn kiln_plug_in_sum(device: usize) -> u64 {
 async fn sum(device: usize) -> Result<u64> {
     let builder = Runtime::builder().cache(CacheConfig::memory_only());
     let rt = builder.device(device.to_string()).build().await?;
-    let program = rt.build(&Image::opencl_c(SOURCE)).await?;
+    let program = rt.build(&Module::opencl_c(SOURCE)).await?;
     // SAFETY: the kernel writes one element for each work-item, and the buffer has that many.
     let ones = unsafe { program.kernel("ones")? };
     let x = rt.buffer::<u32>(LENGTH)?;

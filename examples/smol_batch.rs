@@ -15,7 +15,7 @@ use std::error::Error;
 use std::time::Instant;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
-use kiln::{Buffer, Image, Kernel, Queue, Runtime};
+use kiln::{Buffer, Kernel, Module, Queue, Runtime};
 
 const SOURCE: &str = "
 kernel void low_pass(global const float *taps, int half_width, global const float *in,
@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     smol::block_on(async {
         let rt = Runtime::new().await?;
         println!("{}, {}", rt.device(), rt.device().platform);
-        let program = rt.build(&Image::opencl_c(SOURCE)).await?;
+        let program = rt.build(&Module::opencl_c(SOURCE)).await?;
         // SAFETY: `low_pass` clamps to its global size, which `filter` sets to the length of both
         // signals. It reads 2 * half_width + 1 taps, which is their number.
         let low_pass = unsafe { program.kernel("low_pass")? };

@@ -27,7 +27,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use kiln::{ErrorKind, Image, Runtime};
+use kiln::{ErrorKind, Module, Runtime};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -77,7 +77,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let service = Router::new()
         .route("/mandelbrot", get(mandelbrot))
         .route("/stats", get(stats))
-        .with_state(Service { rt: rt.clone(), image: Image::opencl_c(SOURCE) });
+        .with_state(Service { rt: rt.clone(), module: Module::opencl_c(SOURCE) });
 
     let listener = TcpListener::bind(serve.as_deref().unwrap_or("127.0.0.1:0")).await?;
     let address = listener.local_addr()?;
@@ -116,7 +116,7 @@ async fn termination() {
 #[derive(Clone)]
 struct Service {
     rt: Runtime,
-    image: Image,
+    module: Module,
 }
 
 /// Parameters of a request.
@@ -165,12 +165,12 @@ impl View {
 
 /// Handles `GET /mandelbrot`: returns a PNG file.
 async fn mandelbrot(
-    State(Service { rt, image }): State<Service>,
+    State(Service { rt, module }): State<Service>,
     Query(view): Query<View>,
 ) -> Result<Response, Failure> {
     view.check()?;
     let options = format!("-D ITERATIONS={}", view.iterations);
-    let program = rt.build(&image).options(&options).await?;
+    let program = rt.build(&module).options(&options).await?;
     // SAFETY: `mandelbrot` writes width * height pixels, and the buffer is that large.
     let kernel = unsafe { program.kernel("mandelbrot")? };
     let View { width, height, .. } = view;

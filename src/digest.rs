@@ -60,8 +60,8 @@ digest_type! {
     /// # Examples
     ///
     /// ```
-    /// # use kiln::{Digest, Image};
-    /// let digest = Image::opencl_c("kernel void nothing() {}").digest();
+    /// # use kiln::{Digest, Module};
+    /// let digest = Module::opencl_c("kernel void nothing() {}").digest();
     /// assert_eq!(digest.to_string().parse::<Digest>()?, digest);
     /// assert_eq!(format!("{digest:.8}").len(), 8);
     /// # Ok::<(), kiln::Error>(())
@@ -72,7 +72,7 @@ digest_type! {
 digest_type! {
     /// Digest of everything that a build depends on:
     ///
-    /// * the images, with the files that their texts include and the libraries that they import from,
+    /// * the modules, with the files that their texts include and the libraries that they import from,
     /// * their specialization constants,
     /// * the options,
     /// * the device and its driver,
@@ -98,7 +98,7 @@ digest_type! {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(rt: kiln::Runtime, blur: kiln::Image) -> kiln::Result<()> {
+    /// # fn example(rt: kiln::Runtime, blur: kiln::Module) -> kiln::Result<()> {
     /// let narrow = rt.build(&blur).options("-D RADIUS=3").key()?;
     /// let wide = rt.build(&blur).options("-D RADIUS=9").key()?;
     /// assert_ne!(narrow, wide); // two programs

@@ -45,9 +45,9 @@ pub enum ErrorKind {
     /// A setting from the environment or a builder has an unusable value; or the program that compiles in a
     /// process of its own is missing or has another version.
     Configuration,
-    /// The image does not match its format: it is empty, truncated or malformed.
-    InvalidImage,
-    /// The device does not support the input, such as the image's format; a compiler that would translate it is
+    /// The module does not match its format: it is empty, truncated or malformed.
+    InvalidModule,
+    /// The device does not support the input, such as the module's format; a compiler that would translate it is
     /// missing; or launches that were required to be fused cannot be fused.
     Unsupported,
     /// The driver's compiler or linker, or another compiler involved in the build, rejected the program;
@@ -88,7 +88,7 @@ impl ErrorKind {
         match self {
             Self::NoDevice => "no device",
             Self::Configuration => "bad configuration",
-            Self::InvalidImage => "invalid image",
+            Self::InvalidModule => "invalid module",
             Self::Unsupported => "unsupported",
             Self::BuildFailed => "build failed",
             Self::UnknownKernel => "unknown kernel",
@@ -145,8 +145,8 @@ impl fmt::Display for DriverCode {
 /// ```no_run
 /// # use kiln::ErrorKind;
 /// # fn release_memory() {}
-/// # async fn example(rt: kiln::Runtime, image: kiln::Image) {
-/// if let Err(error) = rt.build(&image).await {
+/// # async fn example(rt: kiln::Runtime, module: kiln::Module) {
+/// if let Err(error) = rt.build(&module).await {
 ///     eprintln!("{error}"); // the summary, and the errors of the compiler
 ///     if error.kind() == ErrorKind::OutOfResources {
 ///         release_memory();
@@ -282,8 +282,8 @@ impl Error {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn example(rt: kiln::Runtime, image: kiln::Image) {
-    /// if let Err(error) = rt.build(&image).await {
+    /// # async fn example(rt: kiln::Runtime, module: kiln::Module) {
+    /// if let Err(error) = rt.build(&module).await {
     ///     let log = error.build_log().unwrap_or("the compiler gave no reason");
     ///     eprintln!("{}\n{log}", error.summary()); // with all warnings
     /// }
@@ -327,17 +327,17 @@ impl Error {
     /// Returns whether the same request would fail in the same way again.
     ///
     /// The build graph caches such failures like results: another request for the same build gets the same
-    /// error without another compile. The exception is an unresolved import of an image: the libraries are
+    /// error without another compile. The exception is an unresolved import of a module: the libraries are
     /// searched again. Transient failures are never cached: exhausted memory, a lost device, a panic, an I/O
     /// error or a missing [build child](crate::build_child).
     ///
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn example(rt: kiln::Runtime, image: kiln::Image) {
-    /// let mut built = rt.build(&image).await;
+    /// # async fn example(rt: kiln::Runtime, module: kiln::Module) {
+    /// let mut built = rt.build(&module).await;
     /// if built.as_ref().is_err_and(|error| !error.is_deterministic()) {
-    ///     built = rt.build(&image).await; // the second attempt can succeed
+    ///     built = rt.build(&module).await; // the second attempt can succeed
     /// }
     /// # }
     /// ```
@@ -346,7 +346,7 @@ impl Error {
         match self.0.kind {
             _ if self.0.passes => false,
             ErrorKind::Configuration
-            | ErrorKind::InvalidImage
+            | ErrorKind::InvalidModule
             | ErrorKind::Unsupported
             | ErrorKind::BuildFailed
             | ErrorKind::UnknownKernel

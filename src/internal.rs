@@ -22,7 +22,7 @@ pub mod spirv {
     ///
     /// # Errors
     ///
-    /// [`InvalidImage`](crate::ErrorKind::InvalidImage) if the bytes are not a valid module.
+    /// [`InvalidModule`](crate::ErrorKind::InvalidModule) if the bytes are not a valid module.
     pub fn reassemble(bytes: Vec<u8>) -> Result<Vec<u8>> {
         let (bytes, reflection) = read(bytes)?;
         std::hint::black_box(reflection);
@@ -64,17 +64,17 @@ pub mod translate {
     use crate::build_graph::Unit;
     use crate::error::Result;
     use crate::runtime::Runtime;
-    use crate::source::image::Image;
+    use crate::source::module::Module;
     use crate::source::translate;
 
-    /// Returns the SPIR-V of an image for the runtime's device, translated with the options of a build.
+    /// Returns the SPIR-V of a module for the runtime's device, translated with the options of a build.
     pub fn spirv_of(
         runtime: &Runtime,
-        image: &Image,
+        module: &Module,
         options: &str,
-    ) -> impl Future<Output = Result<Image>> + Send + use<> {
+    ) -> impl Future<Output = Result<Module>> + Send + use<> {
         let (graph, device) = runtime.graph();
-        graph.spirv_of(&Unit::with_options(image.clone(), options), device)
+        graph.spirv_of(&Unit::with_options(module.clone(), options), device)
     }
 
     /// Returns the options that the device's compiler needs for the SPIR-V.
@@ -205,7 +205,7 @@ pub mod fusion {
     ///
     /// # Errors
     ///
-    /// [`InvalidImage`](crate::ErrorKind::InvalidImage) if a module is not valid, and
+    /// [`InvalidModule`](crate::ErrorKind::InvalidModule) if a module is not valid, and
     /// [`UnknownKernel`](crate::ErrorKind::UnknownKernel) or
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the launches do not fit the modules.
     pub fn fuse(

@@ -4,7 +4,7 @@
 //! get right around a driver whose calls block, whose objects are not reference-counted and whose compiler
 //! takes seconds:
 //!
-//! * **A program is built once.** A build is a shared future: all callers that request the same image, with the
+//! * **A program is built once.** A build is a shared future: all callers that request the same module, with the
 //!   same options, for the same device, await the same build. Later requests find the program in memory, and
 //!   after the next start on disk. No caller owns a build: if the caller that requested it first is dropped,
 //!   the build goes on.
@@ -21,17 +21,17 @@
 //! # First example
 //!
 //! ```no_run
-//! use kiln::{Image, Runtime};
+//! use kiln::{Module, Runtime};
 //!
 //! # async fn example() -> kiln::Result<()> {
 //! let rt = Runtime::new().await?; // the best device found
-//! let image = Image::opencl_c(
+//! let module = Module::opencl_c(
 //!     "kernel void saxpy(float a, global const float *x, global float *y) {
 //!          size_t i = get_global_id(0);
 //!          y[i] += a * x[i];
 //!      }",
 //! );
-//! let program = rt.build(&image).await?; // built once, whoever asks
+//! let program = rt.build(&module).await?; // built once, whoever asks
 //! // SAFETY: `saxpy` touches x[i] and y[i] for i below the global size only.
 //! let saxpy = unsafe { program.kernel("saxpy")? };
 //!
@@ -48,7 +48,7 @@
 //! [`Program::kernel`] is the only `unsafe` call that an application needs. Its caller promises that the kernel
 //! stays inside the buffers and the local memory that it is given, and has no other undefined behaviour. Every
 //! later launch is a safe call. Its arguments are checked, by number, kind, size and type, as far as the driver
-//! or the image describes the kernel's signature ([`Kernel::params`]); for native binaries the description can
+//! or the module describes the kernel's signature ([`Kernel::params`]); for native binaries the description can
 //! be short. Buffer lengths are not checked, because no signature states them. Therefore keep a kernel private
 //! to a function that launches it over buffers that are long enough, or pass a length that the kernel checks.
 //!
@@ -59,35 +59,35 @@
 //! * For whole graphs of tensors: a framework's compiler has more information than kernel fusion can prove.
 //! * For kernels written in Rust: Kiln takes OpenCL C, SPIR-V and native binaries.
 //! * To run untrusted device code: a kernel can do whatever its driver allows. Only its compilation can be
-//!   isolated: see [`Image::untrusted`].
+//!   isolated: see [`Module::untrusted`].
 //!
 //! # How it works
 //!
 //! **Builds.** [`Runtime::build`] derives a [`BuildKey`], a BLAKE3 digest over everything that can change the
-//! result: the image's digest, the files that its source includes, options, specialization constants, the
+//! result: the module's digest, the files that its source includes, options, specialization constants, the
 //! device with the versions of its driver, and the environment variables that change its compiler. Each key has
 //! one shared build, which runs on a small pool of Kiln's own threads. A compile error is cached with its log,
 //! like a program. A failure with an external cause, such as exhausted memory, is not cached: the next request
 //! builds again. The programs in memory are limited by their total size in bytes. The least recently used ones
 //! are evicted first, and a program that is in use survives its eviction.
 //!
-//! **Untrusted images.** Drivers' compilers run in the application's own process, and malformed code can crash,
-//! exit or hang it. An image that is marked as [untrusted](Image::untrusted) is compiled by a child process,
+//! **Untrusted modules.** Drivers' compilers run in the application's own process, and malformed code can crash,
+//! exit or hang it. A module that is marked as [untrusted](Module::untrusted) is compiled by a child process,
 //! with a time limit. The child runs the program that [`RuntimeBuilder::build_child`] or `KILN_BUILD_CHILD`
 //! names. By default, it runs this program itself if its `main` calls [`build_child`] first, or else the tool
 //! `kiln`. Whatever the compiler does, the build returns a program or an error.
 //!
-//! **Device libraries.** An image can import functions that another image exports. The imports are resolved
+//! **Device libraries.** A module can import functions that another module exports. The imports are resolved
 //! from the libraries given to [`Runtime::register`], including the imports of these libraries themselves. The
-//! images that a program needs are linked:
+//! modules that a program needs are linked:
 //!
 //! ```no_run
-//! use kiln::{Image, Runtime};
+//! use kiln::{Module, Runtime};
 //!
 //! # async fn example(rt: Runtime) -> kiln::Result<()> {
-//! let library = Image::opencl_c("float tone(float x) { return x * x; }").exporting(["tone"]);
+//! let library = Module::opencl_c("float tone(float x) { return x * x; }").exporting(["tone"]);
 //! rt.register(&library)?; // or `rt.open_library(path)`, of SPIR-V, which says itself what it exports
-//! let application = Image::opencl_c(
+//! let application = Module::opencl_c(
 //!     "float tone(float x);
 //!      kernel void apply(global float *x) { x[get_global_id(0)] = tone(x[get_global_id(0)]); }",
 //! );
@@ -96,9 +96,9 @@
 //! # }
 //! ```
 //!
-//! If the driver links, each image is compiled once for a device, to an object, and any number of programs are
+//! If the driver links, each module is compiled once for a device, to an object, and any number of programs are
 //! linked from it. Replacing a library compiles the new one and links again, nothing else. The key of a program
-//! covers the set of its images, so the order of registration makes no difference, except with
+//! covers the set of its modules, so the order of registration makes no difference, except with
 //! [`DuplicateExports::FirstRegistered`]. OpenCL C is linked by the driver. SPIR-V is linked by the driver or,
 //! if the driver has no linker for it, by Kiln, to one module that is compiled as a whole. Kiln also links for
 //! Level Zero, whose linker leaves calls where the compiler would inline; [`RuntimeBuilder::link_objects`]
@@ -160,7 +160,7 @@
 //!
 //! * one for host futures, and one more beside each host task that blocks in [`Event::wait`];
 //! * [two](RuntimeBuilder::compile_workers) for compilers, and as many that wait for the compilers of untrusted
-//!   images;
+//!   modules;
 //! * one that reads included files, and loads programs that a remote cache sends while a compile runs;
 //! * with a remote cache, one that communicates with it;
 //! * for a trace, one that writes it;
@@ -206,7 +206,7 @@
 //! * `simulated`: the module `simulated`, a software device for tests of applications. Its kernels are
 //!   closures, and it produces faults on request.
 //! * `cli`: the program `kiln`, which explores devices and the programs on disk. Applications need it only to
-//!   compile untrusted images, if they cannot compile them by themselves.
+//!   compile untrusted modules, if they cannot compile them by themselves.
 //! * `remote-redis`: a remote cache in Redis. The feature adds a Redis client and tokio to the dependencies,
 //!   but the application can still use any executor.
 //! * `remote-s3`, `remote-webdav` and `remote-fs`: a remote cache in the service of that name, accessed through
@@ -284,7 +284,7 @@ pub use crate::cache::store;
 pub use crate::compiler::fusion::{BufferReport, FusionReport, LaunchReport, PairReport, Verdict};
 pub use crate::compiler::nd_range::{IntoNdSize, NdRange, NdSize};
 pub use crate::compiler::signature::{Access, AddressSpace, Parameter, SpecializationConstant};
-pub use crate::device::{Device, DeviceInfo, DeviceKind, ImageFormat, Limits};
+pub use crate::device::{Device, DeviceInfo, DeviceKind, Limits, ModuleFormat};
 pub use crate::digest::{BuildKey, Digest};
 pub use crate::error::{DriverCode, Error, ErrorKind, Result};
 pub use crate::queue::{
@@ -292,5 +292,5 @@ pub use crate::queue::{
     Launch, Queue, Read, Status, Trace, Unfused, Upload, WriteTrace,
 };
 pub use crate::runtime::{Drain, DrainTimeout, Runtime, RuntimeBuilder, Starting};
-pub use crate::source::image::{Image, OpenImage};
+pub use crate::source::module::{Module, OpenModule};
 pub use crate::stats::Stats;

@@ -26,7 +26,7 @@ use crate::queue::{
     Event, FusionMode, Options, Queue, Reactor, Scheduler, Shared, Timeline, Trace, Upload, Waits,
     drain, drain_within,
 };
-use crate::source::image::{Image, OpenImage};
+use crate::source::module::{Module, OpenModule};
 use crate::source::translate::FrontEnd;
 use crate::stats::{Counters, Stats};
 
@@ -40,7 +40,7 @@ const DEVICE_VARIABLE: &str = "KILN_DEVICE";
 /// needed:
 ///
 /// * up to [`compile_workers`](RuntimeBuilder::compile_workers) threads for compilers, and as many for
-///   compilers of untrusted images;
+///   compilers of untrusted modules;
 /// * one thread that reads included files, and that loads what a remote cache sends while a compile runs;
 /// * one thread for host futures, and another for each host future that blocks in
 ///   [`Event::wait`](crate::Event::wait).
@@ -50,11 +50,11 @@ const DEVICE_VARIABLE: &str = "KILN_DEVICE";
 /// # Examples
 ///
 /// ```no_run
-/// # use kiln::{Image, Runtime};
+/// # use kiln::{Module, Runtime};
 /// # const SOURCE: &str = "";
 /// # async fn example() -> kiln::Result<()> {
 /// let rt = Runtime::new().await?; // once, at start
-/// let program = rt.build(&Image::opencl_c(SOURCE)).await?;
+/// let program = rt.build(&Module::opencl_c(SOURCE)).await?;
 /// let samples = rt.buffer_from(vec![0.5f32; 1 << 16]).await?;
 /// // SAFETY: `normalize` accesses one element for each work-item.
 /// let normalize = unsafe { program.kernel("normalize")? };
@@ -214,7 +214,7 @@ impl RuntimeBuilder {
     /// * a part of the name of the device, its platform or its vendor.
     ///
     /// Upper and lower case are not distinguished. Of the devices that match, the best is selected: a GPU
-    /// before any other accelerator before a CPU, then the device that takes more image formats. A number of
+    /// before any other accelerator before a CPU, then the device that takes more module formats. A number of
     /// one or two digits is always an index; a longer number is a part of a name if there is no such index, as
     /// in `4090`.
     ///
@@ -362,7 +362,7 @@ impl RuntimeBuilder {
     ///
     /// ```no_run
     /// # use kiln::{DuplicateExports, Runtime};
-    /// # async fn example(tuned: kiln::Image, portable: kiln::Image) -> kiln::Result<()> {
+    /// # async fn example(tuned: kiln::Module, portable: kiln::Module) -> kiln::Result<()> {
     /// let first = DuplicateExports::FirstRegistered;
     /// let rt = Runtime::builder().duplicate_exports(first).build().await?;
     /// rt.register(&tuned)?; // supplies the functions that both libraries export
@@ -375,14 +375,14 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets whether the driver links SPIR-V even where Kiln would merge the images into one module, which is
+    /// Sets whether the driver links SPIR-V even where Kiln would merge the modules into one module, which is
     /// the case on Level Zero. Off by default.
     ///
-    /// Each image is then compiled once, to an object, and another program made of compiled images takes
+    /// Each module is then compiled once, to an object, and another program made of compiled modules takes
     /// milliseconds. This suits development, or many programs that use all of a large library. The kernels are
     /// slower, since they call functions that would be inlined in a merged module.
     ///
-    /// Some images are merged into one module all the same: those whose functions have more private variables
+    /// Some modules are merged into one module all the same: those whose functions have more private variables
     /// than such calls have room for, and those with functions that every module may define (`LinkOnceODR`).
     ///
     /// # Examples
@@ -442,7 +442,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the program that compiles [untrusted images](Image::untrusted) as a child process. Its `main` calls
+    /// Sets the program that compiles [untrusted modules](Module::untrusted) as a child process. Its `main` calls
     /// [`build_child`](crate::build_child). It can also be a script that starts such a program, for example in
     /// a sandbox. The script must pass on standard input and output and the environment variable
     /// `KILN_IS_BUILD_CHILD`, by which the program detects that it is a child, and must give it access to the
@@ -458,7 +458,7 @@ impl RuntimeBuilder {
     ///
     /// ```no_run
     /// # use kiln::Runtime;
-    /// # async fn example(uploaded: kiln::Image) -> kiln::Result<()> {
+    /// # async fn example(uploaded: kiln::Module) -> kiln::Result<()> {
     /// let child = "/usr/libexec/renderer-compiler"; // its `main` calls `kiln::build_child`
     /// let rt = Runtime::builder().build_child(child).build().await?;
     /// let program = rt.build(&uploaded.untrusted()).await?; // compiled by the child
@@ -479,7 +479,7 @@ impl RuntimeBuilder {
     /// ```no_run
     /// # use std::time::Duration;
     /// # use kiln::Runtime;
-    /// # async fn example(uploaded: kiln::Image) -> kiln::Result<()> {
+    /// # async fn example(uploaded: kiln::Module) -> kiln::Result<()> {
     /// let limit = Duration::from_secs(10);
     /// let rt = Runtime::builder().build_child_limit(limit).build().await?;
     /// let program = rt.build(&uploaded.untrusted()).await?; // fails if it takes longer
@@ -783,28 +783,28 @@ impl Runtime {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn example(rt: kiln::Runtime, blur: kiln::Image) -> kiln::Result<()> {
+    /// # async fn example(rt: kiln::Runtime, blur: kiln::Module) -> kiln::Result<()> {
     /// let program = rt.build(&blur).options("-D RADIUS=3").await?;
     /// println!("the program comes from: {}", program.origin()); // such as `disk`
     /// # Ok(())
     /// # }
     /// ```
-    pub fn build(&self, image: &Image) -> BuildRequest {
-        BuildRequest::new(self.inner.shared.graph.clone(), self.device, image)
+    pub fn build(&self, module: &Module) -> BuildRequest {
+        BuildRequest::new(self.inner.shared.graph.clone(), self.device, module)
     }
 
     /// Registers a device library: its exports resolve the imports of every program requested from now on, on
     /// all devices. Returns `false` if it was registered already.
     ///
     /// A library is compiled when a program needs it, once for each device, and linked into each such program.
-    /// It may import from other libraries, and from the image that imports from it.
+    /// It may import from other libraries, and from the module that imports from it.
     ///
     /// # Types
     ///
     /// An import has to be declared as its export is defined. Not all drivers check this: NVIDIA's driver links
     /// a call with too few arguments, and PoCL ends the process at the first launch. The types of imports and
     /// exports are therefore compared before anything is linked. [`BuildFailed`](ErrorKind::BuildFailed) names
-    /// both types and both images where they differ: in the result, in the number of parameters, in the width
+    /// both types and both modules where they differ: in the result, in the number of parameters, in the width
     /// of a number or a vector, in the address space of a pointer, in the members of a struct passed by value,
     /// or in that one is a function and the other a variable.
     ///
@@ -819,20 +819,20 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the image exports nothing.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the module exports nothing.
     ///
     /// # Examples
     ///
     /// ```no_run
-    /// # use kiln::Image;
-    /// # async fn example(rt: kiln::Runtime, clouds: kiln::Image) -> kiln::Result<()> {
-    /// let noise = Image::opencl_c("float noise(float x) { return sin(x * 91.7f); }");
+    /// # use kiln::Module;
+    /// # async fn example(rt: kiln::Runtime, clouds: kiln::Module) -> kiln::Result<()> {
+    /// let noise = Module::opencl_c("float noise(float x) { return sin(x * 91.7f); }");
     /// rt.register(&noise.exporting(["noise"]))?;
     /// let program = rt.build(&clouds.importing(["noise"])).await?; // linked with the library
     /// # Ok(())
     /// # }
     /// ```
-    pub fn register(&self, library: &Image) -> Result<bool> {
+    pub fn register(&self, library: &Module) -> Result<bool> {
         process::check()?;
         self.inner.shared.graph.register(library)
     }
@@ -846,23 +846,23 @@ impl Runtime {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(rt: kiln::Runtime, old_noise: kiln::Image,
-    /// #     new_noise: kiln::Image) -> kiln::Result<()> {
+    /// # fn example(rt: kiln::Runtime, old_noise: kiln::Module,
+    /// #     new_noise: kiln::Module) -> kiln::Result<()> {
     /// rt.unregister(&old_noise);
     /// rt.register(&new_noise)?; // programs requested from now on are linked with this one
     /// # Ok(())
     /// # }
     /// ```
     #[expect(clippy::must_use_candidate, reason = "it is called for what it does")]
-    pub fn unregister(&self, library: &Image) -> bool {
+    pub fn unregister(&self, library: &Module) -> bool {
         !process::is_forked() && self.inner.shared.graph.unregister(library)
     }
 
-    /// Opens an image and registers it as a device library.
+    /// Opens a module and registers it as a device library.
     ///
     /// # Errors
     ///
-    /// From the future, as for [`Image::open`] and [`register`](Self::register).
+    /// From the future, as for [`Module::open`] and [`register`](Self::register).
     ///
     /// # Examples
     ///
@@ -873,12 +873,12 @@ impl Runtime {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn open_library(&self, path: impl Into<PathBuf>) -> OpenImage {
+    pub fn open_library(&self, path: impl Into<PathBuf>) -> OpenModule {
         let (graph, path) = (self.inner.shared.graph.clone(), path.into());
-        OpenImage::new(async move {
-            let image = Image::open(&path).await?;
-            graph.register(&image).map_err(|error| error.within(path.display()))?;
-            Ok(image)
+        OpenModule::new(async move {
+            let module = Module::open(&path).await?;
+            graph.register(&module).map_err(|error| error.within(path.display()))?;
+            Ok(module)
         })
     }
 

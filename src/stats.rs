@@ -102,12 +102,12 @@ counters! {
     lock_waits,
     /// Waits that ended at the deadline; the program was then built here as well.
     lock_timeouts,
-    /// Calls of a driver's compiler, or of its loader for a native image: one for each image of a program that
+    /// Calls of a driver's compiler, or of its loader for a native module: one for each module of a program that
     /// is linked.
     compiles,
     /// Calls of a driver's linker.
     links,
-    /// Child processes that made such calls for untrusted images: one for all images of a program.
+    /// Child processes that made such calls for untrusted modules: one for all modules of a program.
     build_children,
     /// Translations of OpenCL C to SPIR-V by compilers that do not belong to a driver.
     translations,

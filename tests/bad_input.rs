@@ -7,7 +7,7 @@
 mod support;
 
 use kiln::simulated::Simulator;
-use kiln::{Error, ErrorKind, Image, ImageFormat, Kernel, Local, Origin, Runtime};
+use kiln::{Error, ErrorKind, Kernel, Local, Module, ModuleFormat, Origin, Runtime};
 use support::{SAXPY, kernel};
 
 /// Checks that the error has this kind, and that its message contains all of `parts`.
@@ -61,15 +61,15 @@ const EVERY_KIND: &str = "kernel void every_kind(
     output[i] = scratch[get_local_id(0)] + input[i] + count;
 }";
 
-// ---- Images and builds --------------------------------------------------------------------------
+// ---- Modules and builds --------------------------------------------------------------------------
 
 everywhere! {
     async fn malformed_opencl_c_fails_with_the_compilers_log(rt: Runtime) {
         let source = "kernel void broken(global float *x) { x[0] = undeclared_name; }";
-        let build = rt.build(&Image::opencl_c(source)).await;
+        let build = rt.build(&Module::opencl_c(source)).await;
         let error = refused(build, ErrorKind::BuildFailed, &[&rt.device().name, "OpenCL C"]);
         assert!(error.build_log().unwrap().contains("undeclared_name"), "{error}");
-        let by_driver = rt.device().formats.contains(&ImageFormat::OpenClC);
+        let by_driver = rt.device().formats.contains(&ModuleFormat::OpenClC);
         assert_eq!(error.driver_code().is_some(), by_driver);
         works(&rt).await;
     }
@@ -77,16 +77,16 @@ everywhere! {
 
 everywhere! {
     async fn a_text_that_does_not_state_what_it_needs_of_a_library_is_told_how(rt: Runtime) {
-        let library = Image::opencl_c("float tone_of(float x) { return x; }").exporting(["tone_of"]);
+        let library = Module::opencl_c("float tone_of(float x) { return x; }").exporting(["tone_of"]);
         rt.register(&library).expect("it exports a function");
         for declared in ["", "float tone_of(float x);"] {
             let text = format!("{declared} kernel void tone(global float* x) {{ *x = tone_of(*x); }}");
-            let mut parts = vec!["`tone_of`", "registered library exports", "`Image::importing`"];
+            let mut parts = vec!["`tone_of`", "registered library exports", "`Module::importing`"];
             // An undefined declaration becomes an import of the translated SPIR-V, which Kiln refuses.
-            if !declared.is_empty() && !rt.device().formats.contains(&ImageFormat::OpenClC) {
+            if !declared.is_empty() && !rt.device().formats.contains(&ModuleFormat::OpenClC) {
                 parts = vec!["imports `tone_of`"];
             }
-            refused(rt.build(&Image::opencl_c(text)).await, ErrorKind::BuildFailed, &parts);
+            refused(rt.build(&Module::opencl_c(text)).await, ErrorKind::BuildFailed, &parts);
         }
     }
 }
@@ -94,8 +94,8 @@ everywhere! {
 everywhere! {
     async fn options_that_the_driver_rejects_fail_and_are_named(rt: Runtime) {
         for option in ["-cl-no-such-option", "-cl-std=CL9.9", "--frobnicate"] {
-            let build = rt.build(&Image::opencl_c(SAXPY)).options(option).await;
-            let kind = if rt.device().formats.contains(&ImageFormat::OpenClC) {
+            let build = rt.build(&Module::opencl_c(SAXPY)).options(option).await;
+            let kind = if rt.device().formats.contains(&ModuleFormat::OpenClC) {
                 ErrorKind::BuildFailed
             } else {
                 // Not every option of drivers has the same meaning for the compilers that translate.
@@ -112,8 +112,8 @@ everywhere! {
         // Drivers stop reading at a NUL character: the second kernel would be missing without a message.
         let source = format!("{SAXPY}\0kernel void second(global int *x) {{ x[0] = 1; }}");
         let at = format!("byte {}", SAXPY.len());
-        refused(rt.build(&Image::opencl_c(source)).await, ErrorKind::InvalidImage, &["NUL", &at]);
-        invalid(rt.build(&Image::opencl_c(SAXPY)).options("-D A\0B").await, &["NUL", "byte 4"]);
+        refused(rt.build(&Module::opencl_c(source)).await, ErrorKind::InvalidModule, &["NUL", &at]);
+        invalid(rt.build(&Module::opencl_c(SAXPY)).options("-D A\0B").await, &["NUL", "byte 4"]);
         let program = support::program(&rt, SAXPY).await;
         // SAFETY: as in `support::kernel`.
         let kernel = unsafe { program.kernel("sax\0py") };
@@ -123,13 +123,13 @@ everywhere! {
 }
 
 everywhere! {
-    async fn empty_images_are_refused(rt: Runtime) {
+    async fn empty_modules_are_refused(rt: Runtime) {
         for text in ["", " \n\t "] {
-            let build = rt.build(&Image::opencl_c(text)).await;
-            refused(build, ErrorKind::InvalidImage, &["OpenCL C", "empty"]);
+            let build = rt.build(&Module::opencl_c(text)).await;
+            refused(build, ErrorKind::InvalidModule, &["OpenCL C", "empty"]);
         }
-        refused(Image::spirv(Vec::new()), ErrorKind::InvalidImage, &["SPIR-V", "empty"]);
-        refused(Image::native(Vec::new()), ErrorKind::InvalidImage, &["native binary", "empty"]);
+        refused(Module::spirv(Vec::new()), ErrorKind::InvalidModule, &["SPIR-V", "empty"]);
+        refused(Module::native(Vec::new()), ErrorKind::InvalidModule, &["native binary", "empty"]);
         assert_eq!(rt.stats().compiles, 0);
         works(&rt).await;
     }
@@ -140,11 +140,11 @@ fn truncated_spirv_is_refused_before_a_driver_crashes_on_it() {
     let whole = include_bytes!("data/saxpy.spv");
     let (function, function_end) = ([54, 0, 5, 0], [56, 0, 1, 0]);
     for length in 0..whole.len() {
-        let result = Image::spirv(&whole[..length]);
+        let result = Module::spirv(&whole[..length]);
         let count = |word: [u8; 4]| whole[..length].chunks(4).filter(|&w| w == word).count();
         // If it is cut between two instructions outside of functions, it is a smaller module.
         if result.is_err() || length % 4 != 0 || count(function) > count(function_end) {
-            refused(result, ErrorKind::InvalidImage, &["SPIR-V"]);
+            refused(result, ErrorKind::InvalidModule, &["SPIR-V"]);
         }
     }
     for (length, parts) in [
@@ -154,22 +154,22 @@ fn truncated_spirv_is_refused_before_a_driver_crashes_on_it() {
         (whole.len() - 1, ["1163 bytes", "words of 4 bytes"]),
         (whole.len() - 4, ["OpFunctionEnd", "cut short"]),
     ] {
-        refused(Image::spirv(&whole[..length]), ErrorKind::InvalidImage, &parts);
+        refused(Module::spirv(&whole[..length]), ErrorKind::InvalidModule, &parts);
     }
-    let text = refused(Image::spirv("kernel void f() {}"), ErrorKind::InvalidImage, &["magic"]);
-    assert!(text.to_string().contains("Image::opencl_c"), "{text}");
+    let text = refused(Module::spirv("kernel void f() {}"), ErrorKind::InvalidModule, &["magic"]);
+    assert!(text.to_string().contains("Module::opencl_c"), "{text}");
 }
 
 everywhere! {
     async fn spirv_without_a_body_is_refused_by_the_driver_or_has_no_kernels(rt: Runtime) {
         let header = &include_bytes!("data/saxpy.spv")[..20];
-        let build = rt.build(&Image::spirv(header).unwrap()).await;
+        let build = rt.build(&Module::spirv(header).unwrap()).await;
         if rt.device().backend == "level-zero" {
             assert_eq!(build.unwrap().kernel_names(), [""; 0]);
-        } else if rt.device().formats.contains(&ImageFormat::SpirV) {
+        } else if rt.device().formats.contains(&ModuleFormat::SpirV) {
             refused(build, ErrorKind::BuildFailed, &[&rt.device().name, "SPIR-V"]);
         } else {
-            refused(build, ErrorKind::InvalidImage, &["SPIR-V", "memory model"]);
+            refused(build, ErrorKind::InvalidModule, &["SPIR-V", "memory model"]);
         }
         works(&rt).await;
     }
@@ -177,7 +177,7 @@ everywhere! {
 
 everywhere! {
     async fn what_the_device_cannot_do_is_named_with_the_device(rt: Runtime) {
-        let double = Image::spirv(include_bytes!("data/double.spv").to_vec()).unwrap();
+        let double = Module::spirv(include_bytes!("data/double.spv").to_vec()).unwrap();
         let extensions = &rt.device().extensions;
         match rt.build(&double).await {
             Ok(_) => assert!(extensions.iter().any(|name| name == "cl_khr_fp64")),
@@ -191,7 +191,7 @@ everywhere! {
     async fn garbage_is_no_native_binary(rt: Runtime) {
         let text = b"this was never a binary of any driver".to_vec();
         for garbage in [text, vec![0; 4096], (0..=255).cycle().take(10_000).collect()] {
-            let build = rt.build(&Image::native(garbage).unwrap()).await;
+            let build = rt.build(&Module::native(garbage).unwrap()).await;
             refused(build, ErrorKind::BuildFailed, &[&rt.device().name, "native binary"]);
         }
         works(&rt).await;
@@ -218,11 +218,11 @@ everywhere! {
 }
 
 everywhere! {
-    async fn specialization_constants_need_an_image_that_has_them(rt: Runtime) {
-        let image = Image::opencl_c(SAXPY);
-        invalid(rt.build(&image).specialize(7, 1u32).await, &["OpenCL C", "only SPIR-V", "-D"]);
-        let image = Image::spirv(include_bytes!("data/saxpy.spv")).unwrap();
-        invalid(rt.build(&image).specialize(7, 1u32).await, &["id 7", "it has none"]);
+    async fn specialization_constants_need_a_module_that_has_them(rt: Runtime) {
+        let module = Module::opencl_c(SAXPY);
+        invalid(rt.build(&module).specialize(7, 1u32).await, &["OpenCL C", "only SPIR-V", "-D"]);
+        let module = Module::spirv(include_bytes!("data/saxpy.spv")).unwrap();
+        invalid(rt.build(&module).specialize(7, 1u32).await, &["id 7", "it has none"]);
         assert_eq!(rt.stats().compiles, 0);
         works(&rt).await;
     }
@@ -237,7 +237,7 @@ fn files_that_are_absent_empty_or_damaged_are_named() {
         std::fs::write(folder.join("blank.cl"), " \n").unwrap();
         std::fs::write(folder.join("short.spv"), &include_bytes!("data/saxpy.spv")[..99]).unwrap();
         std::fs::write(folder.join("latin.cl"), b"// 5 \xb5s\nkernel void f() {}\n").unwrap();
-        let open = async |name: &str| Image::open(folder.join(name)).await;
+        let open = async |name: &str| Module::open(folder.join(name)).await;
         let latin = open("latin.cl").await;
         let (absent, directory) = (open("absent.cl").await, open("").await);
         let (empty, blank, short) =
@@ -249,10 +249,10 @@ fn files_that_are_absent_empty_or_damaged_are_named() {
         let cause = cause.downcast_ref::<std::io::Error>().unwrap();
         assert_eq!(cause.kind(), std::io::ErrorKind::NotFound);
         refused(directory, ErrorKind::Io, &["kiln-bad-input"]);
-        refused(empty, ErrorKind::InvalidImage, &["empty.cl", "is empty"]);
-        refused(blank, ErrorKind::InvalidImage, &["blank.cl", "is empty"]);
-        refused(short, ErrorKind::InvalidImage, &["short.spv", "99 bytes"]);
-        refused(latin, ErrorKind::InvalidImage, &["latin.cl", "not in UTF-8", "byte 5 is 0xb5"]);
+        refused(empty, ErrorKind::InvalidModule, &["empty.cl", "is empty"]);
+        refused(blank, ErrorKind::InvalidModule, &["blank.cl", "is empty"]);
+        refused(short, ErrorKind::InvalidModule, &["short.spv", "99 bytes"]);
+        refused(latin, ErrorKind::InvalidModule, &["latin.cl", "not in UTF-8", "byte 5 is 0xb5"]);
     });
 }
 
@@ -401,7 +401,7 @@ everywhere! {
         if !rt.device().images {
             return;
         }
-        let program = rt.build(&Image::opencl_c(text)).await.expect("it has images");
+        let program = rt.build(&Module::opencl_c(text)).await.expect("images are supported");
         let buffer = rt.buffer_from(vec![0.0f32; 16]).await.unwrap();
         for name in ["plain", "renamed"] {
             // SAFETY: it never runs.
@@ -429,7 +429,7 @@ everywhere! {
             return;
         }
         let binary = support::program(&rt, EVERY_KIND).await.binary().unwrap();
-        let program = rt.build(&Image::native(binary).unwrap()).await.unwrap();
+        let program = rt.build(&Module::native(binary).unwrap()).await.unwrap();
         // SAFETY: it stays inside the buffers that it is given.
         let kernel = unsafe { program.kernel("every_kind") }.unwrap();
         let floats = rt.buffer_from(vec![1.0f32; 16]).await.unwrap();
@@ -557,11 +557,11 @@ async fn nothing_foreign_is_taken(ours: &Runtime, theirs: &Runtime, says: &str) 
     invalid(queue.fill(&other, 0.0), &["a fill", says]);
     invalid(queue.copy(&x, &other), &["a copy", says]);
     invalid(queue.copy(&other, &x), &["a copy", says]);
-    let image = Image::opencl_c(SAXPY);
+    let module = Module::opencl_c(SAXPY);
     let parts = [&*theirs.device().name, "another runtime"];
     let device = theirs.device();
     if ours.devices().iter().all(|own| !std::ptr::eq(&**own, &**device)) {
-        invalid(ours.build(&image).device(device).await, &parts);
+        invalid(ours.build(&module).device(device).await, &parts);
         invalid(ours.on(device).await, &parts);
     }
     assert_eq!(theirs.queue().read(&other).await.unwrap(), [9.0; 8]);
@@ -657,7 +657,7 @@ fn the_device_variable_is_named_when_it_is_wrong() {
 
 everywhere! {
     async fn mistakes_that_only_the_program_can_tell_come_out_of_the_event(rt: Runtime) {
-        let program = rt.build(&Image::opencl_c(format!("{SAXPY}\n// built late\n"))).start();
+        let program = rt.build(&Module::opencl_c(format!("{SAXPY}\n// built late\n"))).start();
         // SAFETY: as in `support::kernel`.
         let saxpy = unsafe { program.kernel("saxpy") };
         let y = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use futures::executor::block_on;
 use kiln::simulated::Simulator;
-use kiln::{Error, Image, Kernel, Runtime, Status};
+use kiln::{Error, Kernel, Module, Runtime, Status};
 use simulation::{eventually, runtime_with, teach};
 
 const LEN: usize = 64;
@@ -28,9 +28,9 @@ async fn bounded() -> (Simulator, Runtime, Kernel, Arc<Mutex<Vec<u32>>>) {
     });
     let builder = Runtime::builder().max_in_flight(NonZeroUsize::new(BOUND).unwrap());
     let rt = runtime_with(&simulator, builder).await;
-    let image = Image::opencl_c("kernel void step(uint number, global uint *x) { }");
+    let module = Module::opencl_c("kernel void step(uint number, global uint *x) { }");
     // SAFETY: the kernel touches nothing.
-    let step = unsafe { rt.build(&image).await.unwrap().kernel("step") }.unwrap();
+    let step = unsafe { rt.build(&module).await.unwrap().kernel("step") }.unwrap();
     (simulator, rt, step, steps)
 }
 
@@ -92,9 +92,9 @@ fn the_bound_holds_across_gates_and_other_devices() {
             .simulator(&simulator);
         let rt = runtime_with(&other_simulator, builder).await;
         let other = rt.on(&rt.devices()[1]).await.unwrap();
-        let image = Image::opencl_c("kernel void step(uint number, global uint *x) { }");
+        let module = Module::opencl_c("kernel void step(uint number, global uint *x) { }");
         // SAFETY: the kernel touches nothing.
-        let step = unsafe { rt.build(&image).await.unwrap().kernel("step") }.unwrap();
+        let step = unsafe { rt.build(&module).await.unwrap().kernel("step") }.unwrap();
         let given = |before: u64| simulator.counts().launches - before;
         let before = simulator.counts().launches;
         let buffers = (0..8).map(|_| rt.buffer_from(vec![0u32]).into_future());

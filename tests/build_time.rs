@@ -6,7 +6,7 @@ use std::fs;
 use std::time::Duration;
 
 use futures::future::join_all;
-use kiln::{CacheConfig, DeviceKind, Image, ImageFormat, Origin, Program, Runtime};
+use kiln::{CacheConfig, DeviceKind, Module, ModuleFormat, Origin, Program, Runtime};
 use support::builder;
 
 const CLOCK: &str = "constant char built[] = __TIME__;
@@ -29,7 +29,7 @@ async fn told(rt: &Runtime, program: &Program) -> String {
 
 /// Whether the device takes texts. For other devices, the SPIR-V of a text counts as well.
 fn takes_text(rt: &Runtime) -> bool {
-    rt.device().formats.contains(&ImageFormat::OpenClC)
+    rt.device().formats.contains(&ModuleFormat::OpenClC)
 }
 
 everywhere! {
@@ -42,7 +42,7 @@ everywhere! {
         for _ in 0..2 {
             let rt = start(&rt, &directory).await;
             for _ in 0..2 {
-                let program = rt.build(&Image::opencl_c(CLOCK)).await.expect("it builds");
+                let program = rt.build(&Module::opencl_c(CLOCK)).await.expect("it builds");
                 assert_eq!(program.origin(), Origin::Compiled);
                 times.push(told(&rt, &program).await);
                 // The macro has a resolution of one second.
@@ -64,8 +64,8 @@ everywhere! {
         if !takes_text(&rt) {
             return;
         }
-        let image = Image::opencl_c(CLOCK);
-        let builds = join_all((0..8).map(|_| rt.build(&image).start())).await;
+        let module = Module::opencl_c(CLOCK);
+        let builds = join_all((0..8).map(|_| rt.build(&module).start())).await;
         assert!(builds.iter().all(Result::is_ok));
         let stats = rt.stats();
         // Some requests may be made after the build has ended.
@@ -96,7 +96,7 @@ everywhere! {
         ] {
             let rt = start(&rt, &directory).await;
             let build = async || {
-                let build = rt.build(&Image::opencl_c(text)).options(options).await;
+                let build = rt.build(&Module::opencl_c(text)).options(options).await;
                 build.expect("it builds").origin()
             };
             assert_eq!(build().await, Origin::Compiled, "{text}");
@@ -109,7 +109,7 @@ everywhere! {
 
 everywhere! {
     async fn a_key_tells_which_compiler_a_driver_has(rt: Runtime) {
-        let request = rt.build(&Image::opencl_c("kernel void k() {}"));
+        let request = rt.build(&Module::opencl_c("kernel void k() {}"));
         let Ok(fields) = request.key_fields() else { return }; // There is no compiler to SPIR-V.
         let field = |name: &str| {
             let found = fields.iter().find(|(known, _)| known == name);

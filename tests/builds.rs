@@ -20,10 +20,10 @@ use futures::executor::block_on;
 use futures::future::join_all;
 use futures::poll;
 use kiln::simulated::{Fault, Simulator};
-use kiln::{Build, BuildRequest, Error, ErrorKind, Image, Kernel, Origin, Program, Runtime};
+use kiln::{Build, BuildRequest, Error, ErrorKind, Kernel, Module, Origin, Program, Runtime};
 use proptest::prelude::*;
 use specialized::specialized;
-use support::image_for;
+use support::module_for;
 
 /// Creates a runtime with one simulated device, and the device's controls.
 async fn simulated() -> (Simulator, Runtime) {
@@ -40,22 +40,22 @@ async fn limited(memory_limit: u64) -> (Simulator, Runtime) {
 }
 
 /// Returns a small program with a number in it, whose kernel `write_number` writes the number.
-fn image(number: u32) -> Image {
-    Image::opencl_c(source(number))
+fn module(number: u32) -> Module {
+    Module::opencl_c(source(number))
 }
 
 fn source(number: u32) -> String {
     format!("kernel void write_number(global uint *x) {{ x[get_global_id(0)] = {number}; }}\n")
 }
 
-/// Like [`image`], with a binary of `size` bytes on a simulated device.
-fn sized(number: u32, size: usize) -> Image {
-    Image::opencl_c(format!("#pragma binary_size {size}\n{}", source(number)))
+/// Like [`module`], with a binary of `size` bytes on a simulated device.
+fn sized(number: u32, size: usize) -> Module {
+    Module::opencl_c(format!("#pragma binary_size {size}\n{}", source(number)))
 }
 
 /// Returns a source that no compiler accepts.
-fn broken() -> Image {
-    Image::opencl_c("#error this is the mistake\nkernel void broken() { return }\n")
+fn broken() -> Module {
+    Module::opencl_c("#error this is the mistake\nkernel void broken() { return }\n")
 }
 
 fn write_number(program: &Program) -> Kernel {
@@ -63,7 +63,7 @@ fn write_number(program: &Program) -> Kernel {
     unsafe { program.kernel("write_number") }.expect("the kernel is there")
 }
 
-/// Returns the number that a program of [`image`] writes.
+/// Returns the number that a program of [`module`] writes.
 async fn number_of(rt: &Runtime, program: &Program) -> u32 {
     let x = rt.buffer_from(vec![u32::MAX; 4]).await.unwrap();
     rt.queue().submit(write_number(program).launch(4).args((&x,))).unwrap().await.unwrap();
@@ -73,8 +73,8 @@ async fn number_of(rt: &Runtime, program: &Program) -> u32 {
 }
 
 /// Returns the origin of the program in one more request.
-async fn origin(rt: &Runtime, image: &Image) -> Origin {
-    rt.build(image).await.unwrap().origin()
+async fn origin(rt: &Runtime, module: &Module) -> Origin {
+    rt.build(module).await.unwrap().origin()
 }
 
 /// Checks that this number of programs is left on the device. A program that was evicted from memory is freed
@@ -99,7 +99,7 @@ fn a_thousand_tasks_on_eight_threads_share_ten_builds_in_flight() {
         let compiler = simulator.pause_builds();
         let asked = (0..1000).map(|task| {
             let rt = rt.clone();
-            tokio::spawn(async move { rt.build(&image(task % 10)).start() })
+            tokio::spawn(async move { rt.build(&module(task % 10)).start() })
         });
         let builds: Vec<Build> = join_all(asked).await.into_iter().map(Result::unwrap).collect();
         assert_eq!((rt.stats().builds_requested, rt.stats().joined_builds), (1000, 990));
@@ -125,7 +125,7 @@ fn a_thousand_tasks_on_eight_threads_get_ten_programs_of_each_device() {
     tokio.block_on(support::on_each_device(async |rt| {
         let tasks = (0..1000).map(|task| {
             let rt = rt.clone();
-            tokio::spawn(async move { rt.build(&image(task % 10)).await.unwrap() })
+            tokio::spawn(async move { rt.build(&module(task % 10)).await.unwrap() })
         });
         let programs: Vec<Program> =
             join_all(tasks).await.into_iter().map(Result::unwrap).collect();
@@ -148,14 +148,14 @@ fn a_thousand_tasks_on_eight_threads_get_ten_programs_of_each_device() {
 async fn the_others_get_the_program<T>(lose: impl AsyncFnOnce(BuildRequest) -> T) {
     let (simulator, rt) = simulated().await;
     let compiler = simulator.pause_builds();
-    let what_is_left = lose(rt.build(&image(1))).await;
-    let second = rt.build(&image(1)).start();
-    let third = rt.build(&image(1)).start();
+    let what_is_left = lose(rt.build(&module(1))).await;
+    let second = rt.build(&module(1)).start();
+    let third = rt.build(&module(1)).start();
     assert_eq!((rt.stats().builds_requested, rt.stats().joined_builds), (3, 2));
     drop(compiler);
     assert_eq!(second.await.unwrap().origin(), Origin::Compiled);
     assert_eq!(third.await.unwrap().origin(), Origin::Compiled);
-    assert_eq!(origin(&rt, &image(1)).await, Origin::Memory);
+    assert_eq!(origin(&rt, &module(1)).await, Origin::Memory);
     drop(what_is_left);
     assert_eq!(simulator.counts().builds, 1);
     assert_eq!((rt.stats().compiles, rt.stats().memory_hits), (1, 1));
@@ -222,8 +222,8 @@ fn an_asker_whose_smol_task_is_cancelled_does_not_matter() {
 
 everywhere! {
     async fn a_build_that_everybody_left_is_there_for_the_next(rt: Runtime) {
-        drop(rt.build(&image(2)).start());
-        let program = rt.build(&image(2)).await.unwrap();
+        drop(rt.build(&module(2)).start());
+        let program = rt.build(&module(2)).await.unwrap();
         assert_eq!(number_of(&rt, &program).await, 2);
         assert_eq!(rt.stats().compiles, 1);
     }
@@ -232,9 +232,9 @@ everywhere! {
 // ---- Failures -----------------------------------------------------------------------------------
 
 /// Makes ten requests before any build can end, and returns their errors.
-async fn ten_waiters(simulator: &Simulator, rt: &Runtime, image: &Image) -> Vec<Error> {
+async fn ten_waiters(simulator: &Simulator, rt: &Runtime, module: &Module) -> Vec<Error> {
     let compiler = simulator.pause_builds();
-    let builds: Vec<Build> = (0..10).map(|_| rt.build(image).start()).collect();
+    let builds: Vec<Build> = (0..10).map(|_| rt.build(module).start()).collect();
     drop(compiler);
     let results = join_all(builds).await;
     results.into_iter().map(|result| result.expect_err("the build fails")).collect()
@@ -274,11 +274,11 @@ fn a_panic_of_the_compiler_reaches_every_waiter_and_is_not_kept() {
     block_on(async {
         let (simulator, rt) = simulated().await;
         simulator.fail_builds(1, Fault::Panic);
-        let errors = ten_waiters(&simulator, &rt, &image(1)).await;
+        let errors = ten_waiters(&simulator, &rt, &module(1)).await;
         assert!(errors.iter().all(|error| error.same(&errors[0])));
         assert_eq!(errors[0].kind(), ErrorKind::Panicked);
         assert!(errors[0].to_string().contains("told to panic"), "{}", errors[0]);
-        assert_eq!(origin(&rt, &image(1)).await, Origin::Compiled);
+        assert_eq!(origin(&rt, &module(1)).await, Origin::Compiled);
         assert_eq!(simulator.counts().builds, 2);
         let stats = rt.stats();
         assert_eq!((stats.build_panics, stats.failed_builds, stats.build_retries), (1, 0, 0));
@@ -290,11 +290,11 @@ fn a_lost_device_reaches_every_waiter_and_is_neither_retried_nor_kept() {
     block_on(async {
         let (simulator, rt) = simulated().await;
         simulator.fail_builds(1, Fault::DeviceLost);
-        let errors = ten_waiters(&simulator, &rt, &image(1)).await;
+        let errors = ten_waiters(&simulator, &rt, &module(1)).await;
         assert!(errors.iter().all(|error| error.same(&errors[0])));
         assert_eq!(errors[0].kind(), ErrorKind::DeviceLost);
         assert_eq!(simulator.counts().builds, 1);
-        assert_eq!(origin(&rt, &image(1)).await, Origin::Compiled);
+        assert_eq!(origin(&rt, &module(1)).await, Origin::Compiled);
         let stats = rt.stats();
         assert_eq!((stats.abandoned_builds, stats.build_retries, stats.compiles), (1, 0, 2));
     });
@@ -305,11 +305,11 @@ fn out_of_resources_once_drops_idle_programs_and_succeeds() {
     block_on(async {
         let (simulator, rt) = simulated().await;
         simulator.kernel("write_number", |call| call.write(0, &[7u32; 4]));
-        let held = rt.build(&image(1)).await.unwrap();
-        let kernel = write_number(&rt.build(&image(2)).await.unwrap());
-        rt.build(&image(3)).await.unwrap();
+        let held = rt.build(&module(1)).await.unwrap();
+        let kernel = write_number(&rt.build(&module(2)).await.unwrap());
+        rt.build(&module(3)).await.unwrap();
         simulator.fail_builds(1, Fault::OutOfResources);
-        assert_eq!(origin(&rt, &image(4)).await, Origin::Compiled);
+        assert_eq!(origin(&rt, &module(4)).await, Origin::Compiled);
 
         let stats = rt.stats();
         assert_eq!((stats.build_retries, stats.evictions, stats.abandoned_builds), (1, 1, 0));
@@ -319,9 +319,9 @@ fn out_of_resources_once_drops_idle_programs_and_succeeds() {
         assert_eq!(number_of(&rt, &held).await, 7);
         let x = rt.buffer::<u32>(4).unwrap();
         rt.queue().submit(kernel.launch(4).args((&x,))).unwrap().await.unwrap();
-        assert_eq!(origin(&rt, &image(1)).await, Origin::Memory);
-        assert_eq!(origin(&rt, &image(2)).await, Origin::Memory);
-        assert_eq!(origin(&rt, &image(3)).await, Origin::Compiled);
+        assert_eq!(origin(&rt, &module(1)).await, Origin::Memory);
+        assert_eq!(origin(&rt, &module(2)).await, Origin::Memory);
+        assert_eq!(origin(&rt, &module(3)).await, Origin::Compiled);
     });
 }
 
@@ -330,7 +330,7 @@ fn lasting_exhaustion_ends_and_a_later_request_builds_again() {
     block_on(async {
         let (simulator, rt) = simulated().await;
         simulator.fail_builds(usize::MAX, Fault::OutOfResources);
-        let errors = ten_waiters(&simulator, &rt, &image(1)).await;
+        let errors = ten_waiters(&simulator, &rt, &module(1)).await;
         let tries = simulator.counts().builds;
         assert!((2..=10).contains(&tries), "{tries} tries");
         assert!(errors.iter().all(|error| error.same(&errors[0])));
@@ -338,16 +338,16 @@ fn lasting_exhaustion_ends_and_a_later_request_builds_again() {
         let stats = rt.stats();
         assert_eq!((stats.abandoned_builds, stats.build_retries), (1, tries - 1));
 
-        let again = rt.build(&image(1)).await.unwrap_err();
+        let again = rt.build(&module(1)).await.unwrap_err();
         assert!(!again.same(&errors[0]));
         assert_eq!((simulator.counts().builds, rt.stats().memory_hits), (2 * tries, 0));
 
         // As above, but the memory is available again at the second request.
         let (simulator, rt) = simulated().await;
         simulator.fail_builds(tries.try_into().unwrap(), Fault::OutOfResources);
-        let error = rt.build(&image(1)).await.unwrap_err();
+        let error = rt.build(&module(1)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutOfResources);
-        assert_eq!(origin(&rt, &image(1)).await, Origin::Compiled);
+        assert_eq!(origin(&rt, &module(1)).await, Origin::Compiled);
     });
 }
 
@@ -357,16 +357,16 @@ fn lasting_exhaustion_ends_and_a_later_request_builds_again() {
 fn a_hit_makes_a_program_young_again() {
     block_on(async {
         let (simulator, rt) = limited(3000).await;
-        let images: Vec<Image> = (0..4).map(|number| sized(number, 1000)).collect();
-        for image in &images[..3] {
-            assert_eq!(origin(&rt, image).await, Origin::Compiled);
+        let modules: Vec<Module> = (0..4).map(|number| sized(number, 1000)).collect();
+        for module in &modules[..3] {
+            assert_eq!(origin(&rt, module).await, Origin::Compiled);
         }
-        assert_eq!(origin(&rt, &images[0]).await, Origin::Memory);
-        assert_eq!(origin(&rt, &images[3]).await, Origin::Compiled);
+        assert_eq!(origin(&rt, &modules[0]).await, Origin::Memory);
+        assert_eq!(origin(&rt, &modules[3]).await, Origin::Compiled);
         for number in [0, 2, 3] {
-            assert_eq!(origin(&rt, &images[number]).await, Origin::Memory, "program {number}");
+            assert_eq!(origin(&rt, &modules[number]).await, Origin::Memory, "program {number}");
         }
-        assert_eq!(origin(&rt, &images[1]).await, Origin::Compiled);
+        assert_eq!(origin(&rt, &modules[1]).await, Origin::Compiled);
         let stats = rt.stats();
         assert_eq!((stats.evictions, stats.memory_hits, stats.compiles), (2, 4, 5));
         assert_eq!((stats.programs_in_memory, stats.bytes_in_memory), (3, 3000));
@@ -448,18 +448,18 @@ fn an_evicted_program_in_use_works_and_is_freed_afterwards() {
 
 everywhere! {
     async fn programs_evicted_from_memory_still_run(rt: Runtime) {
-        let mut images = Vec::new();
+        let mut modules = Vec::new();
         for number in 0..4 {
-            images.push(image_for(&rt, &source(number)).await);
+            modules.push(module_for(&rt, &source(number)).await);
         }
-        rt.build(&images[0]).await.unwrap();
+        rt.build(&modules[0]).await.unwrap();
         let size = rt.stats().bytes_in_memory;
         let selector = rt.device().index().to_string();
         let builder = support::builder().device(selector).memory_limit(2 * size + size / 2);
         let rt = builder.build().await.unwrap();
         let mut programs = Vec::new();
-        for image in &images {
-            programs.push(rt.build(image).await.unwrap());
+        for module in &modules {
+            programs.push(rt.build(module).await.unwrap());
             assert!(rt.stats().bytes_in_memory <= 2 * size + size / 2);
         }
         assert_eq!((rt.stats().programs_in_memory, rt.stats().evictions), (2, 2));
@@ -489,12 +489,12 @@ fn a_limit_of_zero_keeps_nothing_and_shares_builds_in_flight() {
     block_on(async {
         let (simulator, rt) = limited(0).await;
         let compiler = simulator.pause_builds();
-        let (first, second) = (rt.build(&image(1)).start(), rt.build(&image(1)).start());
+        let (first, second) = (rt.build(&module(1)).start(), rt.build(&module(1)).start());
         drop(compiler);
         first.await.unwrap();
         second.await.unwrap();
         assert_eq!((simulator.counts().builds, rt.stats().joined_builds), (1, 1));
-        assert_eq!(origin(&rt, &image(1)).await, Origin::Compiled);
+        assert_eq!(origin(&rt, &module(1)).await, Origin::Compiled);
         assert!(rt.build(&broken()).await.is_err());
         assert!(rt.build(&broken()).await.is_err());
         assert_eq!(simulator.counts().builds, 4);
@@ -508,16 +508,16 @@ fn a_limit_of_zero_keeps_nothing_and_shares_builds_in_flight() {
 
 everywhere! {
     async fn options_make_other_programs_and_white_space_does_not(rt: Runtime) {
-        let image = Image::opencl_c(
+        let module = Module::opencl_c(
             "kernel void write_number(global uint *x) { x[get_global_id(0)] = A; }",
         );
-        let one = rt.build(&image).options("-D A=1 -cl-mad-enable").await.unwrap();
-        let two = rt.build(&image).options("-D A=2 -cl-mad-enable").await.unwrap();
+        let one = rt.build(&module).options("-D A=1 -cl-mad-enable").await.unwrap();
+        let two = rt.build(&module).options("-D A=2 -cl-mad-enable").await.unwrap();
         assert_ne!(one.key(), two.key());
         assert_eq!(number_of(&rt, &one).await, 1);
         assert_eq!(number_of(&rt, &two).await, 2);
         assert_eq!(rt.stats().compiles, 2);
-        let spaced = rt.build(&image).options("  -D A=1\t -cl-mad-enable\n").await.unwrap();
+        let spaced = rt.build(&module).options("  -D A=1\t -cl-mad-enable\n").await.unwrap();
         assert_eq!((spaced.key(), spaced.origin()), (one.key(), Origin::Memory));
         assert_eq!(rt.stats().compiles, 2);
     }
@@ -527,8 +527,8 @@ everywhere! {
 fn white_space_inside_quotes_makes_another_program() {
     block_on(async {
         let (_, rt) = simulated().await;
-        let one = rt.build(&image(1)).options("-D \"A=1  2\"").await.unwrap();
-        let other = rt.build(&image(1)).options("-D \"A=1 2\"").await.unwrap();
+        let one = rt.build(&module(1)).options("-D \"A=1  2\"").await.unwrap();
+        let other = rt.build(&module(1)).options("-D \"A=1 2\"").await.unwrap();
         assert_ne!(one.key(), other.key());
         assert_eq!(rt.stats().compiles, 2);
     });
@@ -540,7 +540,7 @@ fn devices_have_programs_of_their_own() {
         let (left, right) = (Simulator::new().named("left"), Simulator::new().named("right"));
         let rt = Runtime::builder().simulator(&left).simulator(&right).build().await.unwrap();
         let programs = join_all(
-            rt.devices().iter().map(|device| rt.build(&image(1)).device(device).into_future()),
+            rt.devices().iter().map(|device| rt.build(&module(1)).device(device).into_future()),
         )
         .await;
         let keys: Vec<_> = programs.iter().map(|program| program.as_ref().unwrap().key()).collect();
@@ -558,7 +558,7 @@ fn devices_that_cannot_be_told_apart_have_programs_of_their_own() {
         let rt = builder.build().await.unwrap();
         for (device, twin) in rt.devices().iter().zip(&twins) {
             let rt = rt.on(device).await.unwrap();
-            let program = rt.build(&image(1)).await.unwrap();
+            let program = rt.build(&module(1)).await.unwrap();
             assert_eq!(program.device().index(), device.index());
             assert_eq!(twin.counts().builds, 1);
             number_of(&rt, &program).await;
@@ -584,13 +584,13 @@ everywhere! {
 }
 
 #[test]
-fn the_same_content_is_the_same_program_whatever_made_the_image() {
+fn the_same_content_is_the_same_program_whatever_made_the_module() {
     block_on(async {
         let (_, rt) = simulated().await;
-        let first = rt.build(&image(1)).await.unwrap();
+        let first = rt.build(&module(1)).await.unwrap();
         let path = std::env::temp_dir().join(format!("kiln-builds-{}.cl", std::process::id()));
         std::fs::write(&path, source(1)).unwrap();
-        let opened = Image::open(&path).await;
+        let opened = Module::open(&path).await;
         std::fs::remove_file(&path).unwrap();
         let second = rt.build(&opened.unwrap()).await.unwrap();
         assert_eq!((second.key(), second.origin()), (first.key(), Origin::Memory));
@@ -601,8 +601,8 @@ fn the_same_content_is_the_same_program_whatever_made_the_image() {
 fn binaries_are_programs_of_their_own() {
     block_on(async {
         let (simulator, rt) = simulated().await;
-        let compiled = rt.build(&image(1)).await.unwrap();
-        let binary = Image::native(compiled.binary().unwrap()).unwrap();
+        let compiled = rt.build(&module(1)).await.unwrap();
+        let binary = Module::native(compiled.binary().unwrap()).unwrap();
         let loaded = rt.build(&binary).await.unwrap();
         assert_ne!(compiled.key(), loaded.key());
         assert_eq!((simulator.counts().builds, simulator.counts().loads), (1, 1));
@@ -624,7 +624,7 @@ fn a_process_can_end_while_a_program_is_compiled() {
 fn leaves_a_compile_behind() {
     block_on(async {
         let rt = support::builder().device(told(DEVICE)).build().await.unwrap();
-        drop(rt.build(&image_for(&rt, &source(1)).await).start());
+        drop(rt.build(&module_for(&rt, &source(1)).await).start());
         report("started", 1);
     });
 }
@@ -657,11 +657,11 @@ fn a_listener_that_panics_leaves_no_build_that_never_ends() {
     block_on(async {
         let (_simulator, rt) = simulated().await;
         let started = tracing::subscriber::with_default(Panics, || {
-            catch_unwind(AssertUnwindSafe(|| drop(rt.build(&image(1)).start())))
+            catch_unwind(AssertUnwindSafe(|| drop(rt.build(&module(1)).start())))
         });
         started.expect_err("it panicked");
         // Concurrent requests may get that error. Later requests get the program.
-        let ended = async { while rt.build(&image(1)).await.is_err() {} };
+        let ended = async { while rt.build(&module(1)).await.is_err() {} };
         let late = smol::Timer::after(Duration::from_secs(20));
         futures::pin_mut!(ended);
         match futures::future::select(ended, late).await {

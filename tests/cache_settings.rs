@@ -16,7 +16,7 @@ use children::{Child, Report, report, told};
 use futures::executor::block_on;
 use kiln::simulated::Simulator;
 use kiln::store::Store;
-use kiln::{CacheConfig, Image, Runtime};
+use kiln::{CacheConfig, Module, Runtime};
 
 /// Id of a user other than the one who runs the test.
 const STRANGER: u32 = 12_345;
@@ -37,7 +37,7 @@ fn child() {
         let builder = Runtime::builder().cache(CacheConfig::new());
         let built = block_on(async {
             let rt = builder.simulator(&Simulator::immediate()).build().await?;
-            rt.build(&Image::opencl_c(format!("kernel void number_{number}() {{}}"))).await?;
+            rt.build(&Module::opencl_c(format!("kernel void number_{number}() {{}}"))).await?;
             rt.drain().await;
             Ok::<_, kiln::Error>(rt.stats())
         });

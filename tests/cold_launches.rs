@@ -14,7 +14,7 @@ use std::thread;
 
 use children::{Child, DEVICE, report, told};
 use futures::executor::block_on;
-use kiln::{CacheConfig, FusionMode, Image, Program, Runtime};
+use kiln::{CacheConfig, FusionMode, Module, Program, Runtime};
 use scopes::{FUSION, buffers, kernels};
 use support::{builder, on_each_device};
 use tempfile::TempDir;
@@ -88,7 +88,7 @@ fn cold_child() {
             queue.submit(grouped.launch(N).args((&dst,))).unwrap();
         }
         for seed in 0..2 {
-            let program = rt.build(&Image::opencl_c(text(seed))).await.unwrap();
+            let program = rt.build(&Module::opencl_c(text(seed))).await.unwrap();
             // The launches run while the binary is fetched.
             launch(&rt, &program, seed, 20).await;
         }
@@ -125,8 +125,9 @@ fn fetching_child() {
     let runtimes = [(); 2].map(|()| block_on(builder().device(told(DEVICE)).build()).unwrap());
     let mut bytes = 0;
     for seed in 0..3 {
-        let image = Image::opencl_c(text(seed));
-        let programs = [0, 1].map(|of| block_on(runtimes[of].build(&image).into_future()).unwrap());
+        let module = Module::opencl_c(text(seed));
+        let programs =
+            [0, 1].map(|of| block_on(runtimes[of].build(&module).into_future()).unwrap());
         thread::scope(|scope| {
             for (rt, program) in runtimes.iter().zip(&programs) {
                 scope.spawn(move || block_on(launch(rt, program, seed, 20)));

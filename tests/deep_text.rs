@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 
 use children::{Child, DEVICE, report, told};
 use futures::executor::block_on;
-use kiln::{Image, Runtime};
+use kiln::{Module, Runtime};
 use support::{builder, on_each_device};
 
 /// Number of terms. With a stack of 2 MiB, Intel's compiler for CPUs ends the process at 1,500 terms; with 8
@@ -52,9 +52,9 @@ fn deep_child() {
         let rt = builder().device(told(DEVICE)).build_child(env!("CARGO_BIN_EXE_kiln"));
         let rt = rt.build().await.unwrap();
         let (name, is_untrusted) = (told("KILN_TEST_TEXT"), told("KILN_TEST_UNTRUSTED") == "1");
-        let image = Image::opencl_c(if name == "sum" { sum() } else { choice() });
-        let image = if is_untrusted { image.untrusted() } else { image };
-        let program = rt.build(&image).await.unwrap();
+        let module = Module::opencl_c(if name == "sum" { sum() } else { choice() });
+        let module = if is_untrusted { module.untrusted() } else { module };
+        let program = rt.build(&module).await.unwrap();
         // SAFETY: the kernel touches one element of each buffer.
         let kernel = unsafe { program.kernel(&name) }.unwrap();
         let inputs = [0, 3, 30, 3 * (BRANCHES - 1), 4];

@@ -1,4 +1,4 @@
-//! Device libraries: imports are resolved at run time, each image is compiled once, and linked programs are
+//! Device libraries: imports are resolved at run time, each module is compiled once, and linked programs are
 //! kept in memory and on disk. All tests run with OpenCL C and SPIR-V, which Kiln links and translates for
 //! devices that take neither.
 
@@ -13,10 +13,10 @@ use std::path::Path;
 use entries::Parts;
 use kiln::store::{EntryInfo, Store};
 use kiln::{
-    CacheConfig, DuplicateExports, ErrorKind, Image, ImageFormat, Origin, Runtime, RuntimeBuilder,
+    CacheConfig, DuplicateExports, ErrorKind, Module, ModuleFormat, Origin, Runtime, RuntimeBuilder,
 };
 use libraries::{
-    application, expect, function, image, image_that_imports, library, links, register, work,
+    application, expect, function, library, links, module, module_that_imports, register, work,
     work_of_one,
 };
 use support::{builder, on_each_device};
@@ -38,7 +38,7 @@ async fn start(like: &Runtime, builder: RuntimeBuilder) -> Runtime {
 /// Defines a test that runs under every executor, on every device, with both formats that have symbols.
 macro_rules! with_each_format {
     ($($test:tt)*) => {
-        with_formats! { |_| [ImageFormat::OpenClC, ImageFormat::SpirV], $($test)* }
+        with_formats! { |_| [ModuleFormat::OpenClC, ModuleFormat::SpirV], $($test)* }
     };
 }
 
@@ -47,7 +47,7 @@ macro_rules! with_each_linked_format {
     ($($test:tt)*) => {
         with_formats! {
             |rt: &Runtime| {
-                let mut formats = vec![ImageFormat::OpenClC, ImageFormat::SpirV];
+                let mut formats = vec![ModuleFormat::OpenClC, ModuleFormat::SpirV];
                 formats.retain(|format| links(rt, *format));
                 formats
             },
@@ -77,19 +77,19 @@ macro_rules! with_formats {
 fn drivers_link_the_code_that_they_take() {
     smol::block_on(on_each_device(async |rt| {
         let device = rt.device();
-        for format in [ImageFormat::OpenClC, ImageFormat::SpirV] {
+        for format in [ModuleFormat::OpenClC, ModuleFormat::SpirV] {
             let takes = device.formats.contains(&format);
             assert_eq!(device.links.contains(&format), takes, "{device}, {format}");
         }
     }));
 }
 
-/// Returns two images that call functions of each other.
-fn mutual(format: ImageFormat) -> [Image; 2] {
+/// Returns two modules that call functions of each other.
+fn mutual(format: ModuleFormat) -> [Module; 2] {
     [
-        image(format, &[function("bias").plus(10.0)], &[("apply", &["twice"])]),
+        module(format, &[function("bias").plus(10.0)], &[("apply", &["twice"])]),
         // `twice(x)` is 2x + 10, which equals `bias(x) + x`.
-        image(
+        module(
             format,
             &[
                 function("twice").of("bias").times(2.0).plus(-10.0),
@@ -130,8 +130,8 @@ with_each_format! {
             let program = rt.build(first).await.expect("it links");
             expect(&rt, &program, "apply", [12.0, 14.0, 16.0]).await;
             expect(&rt, &program, "own", [13.0, 15.0, 17.0]).await;
-            for image in [&application, &library] {
-                let again = rt.build(image).await.expect("it is there");
+            for module in [&application, &library] {
+                let again = rt.build(module).await.expect("it is there");
                 assert_eq!((again.origin(), again.key()), (Origin::Memory, program.key()));
             }
             assert_eq!(work(&rt), work_of_one(&rt, format, 2));
@@ -153,7 +153,7 @@ with_each_format! {
 with_each_linked_format! {
     async fn a_library_of_two_applications_is_compiled_once(rt, format) {
         register(&rt, &[&library(format, &[function("scale").times(3.0)])]);
-        let other = image(format, &[], &[("other", &["scale", "scale"])]);
+        let other = module(format, &[], &[("other", &["scale", "scale"])]);
         let one = rt.build(&application(format, &["scale"])).start();
         let (one, other) = futures::join!(one, rt.build(&other).into_future());
         expect(&rt, &one.expect("it links"), "apply", [3.0, 6.0, 9.0]).await;
@@ -165,7 +165,7 @@ with_each_linked_format! {
 with_each_linked_format! {
     async fn kernels_of_a_library_come_before_or_after_those_of_an_application(rt, format) {
         let library =
-            image(format, &[function("scale").times(3.0)], &[("own", &["scale", "scale"])]);
+            module(format, &[function("scale").times(3.0)], &[("own", &["scale", "scale"])]);
         let application = application(format, &["scale"]);
 
         let before = fresh(&rt).await;
@@ -190,7 +190,7 @@ with_each_linked_format! {
 with_each_linked_format! {
     async fn a_library_is_linked_without_the_options_of_an_application(rt, format) {
         const OPTIONS: &str = "-cl-fast-relaxed-math";
-        let library = image(format, &[function("scale").times(3.0)], &[("own", &["scale"])]);
+        let library = module(format, &[function("scale").times(3.0)], &[("own", &["scale"])]);
         register(&rt, &[&library]);
         let application = application(format, &["scale"]);
         rt.build(&application).options(OPTIONS).await.expect("it links");
@@ -202,7 +202,7 @@ with_each_linked_format! {
 }
 
 with_each_linked_format! {
-    async fn the_same_images_in_another_order_are_the_same_program(rt, format) {
+    async fn the_same_modules_in_another_order_are_the_same_program(rt, format) {
         let directory = tempfile::tempdir().expect("there is room");
         let (a, b) = (
             library(format, &[function("a").plus(1.0)]),
@@ -227,10 +227,10 @@ with_each_linked_format! {
         expect(&second, &loaded, "apply", [12.0, 23.0, 34.0]).await;
         assert_eq!(work(&second), (0, 0));
 
-        // Objects are on disk as well: another application compiles only its own image.
+        // Objects are on disk as well: another application compiles only its own module.
         let third = fresh_at(&rt, directory.path()).await;
         register(&third, &[&a, &b]);
-        let other = image(format, &[], &[("other", &["a"])]);
+        let other = module(format, &[], &[("other", &["a"])]);
         let program = third.build(&other).await.expect("it links");
         expect(&third, &program, "other", [2.0, 3.0, 4.0]).await;
         assert_eq!(work(&third), (1, 1));
@@ -253,12 +253,12 @@ with_each_linked_format! {
 
         // The application's object replaces the library's, with a valid checksum, and the program is removed.
         let store = Store::at(directory.path()).expect("the directory is ours");
-        let entry_of = |kind: &str, image: &Image| {
-            let digest = image.digest().to_string();
+        let entry_of = |kind: &str, module: &Module| {
+            let digest = module.digest().to_string();
             let fits = |entry: &EntryInfo| {
                 let manifest = store.manifest(entry).expect("it is whole");
                 manifest.field("kind") == Some(kind)
-                    && manifest.fields.contains(&("image".to_owned(), digest.clone()))
+                    && manifest.fields.contains(&("module".to_owned(), digest.clone()))
             };
             let path = store.entries().find(fits).expect("it is stored").path().to_owned();
             (Parts::of(&std::fs::read(&path).expect("it is there")), path)
@@ -281,8 +281,8 @@ with_each_linked_format! {
         register(&third, &[&scale]);
         for (rt, kernel) in [(&second, "other"), (&third, "another")] {
             let (compiles, links) = work(rt);
-            let image = image(format, &[], &[(kernel, &["scale", "scale"])]);
-            let program = rt.build(&image).await.expect("it links");
+            let module = module(format, &[], &[(kernel, &["scale", "scale"])]);
+            let program = rt.build(&module).await.expect("it links");
             expect(rt, &program, kernel, [6.0, 12.0, 18.0]).await;
             assert_eq!(work(rt), (compiles + 1, links + 1));
         }
@@ -295,7 +295,7 @@ with_each_linked_format! {
         register(&rt, &[&library(format, &[function("scale").times(3.0)])]);
         let linked = rt.build(&application(format, &["scale"])).await.expect("it links");
         let binary = linked.binary().expect("it has one");
-        let program = rt.build(&Image::native(binary.clone()).expect("it is not empty")).await;
+        let program = rt.build(&Module::native(binary.clone()).expect("it is not empty")).await;
         let program = program.expect("the driver made it");
         assert_eq!(program.kernel_names(), linked.kernel_names());
         expect(&rt, &program, "apply", [3.0, 6.0, 9.0]).await;
@@ -304,8 +304,8 @@ with_each_linked_format! {
             assert_eq!(program.binary().expect("it has one"), binary);
             let cuts = [17, 31, binary.len() / 2, binary.len() - 1].map(|at| &binary[..at]);
             for damaged in cuts.into_iter().chain([&[&binary[..], b"more"].concat()[..]]) {
-                let image = Image::native(damaged).expect("it is not empty");
-                let error = rt.build(&image).await.expect_err("it is damaged");
+                let module = Module::native(damaged).expect("it is not empty");
+                let error = rt.build(&module).await.expect_err("it is damaged");
                 assert_eq!(error.kind(), ErrorKind::BuildFailed, "{error}");
             }
         }
@@ -316,19 +316,21 @@ with_each_linked_format! {
 #[test]
 fn programs_that_differ_in_a_comment_are_linked_and_read_at_once() {
     smol::block_on(on_each_device(async |like| {
-        if !links(&like, ImageFormat::OpenClC) {
+        if !links(&like, ModuleFormat::OpenClC) {
             return;
         }
         let rt = fresh(&like).await;
-        register(&rt, &[&library(ImageFormat::OpenClC, &[function("scale").times(3.0)])]);
-        let text = String::from_utf8(application(ImageFormat::OpenClC, &["scale"]).code().to_vec());
+        register(&rt, &[&library(ModuleFormat::OpenClC, &[function("scale").times(3.0)])]);
+        let text =
+            String::from_utf8(application(ModuleFormat::OpenClC, &["scale"]).code().to_vec());
         let text = text.expect("it is text");
         let build = async |thread, round| {
-            let image = Image::opencl_c(format!("{text}// {thread}, {round}")).importing(["scale"]);
-            let linked = rt.build(&image).await.expect("it links");
+            let module =
+                Module::opencl_c(format!("{text}// {thread}, {round}")).importing(["scale"]);
+            let linked = rt.build(&module).await.expect("it links");
             let binary = linked.binary().expect("it has one");
-            let image = Image::native(binary).expect("it is not empty");
-            let program = rt.build(&image).await.expect("the driver made it");
+            let module = Module::native(binary).expect("it is not empty");
+            let program = rt.build(&module).await.expect("the driver made it");
             assert_eq!(program.kernel_names(), ["apply"]);
         };
         std::thread::scope(|scope| {
@@ -346,8 +348,8 @@ fn programs_that_differ_in_a_comment_are_linked_and_read_at_once() {
 
 everywhere! {
     async fn a_driver_whose_kernels_would_make_calls_links_only_if_it_is_asked_to(rt: Runtime) {
-        let library = library(ImageFormat::SpirV, &[function("scale").times(3.0)]);
-        let application = application(ImageFormat::SpirV, &["scale"]);
+        let library = library(ModuleFormat::SpirV, &[function("scale").times(3.0)]);
+        let application = application(ModuleFormat::SpirV, &["scale"]);
         let calls = rt.device().backend == "level-zero";
         let mut keys = Vec::new();
         for link in [false, true] {
@@ -355,7 +357,7 @@ everywhere! {
             let rt = builder().device(device).link_objects(link).build().await.expect("it starts");
             register(&rt, &[&library]);
             let program = rt.build(&application).await.expect("it links");
-            let asked = links(&rt, ImageFormat::SpirV) && (link || !calls);
+            let asked = links(&rt, ModuleFormat::SpirV) && (link || !calls);
             assert_eq!(work(&rt), if asked { (2, 1) } else { (1, 0) });
             assert_eq!(program.kernel_names(), ["apply"]);
             keys.push(program.key());
@@ -379,10 +381,10 @@ everywhere! {
                  }}"
             )
         };
-        let application = application(ImageFormat::OpenClC, &["scale"]);
+        let application = application(ModuleFormat::OpenClC, &["scale"]);
         for (size, expected) in [(16, (2, 1)), (1024, (1, 0))] {
             let before = work(&rt);
-            let library = Image::opencl_c(text(size)).exporting(["scale"]);
+            let library = Module::opencl_c(text(size)).exporting(["scale"]);
             register(&rt, &[&library]);
             rt.build(&application).await.expect("it links");
             rt.unregister(&library);
@@ -428,8 +430,8 @@ with_each_format! {
         register(&rt, &[&first, &second]);
         assert!(!rt.register(&first).expect("it exports"), "once is enough");
         let text = rt.build(&application).await.expect_err("which?").to_string();
-        for image in [&first, &second] {
-            assert!(text.contains(&format!("{:.8}", image.digest())), "{text}");
+        for module in [&first, &second] {
+            assert!(text.contains(&format!("{:.8}", module.digest())), "{text}");
         }
         assert!(rt.unregister(&second));
         assert!(!rt.unregister(&second), "it is gone");
@@ -444,7 +446,7 @@ with_each_format! {
 }
 
 with_each_format! {
-    async fn a_symbol_that_two_needed_images_define_is_an_error(rt, format) {
+    async fn a_symbol_that_two_needed_modules_define_is_an_error(rt, format) {
         let rt = lax(&rt).await;
         let pair = library(format, &[function("a"), function("b")]);
         register(&rt, &[&library(format, &[function("a").plus(1.0)]), &pair]);
@@ -459,22 +461,22 @@ everywhere! {
     async fn what_every_module_may_bring_along_is_no_duplicate(rt: Runtime) {
         let rt = fresh(&rt).await;
         let shared = function("shared").plus(1.0).mergeable();
-        let one = |name| library(ImageFormat::SpirV, &[shared, function(name).of("shared")]);
+        let one = |name| library(ModuleFormat::SpirV, &[shared, function(name).of("shared")]);
         register(&rt, &[&one("a"), &one("b")]);
-        let both = application(ImageFormat::SpirV, &["a", "b"]);
+        let both = application(ModuleFormat::SpirV, &["a", "b"]);
         let program = rt.build(&both).await.expect("they have the same definition");
         expect(&rt, &program, "apply", [4.0, 6.0, 8.0]).await;
-        let direct = application(ImageFormat::SpirV, &["shared"]);
+        let direct = application(ModuleFormat::SpirV, &["shared"]);
         let program = rt.build(&direct).await.expect("either serves");
         expect(&rt, &program, "apply", [2.0, 3.0, 4.0]).await;
     }
 }
 
 with_each_format! {
-    async fn images_of_another_format_are_not_linked(rt, format) {
+    async fn modules_of_another_format_are_not_linked(rt, format) {
         let other = match format {
-            ImageFormat::SpirV => ImageFormat::OpenClC,
-            _ => ImageFormat::SpirV,
+            ModuleFormat::SpirV => ModuleFormat::OpenClC,
+            _ => ModuleFormat::SpirV,
         };
         register(&rt, &[&library(other, &[function("scale")])]);
         let error = rt.build(&application(format, &["scale"])).await;
@@ -486,7 +488,7 @@ with_each_format! {
 
 with_each_format! {
     async fn a_kernel_of_a_module_cannot_be_imported(rt, format) {
-        let library = image(ImageFormat::SpirV, &[function("f")], &[("own", &["f"])]);
+        let library = module(ModuleFormat::SpirV, &[function("f")], &[("own", &["f"])]);
         register(&rt, &[&library]);
         let error = rt.build(&application(format, &["own"])).await.expect_err("it is a kernel");
         assert_eq!(error.kind(), ErrorKind::BuildFailed);
@@ -537,10 +539,10 @@ with_each_format! {
 }
 
 with_each_format! {
-    async fn an_image_s_own_definition_comes_first(rt, format) {
+    async fn a_module_s_own_definition_comes_first(rt, format) {
         register(&rt, &[&library(format, &[function("scale").times(100.0)])]);
         let functions = [function("scale").plus(1.0)];
-        let own = image_that_imports(format, &functions, &[("apply", &["scale"])], &["scale"]);
+        let own = module_that_imports(format, &functions, &[("apply", &["scale"])], &["scale"]);
         assert_eq!(own.imports().collect::<Vec<_>>(), ["scale"]);
         let program = rt.build(&own).await.expect("it needs nobody");
         expect(&rt, &program, "apply", [2.0, 3.0, 4.0]).await;
@@ -551,11 +553,11 @@ with_each_format! {
 #[test]
 fn what_exports_nothing_is_no_library() {
     smol::block_on(on_each_device(async |rt| {
-        let native = Image::native(*b"\x7fELF").expect("it is not empty");
-        for image in [application(ImageFormat::OpenClC, &["f"]), native] {
-            let error = rt.register(&image).expect_err("it exports nothing");
+        let native = Module::native(*b"\x7fELF").expect("it is not empty");
+        for module in [application(ModuleFormat::OpenClC, &["f"]), native] {
+            let error = rt.register(&module).expect_err("it exports nothing");
             assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-            assert!(!rt.unregister(&image), "it is not there");
+            assert!(!rt.unregister(&module), "it is not there");
         }
     }));
 }
@@ -564,9 +566,9 @@ everywhere! {
     async fn a_linker_s_refusal_is_kept_if_it_names_the_symbol(rt: Runtime) {
         let rt = fresh(&rt).await;
         // Exports a function that it does not define.
-        let liar = Image::opencl_c("float other(float x) { return x; }").exporting(["scale"]);
+        let liar = Module::opencl_c("float other(float x) { return x; }").exporting(["scale"]);
         register(&rt, &[&liar]);
-        let application = application(ImageFormat::OpenClC, &["scale"]);
+        let application = application(ModuleFormat::OpenClC, &["scale"]);
         let error = rt.build(&application).await.expect_err("the linker finds nothing");
         assert_eq!(error.kind(), ErrorKind::BuildFailed);
         assert!(error.driver_code().is_some(), "{error}");
@@ -585,9 +587,9 @@ everywhere! {
     async fn a_library_that_does_not_compile_is_named(rt: Runtime) {
         let rt = fresh(&rt).await;
         let text = "float scale(float x) { return undeclared; }";
-        let broken = Image::opencl_c(text).exporting(["scale"]);
+        let broken = Module::opencl_c(text).exporting(["scale"]);
         register(&rt, &[&broken]);
-        let error = rt.build(&application(ImageFormat::OpenClC, &["scale"])).await;
+        let error = rt.build(&application(ModuleFormat::OpenClC, &["scale"])).await;
         let error = error.expect_err("it does not compile");
         assert_eq!(error.kind(), ErrorKind::BuildFailed);
         assert!(error.to_string().contains(&format!("{:.8}", broken.digest())), "{error}");
@@ -600,7 +602,7 @@ everywhere! {
         let rt = fresh(&rt).await;
         let directory = tempfile::tempdir().expect("there is room");
         let path = directory.path().join("library.spv");
-        let library = library(ImageFormat::SpirV, &[function("scale")]);
+        let library = library(ModuleFormat::SpirV, &[function("scale")]);
         std::fs::write(&path, library.code()).expect("there is room");
         let opened = rt.open_library(&path).await.expect("it exports something");
         assert_eq!(opened.digest(), library.digest());
@@ -615,7 +617,7 @@ everywhere! {
 }
 
 with_each_linked_format! {
-    async fn overlapping_sets_that_are_built_at_once_compile_each_image_once(rt, format) {
+    async fn overlapping_sets_that_are_built_at_once_compile_each_module_once(rt, format) {
         const LIBRARIES: usize = 6;
         const APPLICATIONS: usize = 8;
         let names: Vec<_> = (0..LIBRARIES).map(|n| format!("f{n}")).collect();
@@ -626,10 +628,10 @@ with_each_linked_format! {
         let applications: Vec<_> = (0..APPLICATIONS)
             .map(|n| {
                 let calls = called(n).map(|library| names[library].as_str());
-                image(format, &[], &[(&format!("apply{n}"), &calls)])
+                module(format, &[], &[(&format!("apply{n}"), &calls)])
             })
             .collect();
-        let builds = applications.iter().map(|image| rt.build(image).into_future());
+        let builds = applications.iter().map(|module| rt.build(module).into_future());
         let programs = futures::future::join_all(builds).await;
         for (n, program) in programs.into_iter().enumerate() {
             let sum: usize = called(n).iter().sum();
@@ -641,9 +643,9 @@ with_each_linked_format! {
 }
 
 everywhere! {
-    async fn constants_of_every_linked_image_can_be_set(rt: Runtime) {
+    async fn constants_of_every_linked_module_can_be_set(rt: Runtime) {
         let rt = fresh(&rt).await;
-        let format = ImageFormat::SpirV;
+        let format = ModuleFormat::SpirV;
         // Both constants have the id 7.
         let a = library(format, &[function("a").plus_constant(7, 1.0)]);
         let b = library(
@@ -651,7 +653,7 @@ everywhere! {
             &[function("b").plus_constant(7, 2.0), function("c").plus_constant(8, 4.0)],
         );
         register(&rt, &[&a, &b]);
-        let application = image(
+        let application = module(
             format,
             &[function("own").plus_constant(9, 8.0)],
             &[("apply", &["a", "b", "c", "own"])],
@@ -678,8 +680,8 @@ everywhere! {
             error.to_string()
         };
         let text = refused(request().specialize(7, 1.0f32)).await;
-        for image in [&a, &b] {
-            assert!(text.contains(&format!("{:.8}", image.digest())), "{text}");
+        for module in [&a, &b] {
+            assert!(text.contains(&format!("{:.8}", module.digest())), "{text}");
         }
         let text = refused(request().specialize(3, 1.0f32)).await;
         for id in ["7 ", "8 ", "9 "] {

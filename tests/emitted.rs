@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::sync::Mutex;
 
 use kiln::internal::spirv::emit;
-use kiln::{Buffer, Image, ImageFormat, Kernel, Local, Program, Queue, Runtime};
+use kiln::{Buffer, Kernel, Local, Module, ModuleFormat, Program, Queue, Runtime};
 
 macro_rules! modules {
     ($($name:literal),*) => {
@@ -81,14 +81,14 @@ fn ordinary_floats() -> Vec<f32> {
 struct Run {
     queue: Queue,
     rt: Runtime,
-    image: Image,
+    module: Module,
     results: Vec<(&'static str, Vec<u8>)>,
 }
 
 impl Run {
-    async fn of(rt: &Runtime, name: &str, image: &Image) -> Vec<(&'static str, Vec<u8>)> {
+    async fn of(rt: &Runtime, name: &str, module: &Module) -> Vec<(&'static str, Vec<u8>)> {
         let mut run =
-            Self { queue: rt.queue(), rt: rt.clone(), image: image.clone(), results: Vec::new() };
+            Self { queue: rt.queue(), rt: rt.clone(), module: module.clone(), results: Vec::new() };
         match name.split('_').next().unwrap_or(name) {
             "arithmetic" => run.arithmetic().await,
             "control" => run.control().await,
@@ -106,7 +106,7 @@ impl Run {
     }
 
     async fn kernel(&self, name: &str) -> Kernel {
-        let program = self.rt.build(&self.image).await.expect("it builds");
+        let program = self.rt.build(&self.module).await.expect("it builds");
         // SAFETY: the kernels stay inside the buffers of the sizes that they get here.
         unsafe { program.kernel(name) }.expect("the kernel is there")
     }
@@ -265,13 +265,13 @@ fn emitted_modules_give_the_same_bytes_as_the_drivers_own_build() {
         let found = RefCell::new(Vec::new());
         futures::executor::block_on(support::on_each_device(async |rt| {
             let device = rt.device().to_string();
-            if rt.device().formats.contains(&ImageFormat::SpirV) {
-                let image = Image::spirv(bytes).expect("a module");
-                let results = Run::of(&rt, name, &image).await;
+            if rt.device().formats.contains(&ModuleFormat::SpirV) {
+                let module = Module::spirv(bytes).expect("a module");
+                let results = Run::of(&rt, name, &module).await;
                 found.borrow_mut().push((format!("{device}, SPIR-V"), results));
             }
-            let image = Image::opencl_c(text.clone());
-            let results = Run::of(&rt, name, &image).await;
+            let module = Module::opencl_c(text.clone());
+            let results = Run::of(&rt, name, &module).await;
             found.borrow_mut().push((format!("{device}, emitted"), results));
         }));
         let found = found.into_inner();
@@ -299,9 +299,9 @@ fn emitted_modules_give_the_same_bytes_as_the_drivers_own_build() {
 fn in_each_form(bytes: &[u8], test: impl AsyncFn(&Runtime, &Program)) {
     futures::executor::block_on(support::on_each_device(async |rt| {
         let emitted = emit(bytes).expect("it can be expressed");
-        for image in [Image::spirv(bytes).expect("it is a module"), Image::opencl_c(emitted)] {
-            if rt.device().formats.contains(&image.format()) {
-                test(&rt, &rt.build(&image).await.expect("it builds")).await;
+        for module in [Module::spirv(bytes).expect("it is a module"), Module::opencl_c(emitted)] {
+            if rt.device().formats.contains(&module.format()) {
+                test(&rt, &rt.build(&module).await.expect("it builds")).await;
             }
         }
     }));

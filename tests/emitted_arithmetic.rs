@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::sync::Mutex;
 
 use kiln::internal::spirv::emit;
-use kiln::{Image, ImageFormat, Runtime};
+use kiln::{Module, ModuleFormat, Runtime};
 use rspirv::binary::Assemble;
 use rspirv::dr::{Builder, InsertPoint, Instruction, Operand};
 use rspirv::spirv::{
@@ -553,8 +553,8 @@ fn inputs() -> Vec<u64> {
     (0..ITEMS * INPUTS).map(|_| any()).collect()
 }
 
-async fn results(rt: &Runtime, image: &Image, kernels: &[Vec<String>]) -> Vec<Vec<u64>> {
-    let program = rt.build(image).await.expect("it builds");
+async fn results(rt: &Runtime, module: &Module, kernels: &[Vec<String>]) -> Vec<Vec<u64>> {
+    let program = rt.build(module).await.expect("it builds");
     let mut all = Vec::new();
     for (at, steps) in kernels.iter().enumerate() {
         // SAFETY: it reads and writes as many numbers of each work-item as the buffers have.
@@ -578,12 +578,12 @@ fn random_arithmetic_has_the_same_bits_as_the_driver_s_own_build() {
         let found = RefCell::new(Vec::new());
         futures::executor::block_on(support::on_each_device(async |rt| {
             let device = rt.device().to_string();
-            let mut images = vec![("emitted", Image::opencl_c(text.clone()))];
-            if rt.device().formats.contains(&ImageFormat::SpirV) {
-                images.push(("SPIR-V", Image::spirv(bytes.clone()).expect("a module")));
+            let mut modules = vec![("emitted", Module::opencl_c(text.clone()))];
+            if rt.device().formats.contains(&ModuleFormat::SpirV) {
+                modules.push(("SPIR-V", Module::spirv(bytes.clone()).expect("a module")));
             }
-            for (way, image) in images {
-                let results = results(&rt, &image, &kernels).await;
+            for (way, module) in modules {
+                let results = results(&rt, &module, &kernels).await;
                 found.borrow_mut().push((format!("{device}, {way}"), results));
             }
         }));

@@ -8,7 +8,7 @@ mod support;
 use std::collections::HashMap;
 
 use kiln::internal::spirv::emit;
-use kiln::{ErrorKind, Image};
+use kiln::{ErrorKind, Module};
 use rspirv::binary::Assemble;
 use rspirv::dr::{Builder, InsertPoint, Instruction, Operand};
 use rspirv::spirv::{
@@ -178,12 +178,12 @@ fn check(made: (Vec<u8>, Expected), as_spirv: bool) {
     let text = emit(&module).unwrap();
     let input = input();
     futures::executor::block_on(support::on_each_device(async |rt| {
-        let images = [Image::spirv(module.clone()).unwrap(), Image::opencl_c(text.clone())];
-        for image in images.iter().skip(usize::from(!as_spirv)) {
-            if !rt.device().formats.contains(&image.format()) {
+        let modules = [Module::spirv(module.clone()).unwrap(), Module::opencl_c(text.clone())];
+        for module in modules.iter().skip(usize::from(!as_spirv)) {
+            if !rt.device().formats.contains(&module.format()) {
                 continue;
             }
-            let program = rt.build(image).await.unwrap_or_else(|error| {
+            let program = rt.build(module).await.unwrap_or_else(|error| {
                 panic!(
                     "{}: {error}\n{}\n{text}",
                     rt.device(),
@@ -198,7 +198,7 @@ fn check(made: (Vec<u8>, Expected), as_spirv: bool) {
             let found = rt.queue().read(&out).await.unwrap();
             for (results, &x) in found.chunks(RESULTS as usize).zip(&input) {
                 for (at, (result, expected)) in results.iter().zip(&expected).enumerate() {
-                    let (device, format, expected) = (rt.device(), image.format(), expected(x));
+                    let (device, format, expected) = (rt.device(), module.format(), expected(x));
                     assert_eq!(
                         *result, expected,
                         "{device}, {format}: result {at} of {x:#x}\n{text}"

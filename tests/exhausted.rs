@@ -17,7 +17,7 @@ use std::path::Path;
 use children::{Child, DEVICE, report, told};
 use futures::executor::block_on;
 use kiln::simulated::Simulator;
-use kiln::{CacheConfig, ErrorKind, FusionMode, Image, Kernel, Queue, Result, Runtime};
+use kiln::{CacheConfig, ErrorKind, FusionMode, Kernel, Module, Queue, Result, Runtime};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::{SAXPY, builder, on_each_device};
 use tempfile::TempDir;
@@ -74,8 +74,10 @@ struct Bench {
     folder: TempDir,
 }
 
-fn image(factor: u32) -> Image {
-    Image::opencl_c(format!("kernel void k(global uint *x) {{ x[get_global_id(0)] = {factor}u; }}"))
+fn module(factor: u32) -> Module {
+    Module::opencl_c(format!(
+        "kernel void k(global uint *x) {{ x[get_global_id(0)] = {factor}u; }}"
+    ))
 }
 
 type Stage = (&'static str, fn(&Bench) -> Result<()>);
@@ -90,9 +92,9 @@ const STAGES: [Stage; 11] = [
         block_on(bench.rt.drain());
         Ok(())
     }),
-    ("build", |bench| block_on(bench.rt.build(&image(1)).into_future()).map(drop)),
+    ("build", |bench| block_on(bench.rt.build(&module(1)).into_future()).map(drop)),
     ("refusal", |bench| {
-        let error = block_on(bench.rt.build(&Image::opencl_c(REFUSED)).into_future());
+        let error = block_on(bench.rt.build(&Module::opencl_c(REFUSED)).into_future());
         match error.expect_err("it is wrong") {
             error if error.kind() == ErrorKind::BuildFailed => {
                 assert!(error.to_string().contains("absent"), "{error}");
@@ -109,7 +111,7 @@ const STAGES: [Stage; 11] = [
         Ok(())
     }),
     ("launch of what still builds", |bench| {
-        let build = bench.rt.build(&image(2)).start();
+        let build = bench.rt.build(&module(2)).start();
         // SAFETY: the kernel stays inside the buffer.
         let kernel = unsafe { build.kernel("k") };
         let x = bench.rt.buffer::<u32>(64)?;
@@ -118,7 +120,7 @@ const STAGES: [Stage; 11] = [
         Ok(())
     }),
     ("untrusted build", |bench| {
-        block_on(bench.rt.build(&image(3).untrusted()).into_future()).map(drop)
+        block_on(bench.rt.build(&module(3).untrusted()).into_future()).map(drop)
     }),
     ("fusion", |bench| {
         let x = block_on(bench.rt.buffer_from(vec![1.0f32; 64]).into_future())?;
@@ -133,9 +135,9 @@ const STAGES: [Stage; 11] = [
         assert_eq!(block_on(bench.queue.read(&y).into_future())?, [5.0; 64]);
         fused.map(drop)
     }),
-    ("image", |bench| {
-        let path = bench.folder.path().join("image.cl");
-        block_on(Image::open(path).into_future()).map(drop)
+    ("module", |bench| {
+        let path = bench.folder.path().join("module.cl");
+        block_on(Module::open(path).into_future()).map(drop)
     }),
     ("runtime", |_| {
         block_on(Runtime::builder().cache(CacheConfig::memory_only()).build().into_future())
@@ -145,7 +147,7 @@ const STAGES: [Stage; 11] = [
 
 /// Runs each stage without the resource, and then with it.
 fn do_all(bench: &Bench) {
-    fs::write(bench.folder.path().join("image.cl"), SAXPY).unwrap();
+    fs::write(bench.folder.path().join("module.cl"), SAXPY).unwrap();
     let resource = told(RESOURCE);
     let mut refused = 0;
     for (name, stage) in STAGES {
@@ -174,7 +176,7 @@ fn device_child() {
     let builder = Runtime::builder().device(told(DEVICE)).cache(cache);
     let builder = builder.fusion(FusionMode::Always).build_child(env!("CARGO_BIN_EXE_kiln"));
     let rt = block_on(builder.build().into_future()).unwrap();
-    let program = block_on(rt.build(&Image::opencl_c(SAXPY)).into_future()).unwrap();
+    let program = block_on(rt.build(&Module::opencl_c(SAXPY)).into_future()).unwrap();
     // SAFETY: the kernel stays inside its buffers.
     let kernel = unsafe { program.kernel("saxpy") }.unwrap();
     // The program is stored by then: a driver's linking could not be retried.

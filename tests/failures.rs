@@ -20,7 +20,7 @@ use futures::FutureExt;
 use futures::executor::block_on;
 use futures::future::join_all;
 use kiln::simulated::{Fault, Simulator};
-use kiln::{Buffer, Error, ErrorKind, Event, Image, Kernel, Queue, Runtime, Status};
+use kiln::{Buffer, Error, ErrorKind, Event, Kernel, Module, Queue, Runtime, Status};
 use simulation::{eventually, kernel, runtime, runtime_with, teach};
 
 const LEN: usize = 64;
@@ -448,9 +448,9 @@ fn a_build_that_fails_fails_the_launches_that_waited_for_it() {
     on_both(async |bench| {
         let x = bench.buffer(1).await;
         let pause = bench.simulator.pause_builds();
-        let image =
-            Image::opencl_c("kernel void scale(uint f, global uint *x) {}\n#error no luck\n");
-        let build = bench.rt.build(&image).start();
+        let module =
+            Module::opencl_c("kernel void scale(uint f, global uint *x) {}\n#error no luck\n");
+        let build = bench.rt.build(&module).start();
         // SAFETY: a program that is never built touches nothing.
         let scale = unsafe { build.kernel("scale") };
         let event = bench.queue.submit(scale.launch(LEN).args((2u32, &x))).unwrap();

@@ -10,7 +10,7 @@ mod support;
 
 use std::fs;
 
-use kiln::{ErrorKind, Image};
+use kiln::{ErrorKind, Module};
 use peak_alloc::PeakAlloc;
 use support::{SAXPY, builder, on_each_device_with};
 
@@ -49,10 +49,10 @@ fn an_answer_of_a_build_child_takes_little_more_than_its_size() {
         fs::write(&file, bytes).expect("there is room");
         let builder = || builder().build_child(&child);
         smol::block_on(on_each_device_with(builder, async |rt| {
-            let image = Image::opencl_c(format!("// {what}\n{SAXPY}")).untrusted();
+            let module = Module::opencl_c(format!("// {what}\n{SAXPY}")).untrusted();
             let before = MEMORY.current_usage();
             MEMORY.reset_peak_usage();
-            let error = rt.build(&image).await.expect_err(what);
+            let error = rt.build(&module).await.expect_err(what);
             let peak = MEMORY.peak_usage().saturating_sub(before);
             assert_eq!(error.kind(), ErrorKind::BuildFailed, "{what}: {error}");
             assert!(error.to_string().contains("without an answer"), "{what}: {error}");

@@ -19,7 +19,7 @@ use futures::future::join_all;
 use kiln::internal::translate::spirv_of;
 use kiln::simulated::Simulator;
 use kiln::store::Checked;
-use kiln::{CacheConfig, Error, ErrorKind, Image, ImageFormat, Runtime};
+use kiln::{CacheConfig, Error, ErrorKind, Module, ModuleFormat, Runtime};
 use processes::tools::has_clang;
 use smol::block_on;
 use support::{SAXPY, on_each_device};
@@ -79,8 +79,8 @@ impl Scripts {
     }
 }
 
-fn translate(rt: &Runtime, text: &str) -> Result<Image, Error> {
-    block_on(spirv_of(rt, &Image::opencl_c(text), ""))
+fn translate(rt: &Runtime, text: &str) -> Result<Module, Error> {
+    block_on(spirv_of(rt, &Module::opencl_c(text), ""))
 }
 
 fn store_settled(rt: &Runtime) {
@@ -98,8 +98,11 @@ fn many_who_ask_share_one_translation() {
             scope.spawn(|| translate(&rt, "kernel").expect("it is translated"));
         }
     });
-    let image = translate(&rt, "kernel").expect("it is kept");
-    assert_eq!((image.format(), image.kernels()), (ImageFormat::SpirV, &["saxpy".to_owned()][..]));
+    let module = translate(&rt, "kernel").expect("it is kept");
+    assert_eq!(
+        (module.format(), module.kernels()),
+        (ModuleFormat::SpirV, &["saxpy".to_owned()][..])
+    );
     assert_eq!((scripts.runs(), rt.stats().translations), (1, 1));
     assert_eq!((rt.stats().compiles, rt.stats().programs_in_memory), (0, 0));
 }
@@ -108,12 +111,12 @@ fn many_who_ask_share_one_translation() {
 fn the_second_start_translates_nothing() {
     let scripts = Scripts::new("case $2 in cl) echo 'a warning' >&2;; esac; cat");
     let first = scripts.start();
-    let image = translate(&first, "kernel").expect("it is translated");
+    let module = translate(&first, "kernel").expect("it is translated");
     store_settled(&first);
     assert_eq!((first.stats().translations, first.stats().disk_writes), (1, 1));
     let second = scripts.start();
     let loaded = translate(&second, "kernel").expect("it is loaded");
-    assert_eq!(loaded.digest(), image.digest());
+    assert_eq!(loaded.digest(), module.digest());
     assert_eq!((second.stats().translations, second.stats().disk_hits), (0, 1));
     assert_eq!(scripts.runs(), 1);
 }
@@ -122,8 +125,8 @@ fn the_second_start_translates_nothing() {
 fn an_entry_tells_what_made_it() {
     let scripts = Scripts::new("case $2 in cl) echo 'a warning' >&2;; esac; cat");
     let rt = scripts.start();
-    let image = Image::opencl_c("kernel");
-    let spirv = block_on(spirv_of(&rt, &image, "-DA=1")).expect("it is translated");
+    let module = Module::opencl_c("kernel");
+    let spirv = block_on(spirv_of(&rt, &module, "-DA=1")).expect("it is translated");
     store_settled(&rt);
     let store = CacheConfig::at(scripts.file("store")).open_store().expect("it is there");
     let store = store.expect("it is wanted");
@@ -133,7 +136,7 @@ fn an_entry_tells_what_made_it() {
     let manifest = entry.manifest();
     assert_eq!(manifest.field("kind"), Some("spirv"));
     assert_eq!(manifest.field("options"), Some("-DA=1"));
-    assert_eq!(manifest.field("image"), Some(&*image.digest().to_string()));
+    assert_eq!(manifest.field("module"), Some(&*module.digest().to_string()));
     assert_eq!(manifest.field("clang"), Some("clang version 15.0.6"));
     assert_eq!(manifest.build_log, "a warning\n");
     assert_eq!(manifest.kernels[0].name, "saxpy");
@@ -159,9 +162,9 @@ fn other_texts_and_options_are_other_translations() {
     let rt = scripts.start();
     for (text, options) in [("a", ""), ("b", ""), ("a", "-DA"), ("a", "-cl-std=CL2.0"), ("a", "-w")]
     {
-        block_on(spirv_of(&rt, &Image::opencl_c(text), options)).expect("it is translated");
+        block_on(spirv_of(&rt, &Module::opencl_c(text), options)).expect("it is translated");
     }
-    block_on(spirv_of(&rt, &Image::opencl_c("a"), "  -DA ")).expect("it is kept");
+    block_on(spirv_of(&rt, &Module::opencl_c("a"), "  -DA ")).expect("it is kept");
     assert_eq!(rt.stats().translations, 5);
 }
 
@@ -194,7 +197,7 @@ fn a_translation_needs_no_waiter() {
     let scripts = Scripts::new("cat");
     let rt = scripts.start();
     for _ in 0..3 {
-        drop(spirv_of(&rt, &Image::opencl_c("kernel"), ""));
+        drop(spirv_of(&rt, &Module::opencl_c("kernel"), ""));
     }
     translate(&rt, "kernel").expect("it is translated");
     assert_eq!((scripts.runs(), rt.stats().translations), (1, 1));
@@ -214,7 +217,7 @@ fn untrusted_texts_that_take_long_hold_up_no_others() {
     let include = "\n#include \"there is none\"";
     let hostile: Vec<_> = ["hostile", "hostile 2", "hostile 3", &format!("hostile {include}")]
         .into_iter()
-        .map(|text| Box::pin(spirv_of(&rt, &Image::opencl_c(text).untrusted(), "")))
+        .map(|text| Box::pin(spirv_of(&rt, &Module::opencl_c(text).untrusted(), "")))
         .collect();
     translate(&rt, "kernel").expect("it is translated");
     translate(&rt, &format!("kernel {include}")).expect("it is translated");
@@ -244,17 +247,17 @@ fn a_damaged_entry_is_translated_again() {
 fn spirv_is_its_own_translation_and_a_binary_has_none() {
     let scripts = Scripts::new("cat");
     let rt = scripts.start();
-    let image = Image::spirv(fs::read(MODULE).expect("it is there")).expect("it is a module");
-    let same = block_on(spirv_of(&rt, &image, "")).expect("it is SPIR-V");
-    assert_eq!(same.digest(), image.digest());
-    let binary = Image::native(*b"binary").expect("it is not empty");
+    let module = Module::spirv(fs::read(MODULE).expect("it is there")).expect("it is a module");
+    let same = block_on(spirv_of(&rt, &module, "")).expect("it is SPIR-V");
+    assert_eq!(same.digest(), module.digest());
+    let binary = Module::native(*b"binary").expect("it is not empty");
     let error = block_on(spirv_of(&rt, &binary, "")).expect_err("it has none");
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     let error =
-        block_on(spirv_of(&rt, &Image::opencl_c(SAXPY), "-O3")).expect_err("it is no option");
+        block_on(spirv_of(&rt, &Module::opencl_c(SAXPY), "-O3")).expect_err("it is no option");
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     let error = translate(&rt, " ").expect_err("there is no text");
-    assert_eq!(error.kind(), ErrorKind::InvalidImage);
+    assert_eq!(error.kind(), ErrorKind::InvalidModule);
     assert_eq!(scripts.runs(), 0);
 }
 
@@ -366,7 +369,8 @@ fn the_second_start_runs_no_clang() {
         let mut digests = Vec::new();
         for _ in 0..2 {
             let rt = start().await.expect("it starts");
-            let spirv = spirv_of(&rt, &Image::opencl_c(SAXPY), "").await.expect("it is translated");
+            let spirv =
+                spirv_of(&rt, &Module::opencl_c(SAXPY), "").await.expect("it is translated");
             rt.drain().await;
             digests.push(spirv.digest());
             assert_eq!(scripts.runs(), before + 1);

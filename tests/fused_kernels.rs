@@ -4,7 +4,7 @@ mod support;
 
 use kiln::internal::fusion::{Argument, Fused, Launch, Wishes, fuse, range};
 use kiln::internal::spirv::emit;
-use kiln::{Buffer, Image, Internalization, Kernel, NdRange, NdSize, Program, Runtime};
+use kiln::{Buffer, Internalization, Kernel, Module, NdRange, NdSize, Program, Runtime};
 
 const OPTIMISED: [&[u8]; 2] =
     [include_bytes!("data/fusion.spv"), include_bytes!("data/patterns.spv")];
@@ -105,10 +105,10 @@ async fn assert_same(rt: &Runtime, originals: &[Program], chain: &Chain, fused: 
     let expected = contents(rt, &one_by_one, &chain.dead).await;
 
     let text = emit(&fused.spirv).expect("what it is made of can be expressed");
-    let module = Image::spirv(fused.spirv).expect("it is a module");
+    let module = Module::spirv(fused.spirv).expect("it is a module");
     // Where the device takes no SPIR-V, the two are the same.
-    for (way, image) in [("as a module", module), ("as OpenCL C", Image::opencl_c(text))] {
-        let program = rt.build(&image).await;
+    for (way, module) in [("as a module", module), ("as OpenCL C", Module::opencl_c(text))] {
+        let program = rt.build(&module).await;
         let program =
             program.unwrap_or_else(|error| panic!("{:?}, {way}: {error}", chain.launches));
         let at_once = buffers(rt, chain.buffers).await;
@@ -177,8 +177,8 @@ fn random_chains_compute_the_same_fused() {
         for modules in [OPTIMISED, UNOPTIMISED] {
             let mut originals = Vec::new();
             for module in modules {
-                let image = Image::spirv(module.to_vec()).expect("it is a module");
-                originals.push(rt.build(&image).await.expect("the module builds"));
+                let module = Module::spirv(module.to_vec()).expect("it is a module");
+                originals.push(rt.build(&module).await.expect("the module builds"));
             }
             for _ in 0..rounds.unwrap_or(40) {
                 let chain = random_chain(&mut random);
@@ -242,8 +242,8 @@ fn work_items_that_do_the_work_of_four_do_all_of_it() {
     ];
     support::on_all_devices_at_once(async |rt| {
         for modules in [OPTIMISED, UNOPTIMISED] {
-            let image = Image::spirv(modules[0].to_vec()).expect("it is a module");
-            let originals = [rt.build(&image).await.expect("the module builds")];
+            let module = Module::spirv(modules[0].to_vec()).expect("it is a module");
+            let originals = [rt.build(&module).await.expect("the module builds")];
             for (global, offset, local) in ranges {
                 let range = range(global, offset, local).expect("they have as many dimensions");
                 let rows =
@@ -273,7 +273,7 @@ fn work_items_that_do_the_work_of_four_do_all_of_it() {
 fn work_items_that_race() {
     futures::executor::block_on(support::on_each_device(async |rt| {
         let text = "kernel void last(global uint *x) { x[0] = get_global_id(0); }";
-        let program = rt.build(&Image::opencl_c(text)).await.expect("it builds");
+        let program = rt.build(&Module::opencl_c(text)).await.expect("it builds");
         let x = rt.buffer::<u32>(1).expect("there is room");
         // SAFETY: the kernel touches the one element that the buffer has.
         let last = unsafe { program.kernel("last") }.expect("it is there");

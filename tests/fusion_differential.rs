@@ -25,7 +25,7 @@ use fastrand::Rng;
 use kernels::{Kernel, PRELUDE, pool};
 use kiln::internal::fusion::{Fused, Wishes, fuse};
 use kiln::internal::spirv::{emit, link};
-use kiln::{Buffer, ErrorKind, Image, ImageFormat, Local, NdRange, Program, Runtime};
+use kiln::{Buffer, ErrorKind, Local, Module, ModuleFormat, NdRange, Program, Runtime};
 use tools::{has_clang, has_tool};
 
 const KERNELS: usize = 40;
@@ -314,7 +314,7 @@ fn batch(number: usize, cases: usize, devices: &[Runtime]) -> Tally {
             let compared = compare(number, rt, &pool, &module, &some, is_emitted, &mut tally);
             futures::executor::block_on(compared);
         };
-        if rt.device().formats.contains(&ImageFormat::SpirV) {
+        if rt.device().formats.contains(&ModuleFormat::SpirV) {
             compare(1, false);
             compare(EMITTED, true);
         } else {
@@ -357,22 +357,22 @@ async fn compare(
         )
         .expect("there is room");
     }
-    let image = |module: &[u8]| {
+    let made = |module: &[u8]| {
         if !is_emitted {
-            return Some(Image::spirv(module).expect("it is a module"));
+            return Some(Module::spirv(module).expect("it is a module"));
         }
         match emit(module) {
-            Ok(text) => Some(Image::opencl_c(text)),
+            Ok(text) => Some(Module::opencl_c(text)),
             Err(error) if error.kind() == ErrorKind::Unsupported => None,
             Err(error) => panic!("batch {number}: {error}"),
         }
     };
-    let (Some(original), Some(fused)) = (image(module), image(&linked)) else {
+    let (Some(original), Some(fused)) = (made(module), made(&linked)) else {
         *tally.reasons.entry("not emitted".to_owned()).or_default() += 1;
         return;
     };
-    let build = async |image: &Image| {
-        let built = rt.build(image).await;
+    let build = async |module: &Module| {
+        let built = rt.build(module).await;
         built.unwrap_or_else(|error| panic!("batch {number} on {}: {error}", rt.device()))
     };
     let (original, fused) = (build(&original).await, build(&fused).await);

@@ -9,7 +9,7 @@ mod support;
 #[path = "support/tools.rs"]
 mod tools;
 
-use kiln::{FusionOutcome, Image, ImageFormat};
+use kiln::{FusionOutcome, Module, ModuleFormat};
 use scopes::always;
 use tools::has_clang;
 
@@ -157,7 +157,7 @@ everywhere! {
             return;
         }
         let rt = always(&rt).await;
-        let program = rt.build(&Image::opencl_c(text())).await.unwrap();
+        let program = rt.build(&Module::opencl_c(text())).await.unwrap();
         let numbers: Vec<f32> = (0..N).map(|n| n as f32 * 0.5 - 16.0).collect();
         let queue = rt.queue();
         for case in CASES {
@@ -208,7 +208,7 @@ const GROUPS: &str = "
 
 everywhere! {
     async fn a_buffer_that_a_helper_gets_becomes_local_memory(rt: Runtime) {
-        if !has_clang() || !rt.device().formats.contains(&ImageFormat::OpenClC) {
+        if !has_clang() || !rt.device().formats.contains(&ModuleFormat::OpenClC) {
             return;
         }
         let rt = always(&rt).await;

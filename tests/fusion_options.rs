@@ -12,7 +12,7 @@ mod tools;
 use std::path::Path;
 use std::process::Command;
 
-use kiln::{Buffer, FusionOutcome, Image, ImageFormat, Kernel, Program, Runtime};
+use kiln::{Buffer, FusionOutcome, Kernel, Module, ModuleFormat, Program, Runtime};
 use tools::has_clang;
 
 const KERNELS: &str = "
@@ -178,7 +178,7 @@ async fn run(rt: &Runtime, program: &Program, chain: &[(&str, f32)], fused: bool
 }
 
 /// Returns the module of the kernels, whose instructions a compiler may rearrange if the options allow it.
-fn module(options: &str) -> Image {
+fn module(options: &str) -> Module {
     let folder = tempfile::tempdir().unwrap();
     let run = |command: &mut Command| {
         assert!(command.current_dir(&folder).status().unwrap().success(), "{command:?}");
@@ -190,7 +190,7 @@ fn module(options: &str) -> Image {
     run(clang.args(["-emit-llvm", "-c", "kernels.cl", "-o", "kernels.bc"]));
     let mut translator = Command::new("llvm-spirv-15");
     run(translator.args(["--spirv-max-version=1.2", "kernels.bc", "-o", "kernels.spv"]));
-    Image::spirv(std::fs::read(Path::new(folder.path()).join("kernels.spv")).unwrap()).unwrap()
+    Module::spirv(std::fs::read(Path::new(folder.path()).join("kernels.spv")).unwrap()).unwrap()
 }
 
 /// Additional error allowed to the fused kernel if functions have full accuracy, since the launches may happen
@@ -218,8 +218,8 @@ fn fused_kernels_are_as_accurate_as_their_launches_whatever_the_options_are() {
     support::on_all_devices_at_once(async |rt| {
         let rt = scopes::always(&rt).await;
         for options in OPTIONS {
-            let image = Image::opencl_c(KERNELS);
-            let program = rt.build(&image).options(options).await.unwrap();
+            let module = Module::opencl_c(KERNELS);
+            let program = rt.build(&module).options(options).await.unwrap();
             compare(&rt, options, &program).await;
         }
     });
@@ -233,10 +233,10 @@ fn fused_modules_are_as_accurate_as_their_launches_whatever_the_options_are() {
     let modules = ["-cl-std=CL1.2", "-cl-fast-relaxed-math", LLAMA].map(|o| (o, module(o)));
     support::on_all_devices_at_once(async |rt| {
         let rt = scopes::always(&rt).await;
-        let is_emitted = !rt.device().formats.contains(&ImageFormat::SpirV);
-        for (made_with, image) in modules.iter().take(if is_emitted { 2 } else { 3 }) {
+        let is_emitted = !rt.device().formats.contains(&ModuleFormat::SpirV);
+        for (made_with, module) in modules.iter().take(if is_emitted { 2 } else { 3 }) {
             for options in ["", "-cl-fast-relaxed-math"] {
-                let program = rt.build(image).options(options).await.unwrap();
+                let program = rt.build(module).options(options).await.unwrap();
                 let what = format!("module by `{made_with}`, `{options}`");
                 compare(&rt, &what, &program).await;
             }
@@ -254,8 +254,8 @@ fn the_macro_of_fast_math_is_defined_in_fused_kernels() {
     support::on_all_devices_at_once(async |rt| {
         let rt = scopes::always(&rt).await;
         for options in ["", "-cl-finite-math-only", "-cl-fast-relaxed-math"] {
-            let image = Image::opencl_c(KERNELS);
-            let program = rt.build(&image).options(options).await.unwrap();
+            let module = Module::opencl_c(KERNELS);
+            let program = rt.build(&module).options(options).await.unwrap();
             let plain = run(&rt, &program, &chain, false).await;
             let fused = run(&rt, &program, &chain, true).await;
             let of_one = values().iter().position(|x| *x == 1.0).unwrap();
@@ -274,9 +274,9 @@ fn programs_with_and_without_options_for_less_accuracy_are_fused() {
     }
     support::on_all_devices_at_once(async |rt| {
         let rt = scopes::always(&rt).await;
-        let image = Image::opencl_c(KERNELS);
-        let fast = rt.build(&image).options("-cl-fast-relaxed-math").await.unwrap();
-        let plain = rt.build(&image).await.unwrap();
+        let module = Module::opencl_c(KERNELS);
+        let fast = rt.build(&module).options("-cl-fast-relaxed-math").await.unwrap();
+        let plain = rt.build(&module).await.unwrap();
         let queue = rt.queue();
         let [src, tmp, dst] = scopes::buffers(&rt, &values()).await;
         let scope = queue.start_fusion();

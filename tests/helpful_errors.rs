@@ -9,7 +9,7 @@ mod simulation;
 mod specialized;
 mod support;
 
-use kiln::{Error, Image, ImageFormat, Runtime};
+use kiln::{Error, Module, ModuleFormat, Runtime};
 use specialized::specialized;
 use support::{SAXPY, kernel};
 
@@ -23,19 +23,19 @@ fn says(error: &Error, words: &[&str]) {
 
 /// Whether the driver itself reads text, and so writes the logs that the test checks.
 fn takes_text(rt: &Runtime) -> bool {
-    rt.device().formats.contains(&ImageFormat::OpenClC)
+    rt.device().formats.contains(&ModuleFormat::OpenClC)
 }
 
 everywhere! {
     async fn labels_are_told_and_are_no_part_of_the_key(rt: Runtime) {
-        let plain = Image::opencl_c(SAXPY);
-        let image = plain.clone().label("tone mapping");
-        assert_eq!((image.get_label(), plain.get_label()), (Some("tone mapping"), None));
-        assert_eq!(image.digest(), plain.digest());
-        assert_eq!(rt.build(&image).key().unwrap(), rt.build(&plain).key().unwrap());
+        let plain = Module::opencl_c(SAXPY);
+        let module = plain.clone().label("tone mapping");
+        assert_eq!((module.get_label(), plain.get_label()), (Some("tone mapping"), None));
+        assert_eq!(module.digest(), plain.digest());
+        assert_eq!(rt.build(&module).key().unwrap(), rt.build(&plain).key().unwrap());
 
         // A launch.
-        let program = rt.build(&image).await.unwrap();
+        let program = rt.build(&module).await.unwrap();
         // SAFETY: it is not run.
         let saxpy = unsafe { program.kernel("saxpy") }.unwrap();
         let x = rt.buffer::<f32>(16).unwrap();
@@ -44,30 +44,30 @@ everywhere! {
 
         // A build, in memory and from a file.
         let broken = "kernel void broken() { mistake; }";
-        let error = rt.build(&Image::opencl_c(broken).label("grading")).await.unwrap_err();
+        let error = rt.build(&Module::opencl_c(broken).label("grading")).await.unwrap_err();
         says(&error, &["`grading`", "mistake"]);
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file.cl");
         std::fs::write(&file, format!("{broken} ")).unwrap();
-        let image = Image::open(&file).await.unwrap();
-        let error = rt.build(&image).await.unwrap_err();
+        let module = Module::open(&file).await.unwrap();
+        let error = rt.build(&module).await.unwrap_err();
         says(&error, &[file.to_str().unwrap()]);
         // The error of a missing import names the label.
-        let image = Image::opencl_c(SAXPY).importing(["nowhere"]).label("needy");
-        let error = rt.build(&image).await.unwrap_err();
+        let module = Module::opencl_c(SAXPY).importing(["nowhere"]).label("needy");
+        let error = rt.build(&module).await.unwrap_err();
         says(&error, &["`needy`", "imports `nowhere`"]);
-        assert!(image.untrusted().get_label().is_some());
+        assert!(module.untrusted().get_label().is_some());
     }
 }
 
 #[cfg(feature = "simulated")]
 #[test]
-fn launches_that_fail_and_traces_name_the_image() {
+fn launches_that_fail_and_traces_name_the_module() {
     let simulator = simulation::teach(kiln::simulated::Simulator::new());
     futures::executor::block_on(async {
         let rt = simulation::runtime(&simulator).await;
-        let image = Image::opencl_c(simulation::KERNELS).label("tone mapping");
-        let program = rt.build(&image).await.unwrap();
+        let module = Module::opencl_c(simulation::KERNELS).label("tone mapping");
+        let program = rt.build(&module).await.unwrap();
         // SAFETY: the launch is within the buffer.
         let scale = unsafe { program.kernel("scale") }.unwrap();
         let x = rt.buffer::<u32>(16).unwrap();
@@ -82,7 +82,7 @@ fn launches_that_fail_and_traces_name_the_image() {
         let trace: serde_json::Value = serde_json::from_str(&text).unwrap();
         let events = trace["traceEvents"].as_array().unwrap();
         let launch = events.iter().find(|event| event["name"] == "scale").unwrap();
-        assert_eq!(launch["args"]["image"], "tone mapping");
+        assert_eq!(launch["args"]["module"], "tone mapping");
     });
 }
 
@@ -92,12 +92,12 @@ everywhere! {
             return;
         }
         let uses = "kernel void k(global float *x) { x[0] = tone(x[0]); }";
-        let error = rt.build(&Image::opencl_c(uses)).await.unwrap_err();
-        says(&error, &["`tone` is not defined", "`Image::importing([\"tone\"])`", "Runtime::register"]);
+        let error = rt.build(&Module::opencl_c(uses)).await.unwrap_err();
+        says(&error, &["`tone` is not defined", "`Module::importing([\"tone\"])`", "Runtime::register"]);
         // With a declaration, it is missing only when the program is linked, which some drivers defer.
         let declares = format!("float tone(float x); {uses}");
-        if let Err(error) = rt.build(&Image::opencl_c(declares)).await {
-            says(&error, &["`tone` is not defined", "`Image::importing([\"tone\"])`"]);
+        if let Err(error) = rt.build(&Module::opencl_c(declares)).await {
+            says(&error, &["`tone` is not defined", "`Module::importing([\"tone\"])`"]);
         }
     }
 }
@@ -108,7 +108,7 @@ everywhere! {
             return;
         }
         let text = "#warning hello from the preprocessor\nkernel void k() { mistake; }";
-        let error = rt.build(&Image::opencl_c(text)).await.unwrap_err();
+        let error = rt.build(&Module::opencl_c(text)).await.unwrap_err();
         says(&error, &["mistake"]);
         assert!(!error.to_string().contains("hello"), "{error}");
         assert!(error.build_log().unwrap().contains("hello"), "{error}");
@@ -134,8 +134,8 @@ everywhere! {
 
 everywhere! {
     async fn specialization_constants_have_types(rt: Runtime) {
-        let image = specialized();
-        let request = || rt.build(&image);
+        let module = specialized();
+        let request = || rt.build(&module);
         for (error, given) in [
             (request().specialize(7, 1.0f32).await, "`f32`"),
             (request().specialize(7, true).await, "`bool`"),

@@ -11,7 +11,7 @@ use std::path::Path;
 use futures::future::join_all;
 use kiln::simulated::Simulator;
 use kiln::{
-    CacheConfig, ErrorKind, FusionMode, Image, ImageFormat, Kernel, Origin, Program, Result,
+    CacheConfig, ErrorKind, FusionMode, Kernel, Module, ModuleFormat, Origin, Program, Result,
     Runtime, RuntimeBuilder,
 };
 use smol::block_on;
@@ -54,13 +54,13 @@ impl Folder {
     }
 
     async fn build(&self, rt: &Runtime) -> Result<Program> {
-        rt.build(&Image::opencl_c(TEXT)).options(&self.options()).await
+        rt.build(&Module::opencl_c(TEXT)).options(&self.options()).await
     }
 }
 
 /// Whether the device takes text, or there are compilers that translate it to SPIR-V.
 fn takes_text(rt: &Runtime) -> bool {
-    rt.device().formats.contains(&ImageFormat::OpenClC) || tools::has_clang()
+    rt.device().formats.contains(&ModuleFormat::OpenClC) || tools::has_clang()
 }
 
 /// Creates a runtime for the same device.
@@ -125,7 +125,7 @@ everywhere! {
         }
         let folder = Folder::with_factor(2);
         for _ in 0..2 {
-            let request = rt.build(&Image::opencl_c(TEXT)).options(&folder.options());
+            let request = rt.build(&Module::opencl_c(TEXT)).options(&folder.options());
             let build = request.start();
             // SAFETY: as in `scale`.
             let kernel = unsafe { build.kernel("scale") };
@@ -175,7 +175,7 @@ fn the_key_tells_of_the_files() {
     block_on(async {
         let rt = simulated(&Simulator::immediate()).await;
         let folder = Folder::with_factor(2);
-        let request = || rt.build(&Image::opencl_c(TEXT)).options(&folder.options());
+        let request = || rt.build(&Module::opencl_c(TEXT)).options(&folder.options());
         let field = || {
             let fields = request().key_fields().expect("it can be built").into_iter();
             fields.filter(|(name, _)| name == "included files").collect::<Vec<_>>()
@@ -185,7 +185,7 @@ fn the_key_tells_of_the_files() {
         assert_eq!(folder.build(&rt).await.expect("it builds").key(), key.clone().unwrap());
         folder.set_factor(3);
         assert!(request().key().unwrap() != key.unwrap() && field() != told);
-        let plain = rt.build(&Image::opencl_c("kernel void k() {}")).key_fields();
+        let plain = rt.build(&Module::opencl_c("kernel void k() {}")).key_fields();
         assert!(plain.unwrap().iter().all(|(name, _)| name != "included files"));
     });
 }
@@ -202,7 +202,7 @@ fn files_that_change_during_the_build_fail_it_and_nothing_is_kept() {
         let simulator = Simulator::immediate();
         let (rt, folder) = (simulated(&simulator).await, Folder::with_factor(2));
         let pause = simulator.pause_builds();
-        let build = rt.build(&Image::opencl_c(TEXT)).options(&folder.options()).start();
+        let build = rt.build(&Module::opencl_c(TEXT)).options(&folder.options()).start();
         while rt.stats().compiles == 0 {
             smol::Timer::after(std::time::Duration::from_millis(1)).await;
         }
@@ -227,7 +227,7 @@ fn files_of_libraries_count_as_well() {
         let folder = Folder::new();
         let library = library(folder.0.path());
         rt.register(&library).expect("it exports something");
-        let application = Image::opencl_c(
+        let application = Module::opencl_c(
             "float scaled(float x);
              kernel void scale(global const float *x, global float *y) {
                  size_t i = get_global_id(0);
@@ -250,12 +250,12 @@ fn files_of_libraries_count_as_well() {
     }));
 }
 
-fn library(folder: &Path) -> Image {
+fn library(folder: &Path) -> Module {
     let text = format!(
         "#include \"{}/details/factor.h\"\nfloat scaled(float x) {{ return FACTOR * x; }}",
         folder.display()
     );
-    Image::opencl_c(text).exporting(["scaled"])
+    Module::opencl_c(text).exporting(["scaled"])
 }
 
 /// The launches that run as one kernel are translated from the text, which has changed by then. If the program
@@ -267,7 +267,7 @@ fn launches_of_a_program_whose_files_changed_compute_what_it_was_built_of() {
             return;
         }
         let rt = alike(&rt, builder().fusion(FusionMode::Always)).await;
-        let is_kept = !rt.device().formats.contains(&ImageFormat::OpenClC);
+        let is_kept = !rt.device().formats.contains(&ModuleFormat::OpenClC);
         let folder = Folder::with_factor(2);
         let program = folder.build(&rt).await.expect("the text is right");
         let scale = scale(&program);
@@ -297,8 +297,8 @@ fn drain_waits_for_a_build_whose_files_are_yet_to_be_read() {
         let rt = builder.cache(CacheConfig::at(store.path())).build().await.expect("it starts");
         let folder = Folder::with_factor(2);
         for text in 0..20 {
-            let image = Image::opencl_c(format!("// {text}\n{TEXT}"));
-            let _unpolled = rt.build(&image).options(&folder.options()).start();
+            let module = Module::opencl_c(format!("// {text}\n{TEXT}"));
+            let _unpolled = rt.build(&module).options(&folder.options()).start();
             rt.drain().await;
             assert_eq!(rt.stats().disk_writes, text + 1);
         }
@@ -342,7 +342,7 @@ fn a_pipe_and_a_device_are_refused_by_name() {
         }
         let build = async |text: &str, options: &str| {
             let options = format!("{include} {options}");
-            let build = async { rt.build(&Image::opencl_c(text)).options(&options).await };
+            let build = async { rt.build(&Module::opencl_c(text)).options(&options).await };
             let late = async {
                 smol::Timer::after(std::time::Duration::from_secs(60)).await;
                 panic!("{text} {options}: it hangs")

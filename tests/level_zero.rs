@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use children::{Child, Report, on_imitated_gpu, report};
 use futures::future::{Either, join_all, select, try_join_all};
-use kiln::{Buffer, CacheConfig, ErrorKind, FusionMode, Image, Origin, Queue, Runtime, Status};
+use kiln::{Buffer, CacheConfig, ErrorKind, FusionMode, Module, Origin, Queue, Runtime, Status};
 
 const SAXPY: &[u8] = include_bytes!("data/saxpy.spv");
 
@@ -83,8 +83,8 @@ async fn runtime() -> Runtime {
 }
 
 async fn saxpy(rt: &Runtime) -> kiln::Kernel {
-    let image = Image::spirv(SAXPY).expect("it is a module");
-    let program = rt.build(&image).await.expect("it is right");
+    let module = Module::spirv(SAXPY).expect("it is a module");
+    let program = rt.build(&module).await.expect("it is right");
     // SAFETY: it touches one element a work-item.
     unsafe { program.kernel("saxpy") }.expect("it is there")
 }
@@ -115,7 +115,7 @@ fn hanging() {
         assert!(within(short, event.clone()).await.is_none(), "it hangs");
         assert!(matches!(event.status(), Status::Enqueued), "{:?}", event.status());
         // Operations that need no GPU continue.
-        let other = rt.build(&Image::opencl_c("kernel void other(global int *a) { *a = 1; }"));
+        let other = rt.build(&Module::opencl_c("kernel void other(global int *a) { *a = 1; }"));
         if tools::has_clang() {
             within(PATIENCE, other.start()).await.expect("it ends").expect("it is right");
         }
@@ -258,7 +258,7 @@ fn busy() {
                         let mut module = SAXPY.to_vec();
                         let generator = task + TASKS * rounds as u32;
                         module[8..12].copy_from_slice(&generator.to_le_bytes());
-                        rt.build(&Image::spirv(module).unwrap()).start()
+                        rt.build(&Module::spirv(module).unwrap()).start()
                     });
                     let elements = 1 << (task % 16);
                     let from = vec![task; elements];
@@ -365,8 +365,8 @@ fn pair() {
             let both = devices.map(|device| rt.on(device).into_future());
             let both = try_join_all(both).await.expect("they can be opened");
             assert_eq!(both.len(), 2, "{:?}", rt.devices());
-            let image = Image::spirv(SAXPY).unwrap();
-            let programs = both.iter().map(|rt| rt.build(&image).into_future());
+            let module = Module::spirv(SAXPY).unwrap();
+            let programs = both.iter().map(|rt| rt.build(&module).into_future());
             let programs = try_join_all(programs).await.expect("it is right");
             assert_ne!(programs[0].key(), programs[1].key());
             assert!(programs.iter().all(|program| program.origin() == origin), "{origin:?}");

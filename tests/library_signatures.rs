@@ -1,5 +1,5 @@
 //! Imports whose types differ from those of the exports: on every device, they are refused before a driver
-//! links them, with both types, both images and the symbol.
+//! links them, with both types, both modules and the symbol.
 
 #[path = "support/libraries.rs"]
 mod libraries;
@@ -7,7 +7,7 @@ mod support;
 #[path = "support/tools.rs"]
 mod tools;
 
-use kiln::{Error, ErrorKind, Image, ImageFormat, Program, Result, Runtime};
+use kiln::{Error, ErrorKind, Module, ModuleFormat, Program, Result, Runtime};
 use libraries::{expect, register};
 use rspirv::binary::Assemble;
 use rspirv::dr::{Builder, Operand};
@@ -23,7 +23,7 @@ async fn fresh(like: &Runtime) -> Runtime {
 }
 
 /// Returns an application that declares a symbol, and uses it to compute results for 1, 2, 3.
-fn application(declaration: &str, value: &str) -> Image {
+fn application(declaration: &str, value: &str) -> Module {
     let text = format!(
         "{declaration}
          kernel void apply(global float *x) {{
@@ -32,24 +32,24 @@ fn application(declaration: &str, value: &str) -> Image {
              x[i] = {value};
          }}"
     );
-    Image::opencl_c(text).importing(["tone"])
+    Module::opencl_c(text).importing(["tone"])
 }
 
-fn library(definition: &str) -> Image {
-    Image::opencl_c(definition).exporting(["tone"])
+fn library(definition: &str) -> Module {
+    Module::opencl_c(definition).exporting(["tone"])
 }
 
-async fn link(rt: &Runtime, library: &Image, application: &Image) -> Result<Program> {
+async fn link(rt: &Runtime, library: &Module, application: &Module) -> Result<Program> {
     let rt = fresh(rt).await;
     register(&rt, &[library]);
     rt.build(application).await
 }
 
 #[track_caller]
-fn assert_names(error: &Error, images: [&Image; 2], types: [&str; 2]) {
+fn assert_names(error: &Error, modules: [&Module; 2], types: [&str; 2]) {
     assert_eq!(error.kind(), ErrorKind::BuildFailed, "{error}");
     let text = error.to_string();
-    let digests = images.map(|image| format!("{:.8}", image.digest()));
+    let digests = modules.map(|module| format!("{:.8}", module.digest()));
     for part in digests.iter().map(String::as_str).chain(types).chain(["`tone`"]) {
         assert!(text.contains(part), "{part:?} is not in: {text}");
     }
@@ -57,7 +57,7 @@ fn assert_names(error: &Error, images: [&Image; 2], types: [&str; 2]) {
 
 /// Whether the device takes texts whose types are known, since clang translates them.
 async fn takes_text(rt: &Runtime) -> bool {
-    rt.device().formats.contains(&ImageFormat::OpenClC) && tools::has_clang()
+    rt.device().formats.contains(&ModuleFormat::OpenClC) && tools::has_clang()
 }
 
 everywhere! {
@@ -154,7 +154,7 @@ fn declare(b: &mut Builder, ty: Type) -> Word {
 }
 
 /// Returns a module that imports or exports `tone`, and has a kernel that does nothing.
-fn module(linkage: LinkageType, returned: Type, parameters: &[Type]) -> Image {
+fn module(linkage: LinkageType, returned: Type, parameters: &[Type]) -> Module {
     let mut b = Builder::new();
     b.set_version(1, 2);
     for capability in
@@ -181,7 +181,7 @@ fn module(linkage: LinkageType, returned: Type, parameters: &[Type]) -> Image {
     b.decorate(tone, Decoration::LinkageAttributes, operands);
     let words = b.module().assemble();
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    Image::spirv(bytes).expect("it is a module")
+    Module::spirv(bytes).expect("it is a module")
 }
 
 everywhere! {

@@ -5,7 +5,7 @@ mod libraries;
 mod support;
 
 use kiln::internal::spirv::link;
-use kiln::{ErrorKind, Image, ImageFormat, Kernel, Runtime};
+use kiln::{ErrorKind, Kernel, Module, ModuleFormat, Runtime};
 use libraries::{application, expect, function, library, register};
 
 const APPLICATION: &[u8] = include_bytes!("data/application.spv");
@@ -23,18 +23,18 @@ fn expected(x: f32, by: f32, at: usize) -> f32 {
     (bumped + 1.0) * 2.0 * by + (x + 1.0) + [1.0, 2.0, 3.0, 4.0][at & 3]
 }
 
-async fn kernel(rt: &Runtime, image: &Image, name: &str) -> Kernel {
-    let program = rt.build(image).await.expect("the linked module builds");
+async fn kernel(rt: &Runtime, module: &Module, name: &str) -> Kernel {
+    let program = rt.build(module).await.expect("the linked module builds");
     // SAFETY: the kernels touch one element a work-item.
     unsafe { program.kernel(name) }.expect("the kernel is there")
 }
 
-async fn runs(rt: &Runtime, image: &Image) -> kiln::Result<()> {
+async fn runs(rt: &Runtime, module: &Module) -> kiln::Result<()> {
     const UNTYPED: &str = "SPV_KHR_untyped_pointers";
-    let is_untyped = image.code().windows(UNTYPED.len()).any(|bytes| bytes == UNTYPED.as_bytes());
+    let is_untyped = module.code().windows(UNTYPED.len()).any(|bytes| bytes == UNTYPED.as_bytes());
     if is_untyped && rt.device().backend == "level-zero" {
         // The driver's compiler would end the process.
-        let error = rt.build(image).await.expect_err("the compiler does not know the extension");
+        let error = rt.build(module).await.expect_err("the compiler does not know the extension");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains(UNTYPED), "{error}");
         return Ok(());
@@ -42,12 +42,12 @@ async fn runs(rt: &Runtime, image: &Image) -> kiln::Result<()> {
     let queue = rt.queue();
     let values: Vec<f32> = (0..64_u8).map(f32::from).collect();
     let buffer = rt.buffer_from(values.clone()).await?;
-    let run = kernel(rt, image, "run").await;
+    let run = kernel(rt, module, "run").await;
     queue.submit(run.launch(64).args((&buffer, 3.0_f32)))?;
     let expected: Vec<_> = values.iter().enumerate().map(|(at, &x)| expected(x, 3.0, at)).collect();
     assert_eq!(queue.read(&buffer).await?, expected);
 
-    let own = kernel(rt, image, "own").await;
+    let own = kernel(rt, module, "own").await;
     queue.submit(own.launch(64).args((&buffer,)))?;
     assert_eq!(queue.read(&buffer).await?, [4.0; 64]);
     Ok(())
@@ -61,10 +61,10 @@ fn linked_modules_build_and_run() {
             for modules in [[application, library], [library, application]] {
                 for keep_exports in [true, false] {
                     let linked = link(&modules, keep_exports).unwrap();
-                    let image = Image::spirv(linked).unwrap();
-                    assert_eq!(image.imports().len(), 0);
-                    assert_eq!(image.exports().len(), if keep_exports { 3 } else { 0 });
-                    runs(&rt, &image).await.unwrap();
+                    let module = Module::spirv(linked).unwrap();
+                    assert_eq!(module.imports().len(), 0);
+                    assert_eq!(module.exports().len(), if keep_exports { 3 } else { 0 });
+                    runs(&rt, &module).await.unwrap();
                 }
             }
         }
@@ -78,19 +78,19 @@ fn modules_of_different_compilers_build_and_run_together() {
         for application in [APPLICATION, APPLICATION_INTEL, APPLICATION_INFERRED] {
             for library in [LIBRARY, LIBRARY_INTEL, LIBRARY_INFERRED] {
                 let modules = [("application", application), ("library", library)];
-                let image = Image::spirv(link(&modules, false).unwrap()).unwrap();
-                runs(&rt, &image).await.unwrap();
+                let module = Module::spirv(link(&modules, false).unwrap()).unwrap();
+                runs(&rt, &module).await.unwrap();
             }
         }
     }));
 }
 
 #[test]
-fn images_know_their_symbols() {
-    let application = Image::spirv(APPLICATION).unwrap();
+fn modules_know_their_symbols() {
+    let application = Module::spirv(APPLICATION).unwrap();
     assert_eq!(application.exports().collect::<Vec<_>>(), [""; 0], "kernels are not imported");
     assert_eq!(application.imports().collect::<Vec<_>>(), ["table", "bump", "scale"]);
-    let library = Image::spirv(LIBRARY).unwrap();
+    let library = Module::spirv(LIBRARY).unwrap();
     assert_eq!(library.exports().collect::<Vec<_>>(), ["table", "scale", "bump"]);
     assert_eq!(library.imports().len(), 0);
     // A SPIR-V module declares its symbols itself.
@@ -101,7 +101,7 @@ fn images_know_their_symbols() {
 
 #[test]
 fn symbols_of_opencl_c_are_stated_and_are_part_of_the_digest() {
-    let plain = || Image::opencl_c("float scale(float x) { return by(x); }");
+    let plain = || Module::opencl_c("float scale(float x) { return by(x); }");
     let stated = plain().exporting(["scale", "bump", "scale"]).importing(["by"]);
     assert_eq!(stated.exports().collect::<Vec<_>>(), ["bump", "scale"]);
     assert_eq!(stated.imports().collect::<Vec<_>>(), ["by"]);
@@ -112,7 +112,7 @@ fn symbols_of_opencl_c_are_stated_and_are_part_of_the_digest() {
     assert_eq!(stated.digest(), same.digest());
     let nothing = plain().exporting([""; 0]);
     assert_eq!(nothing.digest(), plain().digest());
-    let images = [
+    let modules = [
         plain(),
         plain().exporting(["by"]),
         plain().importing(["by"]),
@@ -120,25 +120,25 @@ fn symbols_of_opencl_c_are_stated_and_are_part_of_the_digest() {
         plain().exporting(["scalebump"]),
         stated,
     ];
-    let digests: std::collections::HashSet<_> = images.iter().map(Image::digest).collect();
-    assert_eq!(digests.len(), images.len());
+    let digests: std::collections::HashSet<_> = modules.iter().map(Module::digest).collect();
+    assert_eq!(digests.len(), modules.len());
 }
 
 /// Returns a module that calls `scale`, of another module, through a pointer.
-fn with_function_pointers() -> Image {
-    Image::spirv(*include_bytes!("data/function_pointers.spv")).expect("it is a module")
+fn with_function_pointers() -> Module {
+    Module::spirv(*include_bytes!("data/function_pointers.spv")).expect("it is a module")
 }
 
 everywhere! {
-    async fn pointers_to_functions_of_other_images_are_linked(rt: Runtime) {
+    async fn pointers_to_functions_of_other_modules_are_linked(rt: Runtime) {
         // Libraries are registered with a runtime of this test alone.
         let device = rt.device().index().to_string();
         let rt = support::builder().device(device).link_objects(true).build().await.unwrap();
-        register(&rt, &[&library(ImageFormat::SpirV, &[function("scale").times(3.0)])]);
+        register(&rt, &[&library(ModuleFormat::SpirV, &[function("scale").times(3.0)])]);
         match rt.build(&with_function_pointers()).await {
             Ok(program) => expect(&rt, &program, "apply", [3.0, 6.0, 9.0]).await,
             Err(error) => {
-                assert!(!rt.device().formats.contains(&ImageFormat::SpirV), "{error}");
+                assert!(!rt.device().formats.contains(&ModuleFormat::SpirV), "{error}");
                 assert_eq!(error.kind(), ErrorKind::Unsupported);
             }
         }
@@ -155,8 +155,8 @@ fn ten_thousand_symbols_of_a_hundred_libraries_are_resolved() {
         let names: Vec<_> = (0..LIBRARIES * SYMBOLS).map(name).collect();
         let calls: Vec<_> = names.iter().map(String::as_str).collect();
         // A format that the device takes has a key without being translated.
-        let takes_text = rt.device().formats.contains(&ImageFormat::OpenClC);
-        let format = if takes_text { ImageFormat::OpenClC } else { ImageFormat::SpirV };
+        let takes_text = rt.device().formats.contains(&ModuleFormat::OpenClC);
+        let format = if takes_text { ModuleFormat::OpenClC } else { ModuleFormat::SpirV };
         let application = application(format, &calls);
         let libraries: Vec<_> = names
             .chunks(SYMBOLS)
@@ -165,7 +165,7 @@ fn ten_thousand_symbols_of_a_hundred_libraries_are_resolved() {
                 library(format, &functions)
             })
             .collect();
-        let key = async |order: &mut dyn Iterator<Item = &Image>| {
+        let key = async |order: &mut dyn Iterator<Item = &Module>| {
             // A runtime without any of the libraries.
             let device = rt.device().index().to_string();
             let rt = support::builder().device(device).build().await.expect("it starts");
@@ -173,7 +173,7 @@ fn ten_thousand_symbols_of_a_hundred_libraries_are_resolved() {
             rt.build(&application).key_fields().expect("they are all there")
         };
         let forth = key(&mut libraries.iter()).await;
-        assert_eq!(forth.iter().filter(|(name, _)| name == "image").count(), LIBRARIES + 1);
+        assert_eq!(forth.iter().filter(|(name, _)| name == "module").count(), LIBRARIES + 1);
         assert_eq!(key(&mut libraries.iter().rev()).await, forth);
     }));
 }
@@ -183,7 +183,7 @@ mod without_a_linker {
     use super::*;
     use kiln::Origin;
     use kiln::simulated::{Fault, Simulator};
-    use libraries::{application, image};
+    use libraries::{application, module};
 
     async fn start(simulator: &Simulator) -> Runtime {
         Runtime::builder().simulator(simulator).build().await.expect("it starts")
@@ -194,11 +194,11 @@ mod without_a_linker {
         smol::block_on(async {
             let simulator = Simulator::new();
             let rt = start(&simulator).await;
-            let format = ImageFormat::SpirV;
+            let format = ModuleFormat::SpirV;
             assert!(!rt.device().links.contains(&format));
             let libraries = [
                 library(format, &[function("outer").of("inner")]),
-                image(format, &[function("inner").plus_constant(3, 1.0)], &[("own", &["inner"])]),
+                module(format, &[function("inner").plus_constant(3, 1.0)], &[("own", &["inner"])]),
                 library(format, &[function("stranger")]),
             ];
             register(&rt, &libraries.each_ref());
@@ -210,20 +210,20 @@ mod without_a_linker {
             assert_eq!(kernels, ["apply", "own"]);
             assert_eq!((simulator.counts().builds, simulator.counts().links), (1, 0));
 
-            let error = rt.build(&image(format, &[], &[("k", &["nobody"])])).await;
+            let error = rt.build(&module(format, &[], &[("k", &["nobody"])])).await;
             assert_eq!(error.expect_err("as everywhere").kind(), ErrorKind::BuildFailed);
         });
     }
 
-    /// All images of one module are compiled with the options of one of them.
+    /// All modules of one module are compiled with the options of one of them.
     #[test]
     fn a_program_of_other_options_answers_no_request() {
         smol::block_on(async {
             let simulator = Simulator::new();
             let rt = start(&simulator).await;
-            let format = ImageFormat::SpirV;
+            let format = ModuleFormat::SpirV;
             let inner = library(format, &[function("inner")]);
-            let outer = image(format, &[function("outer").of("inner")], &[("own", &["inner"])]);
+            let outer = module(format, &[function("outer").of("inner")], &[("own", &["inner"])]);
             register(&rt, &[&inner, &outer]);
             let options = "-cl-finite-math-only";
             let application = application(format, &["outer"]);
@@ -240,7 +240,7 @@ mod without_a_linker {
     fn a_definition_that_may_be_there_twice_hides_none_that_may_not() {
         smol::block_on(async {
             let rt = start(&Simulator::new()).await;
-            let format = ImageFormat::SpirV;
+            let format = ModuleFormat::SpirV;
             let (twice, once) = (function("f").mergeable(), function("f"));
             let libraries = [[once, function("p")], [twice, function("q")], [once, function("r")]];
             let libraries = libraries.map(|functions| library(format, &functions));
@@ -257,7 +257,7 @@ mod without_a_linker {
         smol::block_on(async {
             let simulator = Simulator::new();
             let rt = start(&simulator).await;
-            register(&rt, &[&library(ImageFormat::SpirV, &[function("scale")])]);
+            register(&rt, &[&library(ModuleFormat::SpirV, &[function("scale")])]);
             simulator.fail_builds(1, Fault::Refused);
             let error = rt.build(&with_function_pointers()).await.expect_err("it is refused");
             assert_eq!(error.kind(), ErrorKind::BuildFailed);

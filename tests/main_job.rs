@@ -11,7 +11,7 @@ use children::{Child, DEVICE, report, told};
 use futures::channel::oneshot;
 use futures::executor::block_on;
 use futures::poll;
-use kiln::{DeviceKind, ErrorKind, Image, Origin, Status};
+use kiln::{DeviceKind, ErrorKind, Module, Origin, Status};
 use support::{SAXPY, kernel};
 
 everywhere! {
@@ -56,7 +56,7 @@ everywhere! {
 
 everywhere! {
     async fn a_request_tells_the_key_of_its_program(rt: Runtime) {
-        let request = rt.build(&Image::opencl_c(SAXPY));
+        let request = rt.build(&Module::opencl_c(SAXPY));
         let (tell, told) = oneshot::channel();
         let asking = request.clone();
         // On the library's own thread, on which the answer may depend.
@@ -69,9 +69,9 @@ everywhere! {
 
 everywhere! {
     async fn a_program_is_built_once_and_then_in_memory(rt: Runtime) {
-        let image = Image::opencl_c(SAXPY);
-        let first = rt.build(&image).await.unwrap();
-        let second = rt.build(&Image::opencl_c(SAXPY)).await.unwrap();
+        let module = Module::opencl_c(SAXPY);
+        let first = rt.build(&module).await.unwrap();
+        let second = rt.build(&Module::opencl_c(SAXPY)).await.unwrap();
         assert_eq!((first.origin(), second.origin()), (Origin::Compiled, Origin::Memory));
         assert_eq!(first.key(), second.key());
         assert_eq!(rt.stats().compiles, 1);
@@ -82,8 +82,8 @@ everywhere! {
 everywhere! {
     async fn a_binary_runs_without_its_source(rt: Runtime) {
         let compiled = support::program(&rt, SAXPY).await;
-        let image = Image::native(compiled.binary().unwrap()).unwrap();
-        let loaded = rt.build(&image).await.unwrap();
+        let module = Module::native(compiled.binary().unwrap()).unwrap();
+        let loaded = rt.build(&module).await.unwrap();
         // SAFETY: as in `support::kernel`.
         let saxpy = unsafe { loaded.kernel("saxpy") }.unwrap();
         let x = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
@@ -96,7 +96,7 @@ everywhere! {
 everywhere! {
     async fn launches_can_be_submitted_while_their_program_builds(rt: Runtime) {
         let source = format!("{SAXPY} // another program than in other tests\n");
-        let build = rt.build(&Image::opencl_c(source)).start();
+        let build = rt.build(&Module::opencl_c(source)).start();
         // SAFETY: as in `support::kernel`.
         let saxpy = unsafe { build.kernel("saxpy") };
         // SAFETY: as in `support::kernel`.
@@ -139,10 +139,10 @@ everywhere! {
 
 everywhere! {
     async fn spirv_runs_whether_or_not_the_device_takes_it(rt: Runtime) {
-        let image = Image::spirv(include_bytes!("data/saxpy.spv").to_vec()).unwrap();
-        assert_eq!(image.kernels(), ["saxpy"]);
+        let module = Module::spirv(include_bytes!("data/saxpy.spv").to_vec()).unwrap();
+        assert_eq!(module.kernels(), ["saxpy"]);
         // SAFETY: as in `support::kernel`.
-        let saxpy = unsafe { rt.build(&image).await.unwrap().kernel("saxpy") }.unwrap();
+        let saxpy = unsafe { rt.build(&module).await.unwrap().kernel("saxpy") }.unwrap();
         let x = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
         let y = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
         rt.queue().submit(saxpy.launch(8).args((1.0f32, &x, &y))).unwrap();

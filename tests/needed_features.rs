@@ -5,7 +5,7 @@
 
 mod support;
 
-use kiln::{Error, ErrorKind, Image, Runtime};
+use kiln::{Error, ErrorKind, Module, Runtime};
 use rspirv::binary::Assemble;
 use rspirv::dr::{Builder, Operand};
 use rspirv::spirv::{
@@ -15,7 +15,7 @@ use rspirv::spirv::{
 
 /// Returns a kernel `k` that doubles each element of half-precision memory, through `double`, which gets the
 /// element, its index, the memory and OpenCL's extended instructions.
-fn doubling(double: impl FnOnce(&mut Builder, Word, Word, Word, Word)) -> Image {
+fn doubling(double: impl FnOnce(&mut Builder, Word, Word, Word, Word)) -> Module {
     let mut b = Builder::new();
     b.set_version(1, 2);
     for capability in
@@ -43,10 +43,10 @@ fn doubling(double: impl FnOnce(&mut Builder, Word, Word, Word, Word)) -> Image 
     b.ret().unwrap();
     b.end_function().unwrap();
     let words = b.module().assemble();
-    Image::spirv(words.into_iter().flat_map(u32::to_le_bytes).collect::<Vec<_>>()).unwrap()
+    Module::spirv(words.into_iter().flat_map(u32::to_le_bytes).collect::<Vec<_>>()).unwrap()
 }
 
-fn with_arithmetic() -> Image {
+fn with_arithmetic() -> Module {
     doubling(|b, place, _, _, _| {
         let half = b.type_float(16, None);
         let value = b.load(half, None, place, None, []).unwrap();
@@ -55,7 +55,7 @@ fn with_arithmetic() -> Image {
     })
 }
 
-fn with_memory_alone() -> Image {
+fn with_memory_alone() -> Module {
     doubling(|b, _, at, memory, functions| {
         let (float, void) = (b.type_float(32, None), b.type_void());
         let ids = |ids: &[Word]| ids.iter().map(|id| Operand::IdRef(*id)).collect::<Vec<_>>();
@@ -70,8 +70,8 @@ fn with_memory_alone() -> Image {
 const ONE: u16 = 0x3c00;
 const TWO: u16 = 0x4000;
 
-async fn doubled(rt: &Runtime, image: &Image) -> Result<Vec<u16>, Error> {
-    let program = rt.build(image).await?;
+async fn doubled(rt: &Runtime, module: &Module) -> Result<Vec<u16>, Error> {
+    let program = rt.build(module).await?;
     // SAFETY: an item changes its own element.
     let kernel = unsafe { program.kernel("k") }?;
     let memory = rt.buffer_from(vec![ONE; 8]).await?;
@@ -111,7 +111,7 @@ fn a_text_that_needs_half_precision_is_told_so_where_the_device_lacks_it() {
     const TEXT: &str = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable
         kernel void k(global half *x) { size_t i = get_global_id(0); x[i] = x[i] + x[i]; }";
     futures::executor::block_on(support::on_each_device(async |rt| {
-        let found = doubled(&rt, &Image::opencl_c(TEXT)).await;
+        let found = doubled(&rt, &Module::opencl_c(TEXT)).await;
         if has_half(&rt) {
             assert_eq!(found.unwrap(), [TWO; 8]);
             return;

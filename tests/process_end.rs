@@ -20,7 +20,7 @@ use std::time::Duration;
 use children::{Child, DEVICE, report, told};
 use futures::FutureExt;
 use futures::executor::block_on;
-use kiln::{Error, ErrorKind, Image, Result, Runtime};
+use kiln::{Error, ErrorKind, Module, Result, Runtime};
 use support::SAXPY;
 
 /// Environment variable with the work of a child's threads when it ends.
@@ -84,7 +84,7 @@ const FORKS: u64 = 20;
 #[ignore = "another test runs it"]
 fn forks_while_threads_use_the_device() {
     let rt = block_on(runtime()).unwrap();
-    let program = block_on(rt.build(&Image::opencl_c(SAXPY)).into_future()).unwrap();
+    let program = block_on(rt.build(&Module::opencl_c(SAXPY)).into_future()).unwrap();
     for thread in 0..2 {
         let rt = rt.clone();
         thread::spawn(move || {
@@ -99,7 +99,7 @@ fn forks_while_threads_use_the_device() {
         let buffer = rt.buffer::<u8>(64).unwrap();
         let event = rt.queue().fill(&buffer, 1).unwrap();
         let reading = rt.queue().read(&buffer);
-        let building = rt.build(&Image::opencl_c(SAXPY)).start();
+        let building = rt.build(&Module::opencl_c(SAXPY)).start();
         let draining = rt.drain();
         let (rt, program) = (rt.clone(), program.clone());
         // SAFETY: the child has only one thread, which its code expects.
@@ -142,9 +142,9 @@ fn use_after_fork(rt: &Runtime) {
     expect_forked("a device", block_on(rt.on(rt.device())));
     expect_forked("a buffer", rt.buffer::<u8>(64));
     expect_forked("a buffer with elements", block_on(rt.buffer_from(vec![1u8; 64])));
-    expect_forked("a build", block_on(rt.build(&Image::opencl_c(SAXPY)).into_future()));
-    expect_forked("a key", rt.build(&Image::opencl_c(SAXPY)).key());
-    expect_forked("an image", block_on(Image::open("/dev/null")));
+    expect_forked("a build", block_on(rt.build(&Module::opencl_c(SAXPY)).into_future()));
+    expect_forked("a key", rt.build(&Module::opencl_c(SAXPY)).key());
+    expect_forked("a module", block_on(Module::open("/dev/null")));
     expect_forked("a marker", rt.queue().marker());
     expect_forked("a host task", rt.queue().host_task(async {}));
     block_on(rt.drain());
@@ -175,8 +175,8 @@ fn a_thread_local_destructor_can_wait_for_a_command() {
 fn wait(rt: &Runtime) -> Result<()> {
     let buffer = rt.buffer::<u8>(1 << 20)?;
     rt.queue().fill(&buffer, 1)?.wait()?;
-    let image = Image::opencl_c(format!("{SAXPY} // in a destructor"));
-    let _key = rt.build(&image).key()?;
+    let module = Module::opencl_c(format!("{SAXPY} // in a destructor"));
+    let _key = rt.build(&module).key()?;
     rt.queue().marker()?.wait()
 }
 
@@ -338,12 +338,12 @@ fn work_for_ever(work: &str, thread: usize) {
 }
 
 async fn build(rt: &Runtime, number: usize) -> Result<()> {
-    let image = Image::opencl_c(format!("{SAXPY} constant int number = {number};"));
-    rt.build(&image).await.map(drop)
+    let module = Module::opencl_c(format!("{SAXPY} constant int number = {number};"));
+    rt.build(&module).await.map(drop)
 }
 
 async fn launch(rt: &Runtime) -> Result<()> {
-    let program = rt.build(&Image::opencl_c(SAXPY)).await?;
+    let program = rt.build(&Module::opencl_c(SAXPY)).await?;
     // SAFETY: as in `support::kernel`.
     let saxpy = unsafe { program.kernel("saxpy") }?;
     let (x, y) = (rt.buffer::<f32>(4096)?, rt.buffer::<f32>(4096)?);

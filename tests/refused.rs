@@ -10,7 +10,7 @@ mod support;
 
 use futures::executor::block_on;
 use kiln::simulated::{Fault, Simulator};
-use kiln::{ErrorKind, Image, Kernel, Runtime, Status};
+use kiln::{ErrorKind, Kernel, Module, Runtime, Status};
 use simulation::{KERNELS, kernel, runtime, teach};
 
 const LEN: usize = 64;
@@ -62,7 +62,7 @@ everywhere! {
             let y = rt.buffer_from(vec![1.0f32; LEN]).await.unwrap();
             // The text was never built before, so that most of these are submitted before the program is ready.
             let text = format!("{TEXT}\n// {round} {}", std::process::id());
-            let build = rt.build(&support::image_for(&rt, &text).await).start();
+            let build = rt.build(&support::module_for(&rt, &text).await).start();
             // SAFETY: as the kernels of `kernels`.
             let [st, saxpy] = ["st", "saxpy"].map(|name| unsafe { build.kernel(name) });
             let Ok(refused) = queue.submit(st.launch(LEN).args((1.0f32, &y))) else { continue };
@@ -165,7 +165,7 @@ fn what_was_missing_before_a_refused_launch_is_missing_after_it() {
             }
             let builds = simulator.pause_builds();
             let text = format!("{KERNELS}\n#error no luck, {is_known}\n");
-            let build = rt.build(&Image::opencl_c(text)).start();
+            let build = rt.build(&Module::opencl_c(text)).start();
             // SAFETY: a program that is never built touches nothing.
             let duplicate = unsafe { build.kernel("duplicate") };
             let launch = duplicate.launch(LEN).args((source.read(), x.write()));
@@ -199,7 +199,7 @@ fn what_was_written_between_a_failure_and_a_refused_launch_is_there() {
         let failed = queue.submit(scale.launch(LEN).args((2u32, &x))).unwrap();
         queue.fill(&half, 5).unwrap();
         let builds = simulator.pause_builds();
-        let build = rt.build(&Image::opencl_c(format!("{KERNELS}\n#error no luck\n"))).start();
+        let build = rt.build(&Module::opencl_c(format!("{KERNELS}\n#error no luck\n"))).start();
         // SAFETY: a program that is never built touches nothing.
         let duplicate = unsafe { build.kernel("duplicate") };
         let launch = duplicate.launch(LEN).args((source.read(), x.write()));
@@ -255,7 +255,7 @@ fn a_launch_whose_program_is_refused_changes_nothing_in_a_scope() {
         let scale = kernel(&rt, "scale").await;
         let x = rt.buffer_from(vec![3u32; LEN]).await.unwrap();
         let pause = simulator.pause_builds();
-        let bad = rt.build(&Image::opencl_c(format!("{KERNELS}\n#error no luck\n"))).start();
+        let bad = rt.build(&Module::opencl_c(format!("{KERNELS}\n#error no luck\n"))).start();
         // SAFETY: a program that is never built touches nothing.
         let refused = unsafe { bad.kernel("scale") };
         let scope = queue.start_fusion();

@@ -17,7 +17,7 @@ use futures::future::join_all;
 use kiln::remote::RemoteAccess;
 use kiln::{CacheConfig, Origin, Runtime};
 use remote::services::Redis;
-use remote::{Machine, PATIENT, assert_right, image};
+use remote::{Machine, PATIENT, assert_right, module};
 
 const PROGRAMS: u32 = 50;
 const AT_ONCE: NonZeroUsize = NonZeroUsize::new(PROGRAMS as usize).expect("there are some");
@@ -35,7 +35,8 @@ fn machine() {
         let builder =
             Runtime::builder().simulator(&simulator).cache(cache).compile_workers(AT_ONCE);
         let rt = builder.build().await.expect("it starts");
-        let builds: Vec<_> = (0..PROGRAMS).map(|number| rt.build(&image(number)).start()).collect();
+        let builds: Vec<_> =
+            (0..PROGRAMS).map(|number| rt.build(&module(number)).start()).collect();
         for (number, built) in (0..PROGRAMS).zip(join_all(builds).await) {
             assert_right(&rt, &built.expect("it builds"), number).await;
         }
@@ -84,7 +85,7 @@ fn memory_and_disk_ask_nobody() {
     block_on(async {
         let rt = machine.start(machine.cache(&redis.url())).await;
         for origin in [Origin::Disk, Origin::Memory, Origin::Memory] {
-            assert_eq!(rt.build(&image(1)).await.expect("it builds").origin(), origin);
+            assert_eq!(rt.build(&module(1)).await.expect("it builds").origin(), origin);
         }
         rt.drain().await;
         let stats = rt.stats();
@@ -100,7 +101,7 @@ fn a_thousand_requests_for_a_program_ask_once() {
     block_on(async {
         let rt = machine.start(machine.cache(&redis.url())).await;
         let pause = machine.simulator.pause_compiles();
-        let builds: Vec<_> = (0..1_000).map(|_| rt.build(&image(1)).start()).collect();
+        let builds: Vec<_> = (0..1_000).map(|_| rt.build(&module(1)).start()).collect();
         drop(pause);
         for built in join_all(builds).await {
             built.expect("it builds");
@@ -164,7 +165,7 @@ fn it_works_under_every_executor() {
             for origin in [Origin::Compiled, Origin::Remote] {
                 let machine = Machine::new();
                 let rt = machine.start(machine.cache(&url)).await;
-                let program = rt.build(&image(number)).await.expect("it builds");
+                let program = rt.build(&module(number)).await.expect("it builds");
                 assert_right(&rt, &program, number).await;
                 assert_eq!(program.origin(), origin);
                 rt.drain().await;

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use futures::executor::block_on;
 use kiln::remote::opendal::{Operator, services::Memory};
-use kiln::{CacheConfig, Image, Origin, Runtime};
-use support::{SAXPY, image_for, on_each_device_with};
+use kiln::{CacheConfig, Module, Origin, Runtime};
+use support::{SAXPY, module_for, on_each_device_with};
 
 /// Time limit that no working service exceeds, whatever the load of the system.
 const PATIENT: Duration = Duration::from_secs(600);
 
-async fn assert_runs(rt: &Runtime, image: &Image, origin: Origin) {
-    let program = rt.build(image).await.expect("it builds");
+async fn assert_runs(rt: &Runtime, module: &Module, origin: Origin) {
+    let program = rt.build(module).await.expect("it builds");
     assert_eq!(program.origin(), origin);
     // SAFETY: it touches one element a work-item.
     let saxpy = unsafe { program.kernel("saxpy") }.expect("the kernel is there");
@@ -35,12 +35,12 @@ fn what_one_machine_compiled_runs_on_the_next() {
             Runtime::builder().cache(cache.remote_budget(PATIENT).remote_timeout(PATIENT))
         };
         on_each_device_with(machine, async |first| {
-            let image = image_for(&first, SAXPY).await;
-            assert_runs(&first, &image, Origin::Compiled).await;
+            let module = module_for(&first, SAXPY).await;
+            assert_runs(&first, &module, Origin::Compiled).await;
             assert_eq!((first.stats().remote_misses, first.stats().remote_writes), (1, 1));
             let second = machine().device(first.device().index().to_string()).build().await;
             let second = second.expect("it starts");
-            assert_runs(&second, &image, Origin::Remote).await;
+            assert_runs(&second, &module, Origin::Remote).await;
             assert_eq!((second.stats().compiles, second.stats().remote_refused), (0, 0));
         })
         .await;

@@ -15,7 +15,7 @@ use kiln::{CacheConfig, Origin, Runtime, Stats};
 use remote::proxy::{Mood, Proxy};
 use remote::services::{Redis, free_port};
 use remote::warnings::Listening;
-use remote::{Machine, assert_right, eventually, image, large_image};
+use remote::{Machine, assert_right, eventually, large_module, module};
 use tracing::Level;
 
 /// Budget that faulty services exhaust.
@@ -27,7 +27,7 @@ fn hasty(machine: &Machine, url: &str) -> CacheConfig {
 
 /// Builds a program, and checks its result.
 async fn compile(rt: &Runtime, number: u32) -> Origin {
-    let program = rt.build(&image(number)).await.expect("it builds");
+    let program = rt.build(&module(number)).await.expect("it builds");
     assert_right(rt, &program, number).await;
     program.origin()
 }
@@ -157,7 +157,7 @@ fn a_slow_answer_that_comes_before_the_compile_ends_counts() {
     block_on(async {
         let rt = here.start(cache).await;
         let pause = here.simulator.pause_compiles();
-        let build = rt.build(&image(1)).start();
+        let build = rt.build(&module(1)).start();
         eventually("the compile has begun", async || here.simulator.counts().builds == 1).await;
         proxy.set(Mood::Well);
         let program = build.await.expect("it builds");
@@ -189,7 +189,7 @@ fn one_that_answers_after_the_budget_is_not_sick() {
         let rt = here.start(cache).await;
         for number in 0..5 {
             let pause = here.simulator.pause_compiles();
-            let program = rt.build(&image(number)).await.expect("it builds");
+            let program = rt.build(&module(number)).await.expect("it builds");
             assert_eq!(program.origin(), Origin::Remote);
             drop(pause);
             rt.drain().await;
@@ -213,11 +213,11 @@ fn whoever_waits_for_none_of_its_answers_does_not_take_it_for_sick() {
         let rt = here.start(here.cache(&proxy.redis_url()).remote_budget(Duration::ZERO)).await;
         // All answers come after their builds have ended.
         for number in 0..5 {
-            rt.build(&image(number)).await.expect("it builds");
+            rt.build(&module(number)).await.expect("it builds");
         }
         rt.drain().await;
         let pause = here.simulator.pause_compiles();
-        let program = rt.build(&image(5)).await.expect("it builds");
+        let program = rt.build(&module(5)).await.expect("it builds");
         assert_eq!(program.origin(), Origin::Remote);
         drop(pause);
     });
@@ -232,14 +232,14 @@ fn one_that_ends_within_an_object_is_as_good_as_none() {
     let (here, there) = (Machine::new(), Machine::new());
     block_on(async {
         let rt = there.start(there.cache(&redis.url())).await;
-        rt.build(&large_image(1, 100_000)).await.expect("it builds");
+        rt.build(&large_module(1, 100_000)).await.expect("it builds");
         rt.drain().await;
     });
     proxy.set(Mood::Truncates(1_000));
     let cache = here.cache(&proxy.redis_url());
     block_on(async {
         let rt = here.start(cache.remote_timeout(BUDGET)).await;
-        let program = rt.build(&large_image(1, 100_000)).await.expect("it builds");
+        let program = rt.build(&large_module(1, 100_000)).await.expect("it builds");
         assert_eq!(program.origin(), Origin::Compiled);
         assert_eq!(failed(&rt.stats()), 1, "{:?}", rt.stats());
     });
@@ -304,7 +304,7 @@ fn what_is_built_faster_than_it_is_taken_is_dropped_and_counted() {
         rt.drain().await;
         proxy.set(Mood::Hangs);
         // About 300 MB, of which the queue takes 256 MiB.
-        let builds = (0..10).map(|number| rt.build(&large_image(number, 30 << 20)).start());
+        let builds = (0..10).map(|number| rt.build(&large_module(number, 30 << 20)).start());
         let builds: Vec<_> = builds.collect();
         for built in futures::future::join_all(builds).await {
             assert_eq!(built.expect("it builds").origin(), Origin::Compiled);

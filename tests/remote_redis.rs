@@ -14,7 +14,7 @@ use remote::flood::{Flood, Reply};
 use remote::proxy::{Mood, Proxy};
 use remote::services::{Redis, free_port};
 use remote::warnings::Listening;
-use remote::{Machine, eventually, image};
+use remote::{Machine, eventually, module};
 use tracing::Level;
 
 /// Builds a program on a new machine.
@@ -54,7 +54,7 @@ fn a_connection_that_ended_while_nobody_asked_is_opened_again() {
     block_on(async {
         let rt = machine.start(machine.cache(&proxy.redis_url())).await;
         for number in 0..2 {
-            let program = rt.build(&image(number)).await.expect("it builds");
+            let program = rt.build(&module(number)).await.expect("it builds");
             assert_eq!(program.origin(), Origin::Remote);
             proxy.set(Mood::Cuts);
             proxy.set(Mood::Well);
@@ -76,9 +76,9 @@ fn a_connection_that_became_mute_is_given_up() {
     let cache = machine.cache(&proxy.redis_url()).remote_timeout(Duration::from_secs(2));
     block_on(async {
         let rt = machine.start(cache).await;
-        assert_eq!(rt.build(&image(0)).await.expect("it builds").origin(), Origin::Remote);
+        assert_eq!(rt.build(&module(0)).await.expect("it builds").origin(), Origin::Remote);
         proxy.set(Mood::Mutes);
-        let build = rt.build(&image(1)).start();
+        let build = rt.build(&module(1)).start();
         // The connection goes mute once it is to transfer an answer.
         eventually("it is asked", async || redis.gets() == 5).await;
         proxy.set(Mood::Well);
@@ -151,7 +151,7 @@ fn the_nodes_of_a_cluster_are_found_from_one_of_them() {
         block_on(async {
             let rt = machine.start(machine.cache(&url)).await;
             for number in 0..20 {
-                let program = rt.build(&image(number)).await.expect("it builds");
+                let program = rt.build(&module(number)).await.expect("it builds");
                 assert_eq!(program.origin(), origin);
             }
             rt.drain().await;
@@ -166,7 +166,7 @@ fn the_nodes_of_a_cluster_are_found_from_one_of_them() {
     block_on(async {
         let rt = alone.start(alone.cache(&first.url())).await;
         for number in 0..20 {
-            rt.build(&image(number)).await.expect("it builds");
+            rt.build(&module(number)).await.expect("it builds");
         }
         rt.drain().await;
     });

@@ -17,12 +17,12 @@ use std::net::SocketAddr;
 use futures::executor::block_on;
 use kiln::remote::RemoteAccess;
 use kiln::remote::opendal::{Operator, services::Memory};
-use kiln::{CacheConfig, ErrorKind, Image, Origin, Runtime};
+use kiln::{CacheConfig, ErrorKind, Module, Origin, Runtime};
 use remote::flood::{Flood, Reply};
 use remote::proxy::{Mood, Proxy};
 use remote::services::{S3, WebDav};
 use remote::warnings::Listening;
-use remote::{Machine, PATIENT, eventually, image, large_image};
+use remote::{Machine, PATIENT, eventually, large_module, module};
 use tracing::Level;
 
 /// Returns the address of a service through a proxy.
@@ -59,7 +59,7 @@ fn s3_sends_objects_of_megabytes_whole() {
         let machine = Machine::new();
         block_on(async {
             let rt = machine.start(machine.cache(&s3.url())).await;
-            let program = rt.build(&large_image(1, 9 << 20)).await.expect("it builds");
+            let program = rt.build(&large_module(1, 9 << 20)).await.expect("it builds");
             rt.drain().await;
             (program.origin(), program.binary().expect("it has one"))
         })
@@ -78,7 +78,7 @@ fn s3_that_ends_within_an_object_is_as_good_as_none() {
         let machine = Machine::new();
         block_on(async {
             let rt = machine.start(machine.cache(url)).await;
-            let program = rt.build(&large_image(1, 100_000)).await.expect("it builds");
+            let program = rt.build(&large_module(1, 100_000)).await.expect("it builds");
             rt.drain().await;
             (program.origin(), rt.stats())
         })
@@ -115,7 +115,7 @@ fn a_bucket_that_is_not_there_is_an_error_and_told_once() {
     block_on(async {
         let rt = machine.start(machine.cache(&url)).await;
         for number in 0..10 {
-            rt.build(&image(number)).await.expect("it builds");
+            rt.build(&module(number)).await.expect("it builds");
             rt.drain().await;
         }
         assert_eq!((rt.stats().compiles, rt.stats().remote_writes), (10, 0));
@@ -145,7 +145,7 @@ fn webdav_that_refuses_the_password_is_an_error_and_told_once() {
     block_on(async {
         let rt = machine.start(machine.cache(&webdav.url("swordfish"))).await;
         for number in 0..10 {
-            rt.build(&image(number)).await.expect("it builds");
+            rt.build(&module(number)).await.expect("it builds");
             rt.drain().await;
         }
         let stats = rt.stats();
@@ -179,14 +179,14 @@ fn a_directory_that_cannot_be_made_yet_is_used_once_it_can() {
     let machine = Machine::new();
     block_on(async {
         let rt = machine.start(machine.cache(&url)).await;
-        let program = rt.build(&image(0)).await.expect("it builds without");
+        let program = rt.build(&module(0)).await.expect("it builds without");
         remote::assert_right(&rt, &program, 0).await;
         rt.drain().await;
         assert_eq!((rt.stats().remote_errors, rt.stats().remote_writes), (1, 0));
         std::fs::remove_file(&in_the_way).unwrap();
         let mut number = 1;
         eventually("it is written to", async || {
-            rt.build(&image(number % 100)).await.expect("it builds");
+            rt.build(&module(number % 100)).await.expect("it builds");
             number += 1;
             rt.drain().await;
             rt.stats().remote_writes > 0
@@ -228,12 +228,12 @@ fn an_application_brings_an_operator_of_its_own() {
 #[test]
 fn objects_that_programs_are_linked_from_are_shared_and_not_asked_for_in_vain() {
     let operator = Operator::new(Memory::default()).expect("it is right");
-    let library = Image::opencl_c("uint two(uint x) { return 2 * x; }").exporting(["two"]);
+    let library = Module::opencl_c("uint two(uint x) { return 2 * x; }").exporting(["two"]);
     let application = |number: u32| {
         let source = format!(
             "uint two(uint x);\nkernel void write_{number}(global uint *x) {{ x[0] = two(1); }}"
         );
-        Image::opencl_c(source).importing(["two"])
+        Module::opencl_c(source).importing(["two"])
     };
     let build = |number: u32| {
         let machine = Machine::new();

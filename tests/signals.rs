@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use children::{Child, DEVICE, report, told};
 use futures::executor::block_on;
-use kiln::{Image, Runtime};
+use kiln::{Module, Runtime};
 use support::{SAXPY, kernel};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -128,7 +128,7 @@ fn compares_handlers() {
         let rt = support::builder().device(told(DEVICE)).build().await.unwrap();
         compare();
         let saxpy = kernel(&rt, SAXPY, "saxpy").await;
-        rt.build(&Image::opencl_c("kernel void wrong(")).await.expect_err("it is no source");
+        rt.build(&Module::opencl_c("kernel void wrong(")).await.expect_err("it is no source");
         compare();
         let (x, y) = (rt.buffer::<f32>(64).unwrap(), rt.buffer::<f32>(64).unwrap());
         rt.queue().submit(saxpy.launch(64).args((1.0f32, &x, &y))).unwrap().await.unwrap();

@@ -24,7 +24,7 @@ use futures::channel::oneshot;
 use futures::executor::block_on;
 use futures::future::{BoxFuture, Either, join_all, ready, select};
 use kiln::simulated::Simulator;
-use kiln::{Buffer, Event, Image, Kernel, Queue, Runtime, RuntimeBuilder, Status};
+use kiln::{Buffer, Event, Kernel, Module, Queue, Runtime, RuntimeBuilder, Status};
 use simulation::{assert_at_rest, eventually, runtime, teach};
 use tempfile::TempDir;
 
@@ -142,7 +142,7 @@ impl Bench {
     async fn new(builder: RuntimeBuilder, fates: &'static [Fate], rounds: usize) -> Self {
         let rt = builder.clone().build().await.unwrap();
         let directory = TempDir::new().unwrap();
-        fs::write(directory.path().join("image.cl"), DUPLICATE).unwrap();
+        fs::write(directory.path().join("module.cl"), DUPLICATE).unwrap();
         Self {
             queue: rt.queue(),
             large: (0..4).map(|_| rt.buffer(LARGE).unwrap()).collect(),
@@ -215,13 +215,13 @@ impl Bench {
             number += 1;
             bench
                 .rt
-                .build(&Image::opencl_c(format!("{DUPLICATE} // {}", number % PROGRAMS)))
+                .build(&Module::opencl_c(format!("{DUPLICATE} // {}", number % PROGRAMS)))
                 .start()
         })
         .await;
         self.give_up_all(|bench, _| bench.builder.clone().build()).await;
         self.give_up_all(|bench, _| bench.rt.on(bench.rt.device())).await;
-        self.give_up_all(|bench, _| Image::open(bench.directory.path().join("image.cl"))).await;
+        self.give_up_all(|bench, _| Module::open(bench.directory.path().join("module.cl"))).await;
         self.give_up_all(|bench, _| {
             let trace = bench.rt.trace_to(bench.directory.path().join("trace.json"));
             bench.work(0);
@@ -302,7 +302,7 @@ async fn handles(rt: Runtime, duplicate: Kernel) -> Vec<Box<dyn Any>> {
     let _ = poll_once(&mut marker);
     let drain = rt.drain();
     let task = queue.host_task(async {}).unwrap();
-    let build = rt.build(&Image::opencl_c(DUPLICATE)).start();
+    let build = rt.build(&Module::opencl_c(DUPLICATE)).start();
     let program = build.clone().await.unwrap();
     let trace = rt.trace_to("never-written");
     vec![
@@ -599,7 +599,7 @@ fn a_trace_holds_what_ended_by_its_own_end_and_waits_for_no_compile() {
     rt.queue().host_task(opened).unwrap();
     let pause = simulator.pause_builds();
     let builds: Vec<_> = (0..4)
-        .map(|number| rt.build(&Image::opencl_c(format!("{DUPLICATE} // {number}"))).start())
+        .map(|number| rt.build(&Module::opencl_c(format!("{DUPLICATE} // {number}"))).start())
         .collect();
     let writing = trace.finish();
     let (sender, receiver) = mpsc::channel();

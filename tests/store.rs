@@ -5,7 +5,7 @@ mod support;
 
 use std::path::Path;
 
-use kiln::{CacheConfig, Image, ImageFormat, Origin, Program, Runtime};
+use kiln::{CacheConfig, Module, ModuleFormat, Origin, Program, Runtime};
 use support::{SAXPY, on_each_device, under_each_executor};
 use tempfile::TempDir;
 
@@ -23,9 +23,9 @@ async fn start_with(like: &Runtime, cache: CacheConfig) -> Runtime {
     builder.cache(cache).build().await.expect("it starts")
 }
 
-/// Builds an image, and waits until everything is written.
-async fn build(rt: &Runtime, image: &Image) -> Program {
-    let program = rt.build(image).await.expect("it builds");
+/// Builds a module, and waits until everything is written.
+async fn build(rt: &Runtime, module: &Module) -> Program {
+    let program = rt.build(module).await.expect("it builds");
     rt.drain().await;
     program
 }
@@ -44,40 +44,40 @@ async fn is_right(rt: &Runtime, program: &Program) {
 everywhere! {
     async fn the_second_start_compiles_nothing(rt: Runtime) {
         let directory = directory();
-        let image = Image::opencl_c(SAXPY);
+        let module = Module::opencl_c(SAXPY);
         let first = start(&rt, directory.path()).await;
-        let compiled = build(&first, &image).await;
+        let compiled = build(&first, &module).await;
         assert_eq!(compiled.origin(), Origin::Compiled);
         // If the device takes no text, the SPIR-V of the text is stored as well.
-        let entries = if rt.device().formats.contains(&ImageFormat::OpenClC) { 1 } else { 2 };
+        let entries = if rt.device().formats.contains(&ModuleFormat::OpenClC) { 1 } else { 2 };
         assert_eq!((first.stats().compiles, first.stats().disk_writes), (1, entries));
 
         let second = start(&rt, directory.path()).await;
-        let loaded = build(&second, &image).await;
+        let loaded = build(&second, &module).await;
         assert_eq!(loaded.origin(), Origin::Disk);
         assert_eq!((second.stats().compiles, second.stats().disk_hits), (0, entries));
         assert_eq!(second.stats().disk_writes, 0, "what was loaded is not written again");
         assert_eq!(loaded.key(), compiled.key());
         assert_eq!(loaded.kernel_names(), compiled.kernel_names());
         is_right(&second, &loaded).await;
-        assert_eq!(build(&second, &image).await.origin(), Origin::Memory);
+        assert_eq!(build(&second, &module).await.origin(), Origin::Memory);
     }
 }
 
 everywhere! {
     /// Some drivers report the size of a program only once it is stored.
     async fn a_program_larger_than_the_memory_limit_leaves_the_others_in_memory(rt: Runtime) {
-        if !rt.device().formats.contains(&ImageFormat::OpenClC) {
+        if !rt.device().formats.contains(&ModuleFormat::OpenClC) {
             return; // The SPIR-V of a text is in memory, too.
         }
-        let image = |number: u32| {
-            Image::opencl_c(format!("kernel void number_{number}(global int *x) {{ x[0] = {number}; }}"))
+        let module = |number: u32| {
+            Module::opencl_c(format!("kernel void number_{number}(global int *x) {{ x[0] = {number}; }}"))
         };
         let many = |number| format!("kernel void k{number}(global float *x) {{ x[0] = sin(x[1]); }}\n");
-        let large = Image::opencl_c((0..20).map(many).collect::<String>());
+        let large = Module::opencl_c((0..20).map(many).collect::<String>());
         let directory = directory();
         let measure = start(&rt, directory.path()).await;
-        build(&measure, &image(0)).await;
+        build(&measure, &module(0)).await;
         let small = measure.stats().bytes_in_memory;
         build(&measure, &large).await;
         let all = measure.stats().bytes_in_memory;
@@ -89,11 +89,11 @@ everywhere! {
         let builder = builder.cache(CacheConfig::at(directory.path())).memory_limit(limit);
         let rt = builder.build().await.expect("it starts");
         for number in [0, 1] {
-            build(&rt, &image(number)).await;
+            build(&rt, &module(number)).await;
         }
         assert_eq!(build(&rt, &large).await.kernel_names().len(), 20);
         for number in [0, 1] {
-            assert_eq!(build(&rt, &image(number)).await.origin(), Origin::Memory, "{number}");
+            assert_eq!(build(&rt, &module(number)).await.origin(), Origin::Memory, "{number}");
         }
         assert_eq!(rt.stats().programs_in_memory, 2);
     }
@@ -105,11 +105,11 @@ fn what_is_known_of_parameters_is_loaded_too() {
     under_each_executor(|| {
         on_each_device(async |rt: Runtime| {
             let directory = directory();
-            let image = Image::opencl_c(SAXPY);
+            let module = Module::opencl_c(SAXPY);
             let mut params = Vec::new();
             for _ in 0..2 {
                 let rt = start(&rt, directory.path()).await;
-                let program = build(&rt, &image).await;
+                let program = build(&rt, &module).await;
                 // SAFETY: it is not launched.
                 let kernel = unsafe { program.kernel("saxpy") }.expect("it is there");
                 params.push(kernel.params().expect("the program is there").to_vec());
@@ -128,8 +128,8 @@ fn a_binary_is_asked_for_by_many_while_its_program_is_stored_and_runs() {
             let rt = start(&rt, directory.path()).await;
             // A program that is not in any driver's cache.
             let name = directory.path().display();
-            let image = Image::opencl_c(format!("// {name}, {round}\n{SAXPY}"));
-            let program = rt.build(&image).await.expect("it builds");
+            let module = Module::opencl_c(format!("// {name}, {round}\n{SAXPY}"));
+            let program = rt.build(&module).await.expect("it builds");
             std::thread::scope(|scope| {
                 let ask = || program.binary().expect("there is one").len();
                 let askers: Vec<_> = (0..3).map(|_| scope.spawn(ask)).collect();

@@ -14,7 +14,7 @@ use children::{Child, Report, report, sum, told};
 use futures::executor::block_on;
 use kiln::simulated::Simulator;
 use kiln::store::{Checked, Durability, EntryInfo, Store};
-use kiln::{CacheConfig, Image, Runtime};
+use kiln::{CacheConfig, Module, Runtime};
 
 const PROCESSES: u32 = 16;
 const PROGRAMS: u32 = 1000;
@@ -33,9 +33,9 @@ fn seconds() -> u64 {
 }
 
 /// Returns program `number`, of about 8 to 72 KiB; the number is in the name of its kernel.
-fn image(number: u32) -> Image {
+fn module(number: u32) -> Module {
     let size = 8192 + number * 64;
-    Image::opencl_c(format!("#pragma binary_size {size}\nkernel void number_{number}() {{}}"))
+    Module::opencl_c(format!("#pragma binary_size {size}\nkernel void number_{number}() {{}}"))
 }
 
 fn xorshift(state: &mut u32) -> u32 {
@@ -63,7 +63,7 @@ fn child() {
         while Instant::now() < end {
             for _ in 0..20 {
                 let number = xorshift(&mut random) % PROGRAMS;
-                let program = rt.build(&image(number)).await.expect("it builds");
+                let program = rt.build(&module(number)).await.expect("it builds");
                 assert_eq!(program.kernel_names(), [format!("number_{number}")]);
                 let size = program.binary().expect("it has one").len();
                 assert_eq!(size, 8192 + number as usize * 64, "program {number}");

@@ -15,15 +15,15 @@ use entries::{FIELDS, FOOTER, Parts, version};
 use futures::executor::block_on;
 use kiln::simulated::{Fault, Simulator};
 use kiln::store::{Checked, Store};
-use kiln::{CacheConfig, Image, Origin, Runtime, Stats};
-use support::{image_for, on_each_device};
+use kiln::{CacheConfig, Module, Origin, Runtime, Stats};
+use support::{module_for, on_each_device};
 use tempfile::TempDir;
 
 /// Returns program `number`, whose kernel has a name of its own.
-async fn image(rt: &Runtime, number: u32) -> Image {
+async fn module(rt: &Runtime, number: u32) -> Module {
     let source =
         format!("kernel void write_{number}(global uint *x) {{ x[get_global_id(0)] = {number}; }}");
-    image_for(rt, &source).await
+    module_for(rt, &source).await
 }
 
 /// A store, and the device of its programs.
@@ -72,7 +72,7 @@ impl Bench {
         };
         block_on(async {
             let rt = builder.build().await.expect("it starts");
-            let program = rt.build(&image(&rt, number).await).await.expect("it builds");
+            let program = rt.build(&module(&rt, number).await).await.expect("it builds");
             let name = format!("write_{number}");
             assert_eq!(program.kernel_names(), [&*name]);
             // SAFETY: it writes one element a work-item.

@@ -13,14 +13,14 @@ use std::time::{Duration, SystemTime};
 use futures::executor::block_on;
 use kiln::simulated::Simulator;
 use kiln::store::Store;
-use kiln::{BuildKey, CacheConfig, Image, Origin, Runtime};
+use kiln::{BuildKey, CacheConfig, Module, Origin, Runtime};
 
 const SIZE: u64 = 64 << 10;
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// Returns program `number`, whose entry is a little larger than [`SIZE`].
-fn image(number: u32) -> Image {
-    Image::opencl_c(format!("#pragma binary_size {SIZE}\nkernel void number_{number}() {{}}"))
+fn module(number: u32) -> Module {
+    Module::opencl_c(format!("#pragma binary_size {SIZE}\nkernel void number_{number}() {{}}"))
 }
 
 /// Starts as another process would, and builds a program. Nothing is evicted, since the default limit is much
@@ -29,7 +29,7 @@ fn start(root: &Path, number: u32) -> (BuildKey, Origin) {
     let builder = Runtime::builder().cache(CacheConfig::at(root));
     block_on(async {
         let rt = builder.simulator(&Simulator::immediate()).build().await.expect("it starts");
-        let program = rt.build(&image(number)).await.expect("it builds");
+        let program = rt.build(&module(number)).await.expect("it builds");
         rt.drain().await;
         (program.key(), program.origin())
     })
@@ -206,7 +206,7 @@ fn a_program_larger_than_the_limit_leaves_the_others_alone() {
     for key in &keys {
         age(&store, *key, HOUR, HOUR);
     }
-    let large = Image::opencl_c("#pragma binary_size 500000\nkernel void large() {}");
+    let large = Module::opencl_c("#pragma binary_size 500000\nkernel void large() {}");
     let cache = CacheConfig::at(root).max_bytes(5 * SIZE);
     let builder = Runtime::builder().cache(cache).simulator(&Simulator::immediate());
     let stats = block_on(async {
@@ -226,7 +226,7 @@ fn an_entry_larger_than_the_limit_goes_first() {
     let directory = tempfile::tempdir().expect("there is room");
     let root = directory.path();
     let mut keys = fill(root, 4);
-    let large = Image::opencl_c("#pragma binary_size 500000\nkernel void large() {}");
+    let large = Module::opencl_c("#pragma binary_size 500000\nkernel void large() {}");
     let builder = Runtime::builder().cache(CacheConfig::at(root));
     let builder = builder.simulator(&Simulator::immediate());
     keys.push(block_on(async {
@@ -260,12 +260,12 @@ fn a_program_larger_than_the_memory_limit_leaves_the_others_in_memory() {
     block_on(async {
         let rt = builder.build().await.expect("it starts");
         for number in 0..4 {
-            rt.build(&image(number)).await.expect("it builds");
+            rt.build(&module(number)).await.expect("it builds");
         }
-        let large = Image::opencl_c("#pragma binary_size 500000\nkernel void large() {}");
+        let large = Module::opencl_c("#pragma binary_size 500000\nkernel void large() {}");
         rt.build(&large).await.expect("it builds");
         for number in 0..4 {
-            rt.build(&image(number)).await.expect("it builds");
+            rt.build(&module(number)).await.expect("it builds");
         }
         let stats = rt.stats();
         assert_eq!((stats.memory_hits, stats.compiles), (4, 5), "{stats:?}");

@@ -200,7 +200,7 @@ impl Scenario {
             block_on(async {
                 let rt = runtime(CacheConfig::at(root), samples()).await;
                 for sample in samples() {
-                    let program = rt.build(&sample.image()).await.map_err(|e| e.to_string())?;
+                    let program = rt.build(&sample.module()).await.map_err(|e| e.to_string())?;
                     ensure(sample.is(&rt, &program).await, "a wrong program later")?;
                     ensure(origin.is_none_or(|origin| program.origin() == origin), "not healed")?;
                 }
@@ -278,7 +278,7 @@ async fn store(root: &Path, samples: &[Sample]) {
     }
     let rt = runtime(CacheConfig::at(root), samples.iter().copied()).await;
     for sample in samples {
-        rt.build(&sample.image()).await.expect("it builds");
+        rt.build(&sample.module()).await.expect("it builds");
     }
     rt.drain().await;
     assert_eq!(rt.stats().disk_writes, samples.len() as u64);

@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures::executor::block_on;
 use kiln::simulated::Simulator;
 use kiln::store::Store;
-use kiln::{BuildKey, CacheConfig, ErrorKind, Image, Origin, Runtime, Stats};
+use kiln::{BuildKey, CacheConfig, ErrorKind, Module, Origin, Runtime, Stats};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 
@@ -75,8 +75,8 @@ fn start(root: &Path, number: u32) -> (BuildKey, Origin, Stats) {
             let simulator = Simulator::immediate();
             let builder = Runtime::builder().cache(CacheConfig::at(root)).simulator(&simulator);
             let rt = builder.build().await.expect("it starts");
-            let image = Image::opencl_c(format!("kernel void number_{number}() {{}}"));
-            let program = rt.build(&image).await.expect("it builds");
+            let module = Module::opencl_c(format!("kernel void number_{number}() {{}}"));
+            let program = rt.build(&module).await.expect("it builds");
             assert_eq!(program.kernel_names(), [format!("number_{number}")]);
             rt.drain().await;
             (program.key(), program.origin(), rt.stats())
@@ -234,7 +234,7 @@ fn a_module_that_is_not_a_regular_file_is_refused_by_name() {
         };
         place(made, &path);
         let opened = path.clone();
-        let error = bounded(kind, move || block_on(Image::open(opened))).expect_err(kind);
+        let error = bounded(kind, move || block_on(Module::open(opened))).expect_err(kind);
         assert_eq!(error.kind(), ErrorKind::Io, "{kind}");
         let told = format!("{error:?}");
         assert!(told.contains(path.to_str().expect("it is Unicode")), "{told}");
@@ -242,7 +242,7 @@ fn a_module_that_is_not_a_regular_file_is_refused_by_name() {
     }
     let path = directory.path().join("huge");
     fs::File::create(&path).and_then(|file| file.set_len(1 << 40)).expect("a hole");
-    let error = bounded("a terabyte", move || block_on(Image::open(path))).expect_err("too large");
+    let error = bounded("a terabyte", move || block_on(Module::open(path))).expect_err("too large");
     assert!(format!("{error:?}").contains("1099511627776 bytes"), "{error:?}");
 }
 
@@ -252,7 +252,7 @@ fn a_module_behind_a_link_is_read() {
     let [file, link] = ["module.cl", "link.cl"].map(|name| directory.path().join(name));
     fs::write(&file, "kernel void k() {}").expect("there is room");
     symlink(&file, &link).expect("its place is free");
-    assert_eq!(block_on(Image::open(link)).expect("it is text").code(), b"kernel void k() {}");
+    assert_eq!(block_on(Module::open(link)).expect("it is text").code(), b"kernel void k() {}");
 }
 
 #[test]

@@ -17,7 +17,7 @@ use children::{Child, DEVICE, Report, report, sum, told};
 use futures::executor::block_on;
 use futures::future::join_all;
 use kiln::store::Store;
-use kiln::{CacheConfig, Image, ImageFormat, Program, Runtime};
+use kiln::{CacheConfig, Module, ModuleFormat, Program, Runtime};
 use libraries::{Function, function};
 use support::on_each_device;
 use tempfile::TempDir;
@@ -33,7 +33,7 @@ const PATIENT: Duration = Duration::from_secs(600);
 
 /// Returns program `number`, whose kernel computes a result that no other program does. More functions make its
 /// compile longer.
-fn image(number: u32, functions: u32) -> Image {
+fn module(number: u32, functions: u32) -> Module {
     let mut source = String::new();
     for function in 0..functions {
         let _ = writeln!(
@@ -50,7 +50,7 @@ fn image(number: u32, functions: u32) -> Image {
         let _ = writeln!(source, "v = mix{function}(v, (uint)get_global_id(0));");
     }
     source.push_str("x[get_global_id(0)] = v; }");
-    Image::opencl_c(source)
+    Module::opencl_c(source)
 }
 
 /// Returns the value that the kernel of program `number` writes at `index`.
@@ -82,7 +82,7 @@ fn child() {
         let builder = Runtime::builder().device(told(DEVICE)).cache(cache);
         let rt = builder.build().await.expect("it starts");
         let functions = told("KILN_TEST_FUNCTIONS").parse().expect("it is a number");
-        let build = |number| rt.build(&image(number, functions)).start();
+        let build = |number| rt.build(&module(number, functions)).start();
         let builds: Vec<_> = (0..PROGRAMS).map(build).collect();
         for (number, built) in (0..PROGRAMS).zip(join_all(builds).await) {
             assert_right(&rt, &built.expect("it builds"), number, functions).await;
@@ -97,19 +97,19 @@ fn child() {
     });
 }
 
-/// Returns the images of [`linking_child`]: the libraries, and applications that use three of them each.
-fn linked_images() -> [Vec<Image>; 2] {
+/// Returns the modules of [`linking_child`]: the libraries, and applications that use three of them each.
+fn linked_modules() -> [Vec<Module>; 2] {
     let names: Vec<_> = (0..LIBRARIES).map(|n| format!("f{n}")).collect();
-    let library = |n: usize| image_of(&[function(&names[n]).plus(n as f32)], &[]);
+    let library = |n: usize| module_of(&[function(&names[n]).plus(n as f32)], &[]);
     let application = |n: usize| {
         let calls = [0, 1, 2].map(|k| names[(n + k * (1 + n / LIBRARIES)) % LIBRARIES].as_str());
-        image_of(&[], &[("apply", &calls)])
+        module_of(&[], &[("apply", &calls)])
     };
     [(0..LIBRARIES).map(library).collect(), (0..APPLICATIONS).map(application).collect()]
 }
 
-fn image_of(functions: &[Function<'_>], kernels: &[(&str, &[&str])]) -> Image {
-    libraries::image(ImageFormat::OpenClC, functions, kernels)
+fn module_of(functions: &[Function<'_>], kernels: &[(&str, &[&str])]) -> Module {
+    libraries::module(ModuleFormat::OpenClC, functions, kernels)
 }
 
 /// One of the processes: builds all applications at once, linked with libraries that it registers in one of two
@@ -121,14 +121,14 @@ fn linking_child() {
         let cache = CacheConfig::at(told("KILN_TEST_STORE")).build_wait(PATIENT);
         let builder = Runtime::builder().device(told(DEVICE)).cache(cache);
         let rt = builder.build().await.expect("it starts");
-        let [mut libraries, applications] = linked_images();
+        let [mut libraries, applications] = linked_modules();
         if told("KILN_TEST_ORDER") == "back" {
             libraries.reverse();
         }
         for library in &libraries {
             rt.register(library).expect("it exports something");
         }
-        let builds: Vec<_> = applications.iter().map(|image| rt.build(image).start()).collect();
+        let builds: Vec<_> = applications.iter().map(|module| rt.build(module).start()).collect();
         for program in join_all(builds).await {
             assert_eq!(program.expect("it links").kernel_names(), ["apply"]);
         }
@@ -235,7 +235,7 @@ fn processes_that_start_at_once_compile_each_program_once() {
 }
 
 #[test]
-fn processes_that_link_compile_each_image_and_link_each_program_once() {
+fn processes_that_link_compile_each_module_and_link_each_program_once() {
     block_on(on_each_device(async |rt: Runtime| {
         let bench = Bench::new(&rt, 1);
         let children: Vec<_> = (0..PROCESSES)

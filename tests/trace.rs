@@ -8,7 +8,7 @@ use std::process::Command;
 use futures::executor::block_on;
 use futures::future::join;
 use kiln::simulated::Simulator;
-use kiln::{CacheConfig, ErrorKind, Image, Origin, Runtime};
+use kiln::{CacheConfig, ErrorKind, Module, Origin, Runtime};
 use serde_json::Value;
 
 const SOURCE: &str = "kernel void f(global uint *x) { x[get_global_id(0)] = 1; }";
@@ -26,20 +26,20 @@ fn traced() {
         let simulator = Simulator::immediate();
         let start =
             || Runtime::builder().simulator(&simulator).cache(CacheConfig::at(&cache)).build();
-        let image = Image::opencl_c(SOURCE);
+        let module = Module::opencl_c(SOURCE);
         let first = start().await.unwrap();
         let pause = simulator.pause_builds();
-        let (one, other) = (first.build(&image).start(), first.build(&image).start());
+        let (one, other) = (first.build(&module).start(), first.build(&module).start());
         drop(pause);
         let (one, other) = join(one, other).await;
         assert_eq!(one.unwrap().key(), other.unwrap().key());
-        assert_eq!(first.build(&image).await.unwrap().origin(), Origin::Memory);
+        assert_eq!(first.build(&module).await.unwrap().origin(), Origin::Memory);
         first.drain().await;
 
         let second = start().await.unwrap();
-        assert_eq!(second.build(&image).await.unwrap().origin(), Origin::Disk);
+        assert_eq!(second.build(&module).await.unwrap().origin(), Origin::Disk);
         for _ in 0..2 {
-            let error = second.build(&Image::opencl_c(BROKEN)).options("-w").await.unwrap_err();
+            let error = second.build(&Module::opencl_c(BROKEN)).options("-w").await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::BuildFailed);
         }
         second.drain().await;
@@ -88,7 +88,7 @@ fn every_lookup_has_a_line_with_its_outcome_and_the_fields_of_its_key() {
                 fields.find(|field| field[0] == name).map(|field| field[1].as_str().unwrap())
             };
             let source = if field("options") == Some("-w") { BROKEN } else { SOURCE };
-            assert_eq!(field("image"), Some(&*Image::opencl_c(source).digest().to_string()));
+            assert_eq!(field("module"), Some(&*Module::opencl_c(source).digest().to_string()));
             assert_eq!(field("backend"), Some("simulated"));
             let looked = matches!(line["outcome"].as_str(), Some("compiled" | "disk" | "failed"));
             assert_eq!(line["microseconds"].is_u64(), looked, "{line}");

@@ -9,7 +9,7 @@ mod tools;
 
 use children::{Child, DEVICE, report, told};
 use kiln::internal::translate::spirv_of;
-use kiln::{CacheConfig, ErrorKind, Image, ImageFormat, Local, Origin, Program, Runtime};
+use kiln::{CacheConfig, ErrorKind, Local, Module, ModuleFormat, Origin, Program, Runtime};
 use tools::has_clang;
 
 const SAXPY: &[u8] = include_bytes!("data/saxpy.spv");
@@ -18,14 +18,14 @@ const MIXED: &[u8] = include_bytes!("data/mixed.spv");
 /// Runs a test on every device that takes no SPIR-V.
 fn where_it_is_translated(test: impl AsyncFn(Runtime)) {
     futures::executor::block_on(support::on_each_device(async |rt| {
-        if !rt.device().formats.contains(&ImageFormat::SpirV) {
+        if !rt.device().formats.contains(&ModuleFormat::SpirV) {
             test(rt).await;
         }
     }));
 }
 
-fn module(bytes: &[u8]) -> Image {
-    Image::spirv(bytes).expect("it is a module")
+fn module(bytes: &[u8]) -> Module {
+    Module::spirv(bytes).expect("it is a module")
 }
 
 /// Launches `mixed`, which has parameters of all kinds, including signed integers and a struct.
@@ -76,10 +76,10 @@ fn parameters_are_those_of_the_module_in_memory_and_on_disk() {
 #[test]
 fn the_key_tells_of_the_translation() {
     futures::executor::block_on(support::on_each_device(async |rt| {
-        let takes = rt.device().formats.contains(&ImageFormat::SpirV);
+        let takes = rt.device().formats.contains(&ModuleFormat::SpirV);
         let fields = rt.build(&module(SAXPY)).key_fields().expect("it can be built");
         assert_eq!(fields.iter().any(|(name, _)| name == "emitter"), !takes);
-        let fields = rt.build(&Image::opencl_c(support::SAXPY)).key_fields();
+        let fields = rt.build(&Module::opencl_c(support::SAXPY)).key_fields();
         let fields = fields.expect("it can be built");
         assert!(fields.iter().all(|(name, _)| name != "emitter"));
     }));
@@ -97,8 +97,8 @@ fn macros_do_not_reach_into_the_translation() {
 #[test]
 fn what_cannot_be_translated_is_refused_by_instruction_and_kernel() {
     where_it_is_translated(async |rt| {
-        let image = module(include_bytes!("data/inferred.spv"));
-        let error = rt.build(&image).await.expect_err("it has images");
+        let module = module(include_bytes!("data/inferred.spv"));
+        let error = rt.build(&module).await.expect_err("it has modules");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         for part in ["inferred: ", "OpTypeImage", "device that takes SPIR-V"] {
             assert!(error.to_string().contains(part), "{error}");
@@ -144,7 +144,7 @@ fn what_kernels_print_is_printed() {
 fn prints() {
     futures::executor::block_on(async {
         let rt = support::builder().device(told(DEVICE)).build().await.expect("it starts");
-        let spirv = spirv_of(&rt, &Image::opencl_c(PRINTS), "").await.expect("it is translated");
+        let spirv = spirv_of(&rt, &Module::opencl_c(PRINTS), "").await.expect("it is translated");
         let program = rt.build(&spirv).await.expect("it builds");
         // SAFETY: it reads the element of its global id.
         let prints = unsafe { program.kernel("prints") }.expect("it is there");

@@ -15,7 +15,7 @@ use bytemuck::Pod;
 use kiln::internal::translate::{options_for_device, spirv_of};
 use kiln::store::Checked;
 use kiln::{
-    CacheConfig, ErrorKind, FusionMode, FusionOutcome, Image, ImageFormat, Kernel, Runtime,
+    CacheConfig, ErrorKind, FusionMode, FusionOutcome, Kernel, Module, ModuleFormat, Runtime,
 };
 use processes::tools::{has_clang, has_tool};
 use smol::block_on;
@@ -36,8 +36,8 @@ fn inputs() -> Vec<f32> {
 }
 
 /// Returns the bytes that the kernel `k` computes from the inputs.
-async fn results(rt: &Runtime, image: &Image, options: &str) -> Vec<u8> {
-    let program = rt.build(image).options(options).await.expect("it builds");
+async fn results(rt: &Runtime, module: &Module, options: &str) -> Vec<u8> {
+    let program = rt.build(module).options(options).await.expect("it builds");
     // SAFETY: the kernels of this suite touch the element of their global id only.
     let kernel = unsafe { program.kernel("k") }.expect("it is there");
     let of_result = kernel.params().expect("it is built")[1].type_name.clone();
@@ -194,23 +194,23 @@ const DOUBLES: &str = "#pragma OPENCL EXTENSION cl_khr_fp64: enable
 /// Checks that a plain build and the translation compute the same bytes: as SPIR-V where the device takes it,
 /// and translated back to OpenCL C where it takes text.
 async fn assert_same(rt: &Runtime, options: &str, text: &str) {
-    let image = Image::opencl_c(text);
-    let plain = results(rt, &image, options).await;
+    let module = Module::opencl_c(text);
+    let plain = results(rt, &module, options).await;
     let spirv =
-        spirv_of(rt, &image, options).await.unwrap_or_else(|error| panic!("{error}\n{text}"));
+        spirv_of(rt, &module, options).await.unwrap_or_else(|error| panic!("{error}\n{text}"));
     let for_device = options_for_device(options).expect("they are understood");
-    for image in taken(rt, spirv) {
-        let translated = results(rt, &image, &for_device).await;
+    for module in taken(rt, spirv) {
+        let translated = results(rt, &module, &for_device).await;
         assert!(plain == translated, "`{options}`: other bytes of\n{text}");
     }
 }
 
 /// Returns a module in each form that the device takes.
-fn taken(rt: &Runtime, spirv: Image) -> Vec<Image> {
+fn taken(rt: &Runtime, spirv: Module) -> Vec<Module> {
     let emitted = kiln::internal::spirv::emit(spirv.code()).expect("it can be emitted");
-    let mut images = vec![spirv, Image::opencl_c(emitted)];
-    images.retain(|image| rt.device().formats.contains(&image.format()));
-    images
+    let mut modules = vec![spirv, Module::opencl_c(emitted)];
+    modules.retain(|module| rt.device().formats.contains(&module.format()));
+    modules
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn translated_kernels_compute_the_same_bytes() {
         return;
     }
     block_on(on_each_device(async |rt: Runtime| {
-        let has_spirv = rt.device().formats.contains(&ImageFormat::SpirV);
+        let has_spirv = rt.device().formats.contains(&ModuleFormat::SpirV);
         for (options, text) in KERNELS {
             // PoCL 3.1 claims to support it, but then has no generic pointers.
             if options.contains("CL2.0") && !has_spirv {
@@ -253,7 +253,7 @@ fn translations_are_valid() {
     }
     block_on(on_each_device(async |rt: Runtime| {
         for (text, options) in &texts {
-            let spirv = spirv_of(&rt, &Image::opencl_c(&**text), options).await;
+            let spirv = spirv_of(&rt, &Module::opencl_c(&**text), options).await;
             let spirv = spirv.unwrap_or_else(|error| panic!("{error}\n{text}"));
             let mut validator = Command::new("spirv-val")
                 .args(["--target-env", "opencl2.2"])
@@ -278,8 +278,8 @@ fn each_device_has_translations() {
         return;
     }
     block_on(on_each_device(async |rt: Runtime| {
-        let image = Image::opencl_c(SAXPY);
-        let spirv = spirv_of(&rt, &image, "").await.expect("it is translated");
+        let module = Module::opencl_c(SAXPY);
+        let spirv = spirv_of(&rt, &module, "").await.expect("it is translated");
         assert_eq!(spirv.kernels(), ["saxpy"]);
         assert_eq!(rt.stats().translations, 1);
     }));
@@ -293,22 +293,22 @@ fn included_files_are_part_of_the_key() {
     let folder = tempfile::tempdir().expect("there is room");
     let header = folder.path().join("header.h");
     let options = format!("-I {}", folder.path().display());
-    let image = Image::opencl_c(
+    let module = Module::opencl_c(
         "#include \"header.h\"\nkernel void k(global float *x, global float *y) {
              size_t i = get_global_id(0);
              y[4 * i] = apply(x[i]) + M_PI_F;
          }",
     );
     block_on(on_each_device(async |rt: Runtime| {
-        if !rt.device().formats.contains(&ImageFormat::SpirV) {
+        if !rt.device().formats.contains(&ModuleFormat::SpirV) {
             return;
         }
         let mut seen = Vec::new();
         for factor in [2, 3, 2] {
             write_header(&header, factor);
-            let spirv = spirv_of(&rt, &image, &options).await.expect("it is translated");
+            let spirv = spirv_of(&rt, &module, &options).await.expect("it is translated");
             let computed = results(&rt, &spirv, "").await;
-            let expected = Image::opencl_c(format!(
+            let expected = Module::opencl_c(format!(
                 "kernel void k(global float *x, global float *y) {{
                      size_t i = get_global_id(0);
                      y[4 * i] = {factor}.0f * x[i] + M_PI_F;
@@ -320,7 +320,7 @@ fn included_files_are_part_of_the_key() {
         assert!(seen[0] == seen[2] && seen[0] != seen[1]);
         assert_eq!(rt.stats().translations, 2);
         fs::remove_file(&header).expect("it was there");
-        let error = spirv_of(&rt, &image, &options).await.expect_err("there is no file");
+        let error = spirv_of(&rt, &module, &options).await.expect_err("there is no file");
         assert_eq!(error.kind(), ErrorKind::BuildFailed);
         assert!(error.build_log().is_some_and(|log| log.contains("header.h")), "{error}");
     }));
@@ -346,10 +346,10 @@ const CHAIN: [&str; 2] = [
 const OPTIONS: &str = "-DFACTOR=1.1f";
 
 /// Returns the result of the chain, and whether it ran as one kernel.
-async fn chain(rt: &Runtime, images: &[Image]) -> (Vec<f32>, FusionOutcome) {
+async fn chain(rt: &Runtime, modules: &[Module]) -> (Vec<f32>, FusionOutcome) {
     let mut kernels = Vec::new();
-    for (image, name) in images.iter().zip(["first", "second"]) {
-        let program = rt.build(image).options(OPTIONS).await;
+    for (module, name) in modules.iter().zip(["first", "second"]) {
+        let program = rt.build(module).options(OPTIONS).await;
         // SAFETY: they touch the element of their global id only.
         let kernel = unsafe { program.expect("it builds").kernel(name) };
         kernels.push(kernel.expect("it is there"));
@@ -376,7 +376,7 @@ fn kernels_that_are_text_are_fused() {
         for (mode, fuses) in [(FusionMode::Never, false), (FusionMode::Always, true)] {
             let builder = support::builder().device(rt.device().index().to_string());
             let rt = builder.fusion(mode).build().await.expect("it starts");
-            let (result, outcome) = chain(&rt, &CHAIN.map(Image::opencl_c)).await;
+            let (result, outcome) = chain(&rt, &CHAIN.map(Module::opencl_c)).await;
             assert_eq!(outcome.is_fused(), fuses, "{outcome}");
             assert_eq!(rt.stats().translations, if fuses { 2 } else { 0 });
             computed.push(result.into_iter().map(f32::to_bits).collect::<Vec<_>>());
@@ -406,7 +406,7 @@ fn a_switch_of_few_cases_is_optimised_all_the_same() {
         }";
     block_on(on_each_device(async |rt: Runtime| {
         const FUNCTION: u32 = 54;
-        let spirv = spirv_of(&rt, &Image::opencl_c(text), "").await.expect("it is translated");
+        let spirv = spirv_of(&rt, &Module::opencl_c(text), "").await.expect("it is translated");
         let words: Vec<_> =
             spirv.code().as_chunks().0.iter().copied().map(u32::from_le_bytes).collect();
         let (mut at, mut functions) = (5, 0);
@@ -416,12 +416,12 @@ fn a_switch_of_few_cases_is_optimised_all_the_same() {
         }
         // Besides the kernel, only declarations and the stand-in for the kernel itself.
         assert!(functions <= 4, "{functions} functions: they are not inlined");
-        let images = [Image::opencl_c(CHAIN[0]), Image::opencl_c(text)];
+        let modules = [Module::opencl_c(CHAIN[0]), Module::opencl_c(text)];
         let mut computed = Vec::new();
         for mode in [FusionMode::Never, FusionMode::Always] {
             let builder = support::builder().device(rt.device().index().to_string());
             let rt = builder.fusion(mode).build().await.expect("it starts");
-            let (result, outcome) = chain(&rt, &images).await;
+            let (result, outcome) = chain(&rt, &modules).await;
             assert_eq!(outcome.is_fused(), mode == FusionMode::Always, "{outcome}");
             computed.push(result.into_iter().map(f32::to_bits).collect::<Vec<_>>());
         }
@@ -438,17 +438,17 @@ fn a_fused_kernel_reaches_the_driver_in_the_language_of_its_launches() {
     }
     block_on(on_each_device(async |rt: Runtime| {
         let mut modules = Vec::new();
-        for text in CHAIN.map(Image::opencl_c) {
+        for text in CHAIN.map(Module::opencl_c) {
             modules.push(spirv_of(&rt, &text, OPTIONS).await.expect("it is translated"));
         }
         let takes = |format| rt.device().formats.contains(&format);
-        for images in [CHAIN.map(Image::opencl_c).to_vec(), modules] {
+        for modules in [CHAIN.map(Module::opencl_c).to_vec(), modules] {
             let folder = tempfile::tempdir().expect("there is room");
             let cache = CacheConfig::at(folder.path());
             let builder = Runtime::builder().device(rt.device().index().to_string());
             let rt = builder.cache(cache.clone()).fusion(FusionMode::Always).build().await;
             let rt = rt.expect("it starts");
-            let (_, outcome) = chain(&rt, &images).await;
+            let (_, outcome) = chain(&rt, &modules).await;
             assert!(outcome.is_fused(), "{outcome}");
             rt.drain().await;
 
@@ -463,8 +463,8 @@ fn a_fused_kernel_reaches_the_driver_in_the_language_of_its_launches() {
                 }
                 _ => panic!("it is damaged"),
             });
-            let is_text = images[0].format() == ImageFormat::OpenClC;
-            let expected = takes(ImageFormat::OpenClC) && (is_text || !takes(ImageFormat::SpirV));
+            let is_text = modules[0].format() == ModuleFormat::OpenClC;
+            let expected = takes(ModuleFormat::OpenClC) && (is_text || !takes(ModuleFormat::SpirV));
             assert_eq!(emitted.collect::<Vec<_>>(), [expected]);
         }
     }));

@@ -5,10 +5,10 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use kiln::{
     Access, AddressSpace, Buffer, Build, BuildKey, BuildRequest, Device, DeviceInfo, Digest, Drain,
-    DrainTimeout, Error, Event, Examining, Fusing, FusionOutcome, FusionReport, FusionScope, Image,
-    Kernel, Launch, Limits, Local, NdRange, NdSize, OpenImage, Origin, Parameter, Profile, Program,
-    Queue, Read, Runtime, RuntimeBuilder, SpecializationConstant, Starting, Stats, Status, Trace,
-    Upload, WriteTrace,
+    DrainTimeout, Error, Event, Examining, Fusing, FusionOutcome, FusionReport, FusionScope,
+    Kernel, Launch, Limits, Local, Module, NdRange, NdSize, OpenModule, Origin, Parameter, Profile,
+    Program, Queue, Read, Runtime, RuntimeBuilder, SpecializationConstant, Starting, Stats, Status,
+    Trace, Upload, WriteTrace,
 };
 
 fn send<T: Send + 'static>() {}
@@ -29,9 +29,9 @@ macro_rules! table {
 
 table! {
     // Handles and values: used from any thread, and by many at the same time.
-    send: Runtime, RuntimeBuilder, Device, Image, BuildRequest, Build, Program, Kernel, Launch, Queue, Event,
+    send: Runtime, RuntimeBuilder, Device, Module, BuildRequest, Build, Program, Kernel, Launch, Queue, Event,
         Buffer<f32>, FusionScope, FusionReport, FusionOutcome, Trace, Error;
-    sync: Runtime, RuntimeBuilder, Device, Image, BuildRequest, Build, Program, Kernel, Queue, Event,
+    sync: Runtime, RuntimeBuilder, Device, Module, BuildRequest, Build, Program, Kernel, Queue, Event,
         Buffer<f32>, FusionScope, FusionReport, FusionOutcome, Trace, Error;
     // Plain data.
     send: Access, AddressSpace, BuildKey, DeviceInfo, Digest, Limits, Local<f32>, NdRange, NdSize, Origin, Parameter,
@@ -39,7 +39,7 @@ table! {
     sync: Access, AddressSpace, BuildKey, DeviceInfo, Digest, Limits, Local<f32>, NdRange, NdSize, Origin, Parameter,
         Profile, SpecializationConstant, Stats, Status;
     // All futures: sent to any executor, and moved between polls.
-    future: Starting, Drain, DrainTimeout, Build, Event, Read<f32>, Upload<f32>, OpenImage, Examining, Fusing, WriteTrace;
+    future: Starting, Drain, DrainTimeout, Build, Event, Read<f32>, Upload<f32>, OpenModule, Examining, Fusing, WriteTrace;
     unpin: Runtime, Program, Kernel, Launch, Queue, Buffer<f32>, FusionScope;
     // Plain data is unchanged after a caught panic.
     unwind_safe: BuildKey, Digest, Limits, NdRange, NdSize, Origin, Parameter, Profile, Stats;
@@ -54,7 +54,7 @@ fn futures_give_what_their_pages_say() {
     future_of::<Event, kiln::Result<()>>();
     future_of::<Read<f32>, kiln::Result<Vec<f32>>>();
     future_of::<Upload<f32>, kiln::Result<Buffer<f32>>>();
-    future_of::<OpenImage, kiln::Result<Image>>();
+    future_of::<OpenModule, kiln::Result<Module>>();
     future_of::<Examining, kiln::Result<FusionReport>>();
     future_of::<Fusing, kiln::Result<FusionOutcome>>();
     future_of::<WriteTrace, kiln::Result<()>>();

@@ -1,4 +1,4 @@
-//! Untrusted images: their compiler runs in a child process, and whatever happens there, the application gets a
+//! Untrusted modules: their compiler runs in a child process, and whatever happens there, the application gets a
 //! program or an error in time.
 //!
 //! The child is the tool `kiln`, or a script in its place that imitates faulty compilers. If this process runs
@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use children::{Child, report, this_binary};
 use kiln::{
-    CacheConfig, Error, ErrorKind, Image, ImageFormat, Origin, Program, Runtime, RuntimeBuilder,
+    CacheConfig, Error, ErrorKind, Module, ModuleFormat, Origin, Program, Runtime, RuntimeBuilder,
 };
 use smol::Timer;
 use specialized::specialized;
@@ -121,8 +121,8 @@ async fn computes(rt: &Runtime, program: &Program) {
 }
 
 /// Returns a different program for each number, with the same result.
-fn source(number: usize) -> Image {
-    Image::opencl_c(format!("// {number}\n{SAXPY}"))
+fn source(number: usize) -> Module {
+    Module::opencl_c(format!("// {number}\n{SAXPY}"))
 }
 
 /// Creates a runtime for the same device.
@@ -134,27 +134,27 @@ async fn again(rt: &Runtime, builder: RuntimeBuilder) -> Runtime {
 // ---- Programs -----------------------------------------------------------------------------------
 
 #[test]
-fn a_child_compiles_images_of_every_format_to_what_trusted_ones_become() {
+fn a_child_compiles_modules_of_every_format_to_what_trusted_ones_become() {
     on_each_device_by(WELL, async |rt, folder| {
         let other = again(&rt, builder()).await;
         let native = other.build(&source(0)).await.unwrap().binary().unwrap();
-        let images =
-            [source(1), Image::spirv(SAXPY_SPIRV).unwrap(), Image::native(native).unwrap()];
-        for (at, image) in images.iter().enumerate() {
-            assert!(!image.is_untrusted() && image.clone().untrusted().is_untrusted());
-            let program = rt.build(&image.clone().untrusted()).await.unwrap();
+        let modules =
+            [source(1), Module::spirv(SAXPY_SPIRV).unwrap(), Module::native(native).unwrap()];
+        for (at, module) in modules.iter().enumerate() {
+            assert!(!module.is_untrusted() && module.clone().untrusted().is_untrusted());
+            let program = rt.build(&module.clone().untrusted()).await.unwrap();
             assert_eq!(program.origin(), Origin::Compiled);
             assert_eq!(rt.stats().build_children, at as u64 + 1);
             computes(&rt, &program).await;
 
-            let trusted = other.build(image).await.unwrap();
+            let trusted = other.build(module).await.unwrap();
             assert_eq!(program.key(), trusted.key());
             // SAFETY: it is not launched.
             let params = |program: &Program| unsafe {
                 program.kernel("saxpy").unwrap().params().unwrap().to_vec()
             };
-            if image.format() != ImageFormat::Native {
-                assert_eq!(params(&program), params(&trusted), "{}", image.format());
+            if module.format() != ModuleFormat::Native {
+                assert_eq!(params(&program), params(&trusted), "{}", module.format());
             }
         }
         assert_eq!(folder.started().len(), 3);
@@ -166,7 +166,7 @@ fn a_child_compiles_images_of_every_format_to_what_trusted_ones_become() {
 #[test]
 fn what_the_compiler_says_comes_back_from_the_child() {
     on_each_device_by(WELL, async |rt, folder| {
-        let broken = Image::opencl_c("kernel void broken() { undeclared_name = 1; }");
+        let broken = Module::opencl_c("kernel void broken() { undeclared_name = 1; }");
         let build = rt.build(&broken.clone().untrusted()).await;
         let error = refused(build, ErrorKind::BuildFailed, &["undeclared_name"]);
         let trusted = refused(rt.build(&broken).await, ErrorKind::BuildFailed, &[]);
@@ -175,11 +175,11 @@ fn what_the_compiler_says_comes_back_from_the_child() {
         let again = rt.build(&broken.untrusted()).await.unwrap_err();
         assert!(again.same(&error), "it is kept");
         // If the text is translated first, no driver has compiled it.
-        let by_driver = rt.device().formats.contains(&ImageFormat::OpenClC);
+        let by_driver = rt.device().formats.contains(&ModuleFormat::OpenClC);
         assert_eq!(folder.started().len(), usize::from(by_driver));
 
         let warned = format!("#warning untrusted and odd\n{SAXPY}");
-        let program = rt.build(&Image::opencl_c(warned).untrusted()).await.unwrap();
+        let program = rt.build(&Module::opencl_c(warned).untrusted()).await.unwrap();
         if by_driver && rt.device().platform.contains("Intel") {
             assert!(program.build_log().contains("untrusted and odd"), "{}", program.build_log());
         }
@@ -189,11 +189,11 @@ fn what_the_compiler_says_comes_back_from_the_child() {
 #[test]
 fn options_and_constants_reach_the_child() {
     on_each_device_by(WELL, async |rt, _| {
-        let named = Image::opencl_c(SAXPY.replace("saxpy", "NAME")).untrusted();
+        let named = Module::opencl_c(SAXPY.replace("saxpy", "NAME")).untrusted();
         let program = rt.build(&named).options("-D NAME=saxpy").await.unwrap();
         computes(&rt, &program).await;
-        let image = specialized().untrusted();
-        let program = rt.build(&image).specialize(7, 17u32).await.unwrap();
+        let module = specialized().untrusted();
+        let program = rt.build(&module).specialize(7, 17u32).await.unwrap();
         // SAFETY: it writes one element.
         let write = unsafe { program.kernel("write_number") }.unwrap();
         let x = rt.buffer_from(vec![0u32]).await.unwrap();
@@ -218,8 +218,8 @@ fn what_is_on_disk_needs_no_child() {
         let disk = folder.file(rt.device().backend).join(rt.device().index().to_string());
         let stored = || Runtime::builder().cache(CacheConfig::at(&disk));
         let first = again(&rt, stored().build_child(folder.file("child"))).await;
-        let image = source(0).untrusted();
-        let program = first.build(&image).await.unwrap();
+        let module = source(0).untrusted();
+        let program = first.build(&module).await.unwrap();
         assert_eq!(program.origin(), Origin::Compiled);
         first.drain().await;
         drop(first);
@@ -229,7 +229,7 @@ fn what_is_on_disk_needs_no_child() {
         let broken = folder.file("broken");
         scripts::place(&broken, "exit 3");
         let second = again(&rt, stored().build_child(broken)).await;
-        let loaded = second.build(&image).await.unwrap();
+        let loaded = second.build(&module).await.unwrap();
         assert_eq!((loaded.origin(), loaded.key()), (Origin::Disk, program.key()));
         assert_eq!((second.stats().compiles, second.stats().build_children), (0, 0));
         computes(&second, &loaded).await;
@@ -237,15 +237,15 @@ fn what_is_on_disk_needs_no_child() {
 }
 
 #[test]
-fn what_is_linked_with_an_untrusted_image_is_linked_by_a_child() {
+fn what_is_linked_with_an_untrusted_module_is_linked_by_a_child() {
     on_each_device_by(WELL, async |rt, folder| {
-        let library = Image::opencl_c("float scaled(float a, float x) { return a * x; }");
+        let library = Module::opencl_c("float scaled(float a, float x) { return a * x; }");
         let library = library.exporting(["scaled"]);
         let application = format!(
             "float scaled(float a, float x);\n{}",
             SAXPY.replace("a * x[i]", "scaled(a, x[i])")
         );
-        let application = Image::opencl_c(application).importing(["scaled"]);
+        let application = Module::opencl_c(application).importing(["scaled"]);
         for (library, application) in
             [(library.clone(), application.clone().untrusted()), (library.untrusted(), application)]
         {
@@ -255,7 +255,7 @@ fn what_is_linked_with_an_untrusted_image_is_linked_by_a_child() {
             computes(&rt, &program).await;
             let stats = rt.stats();
             assert_eq!(stats.build_children, 1, "{stats:?}");
-            // The driver's linker takes the objects of both images; Kiln's own linker leaves one module to
+            // The driver's linker takes the objects of both modules; Kiln's own linker leaves one module to
             // compile.
             let linked = rt.device().links.contains(&application.format());
             let expected = if linked { (2, 1) } else { (1, 0) };
@@ -273,10 +273,10 @@ fn what_is_fused_of_an_untrusted_program_is_compiled_by_a_child() {
         }
         let builder = builder().fusion(kiln::FusionMode::Always);
         let rt = again(&rt, builder.build_child(folder.file("child"))).await;
-        let image = Image::spirv(SAXPY_SPIRV).unwrap();
+        let module = Module::spirv(SAXPY_SPIRV).unwrap();
         // The program is in memory, and trusted, before it is requested as untrusted.
-        rt.build(&image).await.unwrap();
-        let program = rt.build(&image.untrusted()).await.unwrap();
+        rt.build(&module).await.unwrap();
+        let program = rt.build(&module.untrusted()).await.unwrap();
         assert_eq!((program.origin(), rt.stats().build_children), (Origin::Memory, 0));
         // SAFETY: as in `computes`.
         let saxpy = unsafe { program.kernel("saxpy") }.unwrap();
@@ -296,12 +296,12 @@ fn what_is_fused_of_an_untrusted_program_is_compiled_by_a_child() {
 
 // ---- Children that go wrong ---------------------------------------------------------------------
 
-/// Checks that a fault affects only one build: the application continues, and the trusted image can be built.
+/// Checks that a fault affects only one build: the application continues, and the trusted module can be built.
 async fn goes_on(rt: &Runtime, number: usize) {
     let program = rt.build(&source(number)).await.unwrap();
     assert_eq!(program.origin(), Origin::Compiled);
     computes(rt, &program).await;
-    // The fault does not stay with the image once there is a program.
+    // The fault does not stay with the module once there is a program.
     let program = rt.build(&source(number).untrusted()).await.unwrap();
     assert_eq!(program.origin(), Origin::Memory);
 }
@@ -532,7 +532,7 @@ fn a_program_that_calls_the_function_is_its_own_child() {
 // ---- Trusted and untrusted requests -------------------------------------------------------------
 
 #[test]
-fn whoever_trusts_an_image_waits_for_no_child() {
+fn whoever_trusts_a_module_waits_for_no_child() {
     let script = "while [ ! -e go ]; do sleep 0.01; done; kiln";
     on_each_device_by(script, async |rt, folder| {
         let _ = fs::remove_file(folder.file("go"));
@@ -556,10 +556,10 @@ fn whoever_trusts_an_image_waits_for_no_child() {
 }
 
 #[test]
-fn those_who_do_not_trust_an_image_share_one_child() {
+fn those_who_do_not_trust_a_module_share_one_child() {
     on_each_device_by(WELL, async |rt, folder| {
-        let image = source(0).untrusted();
-        let builds: Vec<_> = (0..8).map(|_| rt.build(&image).start()).collect();
+        let module = source(0).untrusted();
+        let builds: Vec<_> = (0..8).map(|_| rt.build(&module).start()).collect();
         for build in builds {
             assert_eq!(build.await.unwrap().origin(), Origin::Compiled);
         }
@@ -609,7 +609,7 @@ fn mutated(random: &mut fastrand::Rng) -> Vec<u8> {
     module
 }
 
-/// Returns modules that are known to crash compilers, as far as Kiln accepts them as images.
+/// Returns modules that are known to crash compilers, as far as Kiln accepts them as modules.
 fn killers() -> Vec<Vec<u8>> {
     let with = |at: usize, value: u32| {
         let mut module = SAXPY_SPIRV.to_vec();
@@ -643,24 +643,24 @@ fn mutated_modules_are_programs_or_errors_in_time() {
     let seed = number("KILN_TEST_SEED").unwrap_or(1);
     on_each_device_within(Duration::from_secs(20), &format!("exec {}", tool()), async |rt, _| {
         let mut random = fastrand::Rng::with_seed(seed);
-        let mut images = Vec::new();
+        let mut modules = Vec::new();
         let mut refused = 0;
         let mut killers = killers().into_iter();
-        while images.len() < count {
+        while modules.len() < count {
             let module = killers.next().unwrap_or_else(|| mutated(&mut random));
-            match Image::spirv(module) {
-                Ok(image) => images.push(image.untrusted()),
+            match Module::spirv(module) {
+                Ok(module) => modules.push(module.untrusted()),
                 Err(error) => {
-                    assert_eq!(error.kind(), ErrorKind::InvalidImage, "{error}");
+                    assert_eq!(error.kind(), ErrorKind::InvalidModule, "{error}");
                     refused += 1;
                 }
             }
         }
         let mut tally = BTreeMap::<&str, usize>::new();
-        for (at, image) in images.iter().enumerate() {
+        for (at, module) in modules.iter().enumerate() {
             // If the process ends unexpectedly, the last line identifies the module.
-            eprintln!("{at}: {}", image.digest());
-            let outcome = match rt.build(image).await {
+            eprintln!("{at}: {}", module.digest());
+            let outcome = match rt.build(module).await {
                 Ok(_) => "programs",
                 Err(error) => match error.kind() {
                     ErrorKind::BuildFailed if error.to_string().contains("fell over") => {
@@ -669,7 +669,7 @@ fn mutated_modules_are_programs_or_errors_in_time() {
                     }
                     ErrorKind::Driver if error.to_string().contains("did not end") => "time-outs",
                     ErrorKind::OutOfResources => "out of memory",
-                    ErrorKind::BuildFailed | ErrorKind::InvalidImage | ErrorKind::Unsupported => {
+                    ErrorKind::BuildFailed | ErrorKind::InvalidModule | ErrorKind::Unsupported => {
                         "errors"
                     }
                     kind => panic!("{kind} is none of what may come: {error}"),
@@ -678,7 +678,7 @@ fn mutated_modules_are_programs_or_errors_in_time() {
             *tally.entry(outcome).or_default() += 1;
         }
         let device = &rt.device().name;
-        eprintln!("{device}: {tally:?}, {refused} more that are no images");
+        eprintln!("{device}: {tally:?}, {refused} more that are no modules");
         goes_on(&rt, 0).await;
     });
 }

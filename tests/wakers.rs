@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use futures::FutureExt;
 use futures::executor::block_on;
 use kiln::simulated::Simulator;
-use kiln::{Event, Image, Runtime};
+use kiln::{Event, Module, Runtime};
 use simulation::{KERNELS, eventually, kernel, runtime, teach};
 
 const LEN: usize = 64;
@@ -240,8 +240,8 @@ fn a_waker_that_panics_keeps_no_other_waiter_of_a_build_asleep() {
         for bad_comes_first in [true, false] {
             let pause = std::cell::Cell::new(Some(simulator.pause_builds()));
             number += 1;
-            let image = Image::opencl_c(format!("{KERNELS}\n// {number}"));
-            let build = rt.build(&image).start();
+            let module = Module::opencl_c(format!("{KERNELS}\n// {number}"));
+            let build = rt.build(&module).start();
             one_bad_waker(function, bad_comes_first, || build.clone(), || drop(pause.take()));
         }
     }
@@ -326,7 +326,7 @@ fn many_waiters_of_one_build_cost_linear_time() {
     let simulator = teach(Simulator::new());
     let rt = block_on(runtime(&simulator));
     let pause = simulator.pause_builds();
-    let build = rt.build(&Image::opencl_c(KERNELS)).start();
+    let build = rt.build(&Module::opencl_c(KERNELS)).start();
     many_waiters("waiters", &build, || drop(pause));
 }
 

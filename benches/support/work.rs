@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kiln::{Buffer, CacheConfig, Event, Image, Kernel, Queue, Runtime};
+use kiln::{Buffer, CacheConfig, Event, Kernel, Module, Queue, Runtime};
 
 use crate::raw::Raw;
 use crate::support::{median, time};
@@ -45,7 +45,7 @@ impl Work {
     pub(crate) async fn new(platform: &str, spin: Duration) -> kiln::Result<Self> {
         let builder = Runtime::builder().device(platform).cache(CacheConfig::memory_only());
         let rt = builder.spin(spin).build().await?;
-        let program = rt.build(&Image::opencl_c(SOURCE)).await?;
+        let program = rt.build(&Module::opencl_c(SOURCE)).await?;
         // SAFETY: `work` touches the first elements only.
         let kernel = unsafe { program.kernel("work")? };
         let x = rt.buffer_from(vec![1.0f32]).await?;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
-use kiln::{Build, Image, Kernel, Program, Runtime};
+use kiln::{Build, Kernel, Module, Program, Runtime};
 
 /// Sources of the programs, by name.
 const SOURCES: [(&str, &str); 5] = [
@@ -39,7 +39,7 @@ impl Stages {
     /// Starts all builds at once and does not wait for them: launches can be submitted from here on.
     pub(crate) fn start(rt: &Runtime) -> Self {
         let started = Instant::now();
-        let builds = SOURCES.map(|(_, source)| rt.build(&Image::opencl_c(source)).start());
+        let builds = SOURCES.map(|(_, source)| rt.build(&Module::opencl_c(source)).start());
         let [pixels, denoise, sharpen, tone, edges] = &builds;
         let kernel = |build: &Build, name| {
             // SAFETY: these kernels index by global ids, or clamp to the global size, which frames set

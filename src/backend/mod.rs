@@ -37,7 +37,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::signature::Parameter;
-use crate::device::{DeviceInfo, ImageFormat};
+use crate::device::{DeviceInfo, ModuleFormat};
 #[cfg(any(feature = "level-zero", feature = "opencl", feature = "simulated"))]
 use crate::error::outlast;
 use crate::error::{DriverCode, Error, ErrorKind, Result};
@@ -171,7 +171,7 @@ pub(crate) trait Device: Send + Sync {
     fn build(&self, source: &Source<'_>) -> Result<Arc<dyn Program>>;
 
     /// Compiles a module, in a format that [`DeviceInfo::links`] lists, to an object: a program that has no
-    /// kernels yet and that [`link`](Self::link) takes. For [`ImageFormat::Native`], loads the binary of such
+    /// kernels yet and that [`link`](Self::link) takes. For [`ModuleFormat::Native`], loads the binary of such
     /// an object. Blocks and fails like [`build`](Self::build).
     fn compile(&self, source: &Source<'_>) -> Result<Arc<dyn Program>>;
 
@@ -189,7 +189,7 @@ pub(crate) trait Device: Send + Sync {
 /// Module to build, in a format that the device is known to accept.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Source<'a> {
-    pub(crate) format: ImageFormat,
+    pub(crate) format: ModuleFormat,
     pub(crate) code: &'a [u8],
     /// Build options, without a NUL.
     pub(crate) options: &'a str,
@@ -209,7 +209,7 @@ pub(crate) trait Program: Any + Send + Sync {
     /// only do so after another compile.
     fn binary_size(&self) -> Option<usize>;
 
-    /// Returns the program in the device's own format, which is loaded as [`ImageFormat::Native`].
+    /// Returns the program in the device's own format, which is loaded as [`ModuleFormat::Native`].
     fn binary(&self) -> Result<Vec<u8>>;
 }
 

@@ -10,10 +10,10 @@ use super::program::{Built, Origin, Teller, Told};
 use super::translated::SpirV;
 use crate::backend::{DeviceSlot, Source};
 use crate::cache::store::{Entry, Manifest, encode};
-use crate::device::ImageFormat;
+use crate::device::ModuleFormat;
 use crate::digest::BuildKey;
 use crate::error::{ErrorKind, Result};
-use crate::source::image::Image;
+use crate::source::module::Module;
 
 /// Result of loading an entry into the driver.
 pub(crate) enum Loaded {
@@ -31,13 +31,13 @@ pub(crate) fn load(
     parts: impl FnOnce() -> Box<[Part]>,
 ) -> Result<Loaded> {
     let source =
-        Source { format: ImageFormat::Native, code: entry.payload(), options: "", constants: &[] };
+        Source { format: ModuleFormat::Native, code: entry.payload(), options: "", constants: &[] };
     let manifest = entry.manifest();
     let loaded = match kind {
         NodeKind::Program => slot.open()?.build(&source),
         NodeKind::Object => slot.open()?.compile(&source),
-        NodeKind::SpirV => Image::spirv(entry.payload())
-            .map(|image| SpirV::program(image, manifest.build_log.clone())),
+        NodeKind::SpirV => Module::spirv(entry.payload())
+            .map(|module| SpirV::program(module, manifest.build_log.clone())),
     };
     match loaded {
         Ok(native) if has_kernels(&*native, &manifest.kernels) => {
@@ -47,7 +47,7 @@ pub(crate) fn load(
                 size: entry.payload().len(),
                 parts: parts(),
                 teller: match manifest.field(EMITTER) {
-                    Some(_) => Teller::Image,
+                    Some(_) => Teller::Module,
                     None => Teller::Driver,
                 },
             };

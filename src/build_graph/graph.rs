@@ -36,7 +36,7 @@ use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::HostExecutor;
 use crate::process::resources;
-use crate::source::image::Image;
+use crate::source::module::Module;
 use crate::source::translate::FrontEnd;
 use crate::stats::{Counters, Stats};
 use crate::sync::{ignore_poison, lock};
@@ -48,7 +48,7 @@ pub(super) struct NodeId {
     /// but not the programs in their memory.
     device: usize,
     pub(super) key: BuildKey,
-    /// Whether the program is built on the threads for untrusted images and, if a driver compiles it, in a
+    /// Whether the program is built on the threads for untrusted modules and, if a driver compiles it, in a
     /// child process.
     is_untrusted: bool,
 }
@@ -120,7 +120,7 @@ pub(crate) struct Setting {
     pub(crate) devices: Arc<[Arc<DeviceSlot>]>,
     /// Threads for calls that block.
     pub(crate) pool: Pool,
-    /// Threads for calls that block on untrusted images: a compiler that hangs delays no trusted build.
+    /// Threads for calls that block on untrusted modules: a compiler that hangs delays no trusted build.
     pub(crate) untrusted_pool: Pool,
     pub(crate) children: Children,
     /// Executor for waiting without a thread.
@@ -300,7 +300,7 @@ impl BuildGraph {
         self.kept.contains_key(&node.program()) || self.kept.contains_key(&node.failure())
     }
 
-    /// Returns a program in memory that was linked from the same images and possibly more: its kernels are the
+    /// Returns a program in memory that was linked from the same modules and possibly more: its kernels are the
     /// same.
     fn serving(&self, recipe: &Recipe) -> Option<Outcome> {
         let parts = self.parts(recipe);
@@ -319,7 +319,7 @@ impl BuildGraph {
         &self.fusions
     }
 
-    /// Returns the threads for calls that block, on untrusted or on trusted images.
+    /// Returns the threads for calls that block, on untrusted or on trusted modules.
     pub(super) fn pool_for(&self, is_untrusted: bool) -> &Pool {
         if is_untrusted { &self.setting.untrusted_pool } else { &self.setting.pool }
     }
@@ -342,7 +342,7 @@ impl BuildGraph {
         Target { info, position: before.iter().filter(is_equal).count() }
     }
 
-    /// Returns the threads for calls that block on trusted images.
+    /// Returns the threads for calls that block on trusted modules.
     pub(crate) fn pool(&self) -> &Pool {
         &self.setting.pool
     }
@@ -413,15 +413,15 @@ impl BuildGraph {
         }
     }
 
-    /// Finds the images that make up a program. Fails if the program cannot be built.
+    /// Finds the modules that make up a program. Fails if the program cannot be built.
     pub(crate) fn resolve(&self, wanted: Wanted) -> Result<Recipe> {
         let device = self.device(wanted.device());
-        wanted.resolve(device, self.setting.link_objects, |image| self.libraries().resolve(image))
+        wanted.resolve(device, self.setting.link_objects, |module| self.libraries().resolve(module))
     }
 
-    /// Returns the recipe that replaces the recipe of `texts` once `images`, their SPIR-V, exist.
-    pub(super) fn translated(&self, texts: &Recipe, images: Vec<Image>) -> Result<Recipe> {
-        texts.translated(images, self.device(texts.device()), self.setting.link_objects)
+    /// Returns the recipe that replaces the recipe of `texts` once `modules`, their SPIR-V, exist.
+    pub(super) fn translated(&self, texts: &Recipe, modules: Vec<Module>) -> Result<Recipe> {
+        texts.translated(modules, self.device(texts.device()), self.setting.link_objects)
     }
 
     fn libraries(&self) -> RwLockReadGuard<'_, Libraries> {
@@ -435,18 +435,18 @@ impl BuildGraph {
     }
 
     /// Adds a device library. Returns `false` if it was registered already.
-    pub(crate) fn register(&self, image: &Image) -> Result<bool> {
-        ignore_poison(self.libraries.write()).register(image)
+    pub(crate) fn register(&self, module: &Module) -> Result<bool> {
+        ignore_poison(self.libraries.write()).register(module)
     }
 
     /// Removes a device library, and evicts the programs linked with it that are not in use. Returns `false` if
     /// it was not registered.
-    pub(crate) fn unregister(&self, image: &Image) -> bool {
-        let removed = ignore_poison(self.libraries.write()).unregister(image);
+    pub(crate) fn unregister(&self, module: &Module) -> bool {
+        let removed = ignore_poison(self.libraries.write()).unregister(module);
         if removed {
-            let digest = image.digest();
+            let digest = module.digest();
             self.drop_idle(|built| {
-                built.parts().len() > 1 && built.parts().iter().any(|part| part.image == digest)
+                built.parts().len() > 1 && built.parts().iter().any(|part| part.module == digest)
             });
         }
         removed
@@ -538,7 +538,7 @@ impl BuildGraph {
             "build",
             device = %self.device(recipe.device()).name,
             format = %recipe.format(),
-            images = recipe.images_in_short(),
+            modules = recipe.modules_in_short(),
             key = format_args!("{key:.8}"),
             outcome = Empty,
             elapsed_ms = Empty,

@@ -1,4 +1,4 @@
-//! One image of a program, with everything that its own compile depends on.
+//! One module of a program, with everything that its own compile depends on.
 
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -8,15 +8,15 @@ use super::link::describe;
 use super::plan::GivenConstant;
 use crate::compiler::options::canonical_options;
 use crate::compiler::signature::SpecializationConstant;
-use crate::device::{Device, ImageFormat};
+use crate::device::{Device, ModuleFormat};
 use crate::error::{Error, ErrorKind, Result};
-use crate::source::image::Image;
 use crate::source::includes::{Included, included_files, options_include_files, options_tell_time};
+use crate::source::module::Module;
 
-/// An image of a program, with the other inputs of its compile.
+/// A module of a program, with the other inputs of its compile.
 #[derive(Clone)]
 pub(crate) struct Unit {
-    pub(super) image: Image,
+    pub(super) module: Module,
     /// Digest of the files that the text includes, once they have been read.
     pub(super) included: Option<Included>,
     /// Specialization constants sorted by id, each id once.
@@ -24,7 +24,7 @@ pub(crate) struct Unit {
     /// Rust types in which the constants were given, in the same order. They are not part of a key.
     pub(super) constant_types: Vec<&'static str>,
     pub(super) options: String,
-    /// Whether the image was translated from a text that uses the time of its build.
+    /// Whether the module was translated from a text that uses the time of its build.
     pub(super) is_time_dependent: bool,
 }
 
@@ -32,9 +32,9 @@ pub(crate) struct Unit {
 pub(super) type Constants = Vec<(u32, Vec<u8>)>;
 
 impl Unit {
-    pub(super) fn new(image: Image) -> Self {
+    pub(super) fn new(module: Module) -> Self {
         Self {
-            image,
+            module,
             included: None,
             constants: Vec::new(),
             constant_types: Vec::new(),
@@ -44,17 +44,17 @@ impl Unit {
     }
 
     /// Creates a unit with options that need not be canonical.
-    pub(crate) fn with_options(image: Image, options: &str) -> Self {
-        Self { options: canonical_options(options).into_owned(), ..Self::new(image) }
+    pub(crate) fn with_options(module: Module, options: &str) -> Self {
+        Self { options: canonical_options(options).into_owned(), ..Self::new(module) }
     }
 
-    /// Returns the unit with its image marked as untrusted, if `mark` is set.
+    /// Returns the unit with its module marked as untrusted, if `mark` is set.
     pub(super) fn untrusted_if(self, mark: bool) -> Self {
-        Self { image: self.image.untrusted_if(mark), ..self }
+        Self { module: self.module.untrusted_if(mark), ..self }
     }
 
-    pub(crate) fn image(&self) -> &Image {
-        &self.image
+    pub(crate) fn module(&self) -> &Module {
+        &self.module
     }
 
     /// Returns the options in canonical form.
@@ -62,36 +62,37 @@ impl Unit {
         &self.options
     }
 
-    /// Whether the compiler may read files for this image.
+    /// Whether the compiler may read files for this module.
     pub(super) fn includes_files(&self) -> bool {
-        self.image.includes_files()
-            || (self.image.format() == ImageFormat::OpenClC && options_include_files(&self.options))
+        self.module.includes_files()
+            || (self.module.format() == ModuleFormat::OpenClC
+                && options_include_files(&self.options))
     }
 
     /// Whether programs differ from build to build because the text uses the time of the build. Such programs
     /// must not be kept.
     pub(super) fn is_time_dependent(&self) -> bool {
         let text_tells = || {
-            self.image.tells_time()
+            self.module.tells_time()
                 || self.included.is_some_and(|included| included.tells_time)
                 || options_tell_time(&self.options)
         };
-        self.is_time_dependent || self.image.format() == ImageFormat::OpenClC && text_tells()
+        self.is_time_dependent || self.module.format() == ModuleFormat::OpenClC && text_tells()
     }
 
-    /// Reads the files that the text includes, as they are now. Blocks; for an untrusted image, for at most
+    /// Reads the files that the text includes, as they are now. Blocks; for an untrusted module, for at most
     /// `limit`.
     ///
     /// # Errors
     ///
-    /// As for [`included_files`], naming the image.
+    /// As for [`included_files`], naming the module.
     pub(super) fn read_files(&self, limit: Duration) -> Result<Option<Included>> {
         if !self.includes_files() {
             return Ok(None);
         }
-        let limit = self.image.is_untrusted().then_some(limit);
-        let included = included_files(self.image.code(), &self.options, limit);
-        included.map(Some).map_err(|error| error.within(describe(&self.image)))
+        let limit = self.module.is_untrusted().then_some(limit);
+        let included = included_files(self.module.code(), &self.options, limit);
+        included.map(Some).map_err(|error| error.within(describe(&self.module)))
     }
 
     /// Fails if the included files are no longer those that the key covers. Blocks.
@@ -107,7 +108,7 @@ impl Unit {
             ErrorKind::Io,
             format!(
                 "the files that {} includes have changed since it was asked for; build it again",
-                describe(&self.image)
+                describe(&self.module)
             ),
         ))
     }
@@ -116,11 +117,11 @@ impl Unit {
     /// up a program by its text alone. A comment is therefore appended: for a text with included files the
     /// digest of their contents, and for a text that uses the time of its build the current time in seconds.
     pub(super) fn code(&self) -> Cow<'_, [u8]> {
-        let mut code = Cow::from(self.image.code());
+        let mut code = Cow::from(self.module.code());
         if let Some(Included { digest, .. }) = &self.included {
             code.to_mut().extend_from_slice(format!("\n// {digest}\n").as_bytes());
         }
-        if self.image.format() == ImageFormat::OpenClC && self.is_time_dependent() {
+        if self.module.format() == ModuleFormat::OpenClC && self.is_time_dependent() {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
             code.to_mut().extend_from_slice(format!("\n// {now}\n").as_bytes());
         }
@@ -147,14 +148,14 @@ impl Unit {
         self.constants.iter().map(owned).collect()
     }
 
-    /// Whether the image exports or imports symbols.
+    /// Whether the module exports or imports symbols.
     pub(super) fn shares(&self) -> bool {
-        self.image.imports().len() > 0 || self.image.exports().len() > 0
+        self.module.imports().len() > 0 || self.module.exports().len() > 0
     }
 
     pub(super) fn fields(&self) -> UnitFields<'_> {
         UnitFields {
-            image: self.image.digest(),
+            module: self.module.digest(),
             included: self.included.map(|included| included.digest),
             constants: &self.constants,
             options: &self.options,
@@ -162,25 +163,25 @@ impl Unit {
     }
 
     pub(super) fn constant(&self, id: u32) -> Option<&SpecializationConstant> {
-        self.image.specialization_constants().iter().find(|constant| constant.id == id)
+        self.module.specialization_constants().iter().find(|constant| constant.id == id)
     }
 
-    /// Fails if the image cannot be built, as far as the image and the device's description show.
+    /// Fails if the module cannot be built, as far as the module and the device's description show.
     pub(super) fn check(&self, device: &Device) -> Result<()> {
-        let format = self.image.format();
+        let format = self.module.format();
         let is_taken = device.formats.contains(&format);
         if !is_taken && !is_emitted(device, format, false) && !is_translated(device, format) {
             return Err(Error::unsupported(format!(
-                "{device} does not take the format of this image, {format}; it takes: {}",
+                "{device} does not take the format of this module, {format}; it takes: {}",
                 device.formats_in_words()
             )));
         }
-        if let Some(flaw) = self.image.flaw() {
+        if let Some(flaw) = self.module.flaw() {
             return Err(flaw.clone());
         }
-        if format != ImageFormat::SpirV && !self.constants.is_empty() {
+        if format != ModuleFormat::SpirV && !self.constants.is_empty() {
             return Err(Error::invalid(format!(
-                "specialization constants are set, but the image's format is {format}, and only SPIR-V has them; \
+                "specialization constants are set, but the module's format is {format}, and only SPIR-V has them; \
                  for OpenCL C define macros in the options: `-D NAME=VALUE`"
             )));
         }
@@ -191,10 +192,10 @@ impl Unit {
     }
 
     fn check_constant(&self, id: u32, value: &[u8], given: &str) -> Result<()> {
-        let there = self.image.specialization_constants();
+        let there = self.module.specialization_constants();
         let Some(constant) = self.constant(id) else {
             return Err(Error::invalid(format!(
-                "the image has no specialization constant with id {id}; it has {}",
+                "the module has no specialization constant with id {id}; it has {}",
                 constants_in_words(there)
             )));
         };
@@ -206,7 +207,7 @@ impl Unit {
         if constant.default.len() != value.len() {
             return Err(Error::invalid(format!(
                 "the value for specialization constant {id}, of type `{given}`, is {} bytes long, where its \
-                 type, {}, has {}{instead}; the image has {}",
+                 type, {}, has {}{instead}; the module has {}",
                 value.len(),
                 constant.type_name,
                 constant.default.len(),
@@ -216,7 +217,7 @@ impl Unit {
         if types.is_some_and(|(types, _)| !types.contains(&given)) {
             return Err(Error::invalid(format!(
                 "the value for specialization constant {id} is of type `{given}`, where its own is {}{instead}; \
-                 the image has {}",
+                 the module has {}",
                 constant.type_name,
                 constants_in_words(there)
             )));
@@ -246,19 +247,19 @@ fn rust_types(type_name: &str) -> Option<(&'static [&'static str], &'static str)
     })
 }
 
-/// Whether images of `format` reach a device as OpenCL C: SPIR-V for a device that takes only OpenCL C, or that
+/// Whether modules of `format` reach a device as OpenCL C: SPIR-V for a device that takes only OpenCL C, or that
 /// takes both if text is preferred.
-pub(super) fn is_emitted(device: &Device, format: ImageFormat, as_text: bool) -> bool {
-    format == ImageFormat::SpirV
+pub(super) fn is_emitted(device: &Device, format: ModuleFormat, as_text: bool) -> bool {
+    format == ModuleFormat::SpirV
         && (as_text || !device.formats.contains(&format))
-        && device.formats.contains(&ImageFormat::OpenClC)
+        && device.formats.contains(&ModuleFormat::OpenClC)
 }
 
-/// Whether images of `format` are translated to SPIR-V for a device.
-pub(super) fn is_translated(device: &Device, format: ImageFormat) -> bool {
-    format == ImageFormat::OpenClC
+/// Whether modules of `format` are translated to SPIR-V for a device.
+pub(super) fn is_translated(device: &Device, format: ModuleFormat) -> bool {
+    format == ModuleFormat::OpenClC
         && !device.formats.contains(&format)
-        && device.formats.contains(&ImageFormat::SpirV)
+        && device.formats.contains(&ModuleFormat::SpirV)
 }
 
 /// Describes constants for messages.

@@ -28,7 +28,7 @@ use crate::backend::{Program, Source};
 use crate::cache::remote::{Answer, Coming, Heard, Question};
 use crate::cache::store::{Entry, Lock};
 use crate::compiler::signature::Parameter;
-use crate::device::ImageFormat;
+use crate::device::ModuleFormat;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor;
@@ -59,7 +59,7 @@ pub(super) struct Job {
     turn: Option<Option<Lock>>,
     /// Objects to be linked, once they are built.
     objects: Option<Vec<Arc<Built>>>,
-    /// Signatures of the symbols that the linked images share, once they are known.
+    /// Signatures of the symbols that the linked modules share, once they are known.
     signatures: Option<Signatures>,
     /// Reason why the disk had no usable program, once it was looked up.
     miss: Option<Miss>,
@@ -89,7 +89,7 @@ enum Step {
     Ask(Question),
     /// The objects, and the signatures of the symbols that they share, are needed first.
     Gather,
-    /// The images have to be translated to SPIR-V first.
+    /// The modules have to be translated to SPIR-V first.
     Translate,
 }
 
@@ -237,7 +237,7 @@ impl Job {
     /// meanwhile: objects have locks of their own, and two processes could otherwise deadlock.
     fn submit_with_objects(mut self) {
         let ask = |object: Recipe| {
-            let name = object.image_in_words();
+            let name = object.module_in_words();
             let answer = self.graph.ask_uncounted(object);
             async { answer.landed().await.map_err(|error| error.within(name)) }
         };
@@ -257,7 +257,7 @@ impl Job {
         });
     }
 
-    /// Translates the images to SPIR-V, and continues with the resulting recipe.
+    /// Translates the modules to SPIR-V, and continues with the resulting recipe.
     fn submit_translated(mut self) {
         let translating = self.graph.in_spirv(&self.recipe);
         let graph = self.graph.clone();
@@ -424,12 +424,12 @@ impl Job {
             None if self.recipe.way().is_link() => {
                 self.with_files(&self.recipe, || self.link_in_child())
             }
-            None => self.compile_images(&self.recipe, self.key),
+            None => self.compile_modules(&self.recipe, self.key),
         }
     }
 
     /// Compiles a recipe that needs no driver linker.
-    fn compile_images(&self, recipe: &Recipe, key: BuildKey) -> Outcome {
+    fn compile_modules(&self, recipe: &Recipe, key: BuildKey) -> Outcome {
         self.with_files(recipe, || self.compile_units(recipe, key))
     }
 
@@ -443,8 +443,8 @@ impl Job {
     fn compile_units(&self, recipe: &Recipe, key: BuildKey) -> Outcome {
         if let Some(translation) = recipe.translation() {
             self.graph.counters().translations.add_one();
-            let translated = translation.run(recipe.image().code())?;
-            return Ok(self.built(recipe, key, SpirV::program(translated.image, translated.log)));
+            let translated = translation.run(recipe.module().code())?;
+            return Ok(self.built(recipe, key, SpirV::program(translated.module, translated.log)));
         }
         recipe.with_source(self.graph.slot(recipe).handle(), |source| {
             self.check(source)?;
@@ -463,9 +463,9 @@ impl Job {
         })
     }
 
-    /// Fails if the image uses something that the device cannot run, before its compiler is called.
+    /// Fails if the module uses something that the device cannot run, before its compiler is called.
     fn check(&self, source: &Source<'_>) -> Result<()> {
-        if source.format == ImageFormat::SpirV {
+        if source.format == ModuleFormat::SpirV {
             let device = self.graph.slot(&self.recipe).handle();
             capabilities::check(source.code, &self.recipe.describe(), device)?;
         }
@@ -518,11 +518,11 @@ impl Job {
         let made = self.graph.children().run(&self.graph.target(&self.recipe), order)?;
         let device = self.graph.slot(&self.recipe).open()?;
         let code = match order {
-            // The child has verified that the image's own binary loads.
-            Order::Build(source) if source.format == ImageFormat::Native => source.code,
+            // The child has verified that the module's own binary loads.
+            Order::Build(source) if source.format == ModuleFormat::Native => source.code,
             _ => &made.binary,
         };
-        let source = Source { format: ImageFormat::Native, code, options: "", constants: &[] };
+        let source = Source { format: ModuleFormat::Native, code, options: "", constants: &[] };
         let native = self
             .with_retries(|| device.build(&source))
             .map_err(|error| error.within("the program that a build child made"))?;
@@ -538,7 +538,7 @@ impl Job {
     fn renew(&self, recipe: &Recipe) -> Outcome {
         let start = Instant::now();
         let key = self.graph.key(recipe);
-        let built = self.compile_images(recipe, key)?;
+        let built = self.compile_modules(recipe, key)?;
         let node = self.graph.node(recipe, key);
         self.graph.keep(node, Ok(Arc::clone(&built)));
         self.save(node, recipe, &built, start.elapsed());

@@ -91,7 +91,7 @@ fn changes_a_compiler(name: &str) -> bool {
 enum Tag {
     Schema = 1,
     Kind = 2,
-    Image = 3,
+    Module = 3,
     Constant = 4,
     Options = 5,
     Device = 6,
@@ -181,7 +181,7 @@ impl Sink for Listing {
         let name = match tag {
             Tag::Schema => "schema",
             Tag::Kind => "kind",
-            Tag::Image => "image",
+            Tag::Module => "module",
             Tag::Constant => "constant",
             Tag::Options => "options",
             Tag::Device => "device key",
@@ -279,9 +279,9 @@ pub(crate) enum NodeKind {
     SpirV,
 }
 
-/// Fields of a key for one image.
+/// Fields of a key for one module.
 pub(crate) struct UnitFields<'a> {
-    pub(crate) image: Digest,
+    pub(crate) module: Digest,
     /// Digest of the files that the text includes, if it may include any.
     pub(crate) included: Option<Digest>,
     /// Specialization constants, sorted by id.
@@ -299,7 +299,7 @@ pub(crate) struct ProgramFields<'a> {
     pub(crate) merger: Option<u32>,
     /// Whether the driver links objects although it could have been given one merged module.
     pub(crate) is_linked_by_calls: bool,
-    /// Fields of the images that the program consists of, in order.
+    /// Fields of the modules that the program consists of, in order.
     pub(crate) units: &'a [UnitFields<'a>],
     /// Fields of the translation to SPIR-V, if this is one; otherwise empty.
     pub(crate) front_end: &'a [(&'static str, String)],
@@ -325,7 +325,7 @@ impl ProgramFields<'_> {
             sink.field(Tag::Linked, Value::Text("driver"));
         }
         for unit in self.units {
-            sink.field(Tag::Image, Value::Digest(&unit.image));
+            sink.field(Tag::Module, Value::Digest(&unit.module));
             if let Some(included) = &unit.included {
                 sink.field(Tag::Included, Value::Digest(included));
             }

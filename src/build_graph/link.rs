@@ -1,22 +1,22 @@
-//! Selection of the images that make up a program: imports are resolved against the exports of registered
+//! Selection of the modules that make up a program: imports are resolved against the exports of registered
 //! libraries.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
 
-use crate::device::ImageFormat;
+use crate::device::ModuleFormat;
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
-use crate::source::image::Image;
+use crate::source::module::Module;
 
 /// Handling of symbols that several libraries export.
 ///
 /// # Examples
 ///
 /// ```no_run
-/// use kiln::{DuplicateExports, Image, Runtime};
+/// use kiln::{DuplicateExports, Module, Runtime};
 ///
-/// # async fn example(patched: Image, original: Image) -> kiln::Result<()> {
+/// # async fn example(patched: Module, original: Module) -> kiln::Result<()> {
 /// let builder = Runtime::builder().duplicate_exports(DuplicateExports::FirstRegistered);
 /// let rt = builder.build().await?;
 /// rt.register(&patched)?; // its functions replace those of the same name in the other library
@@ -45,15 +45,15 @@ const TOLD: usize = 3;
 pub(crate) struct Libraries {
     duplicates: DuplicateExports,
     /// Libraries in the order of their registration.
-    images: Vec<Image>,
+    modules: Vec<Module>,
     /// Libraries that export each name, in the order of their registration.
-    exporters: HashMap<String, Vec<Image>>,
+    exporters: HashMap<String, Vec<Module>>,
 }
 
-/// An image that is part of a program.
+/// A module that is part of a program.
 struct Member {
-    image: Image,
-    /// Index of the member that needs this one, and the symbol that it imports; `None` for the requested image.
+    module: Module,
+    /// Index of the member that needs this one, and the symbol that it imports; `None` for the requested module.
     needed_by: Option<(usize, String)>,
 }
 
@@ -63,25 +63,25 @@ impl Libraries {
     }
 
     /// Adds a library. Returns `false` if it was registered already.
-    pub(crate) fn register(&mut self, image: &Image) -> Result<bool> {
-        if image.exports().len() == 0 {
+    pub(crate) fn register(&mut self, module: &Module) -> Result<bool> {
+        if module.exports().len() == 0 {
             return Err(Error::invalid(format!(
                 "{} exports nothing that others could import; SPIR-V exports what has a linkage \
-                 decoration, and for OpenCL C `Image::exporting` states the names",
-                describe(image)
+                 decoration, and for OpenCL C `Module::exporting` states the names",
+                describe(module)
             )));
         }
-        if self.images.iter().any(|known| known.digest() == image.digest()) {
-            if image.is_untrusted() {
-                self.distrust(image.digest());
+        if self.modules.iter().any(|known| known.digest() == module.digest()) {
+            if module.is_untrusted() {
+                self.distrust(module.digest());
             }
             return Ok(false);
         }
-        self.images.push(image.clone());
-        for name in image.exports() {
+        self.modules.push(module.clone());
+        for name in module.exports() {
             match self.exporters.get_mut(name) {
-                Some(exporters) => exporters.push(image.clone()),
-                None => drop(self.exporters.insert(name.to_owned(), vec![image.clone()])),
+                Some(exporters) => exporters.push(module.clone()),
+                None => drop(self.exporters.insert(name.to_owned(), vec![module.clone()])),
             }
         }
         Ok(true)
@@ -89,42 +89,42 @@ impl Libraries {
 
     /// Marks a registered library as untrusted, when the application registers it again as untrusted.
     fn distrust(&mut self, digest: Digest) {
-        let all = self.images.iter_mut().chain(self.exporters.values_mut().flatten());
-        for image in all.filter(|image| image.digest() == digest) {
-            *image = image.clone().untrusted();
+        let all = self.modules.iter_mut().chain(self.exporters.values_mut().flatten());
+        for module in all.filter(|module| module.digest() == digest) {
+            *module = module.clone().untrusted();
         }
     }
 
     /// Removes a library. Returns `false` if it was not registered.
-    pub(crate) fn unregister(&mut self, image: &Image) -> bool {
-        let before = self.images.len();
-        self.images.retain(|known| known.digest() != image.digest());
-        for name in image.exports() {
+    pub(crate) fn unregister(&mut self, module: &Module) -> bool {
+        let before = self.modules.len();
+        self.modules.retain(|known| known.digest() != module.digest());
+        for name in module.exports() {
             if let Some(exporters) = self.exporters.get_mut(name) {
-                exporters.retain(|known| known.digest() != image.digest());
+                exporters.retain(|known| known.digest() != module.digest());
                 if exporters.is_empty() {
                     self.exporters.remove(name);
                 }
             }
         }
-        self.images.len() < before
+        self.modules.len() < before
     }
 
-    /// Returns the libraries that an image needs, including those needed by these libraries, without the image
+    /// Returns the libraries that a module needs, including those needed by these libraries, without the module
     /// itself.
     ///
-    /// An import that the importing image exports itself refers to that export. Any other import is resolved
-    /// against the requested image and the libraries of its format, since a linker takes one format.
+    /// An import that the importing module exports itself refers to that export. Any other import is resolved
+    /// against the requested module and the libraries of its format, since a linker takes one format.
     ///
     /// # Errors
     ///
-    /// [`BuildFailed`](ErrorKind::BuildFailed) if no image, or more than one, exports a symbol.
-    pub(crate) fn resolve(&self, image: &Image) -> Result<Vec<Image>> {
-        let asked: HashSet<_> = image.exports().collect();
-        let mut members = vec![Member { image: image.clone(), needed_by: None }];
-        let mut digests = HashSet::from([image.digest()]);
+    /// [`BuildFailed`](ErrorKind::BuildFailed) if no module, or more than one, exports a symbol.
+    pub(crate) fn resolve(&self, module: &Module) -> Result<Vec<Module>> {
+        let asked: HashSet<_> = module.exports().collect();
+        let mut members = vec![Member { module: module.clone(), needed_by: None }];
+        let mut digests = HashSet::from([module.digest()]);
         let mut at = 0;
-        while let Some(Member { image: importer, .. }) = members.get(at) {
+        while let Some(Member { module: importer, .. }) = members.get(at) {
             let importer = importer.clone();
             let own: HashSet<_> = importer.exports().collect();
             for name in importer.imports().filter(|name| !own.contains(name)) {
@@ -134,27 +134,27 @@ impl Libraries {
                 };
                 if digests.insert(exporter.digest()) {
                     let needed_by = Some((at, name.to_owned()));
-                    members.push(Member { image: exporter, needed_by });
+                    members.push(Member { module: exporter, needed_by });
                 }
             }
             at += 1;
         }
         check_exports(&members)?;
-        Ok(members.into_iter().skip(1).map(|member| member.image).collect())
+        Ok(members.into_iter().skip(1).map(|member| member.module).collect())
     }
 
     /// Returns the library that exports a name imported by the member at `at`. Returns `None` if the requested
-    /// image, which is the first member, exports it.
+    /// module, which is the first member, exports it.
     fn exporter(
         &self,
         name: &str,
         is_of_asked: bool,
         members: &[Member],
         at: usize,
-    ) -> Result<Option<Image>> {
-        let asked = &members[0].image;
+    ) -> Result<Option<Module>> {
+        let asked = &members[0].module;
         let known = self.exporters.get(name).map_or(&[][..], Vec::as_slice);
-        let fits = |library: &&Image| {
+        let fits = |library: &&Module| {
             library.format() == asked.format() && library.digest() != asked.digest()
         };
         let mut fitting = known.iter().filter(fits);
@@ -162,7 +162,7 @@ impl Libraries {
         if is_of_asked {
             return match first {
                 Some(library) if self.duplicates == DuplicateExports::Refuse => {
-                    Err(ambiguous(name, &members[at].image, &[asked, library]))
+                    Err(ambiguous(name, &members[at].module, &[asked, library]))
                 }
                 _ => Ok(None),
             };
@@ -170,41 +170,41 @@ impl Libraries {
         let Some(first) = first else { return Err(self.unresolved(name, known, members, at)) };
         let others: Vec<_> = fitting.collect();
         // Functions that every module may define have the same definition everywhere.
-        let merges = |image: &Image| image.exports_mergeably(name);
+        let merges = |module: &Module| module.exports_mergeably(name);
         if self.duplicates == DuplicateExports::Refuse
             && others.iter().any(|other| !(merges(first) && merges(other)))
         {
             let exporters: Vec<_> = [first].into_iter().chain(others).collect();
-            return Err(ambiguous(name, &members[at].image, &exporters));
+            return Err(ambiguous(name, &members[at].module, &exporters));
         }
         Ok(Some(first.clone()))
     }
 
-    fn unresolved(&self, name: &str, known: &[Image], members: &[Member], at: usize) -> Error {
-        let importer = &members[at].image;
+    fn unresolved(&self, name: &str, known: &[Module], members: &[Member], at: usize) -> Error {
+        let importer = &members[at].module;
         let mut message = format!("{} imports `{name}`", describe(importer));
         if let Some(other) = known.first() {
             let _ = write!(
                 message,
-                ", which only {} exports; images of different formats cannot be linked",
+                ", which only {} exports; modules of different formats cannot be linked",
                 describe(other)
             );
         } else {
             message.push_str(", which no registered library exports");
         }
         message.push_str(&chain(members, at));
-        let asked = &members[0].image;
-        let kernel = |image: &&Image| image.kernels().iter().any(|kernel| kernel == name);
-        if let Some(image) = [asked].into_iter().chain(&self.images).find(kernel) {
+        let asked = &members[0].module;
+        let kernel = |module: &&Module| module.kernels().iter().any(|kernel| kernel == name);
+        if let Some(module) = [asked].into_iter().chain(&self.modules).find(kernel) {
             let _ = write!(
                 message,
                 "; there is a kernel of this name in {}, but kernels cannot be imported: export a \
                  function that the kernel calls",
-                describe(image)
+                describe(module)
             );
         } else if known.is_empty() {
             match &near(name, self.exporters.keys().map(String::as_str))[..] {
-                [] if self.images.is_empty() => {
+                [] if self.modules.is_empty() => {
                     message.push_str("; there are no libraries: see `Runtime::register`");
                 }
                 [] => {}
@@ -219,11 +219,11 @@ impl Libraries {
 
     /// Returns the names in a compiler's log that libraries in OpenCL C export, and that none of the compiled
     /// texts states as an import or export: one of the texts may need them without stating it.
-    pub(crate) fn not_stated(&self, texts: &[&Image], log: &str) -> Vec<String> {
+    pub(crate) fn not_stated(&self, texts: &[&Module], log: &str) -> Vec<String> {
         let is_stated = |name: &str| {
             texts.iter().any(|text| text.imports().chain(text.exports()).any(|own| own == name))
         };
-        let is_text = |library: &Image| library.format() == ImageFormat::OpenClC;
+        let is_text = |library: &Module| library.format() == ModuleFormat::OpenClC;
         let words = log.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
         let names: BTreeSet<_> = words
             .filter_map(|word| self.exporters.get_key_value(word))
@@ -290,17 +290,17 @@ pub(super) fn near<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<
 /// Fails if two members export the same symbol, except one that every module may define. A linker takes one
 /// definition, regardless of which member needs it.
 fn check_exports(members: &[Member]) -> Result<()> {
-    let mut exporters: HashMap<&str, &Image> = HashMap::new();
-    for Member { image, .. } in members {
-        for name in image.exports_alone() {
-            let Some(other) = exporters.insert(name, image) else { continue };
+    let mut exporters: HashMap<&str, &Module> = HashMap::new();
+    for Member { module, .. } in members {
+        for name in module.exports_alone() {
+            let Some(other) = exporters.insert(name, module) else { continue };
             return Err(Error::new(
                 ErrorKind::BuildFailed,
                 format!(
                     "`{name}` is exported by {} and by {}, and the program needs both; a program \
                      has one definition of a symbol",
                     describe(other),
-                    describe(image)
+                    describe(module)
                 ),
             ));
         }
@@ -308,12 +308,12 @@ fn check_exports(members: &[Member]) -> Result<()> {
     Ok(())
 }
 
-fn ambiguous(name: &str, importer: &Image, exporters: &[&Image]) -> Error {
-    let exporters: Vec<_> = exporters.iter().map(|image| describe(image)).collect();
+fn ambiguous(name: &str, importer: &Module, exporters: &[&Module]) -> Error {
+    let exporters: Vec<_> = exporters.iter().map(|module| describe(module)).collect();
     Error::new(
         ErrorKind::BuildFailed,
         format!(
-            "{} imports `{name}`, which several images export: {}; unregister all but one, or have \
+            "{} imports `{name}`, which several modules export: {}; unregister all but one, or have \
              the first one taken: `RuntimeBuilder::duplicate_exports`",
             describe(importer),
             exporters.join("; ")
@@ -327,18 +327,18 @@ fn chain(members: &[Member], at: usize) -> String {
     let mut member = &members[at];
     while let Some((by, symbol)) = &member.needed_by {
         member = &members[*by];
-        let _ = write!(text, ", needed for `{symbol}` by {}", describe(&member.image));
+        let _ = write!(text, ", needed for `{symbol}` by {}", describe(&member.module));
     }
     text
 }
 
-/// Describes an image for messages: by its label, and by its exports and kernels.
-pub(crate) fn describe(image: &Image) -> String {
-    let digest: Digest = image.digest();
-    let label = image.get_label().map(|label| format!("`{label}` ")).unwrap_or_default();
-    let mut text = format!("the {} image {label}{digest:.8}", image.format());
-    let kernels = image.kernels().iter().map(String::as_str);
-    let mut known_for: Vec<_> = image.exports().chain(kernels).take(TOLD + 1).collect();
+/// Describes a module for messages: by its label, and by its exports and kernels.
+pub(crate) fn describe(module: &Module) -> String {
+    let digest: Digest = module.digest();
+    let label = module.get_label().map(|label| format!("`{label}` ")).unwrap_or_default();
+    let mut text = format!("the {} module {label}{digest:.8}", module.format());
+    let kernels = module.kernels().iter().map(String::as_str);
+    let mut known_for: Vec<_> = module.exports().chain(kernels).take(TOLD + 1).collect();
     if known_for.len() > TOLD {
         known_for[TOLD] = "..";
     }
@@ -352,29 +352,29 @@ pub(crate) fn describe(image: &Image) -> String {
 mod tests {
     use super::*;
 
-    fn image(exports: &[&str], imports: &[&str]) -> Image {
+    fn module(exports: &[&str], imports: &[&str]) -> Module {
         let text = format!("// {exports:?} {imports:?}");
-        Image::opencl_c(text).exporting(exports.to_vec()).importing(imports.to_vec())
+        Module::opencl_c(text).exporting(exports.to_vec()).importing(imports.to_vec())
     }
 
-    fn libraries(images: &[&Image]) -> Libraries {
+    fn libraries(modules: &[&Module]) -> Libraries {
         let mut libraries = Libraries::default();
-        for image in images {
-            assert!(libraries.register(image).expect("it exports something"));
+        for module in modules {
+            assert!(libraries.register(module).expect("it exports something"));
         }
         libraries
     }
 
-    fn digests(images: &[Image]) -> HashSet<Digest> {
-        images.iter().map(Image::digest).collect()
+    fn digests(modules: &[Module]) -> HashSet<Digest> {
+        modules.iter().map(Module::digest).collect()
     }
 
     #[test]
     fn what_is_needed_is_found_through_any_number_of_libraries_and_nothing_else_is() {
-        let chain = [image(&["a"], &["b", "c"]), image(&["b"], &["c"]), image(&["c"], &["a"])];
-        let stranger = image(&["d"], &["nobody"]);
+        let chain = [module(&["a"], &["b", "c"]), module(&["b"], &["c"]), module(&["c"], &["a"])];
+        let stranger = module(&["d"], &["nobody"]);
         let [a, b, c] = &chain;
-        let application = image(&[], &["a"]);
+        let application = module(&[], &["a"]);
         for order in [[a, b, c, &stranger], [&stranger, c, b, a], [b, &stranger, a, c]] {
             let found = libraries(&order).resolve(&application).expect("all are there");
             assert_eq!(found.len(), chain.len(), "each once");
@@ -386,10 +386,10 @@ mod tests {
 
     #[test]
     fn whole_names_that_a_log_has_and_no_text_states_are_told() {
-        let libraries = libraries(&[&image(&["a", "b", "c", "ab"], &[])]);
+        let libraries = libraries(&[&module(&["a", "b", "c", "ab"], &[])]);
         let log = "x.cl:1: error: 'b' is undeclared, in a.c of x.ab: 'c' 'b' abc";
-        assert_eq!(libraries.not_stated(&[&image(&[], &["c"])], log), ["`a`", "`ab`", "`b`"]);
-        let both = [&image(&["a"], &["c"]), &image(&["ab"], &[])];
+        assert_eq!(libraries.not_stated(&[&module(&[], &["c"])], log), ["`a`", "`ab`", "`b`"]);
+        let both = [&module(&["a"], &["c"]), &module(&["ab"], &[])];
         assert_eq!(libraries.not_stated(&both, log), ["`b`"]);
         assert!(libraries.not_stated(&both, "nothing of the kind").is_empty());
     }
@@ -418,18 +418,18 @@ mod tests {
 
     #[test]
     fn a_library_that_left_is_not_found() {
-        let (library, application) = (image(&["a", "b"], &[]), image(&[], &["b"]));
+        let (library, application) = (module(&["a", "b"], &[]), module(&[], &["b"]));
         let mut libraries = libraries(&[&library]);
         assert_eq!(libraries.resolve(&application).expect("it is there").len(), 1);
         assert!(libraries.unregister(&library));
         assert!(!libraries.unregister(&library));
         assert!(libraries.resolve(&application).is_err());
-        assert!(libraries.exporters.is_empty() && libraries.images.is_empty());
+        assert!(libraries.exporters.is_empty() && libraries.modules.is_empty());
     }
 
     #[test]
     fn a_library_that_is_registered_again_as_untrusted_is_untrusted() {
-        let (library, application) = (image(&["a"], &[]), image(&[], &["a"]));
+        let (library, application) = (module(&["a"], &[]), module(&[], &["a"]));
         let mut libraries = libraries(&[&library]);
         let found = |libraries: &Libraries| {
             let found = libraries.resolve(&application).expect("it is there");
@@ -444,8 +444,8 @@ mod tests {
 
     #[test]
     fn an_error_tells_every_step_to_the_one_who_asked() {
-        let (a, b) = (image(&["a"], &["b"]), image(&["b"], &["missing"]));
-        let text = libraries(&[&a, &b]).resolve(&image(&[], &["a"])).expect_err("one is missing");
+        let (a, b) = (module(&["a"], &["b"]), module(&["b"], &["missing"]));
+        let text = libraries(&[&a, &b]).resolve(&module(&[], &["a"])).expect_err("one is missing");
         let text = text.to_string();
         let steps = ["(b) imports `missing`", "needed for `b` by", "(a)", "needed for `a` by"];
         let mut rest = text.as_str();
@@ -456,12 +456,12 @@ mod tests {
     }
 
     #[test]
-    fn images_are_told_by_what_they_are_known_for() {
-        let few = describe(&image(&["a", "b", "c"], &[]));
-        assert!(few.starts_with("the OpenCL C image ") && few.ends_with(" (a, b, c)"), "{few}");
-        let many = describe(&image(&["a", "b", "c", "d"], &[]));
+    fn modules_are_told_by_what_they_are_known_for() {
+        let few = describe(&module(&["a", "b", "c"], &[]));
+        assert!(few.starts_with("the OpenCL C module ") && few.ends_with(" (a, b, c)"), "{few}");
+        let many = describe(&module(&["a", "b", "c", "d"], &[]));
         assert!(many.ends_with(" (a, b, c, ..)"), "{many}");
-        let nothing = describe(&image(&[], &[]));
+        let nothing = describe(&module(&[], &[]));
         assert!(!nothing.contains('('), "{nothing}");
     }
 }

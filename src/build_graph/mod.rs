@@ -1,15 +1,15 @@
-//! The build graph: image to program to kernel.
+//! The build graph: module to program to kernel.
 //!
 //! Every program is a node named by a [`BuildKey`](crate::BuildKey). Each node is built at most once, on the
 //! worker threads of this module. Requests for a program wait on a shared result; the build does not depend on
 //! them. A program that is not in memory is looked up in the [store](crate::cache::store), then in the remote
 //! cache if there is one.
 //!
-//! The SPIR-V of an OpenCL C image is a node as well: it is requested by [`BuildGraph::spirv_of`], translated
+//! The SPIR-V of an OpenCL C module is a node as well: it is requested by [`BuildGraph::spirv_of`], translated
 //! by the [front-end](crate::source::translate), and kept and stored like a program.
 //!
-//! The place where the compiler runs is not part of a key. Untrusted images are compiled by a [child] process,
-//! and the resulting programs are shared with requests that trust the image. In-flight builds and failures are
+//! The place where the compiler runs is not part of a key. Untrusted modules are compiled by a [child] process,
+//! and the resulting programs are shared with requests that trust the module. In-flight builds and failures are
 //! not shared between the two: a trusted build may hang forever or crash the process, and failures of child
 //! processes must not affect requests that need no child.
 

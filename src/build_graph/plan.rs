@@ -1,4 +1,4 @@
-//! Inputs of a build: images for a device, with their specialization constants and options, validated as far as
+//! Inputs of a build: modules for a device, with their specialization constants and options, validated as far as
 //! possible without a driver.
 
 use std::collections::HashSet;
@@ -16,14 +16,14 @@ use crate::backend::Source;
 use crate::compiler::opencl_c;
 use crate::compiler::options::canonical_options;
 use crate::compiler::signature::Parameter;
-use crate::compiler::spirv::{self, Module};
-use crate::device::{Device, ImageFormat};
+use crate::compiler::spirv;
+use crate::device::{Device, ModuleFormat};
 use crate::digest::{BuildKey, Digest};
 use crate::error::{Error, ErrorKind, Result};
-use crate::source::image::Image;
+use crate::source::module::Module;
 use crate::source::translate::{Translation, options_for_device};
 
-/// A request before the imports of its image are resolved.
+/// A request before the imports of its module are resolved.
 #[derive(Clone)]
 pub(crate) struct Wanted {
     unit: Unit,
@@ -31,14 +31,14 @@ pub(crate) struct Wanted {
     as_text: bool,
     /// The device's position in the graph.
     device: usize,
-    /// Specialization constants of libraries, with the image that each belongs to.
-    of_libraries: Vec<(Image, u32, GivenConstant)>,
+    /// Specialization constants of libraries, with the module that each belongs to.
+    of_libraries: Vec<(Module, u32, GivenConstant)>,
 }
 
 /// The inputs of one build.
 #[derive(Clone)]
 pub(crate) struct Recipe {
-    /// Units sorted by the digests of their images, each image once: the order of registration makes no
+    /// Units sorted by the digests of their modules, each module once: the order of registration makes no
     /// difference.
     units: SmallVec<[Unit; 1]>,
     device: usize,
@@ -49,30 +49,30 @@ pub(crate) struct Recipe {
     translation: Option<Arc<Translation>>,
 }
 
-/// An image of a linked program.
+/// A module of a linked program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
-    pub(crate) image: Digest,
-    /// Key of its object: covers the image with its constants, and the options that it is compiled with.
+    pub(crate) module: Digest,
+    /// Key of its object: covers the module with its constants, and the options that it is compiled with.
     pub(crate) object: BuildKey,
 }
 
-/// Strategy by which a device gets from the images to the requested node.
+/// Strategy by which a device gets from the modules to the requested node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// The image is built directly.
+    /// The module is built directly.
     Build,
-    /// The image is compiled to an object.
+    /// The module is compiled to an object.
     Compile,
-    /// The objects of the images, which are nodes of their own, are linked.
+    /// The objects of the modules, which are nodes of their own, are linked.
     Link,
     /// Like `Link`, on a driver whose kernels then call functions that would be inlined in a merged module.
     LinkByCalls,
     /// The SPIR-V modules are merged into one, which is then built.
     Merge,
-    /// The OpenCL C image is translated to SPIR-V.
+    /// The OpenCL C module is translated to SPIR-V.
     Translate,
-    /// The OpenCL C images, for a device that takes only SPIR-V, are first translated by nodes of their own.
+    /// The OpenCL C modules, for a device that takes only SPIR-V, are first translated by nodes of their own.
     /// Their SPIR-V is then [built](Self::Build), [merged](Self::Merge) or [linked](Self::LinkByCalls).
     Front,
 }
@@ -85,8 +85,8 @@ impl Way {
 }
 
 impl Wanted {
-    pub(crate) fn new(image: Image, device: usize) -> Self {
-        Self { unit: Unit::new(image), as_text: false, device, of_libraries: Vec::new() }
+    pub(crate) fn new(module: Module, device: usize) -> Self {
+        Self { unit: Unit::new(module), as_text: false, device, of_libraries: Vec::new() }
     }
 
     pub(crate) fn set_device(&mut self, device: usize) {
@@ -102,7 +102,7 @@ impl Wanted {
         self.unit.set_constant(id, value);
     }
 
-    pub(crate) fn set_constant_of(&mut self, library: &Image, id: u32, value: GivenConstant) {
+    pub(crate) fn set_constant_of(&mut self, library: &Module, id: u32, value: GivenConstant) {
         self.of_libraries.push((library.clone(), id, value));
     }
 
@@ -116,115 +116,118 @@ impl Wanted {
         Ok(())
     }
 
-    pub(crate) fn image(&self) -> &Image {
-        &self.unit.image
+    pub(crate) fn module(&self) -> &Module {
+        &self.unit.module
     }
 
     pub(crate) fn device(&self) -> usize {
         self.device
     }
 
-    /// Determines how the device gets from the images to a program. `libraries` returns the libraries that an
-    /// image needs; it is called only for an image that shares symbols. With `link_objects`, the driver links
+    /// Determines how the device gets from the modules to a program. `libraries` returns the libraries that a
+    /// module needs; it is called only for a module that shares symbols. With `link_objects`, the driver links
     /// wherever it can.
     pub(crate) fn resolve(
         self,
         device: &Device,
         link_objects: bool,
-        libraries: impl FnOnce(&Image) -> Result<Vec<Image>>,
+        libraries: impl FnOnce(&Module) -> Result<Vec<Module>>,
     ) -> Result<Recipe> {
         let Self { unit, as_text, device: position, of_libraries } = self;
-        let image = &unit.image;
-        let others = if unit.shares() { libraries(image)? } else { Vec::new() };
+        let module = &unit.module;
+        let others = if unit.shares() { libraries(module)? } else { Vec::new() };
         let way = match unit.shares() {
-            _ if is_translated(device, image.format()) => Way::Front,
-            true => way(device, link_objects, image, &others)?,
+            _ if is_translated(device, module.format()) => Way::Front,
+            true => way(device, link_objects, module, &others)?,
             false => Way::Build,
         };
         let mut units: SmallVec<[Unit; 1]> = smallvec![unit];
         units.extend(others.into_iter().map(Unit::new));
         set_constants(&mut units, of_libraries)?;
         units.iter().try_for_each(|unit| unit.check(device))?;
-        let is_emitted = is_emitted(device, units[0].image.format(), as_text);
-        units.sort_unstable_by_key(|unit| unit.image.digest());
+        let is_emitted = is_emitted(device, units[0].module.format(), as_text);
+        units.sort_unstable_by_key(|unit| unit.module.digest());
         Ok(Recipe { units, device: position, way, is_emitted, translation: None })
     }
 }
 
-/// Returns the strategy for an image that shares symbols and the libraries that it needs.
-fn way(device: &Device, link_objects: bool, image: &Image, others: &[Image]) -> Result<Way> {
-    let format = image.format();
-    let imports_its_own = |image: &Image| {
-        let own: HashSet<_> = image.exports().collect();
-        image.imports().any(|name| own.contains(name))
+/// Returns the strategy for a module that shares symbols and the libraries that it needs.
+fn way(device: &Device, link_objects: bool, module: &Module, others: &[Module]) -> Result<Way> {
+    let format = module.format();
+    let imports_its_own = |module: &Module| {
+        let own: HashSet<_> = module.exports().collect();
+        module.imports().any(|name| own.contains(name))
     };
-    let can_be_called = || [image].into_iter().chain(others).all(Image::can_be_called);
+    let can_be_called = || [module].into_iter().chain(others).all(Module::can_be_called);
     Ok(match format {
         // Drivers report a duplicate definition for a module that imports a symbol which it also exports.
-        ImageFormat::SpirV if imports_its_own(image) || others.iter().any(imports_its_own) => {
+        ModuleFormat::SpirV if imports_its_own(module) || others.iter().any(imports_its_own) => {
             Way::Merge
         }
         _ if device.links.contains(&format) && !device.links_by_calls => Way::Link,
         _ if device.links.contains(&format) && link_objects && can_be_called() => Way::LinkByCalls,
-        _ if image.imports().len() == 0 && others.is_empty() => Way::Build,
-        ImageFormat::SpirV => Way::Merge,
+        _ if module.imports().len() == 0 && others.is_empty() => Way::Build,
+        ModuleFormat::SpirV => Way::Merge,
         _ => {
             return Err(Error::unsupported(format!(
                 "{} imports `{}`, and {device} does not link {format}",
-                describe(image),
-                image.imports().next().unwrap_or_default()
+                describe(module),
+                module.imports().next().unwrap_or_default()
             )));
         }
     })
 }
 
-/// Returns the index of the unit that a constant's id belongs to. The first unit is the requested image: an id
+/// Returns the index of the unit that a constant's id belongs to. The first unit is the requested module: an id
 /// that it has is its own.
 fn owner(units: &[Unit], id: u32) -> Result<usize> {
     let has = |at: &usize| units[*at].constant(id).is_some();
-    // If the only image does not have the constant either, its validation reports that.
+    // If the only module does not have the constant either, its validation reports that.
     if units.len() == 1 || has(&0) {
         return Ok(0);
     }
     let owners: Vec<_> = (1..units.len()).filter(has).collect();
     let in_words = |units: &mut dyn Iterator<Item = &Unit>| {
         let constants = |unit: &Unit| {
-            let constants = constants_in_words(unit.image.specialization_constants());
-            format!("{} has {constants}", describe(&unit.image))
+            let constants = constants_in_words(unit.module.specialization_constants());
+            format!("{} has {constants}", describe(&unit.module))
         };
         units.map(constants).collect::<Vec<_>>().join("; ")
     };
     match owners[..] {
         [owner] => Ok(owner),
         [] => Err(Error::invalid(format!(
-            "none of the linked images has a specialization constant with id {id}; {}",
+            "none of the linked modules has a specialization constant with id {id}; {}",
             in_words(&mut units.iter())
         ))),
         _ => Err(Error::invalid(format!(
-            "several of the linked images have a specialization constant with id {id}; set it with \
-             `specialize_in`, which names the image: {}",
+            "several of the linked modules have a specialization constant with id {id}; set it with \
+             `specialize_in`, which names the module: {}",
             in_words(&mut owners.iter().map(|at| &units[*at]))
         ))),
     }
 }
 
-/// Assigns constants to the units that declare them. The first unit is the requested image.
-fn set_constants(units: &mut [Unit], of_libraries: Vec<(Image, u32, GivenConstant)>) -> Result<()> {
+/// Assigns constants to the units that declare them. The first unit is the requested module.
+fn set_constants(
+    units: &mut [Unit],
+    of_libraries: Vec<(Module, u32, GivenConstant)>,
+) -> Result<()> {
     let asked = std::mem::take(&mut units[0].constants);
     let types = std::mem::take(&mut units[0].constant_types);
     for ((id, bytes), type_name) in asked.into_iter().zip(types) {
         let owner = owner(units, id)?;
         units[owner].set_constant(id, GivenConstant { bytes, type_name });
     }
-    for (image, id, value) in of_libraries {
-        match units.iter_mut().find(|unit| unit.image.digest() == image.digest()) {
+    for (module, id, value) in of_libraries {
+        match units.iter_mut().find(|unit| unit.module.digest() == module.digest()) {
             Some(unit) => unit.set_constant(id, value),
             None => {
-                let linked: Vec<_> = units.iter().map(|unit| describe(&unit.image)).collect();
+                let linked: Vec<_> = units.iter().map(|unit| describe(&unit.module)).collect();
                 return Err(Error::invalid(format!(
                     "specialization constant {id} is set in {}, which is not part of the program; \
-                     its images are: {}",
-                    describe(&image),
+                     its modules are: {}",
+                    describe(&module),
                     linked.join("; ")
                 )));
             }
@@ -248,7 +251,7 @@ impl Recipe {
         Ok(())
     }
 
-    /// Calls [`Unit::check_files`] for each image.
+    /// Calls [`Unit::check_files`] for each module.
     pub(crate) fn check_files(&self, limit: Duration) -> Result<()> {
         self.units.iter().try_for_each(|unit| unit.check_files(limit))
     }
@@ -264,20 +267,20 @@ impl Recipe {
         self.translation.as_deref()
     }
 
-    /// Whether the driver's compiler must not process the images in this process. Translating OpenCL C uses no
+    /// Whether the driver's compiler must not process the modules in this process. Translating OpenCL C uses no
     /// driver.
     pub(crate) fn is_untrusted(&self) -> bool {
         self.way != Way::Translate && self.has_untrusted()
     }
 
-    /// Whether one of the images is untrusted.
+    /// Whether one of the modules is untrusted.
     pub(crate) fn has_untrusted(&self) -> bool {
-        self.units.iter().any(|unit| unit.image.is_untrusted())
+        self.units.iter().any(|unit| unit.module.is_untrusted())
     }
 
-    /// Returns the first image, which is the only one of an object or a translation.
-    pub(crate) fn image(&self) -> &Image {
-        &self.units[0].image
+    /// Returns the first module, which is the only one of an object or a translation.
+    pub(crate) fn module(&self) -> &Module {
+        &self.units[0].module
     }
 
     pub(crate) fn way(&self) -> Way {
@@ -288,9 +291,9 @@ impl Recipe {
         self.device
     }
 
-    pub(crate) fn format(&self) -> ImageFormat {
-        // A linker takes images of one format.
-        self.units[0].image.format()
+    pub(crate) fn format(&self) -> ModuleFormat {
+        // A linker takes modules of one format.
+        self.units[0].module.format()
     }
 
     /// Adds likely causes to an error of the compiler.
@@ -299,19 +302,19 @@ impl Recipe {
         let labels: Vec<_> = self
             .units
             .iter()
-            .filter_map(|unit| unit.image.get_label())
+            .filter_map(|unit| unit.module.get_label())
             .filter(|label| !error.message().contains(label))
             .map(|label| format!("`{label}`"))
             .collect();
         if labels.is_empty() { error } else { error.within(labels.join(", ")) }
     }
 
-    /// Returns the label of the image that contains a kernel, as far as that is known.
+    /// Returns the label of the module that contains a kernel, as far as that is known.
     pub(crate) fn label_of(&self, kernel: &str) -> Option<&str> {
-        let has_it = |unit: &&Unit| unit.image.kernels().iter().any(|known| known == kernel);
+        let has_it = |unit: &&Unit| unit.module.kernels().iter().any(|known| known == kernel);
         match &self.units[..] {
-            [unit] => unit.image.get_label(),
-            units => units.iter().find(has_it)?.image.get_label(),
+            [unit] => unit.module.get_label(),
+            units => units.iter().find(has_it)?.module.get_label(),
         }
     }
 
@@ -324,27 +327,27 @@ impl Recipe {
         } else {
             error
         };
-        if refused && self.units.iter().any(|unit| unit.image.has_function_pointers()) {
+        if refused && self.units.iter().any(|unit| unit.module.has_function_pointers()) {
             return error.within(
                 "the program has pointers to functions (SPV_INTEL_function_pointers), which few \
                  drivers take",
             );
         }
         if let Some(log) = error.build_log()
-            && self.format() == ImageFormat::OpenClC
+            && self.format() == ModuleFormat::OpenClC
             && let Some(lacking) = capabilities::lacking_by_log(log, &self.describe(), device)
         {
             return error.within(lacking);
         }
         match self.not_stated(&error, libraries) {
             Some(names) => error.within(format_args!(
-                "the log names {names}, which a registered library exports; `Image::importing` states \
+                "the log names {names}, which a registered library exports; `Module::importing` states \
                  what a text needs of others"
             )),
             None => match self.undefined(&error) {
                 Some((names, first)) => error.within(format_args!(
                     "{names} is not defined, as the log says; a function of another module is declared in \
-                     the text, stated by `Image::importing([\"{first}\"])`, and exported by a library that \
+                     the text, stated by `Module::importing([\"{first}\"])`, and exported by a library that \
                      `Runtime::register` was given"
                 )),
                 None => error,
@@ -354,9 +357,9 @@ impl Recipe {
 
     /// Returns the undefined functions that a compiler's log names, and the first of them, if there are any.
     fn undefined(&self, error: &Error) -> Option<(String, String)> {
-        let log = error.build_log().filter(|_| self.format() == ImageFormat::OpenClC)?;
+        let log = error.build_log().filter(|_| self.format() == ModuleFormat::OpenClC)?;
         let texts =
-            self.units.iter().map(|unit| std::str::from_utf8(unit.image.code()).unwrap_or(""));
+            self.units.iter().map(|unit| std::str::from_utf8(unit.module.code()).unwrap_or(""));
         let texts: Vec<_> = texts.collect();
         let names = undefined_functions(log, &texts);
         let first = (*names.first()?).to_owned();
@@ -366,30 +369,30 @@ impl Recipe {
 
     /// Returns the symbols that the texts seem to import from libraries without stating it.
     fn not_stated(&self, error: &Error, libraries: &Libraries) -> Option<String> {
-        let log = error.build_log().filter(|_| self.format() == ImageFormat::OpenClC)?;
-        let images: Vec<_> = self.units.iter().map(|unit| &unit.image).collect();
-        let names = libraries.not_stated(&images, log);
+        let log = error.build_log().filter(|_| self.format() == ModuleFormat::OpenClC)?;
+        let modules: Vec<_> = self.units.iter().map(|unit| &unit.module).collect();
+        let names = libraries.not_stated(&modules, log);
         (!names.is_empty()).then(|| names.join(", "))
     }
 
-    /// Returns the description of the first image for messages, which is the only image of an object.
-    pub(crate) fn image_in_words(&self) -> String {
-        describe(&self.units[0].image)
+    /// Returns the description of the first module for messages, which is the only module of an object.
+    pub(crate) fn module_in_words(&self) -> String {
+        describe(&self.units[0].module)
     }
 
-    /// Returns the images with their options.
+    /// Returns the modules with their options.
     pub(crate) fn units(&self) -> &[Unit] {
         &self.units
     }
 
-    /// Returns a recipe with other images in place of these. Several images are merged into one module. Each is
-    /// as trusted as the image that it replaces.
-    pub(crate) fn with_images(&self, images: impl IntoIterator<Item = Image>) -> Self {
-        let units = self.units.iter().zip(images).map(|(unit, image)| {
+    /// Returns a recipe with other modules in place of these. Several modules are merged into one module. Each is
+    /// as trusted as the module that it replaces.
+    pub(crate) fn with_modules(&self, modules: impl IntoIterator<Item = Module>) -> Self {
+        let units = self.units.iter().zip(modules).map(|(unit, module)| {
             let (is_untrusted, is_time_dependent) =
-                (unit.image.is_untrusted(), unit.is_time_dependent());
-            let image = image.labeled_like(&unit.image);
-            Unit { image, included: None, is_time_dependent, ..unit.clone() }
+                (unit.module.is_untrusted(), unit.is_time_dependent());
+            let module = module.labeled_like(&unit.module);
+            Unit { module, included: None, is_time_dependent, ..unit.clone() }
                 .untrusted_if(is_untrusted)
         });
         let way = if self.units.len() == 1 { Way::Build } else { Way::Merge };
@@ -402,24 +405,24 @@ impl Recipe {
         }
     }
 
-    /// Returns the options of the compile: those of the requested image.
+    /// Returns the options of the compile: those of the requested module.
     pub(crate) fn options(&self) -> &str {
         let options = self.units.iter().map(|unit| &*unit.options);
         options.into_iter().find(|text| !text.is_empty()).unwrap_or_default()
     }
 
-    /// Returns the abbreviated digests and the labels of the images.
-    pub(crate) fn images_in_short(&self) -> String {
-        let each = self.units.iter().map(|Unit { image, .. }| {
-            let label = image.get_label().map(|label| format!(" `{label}`")).unwrap_or_default();
-            format!("{:.8}{label}", image.digest())
+    /// Returns the abbreviated digests and the labels of the modules.
+    pub(crate) fn modules_in_short(&self) -> String {
+        let each = self.units.iter().map(|Unit { module, .. }| {
+            let label = module.get_label().map(|label| format!(" `{label}`")).unwrap_or_default();
+            format!("{:.8}{label}", module.digest())
         });
         each.collect::<Vec<_>>().join(" ")
     }
 
-    /// Returns the total size of the code of all images, in bytes.
+    /// Returns the total size of the code of all modules, in bytes.
     pub(crate) fn code_len(&self) -> usize {
-        self.units.iter().map(|unit| unit.image.code().len()).sum()
+        self.units.iter().map(|unit| unit.module.code().len()).sum()
     }
 
     pub(crate) fn kind(&self) -> NodeKind {
@@ -432,7 +435,7 @@ impl Recipe {
         }
     }
 
-    /// Returns the recipes of the objects that the images are compiled to, for the linker.
+    /// Returns the recipes of the objects that the modules are compiled to, for the linker.
     pub(crate) fn objects(&self) -> impl Iterator<Item = Self> {
         self.units.iter().map(|unit| Self {
             units: smallvec![unit.clone()],
@@ -443,7 +446,7 @@ impl Recipe {
         })
     }
 
-    /// Returns the images that the program is linked from; empty if it is not linked.
+    /// Returns the modules that the program is linked from; empty if it is not linked.
     pub(crate) fn parts(&self, device: &DeviceKey) -> Box<[Part]> {
         self.parts_by(self.way, device)
     }
@@ -458,18 +461,18 @@ impl Recipe {
         let part = |mut object: Self| {
             let unit = &mut object.units[0];
             if !way.is_link() {
-                // The images are merged into one module, which is compiled with the options of one of them.
+                // The modules are merged into one module, which is compiled with the options of one of them.
                 unit.options = self.options().to_owned();
             }
-            Part { image: unit.image.digest(), object: object.key(device) }
+            Part { module: unit.module.digest(), object: object.key(device) }
         };
         self.objects().map(part).collect()
     }
 
-    /// Whether the program is worth storing. A native image is stored by the application, and a program that
+    /// Whether the program is worth storing. A native module is stored by the application, and a program that
     /// depends on the time of its build cannot be used later.
     pub(crate) fn is_stored(&self) -> bool {
-        self.format() != ImageFormat::Native && !self.is_time_dependent()
+        self.format() != ModuleFormat::Native && !self.is_time_dependent()
     }
 
     /// Whether programs differ from build to build, so that they must not be kept.
@@ -477,7 +480,7 @@ impl Recipe {
         self.units.iter().any(Unit::is_time_dependent)
     }
 
-    /// Returns the recipe that replaces this one once its texts are SPIR-V. `images` are in the order of the
+    /// Returns the recipe that replaces this one once its texts are SPIR-V. `modules` are in the order of the
     /// texts. The key of the new recipe covers all inputs of the translations.
     ///
     /// # Errors
@@ -485,20 +488,20 @@ impl Recipe {
     /// [`Unsupported`](ErrorKind::Unsupported), naming the option, for an option that is not known.
     pub(crate) fn translated(
         &self,
-        images: Vec<Image>,
+        modules: Vec<Module>,
         device: &Device,
         link_objects: bool,
     ) -> Result<Self> {
-        let mut recipe = self.with_images(images);
+        let mut recipe = self.with_modules(modules);
         if recipe.units.iter().any(Unit::shares) {
-            let others: Vec<_> = recipe.units[1..].iter().map(|unit| unit.image.clone()).collect();
-            recipe.way = way(device, link_objects, recipe.image(), &others)?;
+            let others: Vec<_> = recipe.units[1..].iter().map(|unit| unit.module.clone()).collect();
+            recipe.way = way(device, link_objects, recipe.module(), &others)?;
         }
         for unit in &mut recipe.units {
             let options = options_for_device(&unit.options)?;
             unit.options = canonical_options(&options).into_owned();
         }
-        recipe.units.sort_unstable_by_key(|unit| unit.image.digest());
+        recipe.units.sort_unstable_by_key(|unit| unit.module.digest());
         Ok(recipe)
     }
 
@@ -526,18 +529,18 @@ impl Recipe {
         })
     }
 
-    /// Returns the parameters that the images state for a kernel.
+    /// Returns the parameters that the modules state for a kernel.
     pub(crate) fn parameters(&self, kernel: &str) -> Option<&[Parameter]> {
-        self.units.iter().find_map(|unit| unit.image.parameters(kernel))
+        self.units.iter().find_map(|unit| unit.module.parameters(kernel))
     }
 
     /// Returns the preferred source of the parameters. If SPIR-V is passed as OpenCL C, the names and types
     /// that the driver reports are not those of the source.
     pub(crate) fn teller(&self) -> Teller {
-        if self.is_emitted { Teller::Image } else { Teller::Driver }
+        if self.is_emitted { Teller::Module } else { Teller::Driver }
     }
 
-    /// Calls `build` with the input of the device's compiler: the single image, or the module merged from
+    /// Calls `build` with the input of the device's compiler: the single module, or the module merged from
     /// several.
     pub(crate) fn with_source<T>(
         &self,
@@ -553,12 +556,12 @@ impl Recipe {
         };
         let options = self.options();
         if self.is_emitted {
-            let text = opencl_c::specialized(&Module::parse(&*code)?, &constants)?;
+            let text = opencl_c::specialized(&spirv::Module::parse(&*code)?, &constants)?;
             capabilities::check_translated(&code, text.demands, &self.describe(), device)?;
             let text = text.code;
             tracing::trace!(%text, "translated to OpenCL C");
             return build(&Source {
-                format: ImageFormat::OpenClC,
+                format: ModuleFormat::OpenClC,
                 code: text.as_bytes(),
                 options: &opencl_c::options(options),
                 constants: &[],
@@ -567,20 +570,20 @@ impl Recipe {
         build(&Source { format: self.format(), code: &code, options, constants: &constants })
     }
 
-    /// Returns the description of all images for messages.
+    /// Returns the description of all modules for messages.
     pub(crate) fn describe(&self) -> String {
-        let names: Vec<_> = self.units.iter().map(|unit| describe(&unit.image)).collect();
+        let names: Vec<_> = self.units.iter().map(|unit| describe(&unit.module)).collect();
         names.join(" with ")
     }
 
-    /// Calls `link` with the input of the device's compiler for each linked image.
+    /// Calls `link` with the input of the device's compiler for each linked module.
     pub(crate) fn with_sources<T>(&self, link: impl FnOnce(&[Source<'_>]) -> T) -> T {
         let units: Vec<_> =
             self.units.iter().map(|unit| (unit, unit.code(), unit.constants())).collect();
         let sources: Vec<_> = units
             .iter()
-            .map(|(Unit { image, options, .. }, code, constants)| Source {
-                format: image.format(),
+            .map(|(Unit { module, options, .. }, code, constants)| Source {
+                format: module.format(),
                 code,
                 options,
                 constants,
@@ -592,10 +595,11 @@ impl Recipe {
 
 /// Merges SPIR-V modules into one. Returns it with the constants under their ids in the merged module.
 fn merge(units: &[Unit]) -> Result<(Vec<u8>, Constants)> {
-    let names: Vec<_> = units.iter().map(|unit| describe(&unit.image)).collect();
+    let names: Vec<_> = units.iter().map(|unit| describe(&unit.module)).collect();
     let mut modules = Vec::with_capacity(units.len());
     for (unit, name) in units.iter().zip(&names) {
-        let module = Module::parse(unit.image.code()).map_err(|error| error.within(name))?;
+        let module =
+            spirv::Module::parse(unit.module.code()).map_err(|error| error.within(name))?;
         modules.push(module);
     }
     let inputs: Vec<_> =
@@ -651,7 +655,7 @@ pub(crate) use sealed::Sealed;
 ///     values.iter().fold(request, |request, (id, value)| request.specialize(*id, *value))
 /// }
 ///
-/// # async fn example(rt: kiln::Runtime, blur: kiln::Image) -> kiln::Result<()> {
+/// # async fn example(rt: kiln::Runtime, blur: kiln::Module) -> kiln::Result<()> {
 /// let program = specialize(rt.build(&blur), &[(0, 4u32), (1, 16)]).await?;
 /// # Ok(())
 /// # }

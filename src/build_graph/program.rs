@@ -15,7 +15,7 @@ use crate::device::Device;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::threads;
-use crate::source::image::Image;
+use crate::source::module::Module;
 
 /// Origin of a program: a compile, or the cache that it was loaded from.
 ///
@@ -24,8 +24,8 @@ use crate::source::image::Image;
 /// ```no_run
 /// use kiln::Origin;
 ///
-/// # async fn example(rt: kiln::Runtime, image: kiln::Image) -> kiln::Result<()> {
-/// match rt.build(&image).await?.origin() {
+/// # async fn example(rt: kiln::Runtime, module: kiln::Module) -> kiln::Result<()> {
+/// match rt.build(&module).await?.origin() {
 ///     Origin::Compiled => println!("the driver compiled it"),
 ///     origin => println!("found in a cache: {origin}"),
 /// }
@@ -68,7 +68,7 @@ pub(crate) struct Built {
     parts: Box<[Part]>,
     /// Recipe that the program was built from, for fusing its kernels.
     recipe: OnceLock<Recipe>,
-    /// Whether any request that received the program marked its images as untrusted.
+    /// Whether any request that received the program marked its modules as untrusted.
     is_untrusted: AtomicBool,
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct Told<'a> {
     pub(crate) build_log: &'a str,
     /// Size of the program in bytes.
     pub(crate) size: usize,
-    /// Images that the program was linked from; empty if it was not linked.
+    /// Modules that the program was linked from; empty if it was not linked.
     pub(crate) parts: Box<[Part]>,
     /// Preferred source of the signatures of its kernels.
     pub(crate) teller: Teller,
@@ -91,8 +91,8 @@ pub(crate) struct Told<'a> {
 pub(crate) enum Teller {
     /// The driver, which reports on the program that it built. The other source fills the gaps.
     Driver,
-    /// The image, or the stored record of it: the driver was given a translation.
-    Image,
+    /// The module, or the stored record of it: the driver was given a translation.
+    Module,
 }
 
 struct BuiltKernel {
@@ -148,7 +148,7 @@ impl Built {
         self.is_untrusted.load(Relaxed)
     }
 
-    /// Marks the program as untrusted, because a request that does not trust its images received it. The
+    /// Marks the program as untrusted, because a request that does not trust its modules received it. The
     /// program itself stays as it is. Everything compiled from it later, for any request, is compiled as
     /// untrusted.
     pub(crate) fn distrust(&self) {
@@ -182,9 +182,9 @@ impl Built {
     }
 
     /// Returns the SPIR-V if this node is SPIR-V and not a driver's program.
-    pub(crate) fn spirv(&self) -> Option<&Image> {
+    pub(crate) fn spirv(&self) -> Option<&Module> {
         let native: &dyn std::any::Any = &*self.native;
-        native.downcast_ref::<SpirV>().map(SpirV::image)
+        native.downcast_ref::<SpirV>().map(SpirV::module)
     }
 
     /// Returns the driver's program.
@@ -192,7 +192,7 @@ impl Built {
         &*self.native
     }
 
-    /// Returns the images that the program was linked from; empty if it was not linked.
+    /// Returns the modules that the program was linked from; empty if it was not linked.
     pub(crate) fn parts(&self) -> &[Part] {
         &self.parts
     }
@@ -261,11 +261,11 @@ impl Built {
     }
 }
 
-/// Merges the parameters from the driver with those from the image or the disk.
+/// Merges the parameters from the driver with those from the module or the disk.
 fn merge(teller: Teller, driver: &[Parameter], others: Option<&[Parameter]>) -> Box<[Parameter]> {
     match others {
         Some(others) if driver.is_empty() => others.into(),
-        Some(others) if driver.len() == others.len() && teller == Teller::Image => others.into(),
+        Some(others) if driver.len() == others.len() && teller == Teller::Module => others.into(),
         Some(others) if driver.len() == others.len() => {
             let both = driver.iter().zip(others).map(|(driver, other)| Parameter {
                 name: driver.name.clone().or_else(|| other.name.clone()),
@@ -281,17 +281,17 @@ fn merge(teller: Teller, driver: &[Parameter], others: Option<&[Parameter]>) -> 
     }
 }
 
-/// An image built for a device: a handle, cheap to clone, that keeps the program usable.
+/// A module built for a device: a handle, cheap to clone, that keeps the program usable.
 ///
-/// The program includes the images that its image imports from, if there are any, and all their kernels. A
-/// request for an image that shares symbols can be answered by a larger program in memory that contains the
-/// image, such as a request for a library by the program of an application: the kernels are the same.
+/// The program includes the modules that its module imports from, if there are any, and all their kernels. A
+/// request for a module that shares symbols can be answered by a larger program in memory that contains the
+/// module, such as a request for a library by the program of an application: the kernels are the same.
 ///
 /// # Examples
 ///
 /// ```no_run
-/// # async fn example(rt: kiln::Runtime, image: kiln::Image, x: kiln::Buffer<f32>) -> kiln::Result<()> {
-/// let program = rt.build(&image).await?;
+/// # async fn example(rt: kiln::Runtime, module: kiln::Module, x: kiln::Buffer<f32>) -> kiln::Result<()> {
+/// let program = rt.build(&module).await?;
 /// // SAFETY: `blur` accesses x[i] for i below the global size only.
 /// let blur = unsafe { program.kernel("blur")? };
 /// rt.queue().submit(blur.launch(x.len()).args((&x,)))?.await?;
@@ -316,8 +316,8 @@ impl Program {
     /// ```no_run
     /// use kiln::Origin;
     ///
-    /// # async fn example(rt: kiln::Runtime, image: kiln::Image) -> kiln::Result<()> {
-    /// let program = rt.build(&image).await?;
+    /// # async fn example(rt: kiln::Runtime, module: kiln::Module) -> kiln::Result<()> {
+    /// let program = rt.build(&module).await?;
     /// if program.origin() == Origin::Compiled {
     ///     println!("cold start: {:.8} was not in any cache", program.key());
     /// }
@@ -363,8 +363,8 @@ impl Program {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn example(rt: kiln::Runtime, image: kiln::Image) -> kiln::Result<()> {
-    /// let program = rt.build(&image).options("-cl-nv-verbose").await?;
+    /// # async fn example(rt: kiln::Runtime, module: kiln::Module) -> kiln::Result<()> {
+    /// let program = rt.build(&module).options("-cl-nv-verbose").await?;
     /// if !program.build_log().is_empty() {
     ///     eprintln!("the compiler reports:\n{}", program.build_log());
     /// }
@@ -393,7 +393,7 @@ impl Program {
         self.built.names()
     }
 
-    /// Returns the device's own form of the program, which [`Image::native`](crate::Image::native) takes.
+    /// Returns the device's own form of the program, which [`Module::native`](crate::Module::native) takes.
     ///
     /// # Errors
     ///
@@ -404,8 +404,8 @@ impl Program {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn example(rt: kiln::Runtime, image: kiln::Image) -> Result<(), Box<dyn std::error::Error>> {
-    /// let program = rt.build(&image).await?;
+    /// # async fn example(rt: kiln::Runtime, module: kiln::Module) -> Result<(), Box<dyn std::error::Error>> {
+    /// let program = rt.build(&module).await?;
     /// std::fs::write("blur.bin", program.binary()?)?;
     /// # Ok(())
     /// # }
@@ -426,7 +426,7 @@ impl Program {
     /// contradicts.
     ///
     /// Launches check arguments against the kernel's parameters as far as those are known. If
-    /// [`Kernel::params`] shows no type, because neither the driver nor the image states it, the arguments must
+    /// [`Kernel::params`] shows no type, because neither the driver nor the module states it, the arguments must
     /// match the kernel's signature. If it shows no size and the name of a type that is not one of OpenCL C's
     /// own scalars and vectors, a value must have the type's size, and the type must not be a sampler, event or
     /// queue: some drivers read as many bytes as they expect.
@@ -522,7 +522,7 @@ impl WeakKernel {
 }
 
 impl ResolvedKernel {
-    /// Returns the label of the image that contains the kernel, if it has one.
+    /// Returns the label of the module that contains the kernel, if it has one.
     pub(crate) fn label(&self) -> Option<&str> {
         self.built.recipe()?.label_of(self.native.name())
     }
@@ -531,7 +531,7 @@ impl ResolvedKernel {
         WeakKernel { built: Arc::downgrade(&self.built), index: self.index }
     }
 
-    /// Returns the parameters as far as the driver or the image states them.
+    /// Returns the parameters as far as the driver or the module states them.
     pub(crate) fn parameters(&self) -> &[Parameter] {
         &self.built.kernels[self.index].parameters
     }
@@ -572,7 +572,7 @@ impl Kernel {
         &self.0.name
     }
 
-    /// Returns the parameters in order, as far as the driver or the image states them. Returns `None` while the
+    /// Returns the parameters in order, as far as the driver or the module states them. Returns `None` while the
     /// program is being built, or if the build failed.
     ///
     /// # Examples

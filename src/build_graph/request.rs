@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::executor::wait_for;
 use crate::process;
 use crate::process::threads::no_thread;
-use crate::source::image::Image;
+use crate::source::module::Module;
 
 /// Request for a program, from [`Runtime::build`](crate::Runtime::build). The build starts when the request is
 /// awaited or [started](Self::start).
@@ -23,8 +23,8 @@ use crate::source::image::Image;
 /// # Examples
 ///
 /// ```no_run
-/// # async fn example(rt: kiln::Runtime, image: kiln::Image) -> kiln::Result<()> {
-/// let request = rt.build(&image).options("-cl-fast-relaxed-math -D RADIUS=4");
+/// # async fn example(rt: kiln::Runtime, module: kiln::Module) -> kiln::Result<()> {
+/// let request = rt.build(&module).options("-cl-fast-relaxed-math -D RADIUS=4");
 /// let program = request.await?;
 /// # Ok(())
 /// # }
@@ -40,22 +40,22 @@ pub struct BuildRequest {
 
 impl BuildRequest {
     /// Creates a request for the device at position `device` in the graph.
-    pub(crate) fn new(graph: Arc<BuildGraph>, device: usize, image: &Image) -> Self {
-        Self { graph, wanted: Wanted::new(image.clone(), device), refused: None }
+    pub(crate) fn new(graph: Arc<BuildGraph>, device: usize, module: &Module) -> Self {
+        Self { graph, wanted: Wanted::new(module.clone(), device), refused: None }
     }
 
     /// Sets the options for the driver's compiler, as OpenCL's `clBuildProgram` defines them, in
     /// place of any set before.
     ///
-    /// The options apply to the image itself. Where each image is compiled by itself, the libraries that it is
-    /// linked with are compiled without them. Where Kiln merges the images into one module, all of that module
+    /// The options apply to the module itself. Where each module is compiled by itself, the libraries that it is
+    /// linked with are compiled without them. Where Kiln merges the modules into one module, all of that module
     /// is compiled with these options.
     ///
     /// Options that concern source text, such as macros, include directories and the language version, have no
     /// effect on SPIR-V. This includes SPIR-V that is translated to OpenCL C because the device takes no
     /// SPIR-V.
     ///
-    /// The program is cached under its image, these options, and the contents of the files that the source
+    /// The program is cached under its module, these options, and the contents of the files that the source
     /// includes. The files are read for each request, on one of Kiln's threads. Every file counts that a
     /// directive names, directly or through a macro that stands for a literal. Its name is searched in the
     /// directories of `-I`, beside the file that contains the name, in the working directory of the process,
@@ -66,7 +66,7 @@ impl BuildRequest {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn example(rt: kiln::Runtime, blur: kiln::Image) -> kiln::Result<()> {
+    /// # async fn example(rt: kiln::Runtime, blur: kiln::Module) -> kiln::Result<()> {
     /// let narrow = rt.build(&blur).options("-D RADIUS=2").await?;
     /// let wide = rt.build(&blur).options("-D RADIUS=16").await?;
     /// assert_ne!(narrow.key(), wide.key());
@@ -79,19 +79,19 @@ impl BuildRequest {
         self
     }
 
-    /// Sets the specialization constant with this `SpecId` of a SPIR-V image. The value must have the size of
+    /// Sets the specialization constant with this `SpecId` of a SPIR-V module. The value must have the size of
     /// the constant's type. The last value given for an id takes effect.
     ///
-    /// An id that the image itself does not have refers to the one linked library that has it.
+    /// An id that the module itself does not have refers to the one linked library that has it.
     ///
     /// # Examples
     ///
     /// ```no_run
-    /// use kiln::Image;
+    /// use kiln::Module;
     ///
     /// # async fn example(rt: kiln::Runtime) -> kiln::Result<()> {
     /// const RADIUS: u32 = 0; // the `SpecId` in the module
-    /// let blur = Image::open("blur.spv").await?;
+    /// let blur = Module::open("blur.spv").await?;
     /// let program = rt.build(&blur).specialize(RADIUS, 4u32).await?;
     /// # Ok(())
     /// # }
@@ -101,15 +101,15 @@ impl BuildRequest {
         self
     }
 
-    /// Sets the specialization constant with this `SpecId` of one of the linked images, for an id that several
+    /// Sets the specialization constant with this `SpecId` of one of the linked modules, for an id that several
     /// of them have. The last value given takes effect.
     ///
     /// # Examples
     ///
     /// ```no_run
-    /// use kiln::Image;
+    /// use kiln::Module;
     ///
-    /// # async fn example(rt: kiln::Runtime, library: Image, application: Image) -> kiln::Result<()> {
+    /// # async fn example(rt: kiln::Runtime, library: Module, application: Module) -> kiln::Result<()> {
     /// rt.register(&library)?;
     /// // Both modules have a constant with the id 0.
     /// let request = rt.build(&application).specialize(0, 4u32);
@@ -119,11 +119,11 @@ impl BuildRequest {
     /// ```
     pub fn specialize_in(
         mut self,
-        image: &Image,
+        module: &Module,
         id: u32,
         value: impl SpecializationValue,
     ) -> Self {
-        self.wanted.set_constant_of(image, id, value.to_constant());
+        self.wanted.set_constant_of(module, id, value.to_constant());
         self
     }
 
@@ -132,8 +132,8 @@ impl BuildRequest {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn example(rt: kiln::Runtime, image: kiln::Image) -> kiln::Result<()> {
-    /// let start = |device| rt.build(&image).device(device).start();
+    /// # async fn example(rt: kiln::Runtime, module: kiln::Module) -> kiln::Result<()> {
+    /// let start = |device| rt.build(&module).device(device).start();
     /// let builds: Vec<_> = rt.devices().iter().map(start).collect();
     /// for build in builds {
     ///     let program = build.await?;
@@ -154,8 +154,8 @@ impl BuildRequest {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn example(rt: kiln::Runtime, images: Vec<kiln::Image>) -> kiln::Result<()> {
-    /// let builds: Vec<_> = images.iter().map(|image| rt.build(image).start()).collect();
+    /// # async fn example(rt: kiln::Runtime, modules: Vec<kiln::Module>) -> kiln::Result<()> {
+    /// let builds: Vec<_> = modules.iter().map(|module| rt.build(module).start()).collect();
     /// // Prepare other things while they are compiled.
     /// for build in builds {
     ///     build.await?;
@@ -185,9 +185,9 @@ impl BuildRequest {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(rt: kiln::Runtime, image: kiln::Image) -> kiln::Result<()> {
-    /// let exact = rt.build(&image).key()?;
-    /// let fast = rt.build(&image).options("-cl-fast-relaxed-math").key()?;
+    /// # fn example(rt: kiln::Runtime, module: kiln::Module) -> kiln::Result<()> {
+    /// let exact = rt.build(&module).key()?;
+    /// let fast = rt.build(&module).options("-cl-fast-relaxed-math").key()?;
     /// assert_ne!(exact, fast);
     /// # Ok(())
     /// # }
@@ -206,8 +206,8 @@ impl BuildRequest {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(rt: kiln::Runtime, image: kiln::Image) -> kiln::Result<()> {
-    /// for (field, value) in rt.build(&image).key_fields()? {
+    /// # fn example(rt: kiln::Runtime, module: kiln::Module) -> kiln::Result<()> {
+    /// for (field, value) in rt.build(&module).key_fields()? {
     ///     println!("{field}: {value}"); // compare with the list of another machine
     /// }
     /// # Ok(())
@@ -228,8 +228,8 @@ impl BuildRequest {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(rt: kiln::Runtime, image: kiln::Image, store: kiln::store::Store) -> kiln::Result<()> {
-    /// let name = rt.build(&image).entry_name()?;
+    /// # fn example(rt: kiln::Runtime, module: kiln::Module, store: kiln::store::Store) -> kiln::Result<()> {
+    /// let name = rt.build(&module).entry_name()?;
     /// let is_on_disk = store.entries().any(|entry| entry.name() == name);
     /// # Ok(())
     /// # }
@@ -277,7 +277,7 @@ impl IntoFuture for BuildRequest {
 impl fmt::Debug for BuildRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BuildRequest")
-            .field("image", self.wanted.image())
+            .field("module", self.wanted.module())
             .field("device", self.graph.device(self.wanted.device()))
             .finish_non_exhaustive()
     }
@@ -290,22 +290,22 @@ impl fmt::Debug for BuildRequest {
 /// * [`BuildFailed`](crate::ErrorKind::BuildFailed), with the compiler's or linker's log, if it refused the
 ///   program. If the log names a place or a symbol of the program, the failure is kept like a program:
 ///   requesting it again gives the same error. Otherwise requesting it again compiles again. Without a log if
-///   no library, or more than one, exports a symbol that an image imports; requesting the program again
+///   no library, or more than one, exports a symbol that a module imports; requesting the program again
 ///   resolves it against the libraries registered then.
-/// * [`Unsupported`](crate::ErrorKind::Unsupported) if the device does not take the image's format, or does not
+/// * [`Unsupported`](crate::ErrorKind::Unsupported) if the device does not take the module's format, or does not
 ///   link it; if a module uses something that the device lacks, or an extension that its compiler may not know;
 ///   if a module is translated to OpenCL C and that cannot express it; or if clang or llvm-spirv, which
 ///   translate OpenCL C, is missing.
-/// * [`InvalidImage`](crate::ErrorKind::InvalidImage) for text that is empty or holds a NUL.
+/// * [`InvalidModule`](crate::ErrorKind::InvalidModule) for text that is empty or holds a NUL.
 /// * [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for options, constants or a device that do not fit
-///   the image.
+///   the module.
 /// * [`OutOfResources`](crate::ErrorKind::OutOfResources), [`DeviceLost`](crate::ErrorKind::DeviceLost),
 ///   [`Panicked`](crate::ErrorKind::Panicked), [`Driver`](crate::ErrorKind::Driver), or
 ///   [`Io`](crate::ErrorKind::Io) (included files changed meanwhile, or a compiler had no room) for transient
 ///   failures. They are not kept: requesting the program again builds it again.
 /// * [`Configuration`](crate::ErrorKind::Configuration) if OpenCL C is to be translated and a compiler set for
 ///   that is not a valid compiler.
-/// * For [untrusted](crate::Image::untrusted) images also: `BuildFailed` if the compiler crashes, which is
+/// * For [untrusted](crate::Module::untrusted) modules also: `BuildFailed` if the compiler crashes, which is
 ///   kept; `Driver` if it does not end in time; and [`Configuration`](crate::ErrorKind::Configuration) or
 ///   [`NoDevice`](crate::ErrorKind::NoDevice) if there is no [build child](crate::build_child), if it is of
 ///   another version, or if it does not find the device.
@@ -320,8 +320,8 @@ impl fmt::Debug for BuildRequest {
 /// ```no_run
 /// use kiln::Build;
 ///
-/// # async fn example(rt: kiln::Runtime, image: kiln::Image) -> kiln::Result<()> {
-/// let build: Build = rt.build(&image).start();
+/// # async fn example(rt: kiln::Runtime, module: kiln::Module) -> kiln::Result<()> {
+/// let build: Build = rt.build(&module).start();
 /// let another = build.clone(); // for another task, which awaits the same build
 /// let program = build.await?;
 /// # Ok(())
@@ -368,8 +368,8 @@ impl Build {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn example(rt: kiln::Runtime, image: kiln::Image, x: kiln::Buffer<f32>) -> kiln::Result<()> {
-    /// let build = rt.build(&image).start();
+    /// # async fn example(rt: kiln::Runtime, module: kiln::Module, x: kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// let build = rt.build(&module).start();
     /// // SAFETY: `blur` accesses x[i] for i below the global size only.
     /// let blur = unsafe { build.kernel("blur") };
     /// let event = rt.queue().submit(blur.launch(x.len()).args((&x,)))?; // runs after the build

@@ -16,10 +16,10 @@ use super::{
 };
 use crate::backend::DeviceSlot;
 use crate::compiler::signature::AddressSpace;
-use crate::device::{Device, DeviceInfo, ImageFormat};
+use crate::device::{Device, DeviceInfo, ModuleFormat};
 use crate::error::{ErrorKind, Result};
 use crate::executor::HostExecutor;
-use crate::source::image::Image;
+use crate::source::module::Module;
 use crate::source::translate::FrontEnd;
 use crate::stats::{Counters, Stats};
 
@@ -60,12 +60,12 @@ impl Bench {
         Self { script, counters, graph }
     }
 
-    fn ask(&self, image: &Image) -> BuildRequest {
-        BuildRequest::new(Arc::clone(&self.graph), 0, image)
+    fn ask(&self, module: &Module) -> BuildRequest {
+        BuildRequest::new(Arc::clone(&self.graph), 0, module)
     }
 
     fn build(&self, text: &str) -> Result<super::Program> {
-        block_on(self.ask(&Image::opencl_c(text)).into_future())
+        block_on(self.ask(&Module::opencl_c(text)).into_future())
     }
 
     fn origin(&self, text: &str) -> Origin {
@@ -107,7 +107,9 @@ fn a_thousand_requests_for_ten_programs_build_ten() {
             scope.spawn(move || {
                 let starts: Vec<_> = (0..125)
                     .map(|i| {
-                        bench.ask(&Image::opencl_c(format!("kernel {}", (i + thread) % 10))).start()
+                        bench
+                            .ask(&Module::opencl_c(format!("kernel {}", (i + thread) % 10)))
+                            .start()
                     })
                     .collect();
                 if thread == 0 {
@@ -127,11 +129,11 @@ fn a_thousand_requests_for_ten_programs_build_ten() {
 }
 
 #[test]
-fn those_who_trust_an_image_and_those_who_do_not_share_programs_and_nothing_else() {
+fn those_who_trust_a_module_and_those_who_do_not_share_programs_and_nothing_else() {
     let bench = Bench::new(PLENTY);
     let ask = |text: &str, trusts: bool| {
-        let image = Image::opencl_c(text);
-        bench.ask(&if trusts { image } else { image.untrusted() }).start()
+        let module = Module::opencl_c(text);
+        bench.ask(&if trusts { module } else { module.untrusted() }).start()
     };
     bench.script.close();
     let flights: Vec<_> =
@@ -170,11 +172,11 @@ fn requests_that_race_with_the_end_of_a_build_never_repeat_it() {
 fn a_build_needs_no_waiter() {
     let bench = Bench::new(PLENTY);
     bench.script.close();
-    let image = Image::opencl_c("kernel");
-    drop(bench.ask(&image).start());
-    std::mem::forget(bench.ask(&image).start());
-    let never_polled = bench.ask(&image).start();
-    let polled_once = bench.ask(&image).start();
+    let module = Module::opencl_c("kernel");
+    drop(bench.ask(&module).start());
+    std::mem::forget(bench.ask(&module).start());
+    let never_polled = bench.ask(&module).start();
+    let polled_once = bench.ask(&module).start();
     assert!(polled_once.peek().is_none());
     drop(polled_once);
     bench.script.open();
@@ -189,7 +191,7 @@ fn a_build_needs_no_waiter() {
 fn waiters_outlive_the_graphs_owner() {
     let bench = Bench::new(PLENTY);
     bench.script.close();
-    let build = bench.ask(&Image::opencl_c("kernel")).start();
+    let build = bench.ask(&Module::opencl_c("kernel")).start();
     let Bench { script, graph, .. } = bench;
     drop(graph);
     script.open();
@@ -200,12 +202,12 @@ fn waiters_outlive_the_graphs_owner() {
 #[test]
 fn handles_tell_the_origin_and_may_be_polled_again() {
     let bench = Bench::new(PLENTY);
-    let image = Image::opencl_c("kernel");
-    let mut first = bench.ask(&image).start();
+    let module = Module::opencl_c("kernel");
+    let mut first = bench.ask(&module).start();
     for _ in 0..2 {
         assert_eq!(block_on(&mut first).expect("it builds").origin(), Origin::Compiled);
     }
-    let mut second = bench.ask(&image).start();
+    let mut second = bench.ask(&module).start();
     for _ in 0..2 {
         assert_eq!(block_on(&mut second).expect("it builds").origin(), Origin::Memory);
     }
@@ -332,8 +334,8 @@ fn the_least_recently_used_program_goes_first() {
 fn a_limit_of_zero_keeps_nothing_but_shares_flights() {
     let bench = Bench::new(0);
     bench.script.close();
-    let image = Image::opencl_c("kernel");
-    let (first, second) = (bench.ask(&image).start(), bench.ask(&image).start());
+    let module = Module::opencl_c("kernel");
+    let (first, second) = (bench.ask(&module).start(), bench.ask(&module).start());
     bench.script.open();
     let (first, second) =
         (block_on(first).expect("it builds"), block_on(second).expect("it builds"));
@@ -372,7 +374,7 @@ fn eviction_leaves_programs_in_use_alone() {
 // ---- Requests that no driver gets to see --------------------------------------------------------
 
 /// A module with a `uint` constant of `SpecId` 7 and a kernel `main` with a parameter `n`.
-fn spirv_image() -> Image {
+fn spirv_module() -> Module {
     let instructions: &[&[u32]] = &[
         &[17, 4],                                     // OpCapability Addresses
         &[17, 6],                                     // OpCapability Kernel
@@ -397,31 +399,31 @@ fn spirv_image() -> Image {
         std::iter::once(first).chain(words[1..].iter().copied())
     });
     let bytes: Vec<u8> = header.into_iter().chain(body).flat_map(u32::to_le_bytes).collect();
-    Image::spirv(bytes).expect("it is a module")
+    Module::spirv(bytes).expect("it is a module")
 }
 
 #[test]
 fn what_cannot_be_right_reaches_no_driver() {
-    let formats = vec![ImageFormat::OpenClC, ImageFormat::SpirV];
+    let formats = vec![ModuleFormat::OpenClC, ModuleFormat::SpirV];
     let bench = Bench::with_info(DeviceInfo { formats, ..DeviceInfo::fake() }, PLENTY);
-    let native = Image::native(*b"binary").expect("it has bytes");
-    let text = Image::opencl_c("kernel");
+    let native = Module::native(*b"binary").expect("it has bytes");
+    let text = Module::opencl_c("kernel");
     let other = Bench::new(PLENTY);
     let stranger = other.graph.device(0);
     let cases = [
         (bench.ask(&native), ErrorKind::Unsupported, "native binary; it takes: OpenCL C, SPIR-V"),
-        (bench.ask(&Image::opencl_c(" \n\t")), ErrorKind::InvalidImage, "empty"),
-        (bench.ask(&Image::opencl_c("ker\0nel")), ErrorKind::InvalidImage, "byte 3"),
+        (bench.ask(&Module::opencl_c(" \n\t")), ErrorKind::InvalidModule, "empty"),
+        (bench.ask(&Module::opencl_c("ker\0nel")), ErrorKind::InvalidModule, "byte 3"),
         (bench.ask(&text).options("-D A\0B"), ErrorKind::InvalidArgument, "byte 4"),
         (bench.ask(&text).specialize(7, 1u32), ErrorKind::InvalidArgument, "only SPIR-V"),
         (bench.ask(&text).device(stranger), ErrorKind::InvalidArgument, "another runtime"),
         (
-            bench.ask(&spirv_image()).specialize(8, 1u32),
+            bench.ask(&spirv_module()).specialize(8, 1u32),
             ErrorKind::InvalidArgument,
             "id 8; it has 7 `wid` (uint, 4 bytes)",
         ),
         (
-            bench.ask(&spirv_image()).specialize(7, 1u64),
+            bench.ask(&spirv_module()).specialize(7, 1u64),
             ErrorKind::InvalidArgument,
             "8 bytes long, where its type, uint, has 4",
         ),
@@ -440,24 +442,24 @@ fn what_cannot_be_right_reaches_no_driver() {
 #[test]
 fn settings_make_programs_of_their_own() {
     let bench = Bench::new(PLENTY);
-    let image = spirv_image();
+    let module = spirv_module();
     let key = |request: BuildRequest| block_on(request.into_future()).expect("it builds").key();
     let keys = [
-        key(bench.ask(&image)),
-        key(bench.ask(&image).specialize(7, 1u32)),
-        key(bench.ask(&image).specialize(7, 2u32)),
-        key(bench.ask(&image).options("-w")),
+        key(bench.ask(&module)),
+        key(bench.ask(&module).specialize(7, 1u32)),
+        key(bench.ask(&module).specialize(7, 2u32)),
+        key(bench.ask(&module).options("-w")),
     ];
     assert_eq!(keys.iter().collect::<HashSet<_>>().len(), keys.len());
-    assert_eq!(key(bench.ask(&image).specialize(7, 1u32).specialize(7, 2u32)), keys[2]);
-    assert_eq!(key(bench.ask(&image).options("-g").options("  -w ")), keys[3]);
+    assert_eq!(key(bench.ask(&module).specialize(7, 1u32).specialize(7, 2u32)), keys[2]);
+    assert_eq!(key(bench.ask(&module).options("-g").options("  -w ")), keys[3]);
     assert_eq!(bench.script.builds(), keys.len());
 }
 
 #[test]
 fn drivers_get_the_options_that_the_key_covers() {
     let bench = Bench::new(PLENTY);
-    let request = bench.ask(&Image::opencl_c("kernel")).options(" -w\t -D A=1 ");
+    let request = bench.ask(&Module::opencl_c("kernel")).options(" -w\t -D A=1 ");
     block_on(request.into_future()).expect("it builds");
     assert_eq!(*bench.script.built.lock().expect("not poisoned"), ["kernel|-w -D A=1"]);
 }
@@ -484,7 +486,7 @@ fn kernels_are_found_by_name() {
 fn a_kernel_may_be_had_before_its_program() {
     let bench = Bench::new(PLENTY);
     bench.script.close();
-    let build = bench.ask(&Image::opencl_c("kernel")).start();
+    let build = bench.ask(&Module::opencl_c("kernel")).start();
     // SAFETY: never launched.
     let [main, absent] = ["main", "absent"].map(|name| unsafe { build.kernel(name) });
     assert!(main.resolved().is_none() && main.params().is_none());
@@ -498,9 +500,9 @@ fn a_kernel_may_be_had_before_its_program() {
 }
 
 #[test]
-fn the_image_tells_of_parameters_what_the_driver_does_not() {
+fn the_module_tells_of_parameters_what_the_driver_does_not() {
     let bench = Bench::new(PLENTY);
-    let program = block_on(bench.ask(&spirv_image()).into_future()).expect("it builds");
+    let program = block_on(bench.ask(&spirv_module()).into_future()).expect("it builds");
     // SAFETY: never launched.
     let kernel = unsafe { program.kernel("main") }.expect("there is one");
     let [parameter] = kernel.params().expect("it is there") else { panic!("one parameter") };

@@ -13,15 +13,15 @@ use super::plan::Recipe;
 use super::pool::catch_panic;
 use crate::backend::{self, Kernel};
 use crate::compiler::signature::Parameter;
-use crate::device::ImageFormat;
+use crate::device::ModuleFormat;
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::threads::no_thread;
-use crate::source::image::Image;
+use crate::source::module::Module;
 use crate::source::translate::{self, Tools, Translation};
 
 /// A SPIR-V module in the graph, in place of a driver's program. None of its kernels can be launched.
 pub(super) struct SpirV {
-    image: Image,
+    module: Module,
     log: String,
     kernels: Vec<Arc<dyn Kernel>>,
 }
@@ -33,17 +33,17 @@ struct Listed {
 }
 
 impl SpirV {
-    pub(super) fn program(image: Image, log: String) -> Arc<dyn backend::Program> {
+    pub(super) fn program(module: Module, log: String) -> Arc<dyn backend::Program> {
         let listed = |name: &String| -> Arc<dyn Kernel> {
-            let parameters = image.parameters(name).unwrap_or_default().to_vec();
+            let parameters = module.parameters(name).unwrap_or_default().to_vec();
             Arc::new(Listed { name: name.clone(), parameters })
         };
-        let kernels = image.kernels().iter().map(listed).collect();
-        Arc::new(Self { image, log, kernels })
+        let kernels = module.kernels().iter().map(listed).collect();
+        Arc::new(Self { module, log, kernels })
     }
 
-    pub(super) fn image(&self) -> &Image {
-        &self.image
+    pub(super) fn module(&self) -> &Module {
+        &self.module
     }
 }
 
@@ -57,11 +57,11 @@ impl backend::Program for SpirV {
     }
 
     fn binary_size(&self) -> Option<usize> {
-        Some(self.image.code().len())
+        Some(self.module.code().len())
     }
 
     fn binary(&self) -> Result<Vec<u8>> {
-        Ok(self.image.code().to_vec())
+        Ok(self.module.code().to_vec())
     }
 }
 
@@ -84,7 +84,7 @@ impl Kernel for Listed {
 }
 
 impl BuildGraph {
-    /// Returns the SPIR-V of an image, for a device and with the options of a build. A SPIR-V image is returned
+    /// Returns the SPIR-V of a module, for a device and with the options of a build. A SPIR-V module is returned
     /// as it is. The translation of OpenCL C is kept, shared while in flight, and stored, like a program. Never
     /// blocks; the work starts at once and runs to its end even if the future is dropped.
     ///
@@ -104,19 +104,19 @@ impl BuildGraph {
         self: &Arc<Self>,
         unit: &Unit,
         device: usize,
-    ) -> impl Future<Output = Result<Image>> + Send + use<> {
+    ) -> impl Future<Output = Result<Module>> + Send + use<> {
         let asked = match self.front_end().known_tools() {
-            _ if unit.image().format() != ImageFormat::OpenClC => {
-                Asked::Now(as_it_is(unit.image()))
+            _ if unit.module().format() != ModuleFormat::OpenClC => {
+                Asked::Now(as_it_is(unit.module()))
             }
             // A request that starts no process is made here, so that a kept translation is available at once.
-            Some(tools) if !unit.image().includes_files() => {
+            Some(tools) if !unit.module().includes_files() => {
                 Asked::Now(self.translate(unit, device, &Arc::clone(tools)))
             }
             _ => {
                 let (sender, receiver) = oneshot::channel();
                 let (graph, unit) = (Arc::clone(self), unit.clone());
-                let pool = self.pool_for(unit.image().is_untrusted());
+                let pool = self.pool_for(unit.module().is_untrusted());
                 pool.submit(move || {
                     let answer = catch_panic(|| {
                         let tools = Arc::clone(graph.front_end().tools()?);
@@ -136,7 +136,7 @@ impl BuildGraph {
                 }
             };
             let answer = match translating {
-                Translating::Done(image) => return Ok(image),
+                Translating::Done(module) => return Ok(module),
                 Translating::Asked(answer) => answer,
             };
             let built = answer.landed().await?;
@@ -154,7 +154,7 @@ impl BuildGraph {
     ) -> impl Future<Output = Result<Recipe>> + Send + use<> {
         let is_only = texts.units().len() == 1;
         let ask = |unit: &Unit| {
-            let name = (!is_only).then(|| describe(unit.image()));
+            let name = (!is_only).then(|| describe(unit.module()));
             let translated = self.spirv_of(unit, texts.device());
             async {
                 translated.await.map_err(|error| match name {
@@ -163,11 +163,11 @@ impl BuildGraph {
                 })
             }
         };
-        let images: Vec<_> = texts.units().iter().map(ask).collect();
+        let modules: Vec<_> = texts.units().iter().map(ask).collect();
         let (graph, texts) = (Arc::clone(self), texts.clone());
         async move {
-            let images = try_join_all(images).await;
-            images.and_then(|images| graph.translated(&texts, images)).map_err(|error| {
+            let modules = try_join_all(modules).await;
+            modules.and_then(|modules| graph.translated(&texts, modules)).map_err(|error| {
                 let name = &graph.device(texts.device()).name;
                 error.within(format!(
                     "`{name}` takes no OpenCL C, and a translation to SPIR-V fails"
@@ -183,29 +183,29 @@ impl BuildGraph {
         device: usize,
         tools: &Arc<Tools>,
     ) -> Result<Translating> {
-        let image = unit.image();
-        if let Some(flaw) = image.flaw() {
+        let module = unit.module();
+        if let Some(flaw) = module.flaw() {
             return Err(flaw.clone());
         }
         let limit = translate::LIMIT;
         let translation = Translation::new(tools, limit, unit.options(), self.device(device))?;
-        let image = if image.includes_files() {
-            let expanded = translation.expand(image.code());
+        let module = if module.includes_files() {
+            let expanded = translation.expand(module.code());
             unit.check_files(self.children().limit())?;
-            Image::opencl_c(expanded?).untrusted_if(image.is_untrusted())
+            Module::opencl_c(expanded?).untrusted_if(module.is_untrusted())
         } else {
-            image.clone()
+            module.clone()
         };
-        let expanded = Unit::with_options(image, unit.options());
+        let expanded = Unit::with_options(module, unit.options());
         let recipe = Recipe::of_translation(expanded, device, translation);
         Ok(Translating::Asked(self.ask_uncounted(recipe)))
     }
 }
 
-/// Returns an image that is not OpenCL C, if it is SPIR-V, and fails for native binaries.
-fn as_it_is(image: &Image) -> Result<Translating> {
-    if image.format() == ImageFormat::SpirV {
-        return Ok(Translating::Done(image.clone()));
+/// Returns a module that is not OpenCL C, if it is SPIR-V, and fails for native binaries.
+fn as_it_is(module: &Module) -> Result<Translating> {
+    if module.format() == ModuleFormat::SpirV {
+        return Ok(Translating::Done(module.clone()));
     }
     Err(Error::unsupported(
         "a native binary has no SPIR-V; build the program from OpenCL C or SPIR-V",
@@ -219,6 +219,6 @@ enum Asked {
 }
 
 enum Translating {
-    Done(Image),
+    Done(Module),
     Asked(Answer),
 }

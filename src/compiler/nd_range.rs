@@ -274,8 +274,8 @@ impl NdSize {
 /// ```no_run
 /// use kiln::{Buffer, IntoNdSize, Kernel, Launch};
 ///
-/// fn clear(kernel: &Kernel, image: &Buffer<f32>, size: impl IntoNdSize) -> Launch {
-///     kernel.launch(size).args((image, 0.0f32)) // `size` is `n`, `[width, height]` and so on
+/// fn clear(kernel: &Kernel, module: &Buffer<f32>, size: impl IntoNdSize) -> Launch {
+///     kernel.launch(size).args((module, 0.0f32)) // `size` is `n`, `[width, height]` and so on
 /// }
 /// ```
 #[diagnostic::on_unimplemented(

@@ -50,7 +50,7 @@ pub enum Access {
     ReadWrite,
 }
 
-/// Parameter of a kernel, as far as the image or the driver describes it.
+/// Parameter of a kernel, as far as the module or the driver describes it.
 ///
 /// # Examples
 ///
@@ -107,10 +107,10 @@ pub(crate) fn is_object(type_name: &str) -> bool {
 /// # Examples
 ///
 /// ```no_run
-/// # async fn example(rt: kiln::Runtime, image: kiln::Image) -> kiln::Result<()> {
-/// let mut constants = image.specialization_constants().iter();
+/// # async fn example(rt: kiln::Runtime, module: kiln::Module) -> kiln::Result<()> {
+/// let mut constants = module.specialization_constants().iter();
 /// if let Some(width) = constants.find(|constant| constant.name.as_deref() == Some("WIDTH")) {
-///     let program = rt.build(&image).specialize(width.id, 1920u32).await?;
+///     let program = rt.build(&module).specialize(width.id, 1920u32).await?;
 /// }
 /// # Ok(())
 /// # }

@@ -51,14 +51,14 @@ impl fmt::Display for DeviceKind {
 /// # Examples
 ///
 /// ```
-/// # use kiln::{Image, ImageFormat};
-/// let image = Image::opencl_c("kernel void nothing() {}");
-/// assert_eq!(image.format(), ImageFormat::OpenClC);
-/// assert_eq!(image.format().to_string(), "OpenCL C");
+/// # use kiln::{Module, ModuleFormat};
+/// let module = Module::opencl_c("kernel void nothing() {}");
+/// assert_eq!(module.format(), ModuleFormat::OpenClC);
+/// assert_eq!(module.format().to_string(), "OpenCL C");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
-pub enum ImageFormat {
+pub enum ModuleFormat {
     /// OpenCL C source text.
     OpenClC,
     /// A SPIR-V module.
@@ -67,7 +67,7 @@ pub enum ImageFormat {
     Native,
 }
 
-impl fmt::Display for ImageFormat {
+impl fmt::Display for ModuleFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::OpenClC => "OpenCL C",
@@ -126,10 +126,10 @@ impl Limits {
 /// # Examples
 ///
 /// ```no_run
-/// # async fn example(rt: kiln::Runtime, image: kiln::Image) -> kiln::Result<()> {
+/// # async fn example(rt: kiln::Runtime, module: kiln::Module) -> kiln::Result<()> {
 /// let has_doubles = rt.device().extensions.iter().any(|name| name == "cl_khr_fp64");
 /// let options = if has_doubles { "-D REAL=double" } else { "-D REAL=float" };
-/// let program = rt.build(&image).options(options).await?;
+/// let program = rt.build(&module).options(options).await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -169,14 +169,14 @@ pub struct DeviceInfo {
     /// Whether kernels do what their code says. Kernels of a simulated device run the closures that are
     /// registered for them instead.
     pub(crate) runs_code: bool,
-    /// Image formats that the driver accepts. If a driver accepts OpenCL C and no SPIR-V, Kiln translates
+    /// Module formats that the driver accepts. If a driver accepts OpenCL C and no SPIR-V, Kiln translates
     /// SPIR-V to OpenCL C 1.2, so that modules build for it all the same.
-    pub formats: Vec<ImageFormat>,
-    /// Formats of which the driver itself links several images to one program. Kiln links SPIR-V where the
+    pub formats: Vec<ModuleFormat>,
+    /// Formats of which the driver itself links several modules to one program. Kiln links SPIR-V where the
     /// driver does not, and on Level Zero unless
     /// [`RuntimeBuilder::link_objects`](crate::RuntimeBuilder::link_objects) is set.
-    pub links: Vec<ImageFormat>,
-    /// Whether programs that the driver links are worse than one module of the same images: functions of other
+    pub links: Vec<ModuleFormat>,
+    /// Whether programs that the driver links are worse than one module merged from the same sources: functions of other
     /// objects are called, while those of one module are inlined.
     pub(crate) links_by_calls: bool,
     /// SPIR-V extensions that the driver's compiler accepts, if it is known to accept no others.
@@ -275,7 +275,7 @@ impl DeviceInfo {
             images: false,
             fused_multiply_add: false,
             runs_code: false,
-            formats: vec![ImageFormat::OpenClC, ImageFormat::SpirV, ImageFormat::Native],
+            formats: vec![ModuleFormat::OpenClC, ModuleFormat::SpirV, ModuleFormat::Native],
             links: Vec::new(),
             links_by_calls: false,
             spirv_extensions: None,
@@ -309,10 +309,10 @@ pub(crate) fn spirv_versions(il_version: &str) -> impl Iterator<Item = (u8, u8)>
 ///
 /// ```no_run
 /// # use kiln::DeviceKind;
-/// # async fn example(rt: kiln::Runtime, image: kiln::Image) -> kiln::Result<()> {
+/// # async fn example(rt: kiln::Runtime, module: kiln::Module) -> kiln::Result<()> {
 /// let gpu = rt.devices().iter().find(|device| device.kind == DeviceKind::Gpu);
 /// if let Some(gpu) = gpu {
-///     let program = rt.build(&image).device(gpu).await?;
+///     let program = rt.build(&module).device(gpu).await?;
 ///     println!("built for {gpu}, which has {} bytes of memory", gpu.limits.global_memory);
 /// }
 /// # Ok(())

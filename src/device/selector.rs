@@ -61,7 +61,7 @@ impl Selector {
     }
 
     /// Returns the best matching device, or an error that lists the devices. A GPU ranks before any other
-    /// accelerator, and that before a CPU; then devices that accept more image formats, then the order of
+    /// accelerator, and that before a CPU; then devices that accept more module formats, then the order of
     /// discovery.
     ///
     /// A match of a driver's common name ranks before all of that: PoCL on an Intel processor has `intel` in

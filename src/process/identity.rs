@@ -108,7 +108,7 @@ fn forked() -> Error {
         ErrorKind::Forked,
         format!(
             "process {child} was forked from process {parent} after that had made a runtime or opened an \
-             image, and neither Kiln's threads nor drivers exist in a forked child; fork before that, \
+             module, and neither Kiln's threads nor drivers exist in a forked child; fork before that, \
              or start another program in the child"
         ),
     )

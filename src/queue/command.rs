@@ -235,7 +235,7 @@ impl Work {
     }
 
     /// Returns the label of the module that the launched kernel comes from, if the module has one.
-    pub(crate) fn image_label(&self) -> Option<&str> {
+    pub(crate) fn module_label(&self) -> Option<&str> {
         let Self::Launch(launch) = self else { return None };
         launch.kernel.resolved()?.as_ref().ok()?.label()
     }

@@ -251,7 +251,7 @@ impl Queue {
     /// ```no_run
     /// # async fn example(queue: &kiln::Queue, histogram: &kiln::Kernel, pixels: &kiln::Buffer<u8>,
     /// #     counts: &kiln::Buffer<u32>) -> kiln::Result<()> {
-    /// queue.fill(counts, 0)?; // clears the counts of the previous image
+    /// queue.fill(counts, 0)?; // clears the counts of the previous module
     /// queue.submit(histogram.launch(pixels.len()).args((pixels, counts)))?;
     /// let counts: Vec<u32> = queue.read(counts).await?;
     /// # Ok(())

@@ -65,8 +65,8 @@ struct Span {
     place: Option<Place>,
     serial: u64,
     label: String,
-    /// Label of the image that contains the launched kernel.
-    image: Option<Box<str>>,
+    /// Label of the module that contains the launched kernel.
+    module: Option<Box<str>>,
     after: Vec<u64>,
     submitted: Instant,
     enqueued: Option<Instant>,
@@ -107,7 +107,7 @@ impl Timeline {
             place: command.record.place(),
             serial: id.serial(),
             label: command.work.label(),
-            image: command.work.image_label().map(Into::into),
+            module: command.work.module_label().map(Into::into),
             after: submitted.after,
             submitted: submitted.submitted,
             enqueued: submitted.enqueued,
@@ -257,7 +257,7 @@ impl Trace {
                     "ts": micros(start), "dur": micros(end - start),
                     "args": {
                         "command": span.serial, "queue": span.queue, "after": span.after,
-                        "image": span.image,
+                        "module": span.module,
                         "submitted": micros(nanos(span.submitted)),
                         "failure": span.failure.as_ref().map(ToString::to_string),
                     },

@@ -162,7 +162,7 @@ impl Search {
                 ErrorKind::Driver,
                 format!(
                     "the files that the OpenCL C text includes could not be read within {limit:?}, \
-                     the limit for untrusted images"
+                     the limit for untrusted modules"
                 ),
             ));
         }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use kiln::ImageFormat;
+use kiln::ModuleFormat;
 use serde_json::Value;
 
 use crate::{Bench, Run, on_benches};
@@ -181,7 +181,7 @@ pub(crate) fn module() -> Vec<u8> {
 /// Adds `module.spv` to the bench. Returns whether its device takes SPIR-V.
 fn with_module(bench: &Bench) -> bool {
     fs::write(bench.path("module.spv"), module()).unwrap();
-    bench.rt.device().formats.contains(&ImageFormat::SpirV)
+    bench.rt.device().formats.contains(&ModuleFormat::SpirV)
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn constants_are_read_as_their_modules_types() {
         let mut arguments = vec!["cache", "why", "module.spv", "--json"];
         arguments.extend(specs);
         let run = bench.run(&arguments).ended(1).json();
-        assert_eq!(run["nearest"]["same_image"], true);
+        assert_eq!(run["nearest"]["same_module"], true);
         let differences = run["nearest"]["differences"].as_array().unwrap();
         let values: Vec<_> = differences.iter().map(|line| line["a"].as_str().unwrap()).collect();
         assert_eq!(

@@ -173,8 +173,8 @@ fn code_goes_to_a_file_in_the_form_that_is_asked_for() {
         let spirv = ["--code", "spirv", "-o", "fused.spv"];
         let run = bench.fuse(&[SCALE, OFFSET], &spirv).ended(0);
         assert!(run.out.contains("code written to fused.spv"), "{}", run.out);
-        let image = kiln::Image::spirv(fs::read(bench.path("fused.spv")).unwrap()).unwrap();
-        assert!(image.kernels().contains(&"fused_scale_offset".to_owned()));
+        let module = kiln::Module::spirv(fs::read(bench.path("fused.spv")).unwrap()).unwrap();
+        assert!(module.kernels().contains(&"fused_scale_offset".to_owned()));
         bench.fuse(&[SCALE, OFFSET], &spirv[..2]).ended(2).says(&["--output FILE"]);
     });
 }
@@ -275,7 +275,7 @@ fn what_opencl_c_was_translated_to_is_an_entry_of_its_kind() {
         assert_eq!(shown["kernels"][0]["name"], "twice");
         // The extracted file is a module.
         bench.run(["cache", "extract", key, "-o", "twice.spv"]).ended(0);
-        let image = kiln::Image::spirv(fs::read(bench.path("twice.spv")).unwrap()).unwrap();
-        assert!(image.kernels().contains(&"twice".to_owned()));
+        let module = kiln::Module::spirv(fs::read(bench.path("twice.spv")).unwrap()).unwrap();
+        assert!(module.kernels().contains(&"twice".to_owned()));
     });
 }

@@ -5,28 +5,28 @@ use std::io;
 use std::time::{Duration, SystemTime};
 
 use kiln::store::EntryInfo;
-use kiln::{Image, ImageFormat};
+use kiln::{Module, ModuleFormat};
 use serde_json::Value;
 
-use crate::images::{function, image};
+use crate::modules::{function, module};
 use crate::{Bench, on_benches};
 
 /// Application, the library that it imports from, and the library that this one imports from.
 struct Linked {
-    images: [Image; 3],
+    modules: [Module; 3],
     file: &'static str,
     /// Arguments that declare the libraries to the explorer.
     settings: Vec<String>,
 }
 
-fn linked(bench: &Bench, format: ImageFormat) -> Linked {
-    let images = [
-        image(format, &[], &[("apply", &["outer"])]),
-        image(format, &[function("outer").of("inner").times(2.0)], &[]),
-        image(format, &[function("inner").plus(1.0)], &[]),
+fn linked(bench: &Bench, format: ModuleFormat) -> Linked {
+    let modules = [
+        module(format, &[], &[("apply", &["outer"])]),
+        module(format, &[function("outer").of("inner").times(2.0)], &[]),
+        module(format, &[function("inner").plus(1.0)], &[]),
     ];
     let (files, settings): (_, &[&str]) = match format {
-        ImageFormat::SpirV => (
+        ModuleFormat::SpirV => (
             ["apply.spv", "outer.spv", "inner.spv"],
             &["--library=outer.spv", "--library=inner.spv"],
         ),
@@ -40,11 +40,11 @@ fn linked(bench: &Bench, format: ImageFormat) -> Linked {
             ],
         ),
     };
-    for (file, image) in files.iter().zip(&images) {
-        fs::write(bench.path(file), image.code()).unwrap();
+    for (file, module) in files.iter().zip(&modules) {
+        fs::write(bench.path(file), module.code()).unwrap();
     }
     let settings = settings.iter().map(|&text| text.to_owned()).collect();
-    Linked { images, file: files[0], settings }
+    Linked { modules, file: files[0], settings }
 }
 
 impl Linked {
@@ -54,9 +54,9 @@ impl Linked {
         command.iter().copied().chain([self.file]).chain(settings).collect()
     }
 
-    /// Returns the key of the program for an application that registers the same images.
+    /// Returns the key of the program for an application that registers the same modules.
     fn key(&self, bench: &Bench) -> String {
-        let [application, libraries @ ..] = &self.images;
+        let [application, libraries @ ..] = &self.modules;
         for library in libraries {
             bench.rt.register(library).unwrap();
         }
@@ -67,7 +67,7 @@ impl Linked {
 /// Runs a test with each format that each device links, starting with an empty cache.
 fn on_linked(test: impl AsyncFn(&Bench, Linked)) {
     on_benches(async |bench| {
-        for format in [ImageFormat::OpenClC, ImageFormat::SpirV] {
+        for format in [ModuleFormat::OpenClC, ModuleFormat::SpirV] {
             if bench.rt.device().links.contains(&format) {
                 let _ = fs::remove_dir_all(bench.path("cache"));
                 test(&bench, linked(&bench, format)).await;
@@ -100,7 +100,7 @@ fn a_symbol_that_no_given_library_exports_is_named() {
 #[test]
 fn a_library_that_cannot_be_used_ends_the_command_and_is_named() {
     on_benches(async |bench| {
-        linked(&bench, ImageFormat::SpirV);
+        linked(&bench, ModuleFormat::SpirV);
         fs::write(bench.path("nothing.spv"), crate::builds::module()).unwrap();
         fs::write(bench.path("native"), [0xFF, 0xFE, 0x00]).unwrap();
         // Message of the system; the number is the same on Windows.
@@ -126,14 +126,14 @@ fn a_library_that_cannot_be_used_ends_the_command_and_is_named() {
 }
 
 #[test]
-fn why_compares_programs_with_all_their_images() {
+fn why_compares_programs_with_all_their_modules() {
     on_linked(async |bench, linked| {
         let why = linked.arguments(&["cache", "why"]);
         let json = [&*why, &["--json"]].concat();
         let key = bench.json(linked.arguments(&["build"]))["key"].as_str().unwrap().to_owned();
         assert_eq!(bench.json(&why)["stored"], true);
 
-        // The program of other images, and the objects, were used more recently.
+        // The program of other modules, and the objects, were used more recently.
         bench.build("saxpy.cl", &[]);
         let entries = bench.entries();
         let program = entries.iter().find(|entry| entry.key().to_string() == key).unwrap();
@@ -141,20 +141,20 @@ fn why_compares_programs_with_all_their_images() {
         fs::File::open(program.path()).unwrap().set_modified(used).unwrap();
 
         // One library is changed.
-        let changed = image(linked.images[2].format(), &[function("inner").plus(2.0)], &[]);
+        let changed = module(linked.modules[2].format(), &[function("inner").plus(2.0)], &[]);
         let inner = linked.file.replace("apply", "inner");
         fs::write(bench.path(&inner), changed.code()).unwrap();
         let told = bench.run(&json).ended(1).json();
         assert_eq!((&told["stored"], &told["nearest"]["key"]), (&false.into(), &key.into()));
-        assert_eq!(told["nearest"]["same_image"], false);
+        assert_eq!(told["nearest"]["same_module"], false);
         let differences = told["nearest"]["differences"].as_array().unwrap();
         assert_eq!(differences.len(), 1, "{told}");
         assert_eq!(differences[0]["a"], changed.digest().to_string());
-        assert_eq!(differences[0]["b"], linked.images[2].digest().to_string());
+        assert_eq!(differences[0]["b"], linked.modules[2].digest().to_string());
         let text = bench.run(&why).ended(1).fits().out;
-        assert!(text.contains("No program is of these images"), "{text}");
+        assert!(text.contains("No program is of these modules"), "{text}");
 
-        // Objects of its images do not count as programs.
+        // Objects of its modules do not count as programs.
         let programs = bench.json(["cache", "ls"]);
         for line in programs.as_array().unwrap().iter().filter(|line| line["kind"] == "program") {
             let is_it = |entry: &&EntryInfo| line["key"] == entry.key().to_string();
@@ -168,16 +168,16 @@ fn why_compares_programs_with_all_their_images() {
 #[test]
 fn the_constants_of_libraries_are_set_by_id_or_by_library() {
     on_benches(async |bench| {
-        if !bench.rt.device().links.contains(&ImageFormat::SpirV) {
+        if !bench.rt.device().links.contains(&ModuleFormat::SpirV) {
             return;
         }
-        let format = ImageFormat::SpirV;
-        let application = image(format, &[], &[("apply", &["a", "b", "c"])]);
-        let a = image(format, &[function("a").plus_constant(7, 1.0)], &[]);
+        let format = ModuleFormat::SpirV;
+        let application = module(format, &[], &[("apply", &["a", "b", "c"])]);
+        let a = module(format, &[function("a").plus_constant(7, 1.0)], &[]);
         let b = [function("b").plus_constant(7, 1.0), function("c").plus_constant(8, 1.0)];
-        let b = image(format, &b, &[]);
+        let b = module(format, &b, &[]);
         // No module imports from this library.
-        let idle = image(format, &[function("idle").plus_constant(8, 1.0)], &[]);
+        let idle = module(format, &[function("idle").plus_constant(8, 1.0)], &[]);
         let mut settings = Vec::new();
         for (name, library) in [("a.spv", &a), ("b.spv", &b), ("idle.spv", &idle)] {
             fs::write(bench.path(name), library.code()).unwrap();
@@ -237,8 +237,8 @@ fn objects_are_told_from_programs() {
         assert!(text.contains(&format!("{}, of which 3 are objects", lines.len())), "{text}");
 
         let shown = bench.text(["cache", "show", program["key"].as_str().unwrap()]);
-        for image in &linked.images {
-            assert!(shown.contains(&image.digest().to_string()), "{shown}");
+        for module in &linked.modules {
+            assert!(shown.contains(&module.digest().to_string()), "{shown}");
         }
         assert!(shown.contains("Kernels:") && !shown.contains("An object"), "{shown}");
         let shown = bench.text(["cache", "show", objects[0]["key"].as_str().unwrap()]);

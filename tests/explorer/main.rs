@@ -8,9 +8,9 @@ mod cache;
 #[path = "../support/fusion.rs"]
 mod chains;
 mod fuse;
-#[path = "../support/libraries.rs"]
-mod images;
 mod libraries;
+#[path = "../support/libraries.rs"]
+mod modules;
 #[cfg(feature = "remote-fs")]
 mod remote;
 #[cfg(feature = "remote-fs")]

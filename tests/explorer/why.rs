@@ -20,7 +20,7 @@ fn two_keys_differ_in_fields_or_are_equal() {
         let why = bench.run(["cache", "why", &a[..8], &b[..8], "--json"]).ended(1).json();
         assert_eq!((&why["equal"], &why["a"]["key"]), (&false.into(), &a.clone().into()));
         assert_eq!(fields(&why["differences"]).len(), 2, "{why}");
-        for field in ["image", "options"] {
+        for field in ["module", "options"] {
             assert!(fields(&why["differences"]).contains(&field), "{why}");
         }
         let text = bench.run(["cache", "why", &a, &b]).ended(1).fits().out;
@@ -49,7 +49,7 @@ fn a_file_stands_for_what_it_would_ask_for() {
         assert_eq!((&why["a"]["stored"], &why["b"]["stored"]), (&false.into(), &true.into()));
 
         let text = bench.run(["cache", "why", "saxpy.cl", "stages.cl"]).ended(1).fits().out;
-        assert!(text.contains("image") && text.contains("not in the cache"), "{text}");
+        assert!(text.contains("module") && text.contains("not in the cache"), "{text}");
         bench.run(["cache", "why", "saxpy.cl", "absent.cl"]).ended(1).says(&["absent.cl"]);
     });
 }
@@ -61,21 +61,21 @@ fn a_source_alone_is_compared_with_the_nearest_entry() {
         assert_eq!((&why["stored"], &why["nearest"]), (&true.into(), &Value::Null));
         assert!(bench.text(["cache", "why", "saxpy.cl"]).contains("in the cache"));
 
-        // The cache has a program of the same image, with other options.
+        // The cache has a program of the same module, with other options.
         let why = bench.run(["cache", "why", "stages.cl", "--json"]).ended(1).json();
-        assert_eq!((&why["stored"], &why["nearest"]["same_image"]), (&false.into(), &true.into()));
+        assert_eq!((&why["stored"], &why["nearest"]["same_module"]), (&false.into(), &true.into()));
         assert_eq!(fields(&why["nearest"]["differences"]), ["options"]);
         assert_eq!(why["nearest"]["differences"][0]["b"], STAGES_OPTIONS);
         let text = bench.run(["cache", "why", "stages.cl"]).ended(1).fits().out;
-        assert!(text.contains("same image") && text.contains("options"), "{text}");
+        assert!(text.contains("same module") && text.contains("options"), "{text}");
 
         // The source is changed after it was built.
         fs::write(bench.path("saxpy.cl"), format!("{SAXPY}\n")).unwrap();
         let why = bench.run(["cache", "why", "saxpy.cl", "--json"]).ended(1).json();
-        assert_eq!(why["nearest"]["same_image"], false);
-        assert_eq!(fields(&why["nearest"]["differences"]), ["image"]);
+        assert_eq!(why["nearest"]["same_module"], false);
+        assert_eq!(fields(&why["nearest"]["differences"]), ["module"]);
         let text = bench.run(["cache", "why", "saxpy.cl"]).ended(1).fits().out;
-        assert!(text.contains("No program is of this image"), "{text}");
+        assert!(text.contains("No program is of this module"), "{text}");
     });
 }
 
@@ -105,6 +105,6 @@ fn a_path_is_never_taken_for_a_key() {
         fs::write(bench.path("facade"), SAXPY).unwrap();
         bench.run(["cache", "why", "facade", "saxpy.cl"]).ended(1).says(&["no key", "facade"]);
         let why = bench.json(["cache", "why", "./facade", "saxpy.cl"]);
-        assert_eq!(why["equal"], true, "the same contents are the same image");
+        assert_eq!(why["equal"], true, "the same contents are the same module");
     });
 }

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each suite uses a part of it")]
 
-use kiln::{Buffer, Event, FusionMode, FusionScope, Image, Kernel, Queue, Runtime};
+use kiln::{Buffer, Event, FusionMode, FusionScope, Kernel, Module, Queue, Runtime};
 
 use crate::support;
 
@@ -14,8 +14,8 @@ pub const PATTERNS: &[u8] = include_bytes!("../data/patterns.spv");
 
 /// Builds kernels of a module.
 pub async fn kernels<const N: usize>(rt: &Runtime, module: &[u8], names: [&str; N]) -> [Kernel; N] {
-    let image = Image::spirv(module).expect("it is a module");
-    let program = rt.build(&image).await.expect("it builds");
+    let module = Module::spirv(module).expect("it is a module");
+    let program = rt.build(&module).await.expect("it builds");
     // SAFETY: the kernels access only elements of their work-item, or of its neighbours. The buffers of the
     // suites contain all of these.
     names.map(|name| unsafe { program.kernel(name) }.expect("it is there"))

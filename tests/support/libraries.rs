@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use kiln::{Image, ImageFormat, Program, Runtime};
+use kiln::{Module, ModuleFormat, Program, Runtime};
 use rspirv::binary::Assemble;
 use rspirv::dr::{Builder, Operand};
 use rspirv::spirv::{
@@ -59,23 +59,23 @@ impl<'a> Function<'a> {
     }
 }
 
-/// Returns an image that exports functions and has kernels. Each kernel replaces each `x[i]` by the sum of the
+/// Returns a module that exports functions and has kernels. Each kernel replaces each `x[i]` by the sum of the
 /// results of its functions. Functions that are called but not defined are imported.
-pub fn image(
-    format: ImageFormat,
+pub fn module(
+    format: ModuleFormat,
     functions: &[Function<'_>],
     kernels: &[(&str, &[&str])],
-) -> Image {
-    image_that_imports(format, functions, kernels, &[])
+) -> Module {
+    module_that_imports(format, functions, kernels, &[])
 }
 
-/// Like [`image`], with further imports, which may include functions that it defines.
-pub fn image_that_imports(
-    format: ImageFormat,
+/// Like [`module`], with further imports, which may include functions that it defines.
+pub fn module_that_imports(
+    format: ModuleFormat,
     functions: &[Function<'_>],
     kernels: &[(&str, &[&str])],
     more: &[&str],
-) -> Image {
+) -> Module {
     let called = functions.iter().filter_map(|function| function.inner);
     let called = called.chain(kernels.iter().flat_map(|(_, calls)| calls.iter().copied()));
     let mut imports: Vec<_> =
@@ -84,8 +84,8 @@ pub fn image_that_imports(
     imports.sort_unstable();
     imports.dedup();
     match format {
-        ImageFormat::SpirV => module(functions, kernels, &imports),
-        _ => Image::opencl_c(text(functions, kernels, &imports))
+        ModuleFormat::SpirV => spirv_module(functions, kernels, &imports),
+        _ => Module::opencl_c(text(functions, kernels, &imports))
             .exporting(functions.iter().map(|function| function.name))
             .importing(imports),
     }
@@ -116,7 +116,7 @@ fn text(functions: &[Function<'_>], kernels: &[(&str, &[&str])], imports: &[&str
     text
 }
 
-fn module(functions: &[Function<'_>], kernels: &[(&str, &[&str])], imports: &[&str]) -> Image {
+fn spirv_module(functions: &[Function<'_>], kernels: &[(&str, &[&str])], imports: &[&str]) -> Module {
     let mut b = Builder::new();
     b.set_version(1, 2);
     for capability in
@@ -171,7 +171,7 @@ fn module(functions: &[Function<'_>], kernels: &[(&str, &[&str])], imports: &[&s
     }
     let words = b.module().assemble();
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    Image::spirv(bytes).expect("it is a module")
+    Module::spirv(bytes).expect("it is a module")
 }
 
 fn share(b: &mut Builder, id: Word, name: &str, linkage: LinkageType) {
@@ -210,15 +210,15 @@ fn kernel(b: &mut Builder, float: Word, name: &str, calls: &[&str], ids: &BTreeM
 }
 
 /// Returns an application whose kernel `apply` adds up the results of these library functions.
-pub fn application(format: ImageFormat, calls: &[&str]) -> Image {
-    image(format, &[], &[("apply", calls)])
+pub fn application(format: ModuleFormat, calls: &[&str]) -> Module {
+    module(format, &[], &[("apply", calls)])
 }
 
-pub fn library(format: ImageFormat, functions: &[Function<'_>]) -> Image {
-    image(format, functions, &[])
+pub fn library(format: ModuleFormat, functions: &[Function<'_>]) -> Module {
+    module(format, functions, &[])
 }
 
-/// Runs a kernel of linked images on 1, 2, 3, and checks the result.
+/// Runs a kernel of linked modules on 1, 2, 3, and checks the result.
 pub async fn expect(rt: &Runtime, program: &Program, kernel: &str, expected: [f32; 3]) {
     assert_eq!(run(rt, program, kernel).await, expected, "{kernel}");
 }
@@ -233,26 +233,26 @@ pub async fn run(rt: &Runtime, program: &Program, kernel: &str) -> Vec<f32> {
     queue.read(&x).await.expect("it runs")
 }
 
-pub fn register(rt: &Runtime, libraries: &[&Image]) {
+pub fn register(rt: &Runtime, libraries: &[&Module]) {
     for library in libraries {
         assert!(rt.register(library).expect("it exports something"), "it is new");
     }
 }
 
-/// Returns the number of compiled images, and of linked programs.
+/// Returns the number of compiled modules, and of linked programs.
 pub fn work(rt: &Runtime) -> (u64, u64) {
     (rt.stats().compiles, rt.stats().links)
 }
 
-/// Returns these numbers for one program of `images` images.
-pub fn work_of_one(rt: &Runtime, format: ImageFormat, images: u64) -> (u64, u64) {
-    // Images that the device does not link are compiled as one module.
-    if links(rt, format) { (images, 1) } else { (1, 0) }
+/// Returns these numbers for one program of `modules` modules.
+pub fn work_of_one(rt: &Runtime, format: ModuleFormat, modules: u64) -> (u64, u64) {
+    // Modules that the device does not link are compiled as one module.
+    if links(rt, format) { (modules, 1) } else { (1, 0) }
 }
 
 /// Whether objects of a format are linked. For a device that takes no text, text counts as SPIR-V.
-pub fn links(rt: &Runtime, format: ImageFormat) -> bool {
+pub fn links(rt: &Runtime, format: ModuleFormat) -> bool {
     let device = rt.device();
-    let becomes = if device.formats.contains(&format) { format } else { ImageFormat::SpirV };
+    let becomes = if device.formats.contains(&format) { format } else { ModuleFormat::SpirV };
     device.links.contains(&becomes)
 }

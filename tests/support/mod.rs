@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
 use kiln::{
-    CacheConfig, ErrorKind, Image, ImageFormat, Kernel, Launch, NdRange, NdSize, Program, Runtime,
-    RuntimeBuilder, internal::translate,
+    CacheConfig, ErrorKind, Kernel, Launch, Module, ModuleFormat, NdRange, NdSize, Program,
+    Runtime, RuntimeBuilder, internal::translate,
 };
 
 /// `y[i] += a * x[i]`.
@@ -121,20 +121,20 @@ macro_rules! everywhere {
 
 /// Returns text in a format that the runtime's device takes: its SPIR-V if the device takes no OpenCL C. For
 /// tests that count programs, since a translated text counts together with its translation.
-pub async fn image_for(rt: &Runtime, source: &str) -> Image {
-    let image = Image::opencl_c(source);
-    if rt.device().formats.contains(&ImageFormat::OpenClC) {
-        return image;
+pub async fn module_for(rt: &Runtime, source: &str) -> Module {
+    let module = Module::opencl_c(source);
+    if rt.device().formats.contains(&ModuleFormat::OpenClC) {
+        return module;
     }
     // Another runtime translates, so that the counters of this one stay at zero.
     let other = builder().device(rt.device().index().to_string()).build().await;
-    let spirv = translate::spirv_of(&other.expect("it starts"), &image, "").await;
+    let spirv = translate::spirv_of(&other.expect("it starts"), &module, "").await;
     spirv.expect("the source is right")
 }
 
 /// Builds the program of a source text.
 pub async fn program(rt: &Runtime, source: &str) -> Program {
-    rt.build(&Image::opencl_c(source)).await.expect("the source is right")
+    rt.build(&Module::opencl_c(source)).await.expect("the source is right")
 }
 
 /// Converts sizes, one for each dimension, for launches.

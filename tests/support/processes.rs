@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use kiln::simulated::Simulator;
 use kiln::store::Durability;
-use kiln::{CacheConfig, Image, Origin, Program, Runtime};
+use kiln::{CacheConfig, Module, Origin, Program, Runtime};
 use serde::{Deserialize, Serialize};
 use told::Told;
 use tracing::Level;
@@ -87,9 +87,9 @@ impl Sample {
         format!("sample_{}", self.number)
     }
 
-    pub fn image(self) -> Image {
+    pub fn module(self) -> Module {
         let (name, bytes) = (self.name(), self.bytes);
-        Image::opencl_c(format!(
+        Module::opencl_c(format!(
             "#pragma binary_size {bytes}\nkernel void {name}(global uint *x) {{}}"
         ))
     }
@@ -160,7 +160,7 @@ impl Order {
         for step in &self.steps {
             match step {
                 Step::Build(sample) => {
-                    let program = rt.build(&sample.image()).await.expect("it builds");
+                    let program = rt.build(&sample.module()).await.expect("it builds");
                     programs.push((sample, program));
                     rt.drain().await;
                 }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use kiln::simulated::Simulator;
-use kiln::{Image, Kernel, Runtime, RuntimeBuilder};
+use kiln::{Kernel, Module, Runtime, RuntimeBuilder};
 
 /// Source of the kernels that [`teach`] defines.
 pub const KERNELS: &str = "
@@ -70,7 +70,7 @@ pub async fn runtime_with(simulator: &Simulator, builder: RuntimeBuilder) -> Run
 
 /// Builds a kernel of [`KERNELS`].
 pub async fn kernel(rt: &Runtime, name: &str) -> Kernel {
-    let program = rt.build(&Image::opencl_c(KERNELS)).await.expect("the source is right");
+    let program = rt.build(&Module::opencl_c(KERNELS)).await.expect("the source is right");
     // SAFETY: the suites give the kernels buffers with as many elements as work-items.
     unsafe { program.kernel(name) }.expect("the kernel is there")
 }

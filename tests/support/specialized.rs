@@ -2,14 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use kiln::Image;
+use kiln::Module;
 use rspirv::binary::Assemble as _;
 use rspirv::dr::{Builder, Operand};
 use rspirv::spirv::*;
 
 /// Returns a module whose kernel `write_number` stores a specialization constant with `SpecId` 7, whose default
 /// is 16.
-pub(crate) fn specialized() -> Image {
+pub(crate) fn specialized() -> Module {
     let mut b = Builder::new();
     b.set_version(1, 0);
     b.capability(Capability::Addresses);
@@ -29,5 +29,5 @@ pub(crate) fn specialized() -> Image {
     b.end_function().unwrap();
     b.entry_point(ExecutionModel::Kernel, kernel, "write_number", []);
     let words = b.module().assemble();
-    Image::spirv(bytemuck::cast_slice(&words)).unwrap()
+    Module::spirv(bytemuck::cast_slice(&words)).unwrap()
 }

@@ -1,5 +1,5 @@
-fn request(runtime: &kiln::Runtime, image: &kiln::Image, tile: usize) -> kiln::BuildRequest {
-    runtime.build(image).specialize(0, tile)
+fn request(runtime: &kiln::Runtime, module: &kiln::Module, tile: usize) -> kiln::BuildRequest {
+    runtime.build(module).specialize(0, tile)
 }
 
 fn main() {}

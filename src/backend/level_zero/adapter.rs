@@ -19,7 +19,7 @@ use super::{NAME, extensions, text};
 use crate::backend::arranging::{self, Arranging};
 use crate::backend::poller::Watcher;
 use crate::backend::{Adapter, Device, shutdown};
-use crate::device::{DeviceInfo, DeviceKind, ImageFormat, Limits};
+use crate::device::{DeviceInfo, DeviceKind, Limits, ModuleFormat};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Alignment of slices of buffers: the size of the largest type of OpenCL C, in bytes. Kernels may assume that
@@ -239,8 +239,8 @@ fn describe(
         images: query.has_images(),
         runs_code: true,
         fused_multiply_add: module.fp32flags & ZE_DEVICE_FP_FLAG_FMA != 0,
-        formats: vec![ImageFormat::SpirV, ImageFormat::Native],
-        links: vec![ImageFormat::SpirV],
+        formats: vec![ModuleFormat::SpirV, ModuleFormat::Native],
+        links: vec![ModuleFormat::SpirV],
         links_by_calls: true,
         spirv_extensions: (properties.vendorId == INTEL).then_some(extensions::TAKEN),
         limits,

@@ -14,7 +14,7 @@ use super::context::Context;
 use super::program::{self, LzProgram, Modules, one_at_a_time, take_log};
 use super::ze_info::signatures;
 use crate::backend::{Kernel, Program, Source, arranging};
-use crate::device::ImageFormat;
+use crate::device::ModuleFormat;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Build option that keeps the symbols that other objects import. Without it the compiler drops them, and
@@ -60,7 +60,7 @@ pub(super) fn compile(context: &Arc<Context>, source: &Source<'_>) -> Result<LzO
     if let Some(lost) = context.loss() {
         return Err(lost.clone());
     }
-    if source.format == ImageFormat::Native {
+    if source.format == ModuleFormat::Native {
         return Ok(LzObject { binary: source.code.to_vec(), build_log: String::new() });
     }
     let _call = arranging::compile(arranging::Kind::Compile)?;
@@ -92,7 +92,7 @@ pub(super) fn link_binaries(context: &Arc<Context>, binaries: &[&[u8]]) -> Resul
     }
     let _call = arranging::compile(arranging::Kind::Load)?;
     let load = |code: &&[u8]| {
-        let format = ImageFormat::Native;
+        let format = ModuleFormat::Native;
         let source = Source { format, code, options: "", constants: &[] };
         program::create(context, &source).map(|(module, _)| module)
     };
@@ -113,14 +113,14 @@ pub(super) fn link_binaries(context: &Arc<Context>, binaries: &[&[u8]]) -> Resul
         .map_err(|code| refusal(context, code, binaries.len(), &log))?;
     let mut names = HashSet::new();
     if let Some(twice) = program.kernels().iter().find(|kernel| !names.insert(kernel.name())) {
-        let message = format!("the kernel `{}` is in two of the linked images", twice.name());
+        let message = format!("the kernel `{}` is in two of the linked modules", twice.name());
         return Err(Error::new(ErrorKind::BuildFailed, message));
     }
     Ok(program)
 }
 
 fn refusal(context: &Context, code: Code, count: usize, log: &Log) -> Error {
-    let mut message = format!("`{}` cannot link the {count} images", context.info.name);
+    let mut message = format!("`{}` cannot link the {count} modules", context.info.name);
     let names: Vec<_> = log.unresolved.iter().map(|name| format!("`{name}`")).collect();
     if !names.is_empty() {
         let (told, more) = names.split_at(names.len().min(TOLD));

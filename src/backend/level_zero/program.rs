@@ -12,7 +12,7 @@ use super::kernel::LzKernel;
 use super::ze_info::{Signatures, signatures};
 use super::{objects, text};
 use crate::backend::{Kernel, Program, Source, arranging};
-use crate::device::{ImageFormat, spirv_versions};
+use crate::device::{ModuleFormat, spirv_versions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
 
@@ -117,7 +117,7 @@ fn binary_size(context: &Context, module: &OwnedModule) -> Result<usize, Code> {
 
 /// Builds a program and creates all its kernels.
 pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<LzProgram> {
-    if source.format == ImageFormat::Native
+    if source.format == ModuleFormat::Native
         && let Some(binaries) = objects::unpack(source.code)
     {
         return objects::link_binaries(context, &binaries?);
@@ -126,14 +126,14 @@ pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<LzPro
         return Err(lost.clone());
     }
     let kind = match source.format {
-        ImageFormat::Native => arranging::Kind::Load,
-        ImageFormat::SpirV | ImageFormat::OpenClC => arranging::Kind::Compile,
+        ModuleFormat::Native => arranging::Kind::Load,
+        ModuleFormat::SpirV | ModuleFormat::OpenClC => arranging::Kind::Compile,
     };
     let _call = arranging::compile(kind)?;
     let (module, build_log) = create(context, source)?;
     let made;
     let known = match source.format {
-        ImageFormat::Native => signatures(source.code),
+        ModuleFormat::Native => signatures(source.code),
         _ => {
             // Without a binary, nothing is known beyond the contents of the SPIR-V module.
             made = binary(context, &module).unwrap_or_default();
@@ -149,12 +149,12 @@ pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<LzPro
 /// Creates a module of the driver. Returns it with the build log. An error contains the log, too.
 pub(super) fn create(context: &Context, source: &Source<'_>) -> Result<(OwnedModule, String)> {
     let format = match source.format {
-        ImageFormat::SpirV => {
+        ModuleFormat::SpirV => {
             check_spirv(&context.info.name, &context.info.il_version, source.code)?;
             ZE_MODULE_FORMAT_IL_SPIRV
         }
-        ImageFormat::Native => ZE_MODULE_FORMAT_NATIVE,
-        ImageFormat::OpenClC => {
+        ModuleFormat::Native => ZE_MODULE_FORMAT_NATIVE,
+        ModuleFormat::OpenClC => {
             let name = &context.info.name;
             return Err(Error::unsupported(format!("`{name}` takes no OpenCL C")));
         }
@@ -208,18 +208,20 @@ pub(super) fn one_at_a_time() -> MutexGuard<'static, ()> {
 }
 
 /// Rejects SPIR-V that makes Intel's compiler end the process instead of returning an error. The rest of the
-/// module was checked when its `Image` was created.
+/// module was checked when its `Module` was created.
 fn check_spirv(device: &str, il_version: &str, code: &[u8]) -> Result<()> {
     /// Size of a header in bytes: the magic number, the version, and three more words.
     const HEADER: usize = 20;
     const MAGIC: u32 = 0x0723_0203;
-    let invalid = |message: &'static str| Err(Error::new(ErrorKind::InvalidImage, message));
+    let invalid = |message: &'static str| Err(Error::new(ErrorKind::InvalidModule, message));
     let (words, rest) = code.as_chunks::<4>();
     if code.len() < HEADER || !rest.is_empty() {
-        return invalid("the SPIR-V module is cut short: it is no header and whole words");
+        return invalid(
+            "the SPIR-V module is cut short: it is not a header followed by whole words",
+        );
     }
     if u32::from_le_bytes(words[0]) != MAGIC {
-        return invalid("the image is no SPIR-V module in little-endian words");
+        return invalid("the code is not a SPIR-V module of little-endian words");
     }
     let [_, minor, major, _] = words[1];
     if !spirv_versions(il_version).any(|known| known == (major, minor)) {
@@ -309,14 +311,14 @@ mod tests {
         let check = |code: &[u8]| check_spirv("a GPU", TAKEN, code).map_err(|error| error.kind());
         assert_eq!(check(SAXPY), Ok(()));
         for length in [0, 4, 19, SAXPY.len() - 1] {
-            assert_eq!(check(&SAXPY[..length]), Err(ErrorKind::InvalidImage), "{length} bytes");
+            assert_eq!(check(&SAXPY[..length]), Err(ErrorKind::InvalidModule), "{length} bytes");
         }
         let with = |at: usize, byte: u8| {
             let mut code = SAXPY.to_vec();
             code[at] = byte;
             code
         };
-        assert_eq!(check(&with(0, 0x02)), Err(ErrorKind::InvalidImage), "the magic number");
+        assert_eq!(check(&with(0, 0x02)), Err(ErrorKind::InvalidModule), "the magic number");
         assert_eq!(check(&with(5, 9)), Err(ErrorKind::Unsupported), "the minor version");
         assert_eq!(check(&with(6, 2)), Err(ErrorKind::Unsupported), "the major version");
     }

@@ -23,7 +23,7 @@ use super::{NAME, integer, text};
 use crate::backend::arranging::{Arranging, Kind};
 use crate::backend::poller::Watcher;
 use crate::backend::{Adapter, Device, shutdown};
-use crate::device::{DeviceInfo, DeviceKind, ImageFormat, Limits, Workarounds};
+use crate::device::{DeviceInfo, DeviceKind, Limits, ModuleFormat, Workarounds};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
 
@@ -259,16 +259,16 @@ fn describe(platform: &Platform, device: cl_device_id) -> Result<(Version, Devic
     };
     let mut formats = Vec::new();
     if query.integer(CL_DEVICE_COMPILER_AVAILABLE).is_ok_and(|available| available != 0) {
-        formats.push(ImageFormat::OpenClC);
+        formats.push(ModuleFormat::OpenClC);
     }
     if il_version.contains("SPIR-V") {
-        formats.push(ImageFormat::SpirV);
+        formats.push(ModuleFormat::SpirV);
     }
     let mut links = formats.clone();
     if !query.integer(CL_DEVICE_LINKER_AVAILABLE).is_ok_and(|available| available != 0) {
         links.clear();
     }
-    formats.push(ImageFormat::Native);
+    formats.push(ModuleFormat::Native);
 
     let kind = query.kind();
     let info = DeviceInfo {

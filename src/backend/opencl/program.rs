@@ -19,7 +19,7 @@ use super::kernel::ClKernel;
 use super::text;
 use crate::backend::arranging::{self, Kind};
 use crate::backend::{Kernel, Program, Source, shutdown};
-use crate::device::ImageFormat;
+use crate::device::ModuleFormat;
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::resources;
 use crate::sync::lock;
@@ -54,7 +54,7 @@ impl Compiling {
 
 /// Returns the kind of the call that creates a program from a source.
 fn kind(source: &Source<'_>) -> Kind {
-    if source.format == ImageFormat::Native { Kind::Load } else { Kind::Compile }
+    if source.format == ModuleFormat::Native { Kind::Load } else { Kind::Compile }
 }
 
 /// Driver's program, which its kernels keep alive.
@@ -135,8 +135,8 @@ pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<ClPro
     let options = c_string(source.options)?;
     let object = prepare(context, source)?;
     let (built, build_log) = match source.format {
-        ImageFormat::OpenClC => build_reflecting(&object, &reflecting_options(source)?, &options),
-        ImageFormat::SpirV | ImageFormat::Native => build_plainly(&object, &options),
+        ModuleFormat::OpenClC => build_reflecting(&object, &reflecting_options(source)?, &options),
+        ModuleFormat::SpirV | ModuleFormat::Native => build_plainly(&object, &options),
     };
     let failed = |code| failure(context, source, code).with_log(build_log.as_str());
     built.map_err(failed)?;
@@ -149,7 +149,7 @@ pub(super) fn compile_object(context: &Arc<Context>, source: &Source<'_>) -> Res
     let _compiling = Compiling::on(context, kind(source))?;
     let object = prepare(context, source)?;
     let device = context.device();
-    if source.format == ImageFormat::Native {
+    if source.format == ModuleFormat::Native {
         // An object is not built, because some drivers would make an executable of it.
         let kind = get_program_build_info(object.raw(), device, CL_PROGRAM_BINARY_TYPE);
         let kind = kind.map_err(|code| failure(context, source, code))?;
@@ -162,8 +162,8 @@ pub(super) fn compile_object(context: &Arc<Context>, source: &Source<'_>) -> Res
         return Ok(ClProgram::new(object, Vec::new(), String::new()));
     }
     let options = match source.format {
-        ImageFormat::OpenClC => reflecting_options(source)?,
-        ImageFormat::SpirV | ImageFormat::Native => c_string(source.options)?,
+        ModuleFormat::OpenClC => reflecting_options(source)?,
+        ModuleFormat::SpirV | ModuleFormat::Native => c_string(source.options)?,
     };
     let compiled =
         compile_program(object.raw(), &[device], &options, &[], &[], None, ptr::null_mut());
@@ -190,7 +190,7 @@ pub(super) fn link(context: &Arc<Context>, objects: &[&dyn Program]) -> Result<C
         program.map(|program| Arc::new(ProgramObject { program, context: Arc::clone(context) }));
     let log = object.as_deref().map(build_log).unwrap_or_default();
     let failed = |code| {
-        let message = format!("`{name}` cannot link the {} images", raw.len());
+        let message = format!("`{name}` cannot link the {} modules", raw.len());
         error_of(build_kind(code), code, message).with_log(log.as_str())
     };
     linked.map_err(failed)?;
@@ -272,21 +272,21 @@ fn c_string(options: &str) -> Result<CString> {
 
 fn create(context: &Context, source: &Source<'_>) -> Result<OwnedProgram> {
     let created = match source.format {
-        ImageFormat::OpenClC => {
+        ModuleFormat::OpenClC => {
             let code = std::str::from_utf8(source.code).map_err(|error| {
-                Error::new(ErrorKind::InvalidImage, "the OpenCL C source is not UTF-8")
+                Error::new(ErrorKind::InvalidModule, "the OpenCL C source is not UTF-8")
                     .with_source(error)
             })?;
             // OpenCL interprets the length 0 as "up to the NUL", and there is none.
             let code = if code.is_empty() { "\n" } else { code };
             create_program_with_source(context.raw(), &[code])
         }
-        ImageFormat::SpirV if !context.version.at_least(2, 1) => {
+        ModuleFormat::SpirV if !context.version.at_least(2, 1) => {
             return Err(unsupported(context, "SPIR-V programs", "2.1"));
         }
-        ImageFormat::SpirV => create_program_with_il(context.raw(), source.code),
+        ModuleFormat::SpirV => create_program_with_il(context.raw(), source.code),
         // cl3 drops the status of each binary. With one binary, the status of the call is the same.
-        ImageFormat::Native => {
+        ModuleFormat::Native => {
             // SAFETY: the context is alive and the device is its own.
             unsafe {
                 create_program_with_binary(context.raw(), &[context.device()], &[source.code])

@@ -18,7 +18,7 @@ use super::queue::Queue;
 use crate::backend::*;
 use crate::compiler::nd_range::{NdRange, NdSize};
 use crate::compiler::signature::{Access, AddressSpace};
-use crate::device::{DeviceInfo, DeviceKind, ImageFormat, Workarounds};
+use crate::device::{DeviceInfo, DeviceKind, ModuleFormat, Workarounds};
 use crate::error::{Error, ErrorKind};
 
 const SAXPY: &str = "
@@ -63,11 +63,11 @@ fn on_every_device(test: &str, run: impl Fn(&DeviceInfo, &ClDevice)) {
 }
 
 fn source(code: &str) -> Source<'_> {
-    Source { format: ImageFormat::OpenClC, code: code.as_bytes(), options: "", constants: &[] }
+    Source { format: ModuleFormat::OpenClC, code: code.as_bytes(), options: "", constants: &[] }
 }
 
 fn native(code: &[u8]) -> Source<'_> {
-    Source { format: ImageFormat::Native, code, options: "", constants: &[] }
+    Source { format: ModuleFormat::Native, code, options: "", constants: &[] }
 }
 
 fn range(size: usize) -> NdRange {
@@ -140,7 +140,7 @@ fn devices_describe_themselves() {
                 field == "il version" || field == "instructions" && info.kind != DeviceKind::Cpu;
             assert!(!value.is_empty() || may_be_empty, "{field}");
         }
-        assert!(info.formats.contains(&ImageFormat::Native));
+        assert!(info.formats.contains(&ModuleFormat::Native));
         let limits = &info.limits;
         assert!(limits.compute_units > 0 && limits.max_work_group_size > 0);
         assert!(limits.max_allocation > 0 && limits.global_memory >= limits.max_allocation);
@@ -548,8 +548,8 @@ fn bad_programs_are_refused_with_a_reason() {
         let error = failure(device.build(&Source { options: "a\0b", ..source(SAXPY) }));
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
 
-        if info.formats.contains(&ImageFormat::SpirV) {
-            let spirv = Source { format: ImageFormat::SpirV, ..native(b"no module either") };
+        if info.formats.contains(&ModuleFormat::SpirV) {
+            let spirv = Source { format: ModuleFormat::SpirV, ..native(b"no module either") };
             let error = failure(device.build(&spirv));
             assert_eq!(error.kind(), ErrorKind::BuildFailed, "{error}");
         }
@@ -639,8 +639,8 @@ fn spirv_module() -> Vec<u8> {
 fn spirv_with_specialization_constants() {
     on_every_device("spirv_with_specialization_constants", |info, device| {
         let code = spirv_module();
-        let spirv = Source { format: ImageFormat::SpirV, ..native(&code) };
-        if !info.formats.contains(&ImageFormat::SpirV) {
+        let spirv = Source { format: ModuleFormat::SpirV, ..native(&code) };
+        if !info.formats.contains(&ModuleFormat::SpirV) {
             println!("skipped: no SPIR-V on {}", info.name);
             return;
         }

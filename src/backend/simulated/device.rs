@@ -7,7 +7,7 @@ use super::native_queue::{ImmediateLane, ThreadedLane};
 use super::program;
 use super::shared::{Shared, count};
 use crate::backend::{Adapter, Backend, Device, Lane, Memory, Program, Source};
-use crate::device::{DeviceInfo, DeviceKind, ImageFormat, Limits};
+use crate::device::{DeviceInfo, DeviceKind, Limits, ModuleFormat};
 use crate::error::Result;
 
 /// Maximum number of work-items in a work-group, for the device and all its kernels.
@@ -39,9 +39,9 @@ impl Simulated {
             images: false,
             fused_multiply_add: false,
             runs_code: false,
-            formats: vec![ImageFormat::OpenClC, ImageFormat::SpirV, ImageFormat::Native],
+            formats: vec![ModuleFormat::OpenClC, ModuleFormat::SpirV, ModuleFormat::Native],
             // SPIR-V is left out, so that Kiln links it.
-            links: vec![ImageFormat::OpenClC],
+            links: vec![ModuleFormat::OpenClC],
             links_by_calls: false,
             spirv_extensions: None,
             limits: Limits {
@@ -66,12 +66,12 @@ impl Simulated {
     fn begin(&self, source: &Source<'_>) -> Result<()> {
         let shared = &self.shared;
         match source.format {
-            ImageFormat::OpenClC | ImageFormat::SpirV => {
+            ModuleFormat::OpenClC | ModuleFormat::SpirV => {
                 count(&shared.counters.builds);
                 shared.compiles.pass();
                 shared.compile_delay.spend();
             }
-            ImageFormat::Native => count(&shared.counters.loads),
+            ModuleFormat::Native => count(&shared.counters.loads),
         }
         shared.builds.pass();
         shared.build_delay.spend();

@@ -62,7 +62,7 @@ use crate::error::{Error, ErrorKind};
 ///
 /// ```
 /// use kiln::simulated::Simulator;
-/// use kiln::{Image, Runtime};
+/// use kiln::{Module, Runtime};
 ///
 /// # fn main() -> kiln::Result<()> {
 /// # smol::block_on(async {
@@ -72,7 +72,7 @@ use crate::error::{Error, ErrorKind};
 ///     call.write(0, &doubled);
 /// });
 /// let rt = Runtime::builder().simulator(&simulator).build().await?;
-/// let program = rt.build(&Image::opencl_c("kernel void twice(global float *x) {}")).await?;
+/// let program = rt.build(&Module::opencl_c("kernel void twice(global float *x) {}")).await?;
 /// // SAFETY: the kernel is the closure above.
 /// let twice = unsafe { program.kernel("twice")? };
 /// let (queue, x) = (rt.queue(), rt.buffer_from(vec![1.0f32; 64]).await?);
@@ -209,8 +209,8 @@ impl Simulator {
     /// # smol::block_on(async {
     /// # let simulator = kiln::simulated::Simulator::new();
     /// # let rt = kiln::Runtime::builder().simulator(&simulator).build().await?;
-    /// # let image = kiln::Image::opencl_c("kernel void scale(float factor, global float *x) {}");
-    /// # let program = rt.build(&image).await?;
+    /// # let module = kiln::Module::opencl_c("kernel void scale(float factor, global float *x) {}");
+    /// # let program = rt.build(&module).await?;
     /// # // SAFETY: the kernel is a closure.
     /// # let scale = unsafe { program.kernel("scale")? };
     /// # let x = rt.buffer_from(vec![1.0f32; 64]).await?;
@@ -247,9 +247,9 @@ impl Simulator {
     /// # smol::block_on(async {
     /// # let simulator = kiln::simulated::Simulator::new();
     /// # let rt = kiln::Runtime::builder().simulator(&simulator).build().await?;
-    /// # let image = kiln::Image::opencl_c("kernel void scale(float factor, global float *x) {}");
+    /// # let module = kiln::Module::opencl_c("kernel void scale(float factor, global float *x) {}");
     /// simulator.fail_builds(1, Fault::Refused);
-    /// let error = rt.build(&image).await.unwrap_err();
+    /// let error = rt.build(&module).await.unwrap_err();
     /// assert_eq!(error.kind(), ErrorKind::BuildFailed);
     /// # Ok(())
     /// # })
@@ -271,8 +271,8 @@ impl Simulator {
     /// # smol::block_on(async {
     /// # let simulator = kiln::simulated::Simulator::new();
     /// # let rt = kiln::Runtime::builder().simulator(&simulator).build().await?;
-    /// # let image = kiln::Image::opencl_c("kernel void scale(float factor, global float *x) {}");
-    /// # let program = rt.build(&image).await?;
+    /// # let module = kiln::Module::opencl_c("kernel void scale(float factor, global float *x) {}");
+    /// # let program = rt.build(&module).await?;
     /// # // SAFETY: the kernel is a closure.
     /// # let scale = unsafe { program.kernel("scale")? };
     /// # let x = rt.buffer_from(vec![1.0f32; 64]).await?;
@@ -300,8 +300,8 @@ impl Simulator {
     /// # smol::block_on(async {
     /// # let simulator = kiln::simulated::Simulator::new();
     /// # let rt = kiln::Runtime::builder().simulator(&simulator).build().await?;
-    /// # let image = kiln::Image::opencl_c("kernel void scale(float factor, global float *x) {}");
-    /// # let program = rt.build(&image).await?;
+    /// # let module = kiln::Module::opencl_c("kernel void scale(float factor, global float *x) {}");
+    /// # let program = rt.build(&module).await?;
     /// # // SAFETY: the kernel is a closure.
     /// # let scale = unsafe { program.kernel("scale")? };
     /// # let x = rt.buffer_from(vec![1.0f32; 64]).await?;
@@ -328,10 +328,10 @@ impl Simulator {
     /// # smol::block_on(async {
     /// # let simulator = kiln::simulated::Simulator::new();
     /// # let rt = kiln::Runtime::builder().simulator(&simulator).build().await?;
-    /// # let image = kiln::Image::opencl_c("kernel void scale(float factor, global float *x) {}");
+    /// # let module = kiln::Module::opencl_c("kernel void scale(float factor, global float *x) {}");
     /// let (delay, started) = (Duration::from_millis(50), Instant::now());
     /// simulator.delay_builds(delay);
-    /// rt.build(&image).await?;
+    /// rt.build(&module).await?;
     /// assert!(started.elapsed() >= delay);
     /// # Ok(())
     /// # })
@@ -352,10 +352,10 @@ impl Simulator {
     /// # smol::block_on(async {
     /// # let simulator = kiln::simulated::Simulator::new();
     /// # let rt = kiln::Runtime::builder().simulator(&simulator).build().await?;
-    /// # let image = kiln::Image::opencl_c("kernel void scale(float factor, global float *x) {}");
+    /// # let module = kiln::Module::opencl_c("kernel void scale(float factor, global float *x) {}");
     /// let (delay, started) = (Duration::from_millis(50), Instant::now());
     /// simulator.delay_compiles(delay);
-    /// rt.build(&image).await?;
+    /// rt.build(&module).await?;
     /// assert!(started.elapsed() >= delay);
     /// # Ok(())
     /// # })
@@ -376,8 +376,8 @@ impl Simulator {
     /// # smol::block_on(async {
     /// # let simulator = kiln::simulated::Simulator::new();
     /// # let rt = kiln::Runtime::builder().simulator(&simulator).build().await?;
-    /// # let image = kiln::Image::opencl_c("kernel void scale(float factor, global float *x) {}");
-    /// # let program = rt.build(&image).await?;
+    /// # let module = kiln::Module::opencl_c("kernel void scale(float factor, global float *x) {}");
+    /// # let program = rt.build(&module).await?;
     /// # // SAFETY: the kernel is a closure.
     /// # let scale = unsafe { program.kernel("scale")? };
     /// # let x = rt.buffer_from(vec![1.0f32; 64]).await?;
@@ -422,8 +422,8 @@ impl Simulator {
     /// # smol::block_on(async {
     /// # let simulator = kiln::simulated::Simulator::new();
     /// # let rt = kiln::Runtime::builder().simulator(&simulator).build().await?;
-    /// # let image = kiln::Image::opencl_c("kernel void scale(float factor, global float *x) {}");
-    /// # let program = rt.build(&image).await?;
+    /// # let module = kiln::Module::opencl_c("kernel void scale(float factor, global float *x) {}");
+    /// # let program = rt.build(&module).await?;
     /// # // SAFETY: the kernel is a closure.
     /// # let scale = unsafe { program.kernel("scale")? };
     /// # let x = rt.buffer_from(vec![1.0f32; 64]).await?;
@@ -452,9 +452,9 @@ impl Simulator {
     /// # smol::block_on(async {
     /// # let simulator = kiln::simulated::Simulator::new();
     /// # let rt = kiln::Runtime::builder().simulator(&simulator).build().await?;
-    /// # let image = kiln::Image::opencl_c("kernel void scale(float factor, global float *x) {}");
+    /// # let module = kiln::Module::opencl_c("kernel void scale(float factor, global float *x) {}");
     /// let pause = simulator.pause_builds();
-    /// let builds = [rt.build(&image).start(), rt.build(&image).start()];
+    /// let builds = [rt.build(&module).start(), rt.build(&module).start()];
     /// drop(pause);
     /// for build in builds {
     ///     build.await?;
@@ -474,16 +474,16 @@ impl Simulator {
     /// # Examples
     ///
     /// ```
-    /// use kiln::Image;
+    /// use kiln::Module;
     ///
     /// # fn main() -> kiln::Result<()> {
     /// # smol::block_on(async {
     /// # let simulator = kiln::simulated::Simulator::new();
     /// # let rt = kiln::Runtime::builder().simulator(&simulator).build().await?;
-    /// # let image = kiln::Image::opencl_c("kernel void scale(float factor, global float *x) {}");
-    /// let binary = rt.build(&image).await?.binary()?;
+    /// # let module = kiln::Module::opencl_c("kernel void scale(float factor, global float *x) {}");
+    /// let binary = rt.build(&module).await?.binary()?;
     /// let pause = simulator.pause_compiles();
-    /// rt.build(&Image::native(binary)?).await?; // loaded, while compiles would wait
+    /// rt.build(&Module::native(binary)?).await?; // loaded, while compiles would wait
     /// # Ok(())
     /// # })
     /// # }
@@ -524,9 +524,9 @@ impl Simulator {
     /// # smol::block_on(async {
     /// # let simulator = kiln::simulated::Simulator::new();
     /// # let rt = kiln::Runtime::builder().simulator(&simulator).build().await?;
-    /// # let image = kiln::Image::opencl_c("kernel void scale(float factor, global float *x) {}");
-    /// rt.build(&image).await?;
-    /// rt.build(&image).await?; // found in memory
+    /// # let module = kiln::Module::opencl_c("kernel void scale(float factor, global float *x) {}");
+    /// rt.build(&module).await?;
+    /// rt.build(&module).await?; // found in memory
     /// assert_eq!(simulator.counts().builds, 1);
     /// # Ok(())
     /// # })
@@ -662,8 +662,8 @@ pub struct Counts {
 /// # smol::block_on(async {
 /// # let simulator = kiln::simulated::Simulator::new();
 /// # let rt = kiln::Runtime::builder().simulator(&simulator).build().await?;
-/// # let image = kiln::Image::opencl_c("kernel void scale(float factor, global float *x) {}");
-/// # let program = rt.build(&image).await?;
+/// # let module = kiln::Module::opencl_c("kernel void scale(float factor, global float *x) {}");
+/// # let program = rt.build(&module).await?;
 /// # // SAFETY: the kernel is a closure.
 /// # let scale = unsafe { program.kernel("scale")? };
 /// # let x = rt.buffer_from(vec![1.0f32; 64]).await?;

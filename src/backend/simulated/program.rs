@@ -11,7 +11,7 @@ use super::shared::{Shared, Slot, code, count, driver_error, foreign, uncount};
 use crate::backend::{Kernel, Program, Source};
 use crate::compiler::signature::Parameter;
 use crate::compiler::spirv;
-use crate::device::ImageFormat;
+use crate::device::ModuleFormat;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Name of a kernel, and its parameters if the module describes them.
@@ -31,9 +31,9 @@ pub(super) fn refused(log: impl Into<String>) -> Error {
 /// Compiles or loads `source`.
 pub(super) fn build(shared: &Arc<Shared>, source: &Source<'_>) -> Result<Arc<dyn Program>> {
     let binary = match source.format {
-        ImageFormat::OpenClC => Binary::new(Form::OpenClC, source),
-        ImageFormat::SpirV => Binary::new(Form::SpirV, source),
-        ImageFormat::Native => Ok(Binary::read(source.code)?),
+        ModuleFormat::OpenClC => Binary::new(Form::OpenClC, source),
+        ModuleFormat::SpirV => Binary::new(Form::SpirV, source),
+        ModuleFormat::Native => Ok(Binary::read(source.code)?),
     }?;
     let scan = match binary.form {
         Form::SpirV => reflect(shared, &binary.code, source.constants)?,
@@ -46,9 +46,9 @@ pub(super) fn build(shared: &Arc<Shared>, source: &Source<'_>) -> Result<Arc<dyn
 /// Compiles or loads an object.
 pub(super) fn compile(shared: &Arc<Shared>, source: &Source<'_>) -> Result<Arc<dyn Program>> {
     let binary = match source.format {
-        ImageFormat::OpenClC => Binary::new(Form::Object, source)?,
-        ImageFormat::SpirV => return Err(refused("error: the linker takes no SPIR-V")),
-        ImageFormat::Native => Binary::read(source.code)?,
+        ModuleFormat::OpenClC => Binary::new(Form::Object, source)?,
+        ModuleFormat::SpirV => return Err(refused("error: the linker takes no SPIR-V")),
+        ModuleFormat::Native => Binary::read(source.code)?,
     };
     if binary.form != Form::Object {
         return Err(refused("error: the binary is no object"));

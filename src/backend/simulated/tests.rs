@@ -21,7 +21,7 @@ use crate::backend::{
 };
 use crate::compiler::nd_range::{NdRange, NdSize};
 use crate::compiler::signature::{Access, AddressSpace};
-use crate::device::ImageFormat;
+use crate::device::ModuleFormat;
 use crate::error::Result;
 
 const SAXPY: &str =
@@ -37,16 +37,16 @@ fn device(simulator: &Simulator) -> Arc<dyn Device> {
     adapter(simulator).open().unwrap()
 }
 
-fn source(format: ImageFormat, code: &[u8]) -> Source<'_> {
+fn source(format: ModuleFormat, code: &[u8]) -> Source<'_> {
     Source { format, code, options: "", constants: &[] }
 }
 
 fn compile(device: &dyn Device, text: &str) -> Result<Arc<dyn Program>> {
-    device.build(&source(ImageFormat::OpenClC, text.as_bytes()))
+    device.build(&source(ModuleFormat::OpenClC, text.as_bytes()))
 }
 
 fn load(device: &dyn Device, binary: &[u8]) -> Result<Arc<dyn Program>> {
-    device.build(&source(ImageFormat::Native, binary))
+    device.build(&source(ModuleFormat::Native, binary))
 }
 
 fn only_kernel(device: &dyn Device, text: &str) -> Arc<dyn Kernel> {

@@ -34,7 +34,7 @@ Environment:
                        the compilers that make SPIR-V of OpenCL C; unless set, those in PATH
   KILN_BUILD_CHILD     the program that compiles what is --untrusted; unless set, this one
 
-An application that uses Kiln has this tool compile the images that it does not trust, if the tool
+An application that uses Kiln has this tool compile the modules that it does not trust, if the tool
 is beside it or in PATH and the application has no program of its own for that: such a child is
 started with a request and ends with the answer.";
 
@@ -172,7 +172,7 @@ pub(crate) enum Code {
     Spirv,
 }
 
-/// Inputs of a program other than its image.
+/// Inputs of a program other than its module.
 #[derive(Args)]
 pub(crate) struct Settings {
     /// The device: an API, a kind (gpu, cpu, accelerator), a number from `kiln devices`, a part of its name or

@@ -1,7 +1,7 @@
 //! `kiln devices`.
 
 use futures_lite::future::block_on;
-use kiln::{CacheConfig, ImageFormat, Runtime};
+use kiln::{CacheConfig, ModuleFormat, Runtime};
 use serde::Serialize;
 
 use crate::output::{Ending, Listing, Output, Result, Width};
@@ -13,7 +13,7 @@ struct Line<'a> {
     name: &'a str,
     driver: &'a str,
     formats: Vec<&'static str>,
-    /// Formats of which the device links several images to one program.
+    /// Formats of which the device links several modules to one program.
     links: Vec<&'static str>,
     platform: &'a str,
     kind: String,
@@ -96,11 +96,11 @@ pub(crate) fn run(out: &mut Output) -> Result {
 }
 
 /// Returns the name of a format in JSON.
-fn word(format: ImageFormat) -> &'static str {
+fn word(format: ModuleFormat) -> &'static str {
     match format {
-        ImageFormat::OpenClC => "opencl-c",
-        ImageFormat::SpirV => "spirv",
-        ImageFormat::Native => "native",
+        ModuleFormat::OpenClC => "opencl-c",
+        ModuleFormat::SpirV => "spirv",
+        ModuleFormat::Native => "native",
         _ => "other",
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use kiln::{
-    BuildRequest, CacheConfig, Error, ErrorKind, Image, ImageFormat, Runtime,
+    BuildRequest, CacheConfig, Error, ErrorKind, Module, ModuleFormat, Runtime,
     SpecializationConstant,
 };
 
@@ -27,7 +27,7 @@ fn unfit(message: impl Display) -> Problem {
 pub(crate) struct Setup<'a> {
     pub(crate) rt: Runtime,
     settings: &'a Settings,
-    libraries: Vec<(&'a Path, Image)>,
+    libraries: Vec<(&'a Path, Module)>,
 }
 
 impl<'a> Setup<'a> {
@@ -53,73 +53,73 @@ impl<'a> Setup<'a> {
         Ok(setup)
     }
 
-    async fn library(&self, file: &Path) -> Result<Image, Problem> {
-        let image = self.image(file).await?;
-        if image.format() == ImageFormat::OpenClC && image.exports().len() == 0 {
+    async fn library(&self, file: &Path) -> Result<Module, Problem> {
+        let module = self.module(file).await?;
+        if module.format() == ModuleFormat::OpenClC && module.exports().len() == 0 {
             return Err(unfit(format_args!(
                 "OpenCL C does not say what it exports; name it: --library {}=NAME,..",
                 file.display()
             )));
         }
-        self.rt.register(&image)?;
-        Ok(image)
+        self.rt.register(&module)?;
+        Ok(module)
     }
 
-    /// Reads the image of a file, with the names that the settings state for it.
-    async fn image(&self, file: &Path) -> Result<Image, Problem> {
-        let image = Image::open(file).await?;
+    /// Reads the module of a file, with the names that the settings state for it.
+    async fn module(&self, file: &Path) -> Result<Module, Problem> {
+        let module = Module::open(file).await?;
         let stated = |all: &[Stated]| {
             let of_file = all.iter().filter(|stated| stated.file == file);
             of_file.flat_map(|stated| stated.names.clone()).collect::<Vec<_>>()
         };
         let (exports, imports) = (stated(&self.settings.library), stated(&self.settings.import));
-        let format = image.format();
-        if format != ImageFormat::OpenClC && !(exports.is_empty() && imports.is_empty()) {
+        let format = module.format();
+        if format != ModuleFormat::OpenClC && !(exports.is_empty() && imports.is_empty()) {
             return Err(unfit(format_args!(
                 "names of exports or imports are given, but its format is {format}, and only \
                  OpenCL C does not say itself what it has"
             )));
         }
-        let image = image.exporting(exports).importing(imports);
-        Ok(if self.settings.untrusted { image.untrusted() } else { image })
+        let module = module.exporting(exports).importing(imports);
+        Ok(if self.settings.untrusted { module.untrusted() } else { module })
     }
 
     /// Creates the request that building the file would make.
-    pub(crate) async fn request(&self, file: &Path) -> Result<(Image, BuildRequest), Problem> {
-        let image = self.image(file).await?;
-        let mut request = self.rt.build(&image);
+    pub(crate) async fn request(&self, file: &Path) -> Result<(Module, BuildRequest), Problem> {
+        let module = self.module(file).await?;
+        let mut request = self.rt.build(&module);
         if let Some(options) = &self.settings.options {
             request = request.options(options);
         }
         for spec in &self.settings.spec {
-            request = match self.owner(&request, &image, spec)? {
+            request = match self.owner(&request, &module, spec)? {
                 Some(owner) => specialize(request, owner, spec)?,
                 // Any value will do: the library reports which constants exist.
                 None => request.specialize(spec.id, 0u32),
             };
         }
-        Ok((image, request))
+        Ok((module, request))
     }
 
-    /// Returns the image behind a request that has a constant, or `None` if that is ambiguous or unknown.
+    /// Returns the module behind a request that has a constant, or `None` if that is ambiguous or unknown.
     fn owner<'b>(
         &'b self,
         request: &BuildRequest,
-        image: &'b Image,
+        module: &'b Module,
         spec: &Spec,
-    ) -> Result<Option<&'b Image>, Problem> {
+    ) -> Result<Option<&'b Module>, Problem> {
         let mut libraries = self.libraries.iter();
         if let Some(file) = &spec.library {
             let named = libraries.find(|(known, _)| known == file);
             return Ok(named.map(|(_, library)| library));
         }
-        if constant(image, spec.id).is_some() {
-            return Ok(Some(image));
+        if constant(module, spec.id).is_some() {
+            return Ok(Some(module));
         }
         let fields = request.key_fields()?;
-        let is_linked = |library: &Image| {
+        let is_linked = |library: &Module| {
             let digest = library.digest().to_string();
-            fields.iter().any(|(name, value)| name == "image" && *value == digest)
+            fields.iter().any(|(name, value)| name == "module" && *value == digest)
         };
         let libraries = libraries.map(|(_, library)| library);
         let mut owners: Vec<_> =
@@ -149,12 +149,12 @@ fn check(settings: &Settings, files: &[&Path]) -> output::Result<()> {
     Ok(())
 }
 
-fn constant(image: &Image, id: u32) -> Option<&SpecializationConstant> {
-    image.specialization_constants().iter().find(|constant| constant.id == id)
+fn constant(module: &Module, id: u32) -> Option<&SpecializationConstant> {
+    module.specialization_constants().iter().find(|constant| constant.id == id)
 }
 
-/// Sets a constant of one of the images behind a request to a value of its type.
-fn specialize(request: BuildRequest, owner: &Image, spec: &Spec) -> Result<BuildRequest, Problem> {
+/// Sets a constant of one of the modules behind a request to a value of its type.
+fn specialize(request: BuildRequest, owner: &Module, spec: &Spec) -> Result<BuildRequest, Problem> {
     let id = spec.id;
     let Some(constant) = constant(owner, id) else {
         // Any value will do, as above.

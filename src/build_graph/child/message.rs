@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::cache::store::{self, KernelRecord};
-use crate::device::ImageFormat;
+use crate::device::ModuleFormat;
 use crate::error::{DriverCode, Error, ErrorKind};
 
 /// Bytes that every message begins with.
@@ -60,7 +60,7 @@ impl fmt::Display for Greeting {
 }
 
 impl Request {
-    /// Returns the number of sections behind the header: one for each image.
+    /// Returns the number of sections behind the header: one for each module.
     pub(super) fn sections(&self) -> usize {
         match &self.task {
             Task::Build(_) => 1,
@@ -92,11 +92,11 @@ pub(super) enum Task {
     Link(Vec<Form>),
 }
 
-/// Data of an image except its code.
+/// Data of a module except its code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Form {
     #[serde(with = "Format")]
-    pub(super) format: ImageFormat,
+    pub(super) format: ModuleFormat,
     pub(super) options: String,
     pub(super) constants: Vec<(u32, Vec<u8>)>,
 }
@@ -114,7 +114,7 @@ pub(super) struct Request {
 /// The header of an answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
-    /// A program. The only section is its binary; it is empty if the image was a binary itself.
+    /// A program. The only section is its binary; it is empty if the module was a binary itself.
     Made {
         log: String,
         #[serde(deserialize_with = "store::kernels")]
@@ -229,7 +229,7 @@ fn split_section(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(remote = "ImageFormat")]
+#[serde(remote = "ModuleFormat")]
 enum Format {
     OpenClC,
     SpirV,
@@ -241,7 +241,7 @@ enum Format {
 enum Kind {
     NoDevice,
     Configuration,
-    InvalidImage,
+    InvalidModule,
     Unsupported,
     BuildFailed,
     UnknownKernel,
@@ -264,7 +264,7 @@ mod tests {
 
     fn request() -> Request {
         let form = Form {
-            format: ImageFormat::SpirV,
+            format: ModuleFormat::SpirV,
             options: "-D \"A B\"".to_owned(),
             constants: vec![(7, vec![1, 2])],
         };

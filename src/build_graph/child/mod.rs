@@ -1,4 +1,4 @@
-//! Runs the driver's compiler in a separate process, for untrusted images. If the compiler crashes, exits,
+//! Runs the driver's compiler in a separate process, for untrusted modules. If the compiler crashes, exits,
 //! hangs or writes invalid data, the build fails within a time limit, and the application continues.
 //!
 //! The process is a *build child*: a program whose `main` calls [`build_child`]. A new one is started for every
@@ -7,7 +7,7 @@
 //! the parent loads like a binary from the disk, or with an error. See [`message`] for the format of both, and
 //! [`serve`] for the child's side.
 //!
-//! For a linked program, one child compiles and links all images. Objects are not shared, and they do not leave
+//! For a linked program, one child compiles and links all modules. Objects are not shared, and they do not leave
 //! the child: they are internal data of the compiler, made from untrusted input, and not every driver can
 //! export them.
 
@@ -45,7 +45,7 @@ const TOOL: &str = "kiln";
 /// Path of the current program, if it has called [`build_child`].
 static OWN: OnceLock<PathBuf> = OnceLock::new();
 
-/// Enables this program to compile [untrusted images](crate::Image::untrusted) in a child process that runs the
+/// Enables this program to compile [untrusted modules](crate::Module::untrusted) in a child process that runs the
 /// same program. Call it first in `main`, before anything else, in particular before starting threads.
 ///
 /// If the process was started as a build child, this function reads one request, has the driver compile it,
@@ -61,13 +61,13 @@ static OWN: OnceLock<PathBuf> = OnceLock::new();
 /// # Examples
 ///
 /// ```no_run
-/// use kiln::{Image, Runtime};
+/// use kiln::{Module, Runtime};
 ///
 /// fn main() -> kiln::Result<()> {
 ///     kiln::build_child();
 ///     smol::block_on(async {
 ///         let rt = Runtime::new().await?;
-///         let upload = Image::open("upload.cl").await?.untrusted();
+///         let upload = Module::open("upload.cl").await?.untrusted();
 ///         let program = rt.build(&upload).await?; // compiled by a child process
 ///         Ok(())
 ///     })
@@ -119,7 +119,7 @@ pub(super) enum Order<'a> {
 
 /// Result of a child.
 pub(super) struct Made {
-    /// Binary in the device's own form. Empty if the image was already in that form; the child has then tested
+    /// Binary in the device's own form. Empty if the module was already in that form; the child has then tested
     /// it.
     pub(super) binary: Vec<u8>,
     pub(super) log: String,
@@ -203,7 +203,7 @@ impl Children {
         let mut folders = beside.into_iter().chain(env::split_paths(&path));
         folders.find_map(|folder| program_in(&folder, TOOL)).ok_or_else(|| {
             configuration(format!(
-                "an untrusted image is compiled by a child process, and there is no program for \
+                "an untrusted module is compiled by a child process, and there is no program for \
                  that; call `kiln::build_child()` first in `main`, or name a program that does with \
                  `RuntimeBuilder::build_child` or the environment variable {PROGRAM}, or install \
                  the tool `{TOOL}` beside this program or in PATH"

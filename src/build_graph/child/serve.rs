@@ -9,7 +9,7 @@ use super::message::{Answer, Failure, Form, Greeting, Request, Task, open, seal}
 use crate::backend::{self, Device, Program, Source};
 use crate::build_graph::kernel_record::record;
 use crate::build_graph::pool::catch_panic;
-use crate::device::ImageFormat;
+use crate::device::ModuleFormat;
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::resources;
 use crate::process::threads;
@@ -97,11 +97,11 @@ fn make(request: &Request, sections: &[&[u8]]) -> Result<(Arc<dyn Program>, Vec<
             let objects: Vec<_> = objects.iter().map(|object| &**object).collect();
             device.link(&objects)?
         }
-        _ => return Err(Error::invalid("a request has one section for each image")),
+        _ => return Err(Error::invalid("a request has one section for each module")),
     };
     let binary = match &request.task {
         // The parent already has the binary.
-        Task::Build(form) if form.format == ImageFormat::Native => Vec::new(),
+        Task::Build(form) if form.format == ModuleFormat::Native => Vec::new(),
         _ => program.binary().map_err(|error| {
             error.within("without a binary, a program cannot leave the process that compiled it")
         })?,

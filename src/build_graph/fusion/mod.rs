@@ -4,7 +4,7 @@
 //! A plan is [looked up](query) by its launches. Neither the identity of the buffers nor the values of scalars
 //! that no proof depends on matter. An unknown plan is compiled on a worker. That reads the modules of the
 //! programs, which may be translated by the [front-end](super), and produces a SPIR-V module, which is built
-//! like any other image. Plans that produce the same module, such as plans of different sizes, share the
+//! like any other module. Plans that produce the same module, such as plans of different sizes, share the
 //! program.
 
 mod query;
@@ -24,10 +24,10 @@ use super::plan::Wanted;
 use super::program::Kernel;
 use crate::compiler::fusion::{self, Argument, FusionReport, Memory, Place, Plan, Trust, Width};
 use crate::compiler::nd_range::NdRange;
-use crate::compiler::spirv::Module;
+use crate::compiler::spirv;
 use crate::device::{DeviceKind, Limits};
 use crate::error::{Error, ErrorKind, Result};
-use crate::source::image::Image;
+use crate::source::module::Module;
 use crate::sync::lock;
 pub(crate) use query::Query;
 use source::Source;
@@ -229,7 +229,8 @@ impl BuildGraph {
             let is_gpu = self.device(device).kind == DeviceKind::Gpu;
             let width = if is_gpu { Width::GPU } else { Width::ONE };
             move || {
-                let modules: Vec<&Module> = sources.iter().map(|source| &source.module).collect();
+                let modules: Vec<&spirv::Module> =
+                    sources.iter().map(|source| &source.module).collect();
                 fusion::fuse(&plan, &modules, trust, width)
             }
         };
@@ -248,8 +249,8 @@ impl BuildGraph {
             fusion.report.refuse(why);
             return Ok(fusion);
         }
-        let image = Image::spirv(fused.module.assemble())?.untrusted_if(is_untrusted);
-        let mut wanted = Wanted::new(image, device);
+        let module = Module::spirv(fused.module.assemble())?.untrusted_if(is_untrusted);
+        let mut wanted = Wanted::new(module, device);
         wanted.set_options(&options)?;
         let built = match is_text {
             true => self.build_as_text(wanted).await,
@@ -299,7 +300,7 @@ fn is_outcome(error: &Error) -> bool {
     error.is_deterministic()
         && matches!(
             error.kind(),
-            ErrorKind::Unsupported | ErrorKind::BuildFailed | ErrorKind::InvalidImage
+            ErrorKind::Unsupported | ErrorKind::BuildFailed | ErrorKind::InvalidModule
         )
 }
 

@@ -6,7 +6,7 @@ use crate::build_graph::graph::BuildGraph;
 use crate::build_graph::program::{Kernel, ResolvedKernel};
 use crate::compiler::options::without_relaxed;
 use crate::compiler::spirv::Module;
-use crate::device::ImageFormat;
+use crate::device::ModuleFormat;
 use crate::error::{Error, Result};
 use crate::source::translate::options_for_device;
 
@@ -41,17 +41,17 @@ impl Source {
             .recipe()
             .ok_or_else(|| Error::unsupported("what it was built from is not known"))?;
         let is_untrusted = built.is_untrusted();
-        let mut images = Vec::new();
+        let mut modules = Vec::new();
         for unit in recipe.units() {
             let unit = unit.clone().untrusted_if(is_untrusted);
-            images.push(graph.spirv_of(&unit, recipe.device()).await?);
+            modules.push(graph.spirv_of(&unit, recipe.device()).await?);
         }
-        let is_text = recipe.format() == ImageFormat::OpenClC;
+        let is_text = recipe.format() == ModuleFormat::OpenClC;
         let options = match is_text {
             true => without_relaxed(&options_for_device(recipe.options())?),
             false => without_relaxed(recipe.options()),
         };
-        let recipe = recipe.with_images(images);
+        let recipe = recipe.with_modules(modules);
         let device = graph.slot(&recipe).handle().clone();
         let read = move || {
             recipe.with_source(&device, |source| {

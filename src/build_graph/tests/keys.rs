@@ -6,13 +6,13 @@ use std::ffi::OsString;
 use crate::build_graph::key::{ConstantBytes, DeviceKey, NodeKind, ProgramFields, UnitFields};
 use crate::device::DeviceInfo;
 use crate::digest::Digest;
-use crate::source::image::Image;
+use crate::source::module::Module;
 
 struct Inputs {
     kind: NodeKind,
     emitter: Option<u32>,
-    images: Vec<Digest>,
-    /// Constants of the last image. `options` are also those of the last image.
+    modules: Vec<Digest>,
+    /// Constants of the last module. `options` are also those of the last module.
     constants: Vec<(u32, ConstantBytes)>,
     options: String,
     info: DeviceInfo,
@@ -23,7 +23,7 @@ fn inputs() -> Inputs {
     Inputs {
         kind: NodeKind::Program,
         emitter: None,
-        images: vec![Digest([1; 32]), Digest([2; 32])],
+        modules: vec![Digest([1; 32]), Digest([2; 32])],
         constants: vec![
             (3, ConstantBytes::from_slice(&[1, 2, 3, 4])),
             (9, ConstantBytes::from_slice(&[5])),
@@ -40,13 +40,13 @@ impl Inputs {
             .environment
             .iter()
             .map(|(name, value)| (OsString::from(name), OsString::from(value)));
-        let plain = |image: &Digest| UnitFields {
-            image: *image,
+        let plain = |module: &Digest| UnitFields {
+            module: *module,
             included: None,
             constants: &[],
             options: "",
         };
-        let mut units: Vec<_> = self.images.iter().map(plain).collect();
+        let mut units: Vec<_> = self.modules.iter().map(plain).collect();
         if let Some(last) = units.last_mut() {
             (last.constants, last.options) = (&self.constants, &self.options);
         }
@@ -87,9 +87,9 @@ fn every_field_alone_changes_the_key() {
         ("the kind", |i| i.kind = NodeKind::Object),
         ("the emitter", |i| i.emitter = Some(1)),
         ("the emitter's version", |i| i.emitter = Some(2)),
-        ("an image", |i| i.images[0].0[31] ^= 1),
-        ("the order of images", |i| i.images.swap(0, 1)),
-        ("an image less", |i| i.images.truncate(1)),
+        ("a module", |i| i.modules[0].0[31] ^= 1),
+        ("the order of modules", |i| i.modules.swap(0, 1)),
+        ("a module less", |i| i.modules.truncate(1)),
         ("a constant's id", |i| i.constants[0].0 = 4),
         ("a constant's value", |i| i.constants[0].1[3] = 0),
         ("a constant's size", |i| i.constants[1].1.push(0)),
@@ -160,8 +160,8 @@ fn fields_are_listed_by_name_and_value() {
     let expected = [
         "schema",
         "kind",
-        "image",
-        "image",
+        "module",
+        "module",
         "constant 3",
         "constant 9",
         "options",
@@ -189,12 +189,12 @@ fn keys_are_those_of_the_golden_file() {
     type Change = fn(&mut Inputs);
     let requests: [(&str, Change); 10] = [
         ("plain", |_| {}),
-        ("source", |r| r.images = vec![Image::opencl_c("kernel void g() {}").digest()]),
+        ("source", |r| r.modules = vec![Module::opencl_c("kernel void g() {}").digest()]),
         ("native", |r| {
-            let image = Image::native(*b"kernel void f() {}").expect("it is not empty");
-            r.images = vec![image.digest()];
+            let module = Module::native(*b"kernel void f() {}").expect("it is not empty");
+            r.modules = vec![module.digest()];
         }),
-        ("linked", |r| r.images.push(Digest([9; 32]))),
+        ("linked", |r| r.modules.push(Digest([9; 32]))),
         ("options", |r| r.options = "-cl-fast-relaxed-math -D N=16".to_owned()),
         ("constant", |r| r.constants = vec![(0, ConstantBytes::from_slice(&[16, 0, 0, 0]))]),
         ("constants", |r| {
@@ -212,7 +212,7 @@ fn keys_are_those_of_the_golden_file() {
         let mut request = Inputs {
             kind: NodeKind::Program,
             emitter: None,
-            images: vec![Image::opencl_c("kernel void f() {}").digest()],
+            modules: vec![Module::opencl_c("kernel void f() {}").digest()],
             constants: Vec::new(),
             options: String::new(),
             info: DeviceInfo::fake(),

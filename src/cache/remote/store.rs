@@ -191,8 +191,8 @@ impl RemoteStore {
     /// ```no_run
     /// use kiln::remote::{RemoteStore, Sent};
     ///
-    /// # async fn example(rt: kiln::Runtime, image: kiln::Image, remote: RemoteStore) -> kiln::Result<()> {
-    /// let name = rt.build(&image).entry_name()?;
+    /// # async fn example(rt: kiln::Runtime, module: kiln::Module, remote: RemoteStore) -> kiln::Result<()> {
+    /// let name = rt.build(&module).entry_name()?;
     /// let is_published = matches!(remote.get(&name).await?, Sent::Whole(_));
     /// # Ok(())
     /// # }

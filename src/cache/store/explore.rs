@@ -70,8 +70,8 @@ impl EntryInfo {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(rt: kiln::Runtime, image: kiln::Image, store: kiln::store::Store) -> kiln::Result<()> {
-    /// let name = rt.build(&image).entry_name()?;
+    /// # fn example(rt: kiln::Runtime, module: kiln::Module, store: kiln::store::Store) -> kiln::Result<()> {
+    /// let name = rt.build(&module).entry_name()?;
     /// let entry = store.entries().find(|entry| entry.name() == name);
     /// # Ok(())
     /// # }

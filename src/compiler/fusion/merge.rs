@@ -87,7 +87,7 @@ impl Part {
             module.linkages().iter().map(|l| (l.name.to_owned(), l.target)).collect();
         let functions = parts.iter().map(|part| found.get(&part.name).copied());
         let functions = functions.collect::<Option<Vec<_>>>().ok_or_else(|| {
-            Error::new(ErrorKind::InvalidImage, "a kernel was lost as modules were merged")
+            Error::new(ErrorKind::InvalidModule, "a kernel was lost as modules were merged")
         })?;
         let names: HashSet<_> = parts.iter().map(|part| part.name.as_str()).collect();
         let is_own = |i: &Instruction<'_>| {

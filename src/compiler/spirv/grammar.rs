@@ -157,7 +157,7 @@ impl Instruction<'_> {
 /// # Errors
 ///
 /// [`Unsupported`](ErrorKind::Unsupported) if the ids cannot be determined,
-/// [`InvalidImage`](ErrorKind::InvalidImage) if operands are missing. `found` may have been called before
+/// [`InvalidModule`](ErrorKind::InvalidModule) if operands are missing. `found` may have been called before
 /// the error is returned.
 pub(crate) fn ids(
     instruction: &Instruction<'_>,
@@ -319,7 +319,7 @@ impl<C: Context, F: FnMut(usize, Role)> Walk<'_, '_, C, F> {
     fn cut_short(&self) -> Error {
         let length = self.instruction.operands().len();
         Error::new(
-            ErrorKind::InvalidImage,
+            ErrorKind::InvalidModule,
             format!(
                 "{} has {length} words of operands, which are too few; the module is damaged: make \
                  it anew",
@@ -333,7 +333,7 @@ impl<C: Context, F: FnMut(usize, Role)> Walk<'_, '_, C, F> {
         let words = self.selector.and_then(|selector| self.context.literal_words(selector));
         words.ok_or_else(|| {
             Error::new(
-                ErrorKind::InvalidImage,
+                ErrorKind::InvalidModule,
                 format!(
                     "the selector of an OpSwitch, {}, is no integer of up to 64 bits; the module \
                      is damaged: make it anew",

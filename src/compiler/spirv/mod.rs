@@ -110,7 +110,7 @@ pub(crate) fn has_magic(bytes: &[u8]) -> bool {
 ///
 /// # Errors
 ///
-/// [`InvalidImage`](crate::ErrorKind::InvalidImage) if the bytes are not a valid module: if they are empty,
+/// [`InvalidModule`](crate::ErrorKind::InvalidModule) if the bytes are not a valid module: if they are empty,
 /// their number is not a multiple of 4, the magic number is missing, the version is unknown, the header is
 /// cut short or has an id bound of 0, an instruction has a word count that is 0 or exceeds the module, or
 /// the last function has no end.

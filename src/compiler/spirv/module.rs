@@ -126,7 +126,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`InvalidImage`](crate::ErrorKind::InvalidImage) if the bytes are not a valid module, if its
+    /// [`InvalidModule`](crate::ErrorKind::InvalidModule) if the bytes are not a valid module, if its
     /// instructions are not in the order of the logical layout, if an id is not below the header's bound or is
     /// defined twice, if a type or a constant is made of itself, or if types are nested too deeply.
     pub(crate) fn parse(bytes: impl Into<Vec<u8>>) -> Result<Self> {

@@ -122,7 +122,7 @@ fn assert_parameters(module: &Reflection, kernel: &str, expected: &[Expected]) {
 #[track_caller]
 fn assert_invalid(bytes: impl Into<Vec<u8>>, said: &[&str]) {
     let error = read(bytes.into()).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidImage);
+    assert_eq!(error.kind(), ErrorKind::InvalidModule);
     let message = error.to_string();
     for part in said {
         assert!(message.contains(part), "{part:?} is not in: {message}");
@@ -596,7 +596,7 @@ fn damage_does_not_panic() {
                 accepted += 1;
                 assert_eq!(read(bytes).unwrap().1, module);
             }
-            Err(error) => assert_eq!(error.kind(), ErrorKind::InvalidImage),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::InvalidModule),
         }
     }
     assert!(accepted > 1000, "only {accepted} were accepted");

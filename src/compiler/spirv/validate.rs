@@ -23,7 +23,7 @@ const MAX_DEPTH: u32 = 255;
 ///
 /// # Errors
 ///
-/// [`InvalidImage`](crate::ErrorKind::InvalidImage), with the id in the message.
+/// [`InvalidModule`](crate::ErrorKind::InvalidModule), with the id in the message.
 pub(super) fn check_globals(module: &Module, defined: &IdSet) -> Result<()> {
     let globals = module.section(Section::Globals);
     let (mut pointers, mut variables) = (IdSet::of(module), IdSet::of(module));

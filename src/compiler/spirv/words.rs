@@ -126,7 +126,7 @@ impl Words {
 }
 
 pub(crate) fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::InvalidImage, message)
+    Error::new(ErrorKind::InvalidModule, message)
 }
 
 /// Returns an error that names the probable format of the bytes, for common mix-ups.
@@ -135,9 +135,9 @@ fn no_magic(bytes: &[u8]) -> Error {
         "this is LLVM bitcode: translate it with `llvm-spirv`"
     } else if std::str::from_utf8(bytes).is_ok_and(|text| !text.contains('\0')) {
         "this is text: assemble it with `spirv-as` if it is SPIR-V assembly, or use \
-         `Image::opencl_c` if it is OpenCL C"
+         `Module::opencl_c` if it is OpenCL C"
     } else {
-        "give the contents of a `.spv` file, or use `Image::native` for a device binary"
+        "give the contents of a `.spv` file, or use `Module::native` for a device binary"
     };
     let start = &bytes[..bytes.len().min(size_of::<Word>())];
     invalid(format!(

@@ -459,7 +459,7 @@ impl FusionScope {
     /// #     dst: kiln::Buffer<f32>,
     /// # ) -> kiln::Result<()> {
     /// let blurred = fusion.submit(blur.launch(src.len()).args((&src, &dst)))?;
-    /// fusion.discard(); // the client that wanted the image has gone away
+    /// fusion.discard(); // the client that wanted the module has gone away
     /// let error = blurred.await.unwrap_err();
     /// assert_eq!(error.kind(), kiln::ErrorKind::InvalidArgument);
     /// # Ok(())

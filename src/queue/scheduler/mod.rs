@@ -613,9 +613,9 @@ impl State {
         let Some(Command { work, .. }) = self.dag.command(id) else { return error };
         let is_named = error.message().contains(&work.label());
         let error = if is_named { error } else { error.within(work.subject()) };
-        match work.image_label() {
-            Some(image) if !error.message().contains(image) => {
-                error.within(format_args!("`{image}`"))
+        match work.module_label() {
+            Some(module) if !error.message().contains(module) => {
+                error.within(format_args!("`{module}`"))
             }
             _ => error,
         }

@@ -24,7 +24,7 @@ use crate::error::{ErrorKind, Result};
 use crate::queue::command::LaunchWork;
 use crate::queue::{Event, Queue, Read};
 use crate::runtime::Runtime;
-use crate::source::image::Image;
+use crate::source::module::Module;
 
 /// Number of elements in a unit; parts of buffers consist of whole units.
 const UNIT: usize = 32;
@@ -123,7 +123,7 @@ impl Case {
         let most = NonZeroUsize::new([1, 2, 3, 100][rng.usize(..4)]).unwrap();
         let builder = Runtime::builder().max_in_flight(most).profiling(rng.bool());
         let rt = block_on(builder.simulator(&simulator).build()).unwrap();
-        let program = block_on(rt.build(&Image::opencl_c(source())).into_future()).unwrap();
+        let program = block_on(rt.build(&Module::opencl_c(source())).into_future()).unwrap();
         // SAFETY: closures stay inside their arguments.
         let kernel = |count| unsafe { program.kernel(&format!("apply_{count}")) }.unwrap();
         let kernels = (1..=MOST_UNITED).map(kernel).collect();

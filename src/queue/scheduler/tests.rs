@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::queue::command::LaunchWork;
 use crate::queue::{Event, Queue};
 use crate::runtime::Runtime;
-use crate::source::image::Image;
+use crate::source::module::Module;
 
 const SOURCE: &str = "
     kernel void one(global uint *x) {}
@@ -51,7 +51,7 @@ impl Bench {
         teach("both", |x| x + 100);
         block_on(async {
             let rt = Runtime::builder().simulator(&simulator).build().await.unwrap();
-            let program = rt.build(&Image::opencl_c(SOURCE)).await.unwrap();
+            let program = rt.build(&Module::opencl_c(SOURCE)).await.unwrap();
             let x = rt.buffer_from(vec![5u32; 8]).await.unwrap();
             Self { simulator, queue: rt.queue(), program, x, rt }
         })
@@ -221,7 +221,7 @@ fn a_failure_before_launches_without_edges_reaches_each_of_them_once() {
     let x = bench.rt.buffer::<u32>(64).unwrap();
     let pause = bench.simulator.pause_builds();
     bench.simulator.fail_builds(1, Fault::Refused);
-    let bad = bench.rt.build(&Image::opencl_c("kernel void bad(global uint *x) {}")).start();
+    let bad = bench.rt.build(&Module::opencl_c("kernel void bad(global uint *x) {}")).start();
     // SAFETY: it never runs.
     let bad = unsafe { bad.kernel("bad") };
     let bad = bench.queue.submit(bad.launch(8).args((&bench.x,))).unwrap();

@@ -16,7 +16,7 @@ use crate::error::Result;
 ///
 /// # Errors
 ///
-/// [`InvalidImage`](crate::ErrorKind::InvalidImage) if the bytes are not a valid module, or if its functions
+/// [`InvalidModule`](crate::ErrorKind::InvalidModule) if the bytes are not a valid module, or if its functions
 /// use a value that is not defined before; [`Unsupported`](crate::ErrorKind::Unsupported) if it has unknown
 /// instructions.
 pub(super) fn repaired(bytes: Vec<u8>) -> Result<Module> {

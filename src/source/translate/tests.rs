@@ -290,11 +290,11 @@ fn the_compilers_are_looked_for_once_they_are_there() {
 // ---- Translating --------------------------------------------------------------------------------
 
 #[test]
-fn what_the_compilers_write_is_the_image() {
+fn what_the_compilers_write_is_the_module() {
     let folder = Folder::new();
     let warn = "echo 'a warning' >&2; cat";
     let translated = folder.translate(warn, MODULE).expect("it is SPIR-V");
-    assert_eq!(translated.image.kernels(), ["saxpy"]);
+    assert_eq!(translated.module.kernels(), ["saxpy"]);
     assert_eq!(translated.log, "a warning\n".repeat(2), "clang runs twice");
 }
 

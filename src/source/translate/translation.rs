@@ -14,7 +14,7 @@ use super::target::Target;
 use crate::device::DeviceInfo;
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::{self, Ended};
-use crate::source::image::Image;
+use crate::source::module::Module;
 
 /// Version of the processing that the arguments do not describe. It is part of every key, and is raised with
 /// each change that affects results.
@@ -82,7 +82,7 @@ pub(crate) struct Translation {
 #[derive(Debug)]
 pub(crate) struct Translated {
     /// SPIR-V module.
-    pub(crate) image: Image,
+    pub(crate) module: Module,
     /// Messages of the compilers.
     pub(crate) log: String,
 }
@@ -244,16 +244,16 @@ impl Translation {
             let mut module = repaired(output)?;
             fma_by_component(&mut module)?;
             dimensions_looked_at(&mut module)?;
-            Image::spirv(module.assemble())
+            Module::spirv(module.assemble())
         };
-        let image = used(output).map_err(|error| {
+        let module = used(output).map_err(|error| {
             let Tool { path, version, .. } = writer;
             let path = path.display();
             let message = format!("`{path}` ({version}) wrote no SPIR-V that can be used");
             let unusable = Error::new(ErrorKind::BuildFailed, message);
             Fault::OfWay(unusable.with_log(log.as_str()).with_source(error))
         })?;
-        Ok(Translated { image, log })
+        Ok(Translated { module, log })
     }
 
     fn clang(&self, arguments: impl IntoIterator<Item = String>, text: &[u8]) -> Result<Ended> {

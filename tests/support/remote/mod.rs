@@ -17,27 +17,27 @@ use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
 use kiln::simulated::Simulator;
-use kiln::{CacheConfig, Image, Origin, Program, Runtime, Stats};
+use kiln::{CacheConfig, Module, Origin, Program, Runtime, Stats};
 use tempfile::TempDir;
 
 /// Timeout that healthy answers never reach, however busy the system is.
 pub const PATIENT: Duration = Duration::from_secs(600);
 
 /// Returns the device code of program `number`, whose kernel has a unique name.
-pub fn image(number: u32) -> Image {
-    Image::opencl_c(format!(
+pub fn module(number: u32) -> Module {
+    Module::opencl_c(format!(
         "kernel void write_{number}(global uint *x) {{ x[get_global_id(0)] = {number}; }}"
     ))
 }
 
 /// Returns the device code of program `number`, whose binary has at least `bytes` bytes.
-pub fn large_image(number: u32, bytes: usize) -> Image {
-    Image::opencl_c(format!(
+pub fn large_module(number: u32, bytes: usize) -> Module {
+    Module::opencl_c(format!(
         "#pragma binary_size {bytes}\nkernel void write_{number}(global uint *x) {{}}"
     ))
 }
 
-/// Creates a simulated device that can run the kernels of programs 0 to 99 of [`image`].
+/// Creates a simulated device that can run the kernels of programs 0 to 99 of [`module`].
 pub fn simulator() -> Simulator {
     let simulator = Simulator::immediate();
     for number in 0..100 {
@@ -76,7 +76,7 @@ impl Machine {
     pub fn build(&self, cache: CacheConfig, number: u32) -> (Origin, Stats) {
         block_on(async {
             let rt = self.start(cache).await;
-            let program = rt.build(&image(number)).await.expect("it builds");
+            let program = rt.build(&module(number)).await.expect("it builds");
             assert_right(&rt, &program, number).await;
             rt.drain().await;
             (program.origin(), rt.stats())

@@ -134,11 +134,11 @@ fn refusals_have_a_log() {
     assert_eq!(log, "error: parameter 1 of kernel `k` points to the private address space");
     let program = compile(&*device, "// #error no\n#warning look\n").unwrap();
     assert_eq!(program.build_log(), "warning: look");
-    let text = source(ImageFormat::OpenClC, SAXPY.as_bytes());
+    let text = source(ModuleFormat::OpenClC, SAXPY.as_bytes());
     let error = device.build(&Source { options: "-w --refuse", ..text }).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::BuildFailed);
     device.build(&Source { options: "-bad --refused", ..text }).unwrap();
-    let error = device.build(&source(ImageFormat::OpenClC, b"\xff")).err().unwrap();
+    let error = device.build(&source(ModuleFormat::OpenClC, b"\xff")).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::BuildFailed);
     assert_eq!((simulator.counts().builds, simulator.counts().loads), (7, 0));
 }
@@ -236,7 +236,7 @@ fn spirv_has_its_kernels() {
     let simulator = Simulator::immediate();
     simulator.kernel("other", |_| {});
     let device = device(&simulator);
-    let program = device.build(&source(ImageFormat::SpirV, SAXPY_SPIRV)).unwrap();
+    let program = device.build(&source(ModuleFormat::SpirV, SAXPY_SPIRV)).unwrap();
     assert_eq!(names(&program), ["saxpy"]);
     let spaces: Vec<_> = program.kernels()[0]
         .parameters()
@@ -246,7 +246,7 @@ fn spirv_has_its_kernels() {
     assert_eq!(spaces, [AddressSpace::Private, AddressSpace::Global, AddressSpace::Global]);
     let loaded = load(&*device, &program.binary().unwrap()).unwrap();
     assert_eq!(loaded.kernels()[0].parameters(), program.kernels()[0].parameters());
-    let error = device.build(&source(ImageFormat::SpirV, &SAXPY_SPIRV[..21])).err().unwrap();
+    let error = device.build(&source(ModuleFormat::SpirV, &SAXPY_SPIRV[..21])).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::BuildFailed);
 }
 
@@ -260,7 +260,7 @@ fn specialization_constants_must_be_there() {
     let device = device(&Simulator::immediate());
     let build = |id: u32, bytes: usize| {
         let constants = [(id, vec![0; bytes])];
-        device.build(&Source { constants: &constants, ..source(ImageFormat::SpirV, &code) })
+        device.build(&Source { constants: &constants, ..source(ModuleFormat::SpirV, &code) })
     };
     build(3, 4).unwrap();
     for (id, bytes) in [(3, 8), (2, 4)] {
@@ -276,7 +276,7 @@ fn spirv_without_kernels_has_the_registered_ones() {
     simulator.kernel("a", |_| {});
     simulator.fail_launches("c", 1, Fault::Refused);
     let device = device(&simulator);
-    let program = device.build(&source(ImageFormat::SpirV, &empty_module())).unwrap();
+    let program = device.build(&source(ModuleFormat::SpirV, &empty_module())).unwrap();
     assert_eq!(names(&program), ["a", "b"]);
     let mut lane = device.create_lane(false).unwrap();
     let event = launch(&mut *lane, &program.kernels()[1], &[Argument::Value(&[0])]).unwrap();

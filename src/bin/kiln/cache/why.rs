@@ -6,7 +6,7 @@ use std::path::Path;
 
 use futures_lite::future::block_on;
 use kiln::store::{EntryInfo, Store};
-use kiln::{BuildKey, CacheConfig, ImageFormat};
+use kiln::{BuildKey, CacheConfig, ModuleFormat};
 use serde::Serialize;
 
 use super::remote::{Has, has};
@@ -88,16 +88,16 @@ fn of_entry(store: &Store, info: &EntryInfo) -> Result<Side> {
 fn of_file(setup: &Setup<'_>, file: &Path) -> Result<Side> {
     let name = file.display().to_string();
     let side = || {
-        let (image, request) = block_on(setup.request(file))?;
+        let (module, request) = block_on(setup.request(file))?;
         let (key, fields) = (request.key()?, request.key_fields()?);
-        let is_storable = image.format() != ImageFormat::Native;
+        let is_storable = module.format() != ModuleFormat::Native;
         let entry = request.entry_name()?;
         Ok(Side { name: name.clone(), key, entry, fields, is_storable })
     };
     side().map_err(|problem: Problem| Failure::failed(format_args!("{name}: {}", problem.message)))
 }
 
-/// Returns the fields that differ, in their order. A field can have several values. Of the images, only those
+/// Returns the fields that differ, in their order. A field can have several values. Of the modules, only those
 /// that one side alone has are returned.
 fn differences(a: &Fields, b: &Fields) -> Vec<Difference> {
     let values = |fields: &Fields, name: &str| {
@@ -113,7 +113,7 @@ fn differences(a: &Fields, b: &Fields) -> Vec<Difference> {
     let each = names.into_iter().filter_map(|name| {
         let (a, b) = (values(a, name), values(b, name));
         let told = |of: &[String], other: &[String]| {
-            let told = of.iter().filter(|value| name != "image" || !other.contains(value));
+            let told = of.iter().filter(|value| name != "module" || !other.contains(value));
             let told: Vec<_> = told.map(String::as_str).collect();
             (!told.is_empty()).then(|| told.join(", "))
         };
@@ -211,7 +211,7 @@ struct Explained {
 #[derive(Serialize)]
 struct Nearest {
     key: String,
-    same_image: bool,
+    same_module: bool,
     /// Differences, in which `a` is the source and `b` is the entry.
     differences: Vec<Difference>,
     #[serde(skip)]
@@ -237,7 +237,7 @@ fn explain(out: &mut Output, store: &Store, config: &CacheConfig, side: &Side) -
     Ok(Ending::well_if(loaded))
 }
 
-/// Returns the program with the fewest differing images, then with the fewest differing fields, then the one
+/// Returns the program with the fewest differing modules, then with the fewest differing fields, then the one
 /// that was used last.
 fn nearest(store: &Store, side: &Side) -> Option<Nearest> {
     let all = store.entries().filter_map(|info| {
@@ -247,22 +247,22 @@ fn nearest(store: &Store, side: &Side) -> Option<Nearest> {
             return None;
         }
         let differences = differences(&side.fields, &manifest.fields);
-        let other_images = other_images(&side.fields, &manifest.fields);
-        let same_image = other_images == 0;
-        let nearest = Nearest { key: info.key().to_string(), same_image, differences, info };
-        Some((other_images, nearest))
+        let other_modules = other_modules(&side.fields, &manifest.fields);
+        let same_module = other_modules == 0;
+        let nearest = Nearest { key: info.key().to_string(), same_module, differences, info };
+        Some((other_modules, nearest))
     });
-    let nearest = all.min_by_key(|(other_images, nearest)| {
-        (*other_images, nearest.differences.len(), Reverse(nearest.info.used()))
+    let nearest = all.min_by_key(|(other_modules, nearest)| {
+        (*other_modules, nearest.differences.len(), Reverse(nearest.info.used()))
     });
     nearest.map(|(_, nearest)| nearest)
 }
 
-/// Returns the number of images that only one side has.
-fn other_images(a: &Fields, b: &Fields) -> usize {
+/// Returns the number of modules that only one side has.
+fn other_modules(a: &Fields, b: &Fields) -> usize {
     let [a, b] = [a, b].map(|fields| {
-        let images = fields.iter().filter(|(name, _)| name == "image");
-        images.map(|(_, digest)| digest.as_str()).collect::<HashSet<_>>()
+        let modules = fields.iter().filter(|(name, _)| name == "module");
+        modules.map(|(_, digest)| digest.as_str()).collect::<HashSet<_>>()
     });
     a.symmetric_difference(&b).count()
 }
@@ -277,13 +277,13 @@ fn print(out: &mut Output, side: &Side, explained: &Explained) -> Result<()> {
         out.line(format_args!("Its entry is not used: {}.", plain(reason)))?;
     } else if !side.is_storable {
         out.line("Native binaries are loaded, not compiled, and so not stored.")?;
-    } else if let Some(Nearest { same_image, differences, info, .. }) = &explained.nearest {
+    } else if let Some(Nearest { same_module, differences, info, .. }) = &explained.nearest {
         let (key, ago) = (short(&info.key()), age(info.used()));
-        let linked = side.fields.iter().filter(|(name, _)| name == "image").count() > 1;
-        let (these, images) =
-            if linked { ("these images", "images") } else { ("this image", "image") };
-        out.line(if *same_image {
-            format!("The nearest entry, {key}, is of the same {images}. It was used {ago} ago.")
+        let linked = side.fields.iter().filter(|(name, _)| name == "module").count() > 1;
+        let (these, modules) =
+            if linked { ("these modules", "modules") } else { ("this module", "module") };
+        out.line(if *same_module {
+            format!("The nearest entry, {key}, is of the same {modules}. It was used {ago} ago.")
         } else {
             format!("No program is of {these}. The nearest, {key}, was used {ago} ago.")
         })?;
@@ -311,18 +311,18 @@ mod tests {
 
     #[test]
     fn fields_that_are_missing_or_repeat_are_compared_too() {
-        let a = fields(&[("schema", "1"), ("image", "x"), ("image", "y"), ("options", "-w")]);
+        let a = fields(&[("schema", "1"), ("module", "x"), ("module", "y"), ("options", "-w")]);
         let b = fields(&[
             ("schema", "1"),
-            ("image", "x"),
-            ("image", "z"),
-            ("image", "w"),
+            ("module", "x"),
+            ("module", "z"),
+            ("module", "w"),
             ("constant 0", "0x10"),
         ]);
         let row = |name: &str, a: &str, b: &str| (name.to_owned(), a.to_owned(), b.to_owned());
         assert_eq!(
             told(&a, &b),
-            [row("image", "y", "z, w"), row("options", "-w", "-"), row("constant 0", "-", "0x10")]
+            [row("module", "y", "z, w"), row("options", "-w", "-"), row("constant 0", "-", "0x10")]
         );
         assert_eq!(told(&a, &a), []);
     }

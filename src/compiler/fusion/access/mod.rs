@@ -90,7 +90,7 @@ pub(super) struct Bytes {
 ///
 /// # Errors
 ///
-/// [`InvalidImage`](ErrorKind::InvalidImage) if the module lacks what it refers to.
+/// [`InvalidModule`](ErrorKind::InvalidModule) if the module lacks what it refers to.
 /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the number of values differs from that of the
 /// kernel's parameters. [`Unsupported`](ErrorKind::Unsupported) if the kernel is too large to be
 /// followed, or its function has no blocks that can be followed.

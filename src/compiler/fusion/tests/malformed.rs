@@ -151,7 +151,7 @@ fn a_kernel_whose_function_is_defined_twice_is_refused_by_its_id() {
         fuse(&plan(&launches, 64, &[1]), &[&module], Trust::ProofOnly, Width::ONE)
     });
     let error = fused.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidImage);
+    assert_eq!(error.kind(), ErrorKind::InvalidModule);
     assert!(error.to_string().contains(&format!("defines id {id}")), "{error}");
 }
 

@@ -63,7 +63,7 @@ pub(crate) struct Merged {
 /// [`BuildFailed`](ErrorKind::BuildFailed), naming inputs, symbol and types, if an import has no
 /// export or one of another type, if a symbol or a kernel is defined twice, or if the modules have
 /// different addressing or memory models. [`Unsupported`](ErrorKind::Unsupported) if an input has
-/// unknown instructions. [`InvalidImage`](ErrorKind::InvalidImage) if an input is damaged.
+/// unknown instructions. [`InvalidModule`](ErrorKind::InvalidModule) if an input is damaged.
 pub(crate) fn merge(inputs: &[Input<'_>], options: Options) -> Result<Merged> {
     let Some(first) = inputs.first() else {
         return Err(Error::invalid("there are no modules to link; give at least one"));
@@ -166,7 +166,7 @@ fn check_memory_models(inputs: &[Input<'_>]) -> Result<()> {
             input.name,
             model(input.module).ok_or_else(|| {
                 Error::new(
-                    ErrorKind::InvalidImage,
+                    ErrorKind::InvalidModule,
                     "the module states no memory model; it is damaged",
                 )
                 .within(input.name)

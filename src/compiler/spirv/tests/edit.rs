@@ -91,7 +91,7 @@ fn what_is_not_in_the_layouts_order_is_refused() {
     #[track_caller]
     fn assert_refused(module: &Builder, said: &[&str]) {
         let error = Module::parse(module.bytes()).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidImage);
+        assert_eq!(error.kind(), ErrorKind::InvalidModule);
         let message = error.to_string();
         assert!(said.iter().all(|part| message.contains(part)), "{message}");
     }
@@ -131,7 +131,7 @@ fn ids_that_are_defined_twice_or_by_themselves_are_refused_by_id() {
         (int().op(Op::SpecConstantOp, &[5, 6, Op::IAdd as u32, 6, 6]), "id 6, is made of id 6"),
     ] {
         let error = Module::parse(module.bytes()).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidImage);
+        assert_eq!(error.kind(), ErrorKind::InvalidModule);
         assert!(error.to_string().contains(said), "{said}: {error}");
     }
     let deep = |depth: u32| {

@@ -10,7 +10,7 @@ use rspirv::spirv::LinkageType;
 use crate::compiler::signature::Parameter;
 use crate::compiler::signature::SpecializationConstant;
 use crate::compiler::spirv::{self, Symbol};
-use crate::device::ImageFormat;
+use crate::device::ModuleFormat;
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::future::named_future;
@@ -19,26 +19,26 @@ use crate::process::threads;
 use crate::process::{self, pin_library};
 use crate::source::includes::{includes_files, tells_time};
 
-/// Size of the largest file that is read as an image, in bytes.
+/// Size of the largest file that is read as a module, in bytes.
 const LARGEST_FILE: u64 = 1 << 30;
 
 /// Device code: OpenCL C text, SPIR-V words or a native binary, with its content digest.
 ///
-/// A handle, cheap to clone. The digest is computed once, when the image is made. All caches treat two images
+/// A handle, cheap to clone. The digest is computed once, when the module is made. All caches treat two modules
 /// with the same format and content as equal.
 ///
 /// # Examples
 ///
 /// ```
-/// use kiln::{Image, ImageFormat};
+/// use kiln::{Module, ModuleFormat};
 ///
 /// let text = "kernel void halve(global float *x) { x[get_global_id(0)] *= 0.5f; }";
-/// let halve = Image::opencl_c(text);
-/// assert_eq!(halve.format(), ImageFormat::OpenClC);
-/// assert_eq!(halve.digest(), Image::opencl_c(text).digest()); // every cache treats them as equal
+/// let halve = Module::opencl_c(text);
+/// assert_eq!(halve.format(), ModuleFormat::OpenClC);
+/// assert_eq!(halve.digest(), Module::opencl_c(text).digest()); // every cache treats them as equal
 /// ```
 #[derive(Clone)]
-pub struct Image {
+pub struct Module {
     inner: Arc<Inner>,
     /// Whether the code is untrusted. A property of the handle, not of the content: no digest covers it.
     is_untrusted: bool,
@@ -47,7 +47,7 @@ pub struct Image {
 }
 
 struct Inner {
-    format: ImageFormat,
+    format: ModuleFormat,
     code: Box<[u8]>,
     digest: Digest,
     /// Symbols, kernels and constants that a SPIR-V module declares; empty for other formats.
@@ -62,8 +62,8 @@ struct Inner {
     flaw: Option<Error>,
 }
 
-impl Image {
-    /// Creates an image of OpenCL C source text. Errors in the text are reported when it is built.
+impl Module {
+    /// Creates a module from OpenCL C source text. Errors in the text are reported when it is built.
     ///
     /// For devices that take only SPIR-V, and for fusion, clang and llvm-spirv translate the text: see
     /// [`RuntimeBuilder::front_end`](crate::RuntimeBuilder::front_end).
@@ -71,10 +71,10 @@ impl Image {
     /// # Examples
     ///
     /// ```no_run
-    /// use kiln::Image;
+    /// use kiln::Module;
     ///
     /// # async fn example(rt: kiln::Runtime) -> kiln::Result<()> {
-    /// let invert = Image::opencl_c(
+    /// let invert = Module::opencl_c(
     ///     "kernel void invert(global uchar *pixels) {
     ///          size_t i = get_global_id(0);
     ///          pixels[i] = 255 - pixels[i];
@@ -87,24 +87,24 @@ impl Image {
     #[must_use]
     pub fn opencl_c(text: impl Into<String>) -> Self {
         let code = text.into().into_bytes();
-        Self::new(ImageFormat::OpenClC, code, spirv::Reflection::default())
+        Self::new(ModuleFormat::OpenClC, code, spirv::Reflection::default())
     }
 
-    /// Creates an image of a SPIR-V module, in the byte order of its producer.
+    /// Creates a module from SPIR-V, in the byte order of its producer.
     ///
     /// # Errors
     ///
-    /// [`InvalidImage`](ErrorKind::InvalidImage) if the bytes are not a valid SPIR-V module: wrong magic
+    /// [`InvalidModule`](ErrorKind::InvalidModule) if the bytes are not a valid SPIR-V module: wrong magic
     /// number, unknown version, or instructions or a function that do not end within the module.
     ///
     /// # Examples
     ///
     /// ```no_run
-    /// use kiln::Image;
+    /// use kiln::Module;
     ///
     /// # fn example(uploaded: Vec<u8>) -> kiln::Result<()> {
-    /// let image = Image::spirv(uploaded)?;
-    /// println!("the module has the kernels {:?}", image.kernels());
+    /// let module = Module::spirv(uploaded)?;
+    /// println!("the module has the kernels {:?}", module.kernels());
     /// # Ok(())
     /// # }
     /// ```
@@ -113,26 +113,26 @@ impl Image {
         // Some compilers also export the functions behind the kernels, even the function of every kernel.
         let kernels: HashSet<_> = reflection.kernels.iter().map(String::as_str).collect();
         reflection.exports.retain(|symbol| !kernels.contains(&*symbol.name));
-        Ok(Self::new(ImageFormat::SpirV, code, reflection))
+        Ok(Self::new(ModuleFormat::SpirV, code, reflection))
     }
 
-    /// Creates an image of a native binary that [`Program::binary`](crate::Program::binary) or a driver's own
+    /// Creates a module from a native binary that [`Program::binary`](crate::Program::binary) or a driver's own
     /// tool made, for exactly the device and driver on which it will run.
     ///
     /// # Errors
     ///
-    /// [`InvalidImage`](ErrorKind::InvalidImage) if there are no bytes. Only the driver can detect other
-    /// errors, when the image is built.
+    /// [`InvalidModule`](ErrorKind::InvalidModule) if there are no bytes. Only the driver can detect other
+    /// errors, when the module is built.
     ///
     /// # Examples
     ///
     /// ```no_run
-    /// use kiln::Image;
+    /// use kiln::Module;
     ///
-    /// # async fn example(rt: kiln::Runtime, image: Image) -> kiln::Result<()> {
-    /// let binary = rt.build(&image).await?.binary()?;
+    /// # async fn example(rt: kiln::Runtime, module: Module) -> kiln::Result<()> {
+    /// let binary = rt.build(&module).await?.binary()?;
     /// // Later, for the same device and driver:
-    /// let program = rt.build(&Image::native(binary)?).await?;
+    /// let program = rt.build(&Module::native(binary)?).await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -140,15 +140,15 @@ impl Image {
         let code = bytes.into();
         if code.is_empty() {
             return Err(Error::new(
-                ErrorKind::InvalidImage,
+                ErrorKind::InvalidModule,
                 "the native binary is empty; give the bytes that `Program::binary` returned",
             ));
         }
-        Ok(Self::new(ImageFormat::Native, code, spirv::Reflection::default()))
+        Ok(Self::new(ModuleFormat::Native, code, spirv::Reflection::default()))
     }
 
-    /// Sets the label of the image: a name for people, such as the path of its file, with which errors and logs
-    /// refer to the image and its kernels. Replaces an earlier label.
+    /// Sets the label of the module: a name for people, such as the path of its file, with which errors and logs
+    /// refer to the module and its kernels. Replaces an earlier label.
     ///
     /// The label belongs to this handle and its clones. It is not part of the digest or of any key. A request
     /// for a program that exists already, or is being built, returns it with the label under which it was
@@ -157,12 +157,12 @@ impl Image {
     /// # Examples
     ///
     /// ```
-    /// use kiln::Image;
+    /// use kiln::Module;
     ///
     /// let text = "kernel void halve(global float *x) { x[get_global_id(0)] *= 0.5f; }";
-    /// let image = Image::opencl_c(text).label("filters/halve.cl");
-    /// assert_eq!(image.get_label(), Some("filters/halve.cl"));
-    /// assert_eq!(image.digest(), Image::opencl_c(text).digest());
+    /// let module = Module::opencl_c(text).label("filters/halve.cl");
+    /// assert_eq!(module.get_label(), Some("filters/halve.cl"));
+    /// assert_eq!(module.digest(), Module::opencl_c(text).digest());
     /// ```
     #[must_use]
     pub fn label(self, label: impl Into<String>) -> Self {
@@ -174,9 +174,9 @@ impl Image {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn example(rt: kiln::Runtime, image: kiln::Image) {
-    /// if let Err(error) = rt.build(&image).await {
-    ///     eprintln!("{}: {error}", image.get_label().unwrap_or("unnamed image"));
+    /// # async fn example(rt: kiln::Runtime, module: kiln::Module) {
+    /// if let Err(error) = rt.build(&module).await {
+    ///     eprintln!("{}: {error}", module.get_label().unwrap_or("unnamed module"));
     /// }
     /// # }
     /// ```
@@ -185,45 +185,45 @@ impl Image {
         self.label.as_deref()
     }
 
-    /// Copies the label of the image that this one was derived from.
+    /// Copies the label of the module that this one was derived from.
     pub(crate) fn labeled_like(self, other: &Self) -> Self {
         Self { label: other.label.clone(), ..self }
     }
 
-    /// Reads an image from a file, whose path becomes its [label](Self::label). The format is detected from the
+    /// Reads a module from a file, whose path becomes its [label](Self::label). The format is detected from the
     /// content: SPIR-V by its magic number, OpenCL C if it is text, and a native binary otherwise.
     ///
     /// # Errors
     ///
     /// The future fails with [`Io`](ErrorKind::Io) if the file cannot be read, is not a regular file, or is
-    /// larger than 1 GiB, and with [`InvalidImage`](ErrorKind::InvalidImage) if it is empty, is a malformed
+    /// larger than 1 GiB, and with [`InvalidModule`](ErrorKind::InvalidModule) if it is empty, is a malformed
     /// SPIR-V module, or is text that is not UTF-8. Both errors name the path.
     ///
     /// # Examples
     ///
     /// ```no_run
-    /// use kiln::Image;
+    /// use kiln::Module;
     ///
     /// # async fn example(rt: kiln::Runtime) -> kiln::Result<()> {
-    /// let image = Image::open("filters/blur.cl").await?; // or `blur.spv`
-    /// let program = rt.build(&image).await?;
+    /// let module = Module::open("filters/blur.cl").await?; // or `blur.spv`
+    /// let program = rt.build(&module).await?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn open(path: impl Into<PathBuf>) -> OpenImage {
+    pub fn open(path: impl Into<PathBuf>) -> OpenModule {
         let path = path.into();
         pin_library();
         let started = process::start();
-        OpenImage::new(async move {
+        OpenModule::new(async move {
             started?;
             let opened = threads::run("kiln-open", move || {
                 let bytes = file::read(&path, Links::Follow, LARGEST_FILE).map_err(|error| {
-                    let message = format!("cannot read the image {}", path.display());
+                    let message = format!("cannot read the module {}", path.display());
                     Error::of_system(message, error)
                 })?;
-                let image =
+                let module =
                     Self::from_content(bytes).map_err(|error| error.within(path.display()))?;
-                Ok(image.label(path.to_string_lossy()))
+                Ok(module.label(path.to_string_lossy()))
             });
             opened.await?
         })
@@ -235,7 +235,7 @@ impl Image {
         }
         match String::from_utf8(bytes) {
             Ok(text) if text.trim().is_empty() => {
-                Err(Error::new(ErrorKind::InvalidImage, "the file is empty"))
+                Err(Error::new(ErrorKind::InvalidModule, "the file is empty"))
             }
             Ok(text) if !text.contains('\0') => Ok(Self::opencl_c(text)),
             Ok(text) => Self::native(text),
@@ -251,15 +251,15 @@ impl Image {
                      with iconv",
                     bytes[at]
                 );
-                Err(Error::new(ErrorKind::InvalidImage, message))
+                Err(Error::new(ErrorKind::InvalidModule, message))
             }
         }
     }
 
-    fn new(format: ImageFormat, code: Vec<u8>, reflection: spirv::Reflection) -> Self {
+    fn new(format: ModuleFormat, code: Vec<u8>, reflection: spirv::Reflection) -> Self {
         let mut hasher = blake3::Hasher::new();
         let stated = !reflection.exports.is_empty() || !reflection.imports.is_empty();
-        if format != ImageFormat::SpirV && stated {
+        if format != ModuleFormat::SpirV && stated {
             // The first byte differs from the one that other digests start with, so the two kinds cannot
             // coincide.
             hasher.update(&[format as u8 | STATED]);
@@ -275,7 +275,7 @@ impl Image {
         }
         hasher.update(&code);
         let digest = Digest(hasher.finalize().into());
-        let flaw = if format == ImageFormat::OpenClC { flaw_of_text(&code) } else { None };
+        let flaw = if format == ModuleFormat::OpenClC { flaw_of_text(&code) } else { None };
         let inner = Inner {
             format,
             code: code.into(),
@@ -289,7 +289,7 @@ impl Image {
         Self { inner: Arc::new(inner), is_untrusted: false, label: None }
     }
 
-    /// Returns the reason why the image cannot be built for any device, if it was not refused when it was made.
+    /// Returns the reason why the module cannot be built for any device, if it was not refused when it was made.
     pub(crate) fn flaw(&self) -> Option<&Error> {
         self.inner.flaw.as_ref()
     }
@@ -299,13 +299,13 @@ impl Image {
     /// # Examples
     ///
     /// ```
-    /// use kiln::{Image, ImageFormat};
+    /// use kiln::{Module, ModuleFormat};
     ///
-    /// let image = Image::opencl_c("kernel void clear(global int *x) { x[get_global_id(0)] = 0; }");
-    /// assert_eq!(image.format(), ImageFormat::OpenClC);
+    /// let module = Module::opencl_c("kernel void clear(global int *x) { x[get_global_id(0)] = 0; }");
+    /// assert_eq!(module.format(), ModuleFormat::OpenClC);
     /// ```
     #[must_use]
-    pub fn format(&self) -> ImageFormat {
+    pub fn format(&self) -> ModuleFormat {
         self.inner.format
     }
 
@@ -314,10 +314,10 @@ impl Image {
     /// # Examples
     ///
     /// ```
-    /// use kiln::Image;
+    /// use kiln::Module;
     ///
     /// let text = "kernel void clear(global int *x) { x[get_global_id(0)] = 0; }";
-    /// assert_eq!(Image::opencl_c(text).code(), text.as_bytes());
+    /// assert_eq!(Module::opencl_c(text).code(), text.as_bytes());
     /// ```
     #[must_use]
     pub fn code(&self) -> &[u8] {
@@ -331,10 +331,10 @@ impl Image {
     /// ```
     /// use std::collections::HashSet;
     ///
-    /// use kiln::Image;
+    /// use kiln::Module;
     ///
     /// let texts = ["kernel void a() {}", "kernel void b() {}", "kernel void a() {}"];
-    /// let different: HashSet<_> = texts.map(|text| Image::opencl_c(text).digest()).into();
+    /// let different: HashSet<_> = texts.map(|text| Module::opencl_c(text).digest()).into();
     /// assert_eq!(different.len(), 2);
     /// ```
     #[must_use]
@@ -347,10 +347,10 @@ impl Image {
     /// # Examples
     ///
     /// ```no_run
-    /// use kiln::Image;
+    /// use kiln::Module;
     ///
     /// # async fn example() -> kiln::Result<()> {
-    /// let module = Image::open("filters.spv").await?;
+    /// let module = Module::open("filters.spv").await?;
     /// for kernel in module.kernels() {
     ///     println!("{kernel}");
     /// }
@@ -367,7 +367,7 @@ impl Image {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(module: kiln::Image) {
+    /// # fn example(module: kiln::Module) {
     /// for constant in module.specialization_constants() {
     ///     let name = constant.name.as_deref().unwrap_or("unnamed");
     ///     println!("{}: {} {name} = {:?}", constant.id, constant.type_name, constant.default);
@@ -379,19 +379,19 @@ impl Image {
         &self.inner.reflection.specialization_constants
     }
 
-    /// States the names of the functions and global variables that other images can import from this one. For
+    /// States the names of the functions and global variables that other modules can import from this one. For
     /// OpenCL C only: SPIR-V modules declare their exports, so for them this changes nothing.
     ///
-    /// The names are part of the image's content and of its digest; their order is not. Replaces names stated
+    /// The names are part of the module's content and of its digest; their order is not. Replaces names stated
     /// before.
     ///
     /// # Examples
     ///
     /// ```no_run
-    /// use kiln::Image;
+    /// use kiln::Module;
     ///
     /// # fn example(rt: kiln::Runtime) -> kiln::Result<()> {
-    /// let library = Image::opencl_c("float tone(float x) { return x * x; }").exporting(["tone"]);
+    /// let library = Module::opencl_c("float tone(float x) { return x * x; }").exporting(["tone"]);
     /// rt.register(&library)?;
     /// # Ok(())
     /// # }
@@ -402,7 +402,7 @@ impl Image {
         self.stating(|reflection| reflection.exports = exports)
     }
 
-    /// States the names of the functions and global variables that this image declares but does not define, and
+    /// States the names of the functions and global variables that this module declares but does not define, and
     /// imports from others. For OpenCL C only, as [`exporting`](Self::exporting). Replaces names stated before.
     ///
     /// A declaration must have the types of the definition. [`Runtime::register`] describes how far that is
@@ -413,10 +413,10 @@ impl Image {
     /// # Examples
     ///
     /// ```no_run
-    /// use kiln::Image;
+    /// use kiln::Module;
     ///
     /// # async fn example(rt: kiln::Runtime) -> kiln::Result<()> {
-    /// let application = Image::opencl_c(
+    /// let application = Module::opencl_c(
     ///     "float tone(float x);
     ///      kernel void apply(global float *x) { x[get_global_id(0)] = tone(x[get_global_id(0)]); }",
     /// );
@@ -431,7 +431,7 @@ impl Image {
     }
 
     fn stating(self, change: impl FnOnce(&mut spirv::Reflection)) -> Self {
-        if self.format() != ImageFormat::OpenClC {
+        if self.format() != ModuleFormat::OpenClC {
             return self;
         }
         let mut reflection = self.inner.reflection.clone();
@@ -440,9 +440,9 @@ impl Image {
         Self { inner: stated.inner, ..self }
     }
 
-    /// Marks an image whose code comes from an untrusted source: a plug-in, an upload, a download. Such code
+    /// Marks a module whose code comes from an untrusted source: a plug-in, an upload, a download. Such code
     /// may crash the driver's compiler, make it hang, or take it over. So the compiler and the linker run in a
-    /// child process for everything that is built from the image, alone, linked with others, or fused. If the
+    /// child process for everything that is built from the module, alone, linked with others, or fused. If the
     /// child crashes, the build fails as for a refusal, with [`BuildFailed`](ErrorKind::BuildFailed), and the
     /// failure is cached as one. If it does not end in time, the build fails with
     /// [`Driver`](ErrorKind::Driver). If it runs out of memory, the build fails with
@@ -455,9 +455,9 @@ impl Image {
     /// [`build_child_limit`](crate::RuntimeBuilder::build_child_limit) sets its time limit.
     ///
     /// The mark belongs to this handle and its clones. It is not part of the digest or of any key. A program
-    /// that is in memory or on disk is loaded from there, without a compile. A build of an untrusted image
+    /// that is in memory or on disk is loaded from there, without a compile. A build of an untrusted module
     /// never joins a build of the same content without the mark, since that build may hang, and never takes
-    /// over its failure. Likewise, builds of trusted images never receive failures of a child.
+    /// over its failure. Likewise, builds of trusted modules never receive failures of a child.
     ///
     /// Each compiled program costs a process that loads the driver: from tens of milliseconds to half a second.
     /// The child compiles everything that the program is linked from, including trusted libraries: objects are
@@ -475,7 +475,7 @@ impl Image {
     ///   application can. If that matters, name a script that starts the child in a sandbox. The child's memory
     ///   is not limited; on Linux it is the first process to be ended when memory runs out.
     /// * Parsing, linking and fusing SPIR-V, and translating it to OpenCL C, is Kiln's own Rust code and stays
-    ///   in this process. Translating OpenCL C to SPIR-V runs clang in a process of its own, for trusted images
+    ///   in this process. Translating OpenCL C to SPIR-V runs clang in a process of its own, for trusted modules
     ///   too.
     /// * A compiler in this process has a stack of 16 MiB, twice the size of a main thread's. Text that is
     ///   nested too deeply for this stack ends the process; in a child, it ends the child.
@@ -484,11 +484,11 @@ impl Image {
     /// # Examples
     ///
     /// ```no_run
-    /// use kiln::{ErrorKind, Image};
+    /// use kiln::{ErrorKind, Module};
     ///
     /// # async fn example(rt: kiln::Runtime, upload: String) {
-    /// let image = Image::opencl_c(upload).untrusted();
-    /// match rt.build(&image).await {
+    /// let module = Module::opencl_c(upload).untrusted();
+    /// match rt.build(&module).await {
     ///     Ok(program) => println!("it has the kernels {:?}", program.kernel_names()),
     ///     Err(error) if error.kind() == ErrorKind::BuildFailed => println!("refused: {error}"),
     ///     Err(error) => println!("try again later: {error}"),
@@ -505,32 +505,32 @@ impl Image {
         Self { is_untrusted: self.is_untrusted || mark, ..self }
     }
 
-    /// Whether the image was marked by [`untrusted`](Self::untrusted).
+    /// Whether the module was marked by [`untrusted`](Self::untrusted).
     ///
     /// # Examples
     ///
     /// ```
-    /// use kiln::Image;
+    /// use kiln::Module;
     ///
-    /// let image = Image::opencl_c("kernel void clear(global int *x) { x[get_global_id(0)] = 0; }");
-    /// assert!(!image.is_untrusted());
-    /// assert!(image.untrusted().is_untrusted());
+    /// let module = Module::opencl_c("kernel void clear(global int *x) { x[get_global_id(0)] = 0; }");
+    /// assert!(!module.is_untrusted());
+    /// assert!(module.untrusted().is_untrusted());
     /// ```
     #[must_use]
     pub fn is_untrusted(&self) -> bool {
         self.is_untrusted
     }
 
-    /// Returns the names that other images can import from this one. For a SPIR-V module, these are the symbols
+    /// Returns the names that other modules can import from this one. For a SPIR-V module, these are the symbols
     /// with linkage `Export` or `LinkOnceODR`, except its kernels, which cannot be imported. For OpenCL C,
     /// these are the [stated](Self::exporting) names.
     ///
     /// # Examples
     ///
     /// ```
-    /// use kiln::Image;
+    /// use kiln::Module;
     ///
-    /// let library = Image::opencl_c("float tone(float x) { return x * x; }").exporting(["tone"]);
+    /// let library = Module::opencl_c("float tone(float x) { return x * x; }").exporting(["tone"]);
     /// assert!(library.exports().eq(["tone"]));
     /// ```
     #[must_use]
@@ -538,17 +538,17 @@ impl Image {
         self.inner.reflection.exports.iter().map(|symbol| symbol.name.as_str())
     }
 
-    /// Returns the names that this image imports from others. For a SPIR-V module, these are the symbols with
+    /// Returns the names that this module imports from others. For a SPIR-V module, these are the symbols with
     /// linkage `Import`; for OpenCL C, the [stated](Self::importing) names. Values that each device provides,
     /// such as the global id, are not included.
     ///
     /// # Examples
     ///
     /// ```
-    /// use kiln::Image;
+    /// use kiln::Module;
     ///
     /// let text = "float tone(float x); kernel void apply(global float *x) { *x = tone(*x); }";
-    /// let application = Image::opencl_c(text).importing(["tone"]);
+    /// let application = Module::opencl_c(text).importing(["tone"]);
     /// assert!(application.imports().eq(["tone"]));
     /// ```
     #[must_use]
@@ -584,14 +584,14 @@ impl Image {
     /// Whether it is OpenCL C text that may include files.
     pub(crate) fn includes_files(&self) -> bool {
         let includes_files = || includes_files(self.code());
-        self.format() == ImageFormat::OpenClC
+        self.format() == ModuleFormat::OpenClC
             && *self.inner.includes_files.get_or_init(includes_files)
     }
 
     /// Whether it is OpenCL C text that uses the time of its build.
     pub(crate) fn tells_time(&self) -> bool {
         let tells_time = || tells_time(self.code());
-        self.format() == ImageFormat::OpenClC && *self.inner.tells_time.get_or_init(tells_time)
+        self.format() == ModuleFormat::OpenClC && *self.inner.tells_time.get_or_init(tells_time)
     }
 
     /// Whether it is a SPIR-V module that uses function pointers.
@@ -606,7 +606,7 @@ impl Image {
 }
 
 fn flaw_of_text(text: &[u8]) -> Option<Error> {
-    let flaw = |message: String| Some(Error::new(ErrorKind::InvalidImage, message));
+    let flaw = |message: String| Some(Error::new(ErrorKind::InvalidModule, message));
     if text.trim_ascii().is_empty() {
         return flaw("the OpenCL C text is empty; give the source of at least one kernel".into());
     }
@@ -630,7 +630,7 @@ fn stated<S: Into<String>>(
 }
 
 named_future! {
-    /// An image that is read from a file. Returned by [`Image::open`].
+    /// A module that is read from a file. Returned by [`Module::open`].
     ///
     /// # Cancel safety
     ///
@@ -639,21 +639,21 @@ named_future! {
     /// # Examples
     ///
     /// ```no_run
-    /// use kiln::{Image, OpenImage};
+    /// use kiln::{Module, OpenModule};
     ///
     /// # async fn example() -> kiln::Result<()> {
     /// let paths = ["filters/blur.cl", "filters/tone.cl"];
-    /// let opening: Vec<OpenImage> = paths.into_iter().map(|path| Image::open(path)).collect();
-    /// let images = futures::future::try_join_all(opening).await?;
+    /// let opening: Vec<OpenModule> = paths.into_iter().map(|path| Module::open(path)).collect();
+    /// let modules = futures::future::try_join_all(opening).await?;
     /// # Ok(())
     /// # }
     /// ```
-    OpenImage => Result<Image>
+    OpenModule => Result<Module>
 }
 
-impl fmt::Debug for Image {
+impl fmt::Debug for Module {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Image")
+        f.debug_struct("Module")
             .field("label", &self.label)
             .field("format", &self.format())
             .field("bytes", &self.code().len())
