@@ -82,7 +82,7 @@ impl Filter {
         let samples = signal.len();
         let output = rt.buffer::<f32>(samples)?;
         let input = rt.buffer_from(signal).await?;
-        let args = (&self.taps, HALF_WIDTH as i32, &input, output.write());
+        let args = (&self.taps, HALF_WIDTH as i32, &input, output.write_only());
         // The event is not needed: the read below comes after the launch, and fails if the launch
         // fails.
         let launch = self.low_pass.launch(samples).local(GROUP_SIZE).args(args);

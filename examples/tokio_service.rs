@@ -176,7 +176,7 @@ async fn mandelbrot(
     let View { width, height, .. } = view;
     let pixels = rt.buffer::<u8>(width * height)?;
     let (left, top, step) = view.plane();
-    let args = (width as u32, height as u32, left, top, step, pixels.write());
+    let args = (width as u32, height as u32, left, top, step, pixels.write_only());
     let range = [width, height].map(|size| size.next_multiple_of(GROUP));
     let queue = rt.queue();
     let _launched = queue.submit(kernel.launch(range).local([GROUP; 2]).args(args))?;

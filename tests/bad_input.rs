@@ -375,13 +375,13 @@ everywhere! {
         invalid(submit(bad), &[name, "parameter 3", "scratch", "given `u64`", "expected `float*`"]);
 
         // Memory that the kernel only reads.
-        let bad = launch().args((1i32, bias, &floats, scratch, bytes.write(), &floats));
-        invalid(submit(bad), &[name, "parameter 4", "input", "`write()`", "only reads", "`read()`"]);
+        let bad = launch().args((1i32, bias, &floats, scratch, bytes.write_only(), &floats));
+        invalid(submit(bad), &[name, "parameter 4", "input", "`write_only()`", "only reads", "`read_only()`"]);
         let bad = launch().args((1i32, bias, floats.read_write(), scratch, &bytes, &floats));
         invalid(submit(bad), &[name, "parameter 2", "table", "`read_write()`", "only reads"]);
 
         let output = rt.buffer_from(vec![0.0f32; 16]).await.unwrap();
-        submit(launch().args((1i32, bias, &floats, scratch, &bytes, output.write()))).unwrap().await.unwrap();
+        submit(launch().args((1i32, bias, &floats, scratch, &bytes, output.write_only()))).unwrap().await.unwrap();
         assert_eq!(queue.read(&output).await.unwrap(), [3.0; 16]);
         works(&rt).await;
     }

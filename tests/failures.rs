@@ -73,7 +73,7 @@ impl Bench {
     }
 
     fn duplicate(&self, from: &Buffer<u32>, to: &Buffer<u32>) -> Event {
-        self.queue.submit(self.duplicate.launch(LEN).args((from, to.write()))).unwrap()
+        self.queue.submit(self.duplicate.launch(LEN).args((from, to.write_only()))).unwrap()
     }
 
     /// Uses every native queue of the device, so that later commands are spread over them.
@@ -204,7 +204,8 @@ fn failures_reach_dependents_on_other_lanes() {
             let failed = bench.fail_to_write(&x);
             let well = bench.queue.fill(&y, round).unwrap();
             let add = kernel(&bench.rt, "add").await;
-            let added = bench.queue.submit(add.launch(LEN).args((&x, &y, sum.write()))).unwrap();
+            let added =
+                bench.queue.submit(add.launch(LEN).args((&x, &y, sum.write_only()))).unwrap();
             let read = bench.rt.queue().read(&sum);
             drop(pause);
             let error = read.await.expect_err("one of its terms is missing");
@@ -508,7 +509,7 @@ fn a_failure_is_never_lost_between_two_submissions() {
         // Events that ended long ago keep `submit` busy between two checks of the failing one.
         let launches: Vec<_> = (0..4)
             .map(|_| {
-                let launch = bench.duplicate.launch(LEN).args((&y, z.write())).after(&failed);
+                let launch = bench.duplicate.launch(LEN).args((&y, z.write_only())).after(&failed);
                 (0..300).fold(launch, |launch, _| launch.after(&done))
             })
             .collect();

@@ -252,7 +252,7 @@ everywhere! {
             chain.first(&fusion);
             let offset = chain.offset.launch(N);
             let second = match is_stated {
-                true => offset.args((&chain.tmp, chain.dst.write(), 1.0f32)),
+                true => offset.args((&chain.tmp, chain.dst.write_only(), 1.0f32)),
                 false => offset.args((&chain.tmp, chain.dst.read_write(), 1.0f32)),
             };
             let second = fusion.submit(second).unwrap();

@@ -92,7 +92,7 @@ fn the_first_use_may_be_a_launch_a_copy_or_a_part() {
         assert_eq!(queue.read(&x).await.unwrap(), [1; LEN]);
         // Read only; and declared as written, although only a part is written.
         let (from, to) = (new(), new());
-        queue.submit(duplicate.launch(16).args((&from, to.write()))).unwrap();
+        queue.submit(duplicate.launch(16).args((&from, to.write_only()))).unwrap();
         assert_eq!(queue.read(&to).await.unwrap(), [0; LEN]);
         // Copied from and to.
         let (from, to) = (new(), new());

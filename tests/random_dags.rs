@@ -348,7 +348,7 @@ impl Bench {
                     let launch = self.add.launch(sum.len());
                     let (a, b, c) = (self.slice(&a), self.slice(&b), self.slice(&c));
                     if *write_only {
-                        launch.args((&a, &b, c.write()))
+                        launch.args((&a, &b, c.write_only()))
                     } else {
                         launch.args((&a, &b, &c))
                     }

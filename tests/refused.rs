@@ -66,7 +66,7 @@ everywhere! {
             // SAFETY: as the kernels of `kernels`.
             let [st, saxpy] = ["st", "saxpy"].map(|name| unsafe { build.kernel(name) });
             let Ok(refused) = queue.submit(st.launch(LEN).args((1.0f32, &y))) else { continue };
-            let saxpy = queue.submit(saxpy.launch(LEN).args((3.0f32, x.read(), &y))).unwrap();
+            let saxpy = queue.submit(saxpy.launch(LEN).args((3.0f32, x.read_only(), &y))).unwrap();
             let read = queue.read(&y);
             let error = refused.await.expect_err("4 of 8 bytes");
             assert!(error.to_string().contains("kernel `st`"), "{error}");
@@ -168,7 +168,7 @@ fn what_was_missing_before_a_refused_launch_is_missing_after_it() {
             let build = rt.build(&Module::opencl_c(text)).start();
             // SAFETY: a program that is never built touches nothing.
             let duplicate = unsafe { build.kernel("duplicate") };
-            let launch = duplicate.launch(LEN).args((source.read(), x.write()));
+            let launch = duplicate.launch(LEN).args((source.read_only(), x.write_only()));
             let refused = queue.submit(launch).unwrap();
             let (all, second) = (queue.read(&x), queue.read(&rest));
             drop(builds);
@@ -202,7 +202,7 @@ fn what_was_written_between_a_failure_and_a_refused_launch_is_there() {
         let build = rt.build(&Module::opencl_c(format!("{KERNELS}\n#error no luck\n"))).start();
         // SAFETY: a program that is never built touches nothing.
         let duplicate = unsafe { build.kernel("duplicate") };
-        let launch = duplicate.launch(LEN).args((source.read(), x.write()));
+        let launch = duplicate.launch(LEN).args((source.read_only(), x.write_only()));
         let refused = queue.submit(launch).unwrap();
         let (first, second) = (queue.read(&half), queue.read(&rest));
         drop(pause);
@@ -225,7 +225,7 @@ fn a_command_that_was_not_run_says_so_and_names_the_failure() {
         let [x, y] = [(); 2].map(|()| rt.buffer::<u32>(LEN).unwrap());
         simulator.fail_launches("scale", 1, Fault::Refused);
         let failed = queue.submit(scale.launch(LEN).args((2u32, &x))).unwrap();
-        let copied = queue.submit(duplicate.launch(LEN).args((&x, y.write()))).unwrap();
+        let copied = queue.submit(duplicate.launch(LEN).args((&x, y.write_only()))).unwrap();
         let root = failed.clone().await.expect_err("it was told to fail");
         assert!(root.to_string().contains("`scale`"), "{root}");
         let error = copied.await.expect_err("it reads what the launch should have written");

@@ -89,7 +89,8 @@ async fn intermediate(chain: &fusion::Chain, rt: &Runtime, before: Before) -> Bu
         Before::Failed => {
             let failing = queue.host_task(async { Err::<(), _>("it fails") }).unwrap();
             let other = rt.buffer::<f32>(N).unwrap();
-            let launch = chain.scale.launch(N).args((&tmp, other.write(), 2.0f32)).after(&failing);
+            let launch =
+                chain.scale.launch(N).args((&tmp, other.write_only(), 2.0f32)).after(&failing);
             queue.submit(launch).unwrap().await.expect_err("it comes after a failure");
         }
         Before::Drain => {

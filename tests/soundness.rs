@@ -369,7 +369,7 @@ fn commands_in_flight_keep_memory_and_programs_until_they_end() {
                 let x = rt.buffer::<u32>(1 << 14).unwrap();
                 let y = rt.buffer::<u32>(1 << 14).unwrap();
                 rt.queue().write(&x, vec![7; 1 << 14]).unwrap();
-                let launch = duplicate.launch(1 << 14).args((&x, y.write()));
+                let launch = duplicate.launch(1 << 14).args((&x, y.write_only()));
                 rt.queue().submit(launch).unwrap();
                 drop(rt.queue().read(&y));
             }

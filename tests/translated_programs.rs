@@ -43,7 +43,7 @@ async fn assert_mixed_runs(rt: &Runtime, program: &Program) {
     let settings = [4.0f32.to_bits(), 1, 0];
     let launch = mixed.launch(8).local(8);
     let launch = launch.args((6i32, 100u32, [0.0f32, 2.0, 0.0, 0.0], settings));
-    let launch = launch.arg(table.read()).arg(Local::<f32>::new(8)).arg(&input).arg(&output);
+    let launch = launch.arg(table.read_only()).arg(Local::<f32>::new(8)).arg(&input).arg(&output);
     rt.queue().submit(launch).expect("the arguments fit");
     // 4 * (at ^ 1) + 2, halved.
     let expected: Vec<_> =

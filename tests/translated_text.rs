@@ -54,7 +54,7 @@ async fn run<T: Pod + Send>(rt: &Runtime, kernel: &Kernel) -> Vec<u8> {
     let zeros = vec![T::zeroed(); 16 * N / size_of::<T>()];
     let y = rt.buffer_from(zeros).await.expect("there is memory");
     let queue = rt.queue();
-    queue.submit(kernel.launch(N).args((x.read(), y.read_write()))).expect("it fits");
+    queue.submit(kernel.launch(N).args((x.read_only(), y.read_write()))).expect("it fits");
     bytemuck::cast_slice(&queue.read(&y).await.expect("it runs")).to_vec()
 }
 

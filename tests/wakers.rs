@@ -347,7 +347,7 @@ fn many_launches_after_one_event_cost_linear_time() {
         };
         within_bound("launches after one event", || {
             let y = rt.buffer::<u32>(LEN).unwrap();
-            let launch = |_| scale.launch(1).args((2u32, y.read())).after(&before);
+            let launch = |_| scale.launch(1).args((2u32, y.read_only())).after(&before);
             let events: Vec<Event> = (0..MANY).map(|n| queue.submit(launch(n)).unwrap()).collect();
             let _ = open.send(());
             drop(pause);

@@ -47,11 +47,11 @@ impl Step {
     }
 
     pub(crate) fn reads<T: bytemuck::Pod>(self, memory: &Named<T>) -> Self {
-        self.uses(memory, false).value(memory.buffer.read())
+        self.uses(memory, false).value(memory.buffer.read_only())
     }
 
     pub(crate) fn writes<T: bytemuck::Pod>(self, memory: &Named<T>) -> Self {
-        self.uses(memory, true).value(memory.buffer.write())
+        self.uses(memory, true).value(memory.buffer.write_only())
     }
 
     pub(crate) fn value(mut self, value: impl Argument) -> Self {

@@ -51,7 +51,7 @@ impl Frame {
     /// Submits all stages for a picture, without waiting for the programs or for the previous frame in
     /// this memory. No order is stated here: it follows from the buffers and from how they are used.
     /// Once a program is built, its kernels' signatures state that `const` parameters are only read;
-    /// until then, `read()` states it.
+    /// until then, `read_only()` states it.
     pub(crate) fn submit(
         &self,
         queue: &Queue,
@@ -67,35 +67,45 @@ impl Frame {
 
         let _written = queue.write(&self.file, picture)?;
         let s = stages;
-        submit(&s.unpack, s.unpack.launch(range).args((self.file.read(), self.source.write())))?;
+        submit(
+            &s.unpack,
+            s.unpack.launch(range).args((self.file.read_only(), self.source.write_only())),
+        )?;
 
         // Three branches, independent of each other. First: clean, then sharpen.
-        let args = (self.source.read(), 1.5f32, 0.08f32, self.denoised.write());
+        let args = (self.source.read_only(), 1.5f32, 0.08f32, self.denoised.write_only());
         submit(&s.denoise, s.denoise.launch(range).args(args))?;
-        let args = (self.denoised.read(), self.half_blurred.write());
+        let args = (self.denoised.read_only(), self.half_blurred.write_only());
         submit(&s.blur_rows, s.blur_rows.launch(range).args(args))?;
-        let args = (self.half_blurred.read(), self.blurred.write());
+        let args = (self.half_blurred.read_only(), self.blurred.write_only());
         submit(&s.blur_columns, s.blur_columns.launch(range).args(args))?;
-        let args = (self.denoised.read(), self.blurred.read(), 0.7f32, self.sharp.write());
+        let args =
+            (self.denoised.read_only(), self.blurred.read_only(), 0.7f32, self.sharp.write_only());
         submit(&s.unsharp, s.unsharp.launch(range).args(args))?;
 
         // Second: measure the brightness of the picture.
         let scratch = Local::<f32>::new(GROUP_SIZE);
-        let args = (self.source.read(), pixels, scratch, self.sums.write());
+        let args = (self.source.read_only(), pixels, scratch, self.sums.write_only());
         let launch = s.measure.launch(GROUPS * GROUP_SIZE).local(GROUP_SIZE);
         submit(&s.measure, launch.args(args))?;
-        let args = (self.sums.read(), GROUPS as u32, pixels, 0.045f32, self.exposure.write());
+        let args =
+            (self.sums.read_only(), GROUPS as u32, pixels, 0.045f32, self.exposure.write_only());
         submit(&s.expose, s.expose.launch(1).args(args))?;
 
         // Third: the edges.
-        let args = (self.source.read(), 0.5f32, 2.0f32, self.edges.write());
+        let args = (self.source.read_only(), 0.5f32, 2.0f32, self.edges.write_only());
         submit(&s.sobel, s.sobel.launch(range).args(args))?;
-        submit(&s.sketch, s.sketch.launch(range).args((self.edges.read(), self.sketch.write())))?;
+        submit(
+            &s.sketch,
+            s.sketch.launch(range).args((self.edges.read_only(), self.sketch.write_only())),
+        )?;
 
         // The three branches meet.
-        let args = (self.sharp.read(), self.exposure.read(), 1.05f32, self.toned.write());
+        let args =
+            (self.sharp.read_only(), self.exposure.read_only(), 1.05f32, self.toned.write_only());
         submit(&s.filmic, s.filmic.launch(range).args(args))?;
-        let args = (self.toned.read(), self.edges.read(), 0.4f32, self.result.write());
+        let args =
+            (self.toned.read_only(), self.edges.read_only(), 0.4f32, self.result.write_only());
         submit(&s.overlay, s.overlay.launch(range).args(args))?;
 
         let (result, sketch) = (queue.read(&self.result), queue.read(&self.sketch));

@@ -309,12 +309,12 @@ impl<T: Pod> Buffer<T> {
     /// #     dst: kiln::Buffer<f32>,
     /// # ) -> kiln::Result<()> {
     /// // `blur` declares `src` without `const`, but does not write to it.
-    /// queue.submit(blur.launch(src.len()).args((src.read(), &dst)))?;
+    /// queue.submit(blur.launch(src.len()).args((src.read_only(), &dst)))?;
     /// let src = queue.read(&src).await?; // not ordered after the launch
     /// # Ok(())
     /// # }
     /// ```
-    pub fn read(&self) -> BufferArgument<'_, T> {
+    pub fn read_only(&self) -> BufferArgument<'_, T> {
         BufferArgument { buffer: self, access: Access::Read }
     }
 
@@ -331,11 +331,11 @@ impl<T: Pod> Buffer<T> {
     /// #     dst: kiln::Buffer<f32>,
     /// # ) -> kiln::Result<()> {
     /// // `blur` writes every element of `dst`.
-    /// queue.submit(blur.launch(src.len()).args((&src, dst.write())))?;
+    /// queue.submit(blur.launch(src.len()).args((&src, dst.write_only())))?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn write(&self) -> BufferArgument<'_, T> {
+    pub fn write_only(&self) -> BufferArgument<'_, T> {
         BufferArgument { buffer: self, access: Access::Write }
     }
 
@@ -392,7 +392,7 @@ impl<T> fmt::Debug for Buffer<T> {
 /// #     src: kiln::Buffer<f32>,
 /// #     dst: kiln::Buffer<f32>,
 /// # ) -> kiln::Result<()> {
-/// let (input, output) = (src.read(), dst.write());
+/// let (input, output) = (src.read_only(), dst.write_only());
 /// queue.submit(blur.launch(src.len()).args((input, output)))?;
 /// # Ok(())
 /// # }

@@ -65,7 +65,7 @@ impl<T: Pod> Local<T> {
     }
 }
 
-/// Kernel argument: a [`&Buffer`](Buffer), a [`BufferArgument`] such as `buffer.read()`, a [`Local`], or any
+/// Kernel argument: a [`&Buffer`](Buffer), a [`BufferArgument`] such as `buffer.read_only()`, a [`Local`], or any
 /// plain value by copy.
 ///
 /// | OpenCL C | Rust |
@@ -93,7 +93,7 @@ impl<T: Pod> Local<T> {
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a kernel argument",
-    label = "give `&buffer`, `buffer.read()`, `Local::new(n)`, or a number or other `Pod` by value",
+    label = "give `&buffer`, `buffer.read_only()`, `Local::new(n)`, or a number or other `Pod` by value",
     note = "for a buffer, give `&buffer`; for a future of one, such as `rt.buffer_from(..)`, `.await` it first",
     note = "for a slice or `Vec`, upload it with `rt.buffer_from(vec).await?` and give `&buffer`",
     note = "for a `bool`, give a `u8`, `i32` or whatever number the kernel's parameter is",
@@ -443,7 +443,7 @@ impl ArgumentValue {
                 if is_refused {
                     return fail(format_args!(
                         "given as `{}`, but the kernel's signature says that it only reads it; give \
-                         `read()`, or the plain buffer",
+                         `read_only()`, or the plain buffer",
                         if stated == &Some(Access::Write) { "write()" } else { "read_write()" }
                     ));
                 }

@@ -359,7 +359,7 @@ impl Build {
     ///
     /// Until the program exists, the signatures of its kernels are not known, and a plain `&buffer` counts as
     /// read and written. To keep launches independent that only read the same buffer, pass
-    /// [`buffer.read()`](crate::Buffer::read).
+    /// [`buffer.read_only()`](crate::Buffer::read_only).
     ///
     /// # Safety
     ///

@@ -71,7 +71,7 @@ use crate::process;
 /// If a command fails, the commands that use its results fail, too. They are not run, and their errors
 /// say so and contain [the same](Error::same) failure. The outputs of the failed command count as
 /// failed until they are completely overwritten: by a write, a fill, a copy, or a launch to which they
-/// are passed as [`Buffer::write`]. A launch that was ordered [after](Launch::after) a failed command
+/// are passed as [`Buffer::write_only`]. A launch that was ordered [after](Launch::after) a failed command
 /// is not run either, and its outputs are missing, too.
 ///
 /// A launch that is refused before it runs changes nothing: its arguments do not fit, its program
@@ -87,8 +87,8 @@ use crate::process;
 /// # async fn example(rt: Runtime, blur: Kernel, edges: Kernel, merge: Kernel, photo: Buffer<f32>,
 /// #     soft: Buffer<f32>, outline: Buffer<f32>, result: Buffer<f32>) -> kiln::Result<()> {
 /// let (queue, n) = (rt.queue(), photo.len());
-/// queue.submit(blur.launch(n).args((photo.read(), &soft)))?;
-/// queue.submit(edges.launch(n).args((photo.read(), &outline)))?; // may run at the same time
+/// queue.submit(blur.launch(n).args((photo.read_only(), &soft)))?;
+/// queue.submit(edges.launch(n).args((photo.read_only(), &outline)))?; // may run at the same time
 /// queue.submit(merge.launch(n).args((&soft, &outline, &result)))?; // after both
 /// let pixels: Vec<f32> = queue.read(&result).await?;
 /// # Ok(())

@@ -116,7 +116,11 @@ fn text(functions: &[Function<'_>], kernels: &[(&str, &[&str])], imports: &[&str
     text
 }
 
-fn spirv_module(functions: &[Function<'_>], kernels: &[(&str, &[&str])], imports: &[&str]) -> Module {
+fn spirv_module(
+    functions: &[Function<'_>],
+    kernels: &[(&str, &[&str])],
+    imports: &[&str],
+) -> Module {
     let mut b = Builder::new();
     b.set_version(1, 2);
     for capability in

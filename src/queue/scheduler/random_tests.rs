@@ -285,7 +285,7 @@ impl Case {
         let [source, target] = [&from, &to].map(|part| self.slice(part));
         let launch = self.kernels[0].launch(target.len());
         let mut launch = match number % 2 {
-            0 => launch.args((number, &source, target.write())),
+            0 => launch.args((number, &source, target.write_only())),
             _ => launch.args((number, &source, &target)),
         };
         if self.rng.u8(..8) == 0

@@ -331,7 +331,7 @@ fn whoever_first_reads_what_was_lost_fails() {
     bench.collect(None);
     bench.run_as_one_without(Some(&bench.x)).unwrap();
     bench.open_group();
-    let reads = bench.kernel("one").launch(8).args((bench.x.read(),));
+    let reads = bench.kernel("one").launch(8).args((bench.x.read_only(),));
     let reader = bench.queue.submit_to(reads, Some(GROUP)).unwrap();
     bench.submit("double", None);
     bench.close_group();
@@ -347,7 +347,7 @@ fn nothing_is_lost_if_the_driver_does_not_take_the_one() {
     bench.simulator.kernel("slow", |_| ());
     let y = block_on(async { bench.rt.buffer_from(vec![5u32; 8]).await }).unwrap();
     bench.open_group();
-    let looks = bench.kernel("slow").launch(8).args((y.read(),));
+    let looks = bench.kernel("slow").launch(8).args((y.read_only(),));
     let reader = bench.queue.submit_to(looks, Some(GROUP)).unwrap();
     bench.submit_on(&y, "double", None);
     bench.close_group();
