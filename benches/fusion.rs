@@ -14,7 +14,7 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use futures_lite::future::block_on;
-use kiln::internal::fusion::{Argument, Launch, Wishes, fuse, range};
+use kiln::internal::fusion::{Argument, FusionOptions, Launch, fuse, range};
 use kiln::{
     Buffer, CacheConfig, DeviceKind, Event, FusionMode, Internalization, Kernel, Module, NdSize,
     Queue, Result, Runtime,
@@ -274,7 +274,7 @@ fn compile(count: usize) -> Result<Duration> {
     let dead: Vec<_> = (1..count as u32).collect();
     let times = (0..200).map(|_| {
         let start = Instant::now();
-        let fused = fuse(&[CHAIN], &launches, &dead, Wishes::default())?;
+        let fused = fuse(&[CHAIN], &launches, &dead, FusionOptions::default())?;
         assert_eq!(fused.expect("it is proven").internalized.len(), count - 1);
         Ok(start.elapsed())
     });

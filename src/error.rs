@@ -47,8 +47,8 @@ pub enum ErrorKind {
     Configuration,
     /// The module does not match its format: it is empty, truncated or malformed.
     InvalidModule,
-    /// The device does not support the input, such as the module's format; a compiler that would translate it is
-    /// missing; or launches that were required to be fused cannot be fused.
+    /// The device does not support the input, such as the module's format; a compiler that would translate it
+    /// is missing; or launches that were required to be fused cannot be fused.
     Unsupported,
     /// The driver's compiler or linker, or another compiler involved in the build, rejected the program;
     /// [`Error::build_log`] has the reason. Or no module exports a symbol that the program imports, or several
@@ -517,7 +517,7 @@ pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> String {
 }
 
 /// Calls application code, and catches and logs its panic; `what` names the code in the log.
-pub(crate) fn outlast(what: &str, call: impl FnOnce()) {
+pub(crate) fn catch_and_log(what: &str, call: impl FnOnce()) {
     let Err(payload) = catch_unwind(AssertUnwindSafe(call)) else { return };
     let message = panic_message(payload);
     // A subscriber of `tracing` may panic, too.

@@ -14,7 +14,7 @@ use async_executor::Executor;
 use async_io::Timer;
 use futures::FutureExt;
 
-use crate::error::{Error, ErrorKind, Result, outlast, panic_message};
+use crate::error::{Error, ErrorKind, Result, catch_and_log, panic_message};
 use crate::process::threads::{self, no_thread};
 use crate::sync::{ignore_poison, lock};
 
@@ -68,7 +68,7 @@ impl HostExecutor {
         future: impl Future<Output = ()> + Send + 'static,
     ) -> Result<()> {
         if let Err(error) = self.run() {
-            outlast("a future that was dropped", || drop(future));
+            catch_and_log("a future that was dropped", || drop(future));
             return Err(error);
         }
         let handle = self.clone();
@@ -78,7 +78,7 @@ impl HostExecutor {
         self.executor
             .spawn(async move {
                 if let Err(panic) = AssertUnwindSafe(whole).catch_unwind().await {
-                    outlast("a task", || resume_unwind(panic));
+                    catch_and_log("a task", || resume_unwind(panic));
                 }
                 drop(handle);
             })

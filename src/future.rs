@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::error::outlast;
+use crate::error::catch_and_log;
 
 /// A boxed future that passes only wakers that never panic to the inner future.
 ///
@@ -29,7 +29,7 @@ impl Wake for GuardedWaker {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if let Some(waker) = &self.0 {
-            outlast("a waker", || waker.wake_by_ref());
+            catch_and_log("a waker", || waker.wake_by_ref());
         }
     }
 }
@@ -37,7 +37,7 @@ impl Wake for GuardedWaker {
 impl Drop for GuardedWaker {
     fn drop(&mut self) {
         let waker = self.0.take();
-        outlast("a waker that was dropped", || drop(waker));
+        catch_and_log("a waker that was dropped", || drop(waker));
     }
 }
 

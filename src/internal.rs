@@ -61,7 +61,7 @@ pub mod translate {
 
     use std::future::Future;
 
-    use crate::build_graph::Unit;
+    use crate::build_graph::BuildInput;
     use crate::error::Result;
     use crate::runtime::Runtime;
     use crate::source::module::Module;
@@ -74,7 +74,7 @@ pub mod translate {
         options: &str,
     ) -> impl Future<Output = Result<Module>> + Send + use<> {
         let (graph, device) = runtime.graph();
-        graph.spirv_of(&Unit::with_options(module.clone(), options), device)
+        graph.spirv_of(&BuildInput::with_options(module.clone(), options), device)
     }
 
     /// Returns the options that the device's compiler needs for the SPIR-V.
@@ -157,7 +157,7 @@ pub mod fusion {
 
     /// Options of fusion.
     #[derive(Clone, Copy, Debug)]
-    pub struct Wishes {
+    pub struct FusionOptions {
         /// Form that all dead buffers get; they stay in memory if it is not provable. If `None`, they get a
         /// form that is provable.
         pub into: Option<Internalization>,
@@ -169,7 +169,7 @@ pub mod fusion {
         pub order_own_accesses: bool,
     }
 
-    impl Wishes {
+    impl FusionOptions {
         /// Returns the options that suit a device.
         #[must_use]
         pub fn of(device: &DeviceInfo) -> Self {
@@ -179,7 +179,7 @@ pub mod fusion {
         }
     }
 
-    impl Default for Wishes {
+    impl Default for FusionOptions {
         fn default() -> Self {
             Self { into: None, width: 1, separate_functions: false, order_own_accesses: true }
         }
@@ -212,7 +212,7 @@ pub mod fusion {
         modules: &[&[u8]],
         launches: &[Launch],
         dead: &[u32],
-        wishes: Wishes,
+        options: FusionOptions,
     ) -> Result<Result<Fused, String>> {
         let modules =
             modules.iter().map(|&module| Module::parse(module)).collect::<Result<Vec<_>>>()?;
@@ -250,18 +250,18 @@ pub mod fusion {
             modules: vec![Digest([0; 32]); modules.len()],
             slots,
             constants: BTreeSet::new(),
-            forms: dead.iter().filter_map(|&memory| Some((memory, wishes.into?))).collect(),
+            forms: dead.iter().filter_map(|&memory| Some((memory, options.into?))).collect(),
             dead,
             target: Target {
                 version: modules.iter().map(|module| module.header.version).max().unwrap_or((1, 0)),
                 local_memory: LOCAL_LIMIT,
-                separate_functions: wishes.separate_functions,
-                order_own_accesses: wishes.order_own_accesses,
+                separate_functions: options.separate_functions,
+                order_own_accesses: options.order_own_accesses,
             },
         };
         let number = |memory: Memory| originals.get(memory.0 as usize).copied().unwrap_or_default();
         let all: Vec<_> = modules.iter().collect();
-        let width = Width { most: wishes.width, least_left: 0 };
+        let width = Width { most: options.width, least_left: 0 };
         let outcome = crate::compiler::fusion::fuse(&plan, &all, Trust::ProofOnly, width)?;
         let kept = outcome.judgements.iter().filter(|judgement| judgement.promotion.is_ok());
         let kept = kept.map(|judgement| number(judgement.memory)).collect();

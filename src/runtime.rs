@@ -442,9 +442,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the program that compiles [untrusted modules](Module::untrusted) as a child process. Its `main` calls
-    /// [`build_child`](crate::build_child). It can also be a script that starts such a program, for example in
-    /// a sandbox. The script must pass on standard input and output and the environment variable
+    /// Sets the program that compiles [untrusted modules](Module::untrusted) as a child process. Its `main`
+    /// calls [`build_child`](crate::build_child). It can also be a script that starts such a program, for
+    /// example in a sandbox. The script must pass on standard input and output and the environment variable
     /// `KILN_IS_BUILD_CHILD`, by which the program detects that it is a child, and must give it access to the
     /// driver and the device.
     ///

@@ -102,8 +102,8 @@ counters! {
     lock_waits,
     /// Waits that ended at the deadline; the program was then built here as well.
     lock_timeouts,
-    /// Calls of a driver's compiler, or of its loader for a native module: one for each module of a program that
-    /// is linked.
+    /// Calls of a driver's compiler, or of its loader for a native module: one for each module of a program
+    /// that is linked.
     compiles,
     /// Calls of a driver's linker.
     links,

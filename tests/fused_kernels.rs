@@ -2,7 +2,7 @@
 
 mod support;
 
-use kiln::internal::fusion::{Argument, Fused, Launch, Wishes, fuse, range};
+use kiln::internal::fusion::{Argument, Fused, FusionOptions, Launch, fuse, range};
 use kiln::internal::spirv::emit;
 use kiln::{Buffer, Internalization, Kernel, Module, NdRange, NdSize, Program, Runtime};
 
@@ -184,8 +184,8 @@ fn random_chains_compute_the_same_fused() {
                 let chain = random_chain(&mut random);
                 let into = random.bool().then_some(Internalization::Local);
                 let fused = |width| {
-                    let wishes = Wishes { into, width, ..Wishes::of(rt.device()) };
-                    fuse(&modules, &chain.launches, &chain.dead, wishes)
+                    let options = FusionOptions { into, width, ..FusionOptions::of(rt.device()) };
+                    fuse(&modules, &chain.launches, &chain.dead, options)
                         .expect("the launches fit the modules")
                 };
                 let width = random.choice([2, 4]).expect("one");
@@ -257,8 +257,8 @@ fn work_items_that_do_the_work_of_four_do_all_of_it() {
                 };
                 let launches = vec![launch(0), launch(1)];
                 let chain = Chain { launches, buffers: 3, dead: vec![1] };
-                let wishes = Wishes { width: 4, ..Wishes::of(rt.device()) };
-                let fused = fuse(&modules, &chain.launches, &chain.dead, wishes);
+                let options = FusionOptions { width: 4, ..FusionOptions::of(rt.device()) };
+                let fused = fuse(&modules, &chain.launches, &chain.dead, options);
                 let fused = fused.expect("the launches fit").expect("it is proven");
                 assert_eq!(items(&fused.range), items(&range) / 4, "{range:?}");
                 assert_same(&rt, &originals, &chain, fused).await;

@@ -23,7 +23,7 @@ use std::sync::Mutex;
 use cases::{CELL, CELLS, Case, Value, case};
 use fastrand::Rng;
 use kernels::{Kernel, PRELUDE, pool};
-use kiln::internal::fusion::{Fused, Wishes, fuse};
+use kiln::internal::fusion::{Fused, FusionOptions, fuse};
 use kiln::internal::spirv::{emit, link};
 use kiln::{Buffer, ErrorKind, Local, Module, ModuleFormat, NdRange, Program, Runtime};
 use tools::{has_clang, has_tool};
@@ -258,9 +258,14 @@ impl Device<'_> {
     }
 }
 
-fn fuse_case(case: &Case, pool: &[Kernel], module: &[u8], wishes: Wishes) -> Result<Fused, String> {
+fn fuse_case(
+    case: &Case,
+    pool: &[Kernel],
+    module: &[u8],
+    options: FusionOptions,
+) -> Result<Fused, String> {
     let launches: Vec<_> = case.launches.iter().map(|launch| launch.planned(pool)).collect();
-    let outcome = fuse(&[module], &launches, &case.dead, wishes);
+    let outcome = fuse(&[module], &launches, &case.dead, options);
     outcome.unwrap_or_else(|error| panic!("{error}\n{}", told(case, pool, None)))
 }
 
@@ -279,7 +284,7 @@ fn batch(number: usize, cases: usize, devices: &[Runtime]) -> Tally {
         if case.launches.len() < 2 {
             continue;
         }
-        match fuse_case(&case, &pool, &module, Wishes::default()) {
+        match fuse_case(&case, &pool, &module, FusionOptions::default()) {
             Err(why) => *tally.reasons.entry(kind_of(&why)).or_default() += 1,
             Ok(fused) if case.is_wrong => {
                 let told = told(&case, &pool, Some(&fused));
@@ -300,7 +305,7 @@ fn batch(number: usize, cases: usize, devices: &[Runtime]) -> Tally {
     for rt in devices {
         let mut own = Vec::new();
         for Chosen { at, case, .. } in &chosen {
-            match fuse_case(case, &pool, &module, Wishes::of(rt.device())) {
+            match fuse_case(case, &pool, &module, FusionOptions::of(rt.device())) {
                 Ok(fused) => own.push(Chosen { at: *at, case: case.clone(), fused }),
                 Err(why) if why.contains("Intel's compiler for CPUs does otherwise") => {
                     *tally.reasons.entry(kind_of(&why)).or_default() += 1;

@@ -1,5 +1,5 @@
-//! Untrusted modules: their compiler runs in a child process, and whatever happens there, the application gets a
-//! program or an error in time.
+//! Untrusted modules: their compiler runs in a child process, and whatever happens there, the application
+//! gets a program or an error in time.
 //!
 //! The child is the tool `kiln`, or a script in its place that imitates faulty compilers. If this process runs
 //! on an imitated GPU, the command in `KILN_GPU_RUNNER` also starts the child there.

@@ -65,8 +65,8 @@ impl<T: Pod> Local<T> {
     }
 }
 
-/// Kernel argument: a [`&Buffer`](Buffer), a [`BufferArgument`] such as `buffer.read_only()`, a [`Local`], or any
-/// plain value by copy.
+/// Kernel argument: a [`&Buffer`](Buffer), a [`BufferArgument`] such as `buffer.read_only()`, a [`Local`], or
+/// any plain value by copy.
 ///
 /// | OpenCL C | Rust |
 /// | --- | --- |
@@ -444,7 +444,11 @@ impl ArgumentValue {
                     return fail(format_args!(
                         "given as `{}`, but the kernel's signature says that it only reads it; give \
                          `read_only()`, or the plain buffer",
-                        if stated == &Some(Access::Write) { "write()" } else { "read_write()" }
+                        if stated == &Some(Access::Write) {
+                            "write_only()"
+                        } else {
+                            "read_write()"
+                        }
                     ));
                 }
             }

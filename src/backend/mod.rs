@@ -39,7 +39,7 @@ use crate::compiler::nd_range::NdRange;
 use crate::compiler::signature::Parameter;
 use crate::device::{DeviceInfo, ModuleFormat};
 #[cfg(any(feature = "level-zero", feature = "opencl", feature = "simulated"))]
-use crate::error::outlast;
+use crate::error::catch_and_log;
 use crate::error::{DriverCode, Error, ErrorKind, Result};
 use crate::process::resources;
 use crate::sync::lock;
@@ -183,7 +183,7 @@ pub(crate) trait Device: Send + Sync {
     fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>>;
 
     /// Creates an in-order native queue. With `profiling`, its events report their times.
-    fn create_lane(&self, profiling: bool) -> Result<Box<dyn Lane>>;
+    fn create_native_queue(&self, profiling: bool) -> Result<Box<dyn NativeQueue>>;
 }
 
 /// Module to build, in a format that the device is known to accept.
@@ -319,7 +319,7 @@ pub(crate) enum Operation<'a> {
 }
 
 /// In-order native queue: an operation starts after all operations enqueued before it have ended.
-pub(crate) trait Lane: Send {
+pub(crate) trait NativeQueue: Send {
     /// Enqueues an operation behind all earlier ones and behind the events in `wait`, which belong to other
     /// native queues of the same device. Does not block until they end. An error means that nothing was
     /// enqueued.
@@ -358,7 +358,7 @@ pub(crate) type Notify = Box<dyn FnOnce() + Send>;
 /// driver's thread nor the thread that found the end is affected.
 #[cfg(any(feature = "level-zero", feature = "opencl", feature = "simulated"))]
 fn tell(notify: Notify) {
-    outlast("a waker", notify);
+    catch_and_log("a waker", notify);
 }
 
 /// Event of an enqueued operation.

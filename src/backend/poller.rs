@@ -96,8 +96,8 @@ impl Watcher {
 
     /// Adds a native queue, which is polled until [`Nothing`](Found::Nothing) is found there. Returns the
     /// result of [`nudge`](Self::nudge).
-    pub(super) fn add(&self, lane: Arc<dyn Watched>) -> bool {
-        self.shared.lock().new.push(lane);
+    pub(super) fn add(&self, native_queue: Arc<dyn Watched>) -> bool {
+        self.shared.lock().new.push(native_queue);
         self.nudge()
     }
 
@@ -151,16 +151,16 @@ impl Shared {
 
     fn run(&self) {
         be_punctual();
-        let mut lanes: Vec<Arc<dyn Watched>> = Vec::new();
+        let mut native_queues: Vec<Arc<dyn Watched>> = Vec::new();
         let mut since = Instant::now();
         loop {
             let nudged = self.nudged.swap(false, SeqCst);
             if nudged {
                 since = Instant::now();
-                lanes.append(&mut self.lock().new);
+                native_queues.append(&mut self.lock().new);
             }
             let mut ended = false;
-            lanes.retain(|lane| match lane.look() {
+            native_queues.retain(|native_queue| match native_queue.look() {
                 Found::Nothing => false,
                 Found::Pending => true,
                 Found::Ended => {
@@ -177,7 +177,7 @@ impl Shared {
                 thread::yield_now();
                 continue;
             }
-            let Some(first) = lanes.first() else {
+            let Some(first) = native_queues.first() else {
                 if !nudged && self.lock().closed {
                     return;
                 }
@@ -238,7 +238,7 @@ mod tests {
         }
     }
 
-    fn lane() -> (Arc<Told>, Sender<Found>, Receiver<()>) {
+    fn native_queue() -> (Arc<Told>, Sender<Found>, Receiver<()>) {
         let (looks, looked) = mpsc::channel();
         let (answer, answers) = mpsc::channel();
         (Arc::new(Told { looks, answers: Mutex::new(answers) }), answer, looked)
@@ -247,13 +247,13 @@ mod tests {
     const SOON: Duration = Duration::from_secs(60);
 
     #[test]
-    fn a_lane_is_looked_at_until_nobody_waits_there() {
+    fn a_queue_is_polled_until_nobody_waits() {
         let watcher = Watcher::new();
-        let (lane, answer, looked) = lane();
-        assert!(watcher.add(lane));
+        let (native_queue, answer, looked) = native_queue();
+        assert!(watcher.add(native_queue));
         for found in [Found::Pending, Found::Ended, Found::Pending, Found::Nothing] {
             looked.recv_timeout(SOON).expect("it is looked at");
-            answer.send(found).expect("the lane is there");
+            answer.send(found).expect("the native queue is there");
         }
         // The native queue is dropped, and with it the sender.
         assert_eq!(looked.recv_timeout(SOON), Err(mpsc::RecvTimeoutError::Disconnected));
@@ -263,12 +263,12 @@ mod tests {
     fn a_watcher_that_is_dropped_watches_to_the_end() {
         let watcher = Watcher::new();
         let shared = Arc::downgrade(&watcher.shared);
-        let (lane, answer, looked) = lane();
-        assert!(watcher.add(lane));
+        let (native_queue, answer, looked) = native_queue();
+        assert!(watcher.add(native_queue));
         looked.recv_timeout(SOON).expect("it is looked at");
         drop(watcher);
         for found in [Found::Pending, Found::Ended, Found::Nothing] {
-            answer.send(found).expect("the lane is there");
+            answer.send(found).expect("the native queue is there");
         }
         let deadline = Instant::now() + SOON;
         while shared.strong_count() > 0 && Instant::now() < deadline {
@@ -278,13 +278,13 @@ mod tests {
     }
 
     #[test]
-    fn a_sleeping_watcher_is_woken_for_a_new_lane() {
+    fn a_sleeping_poller_is_woken_for_a_new_queue() {
         let watcher = Watcher::new();
         for _ in 0..100 {
-            let (lane, answer, looked) = lane();
-            assert!(watcher.add(lane));
+            let (native_queue, answer, looked) = native_queue();
+            assert!(watcher.add(native_queue));
             looked.recv_timeout(SOON).expect("it is looked at");
-            answer.send(Found::Nothing).expect("the lane is there");
+            answer.send(Found::Nothing).expect("the native queue is there");
             let _ = looked.recv_timeout(SOON);
         }
     }
@@ -300,11 +300,11 @@ mod tests {
             thread::spawn(move || shared.run());
             Ok(())
         });
-        let (lane, answer, looked) = lane();
-        assert!(!watcher.add(lane) && !watcher.nudge());
+        let (native_queue, answer, looked) = native_queue();
+        assert!(!watcher.add(native_queue) && !watcher.nudge());
         assert!(looked.try_recv().is_err());
         assert!(watcher.nudge());
         looked.recv_timeout(SOON).expect("it is looked at");
-        answer.send(Found::Nothing).expect("the lane is there");
+        answer.send(Found::Nothing).expect("the native queue is there");
     }
 }

@@ -44,16 +44,16 @@ static CALLS: Count = Count::new();
 static COMPILES: Count = Count::new();
 
 /// Counter that many threads change at the same time. It is sharded, so that threads rarely share a cache line.
-struct Count([Part; Self::PARTS]);
+struct Count([Shard; Self::PARTS]);
 
 #[repr(align(128))]
-struct Part(AtomicUsize);
+struct Shard(AtomicUsize);
 
 impl Count {
     const PARTS: usize = 16;
 
     const fn new() -> Self {
-        Self([const { Part(AtomicUsize::new(0)) }; Self::PARTS])
+        Self([const { Shard(AtomicUsize::new(0)) }; Self::PARTS])
     }
 
     /// Returns the calling thread's shard.

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use futures::stream::AbortHandle;
 
 use super::graph::Outcome;
-use super::shared_outcome::Lander;
+use super::shared_outcome::Promise;
 use crate::cache::store::Pending;
 use crate::sync::lock;
 
 /// State shared by the jobs of an in-flight build.
-pub(super) struct Landing {
-    lander: Mutex<Option<Lander<Outcome>>>,
+pub(super) struct BuildCompletion {
+    promise: Mutex<Option<Promise<Outcome>>>,
     start: Instant,
     /// Handle that ends the wait for the remote cache.
     waiting: Mutex<Option<AbortHandle>>,
@@ -24,10 +24,10 @@ pub(super) struct Landing {
     _pending: Option<Pending>,
 }
 
-impl Landing {
-    pub(super) fn new(lander: Lander<Outcome>, pending: Option<Pending>) -> Self {
+impl BuildCompletion {
+    pub(super) fn new(promise: Promise<Outcome>, pending: Option<Pending>) -> Self {
         Self {
-            lander: Mutex::new(Some(lander)),
+            promise: Mutex::new(Some(promise)),
             start: Instant::now(),
             waiting: Mutex::default(),
             has_newer: AtomicBool::new(false),
@@ -41,17 +41,17 @@ impl Landing {
     }
 
     /// Returns the obligation to end the build, to the first caller only. Ends the wait for the remote cache.
-    pub(super) fn claim(&self) -> Option<Lander<Outcome>> {
-        let lander = lock(&self.lander).take();
+    pub(super) fn claim(&self) -> Option<Promise<Outcome>> {
+        let promise = lock(&self.promise).take();
         if let Some(waiting) = lock(&self.waiting).take() {
             waiting.abort();
         }
-        lander
+        promise
     }
 
     /// Whether a job has claimed the end of the build.
     pub(super) fn is_claimed(&self) -> bool {
-        lock(&self.lander).is_none()
+        lock(&self.promise).is_none()
     }
 
     /// Sets a wait that is aborted when the end of the build is claimed.

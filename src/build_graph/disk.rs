@@ -35,7 +35,7 @@ pub(crate) enum Miss {
 }
 
 /// Next action for a program that the disk does not have.
-pub(crate) enum Turn {
+pub(crate) enum NextStep {
     /// Build the program, holding the lock if locks are in use.
     Build(Option<Lock>),
     /// Another process is building the program: look again after this pause.
@@ -106,10 +106,10 @@ impl Disk {
 
     /// Returns whether to build a program that the disk does not have, or to wait for another process that is
     /// building it.
-    pub(crate) fn turn(&self, key: &BuildKey, waiting: &mut Waiting) -> Turn {
+    pub(crate) fn turn(&self, key: &BuildKey, waiting: &mut Waiting) -> NextStep {
         match self.store.try_build_lock(key) {
-            Try::Held(lock) => return Turn::Build(Some(lock)),
-            Try::Unopened(_) | Try::Impossible(_) => return Turn::Build(None),
+            Try::Held(lock) => return NextStep::Build(Some(lock)),
+            Try::Unopened(_) | Try::Impossible(_) => return NextStep::Build(None),
             Try::Busy => {}
         }
         let since = *waiting.since.get_or_insert_with(|| {
@@ -119,11 +119,11 @@ impl Disk {
         if since.elapsed() >= self.wait {
             self.counters.lock_timeouts.add_one();
             tracing::debug!(%key, "another process holds the build lock for too long");
-            return Turn::Build(None);
+            return NextStep::Build(None);
         }
         let [shortest, longest] = PAUSES;
         let pause = (since.elapsed() / PAUSE_PART).clamp(shortest, longest);
         // The jitter keeps many processes from looking at the same time.
-        Turn::Wait(pause.mul_f64(0.5 + fastrand::f64()))
+        NextStep::Wait(pause.mul_f64(0.5 + fastrand::f64()))
     }
 }

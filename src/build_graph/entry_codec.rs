@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::kernel_record::{has_kernels, parameters, record};
 use super::key::{EMITTER, NodeKind};
-use super::plan::Part;
-use super::program::{Built, Origin, Teller, Told};
+use super::plan::LinkedModule;
+use super::program::{BuildMetadata, Built, Origin, SignatureSource};
 use super::translated::SpirV;
 use crate::backend::{DeviceSlot, Source};
 use crate::cache::store::{Entry, Manifest, encode};
@@ -28,7 +28,7 @@ pub(crate) fn load(
     origin: Origin,
     slot: &DeviceSlot,
     kind: NodeKind,
-    parts: impl FnOnce() -> Box<[Part]>,
+    parts: impl FnOnce() -> Box<[LinkedModule]>,
 ) -> Result<Loaded> {
     let source =
         Source { format: ModuleFormat::Native, code: entry.payload(), options: "", constants: &[] };
@@ -41,14 +41,14 @@ pub(crate) fn load(
     };
     match loaded {
         Ok(native) if has_kernels(&*native, &manifest.kernels) => {
-            let told = Told {
+            let told = BuildMetadata {
                 origin,
                 build_log: &manifest.build_log,
                 size: entry.payload().len(),
                 parts: parts(),
-                teller: match manifest.field(EMITTER) {
-                    Some(_) => Teller::Module,
-                    None => Teller::Driver,
+                source: match manifest.field(EMITTER) {
+                    Some(_) => SignatureSource::Module,
+                    None => SignatureSource::Driver,
                 },
             };
             let device = slot.handle().clone();

@@ -16,16 +16,16 @@ use moka::sync::Cache;
 use tracing::field::Empty;
 
 use super::child::{Children, Target};
-use super::completion::Landing;
+use super::completion::BuildCompletion;
 use super::disk::Disk;
 use super::fusion::Fusions;
 use super::job::Job;
 use super::key::DeviceKey;
 use super::link::{DuplicateExports, Libraries};
-use super::plan::{Part, Recipe, Wanted, Way};
+use super::plan::{BuildPlan, BuildSpec, BuildStrategy, LinkedModule};
 use super::pool::Pool;
 use super::program::Built;
-use super::shared_outcome::{Flight, flight};
+use super::shared_outcome::{SharedOutcome, flight};
 use super::trace::{Line, LookupTrace};
 use crate::backend::{self, DeviceSlot};
 use crate::cache::config::DeviceIdentity;
@@ -43,7 +43,7 @@ use crate::sync::{ignore_poison, lock};
 
 /// Name of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct NodeId {
+pub(super) struct BuildId {
     /// The device's position in the graph. Devices that are alike, such as two cards of one model, share keys
     /// but not the programs in their memory.
     device: usize,
@@ -65,7 +65,7 @@ enum Sort {
     ChildFailure,
 }
 
-impl NodeId {
+impl BuildId {
     fn program(self) -> KeptId {
         (self.device, self.key, Sort::Program)
     }
@@ -90,14 +90,14 @@ pub(crate) enum Answer {
     /// The program cannot be built; no driver was called.
     Refused(Error),
     /// The program is being built: wait for the outcome.
-    Building(Flight<Outcome>),
+    Building(SharedOutcome<Outcome>),
     /// Files are being read to compute the key: wait for the answer.
-    Reading(Flight<Answer>),
+    Reading(SharedOutcome<Answer>),
 }
 
 impl Answer {
     /// Waits for the outcome.
-    pub(super) async fn landed(mut self) -> Outcome {
+    pub(super) async fn completed(mut self) -> Outcome {
         loop {
             self = match self {
                 Self::Kept(outcome) => return outcome,
@@ -112,7 +112,7 @@ impl Answer {
 /// Place where a request found an existing node.
 enum Found {
     Kept,
-    Flying,
+    InFlight,
 }
 
 /// Settings and services of a graph.
@@ -146,7 +146,7 @@ pub(crate) struct BuildGraph {
     /// Device part of keys, for each device in the order of `Setting::devices`.
     device_keys: Box<[DeviceKey]>,
     kept: Cache<KeptId, Outcome, foldhash::fast::RandomState>,
-    flights: Mutex<HashMap<NodeId, Flight<Outcome>>>,
+    flights: Mutex<HashMap<BuildId, SharedOutcome<Outcome>>>,
     libraries: RwLock<Libraries>,
     fusions: Fusions,
     /// Thread for work that must not wait for a compile to end: loading programs that the remote cache sends,
@@ -190,84 +190,84 @@ impl BuildGraph {
 
     /// Returns the requested program if it is kept, joins it if it is in flight, and starts its build
     /// otherwise. Never blocks on a driver.
-    pub(crate) fn ask(self: &Arc<Self>, wanted: Wanted) -> Answer {
-        let recipe = match self.resolve(wanted) {
-            Ok(recipe) => recipe,
+    pub(crate) fn ask(self: &Arc<Self>, spec: BuildSpec) -> Answer {
+        let plan = match self.resolve(spec) {
+            Ok(plan) => plan,
             Err(error) => return Answer::Refused(self.refuse(error)),
         };
         self.counters().builds_requested.add_one();
-        if recipe.includes_files() {
-            self.ask_with_files(recipe)
+        if plan.includes_files() {
+            self.ask_with_files(plan)
         } else {
-            self.ask_for_program(recipe, |recipe| self.begin(recipe))
+            self.ask_for_program(plan, |plan| self.begin(plan))
         }
     }
 
     /// Reads the files that the key covers on a worker thread, then requests the program.
-    fn ask_with_files(self: &Arc<Self>, mut recipe: Recipe) -> Answer {
-        let (flight, lander) = flight();
+    fn ask_with_files(self: &Arc<Self>, mut plan: BuildPlan) -> Answer {
+        let (flight, promise) = flight();
         let graph = Arc::clone(self);
-        let pending = self.begin(&recipe);
+        let pending = self.begin(&plan);
         // The directives in the text determine how long reading takes, so untrusted text uses its own threads.
-        let is_untrusted = recipe.has_untrusted();
+        let is_untrusted = plan.has_untrusted();
         let pool = if is_untrusted { self.pool_for(true) } else { &self.loaders };
         let reading = pool.run(move || {
-            recipe.read_files(graph.children().limit())?;
-            Ok(graph.ask_for_program(recipe, |_| pending))
+            plan.read_files(graph.children().limit())?;
+            Ok(graph.ask_for_program(plan, |_| pending))
         });
-        let landed = self.host().spawn(async move {
-            lander.land(reading.await.flatten().unwrap_or_else(Answer::Refused));
+        let completed = self.host().spawn(async move {
+            promise.complete(reading.await.flatten().unwrap_or_else(Answer::Refused));
         });
-        landed.map_or_else(Answer::Refused, |()| Answer::Reading(flight))
+        completed.map_or_else(Answer::Refused, |()| Answer::Reading(flight))
     }
 
     fn ask_for_program(
         self: &Arc<Self>,
-        recipe: Recipe,
-        begin: impl FnOnce(&Recipe) -> Option<Pending>,
+        plan: BuildPlan,
+        begin: impl FnOnce(&BuildPlan) -> Option<Pending>,
     ) -> Answer {
         let counters = self.counters();
-        self.ask_for(recipe, begin, |found| match found {
+        self.ask_for(plan, begin, |found| match found {
             Found::Kept => counters.memory_hits.add_one(),
-            Found::Flying => counters.joined_builds.add_one(),
+            Found::InFlight => counters.joined_builds.add_one(),
         })
     }
 
     /// Requests a dependency of a program, an object or SPIR-V, without counting the request.
-    pub(super) fn ask_uncounted(self: &Arc<Self>, recipe: Recipe) -> Answer {
-        self.ask_for(recipe, |recipe| self.begin(recipe), |_| ())
+    pub(super) fn ask_uncounted(self: &Arc<Self>, plan: BuildPlan) -> Answer {
+        self.ask_for(plan, |plan| self.begin(plan), |_| ())
     }
 
-    /// Returns a guard that [`settled`](Self::settled) waits for, if the program of a recipe is stored.
-    fn begin(&self, recipe: &Recipe) -> Option<Pending> {
+    /// Returns a guard that [`settled`](Self::settled) waits for, if the program of a plan is stored.
+    fn begin(&self, plan: &BuildPlan) -> Option<Pending> {
         let begin = || self.disk().map(Disk::begin).or_else(|| self.remote().map(Remote::begin));
-        recipe.is_stored().then(begin).flatten()
+        plan.is_stored().then(begin).flatten()
     }
 
-    /// Requests the node of a recipe. If it has to be built, `begin` returns the guard that stays pending until
+    /// Requests the node of a plan. If it has to be built, `begin` returns the guard that stays pending until
     /// the program is stored.
     fn ask_for(
         self: &Arc<Self>,
-        recipe: Recipe,
-        begin: impl FnOnce(&Recipe) -> Option<Pending>,
+        plan: BuildPlan,
+        begin: impl FnOnce(&BuildPlan) -> Option<Pending>,
         count: impl FnOnce(Found),
     ) -> Answer {
-        let key = self.key(&recipe);
-        let node = self.node(&recipe, key);
-        let (flight, lander) = loop {
-            if let Some(outcome) = self.kept(node).or_else(|| self.serving(&recipe)) {
+        let key = self.key(&plan);
+        let node = self.node(&plan, key);
+        let (flight, promise) = loop {
+            if let Some(outcome) = self.kept(node).or_else(|| self.serving(&plan)) {
                 count(Found::Kept);
                 if let (Ok(built), true) = (&outcome, node.is_untrusted) {
                     built.distrust();
                 }
-                self.trace(&recipe, key, "memory", [None; 2], None);
+                self.trace(&plan, key, "memory", [None; 2], None);
                 return Answer::Kept(outcome);
             }
             let mut flights = self.flights();
             if let Some(flight) = flights.get(&node).cloned() {
                 drop(flights);
-                count(Found::Flying);
-                self.trace(&recipe, key, "joined", [None; 2], None);
+                count(Found::InFlight);
+                self.trace(&plan, key, "joined", [None; 2], None);
                 return Answer::Building(flight);
             }
             // The build may have ended since the first lookup. The next iteration takes its outcome: `get` may
@@ -275,41 +275,41 @@ impl BuildGraph {
             if self.keeps(node) {
                 continue;
             }
-            let (flight, lander) = flight();
+            let (flight, promise) = flight();
             flights.insert(node, flight.clone());
-            break (flight, lander);
+            break (flight, promise);
         };
 
-        let landing = Landing::new(lander, begin(&recipe));
+        let completion = BuildCompletion::new(promise, begin(&plan));
         // From here on the in-flight build always ends: dropping the job ends it with an error.
-        let job = Job::new(Arc::clone(self), node, recipe, landing);
-        let span = self.span(job.recipe(), key);
+        let job = Job::new(Arc::clone(self), node, plan, completion);
+        let span = self.span(job.plan(), key);
         job.with_span(span).submit();
         Answer::Building(flight)
     }
 
-    pub(super) fn node(&self, recipe: &Recipe, key: BuildKey) -> NodeId {
-        NodeId { device: recipe.device(), key, is_untrusted: recipe.has_untrusted() }
+    pub(super) fn node(&self, plan: &BuildPlan, key: BuildKey) -> BuildId {
+        BuildId { device: plan.device(), key, is_untrusted: plan.has_untrusted() }
     }
 
-    fn kept(&self, node: NodeId) -> Option<Outcome> {
+    fn kept(&self, node: BuildId) -> Option<Outcome> {
         self.kept.get(&node.program()).or_else(|| self.kept.get(&node.failure()))
     }
 
-    fn keeps(&self, node: NodeId) -> bool {
+    fn keeps(&self, node: BuildId) -> bool {
         self.kept.contains_key(&node.program()) || self.kept.contains_key(&node.failure())
     }
 
     /// Returns a program in memory that was linked from the same modules and possibly more: its kernels are the
     /// same.
-    fn serving(&self, recipe: &Recipe) -> Option<Outcome> {
-        let parts = self.parts(recipe);
+    fn serving(&self, plan: &BuildPlan) -> Option<Outcome> {
+        let parts = self.parts(plan);
         if parts.is_empty() {
             return None;
         }
         let (node, _) = self.kept.iter().find(|(node, outcome)| {
             let Ok(built) = outcome else { return false };
-            node.0 == recipe.device() && parts.iter().all(|part| built.parts().contains(part))
+            node.0 == plan.device() && parts.iter().all(|part| built.parts().contains(part))
         })?;
         // Looked up with `get` instead of taken from the iterator, so that it counts as a use.
         self.kept.get(&*node)
@@ -329,15 +329,15 @@ impl BuildGraph {
     }
 
     /// Whether a child process compiles the program if it is not in memory or on disk.
-    pub(super) fn has_child_compile(&self, recipe: &Recipe) -> bool {
+    pub(super) fn has_child_compile(&self, plan: &BuildPlan) -> bool {
         // The compiler of a simulated device is part of Kiln, and a child process cannot reach the device.
-        recipe.is_untrusted() && self.device(recipe.device()).runs_code
+        plan.is_untrusted() && self.device(plan.device()).runs_code
     }
 
-    /// Returns the data by which a child process finds a recipe's device.
-    pub(super) fn target(&self, recipe: &Recipe) -> Target<'_> {
-        let info = self.device(recipe.device()).info();
-        let before = &self.setting.devices[..recipe.device()];
+    /// Returns the data by which a child process finds a plan's device.
+    pub(super) fn target(&self, plan: &BuildPlan) -> Target<'_> {
+        let info = self.device(plan.device()).info();
+        let before = &self.setting.devices[..plan.device()];
         let is_equal = |slot: &&Arc<DeviceSlot>| slot.handle().identity() == info.identity();
         Target { info, position: before.iter().filter(is_equal).count() }
     }
@@ -381,8 +381,8 @@ impl BuildGraph {
         &self.setting.counters
     }
 
-    pub(super) fn slot(&self, recipe: &Recipe) -> &Arc<DeviceSlot> {
-        &self.setting.devices[recipe.device()]
+    pub(super) fn slot(&self, plan: &BuildPlan) -> &Arc<DeviceSlot> {
+        &self.setting.devices[plan.device()]
     }
 
     /// Returns the device whose compiler is to be called, opening it if necessary.
@@ -391,12 +391,12 @@ impl BuildGraph {
     ///
     /// The errors of opening the device, and [`OutOfResources`](ErrorKind::OutOfResources) if the system has
     /// too few resources left for the compiler.
-    pub(super) fn compiler(&self, recipe: &Recipe) -> Result<&Arc<dyn backend::Device>> {
+    pub(super) fn compiler(&self, plan: &BuildPlan) -> Result<&Arc<dyn backend::Device>> {
         // The compiler of a simulated device is part of Kiln.
-        if self.device(recipe.device()).runs_code {
+        if self.device(plan.device()).runs_code {
             resources::check()?;
         }
-        self.slot(recipe).open()
+        self.slot(plan).open()
     }
 
     /// Completes when every requested build has ended and is stored.
@@ -414,13 +414,13 @@ impl BuildGraph {
     }
 
     /// Finds the modules that make up a program. Fails if the program cannot be built.
-    pub(crate) fn resolve(&self, wanted: Wanted) -> Result<Recipe> {
-        let device = self.device(wanted.device());
-        wanted.resolve(device, self.setting.link_objects, |module| self.libraries().resolve(module))
+    pub(crate) fn resolve(&self, spec: BuildSpec) -> Result<BuildPlan> {
+        let device = self.device(spec.device());
+        spec.resolve(device, self.setting.link_objects, |module| self.libraries().resolve(module))
     }
 
-    /// Returns the recipe that replaces the recipe of `texts` once `modules`, their SPIR-V, exist.
-    pub(super) fn translated(&self, texts: &Recipe, modules: Vec<Module>) -> Result<Recipe> {
+    /// Returns the plan that replaces the plan of `texts` once `modules`, their SPIR-V, exist.
+    pub(super) fn translated(&self, texts: &BuildPlan, modules: Vec<Module>) -> Result<BuildPlan> {
         texts.translated(modules, self.device(texts.device()), self.setting.link_objects)
     }
 
@@ -430,8 +430,8 @@ impl BuildGraph {
     }
 
     /// Adds likely causes to an error of the compiler.
-    pub(super) fn explain(&self, recipe: &Recipe, error: Error) -> Error {
-        recipe.explain(error, &self.libraries(), self.slot(recipe).handle())
+    pub(super) fn explain(&self, plan: &BuildPlan, error: Error) -> Error {
+        plan.explain(error, &self.libraries(), self.slot(plan).handle())
     }
 
     /// Adds a device library. Returns `false` if it was registered already.
@@ -452,21 +452,21 @@ impl BuildGraph {
         removed
     }
 
-    pub(crate) fn key(&self, recipe: &Recipe) -> BuildKey {
-        recipe.key(&self.device_keys[recipe.device()])
+    pub(crate) fn key(&self, plan: &BuildPlan) -> BuildKey {
+        plan.key(&self.device_keys[plan.device()])
     }
 
-    pub(crate) fn key_fields(&self, recipe: &Recipe) -> Vec<(String, String)> {
-        recipe.key_fields(&self.device_keys[recipe.device()])
+    pub(crate) fn key_fields(&self, plan: &BuildPlan) -> Vec<(String, String)> {
+        plan.key_fields(&self.device_keys[plan.device()])
     }
 
-    /// Returns the linked parts of a recipe's program.
-    pub(super) fn parts(&self, recipe: &Recipe) -> Box<[Part]> {
-        recipe.parts(&self.device_keys[recipe.device()])
+    /// Returns the linked parts of a plan's program.
+    pub(super) fn parts(&self, plan: &BuildPlan) -> Box<[LinkedModule]> {
+        plan.parts(&self.device_keys[plan.device()])
     }
 
-    /// Like [`parts`](Self::parts), for the recipe of `texts` whose SPIR-V is built by the strategy `way`.
-    pub(super) fn parts_by(&self, way: Way, texts: &Recipe) -> Box<[Part]> {
+    /// Like [`parts`](Self::parts), for the plan of `texts` whose SPIR-V is built by the strategy `way`.
+    pub(super) fn parts_by(&self, way: BuildStrategy, texts: &BuildPlan) -> Box<[LinkedModule]> {
         texts.parts_by(way, &self.device_keys[texts.device()])
     }
 
@@ -474,14 +474,14 @@ impl BuildGraph {
         &self.device_keys[device]
     }
 
-    /// Returns the address of a recipe's program in stores.
-    pub(super) fn address(&self, recipe: &Recipe, key: BuildKey) -> Address {
-        Address { device: self.device_keys[recipe.device()].folder(), key }
+    /// Returns the address of a plan's program in stores.
+    pub(super) fn address(&self, plan: &BuildPlan, key: BuildKey) -> Address {
+        Address { device: self.device_keys[plan.device()].folder(), key }
     }
 
     pub(super) fn trace(
         &self,
-        recipe: &Recipe,
+        plan: &BuildPlan,
         key: BuildKey,
         outcome: &'static str,
         [miss, remote]: [Option<&str>; 2],
@@ -489,7 +489,7 @@ impl BuildGraph {
     ) {
         if let Some(trace) = &self.setting.trace {
             let microseconds = took.map(|took| took.as_micros() as u64);
-            let fields = self.key_fields(recipe);
+            let fields = self.key_fields(plan);
             trace.tell(&Line { outcome, key, miss, remote, microseconds, fields });
         }
     }
@@ -527,24 +527,24 @@ impl BuildGraph {
             });
     }
 
-    fn flights(&self) -> MutexGuard<'_, HashMap<NodeId, Flight<Outcome>>> {
+    fn flights(&self) -> MutexGuard<'_, HashMap<BuildId, SharedOutcome<Outcome>>> {
         // Each holder of the lock changes the map in one call: a panic leaves no partial change.
         lock(&self.flights)
     }
 
     /// Creates the span of a build. Called on the requesting thread, so that the caller's span is its parent.
-    fn span(&self, recipe: &Recipe, key: BuildKey) -> tracing::Span {
+    fn span(&self, plan: &BuildPlan, key: BuildKey) -> tracing::Span {
         let span = tracing::info_span!(
             "build",
-            device = %self.device(recipe.device()).name,
-            format = %recipe.format(),
-            modules = recipe.modules_in_short(),
+            device = %self.device(plan.device()).name,
+            format = %plan.format(),
+            modules = plan.modules_in_short(),
             key = format_args!("{key:.8}"),
             outcome = Empty,
             elapsed_ms = Empty,
         );
         span.in_scope(|| {
-            tracing::trace!(fields = ?self.key_fields(recipe), "not in memory");
+            tracing::trace!(fields = ?self.key_fields(plan), "not in memory");
         });
         span
     }
@@ -572,16 +572,16 @@ impl BuildGraph {
     /// Makes an outcome visible: first in the cache, then by removing the in-flight build. Only afterwards does
     /// the caller wake the waiters. A waiter that receives a transient failure and requests the program again
     /// therefore starts a new build, and one that receives a program finds it in the cache.
-    pub(super) fn publish(&self, node: NodeId, recipe: &Recipe, outcome: &Outcome) {
+    pub(super) fn publish(&self, node: BuildId, plan: &BuildPlan, outcome: &Outcome) {
         let is_kept = outcome.as_ref().map_or_else(Error::is_deterministic, |_| true);
-        if is_kept && !recipe.is_time_dependent() {
+        if is_kept && !plan.is_time_dependent() {
             self.keep(node, outcome.clone());
         }
         self.flights().remove(&node);
     }
 
     /// Keeps an outcome in memory, replacing an earlier one.
-    pub(super) fn keep(&self, node: NodeId, outcome: Outcome) {
+    pub(super) fn keep(&self, node: BuildId, outcome: Outcome) {
         // The cache frees rejected entries later, which is too late where memory is this scarce.
         if self.setting.memory_limit == 0 {
             return;
@@ -609,7 +609,7 @@ impl BuildGraph {
     }
 
     /// Updates the weight of a program whose size was not known when it was kept.
-    pub(super) fn reweigh(&self, node: NodeId, built: &Arc<Built>, bytes: usize) {
+    pub(super) fn reweigh(&self, node: BuildId, built: &Arc<Built>, bytes: usize) {
         if built.weight() == bytes {
             return;
         }

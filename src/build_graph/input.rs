@@ -15,7 +15,7 @@ use crate::source::module::Module;
 
 /// A module of a program, with the other inputs of its compile.
 #[derive(Clone)]
-pub(crate) struct Unit {
+pub(crate) struct BuildInput {
     pub(super) module: Module,
     /// Digest of the files that the text includes, once they have been read.
     pub(super) included: Option<Included>,
@@ -31,7 +31,7 @@ pub(crate) struct Unit {
 /// Specialization constants in the form that a backend takes.
 pub(super) type Constants = Vec<(u32, Vec<u8>)>;
 
-impl Unit {
+impl BuildInput {
     pub(super) fn new(module: Module) -> Self {
         Self {
             module,
@@ -247,8 +247,8 @@ fn rust_types(type_name: &str) -> Option<(&'static [&'static str], &'static str)
     })
 }
 
-/// Whether modules of `format` reach a device as OpenCL C: SPIR-V for a device that takes only OpenCL C, or that
-/// takes both if text is preferred.
+/// Whether modules of `format` reach a device as OpenCL C: SPIR-V for a device that takes only OpenCL C, or
+/// that takes both if text is preferred.
 pub(super) fn is_emitted(device: &Device, format: ModuleFormat, as_text: bool) -> bool {
     format == ModuleFormat::SpirV
         && (as_text || !device.formats.contains(&format))

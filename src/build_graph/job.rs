@@ -12,20 +12,20 @@ use tracing::field::display;
 
 use super::capabilities;
 use super::child::Order;
-use super::completion::Landing;
-use super::disk::{Disk, Miss, Turn, Waiting};
+use super::completion::BuildCompletion;
+use super::disk::{Disk, Miss, NextStep, Waiting};
 use super::entry_codec::{self, Loaded, Packed};
-use super::graph::{BuildGraph, NodeId, Outcome};
+use super::graph::{BuildGraph, BuildId, Outcome};
 use super::kernel_record::{has_kernels, parameters};
 use super::key::NodeKind;
-use super::plan::{Part, Recipe, Way};
+use super::plan::{BuildPlan, BuildStrategy, LinkedModule};
 use super::pool::{catch_panic, let_others_run};
-use super::program::{Built, Origin, Told};
+use super::program::{BuildMetadata, Built, Origin};
 use super::refusal::judge;
 use super::signatures::Signatures;
 use super::translated::SpirV;
 use crate::backend::{Program, Source};
-use crate::cache::remote::{Answer, Coming, Heard, Question};
+use crate::cache::remote::{Answer, PendingResponse, Question, Response};
 use crate::cache::store::{Entry, Lock};
 use crate::compiler::signature::Parameter;
 use crate::device::ModuleFormat;
@@ -40,17 +40,17 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(
 /// Obligation to end one in-flight build. Dropping a job that has not ended its build ends it with an error.
 pub(super) struct Job {
     graph: Arc<BuildGraph>,
-    node: NodeId,
-    /// Recipe of the program. Texts for a device that takes only SPIR-V are translated first; from then on this
-    /// is the recipe of their SPIR-V.
-    recipe: Recipe,
-    /// Parts of the program under the keys of the original texts. Set once the recipe has been replaced by that
+    node: BuildId,
+    /// Build plan of the program. Texts for a device that takes only SPIR-V are translated first; from then
+    /// on this is the plan of their SPIR-V.
+    plan: BuildPlan,
+    /// Parts of the program under the keys of the original texts. Set once the plan has been replaced by that
     /// of their SPIR-V.
-    texts: Option<Box<[Part]>>,
-    /// Key of `recipe`.
+    texts: Option<Box<[LinkedModule]>>,
+    /// Key of `plan`.
     key: BuildKey,
     span: tracing::Span,
-    landing: Arc<Landing>,
+    completion: Arc<BuildCompletion>,
     /// Whether this job only loads the program that the remote cache sends, while another job compiles. Such a
     /// job ends the in-flight build only on success.
     is_second: bool,
@@ -63,11 +63,11 @@ pub(super) struct Job {
     signatures: Option<Signatures>,
     /// Reason why the disk had no usable program, once it was looked up.
     miss: Option<Miss>,
-    remote: Remotely,
+    remote: RemoteState,
 }
 
 /// State of the lookup in the remote cache.
-enum Remotely {
+enum RemoteState {
     Unasked,
     Answered(Answer),
     /// The remote cache gave no program, for this reason.
@@ -96,25 +96,25 @@ enum Step {
 impl Job {
     pub(super) fn new(
         graph: Arc<BuildGraph>,
-        node: NodeId,
-        recipe: Recipe,
-        landing: Landing,
+        node: BuildId,
+        plan: BuildPlan,
+        completion: BuildCompletion,
     ) -> Self {
         Self {
             graph,
             node,
-            recipe,
+            plan,
             texts: None,
             key: node.key,
             span: tracing::Span::none(),
-            landing: Arc::new(landing),
+            completion: Arc::new(completion),
             is_second: false,
             waiting: Waiting::default(),
             turn: None,
             objects: None,
             signatures: None,
             miss: None,
-            remote: Remotely::Unasked,
+            remote: RemoteState::Unasked,
         }
     }
 
@@ -124,15 +124,15 @@ impl Job {
         self
     }
 
-    pub(super) fn recipe(&self) -> &Recipe {
-        &self.recipe
+    pub(super) fn plan(&self) -> &BuildPlan {
+        &self.plan
     }
 
     /// Submits the job to a worker thread.
     pub(super) fn submit(self) {
         let pool = match self.is_second {
             true => self.graph.loaders(),
-            false => self.graph.pool_for(self.recipe.has_untrusted()),
+            false => self.graph.pool_for(self.plan.has_untrusted()),
         };
         let pool = pool.clone();
         pool.submit(move || {
@@ -152,7 +152,7 @@ impl Job {
             Ok(Step::Compiled(built, took)) => {
                 if self.end(Ok(built.clone())) {
                     let_others_run();
-                    self.save(self.node, &self.recipe, &built, took);
+                    self.save(self.node, &self.plan, &built, took);
                 }
                 // Processes that wait for this lock now find the stored program.
                 drop(self.turn.take());
@@ -182,12 +182,12 @@ impl Job {
         if question.patience().is_zero() {
             return self.race(question.ask());
         }
-        question.ask_and(move |heard| match heard {
-            Heard::Answer(answer) => {
-                self.remote = Remotely::answered(answer);
+        question.ask_and(move |response| match response {
+            Response::Answer(answer) => {
+                self.remote = RemoteState::answered(answer);
                 self.submit();
             }
-            Heard::Nothing(answer) => {
+            Response::Nothing(answer) => {
                 if let Some(remote) = self.graph.remote() {
                     remote.is_late();
                 }
@@ -197,17 +197,17 @@ impl Job {
     }
 
     /// Compiles, while a second job waits for the remote cache's answer.
-    fn race(mut self, answer: Coming) {
+    fn race(mut self, answer: PendingResponse) {
         self.graph.counters().remote_races.add_one();
         let mut second = self.second();
         let (answer, waiting) = abortable(answer);
-        self.landing.abort_when_claimed(waiting);
-        self.remote = Remotely::Over("it was not there before the compile began".to_owned());
+        self.completion.abort_when_claimed(waiting);
+        self.remote = RemoteState::Over("it was not there before the compile began".to_owned());
         let graph = self.graph.clone();
         self.submit();
         graph.run_later(async move {
             if let Ok(answer) = answer.await {
-                second.remote = Remotely::answered(answer);
+                second.remote = RemoteState::answered(answer);
                 second.submit();
             }
         });
@@ -218,32 +218,32 @@ impl Job {
         Self {
             graph: self.graph.clone(),
             node: self.node,
-            recipe: self.recipe.clone(),
+            plan: self.plan.clone(),
             texts: self.texts.clone(),
             key: self.key,
             span: self.span.clone(),
-            landing: self.landing.clone(),
+            completion: self.completion.clone(),
             is_second: true,
             waiting: Waiting::default(),
             turn: None,
             objects: None,
             signatures: None,
             miss: self.miss.clone(),
-            remote: Remotely::Unasked,
+            remote: RemoteState::Unasked,
         }
     }
 
     /// Builds the objects and collects their signatures, and continues once all are available. No lock is held
     /// meanwhile: objects have locks of their own, and two processes could otherwise deadlock.
     fn submit_with_objects(mut self) {
-        let ask = |object: Recipe| {
+        let ask = |object: BuildPlan| {
             let name = object.module_in_words();
             let answer = self.graph.ask_uncounted(object);
-            async { answer.landed().await.map_err(|error| error.within(name)) }
+            async { answer.completed().await.map_err(|error| error.within(name)) }
         };
-        let links_here = !self.graph.has_child_compile(&self.recipe);
-        let objects: Vec<_> = self.recipe.objects().filter(|_| links_here).map(ask).collect();
-        let signatures = self.graph.signatures(&self.recipe);
+        let links_here = !self.graph.has_child_compile(&self.plan);
+        let objects: Vec<_> = self.plan.objects().filter(|_| links_here).map(ask).collect();
+        let signatures = self.graph.signatures(&self.plan);
         let graph = self.graph.clone();
         graph.run_later(async move {
             match try_join_all(objects).await {
@@ -257,16 +257,16 @@ impl Job {
         });
     }
 
-    /// Translates the modules to SPIR-V, and continues with the resulting recipe.
+    /// Translates the modules to SPIR-V, and continues with the resulting plan.
     fn submit_translated(mut self) {
-        let translating = self.graph.in_spirv(&self.recipe);
+        let translating = self.graph.in_spirv(&self.plan);
         let graph = self.graph.clone();
         graph.run_later(async move {
             match translating.await {
-                Ok(recipe) => {
-                    self.texts = Some(self.graph.parts_by(recipe.way(), &self.recipe));
-                    self.key = self.graph.key(&recipe);
-                    self.recipe = recipe;
+                Ok(plan) => {
+                    self.texts = Some(self.graph.parts_by(plan.way(), &self.plan));
+                    self.key = self.graph.key(&plan);
+                    self.plan = plan;
                     self.submit();
                 }
                 Err(error) => _ = self.end(Err(error)),
@@ -275,16 +275,16 @@ impl Job {
     }
 
     fn step(&mut self) -> Result<Step> {
-        if self.landing.is_claimed() {
+        if self.completion.is_claimed() {
             return Ok(Step::Lost);
         }
-        if self.recipe.way() == Way::Front {
+        if self.plan.way() == BuildStrategy::Front {
             return Ok(Step::Translate);
         }
-        let needs_objects = self.recipe.way().is_link() && self.signatures.is_none();
+        let needs_objects = self.plan.way().is_link() && self.signatures.is_none();
         let graph = self.graph.clone();
         let has_stores = graph.disk().is_some() || graph.remote().is_some();
-        if !self.recipe.is_stored() || !has_stores {
+        if !self.plan.is_stored() || !has_stores {
             // The program is not stored, so this job holds no reference to it after the build has ended.
             return if needs_objects { Ok(Step::Gather) } else { self.compile().map(Step::Done) };
         }
@@ -294,7 +294,7 @@ impl Job {
         if self.is_second {
             return Ok(Step::Lost);
         }
-        let remote = graph.remote().filter(|_| matches!(self.remote, Remotely::Unasked));
+        let remote = graph.remote().filter(|_| matches!(self.remote, RemoteState::Unasked));
         if self.turn.is_none() {
             if let Some(disk) = graph.disk()
                 && let Some(built) = self.load(disk)?
@@ -309,8 +309,8 @@ impl Job {
             }
         }
         if let Some(remote) = remote {
-            self.remote = Remotely::Over("it was not asked".to_owned());
-            if let Some(question) = remote.question(&graph.address(&self.recipe, self.key)) {
+            self.remote = RemoteState::Over("it was not asked".to_owned());
+            if let Some(question) = remote.question(&graph.address(&self.plan, self.key)) {
                 return Ok(Step::Ask(question));
             }
         }
@@ -332,8 +332,8 @@ impl Job {
             return Ok(None);
         };
         match disk.turn(&self.key, &mut self.waiting) {
-            Turn::Wait(pause) => return Ok(Some(Step::Wait(pause))),
-            Turn::Build(lock) => self.turn = Some(lock),
+            NextStep::Wait(pause) => return Ok(Some(Step::Wait(pause))),
+            NextStep::Build(lock) => self.turn = Some(lock),
         }
         // Another process may have built the program between the lookup and the lock. An entry that this driver
         // has just refused is not tried again, as it would be refused again.
@@ -345,7 +345,7 @@ impl Job {
 
     /// Loads the program from the disk, if the disk has it.
     fn load(&mut self, disk: &Disk) -> Result<Option<Arc<Built>>> {
-        let address = self.graph.address(&self.recipe, self.key);
+        let address = self.graph.address(&self.plan, self.key);
         let counters = self.graph.counters();
         let load = |entry: &Entry| self.load_entry(entry, Origin::Disk);
         match self.with_retries(|| disk.load(&address, self.miss.as_ref(), load))? {
@@ -365,9 +365,9 @@ impl Job {
 
     /// Loads the program that the remote cache sent, if it sent one.
     fn receive(&mut self) -> Result<Option<(Arc<Built>, Entry)>> {
-        let unused = Remotely::Over(String::new());
+        let unused = RemoteState::Over(String::new());
         let answer = match std::mem::replace(&mut self.remote, unused) {
-            Remotely::Answered(answer) => answer,
+            RemoteState::Answered(answer) => answer,
             other => {
                 self.remote = other;
                 return Ok(None);
@@ -382,7 +382,7 @@ impl Job {
                     }
                     Loaded::Refused(reason) => {
                         if let Some(remote) = self.graph.remote() {
-                            let address = self.graph.address(&self.recipe, self.key);
+                            let address = self.graph.address(&self.plan, self.key);
                             remote.refused(&address, &reason);
                         }
                         reason
@@ -392,88 +392,88 @@ impl Job {
             Answer::Absent => "absent".to_owned(),
             Answer::Refused { reason, is_newer } => {
                 if is_newer {
-                    self.landing.found_newer();
+                    self.completion.found_newer();
                 }
                 reason
             }
             Answer::Failed(reason) => reason,
         };
-        self.remote = Remotely::Over(reason);
+        self.remote = RemoteState::Over(reason);
         Ok(None)
     }
 
     fn load_entry(&self, entry: &Entry, origin: Origin) -> Result<Loaded> {
-        let slot = self.graph.slot(&self.recipe);
-        entry_codec::load(entry, origin, slot, self.recipe.kind(), || self.parts(&self.recipe))
+        let slot = self.graph.slot(&self.plan);
+        entry_codec::load(entry, origin, slot, self.plan.kind(), || self.parts(&self.plan))
     }
 
     fn compile(&self) -> Outcome {
         let is_of_child =
-            self.graph.has_child_compile(&self.recipe) || self.recipe.way() == Way::Translate;
-        let device = self.graph.device(self.recipe.device());
+            self.graph.has_child_compile(&self.plan) || self.plan.way() == BuildStrategy::Translate;
+        let device = self.graph.device(self.plan.device());
         let attempt = || self.try_compile().map_err(|error| judge(error, device));
         // A child that ran out of memory would do so again, and could bring this process down as well.
         let outcome = if is_of_child { attempt() } else { self.with_retries(attempt) };
-        outcome.map_err(|error| self.graph.explain(&self.recipe, error))
+        outcome.map_err(|error| self.graph.explain(&self.plan, error))
     }
 
     fn try_compile(&self) -> Outcome {
         self.signatures.iter().try_for_each(Signatures::check)?;
         match &self.objects {
             Some(objects) => self.link(objects),
-            None if self.recipe.way().is_link() => {
-                self.with_files(&self.recipe, || self.link_in_child())
+            None if self.plan.way().is_link() => {
+                self.with_files(&self.plan, || self.link_in_child())
             }
-            None => self.compile_modules(&self.recipe, self.key),
+            None => self.compile_modules(&self.plan, self.key),
         }
     }
 
-    /// Compiles a recipe that needs no driver linker.
-    fn compile_modules(&self, recipe: &Recipe, key: BuildKey) -> Outcome {
-        self.with_files(recipe, || self.compile_units(recipe, key))
+    /// Compiles a plan that needs no driver linker.
+    fn compile_modules(&self, plan: &BuildPlan, key: BuildKey) -> Outcome {
+        self.with_files(plan, || self.compile_units(plan, key))
     }
 
     /// Returns the outcome of `compile` if the included files still are those that the key covers.
-    fn with_files(&self, recipe: &Recipe, compile: impl FnOnce() -> Outcome) -> Outcome {
+    fn with_files(&self, plan: &BuildPlan, compile: impl FnOnce() -> Outcome) -> Outcome {
         let outcome = compile();
-        recipe.check_files(self.graph.children().limit())?;
+        plan.check_files(self.graph.children().limit())?;
         outcome
     }
 
-    fn compile_units(&self, recipe: &Recipe, key: BuildKey) -> Outcome {
-        if let Some(translation) = recipe.translation() {
+    fn compile_units(&self, plan: &BuildPlan, key: BuildKey) -> Outcome {
+        if let Some(translation) = plan.translation() {
             self.graph.counters().translations.add_one();
-            let translated = translation.run(recipe.module().code())?;
-            return Ok(self.built(recipe, key, SpirV::program(translated.module, translated.log)));
+            let translated = translation.run(plan.module().code())?;
+            return Ok(self.built(plan, key, SpirV::program(translated.module, translated.log)));
         }
-        recipe.with_source(self.graph.slot(recipe).handle(), |source| {
+        plan.with_source(self.graph.slot(plan).handle(), |source| {
             self.check(source)?;
             let compiles = &self.graph.counters().compiles;
-            if self.graph.has_child_compile(recipe) {
+            if self.graph.has_child_compile(plan) {
                 compiles.add_one();
                 return self.in_child(Order::Build(source));
             }
-            let device = self.graph.compiler(recipe)?;
+            let device = self.graph.compiler(plan)?;
             compiles.add_one();
-            let native = match recipe.kind() {
+            let native = match plan.kind() {
                 NodeKind::Object => device.compile(source),
                 NodeKind::Program | NodeKind::SpirV => device.build(source),
             };
-            Ok(self.built(recipe, key, native?))
+            Ok(self.built(plan, key, native?))
         })
     }
 
     /// Fails if the module uses something that the device cannot run, before its compiler is called.
     fn check(&self, source: &Source<'_>) -> Result<()> {
         if source.format == ModuleFormat::SpirV {
-            let device = self.graph.slot(&self.recipe).handle();
-            capabilities::check(source.code, &self.recipe.describe(), device)?;
+            let device = self.graph.slot(&self.plan).handle();
+            capabilities::check(source.code, &self.plan.describe(), device)?;
         }
         Ok(())
     }
 
     fn link(&self, objects: &[Arc<Built>]) -> Outcome {
-        let device = self.graph.compiler(&self.recipe)?;
+        let device = self.graph.compiler(&self.plan)?;
         let counters = self.graph.counters();
         let link = |objects: &[Arc<Built>]| {
             counters.links.add_one();
@@ -487,11 +487,11 @@ impl Job {
             Err(error)
                 if error.kind() == ErrorKind::BuildFailed && objects.iter().any(is_stored) =>
             {
-                let renew = |(recipe, object): (Recipe, &Arc<Built>)| {
-                    if is_stored(object) { self.renew(&recipe) } else { Ok(Arc::clone(object)) }
+                let renew = |(plan, object): (BuildPlan, &Arc<Built>)| {
+                    if is_stored(object) { self.renew(&plan) } else { Ok(Arc::clone(object)) }
                 };
                 let objects: Vec<_> =
-                    self.recipe.objects().zip(objects).map(renew).collect::<Result<_>>()?;
+                    self.plan.objects().zip(objects).map(renew).collect::<Result<_>>()?;
                 let native = link(&objects)?;
                 tracing::debug!(%error, "a stored object did not serve");
                 counters.disk_refused.add_one();
@@ -499,12 +499,12 @@ impl Job {
             }
             linked => linked?,
         };
-        Ok(self.built(&self.recipe, self.key, native))
+        Ok(self.built(&self.plan, self.key, native))
     }
 
     fn link_in_child(&self) -> Outcome {
         let counters = self.graph.counters();
-        self.recipe.with_sources(|sources| {
+        self.plan.with_sources(|sources| {
             sources.iter().try_for_each(|source| self.check(source))?;
             counters.compiles.add(sources.len() as u64);
             counters.links.add_one();
@@ -515,8 +515,8 @@ impl Job {
     /// Builds the program in a child process, and loads the resulting binary as if it came from the disk.
     fn in_child(&self, order: Order<'_>) -> Outcome {
         self.graph.counters().build_children.add_one();
-        let made = self.graph.children().run(&self.graph.target(&self.recipe), order)?;
-        let device = self.graph.slot(&self.recipe).open()?;
+        let made = self.graph.children().run(&self.graph.target(&self.plan), order)?;
+        let device = self.graph.slot(&self.plan).open()?;
         let code = match order {
             // The child has verified that the module's own binary loads.
             Order::Build(source) if source.format == ModuleFormat::Native => source.code,
@@ -531,52 +531,51 @@ impl Job {
             return Err(Error::new(ErrorKind::BuildFailed, message).with_log(made.log));
         }
         let by_child = parameters(&made.kernels);
-        Ok(self.built_with(&self.recipe, self.key, native, &made.log, by_child))
+        Ok(self.built_with(&self.plan, self.key, native, &made.log, by_child))
     }
 
     /// Compiles an object again, and replaces the earlier one in memory and in the stores.
-    fn renew(&self, recipe: &Recipe) -> Outcome {
+    fn renew(&self, plan: &BuildPlan) -> Outcome {
         let start = Instant::now();
-        let key = self.graph.key(recipe);
-        let built = self.compile_modules(recipe, key)?;
-        let node = self.graph.node(recipe, key);
+        let key = self.graph.key(plan);
+        let built = self.compile_modules(plan, key)?;
+        let node = self.graph.node(plan, key);
         self.graph.keep(node, Ok(Arc::clone(&built)));
-        self.save(node, recipe, &built, start.elapsed());
+        self.save(node, plan, &built, start.elapsed());
         Ok(built)
     }
 
-    fn built(&self, recipe: &Recipe, key: BuildKey, native: Arc<dyn Program>) -> Arc<Built> {
+    fn built(&self, plan: &BuildPlan, key: BuildKey, native: Arc<dyn Program>) -> Arc<Built> {
         let build_log = native.build_log().to_owned();
-        self.built_with(recipe, key, native, &build_log, |_| None)
+        self.built_with(plan, key, native, &build_log, |_| None)
     }
 
     /// Like [`built`](Self::built), with the build log and the parameters that the compiler reported, for
-    /// kernels whose parameters the recipe does not state.
+    /// kernels whose parameters the plan does not state.
     fn built_with(
         &self,
-        recipe: &Recipe,
+        plan: &BuildPlan,
         key: BuildKey,
         native: Arc<dyn Program>,
         build_log: &str,
         compiled: impl Fn(&str) -> Option<Vec<Parameter>>,
     ) -> Arc<Built> {
         // If the driver does not report the size of its binary, the program still must not have weight zero.
-        let size = native.binary_size().unwrap_or_else(|| recipe.code_len());
-        let parts = self.parts(recipe);
-        let teller = recipe.teller();
-        let told = Told { origin: Origin::Compiled, build_log, size, parts, teller };
-        let parameters = |kernel: &str| {
-            recipe.parameters(kernel).map(<[_]>::to_vec).or_else(|| compiled(kernel))
-        };
-        let device = self.graph.slot(recipe).handle().clone();
+        let size = native.binary_size().unwrap_or_else(|| plan.code_len());
+        let parts = self.parts(plan);
+        let source = plan.source();
+        let told = BuildMetadata { origin: Origin::Compiled, build_log, size, parts, source };
+        let parameters =
+            |kernel: &str| plan.parameters(kernel).map(<[_]>::to_vec).or_else(|| compiled(kernel));
+        let device = self.graph.slot(plan).handle().clone();
         Arc::new(Built::new(native, device, key, told, parameters))
     }
 
-    /// Returns the linked parts of a recipe's program, under the keys that the request knows.
-    fn parts(&self, recipe: &Recipe) -> Box<[Part]> {
+    /// Returns the linked parts of a plan's program, under the keys that the request knows.
+    fn parts(&self, plan: &BuildPlan) -> Box<[LinkedModule]> {
         match &self.texts {
-            Some(parts) if recipe.kind() == NodeKind::Program => parts.clone(),
-            _ => self.graph.parts(recipe),
+            Some(parts) if plan.kind() == NodeKind::Program => parts.clone(),
+            _ => self.graph.parts(plan),
         }
     }
 
@@ -597,14 +596,14 @@ impl Job {
     }
 
     /// Stores a compiled program. `took` is the duration of the compile.
-    fn save(&self, node: NodeId, recipe: &Recipe, built: &Arc<Built>, took: Duration) {
+    fn save(&self, node: BuildId, plan: &BuildPlan, built: &Arc<Built>, took: Duration) {
         let saved = catch_panic(|| {
             let (disk, remote) = (self.graph.disk(), self.graph.remote());
             if disk.is_none() && remote.is_none() {
                 return Ok(());
             }
-            let fields = self.graph.key_fields(recipe);
-            let tools: Vec<_> = recipe.translation().into_iter().flat_map(|t| t.tools()).collect();
+            let fields = self.graph.key_fields(plan);
+            let tools: Vec<_> = plan.translation().into_iter().flat_map(|t| t.tools()).collect();
             let packed = match entry_codec::pack(&built.key(), built, fields, &tools, took) {
                 Ok(packed) => packed,
                 Err(error) => {
@@ -614,14 +613,14 @@ impl Job {
                 }
             };
             let Packed { mut payload, rest } = packed;
-            let address = self.graph.address(recipe, built.key());
+            let address = self.graph.address(plan, built.key());
             if let Some(disk) = disk {
                 disk.store().put(&address, &payload, &rest);
             }
             self.graph.reweigh(node, built, payload.len());
             if let Some(remote) = remote {
                 remote.compiled(took);
-                if !self.landing.has_newer() {
+                if !self.completion.has_newer() {
                     payload.extend_from_slice(&rest);
                     remote.put(&address, payload);
                 }
@@ -636,7 +635,7 @@ impl Job {
     /// Writes the program that the remote cache sent to the disk.
     fn fill_disk(&self, entry: &Entry) {
         if let Some(disk) = self.graph.disk() {
-            let address = self.graph.address(&self.recipe, self.key);
+            let address = self.graph.address(&self.plan, self.key);
             disk.store().put(&address, entry.payload(), entry.rest());
         }
     }
@@ -647,19 +646,19 @@ impl Job {
         if self.is_second && outcome.is_err() {
             return false;
         }
-        let Some(lander) = self.landing.claim() else { return false };
-        let took = self.landing.elapsed();
+        let Some(promise) = self.completion.claim() else { return false };
+        let took = self.completion.elapsed();
         // An object's failure is counted with each program that needs the object.
-        if self.recipe.kind() == NodeKind::Program {
+        if self.plan.kind() == NodeKind::Program {
             self.graph.count(&outcome);
         }
         if let Ok(built) = &outcome {
-            built.set_recipe(&self.recipe);
-            if self.recipe.is_untrusted() {
+            built.set_plan(&self.plan);
+            if self.plan.is_untrusted() {
                 built.distrust();
             }
         }
-        self.graph.publish(self.node, &self.recipe, &outcome);
+        self.graph.publish(self.node, &self.plan, &outcome);
         let told = match outcome.as_ref().map(|built| built.origin()) {
             Ok(Origin::Disk) => "disk",
             Ok(Origin::Remote) => "remote",
@@ -668,7 +667,7 @@ impl Job {
         };
         let failure = outcome.as_ref().err().map(Error::kind);
         // Completes the waiters first: a subscriber of spans may panic.
-        lander.land(outcome);
+        promise.complete(outcome);
         self.span.record("elapsed_ms", took.as_secs_f64() * 1e3);
         match failure {
             None => self.span.record("outcome", told),
@@ -679,15 +678,15 @@ impl Job {
             Miss::Unusable(reason) => reason,
         });
         let remote = match &self.remote {
-            Remotely::Over(reason) if told != "remote" => Some(reason.as_str()),
+            RemoteState::Over(reason) if told != "remote" => Some(reason.as_str()),
             _ => None,
         };
-        self.graph.trace(&self.recipe, self.key, told, [miss, remote], Some(took));
+        self.graph.trace(&self.plan, self.key, told, [miss, remote], Some(took));
         true
     }
 }
 
-impl Remotely {
+impl RemoteState {
     fn answered(answer: std::result::Result<Answer, oneshot::Canceled>) -> Self {
         match answer {
             Ok(answer) => Self::Answered(answer),

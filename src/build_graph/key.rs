@@ -211,8 +211,8 @@ impl Sink for Listing {
     }
 }
 
-/// Part of a key that depends only on a device and the environment. It is equal for every build for that
-/// device, so it is read and hashed once.
+/// LinkedModule of a key that depends only on a device and the environment. It is equal for every build for
+/// that device, so it is read and hashed once.
 pub(crate) struct DeviceKey {
     digest: [u8; 32],
     fields: Vec<(String, String)>,
@@ -300,7 +300,7 @@ pub(crate) struct ProgramFields<'a> {
     /// Whether the driver links objects although it could have been given one merged module.
     pub(crate) is_linked_by_calls: bool,
     /// Fields of the modules that the program consists of, in order.
-    pub(crate) units: &'a [UnitFields<'a>],
+    pub(crate) inputs: &'a [UnitFields<'a>],
     /// Fields of the translation to SPIR-V, if this is one; otherwise empty.
     pub(crate) front_end: &'a [(&'static str, String)],
     pub(crate) device: &'a DeviceKey,
@@ -324,16 +324,16 @@ impl ProgramFields<'_> {
         if self.is_linked_by_calls {
             sink.field(Tag::Linked, Value::Text("driver"));
         }
-        for unit in self.units {
-            sink.field(Tag::Module, Value::Digest(&unit.module));
-            if let Some(included) = &unit.included {
+        for input in self.inputs {
+            sink.field(Tag::Module, Value::Digest(&input.module));
+            if let Some(included) = &input.included {
                 sink.field(Tag::Included, Value::Digest(included));
             }
-            for (id, bytes) in unit.constants {
+            for (id, bytes) in input.constants {
                 sink.field(Tag::Constant, Value::Constant { id: *id, bytes });
             }
-            if !unit.options.is_empty() {
-                sink.field(Tag::Options, Value::Text(unit.options));
+            if !input.options.is_empty() {
+                sink.field(Tag::Options, Value::Text(input.options));
             }
         }
         for (name, value) in self.front_end {

@@ -53,7 +53,8 @@ pub(crate) struct Libraries {
 /// A module that is part of a program.
 struct Member {
     module: Module,
-    /// Index of the member that needs this one, and the symbol that it imports; `None` for the requested module.
+    /// Index of the member that needs this one, and the symbol that it imports; `None` for the requested
+    /// module.
     needed_by: Option<(usize, String)>,
 }
 

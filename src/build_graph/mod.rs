@@ -48,7 +48,7 @@ pub(crate) use disk::Disk;
 pub(crate) use fusion::{Choice, Fastest, FusedKernel, Fusion, FusionRequest, Query, Run};
 pub(crate) use graph::{BuildGraph, Setting};
 #[cfg(feature = "internal")]
-pub(crate) use input::Unit;
+pub(crate) use input::BuildInput;
 pub(crate) use pool::{Pool, catch_panic};
 pub(crate) use program::{ResolvedKernel, WeakKernel};
 pub(crate) use trace::LookupTrace;

@@ -1,5 +1,5 @@
-//! Inputs of a build: modules for a device, with their specialization constants and options, validated as far as
-//! possible without a driver.
+//! Inputs of a build: modules for a device, with their specialization constants and options, validated as far
+//! as possible without a driver.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use std::time::Duration;
 use smallvec::{SmallVec, smallvec};
 
 use super::capabilities;
-use super::input::{Constants, Unit, constants_in_words, is_emitted, is_translated};
+use super::input::{BuildInput, Constants, constants_in_words, is_emitted, is_translated};
 use super::key::{ConstantBytes, DeviceKey, NodeKind, ProgramFields, UnitFields};
 use super::link::{Libraries, describe, undefined_functions};
-use super::program::Teller;
+use super::program::SignatureSource;
 use crate::backend::Source;
 use crate::compiler::opencl_c;
 use crate::compiler::options::canonical_options;
@@ -25,8 +25,8 @@ use crate::source::translate::{Translation, options_for_device};
 
 /// A request before the imports of its module are resolved.
 #[derive(Clone)]
-pub(crate) struct Wanted {
-    unit: Unit,
+pub(crate) struct BuildSpec {
+    input: BuildInput,
     /// Whether SPIR-V is handed to the driver as OpenCL C, even where the driver takes SPIR-V.
     as_text: bool,
     /// The device's position in the graph.
@@ -37,21 +37,21 @@ pub(crate) struct Wanted {
 
 /// The inputs of one build.
 #[derive(Clone)]
-pub(crate) struct Recipe {
+pub(crate) struct BuildPlan {
     /// Units sorted by the digests of their modules, each module once: the order of registration makes no
     /// difference.
-    units: SmallVec<[Unit; 1]>,
+    inputs: SmallVec<[BuildInput; 1]>,
     device: usize,
-    way: Way,
+    way: BuildStrategy,
     /// Whether the device gets SPIR-V modules as OpenCL C.
     is_emitted: bool,
-    /// Translation of the OpenCL C to SPIR-V, if this recipe is one.
+    /// Translation of the OpenCL C to SPIR-V, if this plan is one.
     translation: Option<Arc<Translation>>,
 }
 
 /// A module of a linked program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct LinkedModule {
     pub(crate) module: Digest,
     /// Key of its object: covers the module with its constants, and the options that it is compiled with.
     pub(crate) object: BuildKey,
@@ -59,7 +59,7 @@ pub(crate) struct Part {
 
 /// Strategy by which a device gets from the modules to the requested node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum BuildStrategy {
     /// The module is built directly.
     Build,
     /// The module is compiled to an object.
@@ -77,16 +77,16 @@ pub(crate) enum Way {
     Front,
 }
 
-impl Way {
+impl BuildStrategy {
     /// Whether the driver links objects.
     pub(crate) fn is_link(self) -> bool {
         matches!(self, Self::Link | Self::LinkByCalls)
     }
 }
 
-impl Wanted {
+impl BuildSpec {
     pub(crate) fn new(module: Module, device: usize) -> Self {
-        Self { unit: Unit::new(module), as_text: false, device, of_libraries: Vec::new() }
+        Self { input: BuildInput::new(module), as_text: false, device, of_libraries: Vec::new() }
     }
 
     pub(crate) fn set_device(&mut self, device: usize) {
@@ -99,7 +99,7 @@ impl Wanted {
     }
 
     pub(crate) fn set_constant(&mut self, id: u32, value: GivenConstant) {
-        self.unit.set_constant(id, value);
+        self.input.set_constant(id, value);
     }
 
     pub(crate) fn set_constant_of(&mut self, library: &Module, id: u32, value: GivenConstant) {
@@ -112,12 +112,12 @@ impl Wanted {
                 "the build options hold a NUL character at byte {at}; drivers take text without any"
             )));
         }
-        self.unit.options = canonical_options(options).into_owned();
+        self.input.options = canonical_options(options).into_owned();
         Ok(())
     }
 
     pub(crate) fn module(&self) -> &Module {
-        &self.unit.module
+        &self.input.module
     }
 
     pub(crate) fn device(&self) -> usize {
@@ -132,27 +132,32 @@ impl Wanted {
         device: &Device,
         link_objects: bool,
         libraries: impl FnOnce(&Module) -> Result<Vec<Module>>,
-    ) -> Result<Recipe> {
-        let Self { unit, as_text, device: position, of_libraries } = self;
-        let module = &unit.module;
-        let others = if unit.shares() { libraries(module)? } else { Vec::new() };
-        let way = match unit.shares() {
-            _ if is_translated(device, module.format()) => Way::Front,
+    ) -> Result<BuildPlan> {
+        let Self { input, as_text, device: position, of_libraries } = self;
+        let module = &input.module;
+        let others = if input.shares() { libraries(module)? } else { Vec::new() };
+        let way = match input.shares() {
+            _ if is_translated(device, module.format()) => BuildStrategy::Front,
             true => way(device, link_objects, module, &others)?,
-            false => Way::Build,
+            false => BuildStrategy::Build,
         };
-        let mut units: SmallVec<[Unit; 1]> = smallvec![unit];
-        units.extend(others.into_iter().map(Unit::new));
-        set_constants(&mut units, of_libraries)?;
-        units.iter().try_for_each(|unit| unit.check(device))?;
-        let is_emitted = is_emitted(device, units[0].module.format(), as_text);
-        units.sort_unstable_by_key(|unit| unit.module.digest());
-        Ok(Recipe { units, device: position, way, is_emitted, translation: None })
+        let mut inputs: SmallVec<[BuildInput; 1]> = smallvec![input];
+        inputs.extend(others.into_iter().map(BuildInput::new));
+        set_constants(&mut inputs, of_libraries)?;
+        inputs.iter().try_for_each(|input| input.check(device))?;
+        let is_emitted = is_emitted(device, inputs[0].module.format(), as_text);
+        inputs.sort_unstable_by_key(|input| input.module.digest());
+        Ok(BuildPlan { inputs, device: position, way, is_emitted, translation: None })
     }
 }
 
 /// Returns the strategy for a module that shares symbols and the libraries that it needs.
-fn way(device: &Device, link_objects: bool, module: &Module, others: &[Module]) -> Result<Way> {
+fn way(
+    device: &Device,
+    link_objects: bool,
+    module: &Module,
+    others: &[Module],
+) -> Result<BuildStrategy> {
     let format = module.format();
     let imports_its_own = |module: &Module| {
         let own: HashSet<_> = module.exports().collect();
@@ -162,12 +167,14 @@ fn way(device: &Device, link_objects: bool, module: &Module, others: &[Module]) 
     Ok(match format {
         // Drivers report a duplicate definition for a module that imports a symbol which it also exports.
         ModuleFormat::SpirV if imports_its_own(module) || others.iter().any(imports_its_own) => {
-            Way::Merge
+            BuildStrategy::Merge
         }
-        _ if device.links.contains(&format) && !device.links_by_calls => Way::Link,
-        _ if device.links.contains(&format) && link_objects && can_be_called() => Way::LinkByCalls,
-        _ if module.imports().len() == 0 && others.is_empty() => Way::Build,
-        ModuleFormat::SpirV => Way::Merge,
+        _ if device.links.contains(&format) && !device.links_by_calls => BuildStrategy::Link,
+        _ if device.links.contains(&format) && link_objects && can_be_called() => {
+            BuildStrategy::LinkByCalls
+        }
+        _ if module.imports().len() == 0 && others.is_empty() => BuildStrategy::Build,
+        ModuleFormat::SpirV => BuildStrategy::Merge,
         _ => {
             return Err(Error::unsupported(format!(
                 "{} imports `{}`, and {device} does not link {format}",
@@ -180,50 +187,50 @@ fn way(device: &Device, link_objects: bool, module: &Module, others: &[Module]) 
 
 /// Returns the index of the unit that a constant's id belongs to. The first unit is the requested module: an id
 /// that it has is its own.
-fn owner(units: &[Unit], id: u32) -> Result<usize> {
-    let has = |at: &usize| units[*at].constant(id).is_some();
+fn owner(inputs: &[BuildInput], id: u32) -> Result<usize> {
+    let has = |at: &usize| inputs[*at].constant(id).is_some();
     // If the only module does not have the constant either, its validation reports that.
-    if units.len() == 1 || has(&0) {
+    if inputs.len() == 1 || has(&0) {
         return Ok(0);
     }
-    let owners: Vec<_> = (1..units.len()).filter(has).collect();
-    let in_words = |units: &mut dyn Iterator<Item = &Unit>| {
-        let constants = |unit: &Unit| {
-            let constants = constants_in_words(unit.module.specialization_constants());
-            format!("{} has {constants}", describe(&unit.module))
+    let owners: Vec<_> = (1..inputs.len()).filter(has).collect();
+    let in_words = |inputs: &mut dyn Iterator<Item = &BuildInput>| {
+        let constants = |input: &BuildInput| {
+            let constants = constants_in_words(input.module.specialization_constants());
+            format!("{} has {constants}", describe(&input.module))
         };
-        units.map(constants).collect::<Vec<_>>().join("; ")
+        inputs.map(constants).collect::<Vec<_>>().join("; ")
     };
     match owners[..] {
         [owner] => Ok(owner),
         [] => Err(Error::invalid(format!(
             "none of the linked modules has a specialization constant with id {id}; {}",
-            in_words(&mut units.iter())
+            in_words(&mut inputs.iter())
         ))),
         _ => Err(Error::invalid(format!(
             "several of the linked modules have a specialization constant with id {id}; set it with \
              `specialize_in`, which names the module: {}",
-            in_words(&mut owners.iter().map(|at| &units[*at]))
+            in_words(&mut owners.iter().map(|at| &inputs[*at]))
         ))),
     }
 }
 
 /// Assigns constants to the units that declare them. The first unit is the requested module.
 fn set_constants(
-    units: &mut [Unit],
+    inputs: &mut [BuildInput],
     of_libraries: Vec<(Module, u32, GivenConstant)>,
 ) -> Result<()> {
-    let asked = std::mem::take(&mut units[0].constants);
-    let types = std::mem::take(&mut units[0].constant_types);
+    let asked = std::mem::take(&mut inputs[0].constants);
+    let types = std::mem::take(&mut inputs[0].constant_types);
     for ((id, bytes), type_name) in asked.into_iter().zip(types) {
-        let owner = owner(units, id)?;
-        units[owner].set_constant(id, GivenConstant { bytes, type_name });
+        let owner = owner(inputs, id)?;
+        inputs[owner].set_constant(id, GivenConstant { bytes, type_name });
     }
     for (module, id, value) in of_libraries {
-        match units.iter_mut().find(|unit| unit.module.digest() == module.digest()) {
-            Some(unit) => unit.set_constant(id, value),
+        match inputs.iter_mut().find(|input| input.module.digest() == module.digest()) {
+            Some(input) => input.set_constant(id, value),
             None => {
-                let linked: Vec<_> = units.iter().map(|unit| describe(&unit.module)).collect();
+                let linked: Vec<_> = inputs.iter().map(|input| describe(&input.module)).collect();
                 return Err(Error::invalid(format!(
                     "specialization constant {id} is set in {}, which is not part of the program; \
                      its modules are: {}",
@@ -236,33 +243,43 @@ fn set_constants(
     Ok(())
 }
 
-impl Recipe {
+impl BuildPlan {
     /// Whether the key depends on files that must be [read](Self::read_files) first.
     pub(crate) fn includes_files(&self) -> bool {
-        self.units.iter().any(Unit::includes_files)
+        self.inputs.iter().any(BuildInput::includes_files)
     }
 
     /// Reads the files that the texts include, as they are now, so that the key covers them. Blocks, like
-    /// [`Unit::read_files`].
+    /// [`BuildInput::read_files`].
     pub(crate) fn read_files(&mut self, limit: Duration) -> Result<()> {
-        for unit in &mut self.units {
-            unit.included = unit.read_files(limit)?;
+        for input in &mut self.inputs {
+            input.included = input.read_files(limit)?;
         }
         Ok(())
     }
 
-    /// Calls [`Unit::check_files`] for each module.
+    /// Calls [`BuildInput::check_files`] for each module.
     pub(crate) fn check_files(&self, limit: Duration) -> Result<()> {
-        self.units.iter().try_for_each(|unit| unit.check_files(limit))
+        self.inputs.iter().try_for_each(|input| input.check_files(limit))
     }
 
-    /// Creates the recipe of a translation of OpenCL C to SPIR-V. The text must not include files any more.
-    pub(crate) fn of_translation(unit: Unit, device: usize, translation: Translation) -> Self {
+    /// Creates the plan of a translation of OpenCL C to SPIR-V. The text must not include files any more.
+    pub(crate) fn of_translation(
+        input: BuildInput,
+        device: usize,
+        translation: Translation,
+    ) -> Self {
         let translation = Some(Arc::new(translation));
-        Self { units: smallvec![unit], device, way: Way::Translate, is_emitted: false, translation }
+        Self {
+            inputs: smallvec![input],
+            device,
+            way: BuildStrategy::Translate,
+            is_emitted: false,
+            translation,
+        }
     }
 
-    /// Returns the translation to SPIR-V, if this recipe is one.
+    /// Returns the translation to SPIR-V, if this plan is one.
     pub(crate) fn translation(&self) -> Option<&Translation> {
         self.translation.as_deref()
     }
@@ -270,20 +287,20 @@ impl Recipe {
     /// Whether the driver's compiler must not process the modules in this process. Translating OpenCL C uses no
     /// driver.
     pub(crate) fn is_untrusted(&self) -> bool {
-        self.way != Way::Translate && self.has_untrusted()
+        self.way != BuildStrategy::Translate && self.has_untrusted()
     }
 
     /// Whether one of the modules is untrusted.
     pub(crate) fn has_untrusted(&self) -> bool {
-        self.units.iter().any(|unit| unit.module.is_untrusted())
+        self.inputs.iter().any(|input| input.module.is_untrusted())
     }
 
     /// Returns the first module, which is the only one of an object or a translation.
     pub(crate) fn module(&self) -> &Module {
-        &self.units[0].module
+        &self.inputs[0].module
     }
 
-    pub(crate) fn way(&self) -> Way {
+    pub(crate) fn way(&self) -> BuildStrategy {
         self.way
     }
 
@@ -293,16 +310,16 @@ impl Recipe {
 
     pub(crate) fn format(&self) -> ModuleFormat {
         // A linker takes modules of one format.
-        self.units[0].module.format()
+        self.inputs[0].module.format()
     }
 
     /// Adds likely causes to an error of the compiler.
     pub(crate) fn explain(&self, error: Error, libraries: &Libraries, device: &Device) -> Error {
         let error = self.explain_refusal(error, libraries, device);
         let labels: Vec<_> = self
-            .units
+            .inputs
             .iter()
-            .filter_map(|unit| unit.module.get_label())
+            .filter_map(|input| input.module.get_label())
             .filter(|label| !error.message().contains(label))
             .map(|label| format!("`{label}`"))
             .collect();
@@ -311,10 +328,11 @@ impl Recipe {
 
     /// Returns the label of the module that contains a kernel, as far as that is known.
     pub(crate) fn label_of(&self, kernel: &str) -> Option<&str> {
-        let has_it = |unit: &&Unit| unit.module.kernels().iter().any(|known| known == kernel);
-        match &self.units[..] {
-            [unit] => unit.module.get_label(),
-            units => units.iter().find(has_it)?.module.get_label(),
+        let has_it =
+            |input: &&BuildInput| input.module.kernels().iter().any(|known| known == kernel);
+        match &self.inputs[..] {
+            [input] => input.module.get_label(),
+            inputs => inputs.iter().find(has_it)?.module.get_label(),
         }
     }
 
@@ -327,7 +345,7 @@ impl Recipe {
         } else {
             error
         };
-        if refused && self.units.iter().any(|unit| unit.module.has_function_pointers()) {
+        if refused && self.inputs.iter().any(|input| input.module.has_function_pointers()) {
             return error.within(
                 "the program has pointers to functions (SPV_INTEL_function_pointers), which few \
                  drivers take",
@@ -359,7 +377,7 @@ impl Recipe {
     fn undefined(&self, error: &Error) -> Option<(String, String)> {
         let log = error.build_log().filter(|_| self.format() == ModuleFormat::OpenClC)?;
         let texts =
-            self.units.iter().map(|unit| std::str::from_utf8(unit.module.code()).unwrap_or(""));
+            self.inputs.iter().map(|input| std::str::from_utf8(input.module.code()).unwrap_or(""));
         let texts: Vec<_> = texts.collect();
         let names = undefined_functions(log, &texts);
         let first = (*names.first()?).to_owned();
@@ -370,34 +388,34 @@ impl Recipe {
     /// Returns the symbols that the texts seem to import from libraries without stating it.
     fn not_stated(&self, error: &Error, libraries: &Libraries) -> Option<String> {
         let log = error.build_log().filter(|_| self.format() == ModuleFormat::OpenClC)?;
-        let modules: Vec<_> = self.units.iter().map(|unit| &unit.module).collect();
+        let modules: Vec<_> = self.inputs.iter().map(|input| &input.module).collect();
         let names = libraries.not_stated(&modules, log);
         (!names.is_empty()).then(|| names.join(", "))
     }
 
     /// Returns the description of the first module for messages, which is the only module of an object.
     pub(crate) fn module_in_words(&self) -> String {
-        describe(&self.units[0].module)
+        describe(&self.inputs[0].module)
     }
 
     /// Returns the modules with their options.
-    pub(crate) fn units(&self) -> &[Unit] {
-        &self.units
+    pub(crate) fn inputs(&self) -> &[BuildInput] {
+        &self.inputs
     }
 
-    /// Returns a recipe with other modules in place of these. Several modules are merged into one module. Each is
+    /// Returns a plan with other modules in place of these. Several modules are merged into one module. Each is
     /// as trusted as the module that it replaces.
     pub(crate) fn with_modules(&self, modules: impl IntoIterator<Item = Module>) -> Self {
-        let units = self.units.iter().zip(modules).map(|(unit, module)| {
+        let inputs = self.inputs.iter().zip(modules).map(|(input, module)| {
             let (is_untrusted, is_time_dependent) =
-                (unit.module.is_untrusted(), unit.is_time_dependent());
-            let module = module.labeled_like(&unit.module);
-            Unit { module, included: None, is_time_dependent, ..unit.clone() }
+                (input.module.is_untrusted(), input.is_time_dependent());
+            let module = module.labeled_like(&input.module);
+            BuildInput { module, included: None, is_time_dependent, ..input.clone() }
                 .untrusted_if(is_untrusted)
         });
-        let way = if self.units.len() == 1 { Way::Build } else { Way::Merge };
+        let way = if self.inputs.len() == 1 { BuildStrategy::Build } else { BuildStrategy::Merge };
         Self {
-            units: units.collect(),
+            inputs: inputs.collect(),
             device: self.device,
             way,
             is_emitted: false,
@@ -407,13 +425,13 @@ impl Recipe {
 
     /// Returns the options of the compile: those of the requested module.
     pub(crate) fn options(&self) -> &str {
-        let options = self.units.iter().map(|unit| &*unit.options);
+        let options = self.inputs.iter().map(|input| &*input.options);
         options.into_iter().find(|text| !text.is_empty()).unwrap_or_default()
     }
 
     /// Returns the abbreviated digests and the labels of the modules.
     pub(crate) fn modules_in_short(&self) -> String {
-        let each = self.units.iter().map(|Unit { module, .. }| {
+        let each = self.inputs.iter().map(|BuildInput { module, .. }| {
             let label = module.get_label().map(|label| format!(" `{label}`")).unwrap_or_default();
             format!("{:.8}{label}", module.digest())
         });
@@ -422,49 +440,51 @@ impl Recipe {
 
     /// Returns the total size of the code of all modules, in bytes.
     pub(crate) fn code_len(&self) -> usize {
-        self.units.iter().map(|unit| unit.module.code().len()).sum()
+        self.inputs.iter().map(|input| input.module.code().len()).sum()
     }
 
     pub(crate) fn kind(&self) -> NodeKind {
         match self.way {
-            Way::Compile => NodeKind::Object,
-            Way::Translate => NodeKind::SpirV,
-            Way::Build | Way::Link | Way::LinkByCalls | Way::Merge | Way::Front => {
-                NodeKind::Program
-            }
+            BuildStrategy::Compile => NodeKind::Object,
+            BuildStrategy::Translate => NodeKind::SpirV,
+            BuildStrategy::Build
+            | BuildStrategy::Link
+            | BuildStrategy::LinkByCalls
+            | BuildStrategy::Merge
+            | BuildStrategy::Front => NodeKind::Program,
         }
     }
 
-    /// Returns the recipes of the objects that the modules are compiled to, for the linker.
+    /// Returns the plans of the objects that the modules are compiled to, for the linker.
     pub(crate) fn objects(&self) -> impl Iterator<Item = Self> {
-        self.units.iter().map(|unit| Self {
-            units: smallvec![unit.clone()],
+        self.inputs.iter().map(|input| Self {
+            inputs: smallvec![input.clone()],
             device: self.device,
-            way: Way::Compile,
+            way: BuildStrategy::Compile,
             is_emitted: self.is_emitted,
             translation: None,
         })
     }
 
     /// Returns the modules that the program is linked from; empty if it is not linked.
-    pub(crate) fn parts(&self, device: &DeviceKey) -> Box<[Part]> {
+    pub(crate) fn parts(&self, device: &DeviceKey) -> Box<[LinkedModule]> {
         self.parts_by(self.way, device)
     }
 
     /// Like [`parts`](Self::parts), for texts whose SPIR-V is built by the strategy `way`.
-    pub(crate) fn parts_by(&self, way: Way, device: &DeviceKey) -> Box<[Part]> {
+    pub(crate) fn parts_by(&self, way: BuildStrategy, device: &DeviceKey) -> Box<[LinkedModule]> {
         match self.way {
-            Way::Link | Way::LinkByCalls | Way::Merge => {}
-            Way::Front if self.units.iter().any(Unit::shares) => {}
+            BuildStrategy::Link | BuildStrategy::LinkByCalls | BuildStrategy::Merge => {}
+            BuildStrategy::Front if self.inputs.iter().any(BuildInput::shares) => {}
             _ => return Box::default(),
         }
         let part = |mut object: Self| {
-            let unit = &mut object.units[0];
+            let input = &mut object.inputs[0];
             if !way.is_link() {
                 // The modules are merged into one module, which is compiled with the options of one of them.
-                unit.options = self.options().to_owned();
+                input.options = self.options().to_owned();
             }
-            Part { module: unit.module.digest(), object: object.key(device) }
+            LinkedModule { module: input.module.digest(), object: object.key(device) }
         };
         self.objects().map(part).collect()
     }
@@ -477,11 +497,11 @@ impl Recipe {
 
     /// Whether programs differ from build to build, so that they must not be kept.
     pub(crate) fn is_time_dependent(&self) -> bool {
-        self.units.iter().any(Unit::is_time_dependent)
+        self.inputs.iter().any(BuildInput::is_time_dependent)
     }
 
-    /// Returns the recipe that replaces this one once its texts are SPIR-V. `modules` are in the order of the
-    /// texts. The key of the new recipe covers all inputs of the translations.
+    /// Returns the plan that replaces this one once its texts are SPIR-V. `modules` are in the order of the
+    /// texts. The key of the new plan covers all inputs of the translations.
     ///
     /// # Errors
     ///
@@ -492,17 +512,18 @@ impl Recipe {
         device: &Device,
         link_objects: bool,
     ) -> Result<Self> {
-        let mut recipe = self.with_modules(modules);
-        if recipe.units.iter().any(Unit::shares) {
-            let others: Vec<_> = recipe.units[1..].iter().map(|unit| unit.module.clone()).collect();
-            recipe.way = way(device, link_objects, recipe.module(), &others)?;
+        let mut plan = self.with_modules(modules);
+        if plan.inputs.iter().any(BuildInput::shares) {
+            let others: Vec<_> =
+                plan.inputs[1..].iter().map(|input| input.module.clone()).collect();
+            plan.way = way(device, link_objects, plan.module(), &others)?;
         }
-        for unit in &mut recipe.units {
-            let options = options_for_device(&unit.options)?;
-            unit.options = canonical_options(&options).into_owned();
+        for input in &mut plan.inputs {
+            let options = options_for_device(&input.options)?;
+            input.options = canonical_options(&options).into_owned();
         }
-        recipe.units.sort_unstable_by_key(|unit| unit.module.digest());
-        Ok(recipe)
+        plan.inputs.sort_unstable_by_key(|input| input.module.digest());
+        Ok(plan)
     }
 
     pub(crate) fn key(&self, device: &DeviceKey) -> BuildKey {
@@ -515,15 +536,16 @@ impl Recipe {
     }
 
     fn with_fields<T>(&self, device: &DeviceKey, read: impl FnOnce(&ProgramFields<'_>) -> T) -> T {
-        let units: SmallVec<[UnitFields<'_>; 1]> = self.units.iter().map(Unit::fields).collect();
+        let inputs: SmallVec<[UnitFields<'_>; 1]> =
+            self.inputs.iter().map(BuildInput::fields).collect();
         let emitter = self.is_emitted.then_some(opencl_c::VERSION);
         let front_end = self.translation().map(Translation::fields).unwrap_or_default();
         read(&ProgramFields {
             kind: self.kind(),
             emitter,
-            merger: (self.way == Way::Merge).then_some(spirv::MERGER),
-            is_linked_by_calls: self.way == Way::LinkByCalls,
-            units: &units,
+            merger: (self.way == BuildStrategy::Merge).then_some(spirv::MERGER),
+            is_linked_by_calls: self.way == BuildStrategy::LinkByCalls,
+            inputs: &inputs,
             front_end: &front_end,
             device,
         })
@@ -531,13 +553,13 @@ impl Recipe {
 
     /// Returns the parameters that the modules state for a kernel.
     pub(crate) fn parameters(&self, kernel: &str) -> Option<&[Parameter]> {
-        self.units.iter().find_map(|unit| unit.module.parameters(kernel))
+        self.inputs.iter().find_map(|input| input.module.parameters(kernel))
     }
 
     /// Returns the preferred source of the parameters. If SPIR-V is passed as OpenCL C, the names and types
     /// that the driver reports are not those of the source.
-    pub(crate) fn teller(&self) -> Teller {
-        if self.is_emitted { Teller::Module } else { Teller::Driver }
+    pub(crate) fn source(&self) -> SignatureSource {
+        if self.is_emitted { SignatureSource::Module } else { SignatureSource::Driver }
     }
 
     /// Calls `build` with the input of the device's compiler: the single module, or the module merged from
@@ -547,10 +569,10 @@ impl Recipe {
         device: &Device,
         build: impl FnOnce(&Source<'_>) -> Result<T>,
     ) -> Result<T> {
-        let (code, constants) = match &self.units[..] {
-            [unit] if self.way != Way::Merge => (unit.code(), unit.constants()),
-            units => {
-                let (merged, constants) = merge(units)?;
+        let (code, constants) = match &self.inputs[..] {
+            [input] if self.way != BuildStrategy::Merge => (input.code(), input.constants()),
+            inputs => {
+                let (merged, constants) = merge(inputs)?;
                 (merged.into(), constants)
             }
         };
@@ -572,17 +594,17 @@ impl Recipe {
 
     /// Returns the description of all modules for messages.
     pub(crate) fn describe(&self) -> String {
-        let names: Vec<_> = self.units.iter().map(|unit| describe(&unit.module)).collect();
+        let names: Vec<_> = self.inputs.iter().map(|input| describe(&input.module)).collect();
         names.join(" with ")
     }
 
     /// Calls `link` with the input of the device's compiler for each linked module.
     pub(crate) fn with_sources<T>(&self, link: impl FnOnce(&[Source<'_>]) -> T) -> T {
-        let units: Vec<_> =
-            self.units.iter().map(|unit| (unit, unit.code(), unit.constants())).collect();
-        let sources: Vec<_> = units
+        let inputs: Vec<_> =
+            self.inputs.iter().map(|input| (input, input.code(), input.constants())).collect();
+        let sources: Vec<_> = inputs
             .iter()
-            .map(|(Unit { module, options, .. }, code, constants)| Source {
+            .map(|(BuildInput { module, options, .. }, code, constants)| Source {
                 format: module.format(),
                 code,
                 options,
@@ -594,21 +616,21 @@ impl Recipe {
 }
 
 /// Merges SPIR-V modules into one. Returns it with the constants under their ids in the merged module.
-fn merge(units: &[Unit]) -> Result<(Vec<u8>, Constants)> {
-    let names: Vec<_> = units.iter().map(|unit| describe(&unit.module)).collect();
-    let mut modules = Vec::with_capacity(units.len());
-    for (unit, name) in units.iter().zip(&names) {
+fn merge(inputs: &[BuildInput]) -> Result<(Vec<u8>, Constants)> {
+    let names: Vec<_> = inputs.iter().map(|input| describe(&input.module)).collect();
+    let mut modules = Vec::with_capacity(inputs.len());
+    for (input, name) in inputs.iter().zip(&names) {
         let module =
-            spirv::Module::parse(unit.module.code()).map_err(|error| error.within(name))?;
+            spirv::Module::parse(input.module.code()).map_err(|error| error.within(name))?;
         modules.push(module);
     }
-    let inputs: Vec<_> =
+    let named: Vec<_> =
         names.iter().zip(&modules).map(|(name, module)| spirv::Input { name, module }).collect();
-    let spirv::Merged { module, spec_ids } = spirv::merge(&inputs, spirv::Options::default())?;
+    let spirv::Merged { module, spec_ids } = spirv::merge(&named, spirv::Options::default())?;
     let (code, reflection) = spirv::read(module.assemble())?;
     let mut constants = Vec::new();
-    for (unit, ids) in units.iter().zip(&spec_ids) {
-        for (id, value) in &unit.constants {
+    for (input, ids) in inputs.iter().zip(&spec_ids) {
+        for (id, value) in &input.constants {
             let became = ids.iter().find(|(before, _)| before == id).map(|(_, after)| *after);
             // A constant that no kernel reaches is not in the merged module.
             let there = &reflection.specialization_constants;

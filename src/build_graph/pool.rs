@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use futures::channel::oneshot;
 
-use crate::error::{Error, ErrorKind, Result, outlast, panic_message};
+use crate::error::{Error, ErrorKind, Result, catch_and_log, panic_message};
 use crate::process;
 use crate::process::threads::{self, no_thread};
 use crate::sync::{ignore_poison, lock};
@@ -119,7 +119,7 @@ impl Workers {
         while let Some(job) = self.next() {
             // Jobs catch their own panics, to report them to their waiters. A panic that gets here comes from a
             // waiter's waker or a destructor, and must not end a thread of the pool.
-            outlast("what a worker was told to do", job);
+            catch_and_log("what a worker was told to do", job);
             self.lock().unfinished -= 1;
         }
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
 use super::link::near;
-use super::plan::{Part, Recipe};
+use super::plan::{BuildPlan, LinkedModule};
 use super::request::Build;
 use super::translated::SpirV;
 use crate::args::ElementType;
@@ -65,15 +65,15 @@ pub(crate) struct Built {
     origin: Origin,
     build_log: Box<str>,
     weight: AtomicUsize,
-    parts: Box<[Part]>,
-    /// Recipe that the program was built from, for fusing its kernels.
-    recipe: OnceLock<Recipe>,
+    parts: Box<[LinkedModule]>,
+    /// Build plan that the program was built from, for fusing its kernels.
+    plan: OnceLock<BuildPlan>,
     /// Whether any request that received the program marked its modules as untrusted.
     is_untrusted: AtomicBool,
 }
 
 /// Facts about a program that are not reported by its driver.
-pub(crate) struct Told<'a> {
+pub(crate) struct BuildMetadata<'a> {
     /// Origin of the program.
     pub(crate) origin: Origin,
     /// Messages of the compiler that built the program.
@@ -81,14 +81,14 @@ pub(crate) struct Told<'a> {
     /// Size of the program in bytes.
     pub(crate) size: usize,
     /// Modules that the program was linked from; empty if it was not linked.
-    pub(crate) parts: Box<[Part]>,
+    pub(crate) parts: Box<[LinkedModule]>,
     /// Preferred source of the signatures of its kernels.
-    pub(crate) teller: Teller,
+    pub(crate) source: SignatureSource,
 }
 
 /// Source of a kernel's parameters that takes precedence where two sources differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Teller {
+pub(crate) enum SignatureSource {
     /// The driver, which reports on the program that it built. The other source fills the gaps.
     Driver,
     /// The module, or the stored record of it: the driver was given a translation.
@@ -107,40 +107,29 @@ impl Built {
         native: Arc<dyn backend::Program>,
         device: Device,
         key: BuildKey,
-        told: Told<'_>,
+        told: BuildMetadata<'_>,
         parameters: impl Fn(&str) -> Option<Vec<Parameter>>,
     ) -> Self {
         let kernels = native.kernels().iter().map(|kernel| {
             let others = parameters(kernel.name());
-            let parameters = merge(told.teller, kernel.parameters(), others.as_deref());
+            let parameters = merge(told.source, kernel.parameters(), others.as_deref());
             let elements = parameters.iter().map(ElementType::of).collect();
             BuiltKernel { native: Arc::clone(kernel), parameters, elements }
         });
         let kernels = kernels.collect();
-        let Told { origin, build_log, size, parts, .. } = told;
+        let BuildMetadata { origin, build_log, size, parts, .. } = told;
         let build_log = build_log.into();
-        let (weight, recipe, is_untrusted) = (size.into(), OnceLock::new(), AtomicBool::new(false));
-        Self {
-            kernels,
-            native,
-            device,
-            key,
-            origin,
-            build_log,
-            weight,
-            parts,
-            recipe,
-            is_untrusted,
-        }
+        let (weight, plan, is_untrusted) = (size.into(), OnceLock::new(), AtomicBool::new(false));
+        Self { kernels, native, device, key, origin, build_log, weight, parts, plan, is_untrusted }
     }
 
-    /// Returns the recipe that the program was built from, once the build has ended.
-    pub(crate) fn recipe(&self) -> Option<&Recipe> {
-        self.recipe.get()
+    /// Returns the plan that the program was built from, once the build has ended.
+    pub(crate) fn plan(&self) -> Option<&BuildPlan> {
+        self.plan.get()
     }
 
-    pub(crate) fn set_recipe(&self, recipe: &Recipe) {
-        self.recipe.get_or_init(|| recipe.clone());
+    pub(crate) fn set_plan(&self, plan: &BuildPlan) {
+        self.plan.get_or_init(|| plan.clone());
     }
 
     /// Whether everything compiled from this program must be compiled outside this process.
@@ -193,7 +182,7 @@ impl Built {
     }
 
     /// Returns the modules that the program was linked from; empty if it was not linked.
-    pub(crate) fn parts(&self) -> &[Part] {
+    pub(crate) fn parts(&self) -> &[LinkedModule] {
         &self.parts
     }
 
@@ -262,10 +251,16 @@ impl Built {
 }
 
 /// Merges the parameters from the driver with those from the module or the disk.
-fn merge(teller: Teller, driver: &[Parameter], others: Option<&[Parameter]>) -> Box<[Parameter]> {
+fn merge(
+    source: SignatureSource,
+    driver: &[Parameter],
+    others: Option<&[Parameter]>,
+) -> Box<[Parameter]> {
     match others {
         Some(others) if driver.is_empty() => others.into(),
-        Some(others) if driver.len() == others.len() && teller == Teller::Module => others.into(),
+        Some(others) if driver.len() == others.len() && source == SignatureSource::Module => {
+            others.into()
+        }
         Some(others) if driver.len() == others.len() => {
             let both = driver.iter().zip(others).map(|(driver, other)| Parameter {
                 name: driver.name.clone().or_else(|| other.name.clone()),
@@ -426,10 +421,10 @@ impl Program {
     /// contradicts.
     ///
     /// Launches check arguments against the kernel's parameters as far as those are known. If
-    /// [`Kernel::params`] shows no type, because neither the driver nor the module states it, the arguments must
-    /// match the kernel's signature. If it shows no size and the name of a type that is not one of OpenCL C's
-    /// own scalars and vectors, a value must have the type's size, and the type must not be a sampler, event or
-    /// queue: some drivers read as many bytes as they expect.
+    /// [`Kernel::params`] shows no type, because neither the driver nor the module states it, the arguments
+    /// must match the kernel's signature. If it shows no size and the name of a type that is not one of
+    /// OpenCL C's own scalars and vectors, a value must have the type's size, and the type must not be a
+    /// sampler, event or queue: some drivers read as many bytes as they expect.
     ///
     /// # Errors
     ///
@@ -524,7 +519,7 @@ impl WeakKernel {
 impl ResolvedKernel {
     /// Returns the label of the module that contains the kernel, if it has one.
     pub(crate) fn label(&self) -> Option<&str> {
-        self.built.recipe()?.label_of(self.native.name())
+        self.built.plan()?.label_of(self.native.name())
     }
 
     pub(crate) fn downgrade(&self) -> WeakKernel {
@@ -572,8 +567,8 @@ impl Kernel {
         &self.0.name
     }
 
-    /// Returns the parameters in order, as far as the driver or the module states them. Returns `None` while the
-    /// program is being built, or if the build failed.
+    /// Returns the parameters in order, as far as the driver or the module states them. Returns `None` while
+    /// the program is being built, or if the build failed.
     ///
     /// # Examples
     ///

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use super::graph::{Answer, BuildGraph, Outcome};
-use super::plan::{Recipe, SpecializationValue, Wanted, Way};
+use super::plan::{BuildPlan, BuildSpec, BuildStrategy, SpecializationValue};
 use super::program::{Kernel, Origin, Program};
-use super::shared_outcome::Flight;
+use super::shared_outcome::SharedOutcome;
 use crate::device::Device;
 use crate::digest::BuildKey;
 use crate::error::{Error, Result};
@@ -33,7 +33,7 @@ use crate::source::module::Module;
 #[must_use = "nothing is built until the request is awaited or started"]
 pub struct BuildRequest {
     graph: Arc<BuildGraph>,
-    wanted: Wanted,
+    spec: BuildSpec,
     /// First setting that was not valid. Reported when the build is requested.
     refused: Option<Error>,
 }
@@ -41,15 +41,15 @@ pub struct BuildRequest {
 impl BuildRequest {
     /// Creates a request for the device at position `device` in the graph.
     pub(crate) fn new(graph: Arc<BuildGraph>, device: usize, module: &Module) -> Self {
-        Self { graph, wanted: Wanted::new(module.clone(), device), refused: None }
+        Self { graph, spec: BuildSpec::new(module.clone(), device), refused: None }
     }
 
     /// Sets the options for the driver's compiler, as OpenCL's `clBuildProgram` defines them, in
     /// place of any set before.
     ///
-    /// The options apply to the module itself. Where each module is compiled by itself, the libraries that it is
-    /// linked with are compiled without them. Where Kiln merges the modules into one module, all of that module
-    /// is compiled with these options.
+    /// The options apply to the module itself. Where each module is compiled by itself, the libraries that it
+    /// is linked with are compiled without them. Where Kiln merges the modules into one module, all of that
+    /// module is compiled with these options.
     ///
     /// Options that concern source text, such as macros, include directories and the language version, have no
     /// effect on SPIR-V. This includes SPIR-V that is translated to OpenCL C because the device takes no
@@ -74,7 +74,7 @@ impl BuildRequest {
     /// # }
     /// ```
     pub fn options(mut self, options: &str) -> Self {
-        let result = self.wanted.set_options(options);
+        let result = self.spec.set_options(options);
         self.note(result);
         self
     }
@@ -97,7 +97,7 @@ impl BuildRequest {
     /// # }
     /// ```
     pub fn specialize(mut self, id: u32, value: impl SpecializationValue) -> Self {
-        self.wanted.set_constant(id, value.to_constant());
+        self.spec.set_constant(id, value.to_constant());
         self
     }
 
@@ -123,7 +123,7 @@ impl BuildRequest {
         id: u32,
         value: impl SpecializationValue,
     ) -> Self {
-        self.wanted.set_constant_of(module, id, value.to_constant());
+        self.spec.set_constant_of(module, id, value.to_constant());
         self
     }
 
@@ -143,7 +143,7 @@ impl BuildRequest {
     /// # }
     /// ```
     pub fn device(mut self, device: &Device) -> Self {
-        let result = self.graph.position(device).map(|position| self.wanted.set_device(position));
+        let result = self.graph.position(device).map(|position| self.spec.set_device(position));
         self.note(result);
         self
     }
@@ -169,7 +169,7 @@ impl BuildRequest {
         }
         match self.refused {
             Some(error) => Build::ready(Err(self.graph.refuse(error))),
-            None => Build::new(self.graph.ask(self.wanted)),
+            None => Build::new(self.graph.ask(self.spec)),
         }
     }
 
@@ -193,7 +193,7 @@ impl BuildRequest {
     /// # }
     /// ```
     pub fn key(&self) -> Result<BuildKey> {
-        self.recipe().map(|recipe| self.graph.key(&recipe))
+        self.plan().map(|plan| self.graph.key(&plan))
     }
 
     /// Returns everything that the key covers, field by field. Two requests with equal fields have equal keys;
@@ -214,7 +214,7 @@ impl BuildRequest {
     /// # }
     /// ```
     pub fn key_fields(&self) -> Result<Vec<(String, String)>> {
-        self.recipe().map(|recipe| self.graph.key_fields(&recipe))
+        self.plan().map(|plan| self.graph.key_fields(&plan))
     }
 
     /// Returns the name of the program in every store: see [`EntryInfo::name`].
@@ -235,26 +235,26 @@ impl BuildRequest {
     /// # }
     /// ```
     pub fn entry_name(&self) -> Result<String> {
-        self.recipe().map(|recipe| {
-            let key = self.graph.key(&recipe);
-            self.graph.address(&recipe, key).name()
+        self.plan().map(|plan| {
+            let key = self.graph.key(&plan);
+            self.graph.address(&plan, key).name()
         })
     }
 
-    /// Returns the recipe under which the program is stored. Blocks.
-    fn recipe(&self) -> Result<Recipe> {
+    /// Returns the plan under which the program is stored. Blocks.
+    fn plan(&self) -> Result<BuildPlan> {
         process::check()?;
         if let Some(error) = &self.refused {
             return Err(error.clone());
         }
-        let mut recipe = self.graph.resolve(self.wanted.clone())?;
-        recipe.read_files(self.graph.children().limit())?;
-        match recipe.way() {
-            Way::Front => {
-                let translating = self.graph.in_spirv(&recipe);
+        let mut plan = self.graph.resolve(self.spec.clone())?;
+        plan.read_files(self.graph.children().limit())?;
+        match plan.way() {
+            BuildStrategy::Front => {
+                let translating = self.graph.in_spirv(&plan);
                 wait_for(translating).unwrap_or_else(|_refused| Err(no_thread()))
             }
-            _ => Ok(recipe),
+            _ => Ok(plan),
         }
     }
 
@@ -277,8 +277,8 @@ impl IntoFuture for BuildRequest {
 impl fmt::Debug for BuildRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BuildRequest")
-            .field("module", self.wanted.module())
-            .field("device", self.graph.device(self.wanted.device()))
+            .field("module", self.spec.module())
+            .field("device", self.graph.device(self.spec.device()))
             .finish_non_exhaustive()
     }
 }
@@ -334,8 +334,8 @@ pub struct Build(State);
 #[derive(Clone)]
 enum State {
     Ready(Result<Program>),
-    Building(Flight<Outcome>),
-    Reading(Flight<Answer>),
+    Building(SharedOutcome<Outcome>),
+    Reading(SharedOutcome<Answer>),
 }
 
 impl Build {
@@ -386,14 +386,14 @@ impl Build {
     pub(crate) fn peek(&self) -> Option<Result<Program>> {
         match &self.0 {
             State::Ready(result) => Some(result.clone()),
-            State::Building(flight) => flight.peek().map(landed),
+            State::Building(flight) => flight.peek().map(completed),
             State::Reading(flight) => Self::new(flight.peek()?).peek(),
         }
     }
 }
 
 /// Converts the outcome of an awaited build.
-fn landed(outcome: Outcome) -> Result<Program> {
+fn completed(outcome: Outcome) -> Result<Program> {
     outcome.map(|built| {
         let origin = built.origin();
         Program::new(built, origin)
@@ -412,7 +412,7 @@ impl Future for Build {
             *self = match &mut self.0 {
                 State::Ready(result) => return Poll::Ready(result.clone()),
                 State::Building(flight) => {
-                    Self::ready(landed(ready!(Pin::new(flight).poll(context))))
+                    Self::ready(completed(ready!(Pin::new(flight).poll(context))))
                 }
                 State::Reading(flight) => Self::new(ready!(Pin::new(flight).poll(context))),
             };

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
-use crate::error::outlast;
+use crate::error::catch_and_log;
 
 /// The shared outcome of an in-flight build, or of a request that takes a while. It only distributes the
 /// outcome: the build does not depend on being polled.
@@ -14,14 +14,14 @@ use crate::error::outlast;
 /// This is not a `futures::future::Shared`, which wakes tasks under the lock that its pollers take. A compile
 /// worker that holds that lock is then often preempted by the very thread that it woke, and an executor blocks
 /// until the worker gets its processor back. Here, no task is woken under the lock.
-pub(crate) struct Flight<T> {
+pub(crate) struct SharedOutcome<T> {
     shared: Arc<Shared<T>>,
     /// Waiter slot of this handle, once it has been polled: the key of its waker in `State::wakers`.
-    seat: Option<u64>,
+    slot: Option<u64>,
 }
 
 /// Obligation to complete a shared outcome.
-pub(crate) struct Lander<T>(Arc<Shared<T>>);
+pub(crate) struct Promise<T>(Arc<Shared<T>>);
 
 type Shared<T> = Mutex<State<T>>;
 
@@ -29,15 +29,15 @@ struct State<T> {
     /// Number of handles. The last handle drops the outcome, so that this state does not keep a program in use.
     handles: usize,
     outcome: Option<T>,
-    next_seat: u64,
+    next_slot: u64,
     wakers: HashMap<u64, Waker>,
 }
 
 /// Creates a shared outcome, and the obligation to complete it.
-pub(crate) fn flight<T>() -> (Flight<T>, Lander<T>) {
-    let state = State { handles: 1, outcome: None, next_seat: 0, wakers: HashMap::new() };
+pub(crate) fn flight<T>() -> (SharedOutcome<T>, Promise<T>) {
+    let state = State { handles: 1, outcome: None, next_slot: 0, wakers: HashMap::new() };
     let shared = Arc::new(Mutex::new(state));
-    (Flight { shared: shared.clone(), seat: None }, Lander(shared))
+    (SharedOutcome { shared: shared.clone(), slot: None }, Promise(shared))
 }
 
 /// Locks the state. No code outside this file runs while the lock is held, so it is held for a few
@@ -46,9 +46,9 @@ fn lock<T>(shared: &Shared<T>) -> MutexGuard<'_, State<T>> {
     crate::sync::lock(shared)
 }
 
-impl<T> Lander<T> {
+impl<T> Promise<T> {
     /// Stores the outcome and wakes all waiters.
-    pub(crate) fn land(self, outcome: T) {
+    pub(crate) fn complete(self, outcome: T) {
         let mut state = lock(&self.0);
         let wakers = mem::take(&mut state.wakers);
         let unwanted =
@@ -57,32 +57,32 @@ impl<T> Lander<T> {
         drop(unwanted);
         for waker in wakers.into_values() {
             // A waker that panics must not keep the others from being woken.
-            outlast("a waker", || waker.wake());
+            catch_and_log("a waker", || waker.wake());
         }
     }
 }
 
-impl<T: Clone> Flight<T> {
+impl<T: Clone> SharedOutcome<T> {
     /// Returns the outcome, if it is known.
     pub(crate) fn peek(&self) -> Option<T> {
         lock(&self.shared).outcome.clone()
     }
 }
 
-impl<T: Clone> Future for Flight<T> {
+impl<T: Clone> Future for SharedOutcome<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         // Cloned before the lock is taken, because wakers run code from outside this crate.
         let waker = context.waker().clone();
-        let Self { shared, seat } = &mut *self;
+        let Self { shared, slot } = &mut *self;
         let mut state = lock(shared);
         if let Some(outcome) = &state.outcome {
             return Poll::Ready(outcome.clone());
         }
-        let seat = *seat.get_or_insert(state.next_seat);
-        state.next_seat = state.next_seat.max(seat + 1);
-        let replaced = state.wakers.insert(seat, waker);
+        let slot = *slot.get_or_insert(state.next_slot);
+        state.next_slot = state.next_slot.max(slot + 1);
+        let replaced = state.wakers.insert(slot, waker);
         drop(state);
         drop(replaced);
         Poll::Pending
@@ -90,22 +90,22 @@ impl<T: Clone> Future for Flight<T> {
 }
 
 /// Creates another handle of the same outcome.
-impl<T> Clone for Flight<T> {
+impl<T> Clone for SharedOutcome<T> {
     fn clone(&self) -> Self {
         lock(&self.shared).handles += 1;
-        Self { shared: self.shared.clone(), seat: None }
+        Self { shared: self.shared.clone(), slot: None }
     }
 }
 
-impl<T> Drop for Flight<T> {
+impl<T> Drop for SharedOutcome<T> {
     fn drop(&mut self) {
         let mut state = lock(&self.shared);
         state.handles -= 1;
-        let waker = self.seat.and_then(|seat| state.wakers.remove(&seat));
+        let waker = self.slot.and_then(|slot| state.wakers.remove(&slot));
         let outcome = if state.handles == 0 { state.outcome.take() } else { None };
         drop(state);
         // A panic here during another panic would abort the process.
-        outlast("a waker that was dropped", || drop(waker));
+        catch_and_log("a waker that was dropped", || drop(waker));
         drop(outcome);
     }
 }
@@ -122,7 +122,7 @@ mod tests {
     use crate::error::{Error, ErrorKind};
 
     /// A waker that counts its wakes and polls the outcome each time, as an executor may do at once.
-    struct Repoll(Flight<Outcome>, AtomicUsize);
+    struct Repoll(SharedOutcome<Outcome>, AtomicUsize);
 
     impl Wake for Repoll {
         fn wake(self: Arc<Self>) {
@@ -133,9 +133,9 @@ mod tests {
 
     #[test]
     fn a_woken_task_may_poll_at_once() {
-        let (flight, lander) = flight();
+        let (flight, promise) = flight();
         let waker = Arc::new(Repoll(flight.clone(), AtomicUsize::new(0)));
-        let poll = |flight: &mut Flight<Outcome>| {
+        let poll = |flight: &mut SharedOutcome<Outcome>| {
             flight.poll_unpin(&mut Context::from_waker(&waker.clone().into()))
         };
         let (mut waiting, mut left) = (flight.clone(), flight.clone());
@@ -143,7 +143,7 @@ mod tests {
         assert!(poll(&mut waiting).is_pending());
         assert!(poll(&mut left).is_pending());
         drop(left);
-        lander.land(Err(Error::new(ErrorKind::DeviceLost, "it is gone")));
+        promise.complete(Err(Error::new(ErrorKind::DeviceLost, "it is gone")));
         assert_eq!(waker.1.load(SeqCst), 1);
         assert!(poll(&mut waiting).is_ready());
         assert!(poll(&mut waiting).is_ready());
@@ -160,24 +160,24 @@ mod tests {
             }
         }
 
-        let (flight, lander) = flight::<Outcome>();
+        let (flight, promise) = flight::<Outcome>();
         let wakers = [(); 3].map(|()| Arc::new(Panics(AtomicUsize::new(0))));
         let mut waiting = [(); 3].map(|()| flight.clone());
         for (flight, waker) in waiting.iter_mut().zip(&wakers) {
             let waker = waker.clone().into();
             assert!(flight.poll_unpin(&mut Context::from_waker(&waker)).is_pending());
         }
-        lander.land(Err(Error::new(ErrorKind::DeviceLost, "it is gone")));
+        promise.complete(Err(Error::new(ErrorKind::DeviceLost, "it is gone")));
         assert!(wakers.iter().all(|waker| waker.0.load(SeqCst) == 1));
     }
 
     #[test]
     fn the_outcome_goes_with_the_last_handle() {
-        let (flight, lander) = flight::<Outcome>();
+        let (flight, promise) = flight::<Outcome>();
         let other = flight.clone();
-        let shared = lander.0.clone();
+        let shared = promise.0.clone();
         drop(flight);
-        lander.land(Err(Error::new(ErrorKind::DeviceLost, "it is gone")));
+        promise.complete(Err(Error::new(ErrorKind::DeviceLost, "it is gone")));
         assert!(other.peek().is_some());
         drop(other);
         assert!(crate::sync::lock(&shared).outcome.is_none());

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use futures::future::join_all;
 
 use super::graph::BuildGraph;
-use super::input::Unit;
+use super::input::BuildInput;
 use super::link::describe;
-use super::plan::Recipe;
+use super::plan::BuildPlan;
 use crate::compiler::spirv::{self, Input, check_signatures};
 use crate::device::ModuleFormat;
 use crate::error::Result;
@@ -38,18 +38,18 @@ impl Signatures {
 }
 
 impl BuildGraph {
-    /// Collects the SPIR-V of a recipe's modules, to compare the types of shared symbols. Never blocks; the work
+    /// Collects the SPIR-V of a plan's modules, to compare the types of shared symbols. Never blocks; the work
     /// starts at once.
     pub(super) fn signatures(
         self: &Arc<Self>,
-        recipe: &Recipe,
+        plan: &BuildPlan,
     ) -> impl Future<Output = Signatures> + Send + use<> {
         // A device that runs no code accepts any text, so its texts need not be OpenCL C.
-        let runs_code = self.device(recipe.device()).runs_code;
-        let ask = |unit: &Unit| {
-            let name = describe(unit.module());
-            let is_code = runs_code || unit.module().format() == ModuleFormat::SpirV;
-            let translating = is_code.then(|| self.spirv_of(unit, recipe.device()));
+        let runs_code = self.device(plan.device()).runs_code;
+        let ask = |input: &BuildInput| {
+            let name = describe(input.module());
+            let is_code = runs_code || input.module().format() == ModuleFormat::SpirV;
+            let translating = is_code.then(|| self.spirv_of(input, plan.device()));
             async {
                 let translated = translating?.await.inspect_err(|error| {
                     tracing::debug!(%error, module = name, "its types are not compared");
@@ -57,7 +57,7 @@ impl BuildGraph {
                 Some((name, translated.ok()?))
             }
         };
-        let modules = join_all(recipe.units().iter().map(ask).collect::<Vec<_>>());
+        let modules = join_all(plan.inputs().iter().map(ask).collect::<Vec<_>>());
         async { Signatures(modules.await.into_iter().flatten().collect()) }
     }
 }

@@ -7,9 +7,9 @@ use futures::channel::oneshot;
 use futures::future::try_join_all;
 
 use super::graph::{Answer, BuildGraph};
-use super::input::Unit;
+use super::input::BuildInput;
 use super::link::describe;
-use super::plan::Recipe;
+use super::plan::BuildPlan;
 use super::pool::catch_panic;
 use crate::backend::{self, Kernel};
 use crate::compiler::signature::Parameter;
@@ -84,9 +84,9 @@ impl Kernel for Listed {
 }
 
 impl BuildGraph {
-    /// Returns the SPIR-V of a module, for a device and with the options of a build. A SPIR-V module is returned
-    /// as it is. The translation of OpenCL C is kept, shared while in flight, and stored, like a program. Never
-    /// blocks; the work starts at once and runs to its end even if the future is dropped.
+    /// Returns the SPIR-V of a module, for a device and with the options of a build. A SPIR-V module is
+    /// returned as it is. The translation of OpenCL C is kept, shared while in flight, and stored, like a
+    /// program. Never blocks; the work starts at once and runs to its end even if the future is dropped.
     ///
     /// # Errors
     ///
@@ -102,25 +102,25 @@ impl BuildGraph {
     ///   longer those that its key covers. A new request tries again.
     pub(crate) fn spirv_of(
         self: &Arc<Self>,
-        unit: &Unit,
+        input: &BuildInput,
         device: usize,
     ) -> impl Future<Output = Result<Module>> + Send + use<> {
         let asked = match self.front_end().known_tools() {
-            _ if unit.module().format() != ModuleFormat::OpenClC => {
-                Asked::Now(as_it_is(unit.module()))
+            _ if input.module().format() != ModuleFormat::OpenClC => {
+                Asked::Now(as_it_is(input.module()))
             }
             // A request that starts no process is made here, so that a kept translation is available at once.
-            Some(tools) if !unit.module().includes_files() => {
-                Asked::Now(self.translate(unit, device, &Arc::clone(tools)))
+            Some(tools) if !input.module().includes_files() => {
+                Asked::Now(self.translate(input, device, &Arc::clone(tools)))
             }
             _ => {
                 let (sender, receiver) = oneshot::channel();
-                let (graph, unit) = (Arc::clone(self), unit.clone());
-                let pool = self.pool_for(unit.module().is_untrusted());
+                let (graph, input) = (Arc::clone(self), input.clone());
+                let pool = self.pool_for(input.module().is_untrusted());
                 pool.submit(move || {
                     let answer = catch_panic(|| {
                         let tools = Arc::clone(graph.front_end().tools()?);
-                        graph.translate(&unit, device, &tools)
+                        graph.translate(&input, device, &tools)
                     });
                     // The caller may be gone.
                     let _ = sender.send(answer);
@@ -139,23 +139,23 @@ impl BuildGraph {
                 Translating::Done(module) => return Ok(module),
                 Translating::Asked(answer) => answer,
             };
-            let built = answer.landed().await?;
+            let built = answer.completed().await?;
             built.spirv().cloned().ok_or_else(|| {
                 Error::new(ErrorKind::Panicked, "the node of a translation is no SPIR-V")
             })
         }
     }
 
-    /// Returns the recipe that replaces that of texts once they are SPIR-V, for a device that takes no OpenCL
+    /// Returns the plan that replaces that of texts once they are SPIR-V, for a device that takes no OpenCL
     /// C. All texts are translated concurrently. Never blocks, like [`spirv_of`](Self::spirv_of).
     pub(super) fn in_spirv(
         self: &Arc<Self>,
-        texts: &Recipe,
-    ) -> impl Future<Output = Result<Recipe>> + Send + use<> {
-        let is_only = texts.units().len() == 1;
-        let ask = |unit: &Unit| {
-            let name = (!is_only).then(|| describe(unit.module()));
-            let translated = self.spirv_of(unit, texts.device());
+        texts: &BuildPlan,
+    ) -> impl Future<Output = Result<BuildPlan>> + Send + use<> {
+        let is_only = texts.inputs().len() == 1;
+        let ask = |input: &BuildInput| {
+            let name = (!is_only).then(|| describe(input.module()));
+            let translated = self.spirv_of(input, texts.device());
             async {
                 translated.await.map_err(|error| match name {
                     Some(name) => error.within(name),
@@ -163,7 +163,7 @@ impl BuildGraph {
                 })
             }
         };
-        let modules: Vec<_> = texts.units().iter().map(ask).collect();
+        let modules: Vec<_> = texts.inputs().iter().map(ask).collect();
         let (graph, texts) = (Arc::clone(self), texts.clone());
         async move {
             let modules = try_join_all(modules).await;
@@ -179,26 +179,26 @@ impl BuildGraph {
     /// Requests the node. Blocks if the text includes files: clang then reads them.
     fn translate(
         self: &Arc<Self>,
-        unit: &Unit,
+        input: &BuildInput,
         device: usize,
         tools: &Arc<Tools>,
     ) -> Result<Translating> {
-        let module = unit.module();
+        let module = input.module();
         if let Some(flaw) = module.flaw() {
             return Err(flaw.clone());
         }
         let limit = translate::LIMIT;
-        let translation = Translation::new(tools, limit, unit.options(), self.device(device))?;
+        let translation = Translation::new(tools, limit, input.options(), self.device(device))?;
         let module = if module.includes_files() {
             let expanded = translation.expand(module.code());
-            unit.check_files(self.children().limit())?;
+            input.check_files(self.children().limit())?;
             Module::opencl_c(expanded?).untrusted_if(module.is_untrusted())
         } else {
             module.clone()
         };
-        let expanded = Unit::with_options(module, unit.options());
-        let recipe = Recipe::of_translation(expanded, device, translation);
-        Ok(Translating::Asked(self.ask_uncounted(recipe)))
+        let expanded = BuildInput::with_options(module, input.options());
+        let plan = BuildPlan::of_translation(expanded, device, translation);
+        Ok(Translating::Asked(self.ask_uncounted(plan)))
     }
 }
 

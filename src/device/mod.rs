@@ -176,8 +176,8 @@ pub struct DeviceInfo {
     /// driver does not, and on Level Zero unless
     /// [`RuntimeBuilder::link_objects`](crate::RuntimeBuilder::link_objects) is set.
     pub links: Vec<ModuleFormat>,
-    /// Whether programs that the driver links are worse than one module merged from the same sources: functions of other
-    /// objects are called, while those of one module are inlined.
+    /// Whether programs that the driver links are worse than one module merged from the same sources:
+    /// functions of other objects are called, while those of one module are inlined.
     pub(crate) links_by_calls: bool,
     /// SPIR-V extensions that the driver's compiler accepts, if it is known to accept no others.
     pub(crate) spirv_extensions: Option<&'static [&'static str]>,

@@ -32,7 +32,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 pub(crate) use self::identity::{Unfinished, check, id, is_forked, start};
 pub(crate) use self::library::pin_library;
-pub(crate) use self::program::{Chosen, Found, found_in, program_in};
+pub(crate) use self::program::{Chosen, SearchResult, found_in, program_in};
 #[cfg(unix)]
 use self::watcher::Watcher;
 

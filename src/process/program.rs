@@ -44,13 +44,13 @@ impl Chosen {
 /// Returns the path of the program `name` in a folder, if there is one.
 pub(crate) fn program_in(folder: &Path, name: &str) -> Option<PathBuf> {
     match found_in(folder, name) {
-        Found::Program(path) => Some(path),
-        Found::Other(..) | Found::Nothing => None,
+        SearchResult::Program(path) => Some(path),
+        SearchResult::Other(..) | SearchResult::Nothing => None,
     }
 }
 
 /// The result of a search for a program in a folder.
-pub(crate) enum Found {
+pub(crate) enum SearchResult {
     Program(PathBuf),
     /// A file that cannot be executed, and the reason.
     Other(PathBuf, String),
@@ -58,24 +58,24 @@ pub(crate) enum Found {
 }
 
 /// Searches a folder for the program `name`.
-pub(crate) fn found_in(folder: &Path, name: &str) -> Found {
+pub(crate) fn found_in(folder: &Path, name: &str) -> SearchResult {
     // An empty or relative folder of `PATH` depends on the current directory.
     if !folder.is_absolute() {
-        return Found::Nothing;
+        return SearchResult::Nothing;
     }
     let path = folder.join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
     if is_program(&path) {
-        return Found::Program(path);
+        return SearchResult::Program(path);
     }
     match path.metadata() {
         Ok(metadata) if metadata.is_file() => {
-            Found::Other(path, "the file is not executable".to_owned())
+            SearchResult::Other(path, "the file is not executable".to_owned())
         }
-        Ok(_) => Found::Nothing,
+        Ok(_) => SearchResult::Nothing,
         Err(error) if path.is_symlink() => {
-            Found::Other(path, format!("the link leads to no file: {error}"))
+            SearchResult::Other(path, format!("the link leads to no file: {error}"))
         }
-        Err(_) => Found::Nothing,
+        Err(_) => SearchResult::Nothing,
     }
 }
 

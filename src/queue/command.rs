@@ -14,7 +14,7 @@ use super::event::{Event, Record};
 use super::hazard::Use;
 use super::host_memory::{HostSource, HostTarget};
 use super::host_task::{IntoOutcome, ToOutcome};
-use super::scheduler::{GroupId, Together};
+use super::scheduler::{CombinedAccesses, GroupId};
 use super::stopwatch::Stopwatch;
 use super::waits::HostFuture;
 use crate::args::buffer::{Buffer, Region};
@@ -27,7 +27,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 
 /// Precondition of a command: a future that the host polls. Boxed, because it outlives the caller.
-pub(crate) type Gate = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+pub(crate) type Precondition = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
 /// Node of the DAG. The command owns, through its work, everything that the device may access.
 pub(crate) struct Command {
@@ -42,7 +42,7 @@ pub(crate) struct Command {
     /// Launch that runs for the whole group in place of this command's own work.
     pub(crate) fused: Option<Box<LaunchWork>>,
     /// Launches that this command stands for, if they have no nodes of their own in the DAG.
-    pub(crate) several: Option<Box<Several>>,
+    pub(crate) several: Option<Box<FusedMembers>>,
     /// Host futures that the command waited for when it was submitted.
     pub(crate) hosts: Option<Box<[Arc<HostFuture>]>>,
     /// Stopwatch that times the command.
@@ -65,7 +65,7 @@ impl Command {
 
     /// Returns the number of preconditions besides other commands: host futures, the program, and the
     /// decision on the group.
-    pub(crate) fn gates(&self) -> u32 {
+    pub(crate) fn preconditions(&self) -> u32 {
         let hosts = self.hosts.as_ref().map_or(0, |hosts| hosts.len());
         hosts as u32 + u32::from(self.building) + u32::from(self.group.is_some())
     }
@@ -132,15 +132,15 @@ impl Command {
 }
 
 /// Launches that one command stands for.
-pub(crate) struct Several {
+pub(crate) struct FusedMembers {
     /// All launches, in order. They are no longer needed once the device has the command.
     pub(crate) works: Vec<Work>,
     /// Records of all launches but the last, whose record is the command's own.
     pub(crate) records: Vec<Arc<Record>>,
-    pub(crate) together: Arc<Together>,
+    pub(crate) together: Arc<CombinedAccesses>,
 }
 
-impl Several {
+impl FusedMembers {
     /// Takes the launches out, with their buffers released. The caller drops them later.
     pub(crate) fn take_works(&mut self) -> Vec<Work> {
         let mut works = std::mem::take(&mut self.works);
@@ -154,7 +154,7 @@ pub(crate) struct Submission {
     pub(crate) work: Work,
     pub(crate) queue: u64,
     pub(crate) after: SmallVec<[Event; 1]>,
-    pub(crate) gates: Vec<Gate>,
+    pub(crate) preconditions: Vec<Precondition>,
     /// Whether this is a launch whose program is still being built.
     pub(crate) building: bool,
     /// Group of the fusion scope whose launches this launch may run together with.
@@ -612,7 +612,7 @@ pub struct Launch {
     /// First error of the methods called so far, for `submit` to report.
     pub(crate) mistake: Option<Error>,
     pub(crate) after: SmallVec<[Event; 1]>,
-    pub(crate) gates: Vec<Gate>,
+    pub(crate) preconditions: Vec<Precondition>,
 }
 
 impl fmt::Debug for Launch {
@@ -623,7 +623,7 @@ impl fmt::Debug for Launch {
             .field("range", range)
             .field("arguments", arguments)
             .field("after", &self.after)
-            .field("after_futures", &self.gates.len())
+            .field("after_futures", &self.preconditions.len())
             .finish()
     }
 }
@@ -646,7 +646,7 @@ impl Kernel {
             work: Box::new(LaunchWork { kernel, range, arguments: ArgumentList::new() }),
             mistake: None,
             after: SmallVec::new(),
-            gates: Vec::new(),
+            preconditions: Vec::new(),
         }
     }
 }
@@ -780,7 +780,7 @@ impl Launch {
         F: IntoFuture<IntoFuture: Send + 'static, Output: IntoOutcome>,
     {
         let future = future.into_future();
-        self.gates.push(Box::pin(async move { future.await.into_outcome() }));
+        self.preconditions.push(Box::pin(async move { future.await.into_outcome() }));
         self
     }
 }

@@ -77,7 +77,7 @@ pub(crate) enum Fired {
 
 /// Waiter slot of a future in a signal.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) enum Seat {
+pub(crate) enum WaiterSlot {
     /// No slot: the future has not been polled.
     #[default]
     None,
@@ -110,44 +110,46 @@ struct Waiters {
 }
 
 impl Waiters {
-    fn add(&mut self, waker: Waker) -> Seat {
+    fn add(&mut self, waker: Waker) -> WaiterSlot {
         if self.is_first_taken {
             let key = self.later.get_or_insert_default().insert(waker);
-            return Seat::Later(u32::try_from(key).expect("wakers are fewer than bytes of memory"));
+            return WaiterSlot::Later(
+                u32::try_from(key).expect("wakers are fewer than bytes of memory"),
+            );
         }
         self.is_first_taken = true;
         self.first = Some(waker);
-        Seat::First
+        WaiterSlot::First
     }
 
-    fn get(&self, seat: &Seat) -> Option<&Waker> {
-        match seat {
-            Seat::None => None,
-            Seat::First => self.first.as_ref(),
-            Seat::Later(key) => self.later.as_ref()?.get(*key as usize),
+    fn get(&self, slot: &WaiterSlot) -> Option<&Waker> {
+        match slot {
+            WaiterSlot::None => None,
+            WaiterSlot::First => self.first.as_ref(),
+            WaiterSlot::Later(key) => self.later.as_ref()?.get(*key as usize),
         }
     }
 
     /// Replaces the waker in a slot and returns the previous one.
-    fn replace(&mut self, seat: &Seat, waker: Waker) -> Option<Waker> {
-        match seat {
-            Seat::None => None,
-            Seat::First => self.first.replace(waker),
-            Seat::Later(key) => {
+    fn replace(&mut self, slot: &WaiterSlot, waker: Waker) -> Option<Waker> {
+        match slot {
+            WaiterSlot::None => None,
+            WaiterSlot::First => self.first.replace(waker),
+            WaiterSlot::Later(key) => {
                 let there = self.later.as_mut()?.get_mut(*key as usize)?;
                 Some(mem::replace(there, waker))
             }
         }
     }
 
-    fn remove(&mut self, seat: &Seat) -> Option<Waker> {
-        match seat {
-            Seat::None => None,
-            Seat::First => {
+    fn remove(&mut self, slot: &WaiterSlot) -> Option<Waker> {
+        match slot {
+            WaiterSlot::None => None,
+            WaiterSlot::First => {
                 self.is_first_taken = false;
                 self.first.take()
             }
-            Seat::Later(key) => self.later.as_mut()?.try_remove(*key as usize),
+            WaiterSlot::Later(key) => self.later.as_mut()?.try_remove(*key as usize),
         }
     }
 }
@@ -183,11 +185,11 @@ impl Signal {
     /// the phase after that. Once the signal is settled, nothing is registered.
     ///
     /// If a function of the waker panics, all other waiters stay as they were.
-    pub(crate) fn register(&self, seat: &mut Seat, waker: &Waker) -> Phase {
+    pub(crate) fn register(&self, slot: &mut WaiterSlot, waker: &Waker) -> Phase {
         if self.phase() == Phase::Settled {
             return Phase::Settled;
         }
-        if *seat == Seat::None {
+        if *slot == WaiterSlot::None {
             let fresh = waker.clone();
             // This flag is set before the phase is read, and `settle` sets the phase before it reads
             // this flag: one of the two sees the other.
@@ -197,7 +199,7 @@ impl Signal {
                 match latest(&self.phase) {
                     SETTLED => (SETTLED, Some(fresh)),
                     phase => {
-                        *seat = waiters.add(fresh);
+                        *slot = waiters.add(fresh);
                         (phase, None)
                     }
                 }
@@ -208,7 +210,7 @@ impl Signal {
         {
             let waiters = self.lock();
             let phase = latest(&self.phase);
-            let is_known = || waiters.get(seat).is_some_and(|known| known.will_wake(waker));
+            let is_known = || waiters.get(slot).is_some_and(|known| known.will_wake(waker));
             if phase == SETTLED || is_known() {
                 return Phase::of(phase);
             }
@@ -218,7 +220,7 @@ impl Signal {
             let mut waiters = self.lock();
             match latest(&self.phase) {
                 SETTLED => (SETTLED, Some(fresh)),
-                phase => (phase, waiters.replace(seat, fresh)),
+                phase => (phase, waiters.replace(slot, fresh)),
             }
         };
         // A waker may be the last owner of a task that holds other handles of the command. Dropping
@@ -229,13 +231,13 @@ impl Signal {
 
     /// Frees the slot of a future that is dropped. Returns its waker, for the caller to drop.
     #[must_use = "dropping a waker runs foreign code"]
-    pub(crate) fn leave(&self, seat: &mut Seat) -> Option<Waker> {
-        let seat = mem::take(seat);
+    pub(crate) fn leave(&self, slot: &mut WaiterSlot) -> Option<Waker> {
+        let slot = mem::take(slot);
         // `settle` takes all wakers.
-        if seat == Seat::None || self.phase() == Phase::Settled {
+        if slot == WaiterSlot::None || self.phase() == Phase::Settled {
             return None;
         }
-        self.lock().remove(&seat)
+        self.lock().remove(&slot)
     }
 
     /// Handles the driver's callback. Returns the first waiter for the caller to wake, if `may_wake` is
@@ -345,7 +347,7 @@ impl<T> Mailbox<T> {
     }
 
     /// Reports that there is work on a device: the reactor must not sleep without limit.
-    pub(crate) fn rouse(&self) {
+    pub(crate) fn wake(&self) {
         self.wake_from(ASLEEP);
     }
 

@@ -158,7 +158,7 @@ pub(crate) struct Ended<C> {
 
 /// Edge that is detached for a while.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cut {
+pub(crate) struct DetachedEdge {
     from: NodeId,
     to: NodeId,
     kind: EdgeKind,
@@ -287,7 +287,7 @@ impl<C> Dag<C> {
         command: C,
         uses: &[impl AsRef<[Use]>],
         after: impl IntoIterator<Item = (NodeId, EdgeKind)>,
-        gates: u32,
+        preconditions: u32,
         poison: Option<Poison>,
         next: &mut NextList,
     ) -> NodeId {
@@ -296,7 +296,7 @@ impl<C> Dag<C> {
         let index = self.graph.add_node(Node {
             command,
             serial,
-            blockers: gates,
+            blockers: preconditions,
             dispatched: false,
             after_ends: false,
             failing: None,
@@ -331,7 +331,7 @@ impl<C> Dag<C> {
             }
         }
         let Failing { poison, underneath } = finder.failing;
-        let mut blockers = gates;
+        let mut blockers = preconditions;
         // Edges are added from the latest dependency to the oldest. When a command is removed, its edge
         // is searched for in the incoming list of each dependent. That list starts with the edge added
         // last, and most commands complete in the order in which they were added.
@@ -356,7 +356,7 @@ impl<C> Dag<C> {
     }
 
     /// Marks one of the command's preconditions as met. Commands that have completed are ignored.
-    pub(crate) fn open_gate(&mut self, id: NodeId, next: &mut NextList) {
+    pub(crate) fn open_precondition(&mut self, id: NodeId, next: &mut NextList) {
         if let Some(node) = self.node_mut(id) {
             node.blockers -= 1;
             if node.poison().is_none() {
@@ -545,8 +545,8 @@ impl<C> Dag<C> {
     /// waits for another: they are about to be dispatched as one.
     ///
     /// `among` is in the order in which the commands were added.
-    pub(crate) fn cut(&mut self, among: &[NodeId]) -> Vec<Cut> {
-        let mut cuts = Vec::new();
+    pub(crate) fn detach_edges(&mut self, among: &[NodeId]) -> Vec<DetachedEdge> {
+        let mut detached = Vec::new();
         for &to in among {
             let mut edges = self.graph.neighbors_directed(to.index, Incoming).detach();
             while let Some((edge, index)) = edges.next(&self.graph) {
@@ -556,17 +556,17 @@ impl<C> Dag<C> {
                 }
                 if let Some(kind) = self.graph.remove_edge(edge) {
                     self.graph[to.index].blockers -= 1;
-                    cuts.push(Cut { from, to, kind });
+                    detached.push(DetachedEdge { from, to, kind });
                 }
             }
         }
-        cuts
+        detached
     }
 
     /// Restores the edges that [`cut`](Self::cut) detached. None of their commands has completed, and
     /// either all or none of them are dispatched by now.
-    pub(crate) fn mend(&mut self, cuts: Vec<Cut>) {
-        for Cut { from, to, kind } in cuts {
+    pub(crate) fn restore_edges(&mut self, detached: Vec<DetachedEdge>) {
+        for DetachedEdge { from, to, kind } in detached {
             self.graph.add_edge(from.index, to.index, kind);
             if !self.graph[from.index].dispatched {
                 self.graph[to.index].blockers += 1;
@@ -576,7 +576,7 @@ impl<C> Dag<C> {
 
     /// Searches these commands and all undispatched commands that they wait for. Returns the first for
     /// which `is_meant` holds; its last argument is the number of the command's unmet preconditions.
-    pub(crate) fn find_gated(
+    pub(crate) fn find_preconditioned(
         &mut self,
         from: &[NodeId],
         mut is_meant: impl FnMut(NodeId, &C, u32) -> bool,
@@ -701,7 +701,7 @@ impl<C> Dag<C> {
     /// Adds dependencies to a command that replaces others with these uses, in order, but makes none of
     /// the uses itself. It comes after the commands whose data the others would have read, and fails
     /// with them.
-    pub(crate) fn stand_in(&mut self, id: NodeId, uses: &[Use]) {
+    pub(crate) fn replace(&mut self, id: NodeId, uses: &[Use]) {
         let Self { graph, hazards, .. } = self;
         hazards.writers_before(uses, |writer| {
             let Some(before) = node_of(graph, writer).filter(|_| writer != id) else { return };
@@ -718,16 +718,21 @@ impl<C> Dag<C> {
 
     /// Marks what replaced commands with these uses would have written as lost: the command that
     /// replaces them does not write it. Reading it fails until it is overwritten.
-    pub(crate) fn give_up(&mut self, uses: &[Use], root: &'static Error) {
+    pub(crate) fn invalidate(&mut self, uses: &[Use], root: &'static Error) {
         for used in uses.iter().filter(|used| used.access != Access::Read) {
-            self.hazards.give_up(used, root);
+            self.hazards.invalidate(used, root);
         }
     }
 
     /// Marks what these commands write to the allocation as lost. Reading it fails until it is
     /// overwritten.
-    pub(crate) fn lose(&mut self, allocation: u64, writers: &[NodeId], root: &'static Error) {
-        self.hazards.lose(allocation, writers, root);
+    pub(crate) fn invalidate_writes(
+        &mut self,
+        allocation: u64,
+        writers: &[NodeId],
+        root: &'static Error,
+    ) {
+        self.hazards.invalidate_writes(allocation, writers, root);
     }
 
     /// Returns the first command outside `among` that reads an allocation for which `is_lost` holds,

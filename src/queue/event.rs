@@ -12,14 +12,14 @@ use std::task::{Context, Poll};
 
 use bytemuck::Pod;
 
-use super::completion::{Phase, Seat, Signal, Wakers};
+use super::completion::{Phase, Signal, WaiterSlot, Wakers};
 use super::dag::NodeId;
 use super::native_queue::{Native, Place};
 use super::scheduler::Scheduler;
 use super::waits::{self, Waiting};
 use crate::args::buffer::Buffer;
 use crate::backend::{NativeEvent, Profile};
-use crate::error::{Error, Result, outlast};
+use crate::error::{Error, Result, catch_and_log};
 use crate::executor::wait_for;
 use crate::process;
 use crate::process::threads::no_thread;
@@ -40,7 +40,7 @@ pub(crate) struct Record {
     serial: AtomicU64,
     /// Index of the native queue plus one, or [`ON_NO_LANE`]; zero before the command is given to the
     /// device.
-    lane: AtomicU32,
+    native_queue: AtomicU32,
     position: AtomicU64,
     /// Outcome and leftovers. Boxed: there are many records, and most have none.
     remains: OnceLock<Box<Remains>>,
@@ -66,7 +66,7 @@ impl Record {
             scheduler,
             node: AtomicU32::new(0),
             serial: AtomicU64::new(0),
-            lane: AtomicU32::new(0),
+            native_queue: AtomicU32::new(0),
             position: AtomicU64::new(0),
             remains: OnceLock::new(),
         })
@@ -93,25 +93,27 @@ impl Record {
 
     pub(crate) fn set_place(&self, place: Place) {
         self.position.store(place.position, Relaxed);
-        self.lane.store(place.lane as u32 + 1, Release);
+        self.native_queue.store(place.native_queue as u32 + 1, Release);
     }
 
     pub(crate) fn place(&self) -> Option<Place> {
-        let lane = self.lane.load(Acquire);
-        if lane == ON_NO_LANE {
+        let native_queue = self.native_queue.load(Acquire);
+        if native_queue == ON_NO_LANE {
             return None;
         }
         let position = self.position.load(Relaxed);
-        lane.checked_sub(1).map(|lane| Place { lane: lane as usize, position })
+        native_queue
+            .checked_sub(1)
+            .map(|native_queue| Place { native_queue: native_queue as usize, position })
     }
 
-    pub(crate) fn set_on_no_lane(&self) {
-        self.lane.store(ON_NO_LANE, Release);
+    pub(crate) fn set_on_no_queue(&self) {
+        self.native_queue.store(ON_NO_LANE, Release);
     }
 
     /// Returns whether the command was given to the device.
     pub(crate) fn is_dispatched(&self) -> bool {
-        self.lane.load(Acquire) != 0
+        self.native_queue.load(Acquire) != 0
     }
 
     /// Settles the command with its outcome and collects the waiters to wake. Returns the native event
@@ -203,14 +205,14 @@ pub enum Status {
 /// ```
 pub struct Event {
     record: Arc<Record>,
-    seat: Seat,
+    slot: WaiterSlot,
     /// Registration of the wait; set while a host future waits for the command.
     waiting: Option<Box<Waiting>>,
 }
 
 impl Event {
     pub(crate) fn new(record: Arc<Record>) -> Self {
-        Self { record, seat: Seat::None, waiting: None }
+        Self { record, slot: WaiterSlot::None, waiting: None }
     }
 
     pub(crate) fn record(&self) -> &Arc<Record> {
@@ -316,14 +318,14 @@ impl Event {
             return Poll::Ready(self.record.outcome().unwrap_or(Err(error)));
         }
         let mut deadline = None;
-        if self.seat == Seat::None
+        if self.slot == WaiterSlot::None
             && !self.record.awaited.load(SeqCst)
             && let Some(scheduler) = self.record.scheduler.upgrade()
         {
             deadline = scheduler.end_of_spin();
             scheduler.settle_if_ended(&self.record, deadline);
         }
-        let mut phase = self.record.signal.register(&mut self.seat, context.waker());
+        let mut phase = self.record.signal.register(&mut self.slot, context.waker());
         if phase == Phase::Pending
             && !self.record.awaited.swap(true, SeqCst)
             && let Some(scheduler) = self.record.scheduler.upgrade()
@@ -365,12 +367,12 @@ impl Clone for Event {
 impl Drop for Event {
     fn drop(&mut self) {
         // In a forked child, the lock may be held by a thread that exists only in the parent.
-        if self.seat != Seat::None
+        if self.slot != WaiterSlot::None
             && !process::is_forked()
-            && let Some(waker) = self.record.signal.leave(&mut self.seat)
+            && let Some(waker) = self.record.signal.leave(&mut self.slot)
         {
             // A panic here while another unwinds would abort the process.
-            outlast("a waker that was dropped", || drop(waker));
+            catch_and_log("a waker that was dropped", || drop(waker));
         }
     }
 }

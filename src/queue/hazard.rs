@@ -317,7 +317,7 @@ impl Hazards {
     /// Marks bytes as lost that a command did without, though commands that it replaces would have
     /// written them. Their earlier contents are lost, too. The next writer still comes after the
     /// commands that used them.
-    pub(crate) fn give_up(&mut self, used: &Use, root: &'static Error) {
+    pub(crate) fn invalidate(&mut self, used: &Use, root: &'static Error) {
         let history = self.histories.entry(used.allocation).or_default();
         let covered = history.isolate(&used.bytes);
         for segment in &mut history.segments[covered] {
@@ -332,7 +332,12 @@ impl Hazards {
     }
 
     /// Marks what these commands wrote to the allocation as lost.
-    pub(crate) fn lose(&mut self, allocation: u64, writers: &[NodeId], root: &'static Error) {
+    pub(crate) fn invalidate_writes(
+        &mut self,
+        allocation: u64,
+        writers: &[NodeId],
+        root: &'static Error,
+    ) {
         let Some(history) = self.histories.get_mut(&allocation) else { return };
         for segment in &mut history.segments {
             if let Writer::Command(writer) = segment.writer

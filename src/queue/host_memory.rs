@@ -36,7 +36,7 @@ pub(crate) trait HostTarget: Send {
 }
 
 /// Destination of a read: the elements, and the slot where its future looks for them.
-pub(crate) struct Landing<T> {
+pub(crate) struct ReadDestination<T> {
     /// Empty until the device has written the elements into the vector's spare capacity. If the device
     /// shares the host's memory, clearing it first would cost as much as the read itself.
     elements: Vec<T>,
@@ -44,14 +44,14 @@ pub(crate) struct Landing<T> {
     slot: ReadSlot<T>,
 }
 
-impl<T: Pod> Landing<T> {
+impl<T: Pod> ReadDestination<T> {
     /// Reserves memory for `len` elements.
     pub(crate) fn new(len: usize, slot: ReadSlot<T>) -> Result<Self> {
         Ok(Self { elements: room_for(len, "a read")?, len, slot })
     }
 }
 
-impl<T: Pod + Send> HostTarget for Landing<T> {
+impl<T: Pod + Send> HostTarget for ReadDestination<T> {
     fn start(&mut self) -> *mut u8 {
         self.elements.as_mut_ptr().cast()
     }

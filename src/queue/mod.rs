@@ -35,7 +35,7 @@ use self::fusion::Recents;
 pub use self::fusion::{
     Examining, Fusing, FusionMode, FusionOutcome, FusionScope, Internalization, Unfused,
 };
-use self::host_memory::Landing;
+use self::host_memory::ReadDestination;
 pub use self::host_task::IntoOutcome;
 use self::host_task::ToOutcome;
 pub(crate) use self::reactor::Reactor;
@@ -155,7 +155,7 @@ impl Queue {
 
     fn submit_to(&self, launch: Launch, group: Option<GroupId>) -> Result<Event> {
         process::check()?;
-        let Launch { work, mistake, after, gates } = launch;
+        let Launch { work, mistake, after, preconditions } = launch;
         if let Some(mistake) = mistake {
             return Err(mistake);
         }
@@ -176,7 +176,7 @@ impl Queue {
             work,
             queue: self.number,
             after,
-            gates,
+            preconditions,
             building,
             group,
         }))
@@ -227,7 +227,7 @@ impl Queue {
     pub fn read<T: Pod + Send>(&self, buffer: &Buffer<T>) -> Read<T> {
         let checked = self.check_device(buffer.region(), || "a read".to_owned());
         let slot = event::ReadSlot::default();
-        let landing = checked.and_then(|()| Landing::new(buffer.len(), slot.clone()));
+        let landing = checked.and_then(|()| ReadDestination::new(buffer.len(), slot.clone()));
         Read::new(landing.map(|to| {
             let event = self.run(Work::Read { from: buffer.region().clone(), to: Box::new(to) });
             (event, slot)
@@ -349,12 +349,13 @@ impl Queue {
     {
         process::check()?;
         let future = future.into_future();
-        let gate: command::Gate = Box::pin(async move { future.await.into_outcome() });
+        let precondition: command::Precondition =
+            Box::pin(async move { future.await.into_outcome() });
         Ok(self.scheduler.submit(Submission {
             work: Work::Host,
             queue: self.number,
             after: SmallVec::new(),
-            gates: vec![gate],
+            preconditions: vec![precondition],
             building: false,
             group: None,
         }))
@@ -402,12 +403,12 @@ impl Queue {
     }
 
     fn run(&self, work: Work) -> Event {
-        let (after, gates) = (SmallVec::new(), Vec::new());
+        let (after, preconditions) = (SmallVec::new(), Vec::new());
         self.scheduler.submit(Submission {
             work,
             queue: self.number,
             after,
-            gates,
+            preconditions,
             building: false,
             group: None,
         })

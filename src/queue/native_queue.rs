@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 /// Position of a command: index of the native queue, and number of commands enqueued there before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
-    pub(crate) lane: usize,
+    pub(crate) native_queue: usize,
     pub(crate) position: u64,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Native {
 }
 
 /// Command that has ended and left its native queue.
-pub(crate) struct Left {
+pub(crate) struct Departed {
     pub(crate) id: NodeId,
     pub(crate) native: Native,
     pub(crate) result: Result<()>,
@@ -44,8 +44,8 @@ pub(crate) struct Left {
 }
 
 /// In-order native queue and its commands in flight, oldest first.
-pub(crate) struct Lane {
-    native: Box<dyn backend::Lane>,
+pub(crate) struct TrackedQueue {
+    native: Box<dyn backend::NativeQueue>,
     entries: VecDeque<Entry>,
     /// Position of the oldest entry.
     first: u64,
@@ -59,8 +59,8 @@ pub(crate) struct Lane {
 /// Number of commands after which the queue is flushed unasked.
 const FLUSH_EVERY: usize = 64;
 
-impl Lane {
-    pub(crate) fn new(native: Box<dyn backend::Lane>) -> Self {
+impl TrackedQueue {
+    pub(crate) fn new(native: Box<dyn backend::NativeQueue>) -> Self {
         Self {
             native,
             entries: VecDeque::new(),
@@ -79,7 +79,7 @@ impl Lane {
     ///
     /// # Safety
     ///
-    /// As for [`backend::Lane::enqueue`].
+    /// As for [`backend::TrackedQueue::enqueue`].
     pub(crate) unsafe fn enqueue(
         &mut self,
         id: NodeId,
@@ -116,7 +116,7 @@ impl Lane {
         match self.native.flush() {
             Ok(()) => self.unflushed = 0,
             // `unflushed` stays set, so the next call tries again.
-            Err(error) => tracing::debug!(%error, "a lane could not be flushed"),
+            Err(error) => tracing::debug!(%error, "a native queue could not be flushed"),
         }
     }
 
@@ -168,7 +168,10 @@ impl Lane {
     /// Removes the oldest command, if it has ended. If the driver has called back but the event does
     /// not report the end yet, the callback counts. The end of a later command proves nothing: some
     /// drivers fail a command as soon as one that it waits for has failed, before its turn.
-    pub(crate) fn leave(&mut self, has_called_back: impl FnOnce(NodeId) -> bool) -> Option<Left> {
+    pub(crate) fn leave(
+        &mut self,
+        has_called_back: impl FnOnce(NodeId) -> bool,
+    ) -> Option<Departed> {
         let oldest = self.entries.front()?;
         // The callback is checked first: if it comes during the query, the command may have failed.
         let has_called_back = oldest.native.armed && has_called_back(oldest.id);
@@ -180,7 +183,7 @@ impl Lane {
         };
         let Entry { id, native } = self.entries.pop_front()?;
         self.first += 1;
-        Some(Left { id, native, result, may_run })
+        Some(Departed { id, native, result, may_run })
     }
 
     /// Replaces the error of a command that failed because of another one. Drivers fail the commands
@@ -199,41 +202,42 @@ impl Lane {
     }
 }
 
-/// Returns the events that a command on `lane` must wait for, if it runs after the commands at
+/// Returns the events that a command on `native_queue` must wait for, if it runs after the commands at
 /// `places`.
 ///
 /// Drivers fail a command if an event in its wait list fails. If the latest command of a native queue
 /// is only to run earlier, the list therefore contains a marker after it, which succeeds even if that
 /// command fails.
 pub(crate) fn wait_list(
-    lanes: &mut [Lane],
-    lane: usize,
+    native_queues: &mut [TrackedQueue],
+    native_queue: usize,
     places: impl Iterator<Item = (EdgeKind, Place)>,
 ) -> Result<SmallVec<[Arc<dyn NativeEvent>; 4]>> {
     let mut wait = SmallVec::new();
-    let mut others = places.filter(|(_, place)| place.lane != lane).peekable();
+    let mut others = places.filter(|(_, place)| place.native_queue != native_queue).peekable();
     if others.peek().is_none() {
         return Ok(wait);
     }
-    let mut latest: SmallVec<[Option<(u64, EdgeKind)>; 8]> = SmallVec::from_elem(None, lanes.len());
+    let mut latest: SmallVec<[Option<(u64, EdgeKind)>; 8]> =
+        SmallVec::from_elem(None, native_queues.len());
     for (kind, place) in others {
-        latest[place.lane] = latest[place.lane].max(Some((place.position, kind)));
+        latest[place.native_queue] = latest[place.native_queue].max(Some((place.position, kind)));
     }
-    for (lane, latest) in lanes.iter_mut().zip(latest) {
+    for (native_queue, latest) in native_queues.iter_mut().zip(latest) {
         let Some((position, kind)) = latest else { continue };
         wait.push(match kind {
             EdgeKind::Data | EdgeKind::After => {
-                let index = position.saturating_sub(lane.first) as usize;
-                lane.entries[index].native.event.clone()
+                let index = position.saturating_sub(native_queue.first) as usize;
+                native_queue.entries[index].native.event.clone()
             }
             EdgeKind::Order => {
-                lane.unflushed += 1;
+                native_queue.unflushed += 1;
                 // SAFETY: a marker accesses no memory.
-                unsafe { lane.native.enqueue(&Operation::Marker, &[])? }
+                unsafe { native_queue.native.enqueue(&Operation::Marker, &[])? }
             }
         });
         // Waiting for a command does not start it.
-        lane.flush();
+        native_queue.flush();
     }
     Ok(wait)
 }
@@ -288,7 +292,7 @@ mod tests {
 
     struct Driver(Arc<dyn NativeEvent>);
 
-    impl backend::Lane for Driver {
+    impl backend::NativeQueue for Driver {
         unsafe fn enqueue(
             &mut self,
             _: &Operation<'_>,
@@ -305,7 +309,7 @@ mod tests {
     /// Driver that rejects the first flush.
     struct Reluctant(Arc<AtomicUsize>);
 
-    impl backend::Lane for Reluctant {
+    impl backend::NativeQueue for Reluctant {
         unsafe fn enqueue(
             &mut self,
             _: &Operation<'_>,
@@ -325,40 +329,40 @@ mod tests {
     #[test]
     fn a_flush_that_fails_is_repeated_until_it_does_not() {
         let flushes = Arc::<AtomicUsize>::default();
-        let mut lane = Lane::new(Box::new(Reluctant(flushes.clone())));
+        let mut native_queue = TrackedQueue::new(Box::new(Reluctant(flushes.clone())));
         let mut dag = Dag::new(|(): &()| Uses::new());
         let id = dag.add((), &[] as &[Uses], [], 0, None, &mut NextList::new());
         // SAFETY: a marker accesses no memory.
-        unsafe { lane.enqueue(id, 1, &Operation::Marker, &[]) }.expect("it is taken");
+        unsafe { native_queue.enqueue(id, 1, &Operation::Marker, &[]) }.expect("it is taken");
         for _ in 0..4 {
-            lane.flush();
+            native_queue.flush();
         }
         assert_eq!(flushes.load(SeqCst), 2);
     }
 
     #[test]
     fn a_command_that_nothing_is_told_of_has_failed_and_may_run() {
-        let mut lane = Lane::new(Box::new(Driver(Arc::new(Silent))));
+        let mut native_queue = TrackedQueue::new(Box::new(Driver(Arc::new(Silent))));
         let mut dag = Dag::new(|(): &()| Uses::new());
         let id = dag.add((), &[] as &[Uses], [], 0, None, &mut NextList::new());
         // SAFETY: a marker accesses no memory.
-        unsafe { lane.enqueue(id, 1, &Operation::Marker, &[]) }.expect("it is taken");
-        assert!(lane.arm(0).is_some(), "it calls back");
-        let left = lane.leave(|_| true).expect("it counts as ended");
+        unsafe { native_queue.enqueue(id, 1, &Operation::Marker, &[]) }.expect("it is taken");
+        assert!(native_queue.arm(0).is_some(), "it calls back");
+        let left = native_queue.leave(|_| true).expect("it counts as ended");
         assert!(left.may_run && left.result.is_err());
     }
 
     #[test]
     fn a_command_that_fails_while_it_is_asked_about_has_failed() {
         let command = Arc::new(Failing::default());
-        let mut lane = Lane::new(Box::new(Driver(command.clone())));
+        let mut native_queue = TrackedQueue::new(Box::new(Driver(command.clone())));
         let mut dag = Dag::new(|(): &()| Uses::new());
         let id = dag.add((), &[] as &[Uses], [], 0, None, &mut NextList::new());
         // SAFETY: a marker accesses no memory.
-        unsafe { lane.enqueue(id, 1, &Operation::Marker, &[]) }.expect("it is taken");
-        assert!(lane.arm(0).is_some(), "it calls back");
-        assert!(lane.leave(|_| false).is_none(), "it still runs");
-        let left = lane.leave(|_| {
+        unsafe { native_queue.enqueue(id, 1, &Operation::Marker, &[]) }.expect("it is taken");
+        assert!(native_queue.arm(0).is_some(), "it calls back");
+        assert!(native_queue.leave(|_| false).is_none(), "it still runs");
+        let left = native_queue.leave(|_| {
             command.0.store(true, SeqCst);
             true
         });

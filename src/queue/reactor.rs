@@ -11,7 +11,7 @@ use super::event::Record;
 use super::scheduler::Scheduler;
 use super::waits::{LOOK_EVERY, Waits};
 use crate::args::buffer::Freed;
-use crate::error::{Error, ErrorKind, Result, outlast};
+use crate::error::{Error, ErrorKind, Result, catch_and_log};
 use crate::process::threads;
 use crate::sync::lock;
 
@@ -72,8 +72,8 @@ impl Reactor {
     }
 
     /// Reports that a command was submitted.
-    pub(crate) fn rouse(&self) {
-        self.mailbox.rouse();
+    pub(crate) fn wake(&self) {
+        self.mailbox.wake();
     }
 }
 
@@ -106,7 +106,7 @@ fn run(mailbox: &Mailbox<Post>, schedulers: &Mutex<Vec<Weak<Scheduler>>>, waits:
             if matches!(post, Post::Close) {
                 return;
             }
-            outlast("what followed the end of a command", || attend(post));
+            catch_and_log("what followed the end of a command", || attend(post));
         }
         let busy = || {
             let schedulers = lock(schedulers);
@@ -121,13 +121,13 @@ fn run(mailbox: &Mailbox<Post>, schedulers: &Mutex<Vec<Weak<Scheduler>>>, waits:
         if now - last_tick >= TICK {
             last_tick = now;
             for scheduler in &in_flight {
-                outlast("what followed the end of a command", || scheduler.tick());
+                catch_and_log("what followed the end of a command", || scheduler.tick());
             }
         }
         drop(in_flight);
         if now - last_look >= LOOK_EVERY {
             last_look = now;
-            outlast("a log of long waits", || waits.look(now));
+            catch_and_log("a log of long waits", || waits.look(now));
         }
         if now - last_busy < LINGER {
             mailbox.doze(TICK);

@@ -115,14 +115,14 @@ fn commands_without_the_edges_among_them_wait_only_for_others() {
     let first = add(&mut dag, 1, &[used(1, 0..8, Access::ReadWrite)], &mut next);
     let second = add(&mut dag, 2, &[used(1, 0..8, Access::ReadWrite)], &mut next);
     next.clear();
-    let cuts = dag.cut(&[first, second]);
+    let detached = dag.detach_edges(&[first, second]);
     assert_eq!(before(&dag, first), [0]);
     assert!(before(&dag, second).is_empty());
     dag.dispatched(outside, &mut next);
     assert_eq!(next.as_slice(), [Next::Dispatch(first)]);
     assert!(dag.can_dispatch(second));
 
-    dag.mend(cuts);
+    dag.restore_edges(detached);
     assert_eq!(before(&dag, second), [1]);
     assert!(!dag.can_dispatch(second));
     next.clear();
@@ -136,9 +136,9 @@ fn edges_that_come_back_among_dispatched_commands_carry_failures() {
     let outside = add(&mut dag, 0, &[used(1, 0..8, Access::Write)], &mut next);
     let first = add(&mut dag, 1, &[used(1, 0..8, Access::ReadWrite)], &mut next);
     let second = add(&mut dag, 2, &[used(1, 0..8, Access::ReadWrite)], &mut next);
-    let cuts = dag.cut(&[first, second]);
+    let detached = dag.detach_edges(&[first, second]);
     [outside, first, second].into_iter().for_each(|id| dag.dispatched(id, &mut next));
-    dag.mend(cuts);
+    dag.restore_edges(detached);
     dag.complete(outside, Err(failure()), &mut next);
     assert!(dag.complete(first, Ok(()), &mut next).outcome.is_err());
     assert!(dag.complete(second, Ok(()), &mut next).outcome.is_err());
@@ -151,11 +151,11 @@ fn closed_gates_are_found_through_what_waits_for_them() {
     let gated = dag.add((0, write.to_vec()), &[&write], [], 1, None, &mut next);
     let last = add(&mut dag, 1, &[used(1, 0..8, Access::Read)], &mut next);
     let other = add(&mut dag, 2, &[used(2, 0..8, Access::Read)], &mut next);
-    let is_gated = |_: NodeId, _: &Command, gates| gates > 0;
-    assert_eq!(dag.find_gated(&[last], is_gated), Some(gated));
-    assert_eq!(dag.find_gated(&[other], is_gated), None);
-    dag.open_gate(gated, &mut next);
-    assert_eq!(dag.find_gated(&[last], is_gated), None);
+    let has_precondition = |_: NodeId, _: &Command, preconditions| preconditions > 0;
+    assert_eq!(dag.find_preconditioned(&[last], has_precondition), Some(gated));
+    assert_eq!(dag.find_preconditioned(&[other], has_precondition), None);
+    dag.open_precondition(gated, &mut next);
+    assert_eq!(dag.find_preconditioned(&[last], has_precondition), None);
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn it_is_told_beforehand_whether_anything_would_be_in_the_way() {
     assert!(dag.is_clear(&[&read(1), &write(1), &both(2)]));
 
     // Lost contents can be written, and then read.
-    dag.lose(1, &[writer], &LOST);
+    dag.invalidate_writes(1, &[writer], &LOST);
     assert!(!dag.is_clear(&[&read(1)]));
     assert!(dag.is_clear(&[&both(1), &read(1)]) && dag.is_clear(&[&write(1), &read(1)]));
     assert!(!dag.is_clear(&[&[used(1, 0..4, Access::Write)], &read(1)]));
@@ -197,8 +197,8 @@ fn what_a_command_does_without_is_lost_and_orders_only_its_users() {
         used(1, 8..16, Access::Read),
         used(1, 0..8, Access::ReadWrite),
     ];
-    dag.stand_in(one, &without);
-    dag.give_up(&without, &LOST);
+    dag.replace(one, &without);
+    dag.invalidate(&without, &LOST);
     assert_eq!(before(&dag, one), [0]);
     let late = add(&mut dag, 3, &[used(1, 4..8, Access::Read)], &mut next);
     let beside = add(&mut dag, 4, &[used(1, 8..16, Access::Read)], &mut next);
@@ -229,9 +229,9 @@ fn a_command_fails_with_what_those_would_have_read_that_it_stands_for() {
         let writer = add(&mut dag, 0, &[used(1, 0..8, Access::Write)], &mut next);
         dag.dispatched(writer, &mut next);
         let one = add(&mut dag, 1, &[used(2, 0..8, Access::Write)], &mut next);
-        dag.stand_in(one, &without);
+        dag.replace(one, &without);
         dag.dispatched(one, &mut next);
-        dag.give_up(&without, &LOST);
+        dag.invalidate(&without, &LOST);
         dag.complete(writer, Err(failure()), &mut next);
         let ended = dag.complete(one, Ok(()), &mut next);
         assert_eq!(ended.outcome.is_ok(), expected, "{without:?}");
@@ -242,7 +242,7 @@ fn a_command_fails_with_what_those_would_have_read_that_it_stands_for() {
 fn lost_contents_fail_those_who_only_read_and_keep_the_order() {
     let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
     let writer = add(&mut dag, 0, &[used(1, 0..8, Access::Write)], &mut next);
-    dag.lose(1, &[writer], &LOST);
+    dag.invalidate_writes(1, &[writer], &LOST);
     let reader = add(&mut dag, 1, &[used(1, 0..8, Access::Read)], &mut next);
     let changer = add(&mut dag, 2, &[used(1, 0..8, Access::ReadWrite)], &mut next);
     let healed = add(&mut dag, 3, &[used(1, 0..8, Access::Read)], &mut next);
@@ -305,7 +305,7 @@ fn what_fails_undispatched_ends_after_all_before_it() {
     next.clear();
     assert!(dag.complete(gated, Ok(()), &mut next).outcome.is_err());
     assert_eq!(next.as_slice(), [Next::Dispatch(behind)]);
-    dag.open_gate(gated, &mut next);
+    dag.open_precondition(gated, &mut next);
     assert_eq!(next.len(), 1, "a gate of a command that has ended changes nothing");
 }
 
@@ -375,13 +375,13 @@ proptest! {
         let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
         let mut picks = picks.into_iter().cycle();
         let mut ids = Vec::new();
-        let mut gates = Vec::new();
+        let mut preconditions = Vec::new();
         let mut running: Vec<usize> = Vec::new();
         let mut dispatched = vec![false; plans.len()];
         let mut outcome: Vec<Option<bool>> = vec![None; plans.len()];
         let mut refused = vec![false; plans.len()];
         let mut submitted = 0;
-        while submitted < plans.len() || !running.is_empty() || !gates.is_empty() {
+        while submitted < plans.len() || !running.is_empty() || !preconditions.is_empty() {
             let pick = picks.next().expect("a cycle never ends");
             match pick.index(3) {
                 0 if submitted < plans.len() => {
@@ -392,17 +392,17 @@ proptest! {
                     let id = dag.add((submitted, plan.uses.clone()), &[&plan.uses], edges, u32::from(plan.gated), poison, &mut next);
                     ids.push(id);
                     if plan.gated {
-                        gates.push(id);
+                        preconditions.push(id);
                     }
                     submitted += 1;
                 }
-                1 if !gates.is_empty() => {
-                    let id = gates.swap_remove(pick.index(gates.len()));
+                1 if !preconditions.is_empty() => {
+                    let id = preconditions.swap_remove(pick.index(preconditions.len()));
                     match dag.command(id) {
                         Some(command) if plans[command.0].refused => {
                             dag.poison(id, failure(), Why::Refused, &mut next);
                         }
-                        _ => dag.open_gate(id, &mut next),
+                        _ => dag.open_precondition(id, &mut next),
                     }
                 }
                 _ if !running.is_empty() => {

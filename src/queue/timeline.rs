@@ -250,10 +250,10 @@ impl Trace {
             let of_device = spans.iter().filter(|span| span.device.index() == device.index());
             let mut tracks = Tracks::default();
             for (start, end, span) in timed(of_device, nanos) {
-                let lane = span.place.map(|place| place.lane);
+                let native_queue = span.place.map(|place| place.native_queue);
                 events.push(json!({
                     "ph": "X", "name": span.label, "cat": "command", "pid": device.index(),
-                    "tid": tracks.number(lane, start, end),
+                    "tid": tracks.number(native_queue, start, end),
                     "ts": micros(start), "dur": micros(end - start),
                     "args": {
                         "command": span.serial, "queue": span.queue, "after": span.after,
@@ -296,13 +296,13 @@ fn timed<'a>(
         let mut start = nanos(span.enqueued.unwrap_or(span.submitted));
         let end = nanos(span.ended);
         if let Some(place) = span.place {
-            start = match latest.get(&place.lane) {
+            start = match latest.get(&place.native_queue) {
                 // Launches that ran as one have the same place.
                 Some(&(before, its_start, _)) if before == place => its_start,
                 Some(&(_, _, its_end)) => start.max(its_end),
                 None => start,
             };
-            latest.insert(place.lane, (place, start, end));
+            latest.insert(place.native_queue, (place, start, end));
         }
         (start, end.max(start), &**span)
     };
@@ -323,8 +323,8 @@ struct Tracks {
 impl Tracks {
     /// Returns the thread of a command that starts no earlier than those before. Commands without a
     /// native queue belong to the host.
-    fn number(&mut self, lane: Option<usize>, start: i64, end: i64) -> usize {
-        let ends = self.ends.entry(lane).or_default();
+    fn number(&mut self, native_queue: Option<usize>, start: i64, end: i64) -> usize {
+        let ends = self.ends.entry(native_queue).or_default();
         let first = ends.peek().map(|Reverse(first)| *first);
         let number = match first.filter(|(end, _)| *end <= start) {
             Some((_, number)) => {
@@ -332,7 +332,10 @@ impl Tracks {
                 number
             }
             None => {
-                let name = lane.map_or_else(|| "host".to_owned(), |lane| format!("lane {lane}"));
+                let name = native_queue.map_or_else(
+                    || "host".to_owned(),
+                    |native_queue| format!("native queue {native_queue}"),
+                );
                 self.names.push(match ends.len() {
                     0 => name,
                     others => format!("{name} ({})", others + 1),

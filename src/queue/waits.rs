@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use slab::Slab;
 
-use super::command::Gate;
+use super::command::Precondition;
 use super::event::Record;
 use super::scheduler::{Known, Scheduler};
 use crate::error::{Error, ErrorKind, Result};
@@ -46,11 +46,11 @@ pub(crate) struct HostFuture {
 /// Command that a future waits for, and the way in which it waits.
 struct Wait {
     record: Arc<Record>,
-    manner: Manner,
+    kind: WaitKind,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Manner {
+enum WaitKind {
     /// The future's own waker is registered.
     Direct,
     /// A waker that wraps the future's own is registered, such as that of `join` or `select`.
@@ -81,7 +81,7 @@ impl HostFuture {
     /// Returns the only command that can wake the future, if there is exactly one.
     pub(crate) fn certain_wait(&self) -> Option<Arc<Record>> {
         let waits = lock(&self.waits);
-        if let Some(wait) = waits.iter().find(|wait| wait.manner == Manner::Blocking) {
+        if let Some(wait) = waits.iter().find(|wait| wait.kind == WaitKind::Blocking) {
             return Some(wait.record.clone());
         }
         let [wait] = &**waits else { return None };
@@ -89,28 +89,28 @@ impl HostFuture {
         // one registered with the command.
         let are_known = |waker: &Arc<CountedWaker>| Arc::strong_count(waker) == 3;
         let is_certain =
-            wait.manner == Manner::Direct && lock(&self.waker).as_ref().is_some_and(are_known);
+            wait.kind == WaitKind::Direct && lock(&self.waker).as_ref().is_some_and(are_known);
         is_certain.then(|| wait.record.clone())
     }
 
-    fn manner_of(&self, waker: &Waker) -> Manner {
+    fn manner_of(&self, waker: &Waker) -> WaitKind {
         let own = lock(&self.waker);
         match own.as_ref().is_some_and(|own| Arc::as_ptr(own).cast() == waker.data()) {
-            true => Manner::Direct,
-            false => Manner::Indirect,
+            true => WaitKind::Direct,
+            false => WaitKind::Indirect,
         }
     }
 }
 
 /// Host future, wrapped so that code that it polls can find out which one it is part of.
 pub(crate) struct Tracked {
-    future: Gate,
+    future: Precondition,
     shared: Arc<HostFuture>,
     waker: Option<Waker>,
 }
 
 impl Tracked {
-    pub(crate) fn new(future: Gate, shared: Arc<HostFuture>) -> Self {
+    pub(crate) fn new(future: Precondition, shared: Arc<HostFuture>) -> Self {
         Self { future, shared, waker: None }
     }
 
@@ -188,8 +188,8 @@ pub(crate) fn begin(
     // error.
     if waiting.as_ref().is_none_or(|waiting| !Arc::ptr_eq(&waiting.future, &future)) {
         check(&future, record)?;
-        let manner = future.manner_of(waker);
-        lock(&future.waits).push(Wait { record: record.clone(), manner });
+        let kind = future.manner_of(waker);
+        lock(&future.waits).push(Wait { record: record.clone(), kind });
         *waiting = Some(Box::new(Waiting { future, record: record.clone() }));
     }
     Ok(())
@@ -203,7 +203,7 @@ pub(crate) fn begin(
 pub(crate) fn block(record: &Arc<Record>) -> Result<Option<Waiting>> {
     let Some(future) = polled() else { return Ok(None) };
     check(&future, record)?;
-    lock(&future.waits).push(Wait { record: record.clone(), manner: Manner::Blocking });
+    lock(&future.waits).push(Wait { record: record.clone(), kind: WaitKind::Blocking });
     Ok(Some(Waiting { future, record: record.clone() }))
 }
 

@@ -147,8 +147,8 @@ impl Module {
         Ok(Self::new(ModuleFormat::Native, code, spirv::Reflection::default()))
     }
 
-    /// Sets the label of the module: a name for people, such as the path of its file, with which errors and logs
-    /// refer to the module and its kernels. Replaces an earlier label.
+    /// Sets the label of the module: a name for people, such as the path of its file, with which errors and
+    /// logs refer to the module and its kernels. Replaces an earlier label.
     ///
     /// The label belongs to this handle and its clones. It is not part of the digest or of any key. A request
     /// for a program that exists already, or is being built, returns it with the label under which it was
@@ -289,7 +289,8 @@ impl Module {
         Self { inner: Arc::new(inner), is_untrusted: false, label: None }
     }
 
-    /// Returns the reason why the module cannot be built for any device, if it was not refused when it was made.
+    /// Returns the reason why the module cannot be built for any device, if it was not refused when it was
+    /// made.
     pub(crate) fn flaw(&self) -> Option<&Error> {
         self.inner.flaw.as_ref()
     }
@@ -402,8 +403,9 @@ impl Module {
         self.stating(|reflection| reflection.exports = exports)
     }
 
-    /// States the names of the functions and global variables that this module declares but does not define, and
-    /// imports from others. For OpenCL C only, as [`exporting`](Self::exporting). Replaces names stated before.
+    /// States the names of the functions and global variables that this module declares but does not define,
+    /// and imports from others. For OpenCL C only, as [`exporting`](Self::exporting). Replaces names stated
+    /// before.
     ///
     /// A declaration must have the types of the definition. [`Runtime::register`] describes how far that is
     /// checked.
@@ -521,9 +523,9 @@ impl Module {
         self.is_untrusted
     }
 
-    /// Returns the names that other modules can import from this one. For a SPIR-V module, these are the symbols
-    /// with linkage `Export` or `LinkOnceODR`, except its kernels, which cannot be imported. For OpenCL C,
-    /// these are the [stated](Self::exporting) names.
+    /// Returns the names that other modules can import from this one. For a SPIR-V module, these are the
+    /// symbols with linkage `Export` or `LinkOnceODR`, except its kernels, which cannot be imported. For
+    /// OpenCL C, these are the [stated](Self::exporting) names.
     ///
     /// # Examples
     ///

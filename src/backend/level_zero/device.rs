@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::context::Context;
 use super::memory::LzMemory;
-use super::native_queue::LzLane;
+use super::native_queue::LzNativeQueue;
 use super::{objects, program};
-use crate::backend::{Device, Lane, Memory, Program, Source};
+use crate::backend::{Device, Memory, NativeQueue, Program, Source};
 use crate::error::Result;
 
 pub(super) struct LzDevice {
@@ -30,7 +30,7 @@ impl Device for LzDevice {
         Ok(Arc::new(LzMemory::allocate(&self.context, bytes)?))
     }
 
-    fn create_lane(&self, profiling: bool) -> Result<Box<dyn Lane>> {
-        Ok(Box::new(LzLane::create(&self.context, profiling)?))
+    fn create_native_queue(&self, profiling: bool) -> Result<Box<dyn NativeQueue>> {
+        Ok(Box::new(LzNativeQueue::create(&self.context, profiling)?))
     }
 }

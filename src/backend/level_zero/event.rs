@@ -17,7 +17,7 @@ use super::codes::{Code, check};
 use super::context::Context;
 use super::handle::{OwnedEvent, OwnedPool};
 use super::memory::Staging;
-use super::native_queue::LaneState;
+use super::native_queue::QueueState;
 use crate::backend::{NativeEvent, Notify, Profile, Progress, shutdown, tell};
 use crate::error::{Error, Result};
 use crate::sync::lock;
@@ -164,7 +164,7 @@ pub(super) struct LzEvent {
     /// Outcome of the command. Set last, so that it publishes all other effects.
     outcome: OnceLock<Result<()>>,
     due: Mutex<Due>,
-    pub(super) lane: Arc<LaneState>,
+    pub(super) native_queue: Arc<QueueState>,
 }
 
 /// Actions that are due when the command has ended, and resources that are kept until then.
@@ -188,7 +188,7 @@ unsafe impl Send for Destination {}
 
 impl LzEvent {
     pub(super) fn new(
-        lane: &Arc<LaneState>,
+        native_queue: &Arc<QueueState>,
         event: RawEvent,
         position: u64,
         queued: Option<Instant>,
@@ -202,7 +202,7 @@ impl LzEvent {
             is_large_read,
             outcome: OnceLock::new(),
             due: Mutex::new(due),
-            lane: Arc::clone(lane),
+            native_queue: Arc::clone(native_queue),
         }
     }
 
@@ -229,7 +229,7 @@ impl LzEvent {
     /// Checks whether the command has ended, unless that is known already.
     fn look(&self) {
         if self.is_pending() {
-            self.lane.look_at(self);
+            self.native_queue.look_at(self);
         }
     }
 
@@ -244,7 +244,7 @@ impl LzEvent {
 
     /// Queries the driver whether the command has ended.
     pub(super) fn is_signalled(&self) -> Result<bool, Code> {
-        let api = self.lane.context.api;
+        let api = self.native_queue.context.api;
         // SAFETY: the event is alive.
         match unsafe { (api.zeEventQueryStatus)(self.raw()) } {
             ZE_RESULT_NOT_READY => Ok(false),
@@ -295,7 +295,7 @@ impl NativeEvent for LzEvent {
             return None;
         }
         let _call = shutdown::enter().ok()?;
-        let context = &self.lane.context;
+        let context = &self.native_queue.context;
         let mut times = ze_kernel_timestamp_result_t::default();
         // SAFETY: the event is alive and signalled, and of a pool with timestamps.
         let told = unsafe { (context.api.zeEventQueryKernelTimestamp)(self.raw(), &raw mut times) };
@@ -317,7 +317,7 @@ impl NativeEvent for LzEvent {
                 return Ok(());
             }
         }
-        self.lane.watch(self.position);
+        self.native_queue.watch(self.position);
         Ok(())
     }
 }
@@ -325,7 +325,7 @@ impl NativeEvent for LzEvent {
 impl Drop for LzEvent {
     fn drop(&mut self) {
         let Some(event) = self.event.take() else { return };
-        let context = &self.lane.context;
+        let context = &self.native_queue.context;
         if self.is_complete() {
             context.events[usize::from(self.queued.is_some())].give(event);
         } else {

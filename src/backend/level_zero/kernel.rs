@@ -122,8 +122,8 @@ impl LzKernel {
     ///
     /// # Safety
     ///
-    /// As for [`Lane::enqueue`](crate::backend::Lane::enqueue), until `signal` is signalled; `list`
-    /// is alive.
+    /// As for [`NativeQueue::enqueue`](crate::backend::NativeQueue::enqueue), until `signal` is signalled;
+    /// `list` is alive.
     pub(super) unsafe fn append(
         &self,
         list: ze_command_list_handle_t,

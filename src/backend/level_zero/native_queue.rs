@@ -17,7 +17,7 @@ use super::handle::OwnedList;
 use super::kernel::LzKernel;
 use super::memory::{LzMemory, Staging};
 use crate::backend::poller::{Found, Watched};
-use crate::backend::{Lane, NativeEvent, Operation, shutdown};
+use crate::backend::{NativeEvent, NativeQueue, Operation, shutdown};
 use crate::error::{Error, Result};
 use crate::sync::lock;
 
@@ -25,16 +25,16 @@ use crate::sync::lock;
 /// reads, so that no other thread waits for the copy.
 const READ_BY_ANYBODY: usize = 64 << 10;
 
-pub(super) struct LzLane {
+pub(super) struct LzNativeQueue {
     /// Command list; taken on drop.
     list: Option<OwnedList>,
-    state: Arc<LaneState>,
+    state: Arc<QueueState>,
     enqueued: u64,
     profiling: bool,
 }
 
 /// State that outlives the native queue, until its last command has ended.
-pub(super) struct LaneState {
+pub(super) struct QueueState {
     pub(super) context: Arc<Context>,
     queue: Mutex<Queue>,
 }
@@ -53,7 +53,7 @@ struct Queue {
     retired: Option<OwnedList>,
 }
 
-impl LaneState {
+impl QueueState {
     /// Makes the watcher detect the end of the command at `position`. Without this, only threads that look at
     /// the command detect its end.
     pub(super) fn watch(self: &Arc<Self>, position: u64) {
@@ -135,7 +135,7 @@ impl LaneState {
     }
 }
 
-impl Watched for LaneState {
+impl Watched for QueueState {
     fn look(&self) -> Found {
         let oldest = {
             let mut queue = lock(&self.queue);
@@ -172,7 +172,7 @@ impl Watched for LaneState {
     }
 }
 
-impl LzLane {
+impl LzNativeQueue {
     pub(super) fn create(context: &Arc<Context>, profiling: bool) -> Result<Self> {
         if let Some(lost) = context.loss() {
             return Err(lost.clone());
@@ -202,7 +202,7 @@ impl LzLane {
         })?;
         // SAFETY: just created, and owned only here.
         let list = unsafe { OwnedList::new(context.api, raw) };
-        let state = LaneState { context: Arc::clone(context), queue: Mutex::default() };
+        let state = QueueState { context: Arc::clone(context), queue: Mutex::default() };
         Ok(Self { list: Some(list), state: Arc::new(state), enqueued: 0, profiling })
     }
 
@@ -210,7 +210,7 @@ impl LzLane {
     ///
     /// # Safety
     ///
-    /// As for [`Lane::enqueue`], until `signal` is signalled.
+    /// As for [`NativeQueue::enqueue`], until `signal` is signalled.
     unsafe fn append(
         &self,
         operation: &Operation<'_>,
@@ -321,7 +321,7 @@ impl LzLane {
     }
 }
 
-impl Lane for LzLane {
+impl NativeQueue for LzNativeQueue {
     unsafe fn enqueue(
         &mut self,
         operation: &Operation<'_>,
@@ -382,7 +382,7 @@ fn give_back(context: &Context, event: RawEvent, profiling: bool) {
     }
 }
 
-impl Drop for LzLane {
+impl Drop for LzNativeQueue {
     fn drop(&mut self) {
         let list = self.list.take();
         let mut queue = lock(&self.state.queue);

@@ -16,7 +16,7 @@ use opencl3::platform::platform::{
 use super::codes::{driver_code, error, error_of};
 use super::context::Context;
 use super::device::ClDevice;
-use super::finish_worker::Helper;
+use super::finish_worker::FinishWorker;
 use super::handle::{DeviceId, OwnedContext, PlatformId, Version};
 use super::memory::SpareMemory;
 use super::{NAME, integer, text};
@@ -88,7 +88,7 @@ impl ClAdapter {
             device,
             version,
             watcher: workarounds.poll_for_ends.then(|| Arc::new(Watcher::new())),
-            helper: workarounds.help_execute.then(Helper::new),
+            worker: workarounds.help_execute.then(FinishWorker::new),
             has_launched: AtomicBool::new(!workarounds.expect_late_compiles),
             info,
             workarounds,

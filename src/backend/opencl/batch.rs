@@ -26,7 +26,7 @@ const MANY: u32 = 8;
 
 /// Latest commands of an in-order queue that wait to be started.
 #[derive(Default)]
-pub(super) struct Burst(Mutex<State>);
+pub(super) struct Batch(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -38,7 +38,7 @@ struct State {
     commands: u32,
 }
 
-impl Burst {
+impl Batch {
     /// Adds a command that waits only for its turn. Returns the event that it must wait for as well, if it is
     /// the first command of a batch.
     pub(super) fn join(&self, context: &Context, now: Instant) -> Option<OwnedEvent> {
@@ -97,7 +97,7 @@ impl State {
     }
 }
 
-impl Drop for Burst {
+impl Drop for Batch {
     fn drop(&mut self) {
         let Ok(_call) = shutdown::enter() else { return };
         self.begin();

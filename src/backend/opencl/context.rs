@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use opencl3::context::context::cl_context;
 use opencl3::types::cl_device_id;
 
-use super::finish_worker::Helper;
+use super::finish_worker::FinishWorker;
 use super::handle::{DeviceId, OwnedContext, Version};
 use super::memory::SpareMemory;
 use crate::backend::poller::Watcher;
@@ -25,7 +25,7 @@ pub(super) struct Context {
     /// Poller thread, for a driver that reports the ends of commands too late.
     pub(super) watcher: Option<Arc<Watcher>>,
     /// Finish worker, for a driver that relies on waiting threads to do work.
-    pub(super) helper: Option<Helper>,
+    pub(super) worker: Option<FinishWorker>,
     /// Whether there was a launch, for a driver that compiles at a launch. True from the start for other
     /// drivers.
     pub(super) has_launched: AtomicBool,

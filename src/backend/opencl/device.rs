@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::context::Context;
 use super::memory::ClMemory;
-use super::native_queue::ClLane;
+use super::native_queue::ClNativeQueue;
 use super::program;
-use crate::backend::{Device, Lane, Memory, Program, Source};
+use crate::backend::{Device, Memory, NativeQueue, Program, Source};
 use crate::error::Result;
 
 pub(super) struct ClDevice {
@@ -30,7 +30,7 @@ impl Device for ClDevice {
         Ok(Arc::new(ClMemory::allocate(&self.context, bytes)?))
     }
 
-    fn create_lane(&self, profiling: bool) -> Result<Box<dyn Lane>> {
-        Ok(Box::new(ClLane::create(&self.context, profiling)?))
+    fn create_native_queue(&self, profiling: bool) -> Result<Box<dyn NativeQueue>> {
+        Ok(Box::new(ClNativeQueue::create(&self.context, profiling)?))
     }
 }

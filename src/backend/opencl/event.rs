@@ -13,19 +13,19 @@ use smallvec::SmallVec;
 use super::codes::error;
 use super::handle::{OwnedEvent, failed};
 use super::queue::Queue;
-use super::watch::LaneWatch;
+use super::watch::QueueWatch;
 use crate::backend::arranging::Arranging;
 use crate::backend::{NativeEvent, Notify, Profile, Progress, shutdown, tell};
 use crate::error::{Error, Result};
 
 /// Events of the commands that were enqueued for one operation. The commands run one after the other.
-pub(super) struct Handed {
+pub(super) struct SubmittedEvents {
     /// Event of the first command, if there are several.
     first: Option<OwnedEvent>,
     last: OwnedEvent,
 }
 
-impl Handed {
+impl SubmittedEvents {
     pub(super) fn one(event: OwnedEvent) -> Self {
         Self { first: None, last: event }
     }
@@ -46,7 +46,7 @@ pub(super) struct ClEvent {
     reported: OnceLock<Arc<AtomicI32>>,
     /// Watch that polls for the command's end, and the command's position on its native queue, if the driver
     /// reports the end too late.
-    watch: Option<(Arc<LaneWatch>, u64)>,
+    watch: Option<(Arc<QueueWatch>, u64)>,
     /// Guard for the first launch, if the driver compiles at it. Kept until the event is released, after its
     /// command's end.
     _arranging: Option<Arranging>,
@@ -55,9 +55,9 @@ pub(super) struct ClEvent {
 
 impl ClEvent {
     pub(super) fn new(
-        Handed { first, last }: Handed,
+        SubmittedEvents { first, last }: SubmittedEvents,
         profiling: bool,
-        watch: Option<(Arc<LaneWatch>, u64)>,
+        watch: Option<(Arc<QueueWatch>, u64)>,
         arranging: Option<Arranging>,
         queue: &Arc<Queue>,
     ) -> Self {
@@ -117,15 +117,15 @@ impl NativeEvent for ClEvent {
 
     fn notify(&self, notify: Notify) -> Result<()> {
         let _call = shutdown::enter()?;
-        if let Some((lane, position)) = &self.watch {
+        if let Some((native_queue, position)) = &self.watch {
             let event = self.event.again().map_err(|code| {
                 error(code, "the driver does not keep the event of a command that is awaited")
             })?;
-            lane.watch(*position, event, notify);
+            native_queue.watch(*position, event, notify);
             return Ok(());
         }
-        let notify = match &self.queue.context.helper {
-            Some(helper) => helper.awaited(&self.queue, notify),
+        let notify = match &self.queue.context.worker {
+            Some(worker) => worker.awaited(&self.queue, notify),
             None => notify,
         };
         let reported = Arc::clone(self.reported.get_or_init(Arc::default));

@@ -4,7 +4,7 @@ use opencl3::command_queue::*;
 use smallvec::SmallVec;
 
 use super::codes::refused;
-use super::event::{Handed, WaitList};
+use super::event::{SubmittedEvents, WaitList};
 use super::handle::OwnedEvent;
 use super::memory::ClMemory;
 use super::queue::Queue;
@@ -39,8 +39,8 @@ impl FillStrategy {
     ///
     /// # Safety
     ///
-    /// As for [`Lane::enqueue`](crate::backend::Lane::enqueue): the range is inside the memory, and the pattern
-    /// meets the conditions of [`Operation::Fill`](crate::backend::Operation::Fill).
+    /// As for [`NativeQueue::enqueue`](crate::backend::NativeQueue::enqueue): the range is inside the memory,
+    /// and the pattern meets the conditions of [`Operation::Fill`](crate::backend::Operation::Fill).
     pub(super) unsafe fn enqueue(
         self,
         queue: &Queue,
@@ -48,7 +48,7 @@ impl FillStrategy {
         (offset, bytes): (usize, usize),
         pattern: &[u8],
         wait: &WaitList,
-    ) -> Result<Handed> {
+    ) -> Result<SubmittedEvents> {
         let pattern = self.pattern(pattern, offset, bytes);
         let window = memory.window(offset, bytes, pattern.len())?;
         let (memory, start) =
@@ -70,7 +70,7 @@ impl FillStrategy {
         };
         let filled = filled.map_err(|code| refused(code, "a fill", bytes, offset))?;
         // SAFETY: the driver made the event for this call, with one reference.
-        let mut handed = Handed::one(unsafe { OwnedEvent::new(filled) });
+        let mut submitted = SubmittedEvents::one(unsafe { OwnedEvent::new(filled) });
         let mut done = beginning;
         while done < bytes {
             let piece = done.min(bytes - done).min(LARGEST_COPY);
@@ -94,10 +94,10 @@ impl FillStrategy {
                 refused(code, "a fill", bytes, offset)
             })?;
             // SAFETY: as above.
-            handed.then(unsafe { OwnedEvent::new(copied) });
+            submitted.then(unsafe { OwnedEvent::new(copied) });
             done += piece;
         }
-        Ok(handed)
+        Ok(submitted)
     }
 }
 

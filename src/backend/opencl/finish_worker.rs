@@ -33,7 +33,7 @@ const LOOKS: u32 = 20;
 
 /// Handle of the thread, which is started when there is something to wait for. The thread ends once the handle
 /// is dropped and no long command runs.
-pub(super) struct Helper {
+pub(super) struct FinishWorker {
     shared: Arc<Shared>,
 }
 
@@ -65,7 +65,7 @@ impl Awaited {
     }
 }
 
-impl Helper {
+impl FinishWorker {
     pub(super) fn new() -> Self {
         Self { shared: Arc::default() }
     }
@@ -102,7 +102,7 @@ impl Helper {
     }
 }
 
-impl Drop for Helper {
+impl Drop for FinishWorker {
     fn drop(&mut self) {
         // A forked child does not have the thread, which may have held the lock.
         if process::is_forked() {

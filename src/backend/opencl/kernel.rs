@@ -94,7 +94,7 @@ impl ClKernel {
     ///
     /// # Safety
     ///
-    /// As for [`Lane::enqueue`](crate::backend::Lane::enqueue); `queue` is alive.
+    /// As for [`NativeQueue::enqueue`](crate::backend::NativeQueue::enqueue); `queue` is alive.
     pub(super) unsafe fn enqueue(
         &self,
         queue: cl_command_queue,

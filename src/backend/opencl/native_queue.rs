@@ -8,39 +8,43 @@ use opencl3::command_queue::*;
 
 use super::codes::{error, refused};
 use super::context::Context;
-use super::event::{ClEvent, Handed, WaitList};
+use super::event::{ClEvent, SubmittedEvents, WaitList};
 use super::gate::{self, Entering};
 use super::handle::OwnedEvent;
 use super::kernel::ClKernel;
 use super::memory::ClMemory;
 use super::queue::Queue;
-use super::watch::LaneWatch;
+use super::watch::QueueWatch;
 use crate::backend::arranging::{Arranging, Kind};
-use crate::backend::{Lane, NativeEvent, Operation, shutdown};
+use crate::backend::{NativeEvent, NativeQueue, Operation, shutdown};
 use crate::device::FillStrategy;
 use crate::error::{ErrorKind, Result};
 
-pub(super) struct ClLane {
+pub(super) struct ClNativeQueue {
     queue: Arc<Queue>,
     fills: FillStrategy,
     profiling: bool,
     enqueued: u64,
-    watch: Option<Arc<LaneWatch>>,
+    watch: Option<Arc<QueueWatch>>,
 }
 
-impl ClLane {
+impl ClNativeQueue {
     pub(super) fn create(context: &Arc<Context>, profiling: bool) -> Result<Self> {
         let _call = shutdown::begin()?;
         let queue = Queue::create(context, profiling)?;
-        let watch = context.watcher.as_ref().map(LaneWatch::new);
+        let watch = context.watcher.as_ref().map(QueueWatch::new);
         let fills = context.workarounds.fills;
         Ok(Self { queue, fills, profiling, enqueued: 0, watch })
     }
 
     /// # Safety
     ///
-    /// As for [`Lane::enqueue`].
-    unsafe fn hand_over(&self, operation: &Operation<'_>, wait: &WaitList) -> Result<Handed> {
+    /// As for [`NativeQueue::enqueue`].
+    unsafe fn hand_over(
+        &self,
+        operation: &Operation<'_>,
+        wait: &WaitList,
+    ) -> Result<SubmittedEvents> {
         let queue = self.queue.raw();
         let raw = match *operation {
             Operation::Launch { kernel, arguments, range } => {
@@ -123,7 +127,7 @@ impl ClLane {
             }
         };
         // SAFETY: the driver made the event for this call, with one reference.
-        Ok(Handed::one(unsafe { OwnedEvent::new(raw?) }))
+        Ok(SubmittedEvents::one(unsafe { OwnedEvent::new(raw?) }))
     }
 
     /// Returns a guard for the first launch, if the driver compiles at it and may register handlers.
@@ -136,7 +140,7 @@ impl ClLane {
     }
 }
 
-impl Lane for ClLane {
+impl NativeQueue for ClNativeQueue {
     unsafe fn enqueue(
         &mut self,
         operation: &Operation<'_>,
@@ -144,8 +148,8 @@ impl Lane for ClLane {
     ) -> Result<Arc<dyn NativeEvent>> {
         let _call = shutdown::begin()?;
         let mut wait = WaitList::new(wait)?;
-        let burst = self.queue.burst.as_ref().filter(|_| wait.len() == 0);
-        let start = burst.and_then(|burst| burst.join(&self.queue.context, Instant::now()));
+        let batch = self.queue.batch.as_ref().filter(|_| wait.len() == 0);
+        let start = batch.and_then(|batch| batch.join(&self.queue.context, Instant::now()));
         wait.add(start.as_ref());
         let entering = match operation {
             Operation::Launch { kernel, .. } if gate::concerns(&self.queue.context, *kernel) => {
@@ -165,15 +169,15 @@ impl Lane for ClLane {
             enqueued = unsafe { self.hand_over(operation, &wait) };
         }
         drop(entering);
-        if let Some(burst) = burst {
-            burst.joined();
+        if let Some(batch) = batch {
+            batch.joined();
         }
-        let handed = enqueued?;
+        let submitted = enqueued?;
         let arranging = self.arranging(operation);
         let position = self.enqueued;
         self.enqueued += 1;
-        let watch = self.watch.clone().map(|lane| (lane, position));
-        let event = ClEvent::new(handed, self.profiling, watch, arranging, &self.queue);
+        let watch = self.watch.clone().map(|native_queue| (native_queue, position));
+        let event = ClEvent::new(submitted, self.profiling, watch, arranging, &self.queue);
         Ok(Arc::new(event))
     }
 

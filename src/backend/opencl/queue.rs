@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use opencl3::command_queue::*;
 use opencl3::error_codes::DLOPEN_FUNCTION_NOT_AVAILABLE;
 
-use super::batch::Burst;
+use super::batch::Batch;
 use super::codes::{driver_code, error};
 use super::context::Context;
 use super::handle::{OwnedEvent, OwnedQueue};
@@ -18,7 +18,7 @@ use crate::error::Result;
 pub(super) struct Queue {
     /// Commands that have not been started, for a driver that otherwise starts each command at once. Dropping
     /// this starts them. Declared first, so dropped before the queue.
-    pub(super) burst: Option<Burst>,
+    pub(super) batch: Option<Batch>,
     raw: OwnedQueue,
     /// Marker behind all commands, enqueued once the process ends.
     last: OnceLock<Option<OwnedEvent>>,
@@ -33,9 +33,9 @@ impl Queue {
         })?;
         // SAFETY: just created, and referenced here alone.
         let raw = unsafe { OwnedQueue::new(raw) };
-        let burst = context.workarounds.enqueue_in_batches.then(Burst::default);
+        let batch = context.workarounds.enqueue_in_batches.then(Batch::default);
         let (last, context) = (OnceLock::new(), Arc::clone(context));
-        let queue = Arc::new(Self { burst, raw, last, context });
+        let queue = Arc::new(Self { batch, raw, last, context });
         // The commands of a CPU device run on threads of this process, so its end must wait for them.
         if queue.context.info.kind == DeviceKind::Cpu {
             let commands: Weak<Self> = Arc::downgrade(&queue);
@@ -50,8 +50,8 @@ impl Queue {
 
     /// Starts all commands that were enqueued.
     pub(super) fn flush(&self) -> Result<()> {
-        if let Some(burst) = &self.burst {
-            burst.begin();
+        if let Some(batch) = &self.batch {
+            batch.begin();
         }
         flush(self.raw()).map_err(|code| error(code, "the driver failed to start the commands"))
     }

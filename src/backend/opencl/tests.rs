@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use opencl3::event::{create_user_event, set_user_event_status};
 
 use super::adapter::discover;
-use super::batch::Burst;
+use super::batch::Batch;
 use super::device::ClDevice;
-use super::event::{ClEvent, Handed};
+use super::event::{ClEvent, SubmittedEvents};
 use super::handle::OwnedEvent;
 use super::memory::ClMemory;
 use super::queue::Queue;
@@ -79,10 +79,10 @@ fn failure<T>(result: Result<T>) -> Error {
 }
 
 /// Waits for an event as a queue does: flushes, and waits for the driver's callback.
-fn ended(lane: &mut dyn Lane, event: &Arc<dyn NativeEvent>) -> Progress {
+fn ended(native_queue: &mut dyn NativeQueue, event: &Arc<dyn NativeEvent>) -> Progress {
     let (tell, told) = mpsc::channel();
     event.notify(Box::new(move || tell.send(()).unwrap_or_default())).unwrap();
-    lane.flush().unwrap();
+    native_queue.flush().unwrap();
     told.recv_timeout(Duration::from_secs(60)).expect("the driver never called back");
     // A driver may call back just before it changes the status.
     let deadline = Instant::now() + Duration::from_secs(10);
@@ -94,31 +94,36 @@ fn ended(lane: &mut dyn Lane, event: &Arc<dyn NativeEvent>) -> Progress {
     }
 }
 
-fn completed(lane: &mut dyn Lane, event: &Arc<dyn NativeEvent>) {
-    let progress = ended(lane, event);
+fn completed(native_queue: &mut dyn NativeQueue, event: &Arc<dyn NativeEvent>) {
+    let progress = ended(native_queue, event);
     assert!(matches!(progress, Progress::Complete), "{progress:?}");
 }
 
-fn write(lane: &mut dyn Lane, to: &dyn Memory, offset: usize, values: &[f32]) {
+fn write(native_queue: &mut dyn NativeQueue, to: &dyn Memory, offset: usize, values: &[f32]) {
     let operation =
         Operation::Write { to, offset, from: values.as_ptr().cast(), bytes: size_of_val(values) };
     // SAFETY: the end is awaited here, and all ranges are inside their memory.
-    let event = unsafe { lane.enqueue(&operation, &[]) }.unwrap();
-    completed(lane, &event);
+    let event = unsafe { native_queue.enqueue(&operation, &[]) }.unwrap();
+    completed(native_queue, &event);
 }
 
-fn read(lane: &mut dyn Lane, from: &dyn Memory, offset: usize, count: usize) -> Vec<f32> {
+fn read(
+    native_queue: &mut dyn NativeQueue,
+    from: &dyn Memory,
+    offset: usize,
+    count: usize,
+) -> Vec<f32> {
     let mut values = vec![0.0f32; count];
     let to = values.as_mut_ptr().cast();
     let operation = Operation::Read { from, offset, to, bytes: size_of_val(&*values) };
     // SAFETY: the end is awaited here, and all ranges are inside their memory.
-    let event = unsafe { lane.enqueue(&operation, &[]) }.unwrap();
-    completed(lane, &event);
+    let event = unsafe { native_queue.enqueue(&operation, &[]) }.unwrap();
+    completed(native_queue, &event);
     values
 }
 
 fn launch(
-    lane: &mut dyn Lane,
+    native_queue: &mut dyn NativeQueue,
     kernel: &dyn Kernel,
     arguments: &[Argument<'_>],
     size: usize,
@@ -126,7 +131,7 @@ fn launch(
 ) -> Result<Arc<dyn NativeEvent>> {
     let operation = Operation::Launch { kernel, arguments, range: &range(size) };
     // SAFETY: the tests await every launch before its memory goes, and stay inside of it.
-    unsafe { lane.enqueue(&operation, wait) }
+    unsafe { native_queue.enqueue(&operation, wait) }
 }
 
 #[test]
@@ -157,7 +162,7 @@ fn saxpy_from_source_and_from_binary() {
         let binary = built.binary().unwrap();
         assert!(built.binary_size().is_none_or(|size| size == binary.len()));
         let loaded = device.build(&native(&binary)).unwrap();
-        let mut lane = device.create_lane(false).unwrap();
+        let mut native_queue = device.create_native_queue(false).unwrap();
         for program in [built, loaded] {
             let [kernel] = program.kernels() else { panic!("one kernel expected") };
             assert_eq!(kernel.name(), "saxpy");
@@ -166,17 +171,17 @@ fn saxpy_from_source_and_from_binary() {
             let x = device.allocate(4096).unwrap();
             let y = device.allocate(4096).unwrap();
             let numbers: Vec<f32> = (0..1024u16).map(f32::from).collect();
-            write(&mut *lane, &*x, 0, &numbers);
-            write(&mut *lane, &*y, 0, &[1.0; 1024]);
+            write(&mut *native_queue, &*x, 0, &numbers);
+            write(&mut *native_queue, &*y, 0, &[1.0; 1024]);
             // The second launch finds all its arguments set, the third only one changed.
             for a in [2.0f32, 2.0, 3.0] {
                 let a = a.to_ne_bytes();
                 let arguments = [Argument::Memory(&*y), Argument::Memory(&*x), Argument::Value(&a)];
-                let event = launch(&mut *lane, &**kernel, &arguments, 1024, &[]).unwrap();
-                completed(&mut *lane, &event);
+                let event = launch(&mut *native_queue, &**kernel, &arguments, 1024, &[]).unwrap();
+                completed(&mut *native_queue, &event);
             }
             let expected: Vec<f32> = numbers.iter().map(|x| 7.0 * x + 1.0).collect();
-            assert_eq!(read(&mut *lane, &*y, 0, 1024), expected);
+            assert_eq!(read(&mut *native_queue, &*y, 0, 1024), expected);
         }
     });
 }
@@ -186,17 +191,17 @@ fn new_memory_at_an_old_address_is_a_new_argument() {
     on_every_device("new_memory_at_an_old_address_is_a_new_argument", |_, device| {
         let program = device.build(&source(SAXPY)).unwrap();
         let kernel = &*program.kernels()[0];
-        let mut lane = device.create_lane(false).unwrap();
+        let mut native_queue = device.create_native_queue(false).unwrap();
         let a = 1.0f32.to_ne_bytes();
         for round in 0..8u8 {
             let x = device.allocate(64).unwrap();
             let y = device.allocate(64).unwrap();
-            write(&mut *lane, &*x, 0, &[round.into(); 16]);
-            write(&mut *lane, &*y, 0, &[1.0; 16]);
+            write(&mut *native_queue, &*x, 0, &[round.into(); 16]);
+            write(&mut *native_queue, &*y, 0, &[1.0; 16]);
             let arguments = [Argument::Memory(&*y), Argument::Memory(&*x), Argument::Value(&a)];
-            let event = launch(&mut *lane, kernel, &arguments, 16, &[]).unwrap();
-            completed(&mut *lane, &event);
-            assert_eq!(read(&mut *lane, &*y, 0, 16), [f32::from(round) + 1.0; 16]);
+            let event = launch(&mut *native_queue, kernel, &arguments, 16, &[]).unwrap();
+            completed(&mut *native_queue, &event);
+            assert_eq!(read(&mut *native_queue, &*y, 0, 16), [f32::from(round) + 1.0; 16]);
         }
     });
 }
@@ -231,9 +236,9 @@ fn a_kernel_may_have_no_parameters() {
         let program = device.build(&source("kernel void nothing(void) {}")).unwrap();
         let kernel = &*program.kernels()[0];
         assert!(kernel.parameters().is_empty());
-        let mut lane = device.create_lane(false).unwrap();
-        let event = launch(&mut *lane, kernel, &[], 16, &[]).unwrap();
-        completed(&mut *lane, &event);
+        let mut native_queue = device.create_native_queue(false).unwrap();
+        let event = launch(&mut *native_queue, kernel, &[], 16, &[]).unwrap();
+        completed(&mut *native_queue, &event);
     });
 }
 
@@ -244,7 +249,7 @@ fn fills_copies_and_views() {
         let align = info.limits.slice_alignment.max(16);
         let memory = device.allocate(4 * align).unwrap();
         let other = device.allocate(4 * align).unwrap();
-        let mut lane = device.create_lane(false).unwrap();
+        let mut native_queue = device.create_native_queue(false).unwrap();
         let one = 1.0f32.to_ne_bytes();
         let two = 2.0f32.to_ne_bytes();
         let fill =
@@ -265,26 +270,29 @@ fn fills_copies_and_views() {
         ];
         for operation in &operations {
             // SAFETY: all ranges are inside their memory, and the end is awaited below.
-            let event = unsafe { lane.enqueue(operation, &[]) }.unwrap();
-            completed(&mut *lane, &event);
+            let event = unsafe { native_queue.enqueue(operation, &[]) }.unwrap();
+            completed(&mut *native_queue, &event);
         }
         let count = align / 4;
-        assert_eq!(read(&mut *lane, &*other, 0, 1), [1.0]);
-        assert_eq!(read(&mut *lane, &*other, align, 1), [2.0]);
+        assert_eq!(read(&mut *native_queue, &*other, 0, 1), [1.0]);
+        assert_eq!(read(&mut *native_queue, &*other, align, 1), [2.0]);
 
         // y: the third quarter, as a view of a view; x: the second; transfers count from the view.
         let x = memory.view(align, align).unwrap();
         let y = memory.view(align, 3 * align).unwrap().view(align, align).unwrap();
-        write(&mut *lane, &*x, align - 4, &[5.0]);
+        write(&mut *native_queue, &*x, align - 4, &[5.0]);
         let arguments = [Argument::Memory(&*y), Argument::Memory(&*x), Argument::Value(&two)];
-        let event = launch(&mut *lane, &*program.kernels()[0], &arguments, count, &[]).unwrap();
-        completed(&mut *lane, &event);
-        let (whole, part) =
-            (read(&mut *lane, &*memory, 2 * align, count), read(&mut *lane, &*y, 0, count));
+        let event =
+            launch(&mut *native_queue, &*program.kernels()[0], &arguments, count, &[]).unwrap();
+        completed(&mut *native_queue, &event);
+        let (whole, part) = (
+            read(&mut *native_queue, &*memory, 2 * align, count),
+            read(&mut *native_queue, &*y, 0, count),
+        );
         assert_eq!(whole, part);
         assert_eq!((part[0], part[count - 1]), (4.0, 12.0));
         drop(memory);
-        assert_eq!(read(&mut *lane, &*y, 0, 1), [4.0]);
+        assert_eq!(read(&mut *native_queue, &*y, 0, 1), [4.0]);
 
         for (offset, bytes) in [(1, 4), (0, align + 4), (align, 4), (align, usize::MAX)] {
             let error = failure(y.view(offset, bytes));
@@ -300,25 +308,26 @@ fn lanes_wait_for_each_other() {
         let kernel = &*program.kernels()[0];
         let x = device.allocate(1 << 16).unwrap();
         let y = device.allocate(1 << 16).unwrap();
-        let mut lanes = [device.create_lane(false).unwrap(), device.create_lane(true).unwrap()];
-        write(&mut *lanes[0], &*x, 0, &[1.0; 1 << 14]);
-        write(&mut *lanes[0], &*y, 0, &[0.0; 1 << 14]);
+        let mut native_queues =
+            [device.create_native_queue(false).unwrap(), device.create_native_queue(true).unwrap()];
+        write(&mut *native_queues[0], &*x, 0, &[1.0; 1 << 14]);
+        write(&mut *native_queues[0], &*y, 0, &[0.0; 1 << 14]);
         let a = 1.0f32.to_ne_bytes();
         let arguments = [Argument::Memory(&*y), Argument::Memory(&*x), Argument::Value(&a)];
         let mut before = Vec::new();
         for step in 0..64 {
-            let lane = &mut *lanes[step % 2];
-            let event = launch(lane, kernel, &arguments, 1 << 14, &before).unwrap();
-            lane.flush().unwrap();
+            let native_queue = &mut *native_queues[step % 2];
+            let event = launch(native_queue, kernel, &arguments, 1 << 14, &before).unwrap();
+            native_queue.flush().unwrap();
             before = vec![event];
         }
-        completed(&mut *lanes[1], &before[0]);
-        assert_eq!(read(&mut *lanes[0], &*y, 0, 1 << 14), [64.0; 1 << 14]);
+        completed(&mut *native_queues[1], &before[0]);
+        assert_eq!(read(&mut *native_queues[0], &*y, 0, 1 << 14), [64.0; 1 << 14]);
 
-        let profile = before[0].profile().expect("the second lane profiles");
+        let profile = before[0].profile().expect("the second native queue profiles");
         assert!(profile.queued <= profile.started && profile.started <= profile.ended);
-        let event = launch(&mut *lanes[0], kernel, &arguments, 1, &[]).unwrap();
-        completed(&mut *lanes[0], &event);
+        let event = launch(&mut *native_queues[0], kernel, &arguments, 1, &[]).unwrap();
+        completed(&mut *native_queues[0], &event);
         assert_eq!(event.profile(), None);
     });
 }
@@ -333,17 +342,21 @@ fn one_kernel_on_many_threads() {
                 scope.spawn(move || {
                     let x = device.allocate(256).unwrap();
                     let y = device.allocate(256).unwrap();
-                    let mut lane = device.create_lane(false).unwrap();
-                    write(&mut *lane, &*x, 0, &[1.0; 64]);
-                    write(&mut *lane, &*y, 0, &[0.0; 64]);
+                    let mut native_queue = device.create_native_queue(false).unwrap();
+                    write(&mut *native_queue, &*x, 0, &[1.0; 64]);
+                    write(&mut *native_queue, &*y, 0, &[0.0; 64]);
                     let a = f32::from(thread).to_ne_bytes();
                     let arguments =
                         [Argument::Memory(&*y), Argument::Memory(&*x), Argument::Value(&a)];
                     for _ in 0..100 {
-                        let event = launch(&mut *lane, kernel, &arguments, 64, &[]).unwrap();
-                        completed(&mut *lane, &event);
+                        let event =
+                            launch(&mut *native_queue, kernel, &arguments, 64, &[]).unwrap();
+                        completed(&mut *native_queue, &event);
                     }
-                    assert_eq!(read(&mut *lane, &*y, 0, 64), [100.0 * f32::from(thread); 64]);
+                    assert_eq!(
+                        read(&mut *native_queue, &*y, 0, 64),
+                        [100.0 * f32::from(thread); 64]
+                    );
                 });
             }
         });
@@ -353,14 +366,14 @@ fn one_kernel_on_many_threads() {
 #[test]
 fn a_notification_may_come_late_and_may_panic() {
     on_every_device("a_notification_may_come_late_and_may_panic", |_, device| {
-        let mut lane = device.create_lane(false).unwrap();
+        let mut native_queue = device.create_native_queue(false).unwrap();
         // SAFETY: a marker touches no memory.
-        let event = unsafe { lane.enqueue(&Operation::Marker, &[]) }.unwrap();
-        completed(&mut *lane, &event);
+        let event = unsafe { native_queue.enqueue(&Operation::Marker, &[]) }.unwrap();
+        completed(&mut *native_queue, &event);
         // The command has ended already, so the callback may run before `notify` returns.
-        completed(&mut *lane, &event);
+        completed(&mut *native_queue, &event);
         event.notify(Box::new(|| std::panic::resume_unwind(Box::new("on purpose")))).unwrap();
-        completed(&mut *lane, &event);
+        completed(&mut *native_queue, &event);
     });
 }
 
@@ -368,11 +381,11 @@ fn a_notification_may_come_late_and_may_panic() {
 fn commands_in_quick_succession_start_together() {
     on_every_device("commands_in_quick_succession_start_together", |_, device| {
         let _call = shutdown::begin().unwrap();
-        let burst = Burst::default();
+        let batch = Batch::default();
         let start = Instant::now();
         let join = |micros| {
-            let waits = burst.join(&device.context, start + Duration::from_micros(micros));
-            burst.joined();
+            let waits = batch.join(&device.context, start + Duration::from_micros(micros));
+            batch.joined();
             waits
         };
         assert!(join(0).is_none(), "nothing came before");
@@ -388,11 +401,11 @@ fn commands_in_quick_succession_start_together() {
         assert!(!second.is_pending());
         let third = join(110).expect("it came quickly");
         assert!(third.is_pending());
-        burst.begin();
+        batch.begin();
         assert!(!third.is_pending());
         let fourth = join(120).expect("it came quickly");
         assert!(fourth.is_pending());
-        drop(burst);
+        drop(batch);
         assert!(!fourth.is_pending());
     });
 }
@@ -403,16 +416,16 @@ fn commands_end_without_a_flush_if_many_come_and_with_one_else() {
         if !Workarounds::of(info).enqueue_in_batches {
             return;
         }
-        let mut lane = device.create_lane(false).unwrap();
+        let mut native_queue = device.create_native_queue(false).unwrap();
         // SAFETY: a marker touches no memory.
-        let mut marker = || unsafe { lane.enqueue(&Operation::Marker, &[]) }.unwrap();
+        let mut marker = || unsafe { native_queue.enqueue(&Operation::Marker, &[]) }.unwrap();
         let mut markers: Vec<_> = (0..100).map(|_| marker()).collect();
         let latest = markers.split_off(90);
         while markers.iter().any(|marker| matches!(marker.progress(), Progress::Pending)) {
             std::thread::yield_now();
         }
         for marker in latest {
-            completed(&mut *lane, &marker);
+            completed(&mut *native_queue, &marker);
         }
     });
 }
@@ -420,28 +433,28 @@ fn commands_end_without_a_flush_if_many_come_and_with_one_else() {
 #[test]
 fn a_failed_event_is_told_and_holds_up_nobody() {
     on_every_device("a_failed_event_is_told_and_holds_up_nobody", |_, device| {
-        let mut lane = device.create_lane(false).unwrap();
+        let mut native_queue = device.create_native_queue(false).unwrap();
         let memory = device.allocate(64).unwrap();
-        write(&mut *lane, &*memory, 0, &[1.0; 16]);
+        write(&mut *native_queue, &*memory, 0, &[1.0; 16]);
         let _call = shutdown::begin().unwrap();
         let raw = create_user_event(device.context.raw()).unwrap();
         // SAFETY: just created, and referenced here alone.
         let user = unsafe { OwnedEvent::new(raw) };
         let queue = Queue::create(&device.context, false).unwrap();
         let user: Arc<dyn NativeEvent> =
-            Arc::new(ClEvent::new(Handed::one(user), false, None, None, &queue));
+            Arc::new(ClEvent::new(SubmittedEvents::one(user), false, None, None, &queue));
         assert!(matches!(user.progress(), Progress::Pending));
         let fill = Operation::Fill { memory: &*memory, offset: 0, bytes: 64, pattern: &[0; 4] };
         // SAFETY: the range is inside the memory, and the end is awaited below.
-        let fill = unsafe { lane.enqueue(&fill, &[Arc::clone(&user)]) }.unwrap();
-        lane.flush().unwrap();
+        let fill = unsafe { native_queue.enqueue(&fill, &[Arc::clone(&user)]) }.unwrap();
+        native_queue.flush().unwrap();
         assert!(matches!(fill.progress(), Progress::Pending));
 
         set_user_event_status(raw, -5).unwrap();
         let Progress::Failed(error) = user.progress() else { panic!("it failed") };
         assert_eq!(error.kind(), ErrorKind::OutOfResources, "{error}");
         // Drivers differ in whether the failure of an event fails the commands that wait for it.
-        let progress = ended(&mut *lane, &fill);
+        let progress = ended(&mut *native_queue, &fill);
         assert!(!matches!(progress, Progress::Pending));
         println!("what waited for a failed event: {progress:?}");
     });
@@ -453,14 +466,14 @@ fn memory_is_not_released_while_there_are_commands() {
         let Some(spare) = &device.context.spare else { return };
         let _call = shutdown::begin().unwrap();
         let raw = |memory: &Arc<dyn Memory>| ClMemory::of(&**memory).unwrap().raw();
-        let mut lane = device.create_lane(false).unwrap();
+        let mut native_queue = device.create_native_queue(false).unwrap();
         let [first, second] = [(); 2].map(|()| device.allocate(4096).unwrap());
         let view = first.view(0, 1024).unwrap();
-        let marker = |lane: &mut dyn Lane| {
+        let marker = |native_queue: &mut dyn NativeQueue| {
             // SAFETY: a marker touches no memory.
-            unsafe { lane.enqueue(&Operation::Marker, &[]) }.unwrap()
+            unsafe { native_queue.enqueue(&Operation::Marker, &[]) }.unwrap()
         };
-        let command = marker(&mut *lane);
+        let command = marker(&mut *native_queue);
         let raws = [raw(&first), raw(&second), raw(&view)];
         drop((first, second));
         assert_eq!(spare.kept(), 4096, "a view keeps the other");
@@ -477,12 +490,12 @@ fn memory_is_not_released_while_there_are_commands() {
         );
         assert_eq!(raw(&first.view(0, 1024).unwrap()), raws[2], "with its views");
         assert_eq!(spare.kept(), 0);
-        write(&mut *lane, &*first, 0, &[1.0; 1024]);
-        assert_eq!(read(&mut *lane, &*first, 0, 1024), [1.0; 1024]);
+        write(&mut *native_queue, &*first, 0, &[1.0; 1024]);
+        assert_eq!(read(&mut *native_queue, &*first, 0, 1024), [1.0; 1024]);
 
         drop((second, other));
         assert_eq!(spare.kept(), 4096 + 64);
-        completed(&mut *lane, &command);
+        completed(&mut *native_queue, &command);
         drop(command);
         drop(first);
         assert_eq!(spare.kept(), 0, "the device has nothing to do");
@@ -510,9 +523,9 @@ fn views_that_nobody_uses_are_not_kept_for_ever() {
 fn no_more_memory_is_kept_than_a_part() {
     on_every_device("no_more_memory_is_kept_than_a_part", |info, device| {
         let Some(spare) = &device.context.spare else { return };
-        let mut lane = device.create_lane(false).unwrap();
+        let mut native_queue = device.create_native_queue(false).unwrap();
         // SAFETY: a marker touches no memory.
-        let command = unsafe { lane.enqueue(&Operation::Marker, &[]) }.unwrap();
+        let command = unsafe { native_queue.enqueue(&Operation::Marker, &[]) }.unwrap();
         let part = usize::try_from(info.limits.global_memory / 8).unwrap();
         // The memory is never written to, so the system does not provide any of it.
         let [half, third] = [part / 2, part / 3].map(|bytes| device.allocate(bytes).unwrap());
@@ -522,7 +535,7 @@ fn no_more_memory_is_kept_than_a_part() {
         assert_eq!(spare.kept(), part / 2 + part / 3, "there was no room for this");
         assert!(spare.release() && !spare.release());
         assert_eq!(spare.kept(), 0);
-        completed(&mut *lane, &command);
+        completed(&mut *native_queue, &command);
     });
 }
 
@@ -573,9 +586,9 @@ fn bad_arguments_are_refused_by_name() {
         let kernel = &*program.kernels()[0];
         let x = device.allocate(64).unwrap();
         let y = device.allocate(64).unwrap();
-        let mut lane = device.create_lane(false).unwrap();
-        write(&mut *lane, &*x, 0, &[1.0; 16]);
-        write(&mut *lane, &*y, 0, &[1.0; 16]);
+        let mut native_queue = device.create_native_queue(false).unwrap();
+        write(&mut *native_queue, &*x, 0, &[1.0; 16]);
+        write(&mut *native_queue, &*y, 0, &[1.0; 16]);
         let a = 1.0f32.to_ne_bytes();
         let good = [Argument::Memory(&*y), Argument::Memory(&*x), Argument::Value(&a)];
         let bad: [(&[Argument<'_>], &str); 5] = [
@@ -586,15 +599,15 @@ fn bad_arguments_are_refused_by_name() {
             (&good[..2], "3 parameters and was given 2"),
         ];
         for (arguments, expected) in bad {
-            let error = failure(launch(&mut *lane, kernel, arguments, 16, &[]));
+            let error = failure(launch(&mut *native_queue, kernel, arguments, 16, &[]));
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
             let text = error.to_string();
             assert!(text.contains(expected) && text.contains("`saxpy`"), "{text}");
         }
         // A rejected argument does not count as set.
-        let event = launch(&mut *lane, kernel, &good, 16, &[]).unwrap();
-        completed(&mut *lane, &event);
-        assert_eq!(read(&mut *lane, &*y, 0, 16), [2.0; 16]);
+        let event = launch(&mut *native_queue, kernel, &good, 16, &[]).unwrap();
+        completed(&mut *native_queue, &event);
+        assert_eq!(read(&mut *native_queue, &*y, 0, 16), [2.0; 16]);
     });
 }
 
@@ -645,15 +658,16 @@ fn spirv_with_specialization_constants() {
             return;
         }
         let set = |id, value: u32| vec![(id, value.to_ne_bytes().to_vec())];
-        let mut lane = device.create_lane(false).unwrap();
+        let mut native_queue = device.create_native_queue(false).unwrap();
         for (constants, expected) in [(Vec::new(), 5), (set(7, 9), 9)] {
             let program = device.build(&Source { constants: &constants, ..spirv }).unwrap();
             let [kernel] = program.kernels() else { panic!("one kernel expected") };
             assert_eq!(kernel.name(), "constant_of_seven");
             let out = device.allocate(4).unwrap();
-            let event = launch(&mut *lane, &**kernel, &[Argument::Memory(&*out)], 1, &[]).unwrap();
-            completed(&mut *lane, &event);
-            assert_eq!(read(&mut *lane, &*out, 0, 1)[0].to_bits(), expected);
+            let event =
+                launch(&mut *native_queue, &**kernel, &[Argument::Memory(&*out)], 1, &[]).unwrap();
+            completed(&mut *native_queue, &event);
+            assert_eq!(read(&mut *native_queue, &*out, 0, 1)[0].to_bits(), expected);
         }
         let error = failure(device.build(&Source { constants: &set(8, 1), ..spirv }));
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");

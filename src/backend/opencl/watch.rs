@@ -8,7 +8,7 @@ use crate::backend::poller::{Found, Watched, Watcher};
 use crate::backend::{Notify, shutdown, tell};
 use crate::sync::lock;
 
-pub(super) struct LaneWatch {
+pub(super) struct QueueWatch {
     awaited: Mutex<Awaited>,
     watcher: Arc<Watcher>,
 }
@@ -27,7 +27,7 @@ struct Command {
     notify: Notify,
 }
 
-impl LaneWatch {
+impl QueueWatch {
     pub(super) fn new(watcher: &Arc<Watcher>) -> Arc<Self> {
         Arc::new(Self { awaited: Mutex::default(), watcher: Arc::clone(watcher) })
     }
@@ -55,7 +55,7 @@ impl LaneWatch {
     }
 }
 
-impl Watched for LaneWatch {
+impl Watched for QueueWatch {
     fn look(&self) -> Found {
         let Ok(_call) = shutdown::enter() else { return Found::Pending };
         let oldest = {

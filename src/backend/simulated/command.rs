@@ -38,7 +38,7 @@ pub(super) struct Call {
 /// Pointer to host memory that has as many bytes as the region beside it.
 pub(super) struct HostMemory<P>(P);
 
-// SAFETY: `Lane::enqueue` requires its caller to keep the memory alive and, where it is written, unshared until
+// SAFETY: `NativeQueue::enqueue` requires its caller to keep the memory alive and, where it is written, unshared until
 // the command has ended, on whatever thread that is.
 unsafe impl Send for HostMemory<*const u8> {}
 

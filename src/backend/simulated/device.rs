@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::memory::{Region, SLICE_ALIGNMENT};
-use super::native_queue::{ImmediateLane, ThreadedLane};
+use super::native_queue::{ImmediateQueue, ThreadedQueue};
 use super::program;
 use super::shared::{Shared, count};
-use crate::backend::{Adapter, Backend, Device, Lane, Memory, Program, Source};
+use crate::backend::{Adapter, Backend, Device, Memory, NativeQueue, Program, Source};
 use crate::device::{DeviceInfo, DeviceKind, Limits, ModuleFormat};
 use crate::error::Result;
 
@@ -120,11 +120,11 @@ impl Device for Simulated {
         Ok(Arc::new(Region::allocate(&self.shared, bytes, limit)?))
     }
 
-    fn create_lane(&self, profiling: bool) -> Result<Box<dyn Lane>> {
+    fn create_native_queue(&self, profiling: bool) -> Result<Box<dyn NativeQueue>> {
         Ok(if self.shared.threads {
-            Box::new(ThreadedLane::new(&self.shared, profiling)?)
+            Box::new(ThreadedQueue::new(&self.shared, profiling)?)
         } else {
-            Box::new(ImmediateLane::new(&self.shared, profiling))
+            Box::new(ImmediateQueue::new(&self.shared, profiling))
         })
     }
 }

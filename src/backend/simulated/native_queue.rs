@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use super::command::{Command, admit, perform};
 use super::event::Event;
 use super::shared::{Shared, code, count};
-use crate::backend::{Lane, NativeEvent, Operation};
+use crate::backend::{NativeEvent, NativeQueue, Operation};
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::threads;
 use crate::sync::lock;
@@ -21,21 +21,21 @@ const BATCH: usize = 64;
 ///
 /// Commands start when they are flushed, or when [`BATCH`] of them are queued. A caller that does not flush
 /// sees commands that never end, as on a real device.
-pub(super) struct ThreadedLane {
+pub(super) struct ThreadedQueue {
     shared: Arc<Shared>,
     profiling: bool,
     queued: Vec<Command>,
     to_thread: Sender<Command>,
 }
 
-impl ThreadedLane {
+impl ThreadedQueue {
     pub(super) fn new(shared: &Arc<Shared>, profiling: bool) -> Result<Self> {
         let (to_thread, commands) = channel();
         let thread_shared = shared.clone();
         // The thread is detached. It ends once the native queue is dropped and no command is left.
         let run = move || run_commands(&commands, &thread_shared);
         threads::start("kiln-simulated", run).map_err(|error| {
-            Error::new(ErrorKind::OutOfResources, "cannot start a thread for a lane")
+            Error::new(ErrorKind::OutOfResources, "cannot start a thread for a native queue")
                 .with_code(code(-6, "CL_OUT_OF_HOST_MEMORY"))
                 .with_source(error)
         })?;
@@ -59,7 +59,7 @@ fn run_commands(commands: &Receiver<Command>, shared: &Shared) {
     }
 }
 
-impl Lane for ThreadedLane {
+impl NativeQueue for ThreadedQueue {
     unsafe fn enqueue(
         &mut self,
         operation: &Operation<'_>,
@@ -87,25 +87,25 @@ impl Lane for ThreadedLane {
     }
 }
 
-impl Drop for ThreadedLane {
+impl Drop for ThreadedQueue {
     fn drop(&mut self) {
         self.submit();
     }
 }
 
 /// Native queue whose commands run inside `enqueue`.
-pub(super) struct ImmediateLane {
+pub(super) struct ImmediateQueue {
     shared: Arc<Shared>,
     profiling: bool,
 }
 
-impl ImmediateLane {
+impl ImmediateQueue {
     pub(super) fn new(shared: &Arc<Shared>, profiling: bool) -> Self {
         Self { shared: shared.clone(), profiling }
     }
 }
 
-impl Lane for ImmediateLane {
+impl NativeQueue for ImmediateQueue {
     unsafe fn enqueue(
         &mut self,
         operation: &Operation<'_>,

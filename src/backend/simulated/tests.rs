@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use super::memory::{FRESH, SLICE_ALIGNMENT};
 use super::*;
 use crate::backend::{
-    Adapter, Argument, Device, Kernel, Lane, Memory, NativeEvent, Operation, Program, Progress,
-    Source,
+    Adapter, Argument, Device, Kernel, Memory, NativeEvent, NativeQueue, Operation, Program,
+    Progress, Source,
 };
 use crate::compiler::nd_range::{NdRange, NdSize};
 use crate::compiler::signature::{Access, AddressSpace};
@@ -54,30 +54,33 @@ fn only_kernel(device: &dyn Device, text: &str) -> Arc<dyn Kernel> {
 }
 
 /// Enqueues `operation`. The tests keep everything that it names for as long as required.
-fn enqueue(lane: &mut dyn Lane, operation: &Operation<'_>) -> Result<Arc<dyn NativeEvent>> {
-    enqueue_after(lane, operation, &[])
+fn enqueue(
+    native_queue: &mut dyn NativeQueue,
+    operation: &Operation<'_>,
+) -> Result<Arc<dyn NativeEvent>> {
+    enqueue_after(native_queue, operation, &[])
 }
 
 fn enqueue_after(
-    lane: &mut dyn Lane,
+    native_queue: &mut dyn NativeQueue,
     operation: &Operation<'_>,
     wait: &[Arc<dyn NativeEvent>],
 ) -> Result<Arc<dyn NativeEvent>> {
     // SAFETY: Every test waits for the ends of its commands before it drops the objects that they name.
-    unsafe { lane.enqueue(operation, wait) }
+    unsafe { native_queue.enqueue(operation, wait) }
 }
 
-fn marker(lane: &mut dyn Lane) -> Arc<dyn NativeEvent> {
-    enqueue(lane, &Operation::Marker).unwrap()
+fn marker(native_queue: &mut dyn NativeQueue) -> Arc<dyn NativeEvent> {
+    enqueue(native_queue, &Operation::Marker).unwrap()
 }
 
 fn launch(
-    lane: &mut dyn Lane,
+    native_queue: &mut dyn NativeQueue,
     kernel: &Arc<dyn Kernel>,
     arguments: &[Argument<'_>],
 ) -> Result<Arc<dyn NativeEvent>> {
     let range = NdRange::from(NdSize::from(4));
-    enqueue(lane, &Operation::Launch { kernel: &**kernel, arguments, range: &range })
+    enqueue(native_queue, &Operation::Launch { kernel: &**kernel, arguments, range: &range })
 }
 
 fn told(event: &Arc<dyn NativeEvent>) -> Receiver<()> {
@@ -108,12 +111,13 @@ fn write<'a>(to: &'a dyn Memory, host: &'a [f32]) -> Operation<'a> {
     Operation::Write { to, offset: 0, from: host.as_ptr().cast(), bytes: size_of_val(host) }
 }
 
-fn read_back(lane: &mut dyn Lane, memory: &dyn Memory, len: usize) -> Vec<f32> {
+fn read_back(native_queue: &mut dyn NativeQueue, memory: &dyn Memory, len: usize) -> Vec<f32> {
     let mut host = vec![0.0f32; len];
     let to = host.as_mut_ptr().cast();
     let bytes = size_of_val(&host[..]);
-    let event = enqueue(lane, &Operation::Read { from: memory, offset: 0, to, bytes }).unwrap();
-    lane.flush().unwrap();
+    let event =
+        enqueue(native_queue, &Operation::Read { from: memory, offset: 0, to, bytes }).unwrap();
+    native_queue.flush().unwrap();
     end_of(&event).unwrap();
     host
 }
@@ -134,8 +138,11 @@ fn both() -> [Simulator; 2] {
     [Simulator::new(), Simulator::immediate()]
 }
 
-fn launch_and_flush(lane: &mut dyn Lane, kernel: &Arc<dyn Kernel>) -> Arc<dyn NativeEvent> {
-    let event = launch(lane, kernel, &[]).unwrap();
-    lane.flush().unwrap();
+fn launch_and_flush(
+    native_queue: &mut dyn NativeQueue,
+    kernel: &Arc<dyn Kernel>,
+) -> Arc<dyn NativeEvent> {
+    let event = launch(native_queue, kernel, &[]).unwrap();
+    native_queue.flush().unwrap();
     event
 }

@@ -7,9 +7,9 @@
 //! the parent loads like a binary from the disk, or with an error. See [`message`] for the format of both, and
 //! [`serve`] for the child's side.
 //!
-//! For a linked program, one child compiles and links all modules. Objects are not shared, and they do not leave
-//! the child: they are internal data of the compiler, made from untrusted input, and not every driver can
-//! export them.
+//! For a linked program, one child compiles and links all modules. Objects are not shared, and they do not
+//! leave the child: they are internal data of the compiler, made from untrusted input, and not every driver
+//! can export them.
 
 mod message;
 mod serve;
@@ -45,8 +45,8 @@ const TOOL: &str = "kiln";
 /// Path of the current program, if it has called [`build_child`].
 static OWN: OnceLock<PathBuf> = OnceLock::new();
 
-/// Enables this program to compile [untrusted modules](crate::Module::untrusted) in a child process that runs the
-/// same program. Call it first in `main`, before anything else, in particular before starting threads.
+/// Enables this program to compile [untrusted modules](crate::Module::untrusted) in a child process that runs
+/// the same program. Call it first in `main`, before anything else, in particular before starting threads.
 ///
 /// If the process was started as a build child, this function reads one request, has the driver compile it,
 /// writes the answer and ends the process. Otherwise it records that this program can be started as a child,

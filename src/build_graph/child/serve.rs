@@ -111,11 +111,11 @@ fn make(request: &Request, sections: &[&[u8]]) -> Result<(Arc<dyn Program>, Vec<
 
 /// Opens the device that a request names.
 fn find(request: &Request) -> Result<Arc<dyn Device>> {
-    let wanted = |name: &str| {
+    let spec = |name: &str| {
         let field = request.device.iter().find(|(known, _)| known == name);
         field.map(|(_, value)| value.as_str()).unwrap_or_default()
     };
-    let name = wanted("backend");
+    let name = spec("backend");
     let backend = backend::drivers().into_iter().find(|backend| backend.name() == name);
     let backend = backend.ok_or_else(|| {
         let message = format!("the build child knows no backend `{name}`");
@@ -135,7 +135,7 @@ fn find(request: &Request) -> Result<Arc<dyn Device>> {
                 format!("`{}` (driver {})", info.name, info.driver_version)
             })
             .collect();
-        let (name, version) = (wanted("device"), wanted("driver version"));
+        let (name, version) = (spec("device"), spec("driver version"));
         Error::new(
             ErrorKind::NoDevice,
             format!(

@@ -20,7 +20,7 @@ use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 
 use super::graph::{BuildGraph, Outcome};
-use super::plan::Wanted;
+use super::plan::BuildSpec;
 use super::program::Kernel;
 use crate::compiler::fusion::{self, Argument, FusionReport, Memory, Place, Plan, Trust, Width};
 use crate::compiler::nd_range::NdRange;
@@ -250,11 +250,11 @@ impl BuildGraph {
             return Ok(fusion);
         }
         let module = Module::spirv(fused.module.assemble())?.untrusted_if(is_untrusted);
-        let mut wanted = Wanted::new(module, device);
-        wanted.set_options(&options)?;
+        let mut spec = BuildSpec::new(module, device);
+        spec.set_options(&options)?;
         let built = match is_text {
-            true => self.build_as_text(wanted).await,
-            false => self.ask(wanted).landed().await,
+            true => self.build_as_text(spec).await,
+            false => self.ask(spec).completed().await,
         };
         let (program, kernel) = match built.and_then(|b| Ok((b.key(), b.kernel(&fused.kernel)?))) {
             Err(error) if is_outcome(&error) => {
@@ -282,13 +282,13 @@ impl BuildGraph {
     /// may optimize one language better than another: from text, Intel's CPU runtime makes kernels with
     /// unrolled loops and vectorized accesses to neighbouring elements, which run up to four times as fast as
     /// those made from the same code in SPIR-V.
-    async fn build_as_text(self: &Arc<Self>, wanted: Wanted) -> Outcome {
-        let mut text = wanted.clone();
+    async fn build_as_text(self: &Arc<Self>, spec: BuildSpec) -> Outcome {
+        let mut text = spec.clone();
         text.prefer_text();
-        match self.ask(text).landed().await {
+        match self.ask(text).completed().await {
             Err(error) if error.kind() == ErrorKind::Unsupported => {
                 tracing::debug!(%error, "a fused kernel is built as SPIR-V");
-                self.ask(wanted).landed().await
+                self.ask(spec).completed().await
             }
             built => built,
         }

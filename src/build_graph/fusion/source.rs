@@ -37,24 +37,24 @@ impl Source {
             None => return Err(Error::invalid("its program is not there yet")),
         };
         let ResolvedKernel { built, .. } = resolved;
-        let recipe = built
-            .recipe()
+        let plan = built
+            .plan()
             .ok_or_else(|| Error::unsupported("what it was built from is not known"))?;
         let is_untrusted = built.is_untrusted();
         let mut modules = Vec::new();
-        for unit in recipe.units() {
-            let unit = unit.clone().untrusted_if(is_untrusted);
-            modules.push(graph.spirv_of(&unit, recipe.device()).await?);
+        for input in plan.inputs() {
+            let input = input.clone().untrusted_if(is_untrusted);
+            modules.push(graph.spirv_of(&input, plan.device()).await?);
         }
-        let is_text = recipe.format() == ModuleFormat::OpenClC;
+        let is_text = plan.format() == ModuleFormat::OpenClC;
         let options = match is_text {
-            true => without_relaxed(&options_for_device(recipe.options())?),
-            false => without_relaxed(recipe.options()),
+            true => without_relaxed(&options_for_device(plan.options())?),
+            false => without_relaxed(plan.options()),
         };
-        let recipe = recipe.with_modules(modules);
-        let device = graph.slot(&recipe).handle().clone();
+        let plan = plan.with_modules(modules);
+        let device = graph.slot(&plan).handle().clone();
         let read = move || {
-            recipe.with_source(&device, |source| {
+            plan.with_source(&device, |source| {
                 let module = Module::parse(source.code)?;
                 Ok(Self {
                     module,

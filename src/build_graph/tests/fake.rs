@@ -112,8 +112,8 @@ impl backend::Device for FakeDevice {
         Err(Error::new(ErrorKind::Driver, "has no memory"))
     }
 
-    fn create_lane(&self, _: bool) -> Result<Box<dyn backend::Lane>> {
-        Err(Error::new(ErrorKind::Driver, "has no lanes"))
+    fn create_native_queue(&self, _: bool) -> Result<Box<dyn backend::NativeQueue>> {
+        Err(Error::new(ErrorKind::Driver, "has no native queues"))
     }
 }
 

@@ -46,8 +46,8 @@ impl Inputs {
             constants: &[],
             options: "",
         };
-        let mut units: Vec<_> = self.modules.iter().map(plain).collect();
-        if let Some(last) = units.last_mut() {
+        let mut inputs: Vec<_> = self.modules.iter().map(plain).collect();
+        if let Some(last) = inputs.last_mut() {
             (last.constants, last.options) = (&self.constants, &self.options);
         }
         read(&ProgramFields {
@@ -55,7 +55,7 @@ impl Inputs {
             is_linked_by_calls: false,
             emitter: self.emitter,
             merger: None,
-            units: &units,
+            inputs: &inputs,
             front_end: &[],
             device: &DeviceKey::new(self.info.identity(), variables),
         })

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::cache::store::{Address, Pending};
 
-pub(crate) use self::answer::{Answer, Coming, Heard};
+pub(crate) use self::answer::{Answer, PendingResponse, Response};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Remote(Infallible);
@@ -22,11 +22,11 @@ impl Question {
         match self.0 {}
     }
 
-    pub(crate) fn ask(self) -> Coming {
+    pub(crate) fn ask(self) -> PendingResponse {
         match self.0 {}
     }
 
-    pub(crate) fn ask_and(self, _: impl FnOnce(Heard) + Send + 'static) {
+    pub(crate) fn ask_and(self, _: impl FnOnce(Response) + Send + 'static) {
         match self.0 {}
     }
 }

@@ -6,13 +6,13 @@ use crate::cache::store::Entry;
 
 /// Pending answer. It always completes, whatever the service does; it is canceled if there is no answer to be
 /// had.
-pub(crate) type Coming = oneshot::Receiver<Answer>;
+pub(crate) type PendingResponse = oneshot::Receiver<Answer>;
 
 /// Result of waiting for an answer for as long as that is worthwhile.
-pub(crate) enum Heard {
+pub(crate) enum Response {
     Answer(Result<Answer, oneshot::Canceled>),
     /// No answer has come yet; the pending one is returned.
-    Nothing(Coming),
+    Nothing(PendingResponse),
 }
 
 /// Response of a remote cache about one program.

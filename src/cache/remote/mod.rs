@@ -38,7 +38,7 @@ pub use self::envelope::Refused;
 pub use self::settings::RemoteAccess;
 pub use self::store::{Getting, Naming, Putting, RemoteStore, Sent};
 
-pub(crate) use self::answer::{Answer, Coming, Heard};
+pub(crate) use self::answer::{Answer, PendingResponse, Response};
 pub(crate) use self::envelope::Secret;
 pub(crate) use self::settings::{Settings, parse_duration};
 pub(crate) use self::tier::{Question, Remote};

@@ -38,7 +38,7 @@ pub(super) struct Service {
 /// Direction of a request. Each direction has a circuit breaker of its own: a service that is full or read-only
 /// still answers reads.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Of {
+pub(super) enum Direction {
     Reads,
     Writes,
 }
@@ -99,7 +99,7 @@ impl Service {
         }
     }
 
-    pub(super) fn allow(&self, of: Of) -> Option<Try> {
+    pub(super) fn allow(&self, of: Direction) -> Option<Try> {
         self.health().breaker(of).allow(Instant::now())
     }
 
@@ -115,7 +115,7 @@ impl Service {
         self.health().record.answered(took, found);
     }
 
-    pub(super) fn succeeded(&self, of: Of) {
+    pub(super) fn succeeded(&self, of: Direction) {
         let changed = self.health().breaker(of).succeeded();
         if changed == Change::Closed {
             let what = of.in_words();
@@ -123,7 +123,7 @@ impl Service {
         }
     }
 
-    pub(super) fn failed(&self, of: Of, tried: Try, failure: &Failure) {
+    pub(super) fn failed(&self, of: Direction, tried: Try, failure: &Failure) {
         let changed = {
             let mut health = self.health();
             health.breaker(of).failed(Instant::now(), tried, failure.is_permanent)
@@ -221,15 +221,15 @@ impl Service {
 }
 
 impl Health {
-    fn breaker(&mut self, of: Of) -> &mut Breaker {
+    fn breaker(&mut self, of: Direction) -> &mut Breaker {
         match of {
-            Of::Reads => &mut self.reads,
-            Of::Writes => &mut self.writes,
+            Direction::Reads => &mut self.reads,
+            Direction::Writes => &mut self.writes,
         }
     }
 }
 
-impl Of {
+impl Direction {
     fn in_words(self) -> &'static str {
         match self {
             Self::Reads => "read",

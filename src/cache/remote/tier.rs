@@ -10,17 +10,17 @@ use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::{Either, join, select};
 
-use super::answer::{Answer, Coming, Heard};
+use super::answer::{Answer, PendingResponse, Response};
 use super::breaker::Try;
 use super::envelope::TRAILER;
 use super::objects::Objects;
 #[cfg(feature = "remote-opendal")]
 use super::opendal::RemoteOperator;
-use super::service::{Failure, Found, Of, Service, path};
+use super::service::{Direction, Failure, Found, Service, path};
 use super::settings::Settings;
 use super::url::{Located, locate};
 use super::worker::Worker;
-use crate::cache::store::{Address, Behind, Pending};
+use crate::cache::store::{Address, Pending, TaskTracker};
 use crate::error::{Error, ErrorKind, Result, panic_message};
 use crate::stats::Counters;
 
@@ -36,7 +36,7 @@ struct Inner {
     service: Arc<Service>,
     worker: OnceLock<Arc<Worker>>,
     queue: Arc<Queue>,
-    behind: Behind,
+    behind: TaskTracker,
     has_told_full: AtomicBool,
 }
 
@@ -74,7 +74,7 @@ impl Remote {
             service: Arc::new(Service::new(name, objects, settings, counters)),
             worker: OnceLock::new(),
             queue: Arc::default(),
-            behind: Behind::default(),
+            behind: TaskTracker::default(),
             has_told_full: AtomicBool::new(false),
         }))
     }
@@ -101,7 +101,7 @@ impl Remote {
             return None;
         }
         let worker = self.worker()?.clone();
-        let tried = service.allow(Of::Reads)?;
+        let tried = service.allow(Direction::Reads)?;
         let patience = service.patience(tried);
         Some(Question { service: service.clone(), worker, address: *address, tried, patience })
     }
@@ -220,7 +220,7 @@ impl Question {
         self.patience
     }
 
-    pub(crate) fn ask(self) -> Coming {
+    pub(crate) fn ask(self) -> PendingResponse {
         let (sender, answer) = oneshot::channel();
         self.worker.ask(ask(self.service, self.address, self.tried, sender));
         answer
@@ -228,13 +228,13 @@ impl Question {
 
     /// Starts the lookup, and calls `then` with the answer, or with the pending answer once waiting is no
     /// longer worthwhile. `then` runs on the thread of the remote cache, so it must not block.
-    pub(crate) fn ask_and(self, then: impl FnOnce(Heard) + Send + 'static) {
+    pub(crate) fn ask_and(self, then: impl FnOnce(Response) + Send + 'static) {
         let (sender, mut answer) = oneshot::channel();
         let asking = ask(self.service, self.address, self.tried, sender);
         let waiting = async move {
             then(match tokio::time::timeout(self.patience, &mut answer).await {
-                Ok(answer) => Heard::Answer(answer),
-                Err(_) => Heard::Nothing(answer),
+                Ok(answer) => Response::Answer(answer),
+                Err(_) => Response::Nothing(answer),
             });
         };
         // A single task serves both, so `then` is called in the same poll in which the answer comes.
@@ -243,23 +243,23 @@ impl Question {
 }
 
 /// Reservation in the write queue, until this is dropped.
-struct Place {
+struct QueueSlot {
     queue: Arc<Queue>,
     bytes: u64,
 }
 
 impl Queue {
-    fn place(self: &Arc<Self>, bytes: u64) -> Option<Place> {
+    fn place(self: &Arc<Self>, bytes: u64) -> Option<QueueSlot> {
         let [most_objects, most_bytes] = QUEUE;
         let objects = self.objects.fetch_add(1, SeqCst) + 1;
         let all = self.bytes.fetch_add(bytes, SeqCst) + bytes;
-        let place = Place { queue: self.clone(), bytes };
+        let place = QueueSlot { queue: self.clone(), bytes };
         // If the queue is full, dropping the reservation takes back what was added.
         (objects <= most_objects && all <= most_bytes).then_some(place)
     }
 }
 
-impl Drop for Place {
+impl Drop for QueueSlot {
     fn drop(&mut self) {
         self.queue.objects.fetch_sub(1, SeqCst);
         self.queue.bytes.fetch_sub(self.bytes, SeqCst);
@@ -301,7 +301,7 @@ async fn ask(
         // A late answer means that the service is slow, not that it is unavailable.
         Ok(found) => {
             service.answered(start.elapsed(), matches!(found, Found::Entry(_)));
-            service.succeeded(Of::Reads);
+            service.succeeded(Direction::Reads);
             if matches!(found, Found::Nothing) {
                 counters.remote_misses.add_one();
             }
@@ -313,7 +313,7 @@ async fn ask(
             } else if !is_late {
                 counters.remote_timeouts.add_one();
             }
-            service.failed(Of::Reads, tried, &failure);
+            service.failed(Direction::Reads, tried, &failure);
             Answer::Failed(failure.reason)
         }
     };
@@ -335,18 +335,18 @@ fn answer(service: &Service, address: &Address, found: Found) -> Answer {
 
 async fn put(service: &Service, address: &Address, file: Vec<u8>) {
     let counters = &service.counters;
-    let Some(tried) = service.allow(Of::Writes) else {
+    let Some(tried) = service.allow(Direction::Writes) else {
         return counters.remote_writes_dropped.add_one();
     };
     match caught(service.write(address, file)).await {
         Ok(bytes) => {
             counters.remote_writes.add_one();
             counters.remote_bytes_written.add(bytes);
-            service.succeeded(Of::Writes);
+            service.succeeded(Direction::Writes);
         }
         Err(failure) => {
             counters.remote_write_failures.add_one();
-            service.failed(Of::Writes, tried, &failure);
+            service.failed(Direction::Writes, tried, &failure);
         }
     }
 }

@@ -297,7 +297,7 @@ impl Store {
                 format!("{name}: the entry there is of a newer version of Kiln, and stays");
             return Err(Error::invalid(message));
         };
-        self.0.hint.add(difference);
+        self.0.usage.add(difference);
         Ok(key)
     }
 

@@ -89,12 +89,12 @@ pub(crate) use self::layout::Address;
 #[cfg(feature = "remote")]
 pub(crate) use self::layout::SUFFIX;
 pub(crate) use self::lock::{Lock, Try};
-pub(crate) use self::task_tracker::{Behind, Pending};
+pub(crate) use self::task_tracker::{Pending, TaskTracker};
 
 use self::collect::{Goal, YOUNG, collect};
 use self::layout::Layout;
 use self::publish::{Published, publish};
-use self::usage::HintFile;
+use self::usage::UsageFile;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::file::{self, Links};
@@ -163,11 +163,11 @@ struct Inner {
     root: PathBuf,
     layout: Layout,
     settings: Settings,
-    hint: HintFile,
+    usage: UsageFile,
     counters: Arc<Counters>,
     warned: Warned,
     collecting: AtomicBool,
-    behind: Behind,
+    behind: TaskTracker,
 }
 
 /// Warnings that were already given. Each is given once.
@@ -224,14 +224,14 @@ impl Store {
             }
         }
         Ok(Self(Arc::new(Inner {
-            hint: HintFile::new(&layout),
+            usage: UsageFile::new(&layout),
             root,
             layout,
             settings,
             counters,
             warned: Warned::default(),
             collecting: AtomicBool::new(false),
-            behind: Behind::default(),
+            behind: TaskTracker::default(),
         })))
     }
 
@@ -380,8 +380,8 @@ impl Store {
     /// Adds a file to the size hint. Starts a collection if the hint is missing, old, or above the limit.
     fn grown(&self, bytes: u64, published: Published) {
         let Some(difference) = published.difference(bytes) else { return };
-        let known = self.0.hint.add(difference);
-        if known.is_none_or(|hint| hint.is_old() || self.is_over(hint.bytes)) {
+        let known = self.0.usage.add(difference);
+        if known.is_none_or(|usage| usage.is_old() || self.is_over(usage.bytes)) {
             self.collect_behind();
         }
     }
@@ -463,16 +463,16 @@ impl Store {
 /// Collects and counts, unless another process is collecting; then returns `None`. If the store is within its
 /// limits, this only counts and sweeps.
 fn collect_now(inner: &Inner, goal: Goal) -> Option<Collected> {
-    let Inner { layout, hint, counters, .. } = inner;
+    let Inner { layout, usage, counters, .. } = inner;
     let lock = lock::try_lock(&layout.locks().join("gc"));
     if matches!(lock, Try::Busy) {
         return None;
     }
-    let before = hint.read();
+    let before = usage.read();
     let collected = collect(layout, goal);
     if !goal.dry_run {
         counters.disk_evictions.add(collected.removed);
-        if let Err(error) = hint.set(before, collected.bytes_left()) {
+        if let Err(error) = usage.set(before, collected.bytes_left()) {
             tracing::debug!(%error, "the size hint cannot be written; the next put counts again");
         }
     }

@@ -9,7 +9,7 @@ use crate::sync::lock;
 /// Tracker of background work, in batches. Waiting closes a batch, so that it never waits for work that is
 /// begun later.
 #[derive(Debug, Default)]
-pub(crate) struct Behind(Mutex<Batches>);
+pub(crate) struct TaskTracker(Mutex<Batches>);
 
 #[derive(Debug, Default)]
 struct Batches {
@@ -22,7 +22,7 @@ struct Batches {
 #[derive(Clone, Debug)]
 pub(crate) struct Pending(#[expect(dead_code, reason = "dropping it tells the end")] Sender<()>);
 
-impl Behind {
+impl TaskTracker {
     fn lock(&self) -> MutexGuard<'_, Batches> {
         lock(&self.0)
     }
@@ -59,12 +59,12 @@ mod tests {
 
     #[test]
     fn nothing_under_way_is_settled() {
-        assert!(Behind::default().settled().now_or_never().is_some());
+        assert!(TaskTracker::default().settled().now_or_never().is_some());
     }
 
     #[test]
     fn waiting_covers_what_was_begun_before_and_nothing_later() {
-        let behind = Behind::default();
+        let behind = TaskTracker::default();
         let (first, second) = (behind.begin(), behind.begin());
         let mut one = Box::pin(behind.settled());
         let later = behind.begin();

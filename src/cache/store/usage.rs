@@ -27,14 +27,14 @@ const TRIES: u32 = 20;
 
 /// Contents of the hint's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Hint {
+pub(crate) struct Usage {
     /// Size of the store, in bytes.
     pub(crate) bytes: u64,
     /// Time of the last full count, in seconds since 1970.
     counted: u64,
 }
 
-impl Hint {
+impl Usage {
     /// Returns whether a new count is due. A count from the future is not trusted.
     pub(crate) fn is_old(&self) -> bool {
         let now = seconds(SystemTime::now());
@@ -49,14 +49,14 @@ pub(crate) fn seconds(time: SystemTime) -> u64 {
 
 /// The file of a store's hint.
 #[derive(Debug)]
-pub(crate) struct HintFile {
+pub(crate) struct UsageFile {
     state: PathBuf,
     lock: PathBuf,
     /// Change in bytes that could not be written to the file yet.
     carried: Mutex<i64>,
 }
 
-impl HintFile {
+impl UsageFile {
     pub(crate) fn new(layout: &Layout) -> Self {
         Self {
             state: layout.state(),
@@ -66,7 +66,7 @@ impl HintFile {
     }
 
     /// Reads the hint. Returns `None` if there is no file or it is damaged.
-    pub(crate) fn read(&self) -> Option<Hint> {
+    pub(crate) fn read(&self) -> Option<Usage> {
         let bytes = file::read(&self.state, Links::Refuse, SIZE as u64).ok()?;
         let bytes: [u8; SIZE] = bytes.try_into().ok()?;
         let number = |at| {
@@ -74,15 +74,15 @@ impl HintFile {
             number.copy_from_slice(&bytes[at..at + 8]);
             u64::from_le_bytes(number)
         };
-        (bytes[16..] == check(&bytes)).then(|| Hint { bytes: number(0), counted: number(8) })
+        (bytes[16..] == check(&bytes)).then(|| Usage { bytes: number(0), counted: number(8) })
     }
 
     /// Adds a change in bytes to the hint. Returns the hint, or `None` if it is not known.
-    pub(crate) fn add(&self, difference: i64) -> Option<Hint> {
+    pub(crate) fn add(&self, difference: i64) -> Option<Usage> {
         let difference = std::mem::take(&mut *self.carried()).saturating_add(difference);
-        let changed = self.change(|hint| {
-            let Hint { bytes, counted } = hint?;
-            Some(Hint { bytes: bytes.saturating_add_signed(difference), counted })
+        let changed = self.change(|usage| {
+            let Usage { bytes, counted } = usage?;
+            Some(Usage { bytes: bytes.saturating_add_signed(difference), counted })
         });
         changed.unwrap_or_else(|_| {
             let mut carried = self.carried();
@@ -99,12 +99,12 @@ impl HintFile {
     /// Replaces the hint by a count of bytes. `before` is the hint from the time when the count began. Bytes
     /// that were added meanwhile may have been counted or not. They are added, so at worst the hint is too
     /// large until the next count.
-    pub(crate) fn set(&self, before: Option<Hint>, counted: u64) -> io::Result<()> {
+    pub(crate) fn set(&self, before: Option<Usage>, counted: u64) -> io::Result<()> {
         let set = self.change(|now| {
-            let [now, before] = [now, before].map(|hint| hint.map(|hint| hint.bytes));
+            let [now, before] = [now, before].map(|usage| usage.map(|usage| usage.bytes));
             let meanwhile = now.zip(before).map_or(0, |(now, before)| now.saturating_sub(before));
             let bytes = counted.saturating_add(meanwhile);
-            Some(Hint { bytes, counted: seconds(SystemTime::now()) })
+            Some(Usage { bytes, counted: seconds(SystemTime::now()) })
         });
         set.map(drop)
     }
@@ -112,20 +112,20 @@ impl HintFile {
     /// Changes the file under its lock.
     fn change(
         &self,
-        change: impl FnOnce(Option<Hint>) -> Option<Hint>,
-    ) -> io::Result<Option<Hint>> {
+        change: impl FnOnce(Option<Usage>) -> Option<Usage>,
+    ) -> io::Result<Option<Usage>> {
         let _lock = self.lock()?;
-        let Some(hint) = change(self.read()) else { return Ok(None) };
+        let Some(usage) = change(self.read()) else { return Ok(None) };
         let mut bytes = [0; SIZE];
-        bytes[..8].copy_from_slice(&hint.bytes.to_le_bytes());
-        bytes[8..16].copy_from_slice(&hint.counted.to_le_bytes());
+        bytes[..8].copy_from_slice(&usage.bytes.to_le_bytes());
+        bytes[8..16].copy_from_slice(&usage.counted.to_le_bytes());
         let check = check(&bytes);
         bytes[16..].copy_from_slice(&check);
         // Written in place and in one call. A file that was torn all the same is detected as damaged.
         let mut file = open_own(&self.state, keeping)?;
         file.write_all(&bytes)?;
         file.set_len(SIZE as u64)?;
-        Ok(Some(hint))
+        Ok(Some(usage))
     }
 
     /// Takes the lock, which is only held for a few system calls at a time. Where there are no locks, changes
@@ -154,11 +154,11 @@ mod tests {
 
     use super::*;
 
-    fn hint() -> (tempfile::TempDir, HintFile) {
+    fn usage() -> (tempfile::TempDir, UsageFile) {
         let directory = tempfile::tempdir().expect("there is room");
         let layout = Layout::new(directory.path());
         layout.create().expect("it can be written");
-        (directory, HintFile::new(&layout))
+        (directory, UsageFile::new(&layout))
     }
 
     const COUNTED: u64 = 1000;
@@ -166,52 +166,52 @@ mod tests {
 
     #[test]
     fn nothing_is_known_before_the_first_count() {
-        let (_directory, hint) = hint();
-        assert_eq!(hint.add(ONE), None);
-        hint.set(None, COUNTED).expect("it can be written");
-        assert_eq!(hint.add(ONE).map(|hint| hint.bytes), Some(1050));
-        assert!(!hint.read().expect("it was written").is_old());
+        let (_directory, usage) = usage();
+        assert_eq!(usage.add(ONE), None);
+        usage.set(None, COUNTED).expect("it can be written");
+        assert_eq!(usage.add(ONE).map(|usage| usage.bytes), Some(1050));
+        assert!(!usage.read().expect("it was written").is_old());
     }
 
     #[test]
     fn a_damaged_file_says_nothing_until_the_next_count() {
-        let (_directory, hint) = hint();
-        hint.set(None, COUNTED).expect("it can be written");
-        let whole = fs::read(&hint.state).expect("it is there");
+        let (_directory, usage) = usage();
+        usage.set(None, COUNTED).expect("it can be written");
+        let whole = fs::read(&usage.state).expect("it is there");
         let (longer, other) =
             ([&whole[..], &[0]].concat(), [&whole[..SIZE - 1], &[!whole[SIZE - 1]]].concat());
         for bytes in [&whole[1..], &[], &[0; SIZE], &other, &longer] {
-            fs::write(&hint.state, bytes).expect("it can be written");
-            assert_eq!(hint.read(), None);
-            hint.set(None, COUNTED).expect("it can be written");
-            assert_eq!(hint.read().map(|hint| hint.bytes), Some(COUNTED));
+            fs::write(&usage.state, bytes).expect("it can be written");
+            assert_eq!(usage.read(), None);
+            usage.set(None, COUNTED).expect("it can be written");
+            assert_eq!(usage.read().map(|usage| usage.bytes), Some(COUNTED));
         }
     }
 
     #[test]
     fn what_is_put_during_a_count_is_not_forgotten() {
-        let (_directory, hint) = hint();
-        hint.set(None, COUNTED).expect("it can be written");
-        let before = hint.read();
-        hint.add(ONE);
-        hint.set(before, 500).expect("it can be written");
-        assert_eq!(hint.read().map(|hint| hint.bytes), Some(550));
+        let (_directory, usage) = usage();
+        usage.set(None, COUNTED).expect("it can be written");
+        let before = usage.read();
+        usage.add(ONE);
+        usage.set(before, 500).expect("it can be written");
+        assert_eq!(usage.read().map(|usage| usage.bytes), Some(550));
     }
 
     #[test]
     fn a_change_is_carried_while_the_lock_is_held_by_others() {
-        let (_directory, hint) = hint();
-        hint.set(None, COUNTED).expect("it can be written");
-        let held = try_lock(&hint.lock);
-        assert_eq!(hint.add(ONE).map(|hint| hint.bytes), Some(COUNTED));
+        let (_directory, usage) = usage();
+        usage.set(None, COUNTED).expect("it can be written");
+        let held = try_lock(&usage.lock);
+        assert_eq!(usage.add(ONE).map(|usage| usage.bytes), Some(COUNTED));
         drop(held);
-        assert_eq!(hint.add(ONE).map(|hint| hint.bytes), Some(1100));
+        assert_eq!(usage.add(ONE).map(|usage| usage.bytes), Some(1100));
     }
 
     #[test]
     fn counts_age() {
         let now = seconds(SystemTime::now());
-        let counted = |counted| Hint { bytes: COUNTED, counted };
+        let counted = |counted| Usage { bytes: COUNTED, counted };
         assert!(!counted(now).is_old());
         assert!(counted(now - TRUSTED.as_secs() - 2).is_old());
         assert!(counted(now + 1000).is_old());

@@ -71,9 +71,9 @@ pub(crate) struct Text {
 ///
 /// # Errors
 ///
-/// [`Unsupported`](crate::ErrorKind::Unsupported), with the name of the construct that cannot be expressed, or
-/// of a function that is imported; [`InvalidModule`](crate::ErrorKind::InvalidModule) if the module breaks a rule
-/// of the specification that matters here.
+/// [`Unsupported`](crate::ErrorKind::Unsupported), with the name of the construct that cannot be expressed,
+/// or of a function that is imported; [`InvalidModule`](crate::ErrorKind::InvalidModule) if the module breaks
+/// a rule of the specification that matters here.
 pub(crate) fn opencl_c(module: &Module) -> Result<String> {
     Ok(specialized(module, &[])?.code)
 }

@@ -18,13 +18,13 @@ use futures::channel::oneshot;
 use smallvec::SmallVec;
 
 pub use self::outcome::{Fusing, FusionOutcome, Unfused};
-use self::plan::{Outline, Sketch, Wishes};
+use self::plan::{FusionOptions, LaunchSnapshot, MemoryUsage};
 use self::recent::Recent;
 pub(crate) use self::recent::Recents;
 use super::Queue;
 use super::command::{Launch, LaunchWork};
 use super::event::Event;
-use super::scheduler::{Aborted, GroupId, Scheduler, Together, United};
+use super::scheduler::{Aborted, CombinedAccesses, FusedLaunch, GroupId, Scheduler};
 use super::stopwatch::Stopwatch;
 use crate::args::buffer::Buffer;
 use crate::build_graph::{Choice, Fastest, Fusion, FusionRequest, Query, Run};
@@ -148,7 +148,7 @@ pub struct FusionScope {
 }
 
 struct Settings {
-    wishes: Wishes,
+    options: FusionOptions,
     trust: Trust,
     is_required: bool,
 }
@@ -188,7 +188,7 @@ impl Queue {
             has_ended: AtomicBool::new(false),
             is_discarded: AtomicBool::new(false),
             settings: Mutex::new(Settings {
-                wishes: Wishes::default(),
+                options: FusionOptions::default(),
                 trust: Trust::ProofOnly,
                 is_required: false,
             }),
@@ -296,7 +296,7 @@ impl FusionScope {
     /// # }
     /// ```
     pub fn keep<T: Pod>(&self, buffer: &Buffer<T>) -> &Self {
-        self.settings().wishes.keep(buffer.region().allocation());
+        self.settings().options.keep(buffer.region().allocation());
         self
     }
 
@@ -335,7 +335,7 @@ impl FusionScope {
     /// # }
     /// ```
     pub fn internalize<T: Pod>(&self, buffer: &Buffer<T>, into: Internalization) -> &Self {
-        self.settings().wishes.internalize(buffer.region().allocation(), into);
+        self.settings().options.internalize(buffer.region().allocation(), into);
         self
     }
 
@@ -362,7 +362,7 @@ impl FusionScope {
     /// # }
     /// ```
     pub fn fix_scalars(&self) -> &Self {
-        self.settings().wishes.fix_scalars = true;
+        self.settings().options.fix_scalars = true;
         self
     }
 
@@ -552,17 +552,19 @@ impl FusionScope {
     /// ```
     pub fn examine(&self) -> Examining {
         let inquiry = |launches: &[&LaunchWork]| {
-            (self.inquiry(launches, &self.settings()), Sketch::of(launches))
+            (self.inquiry(launches, &self.settings()), LaunchSnapshot::of(launches))
         };
         let collects = !self.has_ended.load(SeqCst) && !process::is_forked();
         let visited = collects.then(|| self.queue.scheduler.visit_group(self.group, inquiry));
         Examining::new(async move {
             match visited.flatten() {
-                Some((count, (_, sketch))) if sketch.len() < count => Err(Error::invalid(
+                Some((count, (_, snapshot))) if snapshot.len() < count => Err(Error::invalid(
                     "a launch of the fusion scope has failed, as its event tells: nothing is found out \
                      about the others",
                 )),
-                Some((1.., (inquiry, sketch))) => Ok(inquiry.fusion(&sketch).await?.report.clone()),
+                Some((1.., (inquiry, snapshot))) => {
+                    Ok(inquiry.fusion(&snapshot).await?.report.clone())
+                }
                 _ => Err(Error::invalid("the fusion scope collects no launches to examine")),
             }
         })
@@ -601,7 +603,7 @@ impl FusionScope {
     /// Looks the launches up among the recent scopes. Called under the scheduler's lock.
     fn look(&self, launches: &[&LaunchWork]) -> Seen {
         let settings = self.settings();
-        let known = recents(&self.queue).find(launches, &settings.wishes, settings.trust);
+        let known = recents(&self.queue).find(launches, &settings.options, settings.trust);
         match known {
             Some((fusion, recent)) => Seen::Known(fusion, recent),
             None => Seen::New(Box::new(self.inquiry(launches, &settings))),
@@ -609,11 +611,11 @@ impl FusionScope {
     }
 
     /// Takes a snapshot of the launches. Called under the scheduler's lock.
-    fn inquiry(&self, launches: &[&LaunchWork], settings: &Settings) -> Inquiry {
+    fn inquiry(&self, launches: &[&LaunchWork], settings: &Settings) -> FusionLookup {
         let (scheduler, trust) = (self.queue.scheduler.clone(), settings.trust);
-        let outline = Outline::of(launches, &settings.wishes);
-        let query = outline.query(launches, scheduler.slot().handle().index(), trust);
-        Inquiry { scheduler, outline, query, wishes: settings.wishes.clone(), trust }
+        let usage = MemoryUsage::of(launches, &settings.options);
+        let query = usage.query(launches, scheduler.slot().handle().index(), trust);
+        FusionLookup { scheduler, usage, query, options: settings.options.clone(), trust }
     }
 
     /// Marks the scope as ended. Returns whether this call ended it; always `false` in a forked child.
@@ -682,60 +684,60 @@ fn recents(queue: &Queue) -> MutexGuard<'_, Recents> {
 enum Seen {
     /// Launches that match a recent scope.
     Known(Arc<Fusion>, Arc<Recent>),
-    New(Box<Inquiry>),
+    New(Box<FusionLookup>),
 }
 
 /// Facts about launches that the compiler's examination does not contain.
-struct Findings<'a> {
+struct LaunchFacts<'a> {
     /// Allocations whose contents are lost if the launches run as one, and that can still be read
     /// through other handles.
     lost: &'a [u64],
-    rest: Rest<'a>,
+    rest: LaunchAccesses<'a>,
 }
 
 /// Combined accesses of the launches, if a recent scope had the same launches.
-enum Rest<'a> {
+enum LaunchAccesses<'a> {
     /// Accesses of the same launches in a recent scope, where the fused launch was already checked.
-    Known(&'a Arc<Together>),
+    Known(&'a Arc<CombinedAccesses>),
     /// New launches: their accesses are still to be computed and added to the recent scopes.
-    New(&'a Inquiry),
+    New(&'a FusionLookup),
 }
 
 /// Snapshot of a scope's launches, from which they are looked up or examined.
-struct Inquiry {
+struct FusionLookup {
     scheduler: Arc<Scheduler>,
-    outline: Outline,
+    usage: MemoryUsage,
     /// `None` if a program is not built yet.
     query: Option<Query>,
-    wishes: Wishes,
+    options: FusionOptions,
     trust: Trust,
 }
 
-impl Inquiry {
+impl FusionLookup {
     /// Returns the fusion of these launches if it is known already.
     fn known(&self) -> Option<Arc<Fusion>> {
         self.scheduler.shared().graph.known_fusion(self.query.as_ref()?)
     }
 
-    async fn fusion(&self, sketch: &Sketch) -> Result<Arc<Fusion>> {
-        for kernel in sketch.kernels() {
+    async fn fusion(&self, snapshot: &LaunchSnapshot) -> Result<Arc<Fusion>> {
+        for kernel in snapshot.kernels() {
             kernel.resolve().await;
         }
-        let request = self.request(sketch)?;
+        let request = self.request(snapshot)?;
         self.scheduler.shared().graph.clone().fuse(request).await
     }
 
-    fn request(&self, sketch: &Sketch) -> Result<FusionRequest> {
-        let (launches, handle) = (sketch.launches(), self.scheduler.slot().handle());
+    fn request(&self, snapshot: &LaunchSnapshot) -> Result<FusionRequest> {
+        let (launches, handle) = (snapshot.launches(), self.scheduler.slot().handle());
         let device = handle.index();
-        let plan = self.outline.plan(&launches, handle)?;
+        let plan = self.usage.plan(&launches, handle)?;
         // The programs are all built: `plan` fails otherwise.
         let query = self.query.clone();
-        let query = query.or_else(|| self.outline.query(&launches, device, self.trust));
+        let query = query.or_else(|| self.usage.query(&launches, device, self.trust));
         Ok(FusionRequest {
             query: query.ok_or_else(|| Error::invalid("a program is not there yet"))?,
             device,
-            kernels: sketch.kernels().cloned().collect(),
+            kernels: snapshot.kernels().cloned().collect(),
             plan,
             trust: self.trust,
         })
@@ -770,7 +772,7 @@ impl Completion {
         let inquiry = match seen {
             Seen::Known(fusion, recent) => {
                 let Recent { lost, together, .. } = &*recent;
-                let findings = Findings { lost, rest: Rest::Known(together) };
+                let findings = LaunchFacts { lost, rest: LaunchAccesses::Known(together) };
                 return Fusing::known(self.follow(&fusion, findings));
             }
             Seen::New(inquiry) => inquiry,
@@ -778,8 +780,8 @@ impl Completion {
         if let Some(fusion) = inquiry.known() {
             return Fusing::known(self.follow_new(&inquiry, &fusion));
         }
-        let sketch = self.queue.scheduler.visit_group(self.group, Sketch::of);
-        let Some((_, sketch)) = sketch.filter(|(_, sketch)| sketch.len() == count) else {
+        let snapshot = self.queue.scheduler.visit_group(self.group, LaunchSnapshot::of);
+        let Some((_, snapshot)) = snapshot.filter(|(_, snapshot)| snapshot.len() == count) else {
             let cause = self.queue.scheduler.failure_in_group(self.group);
             return Fusing::known(self.unfused(Unfused::of_failed(cause.as_ref())));
         };
@@ -787,7 +789,7 @@ impl Completion {
         let host = shared.host.clone();
         let asked = host.spawn(async move {
             // If `find_out` panics, the completion is dropped, and the launches run.
-            let found = AssertUnwindSafe(self.find_out(*inquiry, sketch)).catch_unwind().await;
+            let found = AssertUnwindSafe(self.find_out(*inquiry, snapshot)).catch_unwind().await;
             if let Ok(outcome) = found {
                 // The receiver may be dropped already.
                 let _ = sender.send(outcome);
@@ -799,11 +801,15 @@ impl Completion {
         }
     }
 
-    async fn find_out(self, inquiry: Inquiry, sketch: Sketch) -> Result<FusionOutcome> {
-        let found = inquiry.fusion(&sketch).await;
+    async fn find_out(
+        self,
+        inquiry: FusionLookup,
+        snapshot: LaunchSnapshot,
+    ) -> Result<FusionOutcome> {
+        let found = inquiry.fusion(&snapshot).await;
         // The launches may run from here on. Other code must not see extra handles of their buffers by
         // then.
-        drop(sketch);
+        drop(snapshot);
         match found {
             Ok(fusion) => self.follow_new(&inquiry, &fusion),
             Err(error) => self.unfused(Unfused::Failed(error)),
@@ -811,14 +817,14 @@ impl Completion {
     }
 
     /// Runs the launches of a scope that matches no recent one.
-    fn follow_new(self, inquiry: &Inquiry, fusion: &Arc<Fusion>) -> Result<FusionOutcome> {
+    fn follow_new(self, inquiry: &FusionLookup, fusion: &Arc<Fusion>) -> Result<FusionOutcome> {
         let internalized = fusion.fused.as_ref().map_or(&[][..], |fused| &fused.internalized);
-        let lost: SmallVec<[u64; 8]> = inquiry.outline.held(internalized).collect();
-        self.follow(fusion, Findings { lost: &lost, rest: Rest::New(inquiry) })
+        let lost: SmallVec<[u64; 8]> = inquiry.usage.held(internalized).collect();
+        self.follow(fusion, LaunchFacts { lost: &lost, rest: LaunchAccesses::New(inquiry) })
     }
 
     /// Runs the launches as one or one by one: as is legal, as required, or as is faster.
-    fn follow(mut self, fusion: &Arc<Fusion>, findings: Findings<'_>) -> Result<FusionOutcome> {
+    fn follow(mut self, fusion: &Arc<Fusion>, findings: LaunchFacts<'_>) -> Result<FusionOutcome> {
         // The report of a scope is set only here, and only once.
         let _ = self.report.set(fusion.report.clone());
         let Some(fused) = &fusion.fused else {
@@ -849,20 +855,20 @@ impl Completion {
             Choice::Fused => None,
         };
         self.is_decided = true;
-        let Findings { lost, rest } = findings;
+        let LaunchFacts { lost, rest } = findings;
         let unite = |launches: &[&LaunchWork]| {
             let launch = Box::new(plan::fused(launches, fused));
             let together = match rest {
-                Rest::Known(together) => Arc::clone(together),
-                Rest::New(Inquiry { wishes, trust, .. }) => {
+                LaunchAccesses::Known(together) => Arc::clone(together),
+                LaunchAccesses::New(FusionLookup { options, trust, .. }) => {
                     launch.check(self.queue.device()).transpose()?;
-                    let together = Arc::new(Together::of(launches, &launch, lost));
+                    let together = Arc::new(CombinedAccesses::of(launches, &launch, lost));
                     let mut recents = recents(&self.queue);
-                    recents.learn(launches, (wishes, *trust), fusion, (lost, &together));
+                    recents.learn(launches, (options, *trust), fusion, (lost, &together));
                     together
                 }
             };
-            Ok(United { launch, together })
+            Ok(FusedLaunch { launch, together })
         };
         match self.queue.scheduler.run_as_one(self.group, unite, lost, timed) {
             Ok(()) => {
@@ -874,11 +880,11 @@ impl Completion {
                     internalized: fused.internalized.len(),
                 })
             }
-            Err(hindrance) => {
+            Err(blocker) => {
                 if choice == Choice::Time(Run::Fused) {
                     fusion.give_back();
                 }
-                self.unfused(Unfused::Refused(hindrance.to_string()))
+                self.unfused(Unfused::Refused(blocker.to_string()))
             }
         }
     }

@@ -19,22 +19,22 @@ use crate::queue::command::LaunchWork;
 
 /// Settings of a scope that concern its launches.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Wishes {
+pub(super) struct FusionOptions {
     /// Settings of allocations, sorted by the allocation's number.
-    memories: SmallVec<[(u64, Wish); 8]>,
+    memories: SmallVec<[(u64, MemoryOptions); 8]>,
     /// Whether all scalars are fixed at their values.
     pub(super) fix_scalars: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Wish {
+struct MemoryOptions {
     /// Whether the contents are read later.
     is_kept: bool,
     /// Form of the memory in the fused kernel, if the contents are not read later.
     form: Option<Internalization>,
 }
 
-impl Wishes {
+impl FusionOptions {
     pub(super) fn keep(&mut self, allocation: u64) {
         self.of(allocation).is_kept = true;
     }
@@ -43,23 +43,23 @@ impl Wishes {
         self.of(allocation).form = Some(into);
     }
 
-    fn of(&mut self, allocation: u64) -> &mut Wish {
+    fn of(&mut self, allocation: u64) -> &mut MemoryOptions {
         let known = self.memories.binary_search_by_key(&allocation, |(of, _)| *of);
         let at = known.unwrap_or_else(|at| {
-            self.memories.insert(at, (allocation, Wish::default()));
+            self.memories.insert(at, (allocation, MemoryOptions::default()));
             at
         });
         &mut self.memories[at].1
     }
 
-    fn get(&self, allocation: u64) -> Wish {
+    fn get(&self, allocation: u64) -> MemoryOptions {
         let known = self.memories.binary_search_by_key(&allocation, |(of, _)| *of);
-        known.map_or_else(|_| Wish::default(), |at| self.memories[at].1)
+        known.map_or_else(|_| MemoryOptions::default(), |at| self.memories[at].1)
     }
 }
 
 /// Summary of the memory that the launches use.
-pub(super) struct Outline {
+pub(super) struct MemoryUsage {
     /// Distinct allocations, in the order in which the launches first name them.
     memories: SmallVec<[Used; 16]>,
     /// Index into `memories` for each buffer argument, in order.
@@ -82,9 +82,9 @@ impl Used {
     }
 }
 
-impl Outline {
+impl MemoryUsage {
     /// Summarizes the memory of launches that are held by the DAG alone.
-    pub(super) fn of(launches: &[&LaunchWork], wishes: &Wishes) -> Self {
+    pub(super) fn of(launches: &[&LaunchWork], options: &FusionOptions) -> Self {
         let (mut memories, mut numbers) = (SmallVec::<[Used; 16]>::new(), SmallVec::new());
         let mut handles: SmallVec<[Handles<'_>; 16]> = SmallVec::new();
         for region in regions(launches) {
@@ -108,11 +108,11 @@ impl Outline {
             memories[handles.memory].held -= 1;
         }
         for used in &mut memories {
-            let wish = wishes.get(used.allocation);
+            let wish = options.get(used.allocation);
             let is_dead = !wish.is_kept && (used.is_unheld() || wish.form.is_some());
             used.dead = is_dead.then_some(wish.form);
         }
-        Self { memories, numbers, fix_scalars: wishes.fix_scalars }
+        Self { memories, numbers, fix_scalars: options.fix_scalars }
     }
 
     /// Returns the key under which the fusion of the launches is cached; `None` if a program is not
@@ -213,7 +213,7 @@ pub(super) fn regions<'a>(launches: &[&'a LaunchWork]) -> impl Iterator<Item = &
 /// Handles of one region that the launches hold.
 struct Handles<'a> {
     region: &'a Arc<Region>,
-    /// Index of its allocation in [`Outline::memories`].
+    /// Index of its allocation in [`MemoryUsage::memories`].
     memory: usize,
     count: usize,
 }
@@ -236,9 +236,9 @@ pub(super) fn fused(launches: &[&LaunchWork], fused: &FusedKernel) -> LaunchWork
 }
 
 /// Copies of a scope's launches. They hold handles of the buffers.
-pub(super) struct Sketch(Vec<LaunchWork>);
+pub(super) struct LaunchSnapshot(Vec<LaunchWork>);
 
-impl Sketch {
+impl LaunchSnapshot {
     pub(super) fn of(launches: &[&LaunchWork]) -> Self {
         Self(launches.iter().map(|&launch| launch.clone()).collect())
     }

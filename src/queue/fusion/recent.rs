@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
 
-use super::plan::{Wishes, regions};
+use super::plan::{FusionOptions, regions};
 use crate::args::ArgumentKind;
 use crate::args::buffer::Region;
 use crate::build_graph::{Fusion, WeakKernel};
@@ -14,7 +14,7 @@ use crate::compiler::fusion::Trust;
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::signature::Access;
 use crate::queue::command::LaunchWork;
-use crate::queue::scheduler::Together;
+use crate::queue::scheduler::CombinedAccesses;
 
 /// Maximum number of scopes that a queue remembers.
 const SCOPES: usize = 8;
@@ -34,13 +34,13 @@ pub(crate) struct Recents {
 /// Scope that ran as one, with everything needed to run an equal scope.
 pub(super) struct Recent {
     launches: Vec<Known>,
-    wishes: Wishes,
+    options: FusionOptions,
     trust: Trust,
     fusion: Weak<Fusion>,
     /// Allocations whose contents are lost if the launches run as one.
     pub(super) lost: SmallVec<[u64; 8]>,
     /// Combined accesses of the launches.
-    pub(super) together: Arc<Together>,
+    pub(super) together: Arc<CombinedAccesses>,
 }
 
 /// Key of a launch, to recognize equal ones.
@@ -70,10 +70,10 @@ impl Recents {
     pub(super) fn find(
         &self,
         launches: &[&LaunchWork],
-        wishes: &Wishes,
+        options: &FusionOptions,
         trust: Trust,
     ) -> Option<(Arc<Fusion>, Arc<Recent>)> {
-        let found = self.scopes.iter().find(|recent| recent.is_of(launches, wishes, trust))?;
+        let found = self.scopes.iter().find(|recent| recent.is_of(launches, options, trust))?;
         Some((found.fusion.upgrade()?, Arc::clone(found)))
     }
 
@@ -82,9 +82,9 @@ impl Recents {
     pub(super) fn learn(
         &mut self,
         launches: &[&LaunchWork],
-        (wishes, trust): (&Wishes, Trust),
+        (options, trust): (&FusionOptions, Trust),
         fusion: &Arc<Fusion>,
-        (lost, together): (&[u64], &Arc<Together>),
+        (lost, together): (&[u64], &Arc<CombinedAccesses>),
     ) {
         self.scopes.retain(|recent| recent.fusion.strong_count() > 0);
         self.unknown += 1;
@@ -92,7 +92,7 @@ impl Recents {
         if is_full && !self.unknown.is_multiple_of(LEARN_EVERY) {
             return;
         }
-        let all_values = wishes.fix_scalars || fusion.depends_on_values();
+        let all_values = options.fix_scalars || fusion.depends_on_values();
         let known = launches.iter().map(|launch| Known::of(launch, launches, all_values));
         let Some(known) = known.collect() else { return };
         if is_full {
@@ -100,7 +100,7 @@ impl Recents {
         }
         self.scopes.push(Arc::new(Recent {
             launches: known,
-            wishes: wishes.clone(),
+            options: options.clone(),
             trust,
             fusion: Arc::downgrade(fusion),
             lost: SmallVec::from_slice(lost),
@@ -110,11 +110,11 @@ impl Recents {
 }
 
 impl Recent {
-    fn is_of(&self, launches: &[&LaunchWork], wishes: &Wishes, trust: Trust) -> bool {
+    fn is_of(&self, launches: &[&LaunchWork], options: &FusionOptions, trust: Trust) -> bool {
         self.launches.len() == launches.len()
             && self.trust == trust
             && self.launches.iter().zip(launches).all(|(known, launch)| known.is(launch))
-            && self.wishes == *wishes
+            && self.options == *options
     }
 }
 

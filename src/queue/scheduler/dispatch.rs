@@ -9,7 +9,7 @@ use crate::device::DeviceKind;
 use crate::error::Result;
 use crate::queue::command::{Command, Work};
 use crate::queue::dag::{NodeId, Why};
-use crate::queue::native_queue::{Lane, Place, wait_list};
+use crate::queue::native_queue::{Place, TrackedQueue, wait_list};
 
 /// Number of commands behind the last callback request on a native queue at which the next one is made,
 /// even if nothing waits.
@@ -58,19 +58,19 @@ impl Scheduler {
     /// Hands over a command, or several that run as one. The last one stands for all.
     fn enqueue(&self, state: &mut State, members: &[NodeId]) -> Result<()> {
         let Some(&id) = members.last() else { return Ok(()) };
-        let lane = self.choose_lane(state, members)?;
+        let native_queue = self.choose_queue(state, members)?;
         let before = members.iter().flat_map(|&id| state.dag.dependencies(id));
         let places = before.filter_map(|(_, kind, command)| Some((kind, command.record.place()?)));
-        let wait = wait_list(&mut state.lanes, lane, places)?;
+        let wait = wait_list(&mut state.native_queues, native_queue, places)?;
         let count = state.count(members);
-        let State { dag, lanes, in_flight, transferring, effects, .. } = state;
+        let State { dag, native_queues, in_flight, transferring, actions, .. } = state;
         let command = dag.command_mut(id).expect("it can be dispatched");
         let position = command.with_operation(|operation| {
             // SAFETY: the command owns everything that the operation names, and it stays in the DAG until
             // the end of the returned event is known. Nothing else accesses the host memory of a read
             // until then. The caller of `Program::kernel` promised that the kernel stays inside its
             // buffers. A fused kernel does what its member kernels do.
-            unsafe { lanes[lane].enqueue(id, count, operation, &wait) }
+            unsafe { native_queues[native_queue].enqueue(id, count, operation, &wait) }
         })?;
         *in_flight += count;
         *transferring += command.work.transferred();
@@ -79,7 +79,7 @@ impl Scheduler {
         for &id in members {
             let Some(command) = dag.command_mut(id) else { continue };
             for record in command.records() {
-                record.set_place(Place { lane, position });
+                record.set_place(Place { native_queue, position });
                 if record.awaited.load(SeqCst) {
                     is_awaited = true;
                     last.awaited_by_others.fetch_or(!Arc::ptr_eq(record, &last), SeqCst);
@@ -91,9 +91,11 @@ impl Scheduler {
             }
         }
         let watch_every = WATCH_EVERY.min(self.options.max_in_flight.div_ceil(4));
-        let lane = &mut lanes[lane];
-        if is_awaited || lane.is_unwatched_for(watch_every) {
-            effects.arm.extend(lane.arm(position).map(|event| Armed { record: last, event }));
+        let native_queue = &mut native_queues[native_queue];
+        if is_awaited || native_queue.is_unwatched_for(watch_every) {
+            actions
+                .arm
+                .extend(native_queue.arm(position).map(|event| Armed { record: last, event }));
         }
         Ok(())
     }
@@ -101,49 +103,55 @@ impl Scheduler {
     /// Chooses the native queue of the latest dependency, where the order costs nothing. Without
     /// dependencies in flight, chooses the native queue with the least in flight. Creates a native queue
     /// if none is idle and there are fewer than 2 on a CPU, or fewer than 4 on other devices.
-    fn choose_lane(&self, state: &mut State, members: &[NodeId]) -> Result<usize> {
+    fn choose_queue(&self, state: &mut State, members: &[NodeId]) -> Result<usize> {
         if !self.options.profiling
             && state.is_timed(members)
-            && let Some(lane) = self.timing_lane(state)
+            && let Some(native_queue) = self.timing_queue(state)
         {
-            return Ok(lane);
+            return Ok(native_queue);
         }
         let latest = (members.iter().flat_map(|&id| state.dag.dependencies(id)))
-            .filter_map(|(id, _, command)| Some((id.serial(), command.record.place()?.lane)))
+            .filter_map(|(id, _, command)| {
+                Some((id.serial(), command.record.place()?.native_queue))
+            })
             .max();
-        if let Some((_, lane)) = latest {
-            return Ok(lane);
+        if let Some((_, native_queue)) = latest {
+            return Ok(native_queue);
         }
         let most = match self.slot.handle().kind {
             DeviceKind::Cpu => 2,
             _ => 4,
         };
-        let ordinary = (0..state.lanes.len()).filter(|&lane| state.timing_lane != Some(lane));
+        let ordinary = (0..state.native_queues.len())
+            .filter(|&native_queue| state.timing_queue != Some(native_queue));
         let count = ordinary.clone().count();
-        let idlest = ordinary.min_by_key(|&lane| state.lanes[lane].len());
+        let idlest = ordinary.min_by_key(|&native_queue| state.native_queues[native_queue].len());
         match idlest {
-            Some(lane) if state.lanes[lane].len() == 0 || count >= most => Ok(lane),
+            Some(native_queue) if state.native_queues[native_queue].len() == 0 || count >= most => {
+                Ok(native_queue)
+            }
             _ => {
-                let native = self.slot.open()?.create_lane(self.options.profiling);
+                let native = self.slot.open()?.create_native_queue(self.options.profiling);
                 match (native, idlest) {
-                    (Ok(native), _) => state.lanes.push(Lane::new(native)),
-                    (Err(_), Some(lane)) => return Ok(lane),
+                    (Ok(native), _) => state.native_queues.push(TrackedQueue::new(native)),
+                    (Err(_), Some(native_queue)) => return Ok(native_queue),
                     (Err(error), None) => return Err(error),
                 }
-                Ok(state.lanes.len() - 1)
+                Ok(state.native_queues.len() - 1)
             }
         }
     }
 
     /// Returns a native queue whose events report their times, and creates it at the first call.
-    fn timing_lane(&self, state: &mut State) -> Option<usize> {
-        if state.timing_lane.is_none() {
+    fn timing_queue(&self, state: &mut State) -> Option<usize> {
+        if state.timing_queue.is_none() {
             // If it cannot be created, times are not reported.
-            let native = self.slot.open().and_then(|device| device.create_lane(true)).ok()?;
-            state.timing_lane = Some(state.lanes.len());
-            state.lanes.push(Lane::new(native));
+            let native =
+                self.slot.open().and_then(|device| device.create_native_queue(true)).ok()?;
+            state.timing_queue = Some(state.native_queues.len());
+            state.native_queues.push(TrackedQueue::new(native));
         }
-        state.timing_lane
+        state.timing_queue
     }
 }
 

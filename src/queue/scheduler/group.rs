@@ -13,11 +13,11 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use smallvec::SmallVec;
 
-use super::held::{Held, Together};
+use super::held::{CombinedAccesses, DeferredLaunches};
 use super::{Scheduler, State};
 use crate::error::{Error, Result};
 use crate::queue::command::{Command, LaunchWork, Work};
-use crate::queue::dag::{Cut, NodeId, Why};
+use crate::queue::dag::{DetachedEdge, NodeId, Why};
 use crate::queue::event::Record;
 use crate::queue::stopwatch::Stopwatch;
 
@@ -33,7 +33,7 @@ pub(super) struct Group {
     pub(super) queue: u64,
     pub(super) slots: Vec<NodeId>,
     /// Launches of the group that are not in the DAG: all or none.
-    pub(super) held: Held,
+    pub(super) held: DeferredLaunches,
     pub(super) stage: Stage,
     /// Failure of the first launch that has ended without running.
     pub(super) failure: Option<Error>,
@@ -45,7 +45,7 @@ pub(super) enum Stage {
     /// The decision whether the launches run as one is pending.
     Deciding,
     /// The launches run as one when nothing blocks any of them.
-    Ready { cuts: Vec<Cut> },
+    Ready { detached: Vec<DetachedEdge> },
     /// The device has the command that the launches run as.
     Running,
     /// The launches do not run, including any that was being submitted at the same time.
@@ -54,7 +54,7 @@ pub(super) enum Stage {
 
 /// Reason why launches that were to run as one run one by one.
 #[derive(Debug)]
-pub(crate) enum Hindrance {
+pub(crate) enum FusionBlocker {
     /// The launch with this position and kernel name waits for a host future, which may wait for another
     /// launch of the group.
     HostFuture(usize, String),
@@ -66,7 +66,7 @@ pub(crate) enum Hindrance {
     Wanted(String),
 }
 
-impl fmt::Display for Hindrance {
+impl fmt::Display for FusionBlocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::HostFuture(at, kernel) => write!(
@@ -86,9 +86,9 @@ impl fmt::Display for Hindrance {
 }
 
 /// Single launch that the launches of a group run as.
-pub(crate) struct United {
+pub(crate) struct FusedLaunch {
     pub(crate) launch: Box<LaunchWork>,
-    pub(crate) together: Arc<Together>,
+    pub(crate) together: Arc<CombinedAccesses>,
 }
 
 /// Error of commands that only read data which a fused launch no longer stores.
@@ -110,7 +110,7 @@ impl Scheduler {
     /// Begins a group.
     pub(crate) fn open_group(&self, group: GroupId, queue: u64, aborted: Aborted) {
         let stage = Stage::Collecting(aborted);
-        let (slots, held) = (Vec::new(), Held::new());
+        let (slots, held) = (Vec::new(), DeferredLaunches::new());
         self.lock().groups.insert(group, Group { queue, slots, held, stage, failure: None });
     }
 
@@ -199,27 +199,27 @@ impl Scheduler {
     pub(crate) fn run_as_one(
         self: &Arc<Self>,
         group: GroupId,
-        unite: impl FnOnce(&[&LaunchWork]) -> Result<United>,
+        unite: impl FnOnce(&[&LaunchWork]) -> Result<FusedLaunch>,
         lost: &[u64],
         stopwatch: Option<Arc<Stopwatch>>,
-    ) -> Result<(), Hindrance> {
+    ) -> Result<(), FusionBlocker> {
         self.change(|state| {
             self.settle_some(state);
             let run = || {
-                state.find_hindrance(group, lost)?;
-                let United { launch, together } =
-                    unite(&state.launches(group)).map_err(Hindrance::Unfit)?;
+                state.find_blocker(group, lost)?;
+                let FusedLaunch { launch, together } =
+                    unite(&state.launches(group)).map_err(FusionBlocker::Unfit)?;
                 if state.can_start(group, &together, self.options) {
                     if let Some(id) = state.add_as_one(group, &together, launch, stopwatch) {
-                        state.dag.stand_in(id, &together.lost);
+                        state.dag.replace(id, &together.lost);
                     }
                     return Ok(());
                 }
                 state.enter(group);
-                state.find_hindrance(group, lost)?;
+                state.find_blocker(group, lost)?;
                 let members = state.unite(group, launch, stopwatch);
                 for &allocation in lost {
-                    state.dag.lose(allocation, &members, &LOST);
+                    state.dag.invalidate_writes(allocation, &members, &LOST);
                 }
                 Ok(())
             };
@@ -324,14 +324,14 @@ impl State {
         for id in slots {
             if let Some(command) = self.dag.command_mut(id) {
                 command.group = None;
-                self.dag.open_gate(id, &mut self.next);
+                self.dag.open_precondition(id, &mut self.next);
             }
         }
     }
 
     /// Fails if something prevents running the group's launches as one, which leaves no contents in the
     /// allocations in `lost`. Nothing prevents it while the launches are held.
-    fn find_hindrance(&mut self, group: GroupId, lost: &[u64]) -> Result<(), Hindrance> {
+    fn find_blocker(&mut self, group: GroupId, lost: &[u64]) -> Result<(), FusionBlocker> {
         let Self { dag, groups, .. } = self;
         let slots = groups.get(&group).map_or(&[][..], |group| &group.slots);
         if slots.is_empty() {
@@ -339,22 +339,22 @@ impl State {
         }
         let failed = |id: &NodeId| dag.command(*id).is_none() || dag.is_poisoned(*id);
         if let Some(at) = slots.iter().position(failed) {
-            return Err(Hindrance::Failed(at));
+            return Err(FusionBlocker::Failed(at));
         }
         if let Some(reader) = dag.reader_of(slots, |allocation| lost.contains(&allocation)) {
-            return Err(Hindrance::Wanted(reader.work.in_words()));
+            return Err(FusionBlocker::Wanted(reader.work.in_words()));
         }
         // A future that waits for one of these launches would wait forever if another of them waited for
         // the future. There is no way to find out which future does.
-        let waits_for_host = |_, command: &Command, gates: u32| {
-            gates > u32::from(command.building) + u32::from(command.group.is_some())
+        let waits_for_host = |_, command: &Command, preconditions: u32| {
+            preconditions > u32::from(command.building) + u32::from(command.group.is_some())
         };
-        let mut waits = |slots: &[NodeId]| dag.find_gated(slots, waits_for_host).is_some();
+        let mut waits = |slots: &[NodeId]| dag.find_preconditioned(slots, waits_for_host).is_some();
         // Most often no launch waits for a host future.
         let waiting = waits(slots).then(|| slots.iter().position(|&slot| waits(&[slot])));
         let Some(at) = waiting.flatten() else { return Ok(()) };
         let launch = dag.command(slots[at]).map(|command| command.work.label());
-        Err(Hindrance::HostFuture(at, launch.unwrap_or_default()))
+        Err(FusionBlocker::HostFuture(at, launch.unwrap_or_default()))
     }
 
     /// Detaches the edges among the group's launches, so that only what is outside the group blocks them,
@@ -374,8 +374,8 @@ impl State {
             command.fused = Some(launch);
             command.timed = stopwatch;
         }
-        *stage = Stage::Ready { cuts: dag.cut(slots) };
-        slots.iter().for_each(|&id| dag.open_gate(id, next));
+        *stage = Stage::Ready { detached: dag.detach_edges(slots) };
+        slots.iter().for_each(|&id| dag.open_precondition(id, next));
         SmallVec::from_slice(slots)
     }
 
@@ -415,13 +415,13 @@ impl State {
         let Some(command) = self.dag.command_mut(id) else { return };
         let group = command.group;
         if let Some(several) = &mut command.several {
-            self.effects.unused.push(several.take_works());
+            self.actions.unused.push(several.take_works());
             let together = Arc::clone(&several.together);
-            self.dag.give_up(&together.lost, &LOST);
+            self.dag.invalidate(&together.lost, &LOST);
         }
         let Some(group) = group.and_then(|group| self.groups.get_mut(&group)) else { return };
-        if let Stage::Ready { cuts } = mem::replace(&mut group.stage, Stage::Running) {
-            self.dag.mend(cuts);
+        if let Stage::Ready { detached } = mem::replace(&mut group.stage, Stage::Running) {
+            self.dag.restore_edges(detached);
         }
     }
 
@@ -436,16 +436,17 @@ impl State {
     /// planned.
     pub(super) fn run_one_by_one(&mut self, id: NodeId) {
         let Some(group) = self.dag.command(id).and_then(|command| command.group) else { return };
-        let Some(Group { slots, stage: Stage::Ready { cuts }, .. }) = self.groups.remove(&group)
+        let Some(Group { slots, stage: Stage::Ready { detached }, .. }) =
+            self.groups.remove(&group)
         else {
             return;
         };
-        self.dag.mend(cuts);
+        self.dag.restore_edges(detached);
         for id in slots {
             if let Some(command) = self.dag.command_mut(id) {
                 command.group = None;
                 command.timed = None;
-                self.effects.unused.extend(command.fused.take().map(|mut fused| {
+                self.actions.unused.extend(command.fused.take().map(|mut fused| {
                     fused.release();
                     vec![Work::Launch(fused)]
                 }));

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::group::Stage;
 use super::{Edges, Ending, GroupId, Options, Scheduler, State};
 use crate::compiler::signature::Access;
-use crate::queue::command::{Command, LaunchWork, Several, Work};
+use crate::queue::command::{Command, FusedMembers, LaunchWork, Work};
 use crate::queue::dag::{EdgeKind, NodeId, Uses};
 use crate::queue::event::{Event, Record};
 use crate::queue::hazard::Use;
@@ -22,7 +22,7 @@ use crate::queue::stopwatch::Stopwatch;
 
 /// Launches that are held, in order, and their records.
 #[derive(Default)]
-pub(super) struct Held {
+pub(super) struct DeferredLaunches {
     pub(super) works: Vec<Work>,
     records: Vec<Arc<Record>>,
 }
@@ -30,7 +30,7 @@ pub(super) struct Held {
 /// Number of launches that a group has room for from the start.
 const FEW_LAUNCHES: usize = 8;
 
-impl Held {
+impl DeferredLaunches {
     pub(super) fn new() -> Self {
         Self { works: Vec::with_capacity(FEW_LAUNCHES), records: Vec::with_capacity(FEW_LAUNCHES) }
     }
@@ -41,13 +41,13 @@ impl Held {
 }
 
 /// Command that is about to be added.
-pub(super) struct Newcomer<'a> {
+pub(super) struct PendingCommand<'a> {
     pub(super) command: &'a Command,
     /// Events that the command comes after, besides its data dependencies.
     pub(super) after: &'a [Event],
 }
 
-impl Newcomer<'_> {
+impl PendingCommand<'_> {
     /// Whether the command comes after a held launch of `queue`, because of what it `uses` or of its
     /// events.
     fn comes_after(&self, (work, record): (&Work, &Arc<Record>), queue: u64, uses: &Uses) -> bool {
@@ -65,7 +65,7 @@ impl Newcomer<'_> {
 
 /// Combined accesses of launches that run as one, as lists that follow each other; most often a single
 /// list.
-pub(crate) struct Together {
+pub(crate) struct CombinedAccesses {
     /// Accesses of all launches.
     uses: Vec<Vec<Use>>,
     /// Accesses that remain when the launches run as one, which may make some memory unnecessary.
@@ -75,7 +75,7 @@ pub(crate) struct Together {
     pub(super) lost: Vec<Use>,
 }
 
-impl Together {
+impl CombinedAccesses {
     /// Combines the accesses of launches that run as `one`, which leaves no contents in the allocations
     /// in `lost`.
     pub(crate) fn of(launches: &[&LaunchWork], one: &LaunchWork, lost: &[u64]) -> Self {
@@ -144,7 +144,7 @@ impl State {
     }
 
     /// Takes the group's held launches out of the group.
-    fn take_held(&mut self, group: GroupId) -> Held {
+    fn take_held(&mut self, group: GroupId) -> DeferredLaunches {
         let held = self.groups.get_mut(&group).map(|group| mem::take(&mut group.held));
         self.holding.retain(|holding| *holding != group);
         held.unwrap_or_default()
@@ -152,7 +152,7 @@ impl State {
 
     /// Moves the group's held launches into the DAG, each behind a precondition.
     pub(super) fn enter(&mut self, group: GroupId) {
-        let Held { works, records } = self.take_held(group);
+        let DeferredLaunches { works, records } = self.take_held(group);
         for (work, record) in works.into_iter().zip(records) {
             let Some(known) = self.groups.get_mut(&group) else { return };
             let uses = work.uses();
@@ -173,15 +173,15 @@ impl State {
 
     /// Moves the held launches that the newcomer comes after into the DAG. If their scope still collects,
     /// its launches run now.
-    pub(super) fn enter_those_before(&mut self, newcomer: &Newcomer<'_>) {
-        let Newcomer { command, .. } = newcomer;
+    pub(super) fn enter_those_before(&mut self, pending: &PendingCommand<'_>) {
+        let PendingCommand { command, .. } = pending;
         if self.holds_none_but(command.group) {
             return;
         }
         let uses = command.work.uses();
         for group in self.holding.clone() {
             let Some(known) = self.groups.get(&group) else { continue };
-            let comes_after = |held| newcomer.comes_after(held, known.queue, &uses);
+            let comes_after = |held| pending.comes_after(held, known.queue, &uses);
             let before = known.held.iter().position(comes_after);
             if let Some(before) = before.filter(|_| Some(group) != command.group) {
                 self.abort(group, before, &command.work.in_words());
@@ -211,7 +211,12 @@ impl State {
 
     /// Whether the group's launches, whose accesses these are, are held and could be handed to the device
     /// at once, as one.
-    pub(super) fn can_start(&self, group: GroupId, together: &Together, options: Options) -> bool {
+    pub(super) fn can_start(
+        &self,
+        group: GroupId,
+        together: &CombinedAccesses,
+        options: Options,
+    ) -> bool {
         let are_held = self.groups.get(&group).is_some_and(|group| !group.held.works.is_empty());
         are_held && !self.is_full(options) && self.dag.is_clear(&together.uses)
     }
@@ -220,15 +225,15 @@ impl State {
     pub(super) fn add_as_one(
         &mut self,
         group: GroupId,
-        together: &Arc<Together>,
+        together: &Arc<CombinedAccesses>,
         launch: Box<LaunchWork>,
         stopwatch: Option<Arc<Stopwatch>>,
     ) -> Option<NodeId> {
-        let Held { works, mut records } = self.take_held(group);
+        let DeferredLaunches { works, mut records } = self.take_held(group);
         let queue = self.groups.remove(&group)?.queue;
         let last = records.pop()?;
         let mut command = Command::new(Work::Launch(launch), last, queue, None);
-        let several = Several { works, records, together: Arc::clone(together) };
+        let several = FusedMembers { works, records, together: Arc::clone(together) };
         command.several = Some(Box::new(several));
         command.timed = stopwatch;
         let id = self.dag.add(command, &together.touched, [], 0, None, &mut self.next);
@@ -248,13 +253,13 @@ impl Scheduler {
     pub(super) fn split(&self, state: &mut State, id: NodeId) {
         let Some(command) = state.dag.command_mut(id) else { return };
         let Some(several) = command.several.take() else { return };
-        let Several { works, mut records, .. } = *several;
+        let FusedMembers { works, mut records, .. } = *several;
         let queue = command.queue;
         let record = Record::new(command.record.weak_scheduler());
         records.push(mem::replace(&mut command.record, record));
         let mut unused = mem::replace(&mut command.work, Work::Host);
         unused.release();
-        state.effects.unused.push(vec![unused]);
+        state.actions.unused.push(vec![unused]);
         command.timed = None;
         // This command ends now, but its dependencies may not have ended: the launches inherit them.
         let before = state.dag.dependencies(id);

@@ -4,7 +4,7 @@
 //! One lock guards the DAG and the native queues. The driver's enqueue calls are made under the lock, so
 //! that the order on the native queues is the order of the DAG. Foreign code never runs under the lock:
 //! wakers are called, callbacks are requested and memory is freed after the lock is released, from
-//! [`Effects`]. A callback that runs inside a call made [under the lock](transaction) wakes no waiter.
+//! [`DeferredActions`]. A callback that runs inside a call made [under the lock](transaction) wakes no waiter.
 
 mod dispatch;
 mod group;
@@ -30,14 +30,14 @@ use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
 use super::host_task::catch_panic;
-use super::native_queue::{Lane, Native};
+use super::native_queue::{Native, TrackedQueue};
 use crate::args::buffer::{Freed, Region};
 use crate::backend::{DeviceSlot, NativeEvent, Profile};
 use crate::build_graph::BuildGraph;
 use crate::error::{Error, Result};
 use crate::executor::{HostExecutor, runs_tasks};
 use crate::process;
-use crate::queue::command::{Command, Gate, Submission, Work};
+use crate::queue::command::{Command, Precondition, Submission, Work};
 use crate::queue::completion::Wakers;
 use crate::queue::dag::{Dag, EdgeKind, Ended, Next, NextList, NodeId, Poison, Why};
 use crate::queue::event::{Event, Record, Status};
@@ -47,12 +47,12 @@ use crate::queue::stopwatch::Stopwatch;
 use crate::queue::timeline::Timeline;
 use crate::queue::waits::{HostFuture, Tracked, Waits};
 use crate::stats::Counters;
-pub(crate) use group::{Aborted, GroupId, United};
+pub(crate) use group::{Aborted, FusedLaunch, GroupId};
 use group::{DISCARDED, Group};
-use held::Newcomer;
-pub(crate) use held::Together;
+pub(crate) use held::CombinedAccesses;
+use held::PendingCommand;
 use transaction::{StateLock, Transaction};
-use transfer::{Movers, Transfer};
+use transfer::{Transfer, TransferWorkers};
 pub(crate) use waits::Known;
 
 /// Settings for running a device's commands.
@@ -85,7 +85,7 @@ pub(crate) struct Scheduler {
     options: Options,
     shared: Shared,
     freed: Arc<Freed>,
-    movers: Movers,
+    workers: TransferWorkers,
     /// Number of commands submitted and not ended, for readers without the lock.
     live: AtomicUsize,
     /// Number of commands not yet handed to the device. Shared with callbacks, which read it and must not
@@ -96,7 +96,7 @@ pub(crate) struct Scheduler {
 
 struct State {
     dag: Dag<Command>,
-    lanes: Vec<Lane>,
+    native_queues: Vec<TrackedQueue>,
     /// Number of commands submitted since the last check for ended commands.
     unsettled: u64,
     /// Number of commands submitted and not ended.
@@ -114,23 +114,23 @@ struct State {
     /// Groups whose launches are not in the DAG.
     holding: SmallVec<[GroupId; 4]>,
     /// Index of the native queue whose events report their times although those of the others do not.
-    timing_lane: Option<usize>,
+    timing_queue: Option<usize>,
     /// Steps that became possible during the current change.
     next: NextList,
     /// Actions that are left to do when the lock is released.
-    effects: Effects,
+    actions: DeferredActions,
 }
 
 /// Actions that are left to do when the lock is released.
 #[derive(Default)]
-struct Effects {
+struct DeferredActions {
     wakers: Wakers,
     arm: Vec<Armed>,
     /// Commands whose end must be noticed although nothing awaits it.
     unwatched: SmallVec<[Arc<Record>; 1]>,
     /// Transfers that have to be started.
     transfers: SmallVec<[Transfer; 1]>,
-    garbage: Vec<Garbage>,
+    drops: Vec<DeferredDrop>,
     /// Work that was to run and does not.
     unused: SmallVec<[Vec<Work>; 1]>,
     /// Timed commands that have ended, with their times if they succeeded.
@@ -139,14 +139,14 @@ struct Effects {
     keep_alive: Option<Arc<Scheduler>>,
 }
 
-impl Effects {
+impl DeferredActions {
     fn are_none(&self) -> bool {
-        let Self { wakers, arm, unwatched, transfers, garbage, unused, timed, keep_alive } = self;
+        let Self { wakers, arm, unwatched, transfers, drops, unused, timed, keep_alive } = self;
         wakers.is_empty()
             && arm.is_empty()
             && unwatched.is_empty()
             && transfers.is_empty()
-            && garbage.is_empty()
+            && drops.is_empty()
             && unused.is_empty()
             && timed.is_empty()
             && keep_alive.is_none()
@@ -167,7 +167,7 @@ struct Ending {
 }
 
 /// Deferred drop: the remains of a command that has ended.
-struct Garbage {
+struct DeferredDrop {
     command: Command,
     /// Native event, unless its callback has yet to come.
     event: Option<Arc<dyn NativeEvent>>,
@@ -211,12 +211,12 @@ impl Scheduler {
             options,
             shared,
             freed: Arc::default(),
-            movers: Movers::new(),
+            workers: TransferWorkers::new(),
             live: AtomicUsize::new(0),
             waiting: Arc::default(),
             state: StateLock::new(State {
                 dag: Dag::new(Command::uses),
-                lanes: Vec::new(),
+                native_queues: Vec::new(),
                 unsettled: 0,
                 live: 0,
                 in_flight: 0,
@@ -225,9 +225,9 @@ impl Scheduler {
                 parked: VecDeque::new(),
                 groups: HashMap::default(),
                 holding: SmallVec::new(),
-                timing_lane: None,
+                timing_queue: None,
                 next: NextList::new(),
-                effects: Effects::default(),
+                actions: DeferredActions::default(),
             }),
         });
         if !process::is_forked() {
@@ -272,7 +272,7 @@ impl Scheduler {
 
     /// Adds a command and hands everything that is ready to the device. Never waits.
     pub(crate) fn submit(self: &Arc<Self>, submission: Submission) -> Event {
-        let Submission { work, queue, mut after, mut gates, building, group } = submission;
+        let Submission { work, queue, mut after, mut preconditions, building, group } = submission;
         work.for_fresh(|region| self.zero(region));
         // A device does not wait for another device: the host waits for the event.
         after.retain(|event| {
@@ -280,7 +280,7 @@ impl Scheduler {
             if !ours && !matches!(event.status(), Status::Complete) {
                 event.release_group(&work.in_words());
                 let (event, work) = (event.clone(), work.subject());
-                gates.push(Box::pin(async move {
+                preconditions.push(Box::pin(async move {
                     event.await.map_err(|error| error.spread_to(&work, AFTER_FAILED))
                 }));
             }
@@ -293,21 +293,21 @@ impl Scheduler {
             }
             _ => None,
         };
-        let hosts = hosts_of(&gates);
+        let hosts = hosts_of(&preconditions);
         let mut command = self.command(work, queue);
         (command.building, command.group) = (building, group);
         command.hosts = hosts.clone();
         let (event, id) = self.add(command, &after, |_| before(&after));
         let Some(id) = id else { return event };
-        for (gate, host) in gates.into_iter().zip(hosts.into_iter().flatten()) {
+        for (precondition, host) in preconditions.into_iter().zip(hosts.into_iter().flatten()) {
             let scheduler = self.clone();
             host.belongs_to(event.record());
             let waiting = self.shared.host.spawn(async move {
-                let outcome = catch_panic(Tracked::new(gate, host)).await;
-                scheduler.gate_ended(id, outcome);
+                let outcome = catch_panic(Tracked::new(precondition, host)).await;
+                scheduler.precondition_ended(id, outcome);
             });
             if let Err(error) = waiting {
-                self.gate_ended(id, Err(error));
+                self.precondition_ended(id, Err(error));
             }
         }
         if let Some(kernel) = kernel {
@@ -317,7 +317,7 @@ impl Scheduler {
                 scheduler.built(id);
             });
             if let Err(error) = waiting {
-                self.gate_ended(id, Err(error));
+                self.precondition_ended(id, Err(error));
             }
         }
         event
@@ -392,12 +392,12 @@ impl Scheduler {
             self.publish(state);
             drop(transaction);
             if was_idle {
-                self.shared.reactor.rouse();
+                self.shared.reactor.wake();
             }
             return (event, None);
         }
         self.settle_some(state);
-        state.enter_those_before(&Newcomer { command: &command, after });
+        state.enter_those_before(&PendingCommand { command: &command, after });
         let id = match group.filter(|_| !waits && state.can_hold()) {
             Some(group) => {
                 state.hold(group, command);
@@ -421,19 +421,19 @@ impl Scheduler {
                 Some(id)
             }
         };
-        self.pump(state);
-        let effects = transaction.unlock();
+        self.drive(state);
+        let actions = transaction.unlock();
         if was_idle {
-            self.shared.reactor.rouse();
+            self.shared.reactor.wake();
         }
-        self.apply(effects);
+        self.apply(actions);
         (event, id)
     }
 
     /// Handles the completion of a host future that `id` waited for.
-    fn gate_ended(self: &Arc<Self>, id: NodeId, outcome: Result<()>) {
+    fn precondition_ended(self: &Arc<Self>, id: NodeId, outcome: Result<()>) {
         self.change(|state| match outcome {
-            Ok(()) => state.dag.open_gate(id, &mut state.next),
+            Ok(()) => state.dag.open_precondition(id, &mut state.next),
             Err(error) => state.dag.poison(id, error, Why::Missing, &mut state.next),
         });
     }
@@ -450,7 +450,7 @@ impl Scheduler {
                     if let Some(command) = state.dag.command_mut(id) {
                         command.building = false;
                     }
-                    state.dag.open_gate(id, &mut state.next);
+                    state.dag.open_precondition(id, &mut state.next);
                 }
                 Some(Err(error)) => {
                     let why = Why::launch_failed(&error);
@@ -464,14 +464,14 @@ impl Scheduler {
     fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut State) -> T) -> T {
         let mut transaction = self.lock();
         let changed = change(&mut transaction);
-        self.pump(&mut transaction);
+        self.drive(&mut transaction);
         self.apply(transaction.unlock());
         changed
     }
 
     /// Does everything that can be done now: hands over ready commands, fails those that cannot succeed,
     /// and continues with the steps that follow.
-    fn pump(self: &Arc<Self>, state: &mut State) {
+    fn drive(self: &Arc<Self>, state: &mut State) {
         let mut at = 0;
         loop {
             while let Some(&step) = state.next.get(at) {
@@ -532,7 +532,7 @@ impl Scheduler {
             Some(Why::Refused | Why::Missing) | None => root,
         });
         if let Some(stopwatch) = command.timed.take() {
-            state.effects.timed.push((stopwatch, profile.filter(|_| outcome.is_ok())));
+            state.actions.timed.push((stopwatch, profile.filter(|_| outcome.is_ok())));
         }
         let profile = profile.filter(|_| self.options.profiling);
         if let Some(traced) = command.traced.take() {
@@ -562,20 +562,20 @@ impl Scheduler {
         }
         state.live -= command.count();
         if state.live == 0 {
-            state.effects.keep_alive = state.keep_alive.take();
+            state.actions.keep_alive = state.keep_alive.take();
         }
         // When the end becomes visible, it is counted already, and the command holds no buffer.
         self.publish(state);
         command.release();
         let armed = native.as_ref().is_some_and(|native| native.armed);
         for record in command.other_records() {
-            record.settle(outcome.clone(), profile, None, &mut state.effects.wakers);
+            record.settle(outcome.clone(), profile, None, &mut state.actions.wakers);
         }
-        let event = command.record.settle(outcome, profile, native, &mut state.effects.wakers);
+        let event = command.record.settle(outcome, profile, native, &mut state.actions.wakers);
         if armed && event.is_none() {
             self.shared.counters.late_callbacks.add_one();
         }
-        state.effects.garbage.push(Garbage { command, event });
+        state.actions.drops.push(DeferredDrop { command, event });
     }
 
     /// Calls `see` with every command that has not ended and the serial numbers of the commands it
@@ -594,17 +594,17 @@ impl Scheduler {
 }
 
 /// Creates the state that tracks the waits of each host future of a command.
-fn hosts_of(gates: &[Gate]) -> Option<Box<[Arc<HostFuture>]>> {
+fn hosts_of(preconditions: &[Precondition]) -> Option<Box<[Arc<HostFuture>]>> {
     // Most commands wait for no host future.
-    (!gates.is_empty()).then(|| gates.iter().map(|_| Arc::default()).collect())
+    (!preconditions.is_empty()).then(|| preconditions.iter().map(|_| Arc::default()).collect())
 }
 
 impl State {
     /// Adds a command to the DAG, with a precondition for each thing besides commands that it waits for.
     fn add(&mut self, command: Command, edges: Edges, poison: Option<Poison>) -> NodeId {
         let uses = command.work.uses();
-        let gates = command.gates();
-        self.dag.add(command, &[&uses], edges, gates, poison, &mut self.next)
+        let preconditions = command.preconditions();
+        self.dag.add(command, &[&uses], edges, preconditions, poison, &mut self.next)
     }
 
     /// Adds the names of the command and of its module to the error of a command that failed on the

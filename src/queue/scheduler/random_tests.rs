@@ -16,7 +16,7 @@ use async_io::Timer;
 use fastrand::Rng;
 use futures_lite::future::{block_on, or, yield_now};
 
-use super::{Aborted, GroupId, Together, United};
+use super::{Aborted, CombinedAccesses, FusedLaunch, GroupId};
 use crate::args::buffer::Buffer;
 use crate::backend::simulated::{Fault, Simulator};
 use crate::build_graph::Kernel;
@@ -347,11 +347,11 @@ impl Case {
                 range: launches[0].range,
                 arguments: given.cloned().collect(),
             });
-            let together = Arc::new(Together::of(launches, &launch, &[]));
-            Ok(United { launch, together })
+            let together = Arc::new(CombinedAccesses::of(launches, &launch, &[]));
+            Ok(FusedLaunch { launch, together })
         };
-        let united = self.queue.scheduler.run_as_one(scope.id, unite, &[], None);
-        self.note(("as one", scope.id, united.map_err(|hindrance| hindrance.to_string())));
+        let fused = self.queue.scheduler.run_as_one(scope.id, unite, &[], None);
+        self.note(("as one", scope.id, fused.map_err(|blocker| blocker.to_string())));
     }
 
     /// Returns the output of the future. Panics if the future takes longer than `PATIENCE`.

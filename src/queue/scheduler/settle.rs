@@ -10,18 +10,19 @@ use smallvec::SmallVec;
 
 use super::transaction::{Transaction, this_thread_holds_one};
 use super::{
-    Armed, Effects, Ending, Garbage, SETTLE_AT_ONCE, SETTLE_EVERY, SETTLE_IN_POLL, Scheduler, State,
+    Armed, DeferredActions, DeferredDrop, Ending, SETTLE_AT_ONCE, SETTLE_EVERY, SETTLE_IN_POLL,
+    Scheduler, State,
 };
-use crate::error::outlast;
+use crate::error::catch_and_log;
 use crate::queue::completion::{Fired, Phase, Urgency};
 use crate::queue::event::Record;
-use crate::queue::native_queue::{Left, Place};
+use crate::queue::native_queue::{Departed, Place};
 use crate::queue::reactor::Post;
 
 thread_local! {
     /// Buffer for deferred drops, of which there are many at once. It is reused when the thread settles
     /// again.
-    static ROOM: Cell<Vec<Garbage>> = const { Cell::new(Vec::new()) };
+    static ROOM: Cell<Vec<DeferredDrop>> = const { Cell::new(Vec::new()) };
 }
 
 /// Maximum capacity of the buffer that a thread keeps.
@@ -35,7 +36,8 @@ impl Scheduler {
         let mut goals: SmallVec<[Place; 4]> = SmallVec::from_iter([place]);
         let mut settled = 0;
         while let Some(&goal) = goals.last() {
-            let Some(oldest) = state.lanes[goal.lane].oldest_up_to(goal.position) else {
+            let Some(oldest) = state.native_queues[goal.native_queue].oldest_up_to(goal.position)
+            else {
                 goals.pop();
                 continue;
             };
@@ -51,21 +53,21 @@ impl Scheduler {
             if settled == most {
                 break;
             }
-            let State { dag, lanes, .. } = &mut *state;
+            let State { dag, native_queues, .. } = &mut *state;
             let has_called_back = |id| {
                 dag.command(id)
                     .is_some_and(|command| command.record.signal.phase() != Phase::Pending)
             };
-            let Some(left) = lanes[goal.lane].leave(has_called_back) else {
+            let Some(left) = native_queues[goal.native_queue].leave(has_called_back) else {
                 // The command still runs. The reactor's tick goes on from here.
                 goals.clear();
                 break;
             };
-            let Left { id, native, result, may_run } = left;
+            let Departed { id, native, result, may_run } = left;
             settled += 1;
-            if state.effects.garbage.capacity() == 0 {
+            if state.actions.drops.capacity() == 0 {
                 // A thread that is exiting has no buffer.
-                state.effects.garbage = ROOM.try_with(Cell::take).unwrap_or_default();
+                state.actions.drops = ROOM.try_with(Cell::take).unwrap_or_default();
             }
             state.in_flight -= state.count(&members);
             state.transferring -= state.dag.command(id).map_or(0, |it| it.work.transferred());
@@ -85,7 +87,7 @@ impl Scheduler {
             let ending = Ending { native: Some(native), profile };
             self.finish(state, id, result, ending);
         }
-        self.pump(state);
+        self.drive(state);
         goals.is_empty()
     }
 
@@ -99,55 +101,55 @@ impl Scheduler {
         }
         if state.unsettled >= SETTLE_EVERY {
             state.unsettled = 0;
-            for lane in 0..state.lanes.len() {
-                self.settle_ended(state, lane, 2 * SETTLE_EVERY);
+            for native_queue in 0..state.native_queues.len() {
+                self.settle_ended(state, native_queue, 2 * SETTLE_EVERY);
             }
         }
     }
 
     /// Settles commands of a native queue that have ended, oldest first, but no more than `most`. Returns
     /// whether that was everything that can be done now.
-    fn settle_ended(self: &Arc<Self>, state: &mut State, lane: usize, most: u64) -> bool {
-        let latest = state.lanes[lane].latest();
-        latest.is_none_or(|position| self.settle(state, Place { lane, position }, most))
+    fn settle_ended(self: &Arc<Self>, state: &mut State, native_queue: usize, most: u64) -> bool {
+        let latest = state.native_queues[native_queue].latest();
+        latest.is_none_or(|position| self.settle(state, Place { native_queue, position }, most))
     }
 
     /// Carries out the actions that must not run under the lock.
-    pub(super) fn apply(&self, effects: Effects) {
-        if effects.are_none() {
+    pub(super) fn apply(&self, actions: DeferredActions) {
+        if actions.are_none() {
             return;
         }
-        for armed in effects.arm {
+        for armed in actions.arm {
             self.arm(armed);
         }
-        for record in effects.unwatched {
+        for record in actions.unwatched {
             self.leave_to_reactor(&record);
         }
-        for transfer in effects.transfers {
-            self.movers.start(transfer);
+        for transfer in actions.transfers {
+            self.workers.start(transfer);
         }
-        for (stopwatch, profile) in effects.timed {
+        for (stopwatch, profile) in actions.timed {
             stopwatch.ended(profile);
         }
         if self.freed.has_new_unused() {
             self.shared.reactor.post(Post::Free(self.freed.clone()), Urgency::NextTick);
         }
-        for waker in effects.wakers {
+        for waker in actions.wakers {
             // A waker that panics must neither keep the others asleep nor end the reactor.
-            outlast("a waker", || waker.wake());
+            catch_and_log("a waker", || waker.wake());
         }
         let (mut commands, mut works) = (Vec::new(), Vec::new());
-        let mut garbage = effects.garbage;
-        for Garbage { command, event } in garbage.drain(..) {
+        let mut drops = actions.drops;
+        for DeferredDrop { command, event } in drops.drain(..) {
             drop(event);
             if !command.is_light() {
                 commands.push(command);
             }
         }
-        if (1..=MOST_ROOM).contains(&garbage.capacity()) {
-            let _ = ROOM.try_with(|room| room.set(garbage));
+        if (1..=MOST_ROOM).contains(&drops.capacity()) {
+            let _ = ROOM.try_with(|room| room.set(drops));
         }
-        for work in effects.unused.into_iter().flatten() {
+        for work in actions.unused.into_iter().flatten() {
             if !work.is_light() {
                 works.push(work);
             }
@@ -166,7 +168,7 @@ impl Scheduler {
                 Fired::Late => return mailbox.post(Post::Late(record), Urgency::NextTick),
                 Fired::Waiter(waker) => {
                     // A panic must neither reach the driver nor keep the others asleep.
-                    outlast("a waker", || waker.wake());
+                    catch_and_log("a waker", || waker.wake());
                     false
                 }
                 Fired::NobodyWaits => record.awaited.load(SeqCst),
@@ -195,11 +197,13 @@ impl Scheduler {
         deadline: Option<Instant>,
     ) {
         let (Some(place), Some(mut state)) = (record.place(), self.try_lock()) else { return };
-        let lane = &mut state.lanes[place.lane];
-        lane.flush();
+        let native_queue = &mut state.native_queues[place.native_queue];
+        native_queue.flush();
         // A caller that may busy-wait has time, in which other threads settle the commands ahead.
-        let may_look = deadline.is_some() || lane.ahead(place.position) <= SETTLE_IN_POLL;
-        let Some(event) = lane.event_at(place.position).filter(|_| may_look) else { return };
+        let may_look = deadline.is_some() || native_queue.ahead(place.position) <= SETTLE_IN_POLL;
+        let Some(event) = native_queue.event_at(place.position).filter(|_| may_look) else {
+            return;
+        };
         // Other threads can submit during the busy-wait.
         drop(state);
         let has_ended = loop {
@@ -229,11 +233,11 @@ impl Scheduler {
             }
             return;
         };
-        let State { dag, lanes, .. } = &mut *state;
-        let lane = &mut lanes[place.lane];
-        let command = lane.command_at(place.position).and_then(|id| dag.command(id));
+        let State { dag, native_queues, .. } = &mut *state;
+        let native_queue = &mut native_queues[place.native_queue];
+        let command = native_queue.command_at(place.position).and_then(|id| dag.command(id));
         let Some(last) = command.map(|command| command.record.clone()) else { return };
-        let armed = lane.arm(place.position);
+        let armed = native_queue.arm(place.position);
         drop(state);
         let is_other = !Arc::ptr_eq(&last, record);
         if is_other {
@@ -252,7 +256,7 @@ impl Scheduler {
     pub(crate) fn settle_soon(self: &Arc<Self>, record: &Arc<Record>) {
         let Some(mut state) = self.try_lock() else { return self.leave_to_reactor(record) };
         let Some(place) = record.place() else { return };
-        let done = state.lanes[place.lane].ahead(place.position) <= SETTLE_IN_POLL
+        let done = state.native_queues[place.native_queue].ahead(place.position) <= SETTLE_IN_POLL
             && self.settle(&mut state, place, SETTLE_IN_POLL);
         self.apply(state.unlock());
         if !done {
@@ -288,13 +292,13 @@ impl Scheduler {
     /// not a callback was requested or has come. Runs on the reactor, from time to time while commands
     /// are in flight.
     pub(crate) fn tick(self: &Arc<Self>) {
-        let lanes = self.lock().lanes.len();
-        for lane in 0..lanes {
+        let native_queues = self.lock().native_queues.len();
+        for native_queue in 0..native_queues {
             let mut more = true;
             while more {
                 let mut state = self.lock();
-                state.lanes[lane].flush();
-                more = !self.settle_ended(&mut state, lane, SETTLE_AT_ONCE);
+                state.native_queues[native_queue].flush();
+                more = !self.settle_ended(&mut state, native_queue, SETTLE_AT_ONCE);
                 self.apply(state.unlock());
             }
         }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use futures_lite::future::block_on;
 
-use super::group::Hindrance;
-use super::{Aborted, GroupId, Together, United};
+use super::group::FusionBlocker;
+use super::{Aborted, CombinedAccesses, FusedLaunch, GroupId};
 use crate::args::buffer::Buffer;
 use crate::backend::simulated::{Fault, Simulator};
 use crate::build_graph::{Kernel, Program};
@@ -91,20 +91,20 @@ impl Bench {
     }
 
     /// Runs the launches as a launch of `both`, which adds 100.
-    fn run_as_one(&self) -> Result<(), Hindrance> {
+    fn run_as_one(&self) -> Result<(), FusionBlocker> {
         self.run_as_one_without(None)
     }
 
     /// Like [`run_as_one`](Self::run_as_one), but leaves no contents in the buffer `lost`, if there is
     /// one.
-    fn run_as_one_without(&self, lost: Option<&Buffer<u32>>) -> Result<(), Hindrance> {
+    fn run_as_one_without(&self, lost: Option<&Buffer<u32>>) -> Result<(), FusionBlocker> {
         let lost: Vec<_> = lost.into_iter().map(|buffer| buffer.region().allocation()).collect();
         let unite = |launches: &[&LaunchWork]| {
             let arguments = launches[0].arguments.clone();
             let range = launches[0].range;
             let launch = Box::new(LaunchWork { kernel: self.kernel("both"), range, arguments });
-            let together = Arc::new(Together::of(launches, &launch, &lost));
-            Ok(United { launch, together })
+            let together = Arc::new(CombinedAccesses::of(launches, &launch, &lost));
+            Ok(FusedLaunch { launch, together })
         };
         self.queue.scheduler.run_as_one(GROUP, unite, &lost, None)
     }
@@ -207,8 +207,8 @@ fn what_comes_after_a_failure_runs_one_by_one() {
     let doubled = bench.queue.submit(doubled).unwrap();
     block_on(doubled).expect_err("it was told to fail");
     let events = bench.collect(None);
-    let hindrance = bench.run_as_one().expect_err("its input is not there");
-    assert!(hindrance.to_string().contains("launch 0"), "{hindrance}");
+    let blocker = bench.run_as_one().expect_err("its input is not there");
+    assert!(blocker.to_string().contains("launch 0"), "{blocker}");
     for event in events {
         block_on(event).expect_err("its input is not there");
     }
@@ -279,8 +279,8 @@ fn what_reads_before_it_is_decided_has_the_launches_run_one_by_one() {
     bench.collect(None);
     let read = bench.queue.read(&bench.x);
     let filled = bench.queue.fill(&bench.x, 7).unwrap();
-    let hindrance = bench.run_as_one_without(Some(&bench.x)).expect_err("somebody wants it");
-    assert!(hindrance.to_string().contains("internalized"), "{hindrance}");
+    let blocker = bench.run_as_one_without(Some(&bench.x)).expect_err("somebody wants it");
+    assert!(blocker.to_string().contains("internalized"), "{blocker}");
     assert_eq!(block_on(read).unwrap(), [12; 8]);
     block_on(filled).unwrap();
     assert_eq!(bench.contents().unwrap(), [7; 8]);
@@ -292,8 +292,8 @@ fn what_reads_and_writes_before_it_is_decided_has_the_launches_run_one_by_one() 
     bench.collect(None);
     let changes = bench.kernel("one").launch(8).args((&bench.x,));
     let changed = bench.queue.submit(changes).unwrap();
-    let hindrance = bench.run_as_one_without(Some(&bench.x)).expect_err("somebody wants it");
-    assert!(matches!(hindrance, Hindrance::Wanted(_)), "{hindrance}");
+    let blocker = bench.run_as_one_without(Some(&bench.x)).expect_err("somebody wants it");
+    assert!(matches!(blocker, FusionBlocker::Wanted(_)), "{blocker}");
     block_on(changed).unwrap();
     assert_eq!(bench.contents().unwrap(), [13; 8]);
 }
@@ -335,8 +335,8 @@ fn whoever_first_reads_what_was_lost_fails() {
     let reader = bench.queue.submit_to(reads, Some(GROUP)).unwrap();
     bench.submit("double", None);
     bench.close_group();
-    let hindrance = bench.run_as_one().expect_err("there is nothing to read");
-    assert!(matches!(hindrance, Hindrance::Failed(0)), "{hindrance}");
+    let blocker = bench.run_as_one().expect_err("there is nothing to read");
+    assert!(matches!(blocker, FusionBlocker::Failed(0)), "{blocker}");
     let error = block_on(reader).unwrap_err();
     assert!(error.to_string().contains("internalized"), "{error}");
 }

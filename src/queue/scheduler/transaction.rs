@@ -1,7 +1,7 @@
 //! Changes of a scheduler's state, under its lock.
 //!
-//! A change only notes the actions that are left to do once the lock is free, in the state's [`Effects`]:
-//! [`Transaction::unlock`] returns them.
+//! A change only notes the actions that are left to do once the lock is free, in the state's
+//! [`DeferredActions`]: [`Transaction::unlock`] returns them.
 //!
 //! Lock order: this lock is taken first, then a fusion scope's settings, then its queue's recent scopes.
 //! The locks of signals, of the reactor's mailbox and of the timeline are innermost. No thread holds the
@@ -16,8 +16,8 @@ use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-use super::{Effects, State};
-use crate::error::{Error, outlast};
+use super::{DeferredActions, State};
+use crate::error::{Error, catch_and_log};
 use crate::sync::lock;
 
 thread_local! {
@@ -49,7 +49,7 @@ impl Drop for Retired {
             return;
         }
         for error in mem::take(&mut self.0) {
-            outlast("an error that was dropped", || drop(error));
+            catch_and_log("an error that was dropped", || drop(error));
         }
     }
 }
@@ -80,12 +80,12 @@ impl<'s> Transaction<'s> {
     }
 
     /// Ends the change by releasing the lock, and returns the actions that are left to do.
-    pub(super) fn unlock(mut self) -> Effects {
+    pub(super) fn unlock(mut self) -> DeferredActions {
         // Most submissions to a fusion scope leave nothing to do.
-        if self.state.effects.are_none() {
-            return Effects::default();
+        if self.state.actions.are_none() {
+            return DeferredActions::default();
         }
-        mem::take(&mut self.state.effects)
+        mem::take(&mut self.state.actions)
     }
 }
 

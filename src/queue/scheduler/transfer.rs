@@ -20,7 +20,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::{Ending, Scheduler, State};
-use crate::backend::{DeviceSlot, Lane, NativeEvent, Operation, Profile, Progress};
+use crate::backend::{DeviceSlot, NativeEvent, NativeQueue, Operation, Profile, Progress};
 use crate::build_graph::{Pool, catch_panic};
 use crate::error::Result;
 use crate::process::threads::no_thread;
@@ -56,10 +56,10 @@ const TRANSFERS: usize = 2;
 const TICK: Duration = Duration::from_millis(2);
 
 /// Transfer workers, which do the large transfers and fills of a device.
-pub(super) struct Movers {
+pub(super) struct TransferWorkers {
     threads: Pool,
     /// Native queues that no transfer is using.
-    lanes: Mutex<Vec<Box<dyn Lane>>>,
+    native_queues: Mutex<Vec<Box<dyn NativeQueue>>>,
 }
 
 /// Command whose work is done by a thread. The command ends when this is dropped.
@@ -71,23 +71,23 @@ pub(super) struct Transfer {
     outcome: Result<Option<Profile>>,
 }
 
-impl Movers {
+impl TransferWorkers {
     /// Creates the workers without starting a thread yet.
     pub(super) fn new() -> Self {
-        Self { threads: Pool::new("kiln-transfer", TRANSFERS), lanes: Mutex::default() }
+        Self { threads: Pool::new("kiln-transfer", TRANSFERS), native_queues: Mutex::default() }
     }
 
     pub(super) fn start(&self, transfer: Transfer) {
         self.threads.submit(move || transfer.run());
     }
 
-    fn take_lane(&self, slot: &DeviceSlot, profiling: bool) -> Result<Box<dyn Lane>> {
-        let kept = lock(&self.lanes).pop();
-        kept.map_or_else(|| slot.open()?.create_lane(profiling), Ok)
+    fn take_queue(&self, slot: &DeviceSlot, profiling: bool) -> Result<Box<dyn NativeQueue>> {
+        let kept = lock(&self.native_queues).pop();
+        kept.map_or_else(|| slot.open()?.create_native_queue(profiling), Ok)
     }
 
-    fn keep_lane(&self, lane: Box<dyn Lane>) {
-        lock(&self.lanes).push(lane);
+    fn keep_queue(&self, native_queue: Box<dyn NativeQueue>) {
+        lock(&self.native_queues).push(native_queue);
     }
 }
 
@@ -112,22 +112,23 @@ impl Scheduler {
             let before = state.dag.dependencies(id).map(|(.., command)| &command.record);
             let mut latest: SmallVec<[(Place, _); 4]> = SmallVec::new();
             for (place, record) in before.filter_map(|record| Some((record.place()?, record))) {
-                match latest.iter_mut().find(|(known, _)| known.lane == place.lane) {
+                match latest.iter_mut().find(|(known, _)| known.native_queue == place.native_queue)
+                {
                     Some(known) if known.0 < place => *known = (place, record.clone()),
                     Some(_) => {}
                     None => latest.push((place, record.clone())),
                 }
             }
-            return state.effects.unwatched.extend(latest.into_iter().map(|(_, record)| record));
+            return state.actions.unwatched.extend(latest.into_iter().map(|(_, record)| record));
         }
         let Some(command) = state.dag.command_mut(id) else { return };
         let Some(work) = command.work.take_apart() else { return };
-        command.record.set_on_no_lane();
+        command.record.set_on_no_queue();
         if let Some(traced) = &mut command.traced {
             traced.enqueued();
         }
         let (scheduler, outcome) = (self.clone(), Err(no_thread()));
-        state.effects.transfers.push(Transfer { scheduler, id, work: Some(work), outcome });
+        state.actions.transfers.push(Transfer { scheduler, id, work: Some(work), outcome });
     }
 
     fn moved(self: &Arc<Self>, id: NodeId, work: Option<Work>, outcome: Result<Option<Profile>>) {
@@ -145,18 +146,18 @@ impl Scheduler {
 impl Transfer {
     fn run(mut self) {
         self.outcome = catch_panic(|| {
-            let Scheduler { movers, slot, options, .. } = &*self.scheduler;
-            let mut lane = movers.take_lane(slot, options.profiling)?;
+            let Scheduler { workers, slot, options, .. } = &*self.scheduler;
+            let mut native_queue = workers.take_queue(slot, options.profiling)?;
             let Some(work) = self.work.take() else { return Ok(None) };
             // Leaked if the code below panics, or if the device may still use it.
             let mut work = ManuallyDrop::new(work);
             let mut may_run = false;
-            let outcome = move_in_pieces(&mut *lane, &mut work, &mut may_run);
+            let outcome = move_in_pieces(&mut *native_queue, &mut work, &mut may_run);
             if !may_run {
                 self.work = Some(ManuallyDrop::into_inner(work));
             }
             if outcome.is_ok() {
-                movers.keep_lane(lane);
+                workers.keep_queue(native_queue);
             }
             outcome
         });
@@ -173,7 +174,7 @@ impl Drop for Transfer {
 /// Blocks until all pieces are moved, or as many as possible. Sets `may_run` if the driver does not
 /// report whether a piece has ended.
 fn move_in_pieces(
-    lane: &mut dyn Lane,
+    native_queue: &mut dyn NativeQueue,
     work: &mut Work,
     may_run: &mut bool,
 ) -> Result<Option<Profile>> {
@@ -187,13 +188,13 @@ fn move_in_pieces(
                 // SAFETY: the piece lies inside the operation. The work owns everything that the
                 // operation names; nothing else has the work, and it is kept until the ends of all pieces
                 // are known.
-                match unsafe { lane.enqueue(&piece, &[]) } {
+                match unsafe { native_queue.enqueue(&piece, &[]) } {
                     Ok(event) => on_the_way.push_back(event),
                     Err(error) => outcome = Err(error),
                 }
-                flush(lane);
+                flush(native_queue);
             } else if let Some(oldest) = on_the_way.pop_front() {
-                let ended = wait(lane, &*oldest, may_run);
+                let ended = wait(native_queue, &*oldest, may_run);
                 outcome = outcome.and_then(|first| ended.map(|()| joined(first, oldest.profile())));
             } else {
                 return outcome;
@@ -236,14 +237,18 @@ fn joined(first: Option<Profile>, latest: Option<Profile>) -> Option<Profile> {
     Some(first.map_or(latest, |first| Profile { ended: latest.ended, ..first }))
 }
 
-fn flush(lane: &mut dyn Lane) {
-    if let Err(error) = lane.flush() {
+fn flush(native_queue: &mut dyn NativeQueue) {
+    if let Err(error) = native_queue.flush() {
         // The thread that waits tries again.
-        tracing::debug!(%error, "a lane could not be flushed");
+        tracing::debug!(%error, "a native queue could not be flushed");
     }
 }
 
-fn wait(lane: &mut dyn Lane, event: &dyn NativeEvent, may_run: &mut bool) -> Result<()> {
+fn wait(
+    native_queue: &mut dyn NativeQueue,
+    event: &dyn NativeEvent,
+    may_run: &mut bool,
+) -> Result<()> {
     let has_called_back = Arc::new(AtomicBool::new(false));
     let (called_back, waiting) = (has_called_back.clone(), thread::current());
     let notify = Box::new(move || {
@@ -264,7 +269,7 @@ fn wait(lane: &mut dyn Lane, event: &dyn NativeEvent, may_run: &mut bool) -> Res
             }
             Progress::Pending if !has_ended => {
                 thread::park_timeout(TICK);
-                flush(lane);
+                flush(native_queue);
             }
             Progress::Pending | Progress::Complete => return Ok(()),
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::compiler;
 use crate::error::{Error, ErrorKind, Result};
-use crate::process::{self, Chosen, Found, found_in};
+use crate::process::{self, Chosen, SearchResult, found_in};
 
 pub(super) const CLANG: &str = "KILN_CLANG";
 pub(super) const LLVM_SPIRV: &str = "KILN_LLVM_SPIRV";
@@ -177,9 +177,9 @@ fn on_path(places: &Places, name: &str, marker: &str, faults: &mut Vec<Fault>) -
     for name in names {
         for folder in std::env::split_paths(&places.path) {
             let (path, probed) = match found_in(&folder, &name) {
-                Found::Nothing => continue,
-                Found::Other(path, why) => (path, Err(Error::new(ErrorKind::Io, why))),
-                Found::Program(path) => {
+                SearchResult::Nothing => continue,
+                SearchResult::Other(path, why) => (path, Err(Error::new(ErrorKind::Io, why))),
+                SearchResult::Program(path) => {
                     let probed = probe(&path, marker);
                     (path, probed)
                 }

@@ -18,11 +18,11 @@ fn launches_run_the_closure() {
         });
         let device = device(&simulator);
         let kernel = only_kernel(&*device, SAXPY);
-        let mut lane = device.create_lane(false).unwrap();
+        let mut native_queue = device.create_native_queue(false).unwrap();
         let memory = [device.allocate(16).unwrap(), device.allocate(16).unwrap()];
         let hosts = [[1.0f32, 2.0, 3.0, 4.0], [0.5f32; 4]];
         for (memory, host) in memory.iter().zip(&hosts) {
-            enqueue(&mut *lane, &write(&**memory, host)).unwrap();
+            enqueue(&mut *native_queue, &write(&**memory, host)).unwrap();
         }
         let arguments = |x: usize| {
             [
@@ -31,11 +31,11 @@ fn launches_run_the_closure() {
                 Argument::Memory(&*memory[1]),
             ]
         };
-        launch(&mut *lane, &kernel, &arguments(0)).unwrap();
-        assert_eq!(read_back(&mut *lane, &*memory[1], 4), [2.5, 4.5, 6.5, 8.5]);
+        launch(&mut *native_queue, &kernel, &arguments(0)).unwrap();
+        assert_eq!(read_back(&mut *native_queue, &*memory[1], 4), [2.5, 4.5, 6.5, 8.5]);
         // Two arguments may refer to one buffer.
-        launch(&mut *lane, &kernel, &arguments(1)).unwrap();
-        assert_eq!(read_back(&mut *lane, &*memory[1], 4), [7.5, 13.5, 19.5, 25.5]);
+        launch(&mut *native_queue, &kernel, &arguments(1)).unwrap();
+        assert_eq!(read_back(&mut *native_queue, &*memory[1], 4), [7.5, 13.5, 19.5, 25.5]);
         let counts = simulator.counts();
         assert_eq!((counts.commands, counts.launches), (6, 2));
     }
@@ -46,15 +46,15 @@ fn a_kernel_without_a_closure_does_nothing() {
     let simulator = Simulator::immediate();
     let device = device(&simulator);
     let kernel = only_kernel(&*device, "__kernel void nop() {}");
-    let mut lane = device.create_lane(false).unwrap();
-    assert!(is_complete(&launch(&mut *lane, &kernel, &[]).unwrap()));
+    let mut native_queue = device.create_native_queue(false).unwrap();
+    assert!(is_complete(&launch(&mut *native_queue, &kernel, &[]).unwrap()));
     // A closure that is registered after the build is found.
     let ran = Arc::new(AtomicUsize::new(0));
     let counter = ran.clone();
     simulator.kernel("nop", move |_| {
         counter.fetch_add(1, SeqCst);
     });
-    launch(&mut *lane, &kernel, &[]).unwrap();
+    launch(&mut *native_queue, &kernel, &[]).unwrap();
     assert_eq!(ran.load(SeqCst), 1);
 }
 
@@ -64,7 +64,7 @@ fn panics_of_a_closure_fail_the_command() {
         let device = device(&simulator);
         let kernel =
             only_kernel(&*device, "kernel void k(uint n, global const int *x, local int *t) {}");
-        let mut lane = device.create_lane(false).unwrap();
+        let mut native_queue = device.create_native_queue(false).unwrap();
         let memory = device.allocate(6).unwrap();
         let arguments = [
             Argument::Value(&1_u32.to_ne_bytes()),
@@ -73,8 +73,8 @@ fn panics_of_a_closure_fail_the_command() {
         ];
         let mut message = |closure: fn(&mut Invocation<'_>)| {
             simulator.kernel("k", closure);
-            let event = launch(&mut *lane, &kernel, &arguments).unwrap();
-            lane.flush().unwrap();
+            let event = launch(&mut *native_queue, &kernel, &arguments).unwrap();
+            native_queue.flush().unwrap();
             let error = end_of(&event).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Panicked);
             error.to_string()
@@ -97,8 +97,8 @@ fn panics_of_a_closure_fail_the_command() {
         simulator.kernel("k", |call| {
             assert_eq!((call.value::<u32>(0), call.local_bytes(2)), (1, 64));
         });
-        let event = launch(&mut *lane, &kernel, &arguments).unwrap();
-        lane.flush().unwrap();
+        let event = launch(&mut *native_queue, &kernel, &arguments).unwrap();
+        native_queue.flush().unwrap();
         end_of(&event).unwrap();
     }
 }
@@ -108,14 +108,14 @@ fn refuses_arguments_that_do_not_fit() {
     let simulator = Simulator::immediate();
     let device = device(&simulator);
     let kernel = only_kernel(&*device, "kernel void k(int n, global int *x) {}");
-    let mut lane = device.create_lane(false).unwrap();
+    let mut native_queue = device.create_native_queue(false).unwrap();
     let memory = device.allocate(4).unwrap();
     let (value, buffer) = (Argument::Value(&[0; 4]), Argument::Memory(&*memory));
     for wrong in [&[value][..], &[buffer, value], &[value, Argument::Local(4)]] {
-        let error = launch(&mut *lane, &kernel, wrong).err().unwrap();
+        let error = launch(&mut *native_queue, &kernel, wrong).err().unwrap();
         assert_eq!(error.driver_code().unwrap().name, "CL_INVALID_KERNEL_ARGS");
     }
-    launch(&mut *lane, &kernel, &[value, buffer]).unwrap();
+    launch(&mut *native_queue, &kernel, &[value, buffer]).unwrap();
     assert_eq!(simulator.counts().commands, 1);
 }
 
@@ -123,18 +123,18 @@ fn refuses_arguments_that_do_not_fit() {
 fn refuses_what_another_device_made() {
     let simulator = Simulator::immediate();
     let (own, other) = (device(&simulator), device(&Simulator::immediate()));
-    let mut lane = own.create_lane(false).unwrap();
+    let mut native_queue = own.create_native_queue(false).unwrap();
     let code = |result: Result<_>| result.err().unwrap().driver_code().unwrap().name;
     let kernel = only_kernel(&*other, "kernel void k() {}");
-    assert_eq!(code(launch(&mut *lane, &kernel, &[])), "CL_INVALID_CONTEXT");
-    let event = marker(&mut *other.create_lane(false).unwrap());
-    let result = enqueue_after(&mut *lane, &Operation::Marker, &[event]);
+    assert_eq!(code(launch(&mut *native_queue, &kernel, &[])), "CL_INVALID_CONTEXT");
+    let event = marker(&mut *other.create_native_queue(false).unwrap());
+    let result = enqueue_after(&mut *native_queue, &Operation::Marker, &[event]);
     assert_eq!(code(result), "CL_INVALID_CONTEXT");
     let memory = other.allocate(4).unwrap();
     let fill = Operation::Fill { memory: &*memory, offset: 0, bytes: 4, pattern: &[0] };
-    assert_eq!(code(enqueue(&mut *lane, &fill)), "CL_INVALID_CONTEXT");
+    assert_eq!(code(enqueue(&mut *native_queue, &fill)), "CL_INVALID_CONTEXT");
     let kernel = only_kernel(&*own, "kernel void k(global int *x) {}");
-    let result = launch(&mut *lane, &kernel, &[Argument::Memory(&*memory)]);
+    let result = launch(&mut *native_queue, &kernel, &[Argument::Memory(&*memory)]);
     assert_eq!(code(result), "CL_INVALID_CONTEXT");
 }
 
@@ -142,15 +142,15 @@ fn refuses_what_another_device_made() {
 fn fills_and_copies() {
     for simulator in both() {
         let device = device(&simulator);
-        let mut lane = device.create_lane(false).unwrap();
+        let mut native_queue = device.create_native_queue(false).unwrap();
         let (x, y) = (device.allocate(512).unwrap(), device.allocate(512).unwrap());
         let pattern = bytemuck::bytes_of(&1.5f32);
         let fill = Operation::Fill { memory: &*x, offset: 0, bytes: 512, pattern };
-        enqueue(&mut *lane, &fill).unwrap();
+        enqueue(&mut *native_queue, &fill).unwrap();
         let pattern = bytemuck::bytes_of(&7.0f32);
         let view = x.view(128, 128).unwrap();
         let fill = Operation::Fill { memory: &*view, offset: 4, bytes: 8, pattern };
-        enqueue(&mut *lane, &fill).unwrap();
+        enqueue(&mut *native_queue, &fill).unwrap();
         let copy = |from, from_offset, to, to_offset, bytes| Operation::Copy {
             from,
             from_offset,
@@ -158,10 +158,10 @@ fn fills_and_copies() {
             to_offset,
             bytes,
         };
-        enqueue(&mut *lane, &copy(&*x, 128, &*y, 0, 16)).unwrap();
+        enqueue(&mut *native_queue, &copy(&*x, 128, &*y, 0, 16)).unwrap();
         // A copy within one allocation.
-        enqueue(&mut *lane, &copy(&*y, 4, &*y, 20, 8)).unwrap();
-        let found = read_back(&mut *lane, &*y, 8);
+        enqueue(&mut *native_queue, &copy(&*y, 4, &*y, 20, 8)).unwrap();
+        let found = read_back(&mut *native_queue, &*y, 8);
         assert_eq!(found[..4], [1.5, 7.0, 7.0, 1.5]);
         assert_eq!(found[5..7], [7.0, 7.0]);
         assert_eq!(found[4].to_ne_bytes(), [FRESH; 4]);
@@ -177,7 +177,7 @@ fn fills_and_copies() {
             ),
         ];
         for (operation, code) in &refused {
-            let error = enqueue(&mut *lane, operation).err().unwrap();
+            let error = enqueue(&mut *native_queue, operation).err().unwrap();
             assert_eq!(error.driver_code().unwrap().name, *code);
         }
     }
@@ -187,35 +187,36 @@ fn fills_and_copies() {
 fn host_memory_is_read_when_the_command_runs() {
     let simulator = Simulator::new();
     let device = device(&simulator);
-    let mut lane = device.create_lane(false).unwrap();
+    let mut native_queue = device.create_native_queue(false).unwrap();
     let memory = device.allocate(4).unwrap();
     let host = AtomicU32::new(1.0f32.to_bits());
     let from = host.as_ptr().cast_const().cast();
     let pause = simulator.pause();
-    enqueue(&mut *lane, &Operation::Write { to: &*memory, offset: 0, from, bytes: 4 }).unwrap();
-    lane.flush().unwrap();
+    enqueue(&mut *native_queue, &Operation::Write { to: &*memory, offset: 0, from, bytes: 4 })
+        .unwrap();
+    native_queue.flush().unwrap();
     host.store(2.0f32.to_bits(), SeqCst);
     drop(pause);
-    assert_eq!(read_back(&mut *lane, &*memory, 1), [2.0]);
+    assert_eq!(read_back(&mut *native_queue, &*memory, 1), [2.0]);
 }
 
 #[test]
 fn commands_start_at_a_flush_or_in_batches() {
     let simulator = Simulator::new();
     let device = device(&simulator);
-    let mut lane = device.create_lane(false).unwrap();
-    let lone = marker(&mut *lane);
+    let mut native_queue = device.create_native_queue(false).unwrap();
+    let lone = marker(&mut *native_queue);
     thread::sleep(Duration::from_millis(20));
     assert!(is_pending(&lone), "nobody flushed");
-    lane.flush().unwrap();
+    native_queue.flush().unwrap();
     end_of(&lone).unwrap();
-    let batch: Vec<_> = (0..64).map(|_| marker(&mut *lane)).collect();
+    let batch: Vec<_> = (0..64).map(|_| marker(&mut *native_queue)).collect();
     end_of(&batch[63]).unwrap();
     assert!(batch.iter().all(is_complete), "in order");
     assert_eq!(simulator.counts().flushes, 1);
     // A dropped native queue leaves nothing behind.
-    let last = marker(&mut *lane);
-    drop(lane);
+    let last = marker(&mut *native_queue);
+    drop(native_queue);
     end_of(&last).unwrap();
 }
 
@@ -224,34 +225,38 @@ fn lanes_wait_for_each_other_and_pass_failures_on() {
     let simulator = Simulator::new();
     let device = device(&simulator);
     let kernel = only_kernel(&*device, "kernel void k() {}");
-    let mut lanes = [device.create_lane(false).unwrap(), device.create_lane(false).unwrap()];
+    let mut native_queues =
+        [device.create_native_queue(false).unwrap(), device.create_native_queue(false).unwrap()];
     simulator.fail_launches("k", 1, Fault::DeviceLost);
-    let root = launch(&mut *lanes[0], &kernel, &[]).unwrap();
+    let root = launch(&mut *native_queues[0], &kernel, &[]).unwrap();
     let dependent =
-        enqueue_after(&mut *lanes[1], &Operation::Marker, slice::from_ref(&root)).unwrap();
-    let independent = marker(&mut *lanes[1]);
-    lanes[1].flush().unwrap();
+        enqueue_after(&mut *native_queues[1], &Operation::Marker, slice::from_ref(&root)).unwrap();
+    let independent = marker(&mut *native_queues[1]);
+    native_queues[1].flush().unwrap();
     thread::sleep(Duration::from_millis(20));
-    assert!(is_pending(&dependent) && is_pending(&independent), "the first lane was not flushed");
-    lanes[0].flush().unwrap();
+    assert!(
+        is_pending(&dependent) && is_pending(&independent),
+        "the first native queue was not flushed"
+    );
+    native_queues[0].flush().unwrap();
     assert_eq!(end_of(&root).unwrap_err().kind(), ErrorKind::DeviceLost);
     let error = end_of(&dependent).unwrap_err();
     assert_eq!((error.kind(), error.driver_code().unwrap().code), (ErrorKind::Driver, -14));
     end_of(&independent).unwrap();
-    end_of(&launch_and_flush(&mut *lanes[0], &kernel)).unwrap();
+    end_of(&launch_and_flush(&mut *native_queues[0], &kernel)).unwrap();
 }
 
 #[test]
 fn an_immediate_device_ends_commands_at_once() {
     let simulator = Simulator::immediate();
     let device = device(&simulator);
-    let mut lane = device.create_lane(false).unwrap();
+    let mut native_queue = device.create_native_queue(false).unwrap();
     let kernel = only_kernel(&*device, "kernel void k() {}");
-    assert!(is_complete(&marker(&mut *lane)));
+    assert!(is_complete(&marker(&mut *native_queue)));
     simulator.fail_launches("k", 1, Fault::DeviceLost);
-    let failed = launch(&mut *lane, &kernel, &[]).unwrap();
+    let failed = launch(&mut *native_queue, &kernel, &[]).unwrap();
     assert!(matches!(failed.progress(), Progress::Failed(_)));
-    let blocked = enqueue_after(&mut *lane, &Operation::Marker, &[failed]).unwrap();
+    let blocked = enqueue_after(&mut *native_queue, &Operation::Marker, &[failed]).unwrap();
     assert_eq!(end_of(&blocked).unwrap_err().driver_code().unwrap().code, -14);
 }
 
@@ -260,10 +265,10 @@ fn profiles_are_in_order() {
     for simulator in both() {
         let device = device(&simulator);
         simulator.delay_commands(Duration::from_millis(2));
-        let mut lane = device.create_lane(true).unwrap();
+        let mut native_queue = device.create_native_queue(true).unwrap();
         let pause = simulator.pause();
-        let event = marker(&mut *lane);
-        lane.flush().unwrap();
+        let event = marker(&mut *native_queue);
+        native_queue.flush().unwrap();
         assert!(event.profile().is_none());
         drop(pause);
         end_of(&event).unwrap();
@@ -271,13 +276,13 @@ fn profiles_are_in_order() {
         assert!(profile.queued <= profile.submitted);
         assert!(profile.submitted <= profile.started);
         assert!(profile.started + 2_000_000 <= profile.ended);
-        let mut plain = device.create_lane(false).unwrap();
+        let mut plain = device.create_native_queue(false).unwrap();
         assert!(marker(&mut *plain).profile().is_none());
     }
 }
 
 #[test]
-fn many_lanes_at_once() {
+fn many_queues_at_once() {
     let simulator = Simulator::new();
     let device = device(&simulator);
     simulator.kernel("add", |call| {
@@ -286,24 +291,25 @@ fn many_lanes_at_once() {
     });
     let kernel = only_kernel(&*device, "kernel void add(global ulong *n) {}");
     let memory = device.allocate(8).unwrap();
-    let mut lanes: Vec<_> = (0..4).map(|_| device.create_lane(false).unwrap()).collect();
+    let mut native_queues: Vec<_> =
+        (0..4).map(|_| device.create_native_queue(false).unwrap()).collect();
     let fill = Operation::Fill { memory: &*memory, offset: 0, bytes: 8, pattern: &[0] };
-    let mut last = enqueue(&mut *lanes[0], &fill).unwrap();
+    let mut last = enqueue(&mut *native_queues[0], &fill).unwrap();
     let range = NdRange::from(NdSize::from(1));
     let arguments = [Argument::Memory(&*memory)];
     let add = Operation::Launch { kernel: &*kernel, arguments: &arguments, range: &range };
     for n in 0..400 {
-        last = enqueue_after(&mut *lanes[n % 4], &add, &[last]).unwrap();
+        last = enqueue_after(&mut *native_queues[n % 4], &add, &[last]).unwrap();
     }
-    for lane in &mut lanes {
-        lane.flush().unwrap();
+    for native_queue in &mut native_queues {
+        native_queue.flush().unwrap();
     }
     end_of(&last).unwrap();
     let mut sum = 0u64;
     let to = (&raw mut sum).cast();
     let read = Operation::Read { from: &*memory, offset: 0, to, bytes: 8 };
-    let event = enqueue(&mut *lanes[0], &read).unwrap();
-    lanes[0].flush().unwrap();
+    let event = enqueue(&mut *native_queues[0], &read).unwrap();
+    native_queues[0].flush().unwrap();
     end_of(&event).unwrap();
     assert_eq!(sum, 400);
 }

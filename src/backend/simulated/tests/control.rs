@@ -54,22 +54,26 @@ fn faults_come_in_order_and_end() {
     for simulator in both() {
         let device = device(&simulator);
         let kernel = only_kernel(&*device, "kernel void k() {}");
-        let mut lane = device.create_lane(false).unwrap();
+        let mut native_queue = device.create_native_queue(false).unwrap();
         simulator.fail_launches("k", 2, Fault::OutOfResources);
         simulator.fail_launches("k", 1, Fault::Refused);
         simulator.fail_launches("other", 1, Fault::DeviceLost);
         let kinds: Vec<_> = (0..4)
-            .map(|_| end_of(&launch_and_flush(&mut *lane, &kernel)).err().map(|error| error.kind()))
+            .map(|_| {
+                end_of(&launch_and_flush(&mut *native_queue, &kernel))
+                    .err()
+                    .map(|error| error.kind())
+            })
             .collect();
         let exhausted = Some(ErrorKind::OutOfResources);
         assert_eq!(kinds, [exhausted, exhausted, Some(ErrorKind::Driver), None]);
 
         let commands = simulator.counts().commands;
         simulator.fail_enqueues(1, Fault::Panic);
-        let error = enqueue(&mut *lane, &Operation::Marker).err().unwrap();
+        let error = enqueue(&mut *native_queue, &Operation::Marker).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Driver);
         assert_eq!(simulator.counts().commands, commands, "nothing was enqueued");
-        marker(&mut *lane);
+        marker(&mut *native_queue);
     }
 }
 
@@ -77,7 +81,10 @@ fn faults_come_in_order_and_end() {
 fn a_pause_holds_commands_back() {
     for simulator in both() {
         let device = device(&simulator);
-        let mut lanes = [device.create_lane(false).unwrap(), device.create_lane(false).unwrap()];
+        let mut native_queues = [
+            device.create_native_queue(false).unwrap(),
+            device.create_native_queue(false).unwrap(),
+        ];
         let order = Arc::new(Mutex::new(Vec::new()));
         let noted = order.clone();
         simulator.kernel("note", move |call| {
@@ -91,9 +98,9 @@ fn a_pause_holds_commands_back() {
             let arguments = [Argument::Value(bytemuck::bytes_of(&n))];
             let operation =
                 Operation::Launch { kernel: &*kernel, arguments: &arguments, range: &range };
-            let lane = &mut *lanes[n as usize % 2];
-            previous = vec![enqueue_after(lane, &operation, &previous).unwrap()];
-            lane.flush().unwrap();
+            let native_queue = &mut *native_queues[n as usize % 2];
+            previous = vec![enqueue_after(native_queue, &operation, &previous).unwrap()];
+            native_queue.flush().unwrap();
         }
         drop(inner);
         thread::sleep(Duration::from_millis(20));
@@ -102,8 +109,8 @@ fn a_pause_holds_commands_back() {
         drop(outer);
         last.recv_timeout(Duration::from_secs(20)).unwrap();
         assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4, 5]);
-        let next = marker(&mut *lanes[0]);
-        lanes[0].flush().unwrap();
+        let next = marker(&mut *native_queues[0]);
+        native_queues[0].flush().unwrap();
         end_of(&next).unwrap();
     }
 }
@@ -112,15 +119,15 @@ fn a_pause_holds_commands_back() {
 fn an_immediate_device_keeps_order_while_it_catches_up() {
     let simulator = Simulator::immediate();
     let device = device(&simulator);
-    let mut lane = device.create_lane(false).unwrap();
+    let mut native_queue = device.create_native_queue(false).unwrap();
     let pause = simulator.pause();
-    let held = marker(&mut *lane);
+    let held = marker(&mut *native_queue);
     // A command enqueued by a callback of a held-back command runs behind all held-back commands.
     let late = Arc::new(Mutex::new(None));
     let (slot, resumed) = (late.clone(), simulator.clone());
     held.notify(Box::new(move || {
         let again = resumed.pause();
-        *slot.lock().unwrap() = Some(marker(&mut *lane));
+        *slot.lock().unwrap() = Some(marker(&mut *native_queue));
         drop(again);
     }))
     .unwrap();
@@ -133,10 +140,10 @@ fn an_immediate_device_keeps_order_while_it_catches_up() {
 fn callbacks_come_once_or_are_lost() {
     for simulator in both() {
         let device = device(&simulator);
-        let mut lane = device.create_lane(false).unwrap();
+        let mut native_queue = device.create_native_queue(false).unwrap();
         let pause = simulator.pause();
-        let event = marker(&mut *lane);
-        lane.flush().unwrap();
+        let event = marker(&mut *native_queue);
+        native_queue.flush().unwrap();
         let before = told(&event);
         simulator.lose_notifications(1);
         let lost = told(&event);
@@ -164,10 +171,10 @@ fn everything_is_let_go_of() {
         let kernel = only_kernel(&*device, "kernel void k(global int *x) {}");
         simulator.kernel("k", |_| {});
         let memory = device.allocate(4).unwrap();
-        let mut lane = device.create_lane(false).unwrap();
+        let mut native_queue = device.create_native_queue(false).unwrap();
         let pause = simulator.pause();
-        let event = launch(&mut *lane, &kernel, &[Argument::Memory(&*memory)]).unwrap();
-        drop((kernel, memory, lane, device));
+        let event = launch(&mut *native_queue, &kernel, &[Argument::Memory(&*memory)]).unwrap();
+        drop((kernel, memory, native_queue, device));
         let counts = simulator.counts();
         assert_eq!((counts.live_programs, counts.live_allocations, counts.live_events), (1, 1, 1));
         drop(pause);
@@ -178,6 +185,6 @@ fn everything_is_let_go_of() {
         assert!(soon(|| simulator.counts().live_events == 0));
         let shared = Arc::downgrade(&simulator.shared);
         drop(simulator);
-        assert!(soon(|| shared.strong_count() == 0), "the lane's thread has ended");
+        assert!(soon(|| shared.strong_count() == 0), "the native queue's thread has ended");
     }
 }

@@ -217,7 +217,7 @@ fn build_faults_delays_and_pauses() {
         thread::sleep(Duration::from_millis(20));
         assert!(!builder.is_finished());
         // Commands go on meanwhile.
-        assert!(is_complete(&marker(&mut *device.create_lane(false).unwrap())));
+        assert!(is_complete(&marker(&mut *device.create_native_queue(false).unwrap())));
         drop(pause);
         builder.join().unwrap().unwrap();
     });
@@ -278,7 +278,8 @@ fn spirv_without_kernels_has_the_registered_ones() {
     let device = device(&simulator);
     let program = device.build(&source(ModuleFormat::SpirV, &empty_module())).unwrap();
     assert_eq!(names(&program), ["a", "b"]);
-    let mut lane = device.create_lane(false).unwrap();
-    let event = launch(&mut *lane, &program.kernels()[1], &[Argument::Value(&[0])]).unwrap();
+    let mut native_queue = device.create_native_queue(false).unwrap();
+    let event =
+        launch(&mut *native_queue, &program.kernels()[1], &[Argument::Value(&[0])]).unwrap();
     assert!(is_complete(&event), "its arguments are not checked");
 }
