@@ -211,7 +211,7 @@ impl Sink for Listing {
     }
 }
 
-/// LinkedModule of a key that depends only on a device and the environment. It is equal for every build for
+/// Part of a key that depends only on a device and the environment. It is equal for every build for
 /// that device, so it is read and hashed once.
 pub(crate) struct DeviceKey {
     digest: [u8; 32],

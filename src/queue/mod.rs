@@ -1,6 +1,7 @@
 //! Queues, the command DAG, and the futures of its commands: everything from a launch to its
 //! completion.
 
+mod accesses;
 mod command;
 mod completion;
 mod dag;
@@ -10,6 +11,8 @@ mod fusion;
 mod hazard;
 mod host_memory;
 mod host_task;
+mod launch;
+mod launch_work;
 mod native_queue;
 mod reactor;
 mod scheduler;
@@ -18,6 +21,7 @@ mod stopwatch;
 mod tests;
 mod timeline;
 mod waits;
+mod work;
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -27,8 +31,7 @@ use std::sync::{Arc, Mutex};
 use bytemuck::Pod;
 use smallvec::SmallVec;
 
-pub use self::command::Launch;
-use self::command::{Submission, Work, check_length, check_same_device};
+use self::command::{GroupId, Precondition};
 pub(crate) use self::drain::{drain, drain_within};
 pub use self::event::{Event, Read, Status, Upload};
 use self::fusion::Recents;
@@ -38,12 +41,14 @@ pub use self::fusion::{
 use self::host_memory::ReadDestination;
 pub use self::host_task::IntoOutcome;
 use self::host_task::ToOutcome;
+pub use self::launch::Launch;
+use self::launch_work::check_same_device;
 pub(crate) use self::reactor::Reactor;
-use self::scheduler::GroupId;
 pub(crate) use self::scheduler::{Options, Scheduler, Shared};
 pub(crate) use self::timeline::Timeline;
 pub use self::timeline::{Trace, WriteTrace};
 pub(crate) use self::waits::Waits;
+use self::work::Work;
 use crate::args::buffer::{Buffer, Region};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -171,15 +176,9 @@ impl Queue {
             checked?;
             building = false;
         }
-        let work = Work::Launch(work);
-        Ok(self.scheduler.submit(Submission {
-            work,
-            queue: self.number,
-            after,
-            preconditions,
-            building,
-            group,
-        }))
+        let mut command = self.scheduler.command(Work::Launch(work), self.number);
+        (command.building, command.group) = (building, group);
+        Ok(self.scheduler.submit(command, after, preconditions))
     }
 
     /// Copies elements from the host to a whole buffer. The event completes once they are copied.
@@ -349,16 +348,9 @@ impl Queue {
     {
         process::check()?;
         let future = future.into_future();
-        let precondition: command::Precondition =
-            Box::pin(async move { future.await.into_outcome() });
-        Ok(self.scheduler.submit(Submission {
-            work: Work::Host,
-            queue: self.number,
-            after: SmallVec::new(),
-            preconditions: vec![precondition],
-            building: false,
-            group: None,
-        }))
+        let precondition: Precondition = Box::pin(async move { future.await.into_outcome() });
+        let command = self.scheduler.command(Work::Host, self.number);
+        Ok(self.scheduler.submit(command, SmallVec::new(), vec![precondition]))
     }
 
     /// Submits a command that completes when everything submitted to this queue so far has finished,
@@ -403,15 +395,8 @@ impl Queue {
     }
 
     fn run(&self, work: Work) -> Event {
-        let (after, preconditions) = (SmallVec::new(), Vec::new());
-        self.scheduler.submit(Submission {
-            work,
-            queue: self.number,
-            after,
-            preconditions,
-            building: false,
-            group: None,
-        })
+        let command = self.scheduler.command(work, self.number);
+        self.scheduler.submit(command, SmallVec::new(), Vec::new())
     }
 
     fn check_device(&self, region: &Region, what: impl FnOnce() -> String) -> Result<()> {
@@ -428,4 +413,17 @@ impl fmt::Debug for Queue {
             .field("number", &self.number)
             .finish()
     }
+}
+
+/// Fails if a copy or a write has more or fewer elements than its target `buffer`.
+fn check_length<T: Pod>(what: &str, given: usize, buffer: &Buffer<T>) -> Result<()> {
+    if given == buffer.len() {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "{what} of {given} elements to a buffer of {} elements of `{}`; give exactly as many, or a \
+         slice of the buffer",
+        buffer.len(),
+        std::any::type_name::<T>()
+    )))
 }

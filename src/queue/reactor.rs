@@ -5,11 +5,12 @@
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use super::command::{Command, Work};
+use super::command::Command;
 use super::completion::{Mailbox, Urgency};
 use super::event::Record;
 use super::scheduler::Scheduler;
 use super::waits::{LOOK_EVERY, Waits};
+use super::work::Work;
 use crate::args::buffer::Freed;
 use crate::error::{Error, ErrorKind, Result, catch_and_log};
 use crate::process::threads;

@@ -1,6 +1,6 @@
 //! Indexes of the definitions and uses of ids.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use rspirv::spirv::Op;
 
@@ -23,17 +23,15 @@ pub(crate) struct IdMap<T> {
 /// Number of ids that may each take memory in any module, however small.
 const SMALL: usize = 1 << 10;
 
+/// Returns the exclusive upper bound of the ids that take memory in a module of `words` words, used or not.
+/// Instructions that define an id have about four words. A pruned module is small, but its ids are not.
+fn dense_limit(words: usize, header: Header) -> usize {
+    (words / 3).max(SMALL).min(header.bound as usize)
+}
+
 impl<T: Copy> IdMap<T> {
     pub(crate) fn of(module: &Module) -> Self {
-        let words = module.streams().map(|stream| stream.words().len()).sum();
-        Self::of_words(words, module.header)
-    }
-
-    /// Creates a map for a module of `words` words.
-    fn of_words(words: usize, header: Header) -> Self {
-        // Instructions that define an id have about four words. A pruned module is small, but its ids are
-        // not.
-        let limit = (words / 3).max(SMALL).min(header.bound as usize);
+        let limit = dense_limit(module.word_count(), module.header);
         Self { dense: Vec::new(), limit, sparse: BTreeMap::new() }
     }
 
@@ -58,30 +56,45 @@ impl<T: Copy> IdMap<T> {
     }
 }
 
-/// A set of ids.
+/// A set of ids. Small ids are bits of an array, and all others are kept in a tree, as in [`IdMap`].
 #[derive(Clone, Debug)]
-pub(crate) struct IdSet(IdMap<()>);
+pub(crate) struct IdSet {
+    dense: Box<[u64]>,
+    sparse: BTreeSet<u32>,
+}
 
 impl IdSet {
     pub(crate) fn of(module: &Module) -> Self {
-        Self(IdMap::of(module))
+        Self::of_words(module.word_count(), module.header)
     }
 
     /// Creates a set for a module of `words` words.
     pub(crate) fn of_words(words: usize, header: Header) -> Self {
-        Self(IdMap::of_words(words, header))
+        let count = dense_limit(words, header).div_ceil(u64::BITS as usize);
+        Self { dense: vec![0; count].into(), sparse: BTreeSet::new() }
     }
 
     pub(crate) fn contains(&self, id: u32) -> bool {
-        self.0.get(id).is_some()
+        match self.dense.get((id / u64::BITS) as usize) {
+            Some(bits) => bits & bit(id) != 0,
+            None => self.sparse.contains(&id),
+        }
     }
 
     /// Adds an id. Returns whether it is new.
     pub(crate) fn insert(&mut self, id: u32) -> bool {
-        let is_new = !self.contains(id);
-        self.0.insert(id, ());
+        let Some(bits) = self.dense.get_mut((id / u64::BITS) as usize) else {
+            return self.sparse.insert(id);
+        };
+        let is_new = *bits & bit(id) == 0;
+        *bits |= bit(id);
         is_new
     }
+}
+
+/// Returns the bit of an id in its element of [`IdSet::dense`].
+fn bit(id: u32) -> u64 {
+    1 << (id % u64::BITS)
 }
 
 /// Position of an instruction: the number of its stream, as in [`Module::stream`], and its first word there.

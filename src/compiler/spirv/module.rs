@@ -157,10 +157,15 @@ impl Module {
         }
     }
 
+    /// Returns the number of words of the module's instructions.
+    pub(crate) fn word_count(&self) -> usize {
+        self.streams().map(|stream| stream.words().len()).sum()
+    }
+
     /// Returns the module as bytes, in little-endian order.
     pub(crate) fn assemble(&self) -> Vec<u8> {
-        let words: usize = self.streams().map(|stream| stream.words().len()).sum();
-        let mut bytes = Vec::with_capacity((Header::WORDS + words) * size_of::<Word>());
+        let length = (Header::WORDS + self.word_count()) * size_of::<Word>();
+        let mut bytes = Vec::with_capacity(length);
         bytes.extend_from_slice(self.header.words().as_flattened());
         for stream in self.streams() {
             bytes.extend_from_slice(stream.words().as_flattened());

@@ -22,9 +22,12 @@ use self::plan::{FusionOptions, LaunchSnapshot, MemoryUsage};
 use self::recent::Recent;
 pub(crate) use self::recent::Recents;
 use super::Queue;
-use super::command::{Launch, LaunchWork};
+use super::accesses::CombinedAccesses;
+use super::command::GroupId;
 use super::event::Event;
-use super::scheduler::{Aborted, CombinedAccesses, FusedLaunch, GroupId, Scheduler};
+use super::launch::Launch;
+use super::launch_work::LaunchWork;
+use super::scheduler::{Aborted, FusedLaunch, Scheduler};
 use super::stopwatch::Stopwatch;
 use crate::args::buffer::Buffer;
 use crate::build_graph::{Choice, Fastest, Fusion, FusionRequest, Query, Run};
@@ -771,8 +774,8 @@ impl Completion {
         }
         let inquiry = match seen {
             Seen::Known(fusion, recent) => {
-                let Recent { lost, together, .. } = &*recent;
-                let findings = LaunchFacts { lost, rest: LaunchAccesses::Known(together) };
+                let Recent { lost, accesses, .. } = &*recent;
+                let findings = LaunchFacts { lost, rest: LaunchAccesses::Known(accesses) };
                 return Fusing::known(self.follow(&fusion, findings));
             }
             Seen::New(inquiry) => inquiry,
@@ -858,17 +861,17 @@ impl Completion {
         let LaunchFacts { lost, rest } = findings;
         let unite = |launches: &[&LaunchWork]| {
             let launch = Box::new(plan::fused(launches, fused));
-            let together = match rest {
-                LaunchAccesses::Known(together) => Arc::clone(together),
+            let accesses = match rest {
+                LaunchAccesses::Known(accesses) => Arc::clone(accesses),
                 LaunchAccesses::New(FusionLookup { options, trust, .. }) => {
                     launch.check(self.queue.device()).transpose()?;
-                    let together = Arc::new(CombinedAccesses::of(launches, &launch, lost));
+                    let accesses = Arc::new(CombinedAccesses::of(launches, &launch, lost));
                     let mut recents = recents(&self.queue);
-                    recents.learn(launches, (options, *trust), fusion, (lost, &together));
-                    together
+                    recents.learn(launches, (options, *trust), fusion, (lost, &accesses));
+                    accesses
                 }
             };
-            Ok(FusedLaunch { launch, together })
+            Ok(FusedLaunch { launch, accesses })
         };
         match self.queue.scheduler.run_as_one(self.group, unite, lost, timed) {
             Ok(()) => {

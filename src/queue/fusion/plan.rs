@@ -15,7 +15,7 @@ use crate::compiler::fusion::{
 use crate::device::{Device, DeviceInfo, Workarounds, spirv_versions};
 use crate::digest::Digest;
 use crate::error::{Error, Result};
-use crate::queue::command::LaunchWork;
+use crate::queue::launch_work::LaunchWork;
 
 /// Settings of a scope that concern its launches.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -13,8 +13,8 @@ use crate::build_graph::{Fusion, WeakKernel};
 use crate::compiler::fusion::Trust;
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::signature::Access;
-use crate::queue::command::LaunchWork;
-use crate::queue::scheduler::CombinedAccesses;
+use crate::queue::accesses::CombinedAccesses;
+use crate::queue::launch_work::LaunchWork;
 
 /// Maximum number of scopes that a queue remembers.
 const SCOPES: usize = 8;
@@ -40,7 +40,7 @@ pub(super) struct Recent {
     /// Allocations whose contents are lost if the launches run as one.
     pub(super) lost: SmallVec<[u64; 8]>,
     /// Combined accesses of the launches.
-    pub(super) together: Arc<CombinedAccesses>,
+    pub(super) accesses: Arc<CombinedAccesses>,
 }
 
 /// Key of a launch, to recognize equal ones.
@@ -78,13 +78,13 @@ impl Recents {
     }
 
     /// Adds launches that were not in the cache and run as one: with their combined accesses,
-    /// `together`, and the allocations whose contents are `lost`.
+    /// `accesses`, and the allocations whose contents are `lost`.
     pub(super) fn learn(
         &mut self,
         launches: &[&LaunchWork],
         (options, trust): (&FusionOptions, Trust),
         fusion: &Arc<Fusion>,
-        (lost, together): (&[u64], &Arc<CombinedAccesses>),
+        (lost, accesses): (&[u64], &Arc<CombinedAccesses>),
     ) {
         self.scopes.retain(|recent| recent.fusion.strong_count() > 0);
         self.unknown += 1;
@@ -104,7 +104,7 @@ impl Recents {
             trust,
             fusion: Arc::downgrade(fusion),
             lost: SmallVec::from_slice(lost),
-            together: Arc::clone(together),
+            accesses: Arc::clone(accesses),
         }));
     }
 }

@@ -7,9 +7,10 @@ use std::sync::atomic::Ordering::SeqCst;
 use super::{Armed, Ending, Scheduler, State};
 use crate::device::DeviceKind;
 use crate::error::Result;
-use crate::queue::command::{Command, Work};
+use crate::queue::command::Command;
 use crate::queue::dag::{NodeId, Why};
 use crate::queue::native_queue::{Place, TrackedQueue, wait_list};
+use crate::queue::work::Work;
 
 /// Number of commands behind the last callback request on a native queue at which the next one is made,
 /// even if nothing waits.
@@ -34,9 +35,9 @@ impl Scheduler {
                 members.iter().for_each(|&id| dag.dispatched(id, next));
                 state.started(id);
             }
-            Err(error) if state.is_in_ready_group(id) || state.is_several(id) => {
+            Err(error) if state.is_in_ready_group(id) || state.stands_for_several(id) => {
                 tracing::warn!(%error, "a fused kernel could not be launched; its launches are");
-                if state.is_several(id) {
+                if state.stands_for_several(id) {
                     self.split(state, id);
                 } else {
                     state.run_one_by_one(id);

@@ -1,6 +1,8 @@
-//! Launches of a fusion scope in the DAG. They wait there, each with its edges, until it is known whether
-//! they run one by one or as one. Most often they are [held](super::held) outside the DAG; the following
-//! is about launches that are not.
+//! Groups: the launches of fusion scopes, from their submission until they run, one by one or as one.
+//!
+//! A group's launches start outside the DAG ([`deferred`](super::deferred)). If they run as one before they
+//! affect any other command, a single node stands for all of them. Otherwise they enter the DAG, all at once,
+//! each with a node and edges of its own, and the following is about these.
 //!
 //! Until the decision, one additional precondition of each launch stays closed. To run the launches as
 //! one, the edges among them are detached. Once nothing else blocks any of the launches, one kernel is
@@ -13,17 +15,16 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use smallvec::SmallVec;
 
-use super::held::{CombinedAccesses, DeferredLaunches};
+use super::deferred::DeferredLaunches;
 use super::{Scheduler, State};
 use crate::error::{Error, Result};
-use crate::queue::command::{Command, LaunchWork, Work};
+use crate::queue::accesses::CombinedAccesses;
+use crate::queue::command::{Command, Fused, GroupId};
 use crate::queue::dag::{DetachedEdge, NodeId, Why};
 use crate::queue::event::Record;
+use crate::queue::launch_work::LaunchWork;
 use crate::queue::stopwatch::Stopwatch;
-
-/// Identifier of a group: the launches of a fusion scope.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct GroupId(pub(crate) u64);
+use crate::queue::work::Work;
 
 /// Set once to the reason why a scope's launches had to run before the scope was completed.
 pub(crate) type Aborted = Arc<OnceLock<String>>;
@@ -31,12 +32,43 @@ pub(crate) type Aborted = Arc<OnceLock<String>>;
 /// Launches that may run as one, in the order in which they were submitted.
 pub(super) struct Group {
     pub(super) queue: u64,
-    pub(super) slots: Vec<NodeId>,
-    /// Launches of the group that are not in the DAG: all or none.
-    pub(super) held: DeferredLaunches,
+    pub(super) launches: GroupLaunches,
     pub(super) stage: Stage,
     /// Failure of the first launch that has ended without running.
     pub(super) failure: Option<Error>,
+}
+
+/// Launches of a group: all of them outside the DAG, or all of them in it.
+pub(super) enum GroupLaunches {
+    /// No other command depends on the launches yet.
+    Deferred(DeferredLaunches),
+    /// Each launch has a node, in order, with an additional precondition.
+    Nodes(Vec<NodeId>),
+}
+
+impl Group {
+    pub(super) fn nodes(&self) -> &[NodeId] {
+        match &self.launches {
+            GroupLaunches::Deferred(_) => &[],
+            GroupLaunches::Nodes(nodes) => nodes,
+        }
+    }
+
+    /// Returns the deferred launches, unless there are none.
+    pub(super) fn deferred(&self) -> Option<&DeferredLaunches> {
+        match &self.launches {
+            GroupLaunches::Deferred(launches) if launches.len() > 0 => Some(launches),
+            _ => None,
+        }
+    }
+
+    /// Returns the number of launches, including failed ones.
+    fn len(&self) -> usize {
+        match &self.launches {
+            GroupLaunches::Deferred(launches) => launches.len(),
+            GroupLaunches::Nodes(nodes) => nodes.len(),
+        }
+    }
 }
 
 pub(super) enum Stage {
@@ -88,7 +120,7 @@ impl fmt::Display for FusionBlocker {
 /// Single launch that the launches of a group run as.
 pub(crate) struct FusedLaunch {
     pub(crate) launch: Box<LaunchWork>,
-    pub(crate) together: Arc<CombinedAccesses>,
+    pub(crate) accesses: Arc<CombinedAccesses>,
 }
 
 /// Error of commands that only read data which a fused launch no longer stores.
@@ -110,8 +142,8 @@ impl Scheduler {
     /// Begins a group.
     pub(crate) fn open_group(&self, group: GroupId, queue: u64, aborted: Aborted) {
         let stage = Stage::Collecting(aborted);
-        let (slots, held) = (Vec::new(), DeferredLaunches::new());
-        self.lock().groups.insert(group, Group { queue, slots, held, stage, failure: None });
+        let launches = GroupLaunches::Deferred(DeferredLaunches::new());
+        self.lock().groups.insert(group, Group { queue, launches, stage, failure: None });
     }
 
     /// Whether a group of the queue is collecting launches.
@@ -140,9 +172,9 @@ impl Scheduler {
     /// Returns the error with which a launch of the group has failed, or is going to fail.
     pub(crate) fn failure_in_group(&self, group: GroupId) -> Option<Error> {
         let state = self.lock();
-        let Group { slots, failure, .. } = state.groups.get(&group)?;
-        let to_come = || slots.iter().find_map(|&id| state.dag.poison_of(id));
-        failure.as_ref().or_else(to_come).cloned()
+        let group = state.groups.get(&group)?;
+        let to_come = || group.nodes().iter().find_map(|&id| state.dag.poison_of(id));
+        group.failure.as_ref().or_else(to_come).cloned()
     }
 
     /// Calls `see` with the launches of a group that have not failed. Returns the number of all launches
@@ -178,7 +210,11 @@ impl Scheduler {
             state.enter(group);
             let Some(discarded) = state.groups.get_mut(&group) else { return false };
             discarded.stage = Stage::Discarded;
-            for id in mem::take(&mut discarded.slots) {
+            let none = GroupLaunches::Nodes(Vec::new());
+            let GroupLaunches::Nodes(nodes) = mem::replace(&mut discarded.launches, none) else {
+                return true;
+            };
+            for id in nodes {
                 if let Some(command) = state.dag.command_mut(id) {
                     command.group = None;
                     state.dag.poison(id, DISCARDED.clone(), Why::Missing, &mut state.next);
@@ -207,11 +243,11 @@ impl Scheduler {
             self.settle_some(state);
             let run = || {
                 state.find_blocker(group, lost)?;
-                let FusedLaunch { launch, together } =
+                let FusedLaunch { launch, accesses } =
                     unite(&state.launches(group)).map_err(FusionBlocker::Unfit)?;
-                if state.can_start(group, &together, self.options) {
-                    if let Some(id) = state.add_as_one(group, &together, launch, stopwatch) {
-                        state.dag.replace(id, &together.lost);
+                if state.can_start(group, &accesses, self.options) {
+                    if let Some(id) = state.add_as_one(group, &accesses, launch, stopwatch) {
+                        state.dag.replace(id, &accesses.lost);
                     }
                     return Ok(());
                 }
@@ -236,7 +272,7 @@ impl Scheduler {
     pub(crate) fn release_group_of(self: &Arc<Self>, record: &Arc<Record>, who: &str) {
         self.change(|state| match record.node() {
             Some(id) => state.abort_group_of(id, who),
-            None => state.abort_held(record, who),
+            None => state.abort_deferred(record, who),
         });
     }
 }
@@ -260,18 +296,16 @@ impl State {
     ) -> Option<(usize, R)> {
         let known = self.groups.get(&group)?;
         let is_open = matches!(known.stage, Stage::Collecting(_) | Stage::Deciding);
-        let count = known.slots.len() + known.held.works.len();
-        is_open.then(|| (count, see(&self.launches(group))))
+        is_open.then(|| (known.len(), see(&self.launches(group))))
     }
 
     pub(super) fn launches(&self, group: GroupId) -> Launches<'_> {
-        let Some(Group { slots, held, .. }) = self.groups.get(&group) else {
-            return Launches::new();
-        };
+        let Some(group) = self.groups.get(&group) else { return Launches::new() };
         // A launch that will fail once everything before it has ended counts as failed.
-        let added = slots.iter().filter(|&&id| !self.dag.is_poisoned(id));
+        let added = group.nodes().iter().filter(|&&id| !self.dag.is_poisoned(id));
         let added = added.filter_map(|&id| self.dag.command(id)).map(|command| &command.work);
-        let works = added.chain(&held.works);
+        let deferred = group.deferred().map_or(&[][..], |launches| &launches.works);
+        let works = added.chain(deferred);
         works
             .filter_map(|work| match work {
                 Work::Launch(launch) => Some(&**launch),
@@ -282,8 +316,11 @@ impl State {
 
     /// Adds to the group a launch that was just added to the DAG.
     pub(super) fn join_group(&mut self, group: Option<GroupId>, id: NodeId) {
-        if let Some(group) = group.and_then(|group| self.groups.get_mut(&group)) {
-            group.slots.push(id);
+        let Some(group) = group.and_then(|group| self.groups.get_mut(&group)) else { return };
+        match &mut group.launches {
+            GroupLaunches::Nodes(nodes) => nodes.push(id),
+            // Any deferred launches have entered the DAG before.
+            none @ GroupLaunches::Deferred(_) => *none = GroupLaunches::Nodes(vec![id]),
         }
     }
 
@@ -320,8 +357,8 @@ impl State {
     /// Opens the precondition that the group's launches wait behind, and removes the group.
     fn release(&mut self, group: GroupId) {
         self.enter(group);
-        let Some(Group { slots, .. }) = self.groups.remove(&group) else { return };
-        for id in slots {
+        let Some(group) = self.groups.remove(&group) else { return };
+        for &id in group.nodes() {
             if let Some(command) = self.dag.command_mut(id) {
                 command.group = None;
                 self.dag.open_precondition(id, &mut self.next);
@@ -333,15 +370,15 @@ impl State {
     /// allocations in `lost`. Nothing prevents it while the launches are held.
     fn find_blocker(&mut self, group: GroupId, lost: &[u64]) -> Result<(), FusionBlocker> {
         let Self { dag, groups, .. } = self;
-        let slots = groups.get(&group).map_or(&[][..], |group| &group.slots);
-        if slots.is_empty() {
+        let nodes = groups.get(&group).map_or(&[][..], Group::nodes);
+        if nodes.is_empty() {
             return Ok(());
         }
         let failed = |id: &NodeId| dag.command(*id).is_none() || dag.is_poisoned(*id);
-        if let Some(at) = slots.iter().position(failed) {
+        if let Some(at) = nodes.iter().position(failed) {
             return Err(FusionBlocker::Failed(at));
         }
-        if let Some(reader) = dag.reader_of(slots, |allocation| lost.contains(&allocation)) {
+        if let Some(reader) = dag.reader_of(nodes, |allocation| lost.contains(&allocation)) {
             return Err(FusionBlocker::Wanted(reader.work.in_words()));
         }
         // A future that waits for one of these launches would wait forever if another of them waited for
@@ -349,11 +386,11 @@ impl State {
         let waits_for_host = |_, command: &Command, preconditions: u32| {
             preconditions > u32::from(command.building) + u32::from(command.group.is_some())
         };
-        let mut waits = |slots: &[NodeId]| dag.find_preconditioned(slots, waits_for_host).is_some();
+        let mut waits = |nodes: &[NodeId]| dag.find_preconditioned(nodes, waits_for_host).is_some();
         // Most often no launch waits for a host future.
-        let waiting = waits(slots).then(|| slots.iter().position(|&slot| waits(&[slot])));
+        let waiting = waits(nodes).then(|| nodes.iter().position(|&node| waits(&[node])));
         let Some(at) = waiting.flatten() else { return Ok(()) };
-        let launch = dag.command(slots[at]).map(|command| command.work.label());
+        let launch = dag.command(nodes[at]).map(|command| command.work.label());
         Err(FusionBlocker::HostFuture(at, launch.unwrap_or_default()))
     }
 
@@ -366,17 +403,16 @@ impl State {
         stopwatch: Option<Arc<Stopwatch>>,
     ) -> SmallVec<[NodeId; 8]> {
         let Self { dag, groups, next, .. } = self;
-        let Some(Group { slots, stage, .. }) = groups.get_mut(&group) else {
-            return SmallVec::new();
-        };
+        let Some(group) = groups.get_mut(&group) else { return SmallVec::new() };
+        let nodes = SmallVec::from_slice(group.nodes());
         // The last launch stands for all.
-        if let Some(command) = slots.last().and_then(|&last| dag.command_mut(last)) {
-            command.fused = Some(launch);
+        if let Some(command) = nodes.last().and_then(|&last| dag.command_mut(last)) {
+            command.fused = Some(Fused::LastNode(launch));
             command.timed = stopwatch;
         }
-        *stage = Stage::Ready { detached: dag.detach_edges(slots) };
-        slots.iter().for_each(|&id| dag.open_precondition(id, next));
-        SmallVec::from_slice(slots)
+        group.stage = Stage::Ready { detached: dag.detach_edges(&nodes) };
+        nodes.iter().for_each(|&id| dag.open_precondition(id, next));
+        nodes
     }
 
     fn group_of(&self, id: NodeId) -> Option<&Group> {
@@ -392,17 +428,17 @@ impl State {
     /// Whether the command, which nothing blocks, belongs to a group that is to run as one and of which
     /// another launch is blocked.
     pub(super) fn awaits_its_group(&self, id: NodeId) -> bool {
-        self.group_of(id).is_some_and(|Group { slots, stage, .. }| {
-            matches!(stage, Stage::Ready { .. })
-                && slots.iter().any(|&slot| !self.dag.can_dispatch(slot))
+        self.group_of(id).is_some_and(|group| {
+            matches!(group.stage, Stage::Ready { .. })
+                && group.nodes().iter().any(|&node| !self.dag.can_dispatch(node))
         })
     }
 
     /// Returns the commands that run as one with this command, in order, or the command alone.
     pub(super) fn members(&self, id: NodeId) -> SmallVec<[NodeId; 8]> {
         match self.group_of(id) {
-            Some(Group { slots, stage: Stage::Ready { .. } | Stage::Running, .. }) => {
-                SmallVec::from_slice(slots)
+            Some(group) if matches!(group.stage, Stage::Ready { .. } | Stage::Running) => {
+                SmallVec::from_slice(group.nodes())
             }
             _ => SmallVec::from_slice(&[id]),
         }
@@ -414,10 +450,10 @@ impl State {
     pub(super) fn started(&mut self, id: NodeId) {
         let Some(command) = self.dag.command_mut(id) else { return };
         let group = command.group;
-        if let Some(several) = &mut command.several {
-            self.actions.unused.push(several.take_works());
-            let together = Arc::clone(&several.together);
-            self.dag.invalidate(&together.lost, &LOST);
+        if let Some(Fused::OneNode(members)) = &mut command.fused {
+            self.actions.unused.push(members.take_works());
+            let accesses = Arc::clone(&members.accesses);
+            self.dag.invalidate(&accesses.lost, &LOST);
         }
         let Some(group) = group.and_then(|group| self.groups.get_mut(&group)) else { return };
         if let Stage::Ready { detached } = mem::replace(&mut group.stage, Stage::Running) {
@@ -436,28 +472,27 @@ impl State {
     /// planned.
     pub(super) fn run_one_by_one(&mut self, id: NodeId) {
         let Some(group) = self.dag.command(id).and_then(|command| command.group) else { return };
-        let Some(Group { slots, stage: Stage::Ready { detached }, .. }) =
-            self.groups.remove(&group)
-        else {
+        let Some(Group { launches, stage, .. }) = self.groups.remove(&group) else { return };
+        let (GroupLaunches::Nodes(nodes), Stage::Ready { detached }) = (launches, stage) else {
             return;
         };
         self.dag.restore_edges(detached);
-        for id in slots {
+        for id in nodes {
             if let Some(command) = self.dag.command_mut(id) {
                 command.group = None;
                 command.timed = None;
-                self.actions.unused.extend(command.fused.take().map(|mut fused| {
-                    fused.release();
-                    vec![Work::Launch(fused)]
-                }));
+                if let Some(Fused::LastNode(mut launch)) = command.fused.take() {
+                    launch.release();
+                    self.actions.unused.push(vec![Work::Launch(launch)]);
+                }
                 self.dag.consider(id, &mut self.next);
             }
         }
     }
 
     fn time(&mut self, group: GroupId, stopwatch: Option<&Arc<Stopwatch>>) {
-        let slots = self.groups.get(&group).map(|group| &*group.slots);
-        for &id in slots.into_iter().flatten() {
+        let nodes = self.groups.get(&group).map_or(&[][..], Group::nodes);
+        for &id in nodes {
             if let Some(command) = self.dag.command_mut(id) {
                 command.timed = stopwatch.cloned();
             }

@@ -6,9 +6,9 @@
 //! wakers are called, callbacks are requested and memory is freed after the lock is released, from
 //! [`DeferredActions`]. A callback that runs inside a call made [under the lock](transaction) wakes no waiter.
 
+mod deferred;
 mod dispatch;
 mod group;
-mod held;
 #[cfg(all(test, feature = "simulated"))]
 mod random_tests;
 mod settle;
@@ -37,7 +37,7 @@ use crate::build_graph::BuildGraph;
 use crate::error::{Error, Result};
 use crate::executor::{HostExecutor, runs_tasks};
 use crate::process;
-use crate::queue::command::{Command, Precondition, Submission, Work};
+use crate::queue::command::{Command, GroupId, Precondition};
 use crate::queue::completion::Wakers;
 use crate::queue::dag::{Dag, EdgeKind, Ended, Next, NextList, NodeId, Poison, Why};
 use crate::queue::event::{Event, Record, Status};
@@ -46,11 +46,11 @@ use crate::queue::reactor::Reactor;
 use crate::queue::stopwatch::Stopwatch;
 use crate::queue::timeline::Timeline;
 use crate::queue::waits::{HostFuture, Tracked, Waits};
+use crate::queue::work::Work;
 use crate::stats::Counters;
-pub(crate) use group::{Aborted, FusedLaunch, GroupId};
+use deferred::PendingCommand;
+pub(crate) use group::{Aborted, FusedLaunch};
 use group::{DISCARDED, Group};
-pub(crate) use held::CombinedAccesses;
-use held::PendingCommand;
 use transaction::{StateLock, Transaction};
 use transfer::{Transfer, TransferWorkers};
 pub(crate) use waits::Known;
@@ -112,7 +112,7 @@ struct State {
     /// Groups of launches, one per fusion scope, until the launches run one by one or have ended as one.
     groups: HashMap<GroupId, Group, RandomState>,
     /// Groups whose launches are not in the DAG.
-    holding: SmallVec<[GroupId; 4]>,
+    deferring: SmallVec<[GroupId; 4]>,
     /// Index of the native queue whose events report their times although those of the others do not.
     timing_queue: Option<usize>,
     /// Steps that became possible during the current change.
@@ -224,7 +224,7 @@ impl Scheduler {
                 keep_alive: None,
                 parked: VecDeque::new(),
                 groups: HashMap::default(),
-                holding: SmallVec::new(),
+                deferring: SmallVec::new(),
                 timing_queue: None,
                 next: NextList::new(),
                 actions: DeferredActions::default(),
@@ -270,9 +270,15 @@ impl Scheduler {
         self.state.try_lock()
     }
 
-    /// Adds a command and hands everything that is ready to the device. Never waits.
-    pub(crate) fn submit(self: &Arc<Self>, submission: Submission) -> Event {
-        let Submission { work, queue, mut after, mut preconditions, building, group } = submission;
+    /// Adds a command that comes after events and preconditions, besides its data dependencies, and hands
+    /// everything that is ready to the device. Never waits.
+    pub(crate) fn submit(
+        self: &Arc<Self>,
+        mut command: Command,
+        mut after: SmallVec<[Event; 1]>,
+        mut preconditions: Vec<Precondition>,
+    ) -> Event {
+        let work = &command.work;
         work.for_fresh(|region| self.zero(region));
         // A device does not wait for another device: the host waits for the event.
         after.retain(|event| {
@@ -286,16 +292,14 @@ impl Scheduler {
             }
             ours
         });
-        let kernel = match &work {
+        let kernel = match work {
             Work::Launch(launch) => {
                 self.shared.counters.launches.add_one();
-                building.then(|| launch.kernel.clone())
+                command.building.then(|| launch.kernel.clone())
             }
             _ => None,
         };
         let hosts = hosts_of(&preconditions);
-        let mut command = self.command(work, queue);
-        (command.building, command.group) = (building, group);
         command.hosts = hosts.clone();
         let (event, id) = self.add(command, &after, |_| before(&after));
         let Some(id) = id else { return event };
@@ -329,8 +333,8 @@ impl Scheduler {
         self.add(self.command(work, 0), &[], |_| (Edges::new(), None));
     }
 
-    /// Creates a command that has nothing besides its work.
-    fn command(self: &Arc<Self>, work: Work, queue: u64) -> Command {
+    /// Creates a command that has nothing besides its work, for the queue with this number.
+    pub(crate) fn command(self: &Arc<Self>, work: Work, queue: u64) -> Command {
         let record = Record::new(Arc::downgrade(self));
         Command::new(work, record, queue, self.shared.timeline.submitted())
     }
@@ -353,7 +357,7 @@ impl Scheduler {
         event
     }
 
-    /// Adds a command. Returns no node for a launch that is [held], nor for a zeroing that is no longer
+    /// Adds a command. Returns no node for a launch that is [deferred], nor for a zeroing that is no longer
     /// necessary.
     fn add(
         self: &Arc<Self>,
@@ -384,11 +388,11 @@ impl Scheduler {
         let group = command.group;
         if let Some(group) = group
             && !waits
-            && state.can_hold()
-            && state.holds_none_but(Some(group))
+            && state.can_defer()
+            && state.defers_none_but(Some(group))
         {
             // The launch affects no other command yet, and no other command affects it.
-            state.hold(group, command);
+            state.defer(group, command);
             self.publish(state);
             drop(transaction);
             if was_idle {
@@ -398,9 +402,9 @@ impl Scheduler {
         }
         self.settle_some(state);
         state.enter_those_before(&PendingCommand { command: &command, after });
-        let id = match group.filter(|_| !waits && state.can_hold()) {
+        let id = match group.filter(|_| !waits && state.can_defer()) {
             Some(group) => {
-                state.hold(group, command);
+                state.defer(group, command);
                 None
             }
             None => {

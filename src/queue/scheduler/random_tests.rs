@@ -16,12 +16,14 @@ use async_io::Timer;
 use fastrand::Rng;
 use futures_lite::future::{block_on, or, yield_now};
 
-use super::{Aborted, CombinedAccesses, FusedLaunch, GroupId};
+use super::{Aborted, FusedLaunch};
 use crate::args::buffer::Buffer;
 use crate::backend::simulated::{Fault, Simulator};
 use crate::build_graph::Kernel;
 use crate::error::{ErrorKind, Result};
-use crate::queue::command::LaunchWork;
+use crate::queue::accesses::CombinedAccesses;
+use crate::queue::command::GroupId;
+use crate::queue::launch_work::LaunchWork;
 use crate::queue::{Event, Queue, Read};
 use crate::runtime::Runtime;
 use crate::source::module::Module;
@@ -347,8 +349,8 @@ impl Case {
                 range: launches[0].range,
                 arguments: given.cloned().collect(),
             });
-            let together = Arc::new(CombinedAccesses::of(launches, &launch, &[]));
-            Ok(FusedLaunch { launch, together })
+            let accesses = Arc::new(CombinedAccesses::of(launches, &launch, &[]));
+            Ok(FusedLaunch { launch, accesses })
         };
         let fused = self.queue.scheduler.run_as_one(scope.id, unite, &[], None);
         self.note(("as one", scope.id, fused.map_err(|blocker| blocker.to_string())));

@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 use futures_lite::future::block_on;
 
 use super::group::FusionBlocker;
-use super::{Aborted, CombinedAccesses, FusedLaunch, GroupId};
+use super::{Aborted, FusedLaunch};
 use crate::args::buffer::Buffer;
 use crate::backend::simulated::{Fault, Simulator};
 use crate::build_graph::{Kernel, Program};
 use crate::error::Result;
-use crate::queue::command::LaunchWork;
+use crate::queue::accesses::CombinedAccesses;
+use crate::queue::command::GroupId;
+use crate::queue::launch_work::LaunchWork;
 use crate::queue::{Event, Queue};
 use crate::runtime::Runtime;
 use crate::source::module::Module;
@@ -103,8 +105,8 @@ impl Bench {
             let arguments = launches[0].arguments.clone();
             let range = launches[0].range;
             let launch = Box::new(LaunchWork { kernel: self.kernel("both"), range, arguments });
-            let together = Arc::new(CombinedAccesses::of(launches, &launch, &lost));
-            Ok(FusedLaunch { launch, together })
+            let accesses = Arc::new(CombinedAccesses::of(launches, &launch, &lost));
+            Ok(FusedLaunch { launch, accesses })
         };
         self.queue.scheduler.run_as_one(GROUP, unite, &lost, None)
     }

@@ -24,9 +24,9 @@ use crate::backend::{DeviceSlot, NativeEvent, NativeQueue, Operation, Profile, P
 use crate::build_graph::{Pool, catch_panic};
 use crate::error::Result;
 use crate::process::threads::no_thread;
-use crate::queue::command::Work;
 use crate::queue::dag::NodeId;
 use crate::queue::native_queue::Place;
+use crate::queue::work::Work;
 use crate::sync::lock;
 
 /// Number of bytes above which a transfer is moved in pieces.

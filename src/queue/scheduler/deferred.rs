@@ -11,16 +11,19 @@
 use std::mem;
 use std::sync::Arc;
 
-use super::group::Stage;
-use super::{Edges, Ending, GroupId, Options, Scheduler, State};
+use super::group::{Group, GroupLaunches, Stage};
+use super::{Edges, Ending, Options, Scheduler, State};
 use crate::compiler::signature::Access;
-use crate::queue::command::{Command, FusedMembers, LaunchWork, Work};
+use crate::queue::accesses::CombinedAccesses;
+use crate::queue::command::{Command, Fused, FusedMembers, GroupId};
 use crate::queue::dag::{EdgeKind, NodeId, Uses};
 use crate::queue::event::{Event, Record};
 use crate::queue::hazard::Use;
+use crate::queue::launch_work::LaunchWork;
 use crate::queue::stopwatch::Stopwatch;
+use crate::queue::work::Work;
 
-/// Launches that are held, in order, and their records.
+/// Deferred launches, in order, and their records.
 #[derive(Default)]
 pub(super) struct DeferredLaunches {
     pub(super) works: Vec<Work>,
@@ -33,6 +36,10 @@ const FEW_LAUNCHES: usize = 8;
 impl DeferredLaunches {
     pub(super) fn new() -> Self {
         Self { works: Vec::with_capacity(FEW_LAUNCHES), records: Vec::with_capacity(FEW_LAUNCHES) }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.works.len()
     }
 
     fn iter(&self) -> impl Iterator<Item = (&Work, &Arc<Record>)> {
@@ -48,7 +55,7 @@ pub(super) struct PendingCommand<'a> {
 }
 
 impl PendingCommand<'_> {
-    /// Whether the command comes after a held launch of `queue`, because of what it `uses` or of its
+    /// Whether the command comes after a deferred launch of `queue`, because of what it `uses` or of its
     /// events.
     fn comes_after(&self, (work, record): (&Work, &Arc<Record>), queue: u64, uses: &Uses) -> bool {
         match self.command.work {
@@ -63,96 +70,42 @@ impl PendingCommand<'_> {
     }
 }
 
-/// Combined accesses of launches that run as one, as lists that follow each other; most often a single
-/// list.
-pub(crate) struct CombinedAccesses {
-    /// Accesses of all launches.
-    uses: Vec<Vec<Use>>,
-    /// Accesses that remain when the launches run as one, which may make some memory unnecessary.
-    pub(crate) touched: Vec<Vec<Use>>,
-    /// Accesses to memory that the single launch does not use, and to memory that it leaves without
-    /// contents.
-    pub(super) lost: Vec<Use>,
-}
-
-impl CombinedAccesses {
-    /// Combines the accesses of launches that run as `one`, which leaves no contents in the allocations
-    /// in `lost`.
-    pub(crate) fn of(launches: &[&LaunchWork], one: &LaunchWork, lost: &[u64]) -> Self {
-        let uses = uses_together(launches);
-        let own = one.uses();
-        let is_touched = |used: &&Use| own.iter().any(|own| own.allocation == used.allocation);
-        let touched = uses.iter().map(|uses| uses.iter().filter(is_touched).cloned().collect());
-        let touched = touched.collect();
-        let is_lost = |used: &&Use| lost.contains(&used.allocation) || !is_touched(used);
-        let lost = uses.iter().flatten().filter(is_lost).cloned().collect();
-        Self { uses, touched, lost }
-    }
-}
-
-/// Combines the accesses of launches into one list, and keeps the first of several accesses to the same
-/// bytes, because later ones find what an earlier one left there. If the first only reads, the first that
-/// writes is kept, too. If accesses overlap only in part, the launches' accesses stay as they are, in
-/// order.
-fn uses_together(launches: &[&LaunchWork]) -> Vec<Vec<Use>> {
-    let mut all = Vec::<Use>::new();
-    for launch in launches {
-        let uses = launch.uses();
-        // Within a launch, reads come first.
-        for access in [Access::Read, Access::ReadWrite, Access::Write] {
-            for used in uses.iter().filter(|used| used.access == access) {
-                // Most often the match is among the latest entries.
-                match all.iter().rfind(|known| known.touches(used)) {
-                    None => all.push(used.clone()),
-                    Some(known) if known.bytes == used.bytes => {
-                        if known.access == Access::Read && access != Access::Read {
-                            all.push(Use { access: Access::ReadWrite, ..used.clone() });
-                        }
-                    }
-                    Some(_) => {
-                        let uses = |launch: &&LaunchWork| launch.uses().into_vec();
-                        return launches.iter().map(uses).collect();
-                    }
-                }
-            }
-        }
-    }
-    vec![all]
-}
-
 impl State {
     /// Whether a launch of a group that collects may stay outside the DAG, if it waits only for data.
     /// That requires that no collecting group has launches in the DAG: if one had, and this launch came
     /// after them, that group would have to be aborted.
-    pub(super) fn can_hold(&self) -> bool {
+    pub(super) fn can_defer(&self) -> bool {
         let waits = |stage: &Stage| matches!(stage, Stage::Collecting(_));
-        (self.groups.values()).all(|group| group.slots.is_empty() || !waits(&group.stage))
+        self.groups.values().all(|group| group.nodes().is_empty() || !waits(&group.stage))
     }
 
-    /// Whether no group but `group` has held launches.
-    pub(super) fn holds_none_but(&self, group: Option<GroupId>) -> bool {
-        self.holding.iter().all(|holding| Some(*holding) == group)
+    /// Whether no group but `group` has deferred launches.
+    pub(super) fn defers_none_but(&self, group: Option<GroupId>) -> bool {
+        self.deferring.iter().all(|deferring| Some(*deferring) == group)
     }
 
-    pub(super) fn hold(&mut self, group: GroupId, command: Command) {
+    pub(super) fn defer(&mut self, group: GroupId, command: Command) {
         let Some(known) = self.groups.get_mut(&group) else { return };
-        if known.held.works.is_empty() {
-            self.holding.push(group);
+        let GroupLaunches::Deferred(launches) = &mut known.launches else { return };
+        if launches.len() == 0 {
+            self.deferring.push(group);
         }
-        known.held.works.push(command.work);
-        known.held.records.push(command.record);
+        launches.works.push(command.work);
+        launches.records.push(command.record);
     }
 
-    /// Takes the group's held launches out of the group.
-    fn take_held(&mut self, group: GroupId) -> DeferredLaunches {
-        let held = self.groups.get_mut(&group).map(|group| mem::take(&mut group.held));
-        self.holding.retain(|holding| *holding != group);
-        held.unwrap_or_default()
+    /// Takes the group's deferred launches out of the group.
+    fn take_deferred(&mut self, group: GroupId) -> DeferredLaunches {
+        self.deferring.retain(|deferring| *deferring != group);
+        match self.groups.get_mut(&group).map(|group| &mut group.launches) {
+            Some(GroupLaunches::Deferred(launches)) => mem::take(launches),
+            _ => DeferredLaunches::default(),
+        }
     }
 
-    /// Moves the group's held launches into the DAG, each behind a precondition.
+    /// Moves the group's deferred launches into the DAG, each behind a precondition.
     pub(super) fn enter(&mut self, group: GroupId) {
-        let DeferredLaunches { works, records } = self.take_held(group);
+        let DeferredLaunches { works, records } = self.take_deferred(group);
         for (work, record) in works.into_iter().zip(records) {
             let Some(known) = self.groups.get_mut(&group) else { return };
             let uses = work.uses();
@@ -160,40 +113,41 @@ impl State {
             command.group = Some(group);
             let id = self.dag.add(command, &[&uses], [], 1, None, &mut self.next);
             record.set_node(id);
-            known.slots.push(id);
+            self.join_group(Some(group), id);
         }
     }
 
-    /// Moves all held launches into the DAG.
+    /// Moves all deferred launches into the DAG.
     pub(super) fn enter_all(&mut self) {
-        for group in self.holding.clone() {
+        for group in self.deferring.clone() {
             self.enter(group);
         }
     }
 
-    /// Moves the held launches that the newcomer comes after into the DAG. If their scope still collects,
-    /// its launches run now.
+    /// Moves the deferred launches that the pending command comes after into the DAG. If their scope still
+    /// collects, its launches run now.
     pub(super) fn enter_those_before(&mut self, pending: &PendingCommand<'_>) {
         let PendingCommand { command, .. } = pending;
-        if self.holds_none_but(command.group) {
+        if self.defers_none_but(command.group) {
             return;
         }
         let uses = command.work.uses();
-        for group in self.holding.clone() {
+        for group in self.deferring.clone() {
             let Some(known) = self.groups.get(&group) else { continue };
-            let comes_after = |held| pending.comes_after(held, known.queue, &uses);
-            let before = known.held.iter().position(comes_after);
+            let Some(launches) = known.deferred() else { continue };
+            let comes_after = |launch| pending.comes_after(launch, known.queue, &uses);
+            let before = launches.iter().position(comes_after);
             if let Some(before) = before.filter(|_| Some(group) != command.group) {
                 self.abort(group, before, &command.work.in_words());
             }
         }
     }
 
-    /// Runs a scope's launches now, if `record` belongs to one that is held.
-    pub(super) fn abort_held(&mut self, record: &Arc<Record>, who: &str) {
-        let is_meant = |(_, held): (&Work, &Arc<Record>)| Arc::ptr_eq(held, record);
-        let found = self.holding.iter().find_map(|group| {
-            let at = self.groups.get(group)?.held.iter().position(is_meant)?;
+    /// Runs a scope's launches now, if `record` belongs to one that is deferred.
+    pub(super) fn abort_deferred(&mut self, record: &Arc<Record>, who: &str) {
+        let is_meant = |(_, deferred): (&Work, &Arc<Record>)| Arc::ptr_eq(deferred, record);
+        let found = self.deferring.iter().find_map(|group| {
+            let at = self.groups.get(group)?.deferred()?.iter().position(is_meant)?;
             Some((*group, at))
         });
         if let Some((group, at)) = found {
@@ -203,47 +157,47 @@ impl State {
 
     fn abort(&mut self, group: GroupId, at: usize, who: &str) {
         self.enter(group);
-        let id = self.groups.get(&group).map(|group| group.slots[at]);
-        if let Some(id) = id {
+        if let Some(&id) = self.groups.get(&group).and_then(|group| group.nodes().get(at)) {
             self.abort_group_of(id, who);
         }
     }
 
-    /// Whether the group's launches, whose accesses these are, are held and could be handed to the device
-    /// at once, as one.
+    /// Whether the group's launches, whose accesses these are, are deferred and could be handed to the
+    /// device at once, as one.
     pub(super) fn can_start(
         &self,
         group: GroupId,
-        together: &CombinedAccesses,
+        accesses: &CombinedAccesses,
         options: Options,
     ) -> bool {
-        let are_held = self.groups.get(&group).is_some_and(|group| !group.held.works.is_empty());
-        are_held && !self.is_full(options) && self.dag.is_clear(&together.uses)
+        let are_deferred = self.groups.get(&group).and_then(Group::deferred).is_some();
+        are_deferred && !self.is_full(options) && self.dag.is_clear(&accesses.uses)
     }
 
-    /// Adds the group's held launches, whose accesses these are, as one command.
+    /// Adds the group's deferred launches, whose accesses these are, as one command.
     pub(super) fn add_as_one(
         &mut self,
         group: GroupId,
-        together: &Arc<CombinedAccesses>,
+        accesses: &Arc<CombinedAccesses>,
         launch: Box<LaunchWork>,
         stopwatch: Option<Arc<Stopwatch>>,
     ) -> Option<NodeId> {
-        let DeferredLaunches { works, mut records } = self.take_held(group);
+        let DeferredLaunches { works, mut records } = self.take_deferred(group);
         let queue = self.groups.remove(&group)?.queue;
         let last = records.pop()?;
         let mut command = Command::new(Work::Launch(launch), last, queue, None);
-        let several = FusedMembers { works, records, together: Arc::clone(together) };
-        command.several = Some(Box::new(several));
+        let members = FusedMembers { works, records, accesses: Arc::clone(accesses) };
+        command.fused = Some(Fused::OneNode(Box::new(members)));
         command.timed = stopwatch;
-        let id = self.dag.add(command, &together.touched, [], 0, None, &mut self.next);
+        let id = self.dag.add(command, &accesses.touched, [], 0, None, &mut self.next);
         self.dag.command(id)?.records().for_each(|record| record.set_node(id));
         Some(id)
     }
 
     /// Whether the command stands for several launches that are not in the DAG.
-    pub(super) fn is_several(&self, id: NodeId) -> bool {
-        self.dag.command(id).is_some_and(|command| command.several.is_some())
+    pub(super) fn stands_for_several(&self, id: NodeId) -> bool {
+        let command = self.dag.command(id);
+        command.is_some_and(|command| matches!(command.fused, Some(Fused::OneNode(_))))
     }
 }
 
@@ -252,8 +206,8 @@ impl Scheduler {
     /// command of its own behind this one, which ends without having done anything.
     pub(super) fn split(&self, state: &mut State, id: NodeId) {
         let Some(command) = state.dag.command_mut(id) else { return };
-        let Some(several) = command.several.take() else { return };
-        let FusedMembers { works, mut records, .. } = *several;
+        let Some(Fused::OneNode(members)) = command.fused.take() else { return };
+        let FusedMembers { works, mut records, .. } = *members;
         let queue = command.queue;
         let record = Record::new(command.record.weak_scheduler());
         records.push(mem::replace(&mut command.record, record));

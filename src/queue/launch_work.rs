@@ -1,0 +1,173 @@
+//! Work of a launch: a kernel with its range and its arguments, and the checks of these against the kernel's
+//! signature and the device's limits.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::dag::Uses;
+use super::work::used;
+use crate::args::{ArgumentKind, ArgumentList, describe};
+use crate::backend::{self, Operation};
+use crate::build_graph::{Kernel, ResolvedKernel};
+use crate::compiler::nd_range::NdRange;
+use crate::compiler::signature::{Access, AddressSpace, Parameter};
+use crate::device::Device;
+use crate::error::{Error, Result};
+
+/// Work of a launch.
+#[derive(Clone)]
+pub(crate) struct LaunchWork {
+    /// Kernel of the launch. Its program may still be building at submission.
+    pub(crate) kernel: Kernel,
+    pub(crate) range: NdRange,
+    pub(crate) arguments: ArgumentList,
+}
+
+impl LaunchWork {
+    /// Returns the memory accesses of the launch.
+    pub(crate) fn uses(&self) -> Uses {
+        let parameters = self.parameters();
+        let mut uses = Uses::new();
+        for (index, argument) in self.arguments.iter().enumerate() {
+            if let ArgumentKind::Buffer(region, stated) = &argument.kind {
+                let signature = parameters.get(index).and_then(|known| known.access);
+                // Without either, the kernel is assumed to read and write the buffer.
+                uses.push(used(region, stated.or(signature).unwrap_or(Access::ReadWrite)));
+            }
+        }
+        uses
+    }
+
+    /// See [`Command::release`].
+    pub(crate) fn release(&mut self) {
+        for argument in self.arguments.drain(..) {
+            if let ArgumentKind::Buffer(region, _) = argument.kind {
+                region.release();
+            }
+        }
+    }
+
+    /// See [`Command::is_light`].
+    pub(super) fn is_light(&self) -> bool {
+        self.kernel.is_shared() && self.arguments.is_empty()
+    }
+
+    /// See [`Command::abandon`].
+    pub(super) fn abandon(&self) {
+        for argument in &self.arguments {
+            if let ArgumentKind::Buffer(region, _) = &argument.kind {
+                std::mem::forget(Arc::clone(region));
+            }
+        }
+    }
+
+    pub(super) fn with_operation<R>(
+        &self,
+        run: impl FnOnce(&Operation<'_>) -> Result<R>,
+    ) -> Result<R> {
+        let Self { kernel, range, arguments } = self;
+        let kernel = match kernel.resolved() {
+            Some(Ok(kernel)) => &*kernel.native,
+            Some(Err(error)) => return Err(error.clone()),
+            None => return Err(Error::invalid("a launch before its program was built")),
+        };
+        let mut native: SmallVec<[backend::Argument<'_>; 8]> = SmallVec::new();
+        for argument in arguments {
+            native.push(match &argument.kind {
+                ArgumentKind::Buffer(region, _) => backend::Argument::Memory(region.view()?),
+                ArgumentKind::Value(bytes) => backend::Argument::Value(bytes),
+                ArgumentKind::Local(bytes) => backend::Argument::Local(*bytes),
+            });
+        }
+        run(&Operation::Launch { kernel, arguments: &native, range })
+    }
+
+    /// Returns the parameters in the kernel's signature; none while its program is still being built.
+    fn parameters(&self) -> &[Parameter] {
+        let kernel = self.kernel.resolved().and_then(|kernel| kernel.as_ref().ok());
+        kernel.map_or(&[], ResolvedKernel::parameters)
+    }
+
+    /// Checks the launch against the kernel's signature and the device's limits. `None` while the
+    /// program still builds.
+    pub(crate) fn check(&self, device: &Device) -> Option<Result<()>> {
+        Some(match self.kernel.resolved()? {
+            Ok(kernel) => {
+                self.check_against(kernel, device).map_err(|error| match kernel.label() {
+                    Some(label) => error.within(format_args!("`{label}`")),
+                    None => error,
+                })
+            }
+            Err(error) => Err(error.clone()),
+        })
+    }
+
+    fn check_against(&self, kernel: &ResolvedKernel, device: &Device) -> Result<()> {
+        let name = kernel.native.name();
+        check_same_device("its program was built for", kernel.built.device(), device)
+            .map_err(|error| error.within(format!("kernel `{name}`")))?;
+        let (parameters, given) = (kernel.parameters(), &self.arguments);
+        if given.len() != parameters.len() {
+            let expected: Vec<_> = parameters
+                .iter()
+                .enumerate()
+                .map(|(index, parameter)| describe(index, parameter))
+                .collect();
+            return Err(Error::invalid(format!(
+                "kernel `{name}` was given {} arguments, expected {}: {}",
+                given.len(),
+                parameters.len(),
+                if expected.is_empty() { "none".to_owned() } else { expected.join(", ") }
+            )));
+        }
+        let mut local = kernel.native.local_memory();
+        let expected = parameters.iter().zip(kernel.elements());
+        for (index, (argument, (parameter, element))) in given.iter().zip(expected).enumerate() {
+            argument.check(name, index, parameter, *element)?;
+            let native = match &argument.kind {
+                // `view` also checks the slice's alignment.
+                ArgumentKind::Buffer(region, _) => {
+                    backend::Argument::Memory(region.view().map_err(|error| {
+                        error.within(format!("kernel `{name}`, {}", describe(index, parameter)))
+                    })?)
+                }
+                ArgumentKind::Local(bytes) => {
+                    local = local.saturating_add(*bytes as u64);
+                    backend::Argument::Local(*bytes)
+                }
+                ArgumentKind::Value(bytes) => backend::Argument::Value(bytes),
+            };
+            let is_open = match parameter.address_space {
+                None => true,
+                Some(AddressSpace::Private) => element.is_none() && parameter.size.is_none(),
+                Some(_) => false,
+            };
+            if is_open {
+                kernel.native.accepts(index as u32, &native)?;
+            }
+        }
+        if local > device.limits.local_memory {
+            return Err(Error::invalid(format!(
+                "kernel `{name}` needs {local} bytes of local memory with these arguments; a \
+                 work-group of the device has {}",
+                device.limits.local_memory
+            )));
+        }
+        self.range.check(name, &device.limits, kernel.native.max_work_group_size())?;
+        let required = kernel.native.required_work_group();
+        required.map_or(Ok(()), |required| self.range.check_required(name, required))
+    }
+}
+
+/// Fails if `theirs` and `ours` are not the same device of the same runtime.
+pub(crate) fn check_same_device(what: &str, theirs: &Device, ours: &Device) -> Result<()> {
+    if Arc::ptr_eq(theirs.info(), ours.info()) {
+        return Ok(());
+    }
+    let runtime = if theirs.index() == ours.index() { ", in another runtime" } else { "" };
+    // Several devices may have the same name.
+    let [theirs, ours] =
+        [theirs, ours].map(|device| format!("device {}, {device}", device.index()));
+    Err(Error::invalid(format!("{what} {theirs}{runtime}; this queue is of {ours}")))
+}

@@ -1,0 +1,307 @@
+//! Work of commands: what each does, which memory it accesses, and the resources that it keeps alive until the
+//! device has finished with them.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::dag::Uses;
+use super::hazard::Use;
+use super::host_memory::{HostSource, HostTarget};
+use super::launch_work::LaunchWork;
+use crate::args::ArgumentKind;
+use crate::args::buffer::Region;
+use crate::backend::Operation;
+use crate::compiler::signature::Access;
+use crate::error::Result;
+
+/// Work of a command.
+pub(crate) enum Work {
+    Launch(Box<LaunchWork>),
+    Write {
+        to: Arc<Region>,
+        from: Box<dyn HostSource>,
+    },
+    Read {
+        from: Arc<Region>,
+        to: Box<dyn HostTarget>,
+    },
+    /// Transfer or fill that a thread is doing.
+    Moving {
+        region: Arc<Region>,
+        access: Access,
+        label: String,
+    },
+    Fill {
+        region: Arc<Region>,
+        pattern: SmallVec<[u8; 16]>,
+    },
+    /// Zeroing of new memory, before the first command that uses it.
+    Zero {
+        region: Arc<Region>,
+    },
+    Copy {
+        from: Arc<Region>,
+        to: Arc<Region>,
+    },
+    /// No work besides the preconditions.
+    Host,
+    /// Marker that comes after all earlier commands of a queue.
+    Marker,
+    /// Marker that comes after all earlier commands of a device.
+    Drain,
+    /// Command that has ended, with the host memory that is left to drop.
+    Released(HostMemory),
+}
+
+/// Host memory of a command that has ended. Dropping a large block takes time.
+pub(crate) enum HostMemory {
+    None,
+    Source(#[expect(dead_code, reason = "it is dropped")] Box<dyn HostSource>),
+    Target(#[expect(dead_code, reason = "it is dropped")] Box<dyn HostTarget>),
+}
+
+impl Work {
+    /// Returns a short label for drawings and messages.
+    pub(crate) fn label(&self) -> String {
+        match self {
+            Self::Launch(launch) => launch.kernel.name().to_owned(),
+            Self::Moving { label, .. } => label.clone(),
+            Self::Write { .. } => "write".to_owned(),
+            Self::Read { .. } => "read".to_owned(),
+            Self::Fill { .. } => "fill".to_owned(),
+            Self::Zero { .. } => "zero".to_owned(),
+            Self::Copy { .. } => "copy".to_owned(),
+            Self::Host => "host task".to_owned(),
+            Self::Marker => "marker".to_owned(),
+            Self::Drain => "drain".to_owned(),
+            Self::Released(_) => "ended command".to_owned(),
+        }
+    }
+
+    /// Returns the label of the module that the launched kernel comes from, if the module has one.
+    pub(crate) fn module_label(&self) -> Option<&str> {
+        let Self::Launch(launch) = self else { return None };
+        launch.kernel.resolved()?.as_ref().ok()?.label()
+    }
+
+    /// Returns a noun phrase with its article for messages, such as "a fill".
+    pub(crate) fn in_words(&self) -> String {
+        match self {
+            Self::Launch(launch) => format!("a launch of `{}`", launch.kernel.name()),
+            Self::Drain => "`drain`".to_owned(),
+            Self::Zero { .. } => "the zeroing of a new buffer".to_owned(),
+            other => format!("a {}", other.label()),
+        }
+    }
+
+    /// Returns the subject of a message about the command's failure.
+    pub(crate) fn subject(&self) -> String {
+        match self {
+            Self::Launch(launch) => format!("`{}`", launch.kernel.name()),
+            other => other.in_words(),
+        }
+    }
+
+    /// Returns the memory accesses of the work.
+    pub(crate) fn uses(&self) -> Uses {
+        match self {
+            Self::Launch(launch) => launch.uses(),
+            Self::Write { to: region, .. } | Self::Fill { region, .. } | Self::Zero { region } => {
+                SmallVec::from_iter([used(region, Access::Write)])
+            }
+            Self::Read { from, .. } => SmallVec::from_iter([used(from, Access::Read)]),
+            Self::Moving { region, access, .. } => SmallVec::from_iter([used(region, *access)]),
+            Self::Copy { from, to } => {
+                SmallVec::from_iter([used(from, Access::Read), used(to, Access::Write)])
+            }
+            Self::Host | Self::Marker | Self::Drain | Self::Released(_) => SmallVec::new(),
+        }
+    }
+
+    /// Calls `see` with a region of each allocation that has to be zeroed before this command.
+    pub(crate) fn for_fresh(&self, mut see: impl FnMut(&Region)) {
+        let mut look = |region: &Region| {
+            if region.is_fresh() {
+                see(region);
+            }
+        };
+        match self {
+            Self::Launch(launch) => {
+                for argument in &launch.arguments {
+                    if let ArgumentKind::Buffer(region, _) = &argument.kind {
+                        look(region);
+                    }
+                }
+            }
+            Self::Read { from, .. } => look(from),
+            // The target is included, because nothing is copied if the source fails.
+            Self::Copy { from, to } => {
+                look(from);
+                look(to);
+            }
+            Self::Write { to: region, .. } | Self::Fill { region, .. } if !region.is_whole() => {
+                look(region);
+            }
+            Self::Write { .. } | Self::Fill { .. } | Self::Zero { .. } => {}
+            Self::Moving { .. } | Self::Host | Self::Marker | Self::Drain | Self::Released(_) => {}
+        }
+    }
+
+    /// Marks the allocation as zeroed or overwritten, if the command overwrites all of it. Called under
+    /// the scheduler's lock. Returns `false` for a zeroing that another command has made unnecessary.
+    pub(crate) fn claim(&self) -> bool {
+        match self {
+            Self::Zero { region } => region.take_fresh(),
+            Self::Write { to: region, .. } | Self::Fill { region, .. } if region.is_whole() => {
+                region.take_fresh();
+                true
+            }
+            _ => true,
+        }
+    }
+
+    /// See [`Command::release`].
+    pub(crate) fn release(&mut self) {
+        if let Self::Launch(launch) = self {
+            return launch.release();
+        }
+        let none = Self::Released(HostMemory::None);
+        *self = match std::mem::replace(self, none) {
+            Self::Write { to, from } => {
+                to.release();
+                Self::Released(HostMemory::Source(from))
+            }
+            Self::Read { from, to } => {
+                from.release();
+                Self::Released(HostMemory::Target(to))
+            }
+            Self::Fill { region, .. } | Self::Zero { region } | Self::Moving { region, .. } => {
+                region.release();
+                Self::Released(HostMemory::None)
+            }
+            Self::Copy { from, to } => {
+                from.release();
+                to.release();
+                Self::Released(HostMemory::None)
+            }
+            other => other,
+        };
+    }
+
+    /// See [`Command::is_light`].
+    pub(crate) fn is_light(&self) -> bool {
+        match self {
+            Self::Launch(launch) => launch.is_light(),
+            // The elements of a read have been delivered to its future, unless the read has failed.
+            Self::Released(HostMemory::None | HostMemory::Target(_)) => true,
+            Self::Host | Self::Marker | Self::Drain => true,
+            _ => false,
+        }
+    }
+
+    /// Returns the number of bytes that the work moves between host memory and device memory.
+    pub(crate) fn transferred(&self) -> usize {
+        match self {
+            Self::Write { to: region, .. } | Self::Read { from: region, .. } => {
+                region.bytes().len()
+            }
+            _ => 0,
+        }
+    }
+
+    /// Returns the number of bytes of device memory that the work fills.
+    pub(crate) fn filled(&self) -> usize {
+        match self {
+            Self::Fill { region, .. } | Self::Zero { region } => region.bytes().len(),
+            _ => 0,
+        }
+    }
+
+    /// See [`Command::abandon`].
+    pub(super) fn abandon(&mut self) {
+        match self {
+            Self::Launch(launch) => launch.abandon(),
+            Self::Copy { from, to } => std::mem::forget((from.clone(), to.clone())),
+            // The host memory is leaked, too.
+            Self::Write { .. } | Self::Read { .. } | Self::Fill { .. } | Self::Zero { .. } => {
+                std::mem::forget(self.take_apart());
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes a transfer or a fill out, so that a thread can do it, and leaves `Work::Moving` in its
+    /// place. Returns `None` for other work.
+    pub(crate) fn take_apart(&mut self) -> Option<Self> {
+        let (region, access) = match self {
+            Self::Write { to: region, .. } | Self::Fill { region, .. } | Self::Zero { region } => {
+                (region, Access::Write)
+            }
+            Self::Read { from, .. } => (from, Access::Read),
+            _ => return None,
+        };
+        let (region, label) = (region.clone(), self.label());
+        Some(std::mem::replace(self, Self::Moving { region, access, label }))
+    }
+
+    /// Calls `run` with the operation in the backend's form.
+    pub(crate) fn with_operation<R>(
+        &mut self,
+        run: impl FnOnce(&Operation<'_>) -> Result<R>,
+    ) -> Result<R> {
+        match self {
+            Self::Launch(launch) => launch.with_operation(run),
+            Self::Write { to, from } => {
+                let from = from.bytes();
+                run(&Operation::Write {
+                    to: to.memory(),
+                    offset: to.bytes().start,
+                    from: from.as_ptr(),
+                    bytes: from.len(),
+                })
+            }
+            Self::Read { from, to } => run(&Operation::Read {
+                from: from.memory(),
+                offset: from.bytes().start,
+                to: to.start(),
+                bytes: from.bytes().len(),
+            }),
+            Self::Fill { region, pattern } => run(&Operation::Fill {
+                memory: region.memory(),
+                offset: region.bytes().start,
+                bytes: region.bytes().len(),
+                pattern,
+            }),
+            Self::Zero { region } => run(&Operation::Fill {
+                memory: region.memory(),
+                offset: 0,
+                bytes: region.bytes().len(),
+                pattern: zeros(region.bytes().len()),
+            }),
+            Self::Copy { from, to } => run(&Operation::Copy {
+                from: from.memory(),
+                from_offset: from.bytes().start,
+                to: to.memory(),
+                to_offset: to.bytes().start,
+                bytes: to.bytes().len(),
+            }),
+            Self::Moving { .. } | Self::Host | Self::Marker | Self::Drain | Self::Released(_) => {
+                run(&Operation::Marker)
+            }
+        }
+    }
+}
+
+/// Returns the longest pattern of zeros, up to 16 bytes, whose length divides `bytes`. Some drivers fill
+/// faster with long patterns.
+fn zeros(bytes: usize) -> &'static [u8] {
+    const LONGEST: usize = 16;
+    let length = 1 << bytes.trailing_zeros().min(LONGEST.trailing_zeros());
+    &[0; LONGEST][..length]
+}
+
+/// Returns the access to a whole region.
+pub(super) fn used(region: &Region, access: Access) -> Use {
+    Use { allocation: region.allocation(), bytes: region.bytes().clone(), access }
+}
