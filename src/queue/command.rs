@@ -1,25 +1,24 @@
 //! Commands: the nodes of the DAG.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::accesses::CombinedAccesses;
-use super::dag::Uses;
 use super::event::Record;
+use super::hazard::Uses;
 use super::launch_work::LaunchWork;
+use super::node::NodeId;
 use super::stopwatch::Stopwatch;
+use super::timeline::{Span, Submitted};
 use super::waits::HostFuture;
 use super::work::Work;
-use crate::backend::Operation;
+use crate::backend::{Operation, Profile};
+use crate::device::Device;
 use crate::error::Result;
 
 /// Identifier of a group: the launches of a fusion scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct GroupId(pub(crate) u64);
-
-/// Precondition of a command: a future that the host polls. Boxed, because it outlives the caller.
-pub(crate) type Precondition = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
 /// Node of the DAG. The command owns, through its work, everything that the device may access.
 pub(crate) struct Command {
@@ -38,7 +37,7 @@ pub(crate) struct Command {
     /// Stopwatch that times the command.
     pub(crate) timed: Option<Arc<Stopwatch>>,
     /// Data for the timeline, such as the time of submission, if the command's start and end go into it.
-    pub(crate) traced: Option<Box<super::timeline::Submitted>>,
+    pub(crate) traced: Option<Box<Submitted>>,
 }
 
 impl Command {
@@ -46,7 +45,7 @@ impl Command {
         work: Work,
         record: Arc<Record>,
         queue: u64,
-        traced: Option<Box<super::timeline::Submitted>>,
+        traced: Option<Box<Submitted>>,
     ) -> Self {
         let (building, group, fused, hosts, timed) = (false, None, None, None, None);
         Self { work, record, queue, building, group, fused, hosts, timed, traced }
@@ -120,6 +119,31 @@ impl Command {
         match self.launch_of_group() {
             Some(launch) => launch.with_operation(run),
             None => self.work.with_operation(run),
+        }
+    }
+
+    /// Returns the command's part of a trace, once it has ended.
+    pub(super) fn span(
+        &self,
+        traced: Submitted,
+        device: Device,
+        id: NodeId,
+        profile: Option<Profile>,
+        outcome: &Result<()>,
+    ) -> Span {
+        Span {
+            device,
+            queue: self.queue,
+            place: self.record.place(),
+            serial: id.serial(),
+            label: self.work.label(),
+            module: self.work.module_label().map(Into::into),
+            after: traced.after,
+            submitted: traced.submitted,
+            enqueued: traced.enqueued,
+            ended: Instant::now(),
+            profile,
+            failure: outcome.as_ref().err().cloned(),
         }
     }
 

@@ -13,8 +13,9 @@ use std::task::{Context, Poll};
 use bytemuck::Pod;
 
 use super::completion::{Phase, Signal, WaiterSlot, Wakers};
-use super::dag::NodeId;
+use super::host_memory::ReadSlot;
 use super::native_queue::{Native, Place};
+use super::node::NodeId;
 use super::scheduler::Scheduler;
 use super::waits::{self, Waiting};
 use crate::args::buffer::Buffer;
@@ -382,9 +383,6 @@ impl fmt::Debug for Event {
         f.debug_struct("Event").field("status", &self.status()).finish()
     }
 }
-
-/// Slot in which a read leaves its elements for its future.
-pub(crate) type ReadSlot<T> = Arc<Mutex<Option<Vec<T>>>>;
 
 /// Future of the elements of a buffer, as a `Vec<T>`, from [`Queue::read`](crate::Queue::read).
 ///

@@ -8,7 +8,8 @@ use std::ops::Range;
 use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
-use super::dag::{EdgeKind, NodeId};
+use super::node::{EdgeKind, NodeId};
+use crate::args::buffer::Region;
 use crate::compiler::signature::Access;
 use crate::error::Error;
 
@@ -22,7 +23,15 @@ pub(crate) struct Use {
     pub(crate) access: Access,
 }
 
+/// Byte ranges that a command accesses.
+pub(crate) type Uses = SmallVec<[Use; 4]>;
+
 impl Use {
+    /// Returns the access to a whole region.
+    pub(crate) fn of(region: &Region, access: Access) -> Self {
+        Self { allocation: region.allocation(), bytes: region.bytes().clone(), access }
+    }
+
     /// Returns whether two commands with these uses must run one after the other.
     pub(crate) fn orders(&self, other: &Self) -> bool {
         self.touches(other) && (self.access != Access::Read || other.access != Access::Read)

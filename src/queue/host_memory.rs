@@ -1,12 +1,15 @@
 //! Host memory that commands read and write.
 
 use std::mem::MaybeUninit;
+use std::sync::{Arc, Mutex};
 
 use bytemuck::Pod;
 
-use super::event::ReadSlot;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
+
+/// Slot in which a read leaves its elements for its future.
+pub(crate) type ReadSlot<T> = Arc<Mutex<Option<Vec<T>>>>;
 
 /// Size in bytes from which memory counts as large. Allocators, including glibc's, map such memory anew
 /// each time and return it to the system when it is freed.

@@ -4,10 +4,14 @@ use std::any::Any;
 use std::error::Error as StdError;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 
 use futures::FutureExt;
 
 use crate::error::{Error, ErrorKind, Result, panic_message};
+
+/// Precondition of a command: a future that the host polls. Boxed, because it outlives the caller.
+pub(crate) type Precondition = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
 /// Result of a host future of the DAG: nothing, or a `Result` whose error fails the command.
 ///

@@ -5,9 +5,8 @@ use std::future::IntoFuture;
 
 use smallvec::SmallVec;
 
-use super::command::Precondition;
 use super::event::Event;
-use super::host_task::{IntoOutcome, ToOutcome};
+use super::host_task::{IntoOutcome, Precondition, ToOutcome};
 use super::launch_work::LaunchWork;
 use crate::args::{Argument, ArgumentList, Arguments, Seal};
 use crate::build_graph::Kernel;

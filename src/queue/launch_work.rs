@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::dag::Uses;
-use super::work::used;
+use super::hazard::{Use, Uses};
 use crate::args::{ArgumentKind, ArgumentList, describe};
 use crate::backend::{self, Operation};
 use crate::build_graph::{Kernel, ResolvedKernel};
@@ -33,7 +32,7 @@ impl LaunchWork {
             if let ArgumentKind::Buffer(region, stated) = &argument.kind {
                 let signature = parameters.get(index).and_then(|known| known.access);
                 // Without either, the kernel is assumed to read and write the buffer.
-                uses.push(used(region, stated.or(signature).unwrap_or(Access::ReadWrite)));
+                uses.push(Use::of(region, stated.or(signature).unwrap_or(Access::ReadWrite)));
             }
         }
         uses

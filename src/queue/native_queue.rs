@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::dag::{EdgeKind, NodeId};
+use super::node::{EdgeKind, NodeId};
 use crate::backend::{self, NativeEvent, Operation, Progress};
 use crate::error::{Error, Result};
 
@@ -249,7 +249,8 @@ mod tests {
     use super::*;
     use crate::backend::{Notify, Profile};
     use crate::error::ErrorKind;
-    use crate::queue::dag::{Dag, NextList, Uses};
+    use crate::queue::dag::{Dag, NextList};
+    use crate::queue::hazard::Uses;
 
     /// Command that fails on request.
     #[derive(Default)]

@@ -5,8 +5,10 @@ use std::sync::LazyLock;
 
 use proptest::prelude::*;
 
-use super::dag::{Dag, EdgeKind, Next, NextList, NodeId, Poison, Uses, Why};
+use super::dag::{Dag, Next, NextList};
 use super::hazard::Use;
+use super::hazard::Uses;
+use super::node::{EdgeKind, NodeId, Poison, Why};
 use crate::compiler::signature::Access;
 use crate::error::{Error, ErrorKind};
 

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::future::ready;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -11,10 +11,7 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use super::command::Command;
-use super::dag::NodeId;
 use super::native_queue::Place;
-use super::scheduler::Scheduler;
 use crate::backend::Profile;
 use crate::build_graph::Pool;
 use crate::device::Device;
@@ -42,11 +39,12 @@ struct Recorded {
 /// Maximum number of recorded commands. A trace only states the number of further ones.
 const MOST_SPANS: usize = 1 << 20;
 
-/// Record of a command that has not ended.
+/// Data that a trace records about a command before its end.
 pub(crate) struct Submitted {
-    after: Vec<u64>,
-    submitted: Instant,
-    enqueued: Option<Instant>,
+    /// Serial numbers of the commands that the command depends on.
+    pub(super) after: Vec<u64>,
+    pub(super) submitted: Instant,
+    pub(super) enqueued: Option<Instant>,
 }
 
 impl Submitted {
@@ -59,20 +57,21 @@ impl Submitted {
     }
 }
 
-struct Span {
-    device: Device,
-    queue: u64,
-    place: Option<Place>,
-    serial: u64,
-    label: String,
+/// Command that has ended, as a trace records it.
+pub(super) struct Span {
+    pub(super) device: Device,
+    pub(super) queue: u64,
+    pub(super) place: Option<Place>,
+    pub(super) serial: u64,
+    pub(super) label: String,
     /// Label of the module that contains the launched kernel.
-    module: Option<Box<str>>,
-    after: Vec<u64>,
-    submitted: Instant,
-    enqueued: Option<Instant>,
-    ended: Instant,
-    profile: Option<Profile>,
-    failure: Option<Error>,
+    pub(super) module: Option<Box<str>>,
+    pub(super) after: Vec<u64>,
+    pub(super) submitted: Instant,
+    pub(super) enqueued: Option<Instant>,
+    pub(super) ended: Instant,
+    pub(super) profile: Option<Profile>,
+    pub(super) failure: Option<Error>,
 }
 
 impl Timeline {
@@ -91,30 +90,8 @@ impl Timeline {
         })
     }
 
-    /// Completes the record of a command.
-    pub(crate) fn ended(
-        &self,
-        submitted: Submitted,
-        device: &Device,
-        command: &Command,
-        id: NodeId,
-        profile: Option<Profile>,
-        outcome: &Result<()>,
-    ) {
-        let span = Span {
-            device: device.clone(),
-            queue: command.queue,
-            place: command.record.place(),
-            serial: id.serial(),
-            label: command.work.label(),
-            module: command.work.module_label().map(Into::into),
-            after: submitted.after,
-            submitted: submitted.submitted,
-            enqueued: submitted.enqueued,
-            ended: Instant::now(),
-            profile,
-            failure: outcome.as_ref().err().cloned(),
-        };
+    /// Adds a command that has ended.
+    pub(super) fn add(&self, span: Span) {
         let mut recorded = self.lock();
         // All traces may have ended since the command was submitted.
         if self.recorders.load(SeqCst) == 0 {
@@ -127,7 +104,7 @@ impl Timeline {
         }
     }
 
-    fn spans(&self) -> Vec<Arc<Span>> {
+    pub(super) fn spans(&self) -> Vec<Arc<Span>> {
         self.lock().spans.clone()
     }
 
@@ -374,43 +351,4 @@ impl Drop for Trace {
         // dropped after the lock is released.
         drop(self.end(|_| Recorded::default()));
     }
-}
-
-/// Returns the DAG of a device in Graphviz's language. Edges are dependencies; commands that have ended
-/// are filled, failed ones red.
-pub(crate) fn dot(scheduler: &Arc<Scheduler>) -> String {
-    let device = scheduler.slot().handle();
-    let mut nodes = Vec::new();
-    for span in scheduler.shared().timeline.spans() {
-        if span.device.index() == device.index() {
-            let look = if span.failure.is_some() {
-                "filled\", fillcolor=\"lightpink"
-            } else {
-                "filled\", fillcolor=\"lightgrey"
-            };
-            nodes.push((span.serial, span.label.clone(), look, span.after.clone()));
-        }
-    }
-    scheduler.visit(|id, command, after| {
-        let look = if command.record.is_dispatched() { "solid" } else { "dashed" };
-        // Only the records of a trace contain edges to commands that have ended.
-        let after = command.traced.as_ref().map_or(after, |traced| &traced.after);
-        nodes.push((id.serial(), command.work.label(), look, after.to_vec()));
-    });
-    nodes.sort_by_key(|node| node.0);
-    let mut text = String::from(
-        "digraph kiln {\n    rankdir=TB;\n    node [shape=box, fontname=\"sans-serif\"];\n",
-    );
-    for (serial, label, look, _) in &nodes {
-        let label = label.replace('\\', "\\\\").replace('"', "\\\"");
-        let _ = writeln!(text, "    c{serial} [label=\"{label}\", style=\"{look}\"];");
-    }
-    let drawn = |serial: &u64| nodes.binary_search_by_key(serial, |node| node.0).is_ok();
-    for (serial, _, _, after) in &nodes {
-        for before in after.iter().filter(|before| drawn(before)) {
-            let _ = writeln!(text, "    c{before} -> c{serial};");
-        }
-    }
-    text.push_str("}\n");
-    text
 }

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use slab::Slab;
 
-use super::command::Precondition;
 use super::event::Record;
+use super::host_task::Precondition;
 use super::scheduler::{Known, Scheduler};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::dag::Uses;
-use super::hazard::Use;
+use super::hazard::{Use, Uses};
 use super::host_memory::{HostSource, HostTarget};
 use super::launch_work::LaunchWork;
 use crate::args::ArgumentKind;
@@ -108,12 +107,12 @@ impl Work {
         match self {
             Self::Launch(launch) => launch.uses(),
             Self::Write { to: region, .. } | Self::Fill { region, .. } | Self::Zero { region } => {
-                SmallVec::from_iter([used(region, Access::Write)])
+                SmallVec::from_iter([Use::of(region, Access::Write)])
             }
-            Self::Read { from, .. } => SmallVec::from_iter([used(from, Access::Read)]),
-            Self::Moving { region, access, .. } => SmallVec::from_iter([used(region, *access)]),
+            Self::Read { from, .. } => SmallVec::from_iter([Use::of(from, Access::Read)]),
+            Self::Moving { region, access, .. } => SmallVec::from_iter([Use::of(region, *access)]),
             Self::Copy { from, to } => {
-                SmallVec::from_iter([used(from, Access::Read), used(to, Access::Write)])
+                SmallVec::from_iter([Use::of(from, Access::Read), Use::of(to, Access::Write)])
             }
             Self::Host | Self::Marker | Self::Drain | Self::Released(_) => SmallVec::new(),
         }
@@ -299,9 +298,4 @@ fn zeros(bytes: usize) -> &'static [u8] {
     const LONGEST: usize = 16;
     let length = 1 << bytes.trailing_zeros().min(LONGEST.trailing_zeros());
     &[0; LONGEST][..length]
-}
-
-/// Returns the access to a whole region.
-pub(super) fn used(region: &Region, access: Access) -> Use {
-    Use { allocation: region.allocation(), bytes: region.bytes().clone(), access }
 }

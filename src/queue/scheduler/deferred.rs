@@ -16,10 +16,11 @@ use super::{Edges, Ending, Options, Scheduler, State};
 use crate::compiler::signature::Access;
 use crate::queue::accesses::CombinedAccesses;
 use crate::queue::command::{Command, Fused, FusedMembers, GroupId};
-use crate::queue::dag::{EdgeKind, NodeId, Uses};
 use crate::queue::event::{Event, Record};
 use crate::queue::hazard::Use;
+use crate::queue::hazard::Uses;
 use crate::queue::launch_work::LaunchWork;
+use crate::queue::node::{EdgeKind, NodeId};
 use crate::queue::stopwatch::Stopwatch;
 use crate::queue::work::Work;
 

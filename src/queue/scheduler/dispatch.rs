@@ -8,8 +8,8 @@ use super::{Armed, Ending, Scheduler, State};
 use crate::device::DeviceKind;
 use crate::error::Result;
 use crate::queue::command::Command;
-use crate::queue::dag::{NodeId, Why};
 use crate::queue::native_queue::{Place, TrackedQueue, wait_list};
+use crate::queue::node::{NodeId, Why};
 use crate::queue::work::Work;
 
 /// Number of commands behind the last callback request on a native queue at which the next one is made,

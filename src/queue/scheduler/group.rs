@@ -20,9 +20,10 @@ use super::{Scheduler, State};
 use crate::error::{Error, Result};
 use crate::queue::accesses::CombinedAccesses;
 use crate::queue::command::{Command, Fused, GroupId};
-use crate::queue::dag::{DetachedEdge, NodeId, Why};
+use crate::queue::dag::DetachedEdge;
 use crate::queue::event::Record;
 use crate::queue::launch_work::LaunchWork;
+use crate::queue::node::{NodeId, Why};
 use crate::queue::stopwatch::Stopwatch;
 use crate::queue::work::Work;
 

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
-use super::host_task::catch_panic;
+use super::host_task::{Precondition, catch_panic};
 use super::native_queue::{Native, TrackedQueue};
 use crate::args::buffer::{Freed, Region};
 use crate::backend::{DeviceSlot, NativeEvent, Profile};
@@ -37,11 +37,12 @@ use crate::build_graph::BuildGraph;
 use crate::error::{Error, Result};
 use crate::executor::{HostExecutor, runs_tasks};
 use crate::process;
-use crate::queue::command::{Command, GroupId, Precondition};
+use crate::queue::command::{Command, GroupId};
 use crate::queue::completion::Wakers;
-use crate::queue::dag::{Dag, EdgeKind, Ended, Next, NextList, NodeId, Poison, Why};
+use crate::queue::dag::{Dag, Ended, Next, NextList};
 use crate::queue::event::{Event, Record, Status};
-use crate::queue::fusion::FusionMode;
+use crate::queue::fusion::mode::FusionMode;
+use crate::queue::node::{EdgeKind, NodeId, Poison, Why};
 use crate::queue::reactor::Reactor;
 use crate::queue::stopwatch::Stopwatch;
 use crate::queue::timeline::Timeline;
@@ -540,14 +541,9 @@ impl Scheduler {
         }
         let profile = profile.filter(|_| self.options.profiling);
         if let Some(traced) = command.traced.take() {
-            self.shared.timeline.ended(
-                *traced,
-                self.slot.handle(),
-                &command,
-                id,
-                profile,
-                &outcome,
-            );
+            let device = self.slot.handle().clone();
+            let span = command.span(*traced, device, id, profile, &outcome);
+            self.shared.timeline.add(span);
         }
         match &outcome {
             Ok(()) => {

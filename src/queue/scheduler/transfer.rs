@@ -24,8 +24,8 @@ use crate::backend::{DeviceSlot, NativeEvent, NativeQueue, Operation, Profile, P
 use crate::build_graph::{Pool, catch_panic};
 use crate::error::Result;
 use crate::process::threads::no_thread;
-use crate::queue::dag::NodeId;
 use crate::queue::native_queue::Place;
+use crate::queue::node::NodeId;
 use crate::queue::work::Work;
 use crate::sync::lock;
 

@@ -8,8 +8,8 @@ use foldhash::fast::RandomState;
 use super::{Scheduler, State};
 use crate::error::Error;
 use crate::queue::command::Command;
-use crate::queue::dag::{NodeId, Why};
 use crate::queue::event::Record;
+use crate::queue::node::{NodeId, Why};
 use crate::queue::work::Work;
 
 /// Description of a command that has not ended, for messages.

@@ -1,0 +1,49 @@
+//! The policy for fusing launches, and the environment variable that sets it.
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Policy for fusing launches, for all scopes of a runtime.
+///
+/// # Examples
+///
+/// ```no_run
+/// use kiln::{FusionMode, Runtime};
+///
+/// # async fn example() -> kiln::Result<()> {
+/// let rt = Runtime::builder().fusion(FusionMode::Always).build().await?; // for a test of fusion
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FusionMode {
+    /// Fuses where that is faster. The first runs of the same launches are timed, fused and unfused in
+    /// turns; later runs use the faster way. Launches that differ only in the values of their scalar
+    /// arguments count as the same, unless the fused kernel depends on these values.
+    #[default]
+    Auto,
+    /// Fuses whenever that is legal, without timing.
+    Always,
+    /// Runs the launches of a scope one by one, except for scopes that [require](FusionScope::require)
+    /// fusion.
+    Never,
+}
+
+/// Name of the environment variable that sets the mode.
+const MODE_VARIABLE: &str = "KILN_FUSION";
+
+impl FusionMode {
+    /// Reads the mode from the environment; the default is [`Auto`](Self::Auto).
+    pub(crate) fn from_environment() -> Result<Self> {
+        let Some(text) = std::env::var_os(MODE_VARIABLE) else { return Ok(Self::Auto) };
+        match text.to_str() {
+            Some("auto" | "") => Ok(Self::Auto),
+            Some("always") => Ok(Self::Always),
+            Some("never") => Ok(Self::Never),
+            _ => Err(Error::new(
+                ErrorKind::Configuration,
+                format!("{MODE_VARIABLE}: {text:?} is not `auto`, `always` or `never`"),
+            )),
+        }
+    }
+}

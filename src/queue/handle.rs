@@ -1,0 +1,399 @@
+//! Queues as applications use them.
+
+use std::fmt;
+use std::future::IntoFuture;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use bytemuck::Pod;
+use smallvec::SmallVec;
+
+use super::command::GroupId;
+use super::dot::dot;
+use super::event::{Event, Read};
+use super::fusion::recent::Recents;
+use super::host_memory::{ReadDestination, ReadSlot, room_for};
+use super::host_task::{IntoOutcome, Precondition, ToOutcome};
+use super::launch::Launch;
+use super::launch_work::check_same_device;
+use super::scheduler::Scheduler;
+use super::work::Work;
+use crate::args::ArgumentKind;
+use crate::args::buffer::{Buffer, Region};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::process;
+
+/// Queue to which commands are submitted: a handle, cheap to clone.
+///
+/// A queue does not impose an order. Commands run in the order that their data requires, also across
+/// the queues of a device. A command that reads a buffer runs after the command that was submitted
+/// earlier and writes the same bytes; a command that writes runs after the commands that read. All
+/// other commands may run at the same time. [`Launch::after`] orders commands that share no data.
+///
+/// Submitting never blocks and never waits for a build. A command that is not awaited may start up to
+/// 2 ms later than it could: if a driver starts commands only on request, Kiln starts several at a time.
+/// With PoCL it does the same if commands follow each other within 30 µs. Awaiting a command starts it
+/// and all commands before it.
+///
+/// A command keeps everything it uses alive until the device is done with it; its [`Event`] may be
+/// dropped at any time. Drivers block the thread that enqueues a large read or write. On a device that
+/// is not a CPU, reads and writes of more than 4 MiB, or beyond 32 MiB in flight, are therefore moved
+/// in pieces by two of Kiln's own threads, once their dependencies have completed.
+///
+/// # Failures
+///
+/// If a command fails, the commands that use its results fail, too. They are not run, and their errors
+/// say so and contain [the same](Error::same) failure. The outputs of the failed command count as
+/// failed until they are completely overwritten: by a write, a fill, a copy, or a launch to which they
+/// are passed as [`Buffer::write_only`]. A launch that was ordered [after](Launch::after) a failed command
+/// is not run either, and its outputs are missing, too.
+///
+/// A launch that is refused before it runs changes nothing: its arguments do not fit, its program
+/// cannot be built, or the driver rejects it. Only its own event and the launches that were ordered
+/// after it fail. Commands that use its buffers find their earlier contents. If the device was out of
+/// resources or lost, however, the outputs of the launch are missing.
+///
+/// # Examples
+///
+/// ```no_run
+/// use kiln::{Buffer, Kernel, Runtime};
+///
+/// # async fn example(rt: Runtime, blur: Kernel, edges: Kernel, merge: Kernel, photo: Buffer<f32>,
+/// #     soft: Buffer<f32>, outline: Buffer<f32>, result: Buffer<f32>) -> kiln::Result<()> {
+/// let (queue, n) = (rt.queue(), photo.len());
+/// queue.submit(blur.launch(n).args((photo.read_only(), &soft)))?;
+/// queue.submit(edges.launch(n).args((photo.read_only(), &outline)))?; // may run at the same time
+/// queue.submit(merge.launch(n).args((&soft, &outline, &result)))?; // after both
+/// let pixels: Vec<f32> = queue.read(&result).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Queue {
+    pub(super) scheduler: Arc<Scheduler>,
+    pub(super) number: u64,
+    /// Scopes that recently ran as one kernel.
+    pub(super) recents: Arc<Mutex<Recents>>,
+}
+
+impl Queue {
+    pub(crate) fn new(scheduler: Arc<Scheduler>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self { scheduler, number: NEXT.fetch_add(1, Relaxed), recents: Arc::default() }
+    }
+
+    /// Returns the device that runs the queue's commands.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::DeviceKind;
+    ///
+    /// # fn example(queue: &kiln::Queue) {
+    /// let piece = if queue.device().kind == DeviceKind::Cpu { 1 << 14 } else { 1 << 20 };
+    /// println!("{} gets {piece} elements at a time", queue.device());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        self.scheduler.slot().handle()
+    }
+
+    /// Submits a launch.
+    ///
+    /// If its program is still building, the launch waits for the build. Mistakes that can only be
+    /// found with the program are then returned by the event instead. Such a launch [changes
+    /// nothing](Queue#failures).
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument), naming the kernel and the parameter, if
+    /// the arguments' number, kinds, sizes or types do not fit the kernel's signature, if a buffer or
+    /// the program belongs to another device or runtime, or if the range does not fit the device. The
+    /// build's own error if the program could not be built.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(queue: &kiln::Queue, blur: &kiln::Kernel, sharpen: &kiln::Kernel,
+    /// #     photo: &kiln::Buffer<f32>, soft: &kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// queue.submit(blur.launch(photo.len()).args((photo, soft)))?;
+    /// let sharpened = queue.submit(sharpen.launch(photo.len()).args((soft, photo)))?; // after `blur`
+    /// sharpened.await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn submit(&self, launch: Launch) -> Result<Event> {
+        self.submit_to(launch, None)
+    }
+
+    pub(super) fn submit_to(&self, launch: Launch, group: Option<GroupId>) -> Result<Event> {
+        process::check()?;
+        let Launch { work, mistake, after, preconditions } = launch;
+        if let Some(mistake) = mistake {
+            return Err(mistake);
+        }
+        for (index, argument) in work.arguments.iter().enumerate() {
+            if let ArgumentKind::Buffer(region, _) = &argument.kind {
+                self.check_device(region, || {
+                    format!("kernel `{}`, argument {index}", work.kernel.name())
+                })?;
+            }
+        }
+        let mut building = true;
+        if let Some(checked) = work.check(self.device()) {
+            checked?;
+            building = false;
+        }
+        let mut command = self.scheduler.command(Work::Launch(work), self.number);
+        (command.building, command.group) = (building, group);
+        Ok(self.scheduler.submit(command, after, preconditions))
+    }
+
+    /// Copies elements from the host to a whole buffer. The event completes once they are copied.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the number of `elements` is not the
+    /// length of the buffer, or if the buffer belongs to another device.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(queue: &kiln::Queue, layer: &kiln::Kernel, weights: &kiln::Buffer<f32>,
+    /// #     x: &kiln::Buffer<f32>, trained: Vec<f32>) -> kiln::Result<()> {
+    /// queue.write(weights, trained)?; // not awaited: the launch waits for it
+    /// queue.submit(layer.launch(x.len()).args((weights, x)))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn write<T: Pod + Send>(&self, buffer: &Buffer<T>, elements: Vec<T>) -> Result<Event> {
+        check_length("a write", elements.len(), buffer)?;
+        self.check_device(buffer.region(), || "a write".to_owned())?;
+        Ok(self.run(Work::Write { to: buffer.region().clone(), from: Box::new(elements) }))
+    }
+
+    /// Copies the elements of a buffer to the host. If the future is dropped, the buffer is read all
+    /// the same and the elements are discarded.
+    ///
+    /// # Errors
+    ///
+    /// From the future: [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the buffer belongs to
+    /// another device, [`OutOfResources`](crate::ErrorKind::OutOfResources) if the host has no memory
+    /// for the elements, and the failure of the command that should have written them.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(queue: &kiln::Queue, losses: &kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// let all: Vec<f32> = queue.read(losses).await?;
+    /// let latest = queue.read(&losses.slice(losses.len() - 1..)?).await?; // copies one element
+    /// assert_eq!(all.last(), latest.first());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn read<T: Pod + Send>(&self, buffer: &Buffer<T>) -> Read<T> {
+        let checked = self.check_device(buffer.region(), || "a read".to_owned());
+        let slot = ReadSlot::default();
+        let landing = checked.and_then(|()| ReadDestination::new(buffer.len(), slot.clone()));
+        Read::new(landing.map(|to| {
+            let event = self.run(Work::Read { from: buffer.region().clone(), to: Box::new(to) });
+            (event, slot)
+        }))
+    }
+
+    /// Sets every element of a buffer to `value`.
+    ///
+    /// The device fills the buffer if the size of `T` is a power of two up to 128 bytes and the buffer
+    /// starts at a multiple of that size in its memory. Otherwise the elements are created in host
+    /// memory and written.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the buffer belongs to another device,
+    /// and [`OutOfResources`](crate::ErrorKind::OutOfResources) if the host has no memory for elements
+    /// that it has to write.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(queue: &kiln::Queue, histogram: &kiln::Kernel, pixels: &kiln::Buffer<u8>,
+    /// #     counts: &kiln::Buffer<u32>) -> kiln::Result<()> {
+    /// queue.fill(counts, 0)?; // clears the counts of the previous module
+    /// queue.submit(histogram.launch(pixels.len()).args((pixels, counts)))?;
+    /// let counts: Vec<u32> = queue.read(counts).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn fill<T: Pod + Send>(&self, buffer: &Buffer<T>, value: T) -> Result<Event> {
+        /// Maximum size of a pattern, in bytes, which must also be a power of two (OpenCL 3.0, 5.2.2,
+        /// `clEnqueueFillBuffer`).
+        const LARGEST_PATTERN: usize = 128;
+        self.check_device(buffer.region(), || "a fill".to_owned())?;
+        let size = size_of::<T>();
+        if !size.is_power_of_two()
+            || size > LARGEST_PATTERN
+            || !buffer.region().bytes().start.is_multiple_of(size)
+        {
+            let mut elements = room_for(buffer.len(), "a fill")?;
+            elements.resize(buffer.len(), value);
+            return Ok(
+                self.run(Work::Write { to: buffer.region().clone(), from: Box::new(elements) })
+            );
+        }
+        let pattern = SmallVec::from_slice(bytemuck::bytes_of(&value));
+        Ok(self.run(Work::Fill { region: buffer.region().clone(), pattern }))
+    }
+
+    /// Copies the elements of one buffer to another of the same length.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the lengths differ, if the two
+    /// overlap, or if one belongs to another device.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(queue: &kiln::Queue, train: &kiln::Kernel, weights: &kiln::Buffer<f32>,
+    /// #     backup: &kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// queue.copy(weights, backup)?; // the weights before this step
+    /// queue.submit(train.launch(weights.len()).args((weights, 0.01f32)))?; // after the copy
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn copy<T: Pod>(&self, from: &Buffer<T>, to: &Buffer<T>) -> Result<Event> {
+        check_length("a copy", from.len(), to)?;
+        for buffer in [from, to] {
+            self.check_device(buffer.region(), || "a copy".to_owned())?;
+        }
+        let (source, target) = (from.region().bytes(), to.region().bytes());
+        if from.region().allocation() == to.region().allocation()
+            && source.start < target.end
+            && target.start < source.end
+        {
+            return Err(Error::invalid(format!(
+                "a copy from bytes {source:?} to bytes {target:?} of the same memory; they must not \
+                 overlap"
+            )));
+        }
+        Ok(self.run(Work::Copy { from: from.region().clone(), to: to.region().clone() }))
+    }
+
+    /// Runs a host future as a command of the DAG, on one of Kiln's own threads, even if its event is
+    /// not awaited. If the future returns an error or panics, the command fails, and so do the launches
+    /// that were ordered [after](Launch::after) it.
+    ///
+    /// Dropping the event does not cancel the future. A future that never completes blocks
+    /// [`Runtime::drain`](crate::Runtime::drain) forever. All host futures of a runtime share the
+    /// thread. One that blocks therefore delays the others, except in [`Event::wait`]: the others run
+    /// on another thread meanwhile.
+    ///
+    /// A task must not await a command that waits for the task itself, such as a marker that was
+    /// submitted after it. That await returns an error of the kind
+    /// [`Deadlock`](crate::ErrorKind::Deadlock). The last task of a circle of tasks that await nothing
+    /// but each other gets the same error.
+    ///
+    /// The thread belongs to no executor. If a future needs one, such as for tokio's timers and
+    /// sockets, spawn it there, and pass its handle to this function.
+    ///
+    /// # Errors
+    ///
+    /// [`Forked`](crate::ErrorKind::Forked) in a forked child.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn load() -> std::io::Result<()> { Ok(()) }
+    /// # fn example(queue: kiln::Queue, blur: kiln::Kernel, x: kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// let loaded = queue.host_task(async { load().await })?;
+    /// queue.submit(blur.launch(x.len()).args((&x,)).after(&loaded))?; // fails if loading does
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn host_task<F>(&self, future: F) -> Result<Event>
+    where
+        F: IntoFuture<IntoFuture: Send + 'static, Output: IntoOutcome>,
+    {
+        process::check()?;
+        let future = future.into_future();
+        let precondition: Precondition = Box::pin(async move { future.await.into_outcome() });
+        let command = self.scheduler.command(Work::Host, self.number);
+        Ok(self.scheduler.submit(command, SmallVec::new(), vec![precondition]))
+    }
+
+    /// Submits a command that completes when everything submitted to this queue so far has finished,
+    /// successfully or not.
+    ///
+    /// # Errors
+    ///
+    /// [`Forked`](crate::ErrorKind::Forked) in a forked child.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(queue: &kiln::Queue, blur: &kiln::Kernel,
+    /// #     tiles: &[kiln::Buffer<f32>]) -> kiln::Result<()> {
+    /// for tile in tiles {
+    ///     queue.submit(blur.launch(tile.len()).args((tile,)))?;
+    /// }
+    /// queue.marker()?.await?; // every tile has finished, successfully or not
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn marker(&self) -> Result<Event> {
+        process::check()?;
+        Ok(self.scheduler.marker(Some(self.number)))
+    }
+
+    /// Returns the DAG of the queue's device in Graphviz's language. It contains the commands that have
+    /// not finished and, while a [`Trace`] records, also those that have. Commands that were not given
+    /// to the device yet are dashed, finished ones are filled, and failed ones are red.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(queue: &kiln::Queue) -> std::io::Result<()> {
+    /// std::fs::write("commands.dot", queue.dot())?; // to draw it: `dot -Tsvg -O commands.dot`
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn dot(&self) -> String {
+        if process::is_forked() { String::new() } else { dot(&self.scheduler) }
+    }
+
+    fn run(&self, work: Work) -> Event {
+        let command = self.scheduler.command(work, self.number);
+        self.scheduler.submit(command, SmallVec::new(), Vec::new())
+    }
+
+    fn check_device(&self, region: &Region, what: impl FnOnce() -> String) -> Result<()> {
+        process::check()?;
+        check_same_device("the buffer is in the memory of", region.slot().handle(), self.device())
+            .map_err(|error| error.within(what()))
+    }
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue")
+            .field("device", self.device())
+            .field("number", &self.number)
+            .finish()
+    }
+}
+
+/// Fails if a copy or a write has more or fewer elements than its target `buffer`.
+fn check_length<T: Pod>(what: &str, given: usize, buffer: &Buffer<T>) -> Result<()> {
+    if given == buffer.len() {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "{what} of {given} elements to a buffer of {} elements of `{}`; give exactly as many, or a \
+         slice of the buffer",
+        buffer.len(),
+        std::any::type_name::<T>()
+    )))
+}
