@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::artifact::Artifact;
 use super::kernel_record::{has_kernels, parameters, record};
 use super::key::{EMITTER, NodeKind};
 use super::plan::LinkedModule;
 use super::program::{BuildMetadata, Built, Origin, SignatureSource};
-use super::translated::SpirV;
 use crate::backend::{DeviceSlot, Source};
 use crate::cache::store::{Entry, Manifest, encode};
 use crate::device::ModuleFormat;
@@ -34,14 +34,14 @@ pub(crate) fn load(
         Source { format: ModuleFormat::Native, code: entry.payload(), options: "", constants: &[] };
     let manifest = entry.manifest();
     let loaded = match kind {
-        NodeKind::Program => slot.open()?.build(&source),
-        NodeKind::Object => slot.open()?.compile(&source),
+        NodeKind::Program => slot.open()?.build(&source).map(Artifact::Native),
+        NodeKind::Object => slot.open()?.compile(&source).map(Artifact::Native),
         NodeKind::SpirV => Module::spirv(entry.payload())
-            .map(|module| SpirV::program(module, manifest.build_log.clone())),
+            .map(|module| Artifact::SpirV { module, log: manifest.build_log.clone() }),
     };
     match loaded {
-        Ok(native) if has_kernels(&*native, &manifest.kernels) => {
-            let told = BuildMetadata {
+        Ok(artifact) if has_kernels(&artifact, &manifest.kernels) => {
+            let metadata = BuildMetadata {
                 origin,
                 build_log: &manifest.build_log,
                 size: entry.payload().len(),
@@ -53,7 +53,7 @@ pub(crate) fn load(
             };
             let device = slot.handle().clone();
             let parameters = parameters(&manifest.kernels);
-            let built = Built::new(native, device, entry.key(), told, parameters);
+            let built = Built::new(artifact, device, entry.key(), metadata, parameters);
             Ok(Loaded::Built(Arc::new(built)))
         }
         Ok(_) => {

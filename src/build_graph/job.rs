@@ -10,6 +10,7 @@ use futures::channel::oneshot;
 use futures::future::{abortable, try_join_all};
 use tracing::field::display;
 
+use super::artifact::Artifact;
 use super::capabilities;
 use super::child::Order;
 use super::completion::BuildCompletion;
@@ -23,8 +24,7 @@ use super::pool::{catch_panic, let_others_run};
 use super::program::{BuildMetadata, Built, Origin};
 use super::refusal::judge;
 use super::signatures::Signatures;
-use super::translated::SpirV;
-use crate::backend::{Program, Source};
+use crate::backend::Source;
 use crate::cache::remote::{Answer, PendingResponse, Question, Response};
 use crate::cache::store::{Entry, Lock};
 use crate::compiler::signature::Parameter;
@@ -444,7 +444,8 @@ impl Job {
         if let Some(translation) = plan.translation() {
             self.graph.counters().translations.add_one();
             let translated = translation.run(plan.module().code())?;
-            return Ok(self.built(plan, key, SpirV::program(translated.module, translated.log)));
+            let artifact = Artifact::SpirV { module: translated.module, log: translated.log };
+            return Ok(self.built(plan, key, artifact));
         }
         plan.with_source(self.graph.slot(plan).handle(), |source| {
             self.check(source)?;
@@ -459,7 +460,7 @@ impl Job {
                 NodeKind::Object => device.compile(source),
                 NodeKind::Program | NodeKind::SpirV => device.build(source),
             };
-            Ok(self.built(plan, key, native?))
+            Ok(self.built(plan, key, Artifact::Native(native?)))
         })
     }
 
@@ -477,7 +478,8 @@ impl Job {
         let counters = self.graph.counters();
         let link = |objects: &[Arc<Built>]| {
             counters.links.add_one();
-            let objects: Vec<_> = objects.iter().map(|object| object.native()).collect();
+            let objects: Vec<_> =
+                objects.iter().map(|object| object.native()).collect::<Result<_>>()?;
             device.link(&objects)
         };
         let is_stored =
@@ -499,7 +501,7 @@ impl Job {
             }
             linked => linked?,
         };
-        Ok(self.built(&self.plan, self.key, native))
+        Ok(self.built(&self.plan, self.key, Artifact::Native(native)))
     }
 
     fn link_in_child(&self) -> Outcome {
@@ -523,15 +525,16 @@ impl Job {
             _ => &made.binary,
         };
         let source = Source { format: ModuleFormat::Native, code, options: "", constants: &[] };
-        let native = self
+        let program = self
             .with_retries(|| device.build(&source))
             .map_err(|error| error.within("the program that a build child made"))?;
-        if !has_kernels(&*native, &made.kernels) {
+        let artifact = Artifact::Native(program);
+        if !has_kernels(&artifact, &made.kernels) {
             let message = "the driver finds other kernels in the program than the build child told";
             return Err(Error::new(ErrorKind::BuildFailed, message).with_log(made.log));
         }
         let by_child = parameters(&made.kernels);
-        Ok(self.built_with(&self.plan, self.key, native, &made.log, by_child))
+        Ok(self.built_with(&self.plan, self.key, artifact, &made.log, by_child))
     }
 
     /// Compiles an object again, and replaces the earlier one in memory and in the stores.
@@ -545,9 +548,9 @@ impl Job {
         Ok(built)
     }
 
-    fn built(&self, plan: &BuildPlan, key: BuildKey, native: Arc<dyn Program>) -> Arc<Built> {
-        let build_log = native.build_log().to_owned();
-        self.built_with(plan, key, native, &build_log, |_| None)
+    fn built(&self, plan: &BuildPlan, key: BuildKey, artifact: Artifact) -> Arc<Built> {
+        let build_log = artifact.build_log().to_owned();
+        self.built_with(plan, key, artifact, &build_log, |_| None)
     }
 
     /// Like [`built`](Self::built), with the build log and the parameters that the compiler reported, for
@@ -556,19 +559,19 @@ impl Job {
         &self,
         plan: &BuildPlan,
         key: BuildKey,
-        native: Arc<dyn Program>,
+        artifact: Artifact,
         build_log: &str,
         compiled: impl Fn(&str) -> Option<Vec<Parameter>>,
     ) -> Arc<Built> {
         // If the driver does not report the size of its binary, the program still must not have weight zero.
-        let size = native.binary_size().unwrap_or_else(|| plan.code_len());
+        let size = artifact.binary_size().unwrap_or_else(|| plan.code_len());
         let parts = self.parts(plan);
         let source = plan.source();
-        let told = BuildMetadata { origin: Origin::Compiled, build_log, size, parts, source };
+        let metadata = BuildMetadata { origin: Origin::Compiled, build_log, size, parts, source };
         let parameters =
             |kernel: &str| plan.parameters(kernel).map(<[_]>::to_vec).or_else(|| compiled(kernel));
         let device = self.graph.slot(plan).handle().clone();
-        Arc::new(Built::new(native, device, key, told, parameters))
+        Arc::new(Built::new(artifact, device, key, metadata, parameters))
     }
 
     /// Returns the linked parts of a plan's program, under the keys that the request knows.
@@ -659,7 +662,7 @@ impl Job {
             }
         }
         self.graph.publish(self.node, &self.plan, &outcome);
-        let told = match outcome.as_ref().map(|built| built.origin()) {
+        let result = match outcome.as_ref().map(|built| built.origin()) {
             Ok(Origin::Disk) => "disk",
             Ok(Origin::Remote) => "remote",
             Ok(_) => "compiled",
@@ -670,7 +673,7 @@ impl Job {
         promise.complete(outcome);
         self.span.record("elapsed_ms", took.as_secs_f64() * 1e3);
         match failure {
-            None => self.span.record("outcome", told),
+            None => self.span.record("outcome", result),
             Some(kind) => self.span.record("outcome", display(kind)),
         };
         let miss = self.miss.as_ref().map(|miss| match miss {
@@ -678,10 +681,10 @@ impl Job {
             Miss::Unusable(reason) => reason,
         });
         let remote = match &self.remote {
-            RemoteState::Over(reason) if told != "remote" => Some(reason.as_str()),
+            RemoteState::Over(reason) if result != "remote" => Some(reason.as_str()),
             _ => None,
         };
-        self.graph.trace(&self.plan, self.key, told, [miss, remote], Some(took));
+        self.graph.trace(&self.plan, self.key, result, [miss, remote], Some(took));
         true
     }
 }

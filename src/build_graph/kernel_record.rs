@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::backend;
+use super::artifact::Artifact;
 use crate::cache::store::{KernelRecord, ParameterRecord};
 use crate::compiler::signature::{Access, AddressSpace, Parameter};
 
@@ -47,8 +47,9 @@ fn parameter(record: &ParameterRecord) -> Parameter {
 }
 
 /// Whether a program has the recorded kernels and no others.
-pub(super) fn has_kernels(native: &dyn backend::Program, records: &[KernelRecord]) -> bool {
-    let kernels: HashSet<_> = native.kernels().iter().map(|kernel| kernel.name()).collect();
+pub(super) fn has_kernels(artifact: &Artifact, records: &[KernelRecord]) -> bool {
+    let kernels = artifact.kernels();
+    let kernels: HashSet<_> = kernels.iter().map(|kernel| kernel.name).collect();
     kernels.len() == records.len() && records.iter().all(|record| kernels.contains(&*record.name))
 }
 

@@ -13,6 +13,7 @@
 //! not shared between the two: a trusted build may hang forever or crash the process, and failures of child
 //! processes must not affect requests that need no child.
 
+mod artifact;
 mod capabilities;
 mod child;
 mod completion;

@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
+use super::artifact::Artifact;
 use super::link::near;
 use super::plan::{BuildPlan, LinkedModule};
 use super::request::Build;
-use super::translated::SpirV;
 use crate::args::ElementType;
 use crate::backend;
 use crate::compiler::signature::Parameter;
@@ -58,7 +58,7 @@ impl fmt::Display for Origin {
 
 /// A program in the build graph. Each reference keeps the program usable, even after it is evicted.
 pub(crate) struct Built {
-    native: Arc<dyn backend::Program>,
+    artifact: Artifact,
     kernels: Box<[BuiltKernel]>,
     device: Device,
     key: BuildKey,
@@ -96,7 +96,9 @@ pub(crate) enum SignatureSource {
 }
 
 struct BuiltKernel {
-    native: Arc<dyn backend::Kernel>,
+    name: Box<str>,
+    /// The driver's kernel; `None` for a kernel of SPIR-V.
+    native: Option<Arc<dyn backend::Kernel>>,
     parameters: Box<[Parameter]>,
     /// Element type of each parameter, if it is known.
     elements: Box<[Option<ElementType>]>,
@@ -104,23 +106,35 @@ struct BuiltKernel {
 
 impl Built {
     pub(crate) fn new(
-        native: Arc<dyn backend::Program>,
+        artifact: Artifact,
         device: Device,
         key: BuildKey,
-        told: BuildMetadata<'_>,
+        metadata: BuildMetadata<'_>,
         parameters: impl Fn(&str) -> Option<Vec<Parameter>>,
     ) -> Self {
-        let kernels = native.kernels().iter().map(|kernel| {
-            let others = parameters(kernel.name());
-            let parameters = merge(told.source, kernel.parameters(), others.as_deref());
+        let kernels = artifact.kernels().into_iter().map(|kernel| {
+            let others = parameters(kernel.name);
+            let parameters = merge(metadata.source, kernel.parameters, others.as_deref());
             let elements = parameters.iter().map(ElementType::of).collect();
-            BuiltKernel { native: Arc::clone(kernel), parameters, elements }
+            let native = kernel.native.cloned();
+            BuiltKernel { name: kernel.name.into(), native, parameters, elements }
         });
         let kernels = kernels.collect();
-        let BuildMetadata { origin, build_log, size, parts, .. } = told;
+        let BuildMetadata { origin, build_log, size, parts, .. } = metadata;
         let build_log = build_log.into();
         let (weight, plan, is_untrusted) = (size.into(), OnceLock::new(), AtomicBool::new(false));
-        Self { kernels, native, device, key, origin, build_log, weight, parts, plan, is_untrusted }
+        Self {
+            kernels,
+            artifact,
+            device,
+            key,
+            origin,
+            build_log,
+            weight,
+            parts,
+            plan,
+            is_untrusted,
+        }
     }
 
     /// Returns the plan that the program was built from, once the build has ended.
@@ -167,18 +181,17 @@ impl Built {
 
     /// Returns the names of its kernels with their parameters, as far as these are known.
     pub(crate) fn kernels(&self) -> impl Iterator<Item = (&str, &[Parameter])> {
-        self.kernels.iter().map(|kernel| (kernel.native.name(), &*kernel.parameters))
+        self.kernels.iter().map(|kernel| (&*kernel.name, &*kernel.parameters))
     }
 
     /// Returns the SPIR-V if this node is SPIR-V and not a driver's program.
     pub(crate) fn spirv(&self) -> Option<&Module> {
-        let native: &dyn std::any::Any = &*self.native;
-        native.downcast_ref::<SpirV>().map(SpirV::module)
+        self.artifact.spirv()
     }
 
-    /// Returns the driver's program.
-    pub(crate) fn native(&self) -> &dyn backend::Program {
-        &*self.native
+    /// Returns the driver's program or object. Fails for SPIR-V.
+    pub(crate) fn native(&self) -> Result<&dyn backend::Program> {
+        self.artifact.native()
     }
 
     /// Returns the modules that the program was linked from; empty if it was not linked.
@@ -186,9 +199,9 @@ impl Built {
         &self.parts
     }
 
-    /// Returns the driver's binary.
+    /// Returns the bytes from which the program can be loaded again.
     pub(crate) fn binary(&self) -> Result<Vec<u8>> {
-        self.native.binary()
+        self.artifact.binary()
     }
 
     /// Returns the weight against the memory limit: the size of its binary in bytes.
@@ -212,14 +225,13 @@ impl Built {
                 "the kernel name {name:?} holds a NUL character at byte {at}; names have none"
             )));
         }
-        match self.kernels.iter().position(|kernel| kernel.native.name() == name) {
-            Some(index) => Ok(ResolvedKernel {
-                native: Arc::clone(&self.kernels[index].native),
-                built: Arc::clone(self),
-                index,
-            }),
-            None => Err(self.unknown_kernel(name)),
-        }
+        let mut kernels = self.kernels.iter().enumerate();
+        let native = kernels.find_map(|(index, kernel)| {
+            let native = kernel.native.as_ref().filter(|_| *kernel.name == *name)?;
+            Some((index, Arc::clone(native)))
+        });
+        let (index, native) = native.ok_or_else(|| self.unknown_kernel(name))?;
+        Ok(ResolvedKernel { native, built: Arc::clone(self), index })
     }
 
     fn unknown_kernel(&self, name: &str) -> Error {
@@ -246,7 +258,7 @@ impl Built {
     }
 
     fn names(&self) -> Vec<&str> {
-        self.kernels.iter().map(|kernel| kernel.native.name()).collect()
+        self.kernels.iter().map(|kernel| &*kernel.name).collect()
     }
 }
 

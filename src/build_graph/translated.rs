@@ -11,77 +11,11 @@ use super::input::BuildInput;
 use super::link::describe;
 use super::plan::BuildPlan;
 use super::pool::catch_panic;
-use crate::backend::{self, Kernel};
-use crate::compiler::signature::Parameter;
 use crate::device::ModuleFormat;
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::threads::no_thread;
 use crate::source::module::Module;
 use crate::source::translate::{self, Tools, Translation};
-
-/// A SPIR-V module in the graph, in place of a driver's program. None of its kernels can be launched.
-pub(super) struct SpirV {
-    module: Module,
-    log: String,
-    kernels: Vec<Arc<dyn Kernel>>,
-}
-
-/// A kernel of a SPIR-V module, for listings of stored entries.
-struct Listed {
-    name: String,
-    parameters: Vec<Parameter>,
-}
-
-impl SpirV {
-    pub(super) fn program(module: Module, log: String) -> Arc<dyn backend::Program> {
-        let listed = |name: &String| -> Arc<dyn Kernel> {
-            let parameters = module.parameters(name).unwrap_or_default().to_vec();
-            Arc::new(Listed { name: name.clone(), parameters })
-        };
-        let kernels = module.kernels().iter().map(listed).collect();
-        Arc::new(Self { module, log, kernels })
-    }
-
-    pub(super) fn module(&self) -> &Module {
-        &self.module
-    }
-}
-
-impl backend::Program for SpirV {
-    fn kernels(&self) -> &[Arc<dyn Kernel>] {
-        &self.kernels
-    }
-
-    fn build_log(&self) -> &str {
-        &self.log
-    }
-
-    fn binary_size(&self) -> Option<usize> {
-        Some(self.module.code().len())
-    }
-
-    fn binary(&self) -> Result<Vec<u8>> {
-        Ok(self.module.code().to_vec())
-    }
-}
-
-impl Kernel for Listed {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn parameters(&self) -> &[Parameter] {
-        &self.parameters
-    }
-
-    fn max_work_group_size(&self) -> Option<usize> {
-        None
-    }
-
-    fn local_memory(&self) -> u64 {
-        0
-    }
-}
 
 impl BuildGraph {
     /// Returns the SPIR-V of a module, for a device and with the options of a build. A SPIR-V module is
