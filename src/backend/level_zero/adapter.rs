@@ -1,6 +1,5 @@
 //! Discovery of devices, and the properties that they report.
 
-use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock, Weak};
@@ -11,10 +10,10 @@ use super::clock::Clock;
 use super::codes::{Code, check};
 use super::context::Context;
 use super::device::LzDevice;
-use super::event::{EventPool, Kind};
+use super::event_pool::{EventPool, Kind};
 use super::handle::{DeviceHandle, DriverHandle, OwnedContext};
 use super::loader::{Api, INSTALL, LIBRARY, api};
-use super::memory::StagingPool;
+use super::staging_pool::StagingPool;
 use super::{NAME, extensions, text};
 use crate::backend::arranging::{self, Arranging};
 use crate::backend::poller::Watcher;
@@ -72,7 +71,8 @@ impl LzAdapter {
         check(created)
             .map_err(|code| code.error(format!("the device `{}` cannot be opened", info.name)))?;
         // SAFETY: just created, and owned only here.
-        let context = unsafe { OwnedContext::new(api, raw) };
+        let context = Arc::new(unsafe { OwnedContext::new(api, raw) });
+        let pool = |kind| EventPool::new(api, &context, device, kind);
         let context = Context {
             api,
             device,
@@ -81,11 +81,11 @@ impl LzAdapter {
             info: Arc::clone(info),
             watcher: Watcher::new(),
             has_ordered_lists,
-            events: [EventPool::new(events), EventPool::new(Kind::Stamped)],
+            events: [pool(events), pool(Kind::Stamped)],
             staging: StagingPool::default(),
             lost: OnceLock::new(),
             in_flight: AtomicUsize::new(0),
-            context: Arc::new(context),
+            context,
         };
         let context = Arc::new(context);
         let commands: Weak<Context> = Arc::downgrade(&context);
@@ -451,11 +451,6 @@ impl Query {
             origin: (now, ticks),
         }
     }
-}
-
-/// Returns a pointer to an extension, for a description that takes untyped pointers.
-pub(super) fn next<T>(extension: &mut T) -> *mut c_void {
-    (&raw mut *extension).cast()
 }
 
 #[cfg(test)]

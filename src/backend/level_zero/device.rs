@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::context::Context;
 use super::memory::LzMemory;
 use super::native_queue::LzNativeQueue;
-use super::{objects, program};
+use super::program;
 use crate::backend::{Device, Memory, NativeQueue, Program, Source};
 use crate::error::Result;
 
@@ -19,11 +19,11 @@ impl Device for LzDevice {
     }
 
     fn compile(&self, source: &Source<'_>) -> Result<Arc<dyn Program>> {
-        Ok(Arc::new(objects::compile(&self.context, source)?))
+        Ok(Arc::new(program::compile(&self.context, source)?))
     }
 
     fn link(&self, objects: &[&dyn Program]) -> Result<Arc<dyn Program>> {
-        Ok(Arc::new(objects::link(&self.context, objects)?))
+        Ok(Arc::new(program::link(&self.context, objects)?))
     }
 
     fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>> {

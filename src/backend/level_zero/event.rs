@@ -1,12 +1,14 @@
-//! Ends of commands: the driver's events, and the actions that are due when an event is signalled.
+//! Ends of commands: the driver's events, the commands in flight on each native queue, and the actions that are
+//! due when an event is signalled.
 //!
 //! The driver keeps nothing alive. An event must outlive the command that signals it and the commands that wait
-//! for it. It must be reset before it is used again, unless it is counter-based. So a waiting command keeps the
-//! events that it waits for, the native queue keeps all commands in flight, and an event returns to its pool
-//! when it has no more users.
+//! for it. So a waiting command keeps the events that it waits for, and the native queue keeps all commands in
+//! flight.
 
 use std::any::Any;
+use std::collections::VecDeque;
 use std::ptr;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
@@ -15,156 +17,28 @@ use smallvec::SmallVec;
 use super::bindings::*;
 use super::codes::{Code, check};
 use super::context::Context;
-use super::handle::{OwnedEvent, OwnedPool};
+use super::event_pool::RawEvent;
+use super::handle::OwnedList;
 use super::memory::Staging;
-use super::native_queue::QueueState;
+use crate::backend::poller::{Found, Watched};
 use crate::backend::{NativeEvent, Notify, Profile, Progress, shutdown, tell};
 use crate::error::{Error, Result};
 use crate::sync::lock;
-
-/// Number of events in a pool of the driver.
-const BATCH: u32 = 128;
-
-/// Unused events of one kind.
-pub(super) struct EventPool {
-    kind: Kind,
-    state: Mutex<PoolState>,
-}
-
-/// Kind of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Memory that the device writes once the command has ended, and that the host resets.
-    Plain,
-    /// Value that the counter of the command's in-order list reaches once the command has ended. The list
-    /// counts anyway, and nothing is reset.
-    Counted,
-    /// Like `Plain`, with the times of the command's begin and end.
-    Stamped,
-}
-
-#[derive(Default)]
-struct PoolState {
-    /// Events that have been used and are free again.
-    free: Vec<RawEvent>,
-    /// Pool of the driver in which the next event is created, and the number of events created there so far.
-    latest: Option<(Arc<OwnedPool>, u32)>,
-}
-
-/// An event of the driver.
-pub(super) struct RawEvent {
-    /// Declared before the pool, so that it is destroyed first.
-    event: OwnedEvent,
-    _pool: Arc<OwnedPool>,
-}
-
-impl RawEvent {
-    pub(super) fn raw(&self) -> ze_event_handle_t {
-        self.event.raw()
-    }
-}
-
-impl EventPool {
-    pub(super) fn new(kind: Kind) -> Self {
-        Self { kind, state: Mutex::default() }
-    }
-
-    /// Returns an event for the next command.
-    pub(super) fn take(&self, context: &Context) -> Result<RawEvent> {
-        let mut state = lock(&self.state);
-        if let Some(event) = state.free.pop() {
-            drop(state);
-            if self.kind == Kind::Counted {
-                return Ok(event);
-            }
-            // SAFETY: the event is alive, and no command uses it.
-            let reset = unsafe { (context.api.zeEventHostReset)(event.raw()) };
-            return match check(reset) {
-                Ok(()) => Ok(event),
-                Err(code) => Err(context.error(code, "the driver does not reset an event")),
-            };
-        }
-        let (pool, index) = match state.latest.take() {
-            Some((pool, made)) if made < BATCH => (pool, made),
-            _ => (Arc::new(self.create_pool(context)?), 0),
-        };
-        let created = create(context, &pool, index);
-        state.latest = Some((Arc::clone(&pool), index + 1));
-        Ok(RawEvent { event: created?, _pool: pool })
-    }
-
-    /// Takes back an event whose command has ended, or never began.
-    pub(super) fn give(&self, event: RawEvent) {
-        lock(&self.state).free.push(event);
-    }
-
-    fn create_pool(&self, context: &Context) -> Result<OwnedPool> {
-        let counted = ze_event_pool_counter_based_exp_desc_t {
-            stype: ZE_STRUCTURE_TYPE_COUNTER_BASED_EVENT_POOL_EXP_DESC,
-            pNext: ptr::null(),
-            flags: ZE_EVENT_POOL_COUNTER_BASED_EXP_FLAG_IMMEDIATE,
-        };
-        let (extension, timestamps) = match self.kind {
-            Kind::Plain => (ptr::null(), 0),
-            Kind::Counted => ((&raw const counted).cast(), 0),
-            Kind::Stamped => (ptr::null(), ZE_EVENT_POOL_FLAG_KERNEL_TIMESTAMP),
-        };
-        let description = ze_event_pool_desc_t {
-            stype: ZE_STRUCTURE_TYPE_EVENT_POOL_DESC,
-            pNext: extension,
-            flags: ZE_EVENT_POOL_FLAG_HOST_VISIBLE | timestamps,
-            count: BATCH,
-        };
-        let mut device = context.device.0;
-        let mut raw = ptr::null_mut();
-        // SAFETY: context and device are alive and belong together, and the description is valid.
-        let created = unsafe {
-            (context.api.zeEventPoolCreate)(
-                context.raw(),
-                &raw const description,
-                1,
-                &raw mut device,
-                &raw mut raw,
-            )
-        };
-        check(created).map_err(|code| context.error(code, "no event pool can be created"))?;
-        // SAFETY: just created, and owned only here.
-        Ok(unsafe { OwnedPool::new(context.api, raw) })
-    }
-}
-
-fn create(context: &Context, pool: &OwnedPool, index: u32) -> Result<OwnedEvent> {
-    let description = ze_event_desc_t {
-        stype: ZE_STRUCTURE_TYPE_EVENT_DESC,
-        pNext: ptr::null(),
-        index,
-        // When the event is signalled, the command's writes are visible to the host.
-        signal: ZE_EVENT_SCOPE_FLAG_HOST,
-        wait: ZE_EVENT_SCOPE_FLAG_DEVICE,
-    };
-    let mut raw = ptr::null_mut();
-    // SAFETY: the pool is alive and has room for the index, which no other event has.
-    let created =
-        unsafe { (context.api.zeEventCreate)(pool.raw(), &raw const description, &raw mut raw) };
-    check(created).map_err(|code| context.error(code, "no event can be created"))?;
-    // SAFETY: just created, and owned only here.
-    Ok(unsafe { OwnedEvent::new(context.api, raw) })
-}
 
 /// A command that was enqueued.
 pub(super) struct LzEvent {
     /// Event of the driver; taken on drop.
     event: Option<RawEvent>,
     /// Number of commands enqueued before this one on its native queue.
-    pub(super) position: u64,
+    position: u64,
     /// Time when the command was enqueued, with profiling.
     queued: Option<Instant>,
     /// Whether only the watcher finishes the command.
-    pub(super) is_large_read: bool,
+    is_large_read: bool,
     /// Outcome of the command. Set last, so that it publishes all other effects.
     outcome: OnceLock<Result<()>>,
     due: Mutex<Due>,
-    pub(super) native_queue: Arc<QueueState>,
+    native_queue: Arc<QueueState>,
 }
 
 /// Actions that are due when the command has ended, and resources that are kept until then.
@@ -207,18 +81,18 @@ impl LzEvent {
     }
 
     /// Returns the event as this backend's type. Fails for an event of another backend.
-    pub(super) fn of(event: &Arc<dyn NativeEvent>) -> Result<Arc<Self>> {
+    fn of(event: &Arc<dyn NativeEvent>) -> Result<Arc<Self>> {
         let event: Arc<dyn Any + Send + Sync> = event.clone();
         event
             .downcast()
             .map_err(|_| Error::invalid("the event belongs to a device of another backend"))
     }
 
-    pub(super) fn raw(&self) -> ze_event_handle_t {
+    fn raw(&self) -> ze_event_handle_t {
         self.event.as_ref().map_or(ptr::null_mut(), RawEvent::raw)
     }
 
-    pub(super) fn is_pending(&self) -> bool {
+    fn is_pending(&self) -> bool {
         self.outcome.get().is_none()
     }
 
@@ -234,7 +108,7 @@ impl LzEvent {
     }
 
     /// Returns the outcome of the command, as far as it has been detected.
-    pub(super) fn outcome(&self) -> Progress {
+    fn outcome(&self) -> Progress {
         match self.outcome.get() {
             None => Progress::Pending,
             Some(Ok(())) => Progress::Complete,
@@ -243,7 +117,7 @@ impl LzEvent {
     }
 
     /// Queries the driver whether the command has ended.
-    pub(super) fn is_signalled(&self) -> Result<bool, Code> {
+    fn is_signalled(&self) -> Result<bool, Code> {
         let api = self.native_queue.context.api;
         // SAFETY: the event is alive.
         match unsafe { (api.zeEventQueryStatus)(self.raw()) } {
@@ -254,7 +128,7 @@ impl LzEvent {
 
     /// Performs the actions that are due now that the command has ended. Called once, by the thread that took
     /// the command from its native queue.
-    pub(super) fn finish(&self, outcome: Result<()>) {
+    fn finish(&self, outcome: Result<()>) {
         let (staging, read, waits_for) = {
             let mut due = lock(&self.due);
             (due.staging.take(), due.read.take(), std::mem::take(&mut due.waits_for))
@@ -332,5 +206,209 @@ impl Drop for LzEvent {
             // The device may still signal it.
             std::mem::forget(event);
         }
+    }
+}
+
+/// Events in the form that the driver takes. They are kept until the command that waits for them has ended.
+#[derive(Default)]
+pub(super) struct WaitList {
+    pub(super) events: SmallVec<[Arc<LzEvent>; 2]>,
+    raw: SmallVec<[ze_event_handle_t; 2]>,
+}
+
+impl WaitList {
+    /// Creates a list of the events that have not ended yet.
+    pub(super) fn new(events: &[Arc<dyn NativeEvent>]) -> Result<Self> {
+        let mut list = Self::default();
+        for event in events {
+            let event = LzEvent::of(event)?;
+            if event.is_pending() {
+                list.push(event);
+            }
+        }
+        Ok(list)
+    }
+
+    pub(super) fn push(&mut self, event: Arc<LzEvent>) {
+        self.raw.push(event.raw());
+        self.events.push(event);
+    }
+
+    pub(super) fn len(&self) -> u32 {
+        self.raw.len() as u32
+    }
+
+    /// Returns a pointer to the handles, or null if there are none. The driver does not write to it.
+    pub(super) fn as_ptr(&self) -> *mut ze_event_handle_t {
+        if self.raw.is_empty() { ptr::null_mut() } else { self.raw.as_ptr().cast_mut() }
+    }
+}
+
+/// State that outlives the native queue, until its last command has ended.
+pub(super) struct QueueState {
+    pub(super) context: Arc<Context>,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// Commands in flight, oldest first.
+    in_flight: VecDeque<Arc<LzEvent>>,
+    /// Positions of the commands in flight that have waiters, oldest first.
+    watched: VecDeque<u64>,
+    /// Number of commands in flight that are reads the watcher has to finish.
+    large_reads: usize,
+    /// Whether this native queue is registered with the watcher.
+    has_watcher: bool,
+    /// Command list of a native queue that was dropped before its commands had ended.
+    retired: Option<OwnedList>,
+}
+
+impl QueueState {
+    pub(super) fn new(context: &Arc<Context>) -> Self {
+        Self { context: Arc::clone(context), queue: Mutex::default() }
+    }
+
+    /// Returns the latest command in flight.
+    pub(super) fn latest(&self) -> Option<Arc<LzEvent>> {
+        lock(&self.queue).in_flight.back().cloned()
+    }
+
+    /// Adds a command that was just appended.
+    pub(super) fn push(&self, event: &Arc<LzEvent>) {
+        let mut queue = lock(&self.queue);
+        self.context.in_flight.fetch_add(1, SeqCst);
+        queue.large_reads += usize::from(event.is_large_read);
+        queue.in_flight.push_back(Arc::clone(event));
+    }
+
+    /// Keeps the list of a native queue that was dropped, until its commands have ended.
+    pub(super) fn retire(self: &Arc<Self>, list: Option<OwnedList>) {
+        let mut queue = lock(&self.queue);
+        let Some(latest) = queue.in_flight.back().map(|event| event.position) else {
+            drop(queue);
+            drop(list);
+            return;
+        };
+        queue.retired = list;
+        drop(queue);
+        self.watch(latest);
+    }
+
+    /// Makes the watcher detect the end of the command at `position`. Without this, only threads that look at
+    /// the command detect its end.
+    pub(super) fn watch(self: &Arc<Self>, position: u64) {
+        let mut queue = lock(&self.queue);
+        if queue.in_flight.front().is_none_or(|oldest| oldest.position > position) {
+            // Another thread has just detected the end, and performs the actions that are due.
+            return;
+        }
+        let at = queue.watched.partition_point(|watched| *watched < position);
+        if queue.watched.get(at) != Some(&position) {
+            queue.watched.insert(at, position);
+        }
+        let is_new = !std::mem::replace(&mut queue.has_watcher, true);
+        drop(queue);
+        if is_new {
+            self.context.watcher.add(self.clone());
+        } else {
+            self.context.watcher.nudge();
+        }
+    }
+
+    /// Checks whether `event`, a command of this native queue, has ended. If so, performs the actions that are
+    /// due.
+    fn look_at(&self, event: &LzEvent) {
+        if let Some(lost) = self.context.loss() {
+            return self.fail(lost);
+        }
+        let _call = match shutdown::enter() {
+            Ok(call) => call,
+            Err(error) => return self.fail(&error),
+        };
+        match event.is_signalled() {
+            Ok(false) => {}
+            Ok(true) if lock(&self.queue).large_reads > 0 && self.context.watcher.nudge() => {}
+            Ok(true) => self.settle(event.position),
+            Err(code) => self.fail(&self.unknown_end(code)),
+        }
+    }
+
+    /// Finishes the command at `position`, which has ended, and all commands before it, which have ended too
+    /// because the list is in order.
+    fn settle(&self, position: u64) {
+        for event in self.take_through(position) {
+            event.finish(Ok(()));
+        }
+    }
+
+    fn fail(&self, error: &Error) {
+        for event in self.take_through(u64::MAX) {
+            event.finish(Err(error.clone()));
+        }
+    }
+
+    fn take_through(&self, position: u64) -> SmallVec<[Arc<LzEvent>; 8]> {
+        let mut queue = lock(&self.queue);
+        let mut taken = SmallVec::<[Arc<LzEvent>; 8]>::new();
+        while queue.in_flight.front().is_some_and(|event| event.position <= position)
+            && let Some(event) = queue.in_flight.pop_front()
+        {
+            queue.large_reads -= usize::from(event.is_large_read);
+            taken.push(event);
+        }
+        self.context.in_flight.fetch_sub(taken.len(), SeqCst);
+        while queue.watched.front().is_some_and(|watched| *watched <= position) {
+            queue.watched.pop_front();
+        }
+        let retired = if queue.in_flight.is_empty() { queue.retired.take() } else { None };
+        drop(queue);
+        if self.context.loss().is_some() {
+            // Destroying the list would wait for commands that never end.
+            std::mem::forget(retired);
+        }
+        taken
+    }
+
+    /// Marks the device as lost: a driver that cannot report the state of one event will not report any other.
+    fn unknown_end(&self, code: Code) -> Error {
+        self.context.lose(code)
+    }
+}
+
+impl Watched for QueueState {
+    fn look(&self) -> Found {
+        let oldest = {
+            let mut queue = lock(&self.queue);
+            let Some(&position) = queue.watched.front() else {
+                queue.has_watcher = false;
+                return Found::Nothing;
+            };
+            let first = queue.in_flight.front().map_or(position, |event| event.position);
+            queue.in_flight.get((position - first) as usize).cloned()
+        };
+        if let Some(lost) = self.context.loss() {
+            self.fail(lost);
+            return Found::Ended;
+        }
+        // A watched command is in flight: both records are removed under the same lock.
+        let Some(oldest) = oldest else { return Found::Ended };
+        let _call = match shutdown::enter() {
+            Ok(call) => call,
+            Err(error) => {
+                self.fail(&error);
+                return Found::Ended;
+            }
+        };
+        match oldest.is_signalled() {
+            Ok(false) => return Found::Pending,
+            Ok(true) => self.settle(oldest.position),
+            Err(code) => self.fail(&self.unknown_end(code)),
+        }
+        Found::Ended
+    }
+
+    fn suspect(&self) {
+        self.context.check();
     }
 }

@@ -6,13 +6,12 @@ use std::iter::zip;
 use std::ptr;
 use std::sync::{Arc, Mutex};
 
-use super::adapter::next;
 use super::bindings::*;
 use super::codes::{Code, check};
+use super::event::WaitList;
 use super::handle::{OwnedKernel, OwnedModule};
 use super::memory::LzMemory;
-use super::native_queue::WaitList;
-use super::program::Modules;
+use super::module::Modules;
 use super::ze_info::{Kind, Known};
 use crate::backend::set_argument::{Given, SetArgument, check_count, not_an_image};
 use crate::backend::{Argument, Kernel, shutdown};
@@ -322,4 +321,9 @@ impl Kernel for LzKernel {
         let _call = shutdown::enter()?;
         self.set(&mut lock(&self.bound), index, argument)
     }
+}
+
+/// Returns a pointer to an extension, for a description that takes untyped pointers.
+fn next<T>(extension: &mut T) -> *mut c_void {
+    (&raw mut *extension).cast()
 }

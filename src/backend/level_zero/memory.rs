@@ -5,20 +5,19 @@
 //! memory that the driver allocates, which is kept for later transfers.
 
 use std::any::Any;
-use std::collections::HashMap;
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use super::bindings::*;
 use super::codes::check;
 use super::context::Context;
 use super::handle::OwnedMemory;
+use super::staging_pool::staging_size;
 use crate::backend::{Memory, check_view, shutdown};
 use crate::error::{Error, ErrorKind, Result};
-use crate::sync::lock;
 
 /// Alignment of allocations, in bytes. The device's compiler may assume that a buffer starts at a multiple of
 /// it, and no page is smaller.
@@ -114,22 +113,6 @@ fn next_id() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Smallest size of staging memory, in bytes. Sizes are powers of two.
-const SMALLEST: usize = 4096;
-
-/// Maximum number of bytes that are kept for later transfers.
-const MOST_KEPT: usize = 64 << 20;
-
-/// Host memory, allocated by the driver, that no transfer uses.
-#[derive(Default)]
-pub(super) struct StagingPool(Mutex<Kept>);
-
-#[derive(Default)]
-struct Kept {
-    bytes: usize,
-    by_size: HashMap<usize, Vec<OwnedMemory>>,
-}
-
 /// Host memory, allocated by the driver, that one transfer uses.
 pub(super) struct Staging {
     /// Memory; taken on drop.
@@ -140,15 +123,10 @@ pub(super) struct Staging {
 
 impl Staging {
     pub(super) fn take(context: &Arc<Context>, bytes: usize) -> Result<Self> {
-        let bytes = bytes.max(SMALLEST).checked_next_power_of_two().ok_or_else(|| {
+        let bytes = staging_size(bytes).ok_or_else(|| {
             Error::new(ErrorKind::OutOfResources, "more bytes than can be addressed")
         })?;
-        let kept = {
-            let mut kept = lock(&context.staging.0);
-            let memory = kept.by_size.get_mut(&bytes).and_then(Vec::pop);
-            kept.bytes -= if memory.is_some() { bytes } else { 0 };
-            memory
-        };
+        let kept = context.staging.take(bytes);
         let memory = kept.map_or_else(|| Self::allocate(context, bytes), Ok)?;
         Ok(Self { memory: Some(memory), bytes, context: Arc::clone(context) })
     }
@@ -190,11 +168,8 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        let Some(memory) = self.memory.take() else { return };
-        let mut kept = lock(&self.context.staging.0);
-        if kept.bytes + self.bytes <= MOST_KEPT {
-            kept.bytes += self.bytes;
-            kept.by_size.entry(self.bytes).or_default().push(memory);
+        if let Some(memory) = self.memory.take() {
+            self.context.staging.give(memory, self.bytes);
         }
     }
 }

@@ -1,25 +1,20 @@
-//! In-order immediate command lists, and the commands in flight on each. With drivers that are older than such
-//! lists, each command waits for the one before it.
+//! In-order immediate command lists. With drivers that are older than such lists, each command waits for the
+//! one before it.
 
-use std::collections::VecDeque;
 use std::ptr;
-use std::sync::atomic::Ordering::SeqCst;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
-
-use smallvec::SmallVec;
 
 use super::bindings::*;
 use super::codes::{Code, check};
 use super::context::Context;
-use super::event::{Destination, Due, LzEvent, RawEvent};
+use super::event::{Destination, Due, LzEvent, QueueState, WaitList};
+use super::event_pool::RawEvent;
 use super::handle::OwnedList;
 use super::kernel::LzKernel;
 use super::memory::{LzMemory, Staging};
-use crate::backend::poller::{Found, Watched};
 use crate::backend::{NativeEvent, NativeQueue, Operation, shutdown};
-use crate::error::{Error, Result};
-use crate::sync::lock;
+use crate::error::Result;
 
 /// Maximum size of a read, in bytes, that any thread copies to its destination. The watcher copies larger
 /// reads, so that no other thread waits for the copy.
@@ -31,145 +26,6 @@ pub(super) struct LzNativeQueue {
     state: Arc<QueueState>,
     enqueued: u64,
     profiling: bool,
-}
-
-/// State that outlives the native queue, until its last command has ended.
-pub(super) struct QueueState {
-    pub(super) context: Arc<Context>,
-    queue: Mutex<Queue>,
-}
-
-#[derive(Default)]
-struct Queue {
-    /// Commands in flight, oldest first.
-    in_flight: VecDeque<Arc<LzEvent>>,
-    /// Positions of the commands in flight that have waiters, oldest first.
-    watched: VecDeque<u64>,
-    /// Number of commands in flight that are reads the watcher has to finish.
-    large_reads: usize,
-    /// Whether this native queue is registered with the watcher.
-    has_watcher: bool,
-    /// Command list of a native queue that was dropped before its commands had ended.
-    retired: Option<OwnedList>,
-}
-
-impl QueueState {
-    /// Makes the watcher detect the end of the command at `position`. Without this, only threads that look at
-    /// the command detect its end.
-    pub(super) fn watch(self: &Arc<Self>, position: u64) {
-        let mut queue = lock(&self.queue);
-        if queue.in_flight.front().is_none_or(|oldest| oldest.position > position) {
-            // Another thread has just detected the end, and performs the actions that are due.
-            return;
-        }
-        let at = queue.watched.partition_point(|watched| *watched < position);
-        if queue.watched.get(at) != Some(&position) {
-            queue.watched.insert(at, position);
-        }
-        let is_new = !std::mem::replace(&mut queue.has_watcher, true);
-        drop(queue);
-        if is_new {
-            self.context.watcher.add(self.clone());
-        } else {
-            self.context.watcher.nudge();
-        }
-    }
-
-    /// Checks whether `event`, a command of this native queue, has ended. If so, performs the actions that are
-    /// due.
-    pub(super) fn look_at(&self, event: &LzEvent) {
-        if let Some(lost) = self.context.loss() {
-            return self.fail(lost);
-        }
-        let _call = match shutdown::enter() {
-            Ok(call) => call,
-            Err(error) => return self.fail(&error),
-        };
-        match event.is_signalled() {
-            Ok(false) => {}
-            Ok(true) if lock(&self.queue).large_reads > 0 && self.context.watcher.nudge() => {}
-            Ok(true) => self.settle(event.position),
-            Err(code) => self.fail(&self.unknown_end(code)),
-        }
-    }
-
-    /// Finishes the command at `position`, which has ended, and all commands before it, which have ended too
-    /// because the list is in order.
-    fn settle(&self, position: u64) {
-        for event in self.take_through(position) {
-            event.finish(Ok(()));
-        }
-    }
-
-    fn fail(&self, error: &Error) {
-        for event in self.take_through(u64::MAX) {
-            event.finish(Err(error.clone()));
-        }
-    }
-
-    fn take_through(&self, position: u64) -> SmallVec<[Arc<LzEvent>; 8]> {
-        let mut queue = lock(&self.queue);
-        let mut taken = SmallVec::<[Arc<LzEvent>; 8]>::new();
-        while queue.in_flight.front().is_some_and(|event| event.position <= position)
-            && let Some(event) = queue.in_flight.pop_front()
-        {
-            queue.large_reads -= usize::from(event.is_large_read);
-            taken.push(event);
-        }
-        self.context.in_flight.fetch_sub(taken.len(), SeqCst);
-        while queue.watched.front().is_some_and(|watched| *watched <= position) {
-            queue.watched.pop_front();
-        }
-        let retired = if queue.in_flight.is_empty() { queue.retired.take() } else { None };
-        drop(queue);
-        if self.context.loss().is_some() {
-            // Destroying the list would wait for commands that never end.
-            std::mem::forget(retired);
-        }
-        taken
-    }
-
-    /// Marks the device as lost: a driver that cannot report the state of one event will not report any other.
-    fn unknown_end(&self, code: Code) -> Error {
-        self.context.lose(code)
-    }
-}
-
-impl Watched for QueueState {
-    fn look(&self) -> Found {
-        let oldest = {
-            let mut queue = lock(&self.queue);
-            let Some(&position) = queue.watched.front() else {
-                queue.has_watcher = false;
-                return Found::Nothing;
-            };
-            let first = queue.in_flight.front().map_or(position, |event| event.position);
-            queue.in_flight.get((position - first) as usize).cloned()
-        };
-        if let Some(lost) = self.context.loss() {
-            self.fail(lost);
-            return Found::Ended;
-        }
-        // A watched command is in flight: both records are removed under the same lock.
-        let Some(oldest) = oldest else { return Found::Ended };
-        let _call = match shutdown::enter() {
-            Ok(call) => call,
-            Err(error) => {
-                self.fail(&error);
-                return Found::Ended;
-            }
-        };
-        match oldest.is_signalled() {
-            Ok(false) => return Found::Pending,
-            Ok(true) => self.settle(oldest.position),
-            Err(code) => self.fail(&self.unknown_end(code)),
-        }
-        Found::Ended
-    }
-
-    fn suspect(&self) {
-        self.context.check();
-    }
 }
 
 impl LzNativeQueue {
@@ -202,8 +58,8 @@ impl LzNativeQueue {
         })?;
         // SAFETY: just created, and owned only here.
         let list = unsafe { OwnedList::new(context.api, raw) };
-        let state = QueueState { context: Arc::clone(context), queue: Mutex::default() };
-        Ok(Self { list: Some(list), state: Arc::new(state), enqueued: 0, profiling })
+        let state = Arc::new(QueueState::new(context));
+        Ok(Self { list: Some(list), state, enqueued: 0, profiling })
     }
 
     /// Appends an operation that signals `signal`.
@@ -335,11 +191,12 @@ impl NativeQueue for LzNativeQueue {
         let mut wait = WaitList::new(wait)?;
         if !context.has_ordered_lists {
             // A command that is no longer in flight has ended.
-            let latest = lock(&self.state.queue).in_flight.back().cloned();
-            latest.into_iter().for_each(|event| wait.push(event));
+            if let Some(latest) = self.state.latest() {
+                wait.push(latest);
+            }
         }
         let pool = &context.events[usize::from(self.profiling)];
-        let signal = pool.take(context)?;
+        let signal = pool.take().map_err(|(code, message)| context.error(code, message))?;
         let queued = self.profiling.then(Instant::now);
         let mut due = Due::default();
         // SAFETY: guaranteed by the caller. The event, and the events that are waited for, are kept.
@@ -354,12 +211,7 @@ impl NativeQueue for LzNativeQueue {
         self.enqueued += 1;
         let event = LzEvent::new(&self.state, signal, position, queued, is_large_read, due);
         let event = Arc::new(event);
-        {
-            let mut queue = lock(&self.state.queue);
-            context.in_flight.fetch_add(1, SeqCst);
-            queue.large_reads += usize::from(is_large_read);
-            queue.in_flight.push_back(Arc::clone(&event));
-        }
+        self.state.push(&event);
         if is_large_read {
             self.state.watch(position);
         }
@@ -384,50 +236,6 @@ fn give_back(context: &Context, event: RawEvent, profiling: bool) {
 
 impl Drop for LzNativeQueue {
     fn drop(&mut self) {
-        let list = self.list.take();
-        let mut queue = lock(&self.state.queue);
-        let Some(latest) = queue.in_flight.back().map(|event| event.position) else {
-            drop(queue);
-            drop(list);
-            return;
-        };
-        queue.retired = list;
-        drop(queue);
-        self.state.watch(latest);
-    }
-}
-
-/// Events in the form that the driver takes. They are kept until the command that waits for them has ended.
-#[derive(Default)]
-pub(super) struct WaitList {
-    events: SmallVec<[Arc<LzEvent>; 2]>,
-    raw: SmallVec<[ze_event_handle_t; 2]>,
-}
-
-impl WaitList {
-    /// Creates a list of the events that have not ended yet.
-    fn new(events: &[Arc<dyn NativeEvent>]) -> Result<Self> {
-        let mut list = Self::default();
-        for event in events {
-            let event = LzEvent::of(event)?;
-            if event.is_pending() {
-                list.push(event);
-            }
-        }
-        Ok(list)
-    }
-
-    fn push(&mut self, event: Arc<LzEvent>) {
-        self.raw.push(event.raw());
-        self.events.push(event);
-    }
-
-    pub(super) fn len(&self) -> u32 {
-        self.raw.len() as u32
-    }
-
-    /// Returns a pointer to the handles, or null if there are none. The driver does not write to it.
-    pub(super) fn as_ptr(&self) -> *mut ze_event_handle_t {
-        if self.raw.is_empty() { ptr::null_mut() } else { self.raw.as_ptr().cast_mut() }
+        self.state.retire(self.list.take());
     }
 }

@@ -1,37 +1,39 @@
-//! Building programs.
+//! Programs, built from one module or linked from objects.
+//!
+//! Linking patches the driver's modules. So an object is kept as the binary that its compile produced, and each
+//! program loads all of its objects for itself. A linked program is stored as the same binaries, in a
+//! [container].
 
-use std::ffi::{CString, c_char};
+use std::any::Any;
+use std::collections::HashSet;
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
-use super::bindings::*;
 use super::codes::{Code, check};
+use super::container;
 use super::context::Context;
-use super::handle::OwnedModule;
 use super::kernel::LzKernel;
+use super::module::{self, Modules};
 use super::ze_info::{Signatures, signatures};
-use super::{objects, text};
 use crate::backend::{Kernel, Program, Source, arranging};
-use crate::device::{ModuleFormat, spirv_versions};
+use crate::device::ModuleFormat;
 use crate::error::{Error, ErrorKind, Result};
-use crate::sync::lock;
 
 /// Name of the kernel under which Intel's driver keeps the addresses of exported functions.
 const SYMBOL_TABLE: &str = "Intel_Symbol_Table_Void_Program";
+
+/// Build option that keeps the symbols that other objects import. Without it the compiler drops them, and
+/// linking fails.
+const SHARING: &str = "-library-compilation";
+
+/// Maximum number of undefined symbols that a message names.
+const TOLD: usize = 8;
 
 pub(super) struct LzProgram {
     kernels: Vec<Arc<dyn Kernel>>,
     build_log: String,
     binary_size: Option<usize>,
     modules: Arc<Modules>,
-}
-
-/// Driver modules of a program: a single module, or linked modules that call each other. The kernels keep them
-/// alive.
-pub(super) struct Modules {
-    modules: Vec<OwnedModule>,
-    are_linked: bool,
-    pub(super) context: Arc<Context>,
 }
 
 impl Program for LzProgram {
@@ -49,78 +51,27 @@ impl Program for LzProgram {
 
     fn binary(&self) -> Result<Vec<u8>> {
         let _call = arranging::compile(arranging::Kind::Compile)?;
-        let Modules { modules, are_linked, context } = &*self.modules;
-        let mut binaries = modules.iter().map(|module| binary(context, module));
-        if *are_linked {
-            return Ok(objects::pack(&binaries.collect::<Result<Vec<_>>>()?));
-        }
-        binaries.next().unwrap_or_else(|| Ok(Vec::new()))
+        self.modules.binary()
     }
 }
 
 impl LzProgram {
     /// Creates the kernels of modules that are ready to run. `known` has the known properties of their
     /// parameters.
-    pub(super) fn new(
-        modules: Modules,
-        build_log: String,
-        known: &[Signatures<'_>],
-    ) -> Result<Self, Code> {
+    fn new(modules: Modules, build_log: String, known: &[Signatures<'_>]) -> Result<Self, Code> {
         let modules = Arc::new(modules);
         let kernels = create_kernels(&modules, known)?;
-        let sizes: Result<Vec<_>, Code> =
-            modules.modules.iter().map(|module| binary_size(&modules.context, module)).collect();
-        let size = |sizes: Vec<usize>| match sizes[..] {
-            [size] if !modules.are_linked => size,
-            _ => objects::packed_size(&sizes),
-        };
-        let binary_size = sizes.ok().map(size).filter(|size| *size > 0);
+        let binary_size = modules.binary_size();
         Ok(Self { kernels, build_log, binary_size, modules })
     }
-}
-
-impl Modules {
-    pub(super) fn linked(modules: Vec<OwnedModule>, context: &Arc<Context>) -> Self {
-        Self { modules, are_linked: true, context: Arc::clone(context) }
-    }
-}
-
-/// Returns a module as the device's own code, which linking does not change.
-pub(super) fn binary(context: &Context, module: &OwnedModule) -> Result<Vec<u8>> {
-    let name = &context.info.name;
-    let refused = |code: Code| {
-        context.error(code, format!("the driver of `{name}` does not give the program's binary"))
-    };
-    let mut bytes = vec![0; binary_size(context, module).map_err(refused)?];
-    let mut size = bytes.len();
-    // SAFETY: the module is alive, and there is room for `size` bytes.
-    let told = unsafe {
-        (context.api.zeModuleGetNativeBinary)(module.raw(), &raw mut size, bytes.as_mut_ptr())
-    };
-    check(told).map_err(refused)?;
-    bytes.truncate(size);
-    if bytes.is_empty() {
-        let message = format!("the driver of `{name}` has no binary of the program");
-        return Err(Error::new(ErrorKind::Driver, message));
-    }
-    Ok(bytes)
-}
-
-fn binary_size(context: &Context, module: &OwnedModule) -> Result<usize, Code> {
-    let mut size = 0;
-    // SAFETY: the module is alive; without a buffer, the driver only returns the size.
-    check(unsafe {
-        (context.api.zeModuleGetNativeBinary)(module.raw(), &raw mut size, ptr::null_mut())
-    })?;
-    Ok(size)
 }
 
 /// Builds a program and creates all its kernels.
 pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<LzProgram> {
     if source.format == ModuleFormat::Native
-        && let Some(binaries) = objects::unpack(source.code)
+        && let Some(binaries) = container::unpack(source.code)
     {
-        return objects::link_binaries(context, &binaries?);
+        return link_binaries(context, &binaries?);
     }
     if let Some(lost) = context.loss() {
         return Err(lost.clone());
@@ -130,132 +81,18 @@ pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<LzPro
         ModuleFormat::SpirV | ModuleFormat::OpenClC => arranging::Kind::Compile,
     };
     let _call = arranging::compile(kind)?;
-    let (module, build_log) = create(context, source)?;
+    let (module, build_log) = module::create(context, source)?;
     let made;
     let known = match source.format {
         ModuleFormat::Native => signatures(source.code),
         _ => {
             // Without a binary, nothing is known beyond the contents of the SPIR-V module.
-            made = binary(context, &module).unwrap_or_default();
+            made = module::binary(context, &module).unwrap_or_default();
             signatures(&made)
         }
     };
-    let modules =
-        Modules { modules: vec![module], are_linked: false, context: Arc::clone(context) };
-    LzProgram::new(modules, build_log.clone(), &[known])
-        .map_err(|code| failure(context, source, code).with_log(build_log))
-}
-
-/// Creates a module of the driver. Returns it with the build log. An error contains the log, too.
-pub(super) fn create(context: &Context, source: &Source<'_>) -> Result<(OwnedModule, String)> {
-    let format = match source.format {
-        ModuleFormat::SpirV => {
-            check_spirv(&context.info.name, &context.info.il_version, source.code)?;
-            ZE_MODULE_FORMAT_IL_SPIRV
-        }
-        ModuleFormat::Native => ZE_MODULE_FORMAT_NATIVE,
-        ModuleFormat::OpenClC => {
-            let name = &context.info.name;
-            return Err(Error::unsupported(format!("`{name}` takes no OpenCL C")));
-        }
-    };
-    let options = CString::new(source.options.trim())
-        .map_err(|error| Error::invalid("the build options hold a NUL").with_source(error))?;
-    let (ids, mut values): (Vec<_>, Vec<_>) =
-        source.constants.iter().map(|(id, value)| (*id, value.as_ptr().cast())).unzip();
-    let constants = ze_module_constants_t {
-        numConstants: ids.len() as u32,
-        pConstantIds: ids.as_ptr(),
-        pConstantValues: values.as_mut_ptr(),
-    };
-    let description = ze_module_desc_t {
-        stype: ZE_STRUCTURE_TYPE_MODULE_DESC,
-        pNext: ptr::null(),
-        format,
-        inputSize: source.code.len(),
-        pInputModule: source.code.as_ptr(),
-        pBuildFlags: options.as_ptr(),
-        pConstants: if ids.is_empty() { ptr::null() } else { &raw const constants },
-    };
-    let (mut raw, mut log) = (ptr::null_mut(), ptr::null_mut());
-    let one_at_a_time = one_at_a_time();
-    // SAFETY: context and device are alive and belong together; the description and all that it points
-    // to are alive, and each value is as long as its constant.
-    let created = unsafe {
-        (context.api.zeModuleCreate)(
-            context.raw(),
-            context.device.0,
-            &raw const description,
-            &raw mut raw,
-            &raw mut log,
-        )
-    };
-    drop(one_at_a_time);
-    let log = take_log(context, log);
-    if let Err(code) = check(created) {
-        return Err(failure(context, source, code).with_log(log));
-    }
-    // SAFETY: just created, and owned only here.
-    let module = unsafe { OwnedModule::new(context.api, raw) };
-    Ok((module, log))
-}
-
-/// Takes the lock that keeps compiles, loads and links apart: some compilers crash when one thread compiles
-/// while another thread compiles, loads or links.
-pub(super) fn one_at_a_time() -> MutexGuard<'static, ()> {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    lock(&ONE_AT_A_TIME)
-}
-
-/// Rejects SPIR-V that makes Intel's compiler end the process instead of returning an error. The rest of the
-/// module was checked when its `Module` was created.
-fn check_spirv(device: &str, il_version: &str, code: &[u8]) -> Result<()> {
-    /// Size of a header in bytes: the magic number, the version, and three more words.
-    const HEADER: usize = 20;
-    const MAGIC: u32 = 0x0723_0203;
-    let invalid = |message: &'static str| Err(Error::new(ErrorKind::InvalidModule, message));
-    let (words, rest) = code.as_chunks::<4>();
-    if code.len() < HEADER || !rest.is_empty() {
-        return invalid(
-            "the SPIR-V module is cut short: it is not a header followed by whole words",
-        );
-    }
-    if u32::from_le_bytes(words[0]) != MAGIC {
-        return invalid("the code is not a SPIR-V module of little-endian words");
-    }
-    let [_, minor, major, _] = words[1];
-    if !spirv_versions(il_version).any(|known| known == (major, minor)) {
-        return Err(Error::unsupported(format!(
-            "`{device}` does not take SPIR-V {major}.{minor}; it takes: {il_version}"
-        )));
-    }
-    Ok(())
-}
-
-/// Returns the text of a log, and destroys the log.
-pub(super) fn take_log(context: &Context, log: ze_module_build_log_handle_t) -> String {
-    if log.is_null() {
-        return String::new();
-    }
-    let get = context.api.zeModuleBuildLogGetString;
-    let mut size = 0;
-    // SAFETY: the log is alive; without a buffer, the driver only returns the size.
-    let told = unsafe { get(log, &raw mut size, ptr::null_mut()) };
-    let mut characters: Vec<c_char> = vec![0; if check(told).is_ok() { size } else { 0 }];
-    if !characters.is_empty() {
-        // SAFETY: the log is alive, and there is room for `size` characters.
-        let told = unsafe { get(log, &raw mut size, characters.as_mut_ptr()) };
-        if check(told).is_err() {
-            characters.clear();
-        }
-    }
-    // SAFETY: the log is alive, and not used again.
-    let destroyed = unsafe { (context.api.zeModuleBuildLogDestroy)(log) };
-    if let Err(code) = check(destroyed) {
-        let code = code.driver_code();
-        tracing::debug!(%code, "zeModuleBuildLogDestroy failed");
-    }
-    text(&characters)
+    LzProgram::new(Modules::single(module, context), build_log.clone(), &[known])
+        .map_err(|code| module::failure(context, source, code).with_log(build_log))
 }
 
 /// Creates the kernels of each module by their names.
@@ -287,46 +124,152 @@ fn create_kernels(
     Ok(kernels)
 }
 
-fn failure(context: &Context, source: &Source<'_>, code: Code) -> Error {
-    let mut message = format!("`{}` cannot build the {} program", context.info.name, source.format);
-    // The log does not name the option that is refused.
-    if !source.options.is_empty() {
-        message.push_str(&format!(" with the options `{}`", source.options));
+/// A module that is compiled and not linked.
+pub(super) struct LzObject {
+    binary: Vec<u8>,
+    build_log: String,
+}
+
+impl Program for LzObject {
+    fn kernels(&self) -> &[Arc<dyn Kernel>] {
+        &[]
+    }
+
+    fn build_log(&self) -> &str {
+        &self.build_log
+    }
+
+    fn binary_size(&self) -> Option<usize> {
+        Some(self.binary.len())
+    }
+
+    fn binary(&self) -> Result<Vec<u8>> {
+        Ok(self.binary.clone())
+    }
+}
+
+/// Compiles an object, or takes the binary of one. The driver checks such a binary only when it is linked.
+pub(super) fn compile(context: &Arc<Context>, source: &Source<'_>) -> Result<LzObject> {
+    if let Some(lost) = context.loss() {
+        return Err(lost.clone());
+    }
+    if source.format == ModuleFormat::Native {
+        return Ok(LzObject { binary: source.code.to_vec(), build_log: String::new() });
+    }
+    let _call = arranging::compile(arranging::Kind::Compile)?;
+    let options = format!("{SHARING} {}", source.options);
+    let (module, log) = module::create(context, &Source { options: &options, ..*source })?;
+    // Imported symbols are unresolved until the object is linked.
+    let is_expected = |line: &&str| line.starts_with("error : unresolved external symbol");
+    let lines: Vec<_> = log.lines().filter(|line| !is_expected(line)).collect();
+    let build_log = lines.join("\n").trim().to_owned();
+    Ok(LzObject { binary: module::binary(context, &module)?, build_log })
+}
+
+/// Links objects to a program and creates all its kernels.
+pub(super) fn link(context: &Arc<Context>, objects: &[&dyn Program]) -> Result<LzProgram> {
+    let binary = |object: &&'_ dyn Program| {
+        let object = (*object as &dyn Any).downcast_ref::<LzObject>();
+        object.map(|object| object.binary.clone()).ok_or_else(|| {
+            Error::invalid("an object to link belongs to a device of another backend")
+        })
+    };
+    let binaries: Vec<_> = objects.iter().map(binary).collect::<Result<_>>()?;
+    link_binaries(context, &binaries.iter().map(Vec::as_slice).collect::<Vec<_>>())
+}
+
+/// Links the binaries of objects to a program and creates all its kernels.
+fn link_binaries(context: &Arc<Context>, binaries: &[&[u8]]) -> Result<LzProgram> {
+    if let Some(lost) = context.loss() {
+        return Err(lost.clone());
+    }
+    let _call = arranging::compile(arranging::Kind::Load)?;
+    let load = |code: &&[u8]| {
+        let format = ModuleFormat::Native;
+        let source = Source { format, code, options: "", constants: &[] };
+        module::create(context, &source).map(|(module, _)| module)
+    };
+    let modules: Vec<_> = binaries.iter().map(load).collect::<Result<_>>()?;
+    let mut handles: Vec<_> = modules.iter().map(|module| module.raw()).collect();
+    let mut log = ptr::null_mut();
+    let linking = module::one_at_a_time();
+    // SAFETY: the modules are alive, belong to one context, and are owned only here; `handles` has as many
+    // elements as its length says.
+    let linked = unsafe {
+        (context.api.zeModuleDynamicLink)(handles.len() as u32, handles.as_mut_ptr(), &raw mut log)
+    };
+    drop(linking);
+    let log = Log::of(&module::take_log(context, log));
+    check(linked).map_err(|code| refusal(context, code, binaries.len(), &log))?;
+    let known: Vec<_> = binaries.iter().map(|binary| signatures(binary)).collect();
+    let program = LzProgram::new(Modules::linked(modules, context), log.text.clone(), &known)
+        .map_err(|code| refusal(context, code, binaries.len(), &log))?;
+    let mut names = HashSet::new();
+    if let Some(twice) = program.kernels().iter().find(|kernel| !names.insert(kernel.name())) {
+        let message = format!("the kernel `{}` is in two of the linked modules", twice.name());
+        return Err(Error::new(ErrorKind::BuildFailed, message));
+    }
+    Ok(program)
+}
+
+fn refusal(context: &Context, code: Code, count: usize, log: &Log) -> Error {
+    let mut message = format!("`{}` cannot link the {count} modules", context.info.name);
+    let names: Vec<_> = log.unresolved.iter().map(|name| format!("`{name}`")).collect();
+    if !names.is_empty() {
+        let (told, more) = names.split_at(names.len().min(TOLD));
+        let more = if more.is_empty() { "" } else { " and others" };
+        message.push_str(&format!(": none of them defines {}{more}", told.join(", ")));
     }
     if code.is_loss() {
         return context.error(code, message);
     }
-    code.error_of(code.build_kind(), message)
+    code.error_of(code.build_kind(), message).with_log(log.text.as_str())
+}
+
+/// Messages of the linker.
+struct Log {
+    text: String,
+    /// Symbols that no object defines, each once.
+    unresolved: Vec<String>,
+}
+
+impl Log {
+    /// Parses a driver's log. The log mentions every place where a symbol is used, even if the symbol is
+    /// resolved, and names modules by their addresses. Those messages, the addresses and repeated lines are
+    /// dropped.
+    fn of(log: &str) -> Self {
+        let (mut lines, mut unresolved) = (Vec::new(), Vec::new());
+        for line in log.lines().filter(|line| !line.contains("Successfully Resolved")) {
+            let what = match line.split_once(">:") {
+                Some((module, what)) if module.starts_with("Module <") => what,
+                _ => line,
+            };
+            let what = what.trim();
+            if !what.is_empty() && !lines.contains(&what) {
+                lines.push(what);
+            }
+            let symbol = what.strip_prefix("Unresolved Symbol <").and_then(|s| s.split_once('>'));
+            if let Some((symbol, _)) = symbol
+                && !unresolved.iter().any(|known| known == symbol)
+            {
+                unresolved.push(symbol.to_owned());
+            }
+        }
+        Self { text: lines.join("\n"), unresolved }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const SAXPY: &[u8] = include_bytes!("../../../tests/data/saxpy.spv");
-    const TAKEN: &str = "SPIR-V_1.0 SPIR-V_1.1 SPIR-V_1.2";
-
     #[test]
-    fn what_would_end_the_process_does_not_get_to_the_compiler() {
-        let check = |code: &[u8]| check_spirv("a GPU", TAKEN, code).map_err(|error| error.kind());
-        assert_eq!(check(SAXPY), Ok(()));
-        for length in [0, 4, 19, SAXPY.len() - 1] {
-            assert_eq!(check(&SAXPY[..length]), Err(ErrorKind::InvalidModule), "{length} bytes");
-        }
-        let with = |at: usize, byte: u8| {
-            let mut code = SAXPY.to_vec();
-            code[at] = byte;
-            code
-        };
-        assert_eq!(check(&with(0, 0x02)), Err(ErrorKind::InvalidModule), "the magic number");
-        assert_eq!(check(&with(5, 9)), Err(ErrorKind::Unsupported), "the minor version");
-        assert_eq!(check(&with(6, 2)), Err(ErrorKind::Unsupported), "the major version");
-    }
-
-    #[test]
-    fn a_version_that_is_not_taken_is_told_with_those_that_are() {
-        let error = check_spirv("a GPU", "SPIR-V_1.3", SAXPY).expect_err("it is 1.0 or so");
-        let text = error.to_string();
-        assert!(text.contains("`a GPU`") && text.contains("SPIR-V_1.3"), "{text}");
+    fn a_log_tells_each_missing_symbol_once_and_nothing_of_those_that_are_there() {
+        let log = "Module <0x5650>:  Unresolved Symbol <f> Successfully Resolved Thru Dynamic Link to \
+                   Module <0x5651>\nModule <0x5650>:  Unresolved Symbol <g>\n\
+                   Module <0x5650>:  Unresolved Symbol <g>\nerror : something else\n";
+        let log = Log::of(log);
+        assert_eq!(log.unresolved, ["g"]);
+        assert_eq!(log.text, "Unresolved Symbol <g>\nerror : something else");
     }
 }

@@ -18,7 +18,7 @@ use super::context::Context;
 use super::device::ClDevice;
 use super::finish_worker::FinishWorker;
 use super::handle::{DeviceId, OwnedContext, PlatformId, Version};
-use super::memory::SpareMemory;
+use super::spare_memory::SpareMemory;
 use super::{NAME, integer, text};
 use crate::backend::arranging::{Arranging, Kind};
 use crate::backend::poller::Watcher;

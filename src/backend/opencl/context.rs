@@ -8,7 +8,7 @@ use opencl3::types::cl_device_id;
 
 use super::finish_worker::FinishWorker;
 use super::handle::{DeviceId, OwnedContext, Version};
-use super::memory::SpareMemory;
+use super::spare_memory::SpareMemory;
 use crate::backend::poller::Watcher;
 use crate::device::{DeviceInfo, Workarounds};
 

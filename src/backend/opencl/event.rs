@@ -125,7 +125,7 @@ impl NativeEvent for ClEvent {
             return Ok(());
         }
         let notify = match &self.queue.context.worker {
-            Some(worker) => worker.awaited(&self.queue, notify),
+            Some(worker) => worker.awaited(self.queue.handle(), notify),
             None => notify,
         };
         let reported = Arc::clone(self.reported.get_or_init(Arc::default));

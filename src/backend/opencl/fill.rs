@@ -90,7 +90,7 @@ impl FillStrategy {
             };
             let copied = copied.map_err(|code| {
                 // A failed operation must have nothing left to run, so the earlier commands finish first.
-                queue.finish();
+                queue.handle().finish();
                 refused(code, "a fill", bytes, offset)
             })?;
             // SAFETY: as above.

@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::thread;
 use std::time::Duration;
 
-use super::queue::Queue;
+use super::handle::OwnedQueue;
 use crate::backend::{Notify, shutdown};
 use crate::process;
 use crate::process::threads;
@@ -54,7 +54,7 @@ struct State {
 
 /// Awaited command.
 struct Awaited {
-    queue: Weak<Queue>,
+    queue: Weak<OwnedQueue>,
     /// Alive until the driver's callback at the command's end, which owns it.
     pending: Weak<()>,
 }
@@ -72,7 +72,7 @@ impl FinishWorker {
 
     /// Registers an awaited command of the queue. Returns the callback that the driver is to call at the
     /// command's end.
-    pub(super) fn awaited(&self, queue: &Arc<Queue>, notify: Notify) -> Notify {
+    pub(super) fn awaited(&self, queue: &Arc<OwnedQueue>, notify: Notify) -> Notify {
         let mut state = self.shared.lock();
         if state.awaited.len() == MOST {
             return notify;

@@ -1,6 +1,6 @@
 //! OpenCL objects as owned values: released once, when dropped.
 
-use opencl3::command_queue::{cl_command_queue, release_command_queue};
+use opencl3::command_queue::{cl_command_queue, finish, release_command_queue};
 use opencl3::context::context::{cl_context, release_context};
 use opencl3::event::{
     CL_COMPLETE, CL_EVENT_COMMAND_EXECUTION_STATUS, cl_event, get_event_info, release_event,
@@ -62,6 +62,17 @@ owned!(
 owned!(OwnedMemory, cl_mem, release_mem_object);
 owned!(OwnedQueue, cl_command_queue, release_command_queue);
 owned!(OwnedEvent, cl_event, release_event);
+
+impl OwnedQueue {
+    /// Blocks until all commands have ended.
+    pub(super) fn finish(&self) {
+        if let Err(code) = finish(self.raw()) {
+            // The events of the commands report how they ended.
+            let code = driver_code(code);
+            tracing::debug!(%code, "clFinish failed");
+        }
+    }
+}
 
 impl OwnedEvent {
     /// Returns another reference to the event.

@@ -14,7 +14,7 @@ use super::codes::{argument_kind, error, error_of};
 use super::event::WaitList;
 use super::handle::OwnedKernel;
 use super::memory::ClMemory;
-use super::program::ProgramObject;
+use super::program_object::ProgramObject;
 use super::variants::Variants;
 use super::{integer, text};
 use crate::backend::set_argument::{Given, SetArgument, check_count, not_an_image};

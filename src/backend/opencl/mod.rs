@@ -21,7 +21,9 @@ mod kernel;
 mod memory;
 mod native_queue;
 mod program;
+mod program_object;
 mod queue;
+mod spare_memory;
 #[cfg(test)]
 mod tests;
 mod variants;

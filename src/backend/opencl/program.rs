@@ -11,11 +11,12 @@ use opencl3::error_codes::{
 };
 use opencl3::program::*;
 
-use super::codes::{build_kind, constant_kind, driver_code, error, error_of};
+use super::codes::{build_kind, error, error_of};
 use super::context::Context;
 use super::gate::{self, Closed};
 use super::handle::OwnedProgram;
 use super::kernel::ClKernel;
+use super::program_object::{ProgramObject, failure};
 use super::text;
 use crate::backend::arranging::{self, Kind};
 use crate::backend::{Kernel, Program, Source, shutdown};
@@ -55,18 +56,6 @@ impl Compiling {
 /// Returns the kind of the call that creates a program from a source.
 fn kind(source: &Source<'_>) -> Kind {
     if source.format == ModuleFormat::Native { Kind::Load } else { Kind::Compile }
-}
-
-/// Driver's program, which its kernels keep alive.
-pub(super) struct ProgramObject {
-    program: OwnedProgram,
-    pub(super) context: Arc<Context>,
-}
-
-impl ProgramObject {
-    pub(super) fn raw(&self) -> cl_program {
-        self.program.raw()
-    }
 }
 
 impl Program for ClProgram {
@@ -116,7 +105,7 @@ impl Program for ClProgram {
 impl ClProgram {
     fn new(object: Arc<ProgramObject>, kernels: Vec<Arc<dyn Kernel>>, build_log: String) -> Self {
         // Some compilers do their work when kernels are created, so only now is the binary complete.
-        let binary_size = binary_size(&object);
+        let binary_size = object.binary_size();
         Self { kernels, build_log, binary_size, object }
     }
 }
@@ -133,7 +122,7 @@ fn is_hollow(binary: &[u8]) -> bool {
 pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<ClProgram> {
     let _compiling = Compiling::on(context, kind(source))?;
     let options = c_string(source.options)?;
-    let object = prepare(context, source)?;
+    let object = ProgramObject::create(context, source)?;
     let (built, build_log) = match source.format {
         ModuleFormat::OpenClC => build_reflecting(&object, &reflecting_options(source)?, &options),
         ModuleFormat::SpirV | ModuleFormat::Native => build_plainly(&object, &options),
@@ -147,7 +136,7 @@ pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<ClPro
 /// Compiles an object, or loads the binary of one.
 pub(super) fn compile_object(context: &Arc<Context>, source: &Source<'_>) -> Result<ClProgram> {
     let _compiling = Compiling::on(context, kind(source))?;
-    let object = prepare(context, source)?;
+    let object = ProgramObject::create(context, source)?;
     let device = context.device();
     if source.format == ModuleFormat::Native {
         // An object is not built, because some drivers would make an executable of it.
@@ -167,7 +156,7 @@ pub(super) fn compile_object(context: &Arc<Context>, source: &Source<'_>) -> Res
     };
     let compiled =
         compile_program(object.raw(), &[device], &options, &[], &[], None, ptr::null_mut());
-    let log = build_log(&object);
+    let log = object.build_log();
     compiled.map_err(|code| failure(context, source, code).with_log(log.as_str()))?;
     Ok(ClProgram::new(object, Vec::new(), log))
 }
@@ -186,9 +175,8 @@ pub(super) fn link(context: &Arc<Context>, objects: &[&dyn Program]) -> Result<C
     let (program, linked) = link_objects(context, &raw).ok_or_else(|| {
         Error::unsupported(format!("the OpenCL loader has no linker for `{name}`"))
     })?;
-    let object =
-        program.map(|program| Arc::new(ProgramObject { program, context: Arc::clone(context) }));
-    let log = object.as_deref().map(build_log).unwrap_or_default();
+    let object = program.map(|program| Arc::new(ProgramObject::new(program, context)));
+    let log = object.as_deref().map(ProgramObject::build_log).unwrap_or_default();
     let failed = |code| {
         let message = format!("`{name}` cannot link the {} modules", raw.len());
         error_of(build_kind(code), code, message).with_log(log.as_str())
@@ -224,24 +212,11 @@ fn link_objects(
     Some((program, if code == CL_SUCCESS { Ok(()) } else { Err(code) }))
 }
 
-/// Creates a program and sets its constants, before it is built or compiled.
-fn prepare(context: &Arc<Context>, source: &Source<'_>) -> Result<Arc<ProgramObject>> {
-    let program = create(context, source)?;
-    let object = ProgramObject { program, context: Arc::clone(context) };
-    specialize(&object, source.constants)?;
-    Ok(Arc::new(object))
-}
-
 /// Builds the program. Returns the driver's result code, and the log.
 fn build_plainly(object: &ProgramObject, options: &CStr) -> (Result<(), cl_int>, String) {
     let device = object.context.device();
     let built = build_program(object.raw(), &[device], options, None, ptr::null_mut());
-    (built, build_log(object))
-}
-
-fn build_log(object: &ProgramObject) -> String {
-    get_program_build_data(object.raw(), object.context.device(), CL_PROGRAM_BUILD_LOG)
-        .map_or_else(|_| String::new(), |log| text(&log))
+    (built, object.build_log())
 }
 
 /// Builds the program with options that ask for signatures, or with plain options where signatures are not
@@ -270,61 +245,6 @@ fn c_string(options: &str) -> Result<CString> {
         .map_err(|error| Error::invalid("the build options hold a NUL").with_source(error))
 }
 
-fn create(context: &Context, source: &Source<'_>) -> Result<OwnedProgram> {
-    let created = match source.format {
-        ModuleFormat::OpenClC => {
-            let code = std::str::from_utf8(source.code).map_err(|error| {
-                Error::new(ErrorKind::InvalidModule, "the OpenCL C source is not UTF-8")
-                    .with_source(error)
-            })?;
-            // OpenCL interprets the length 0 as "up to the NUL", and there is none.
-            let code = if code.is_empty() { "\n" } else { code };
-            create_program_with_source(context.raw(), &[code])
-        }
-        ModuleFormat::SpirV if !context.version.at_least(2, 1) => {
-            return Err(unsupported(context, "SPIR-V programs", "2.1"));
-        }
-        ModuleFormat::SpirV => create_program_with_il(context.raw(), source.code),
-        // cl3 drops the status of each binary. With one binary, the status of the call is the same.
-        ModuleFormat::Native => {
-            // SAFETY: the context is alive and the device is its own.
-            unsafe {
-                create_program_with_binary(context.raw(), &[context.device()], &[source.code])
-            }
-        }
-    };
-    let raw = created.map_err(|code| failure(context, source, code))?;
-    // SAFETY: just created, and referenced here alone.
-    Ok(unsafe { OwnedProgram::new(raw) })
-}
-
-fn specialize(object: &ProgramObject, constants: &[(u32, Vec<u8>)]) -> Result<()> {
-    let context = &object.context;
-    if !constants.is_empty() && !context.version.at_least(2, 2) {
-        return Err(unsupported(context, "specialization constants", "2.2"));
-    }
-    for (id, value) in constants {
-        // SAFETY: the program is alive, and the value has the length that is passed.
-        let set = unsafe {
-            set_program_specialization_constant(
-                object.raw(),
-                *id,
-                value.len(),
-                value.as_ptr().cast(),
-            )
-        };
-        set.map_err(|code| {
-            let message = format!(
-                "the driver of `{}` refused a value of {} bytes for specialization constant {id}",
-                context.info.name,
-                value.len()
-            );
-            error_of(constant_kind(code), code, message)
-        })?;
-    }
-    Ok(())
-}
-
 /// Creates the kernels by their names. The error is the driver's code.
 fn create_kernels(object: &Arc<ProgramObject>) -> Result<Vec<Arc<dyn Kernel>>, cl_int> {
     match get_program_info(object.raw(), CL_PROGRAM_NUM_KERNELS).map(usize::from) {
@@ -342,41 +262,6 @@ fn create_kernels(object: &Arc<ProgramObject>) -> Result<Vec<Arc<dyn Kernel>>, c
             Ok(Arc::new(ClKernel::create(object, &name)?) as _)
         })
         .collect()
-}
-
-/// Returns the size of the binary in bytes. `None` if the driver does not report it, which does not keep the
-/// program from running.
-fn binary_size(object: &ProgramObject) -> Option<usize> {
-    let Context { info, workarounds, .. } = &*object.context;
-    // The query would compile the program, for about 200 ms a kernel, only to get a size.
-    if workarounds.expect_late_compiles {
-        return None;
-    }
-    match get_program_info(object.raw(), CL_PROGRAM_BINARY_SIZES) {
-        Ok(sizes) => Vec::<usize>::from(sizes).first().copied().filter(|size| *size > 0),
-        Err(code) => {
-            let code = driver_code(code);
-            tracing::debug!(device = %info.name, %code, "no binary size");
-            None
-        }
-    }
-}
-
-fn failure(context: &Context, source: &Source<'_>, code: cl_int) -> Error {
-    let mut message = format!("`{}` cannot build the {} program", context.info.name, source.format);
-    // Not every driver's log names the option that it rejects.
-    if !source.options.is_empty() {
-        message.push_str(&format!(" with the options `{}`", source.options));
-    }
-    error_of(build_kind(code), code, message)
-}
-
-fn unsupported(context: &Context, what: &str, since: &str) -> Error {
-    let info = &context.info;
-    Error::unsupported(format!(
-        "`{}` takes no {what}: they need OpenCL {since}, it has {}",
-        info.name, info.device_version
-    ))
 }
 
 #[cfg(test)]

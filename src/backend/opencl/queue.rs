@@ -7,7 +7,7 @@ use opencl3::command_queue::*;
 use opencl3::error_codes::DLOPEN_FUNCTION_NOT_AVAILABLE;
 
 use super::batch::Batch;
-use super::codes::{driver_code, error};
+use super::codes::error;
 use super::context::Context;
 use super::handle::{OwnedEvent, OwnedQueue};
 use crate::backend::shutdown;
@@ -19,7 +19,7 @@ pub(super) struct Queue {
     /// Commands that have not been started, for a driver that otherwise starts each command at once. Dropping
     /// this starts them. Declared first, so dropped before the queue.
     pub(super) batch: Option<Batch>,
-    raw: OwnedQueue,
+    raw: Arc<OwnedQueue>,
     /// Marker behind all commands, enqueued once the process ends.
     last: OnceLock<Option<OwnedEvent>>,
     pub(super) context: Arc<Context>,
@@ -32,7 +32,7 @@ impl Queue {
             error(code, format!("no queue can be created on `{}`", context.info.name))
         })?;
         // SAFETY: just created, and referenced here alone.
-        let raw = unsafe { OwnedQueue::new(raw) };
+        let raw = Arc::new(unsafe { OwnedQueue::new(raw) });
         let batch = context.workarounds.enqueue_in_batches.then(Batch::default);
         let (last, context) = (OnceLock::new(), Arc::clone(context));
         let queue = Arc::new(Self { batch, raw, last, context });
@@ -56,13 +56,9 @@ impl Queue {
         flush(self.raw()).map_err(|code| error(code, "the driver failed to start the commands"))
     }
 
-    /// Blocks until all commands have ended.
-    pub(super) fn finish(&self) {
-        if let Err(code) = finish(self.raw()) {
-            // The events of the commands report how they ended.
-            let code = driver_code(code);
-            tracing::debug!(%code, "clFinish failed");
-        }
+    /// Returns the driver's queue.
+    pub(super) fn handle(&self) -> &Arc<OwnedQueue> {
+        &self.raw
     }
 
     /// Enqueues a marker and starts all commands enqueued so far. Returns the marker's event, which ends after
