@@ -2,8 +2,8 @@
 
 mod directory;
 mod remote;
+mod variables;
 
-use std::ffi::OsString;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::directory::Directory;
+use self::variables::{Environment, MAX_SIZE, Variables, bad, parse_size};
 use crate::cache::remote::Remote;
 use crate::cache::store::{Durability, Settings, Store};
 use crate::device::DeviceInfo;
@@ -20,7 +21,6 @@ use crate::process::warning;
 use crate::stats::Counters;
 
 const MODE: &str = "KILN_CACHE";
-const MAX_SIZE: &str = "KILN_CACHE_MAX_SIZE";
 const TRACE: &str = "KILN_CACHE_TRACE";
 
 /// Default maximum time to wait for another process's build.
@@ -408,62 +408,6 @@ fn without_store(counters: &Counters, reason: &dyn fmt::Display) {
     ));
 }
 
-fn bad(variable: &str, reason: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Configuration, reason.into()).within(variable)
-}
-
-/// Parses a number of bytes, with or without a unit.
-fn parse_size(text: &str) -> Result<u64> {
-    let trimmed = text.trim();
-    let digits = trimmed.len() - trimmed.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (number, unit) = trimmed.split_at(digits);
-    let scale: Option<u64> = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => Some(1),
-        "kib" => Some(1 << 10),
-        "mib" => Some(1 << 20),
-        "gib" => Some(1 << 30),
-        "tib" => Some(1 << 40),
-        "kb" => Some(1_000),
-        "mb" => Some(1_000_000),
-        "gb" => Some(1_000_000_000),
-        "tb" => Some(1_000_000_000_000),
-        _ => None,
-    };
-    let bytes = number.parse::<u64>().ok().zip(scale).and_then(|(n, scale)| n.checked_mul(scale));
-    bytes.ok_or_else(|| {
-        bad(MAX_SIZE, format!("`{text}` is no size; give bytes, or a number with KiB, MiB or GiB"))
-    })
-}
-
-/// Environment variables. An empty variable counts as not set.
-trait Variables {
-    fn value(&self, name: &str) -> Option<OsString>;
-
-    fn given(&self, name: &str) -> Option<OsString> {
-        self.value(name).filter(|value| !value.is_empty())
-    }
-
-    fn get(&self, name: &str) -> Result<Option<String>> {
-        let text = self.given(name).map(OsString::into_string);
-        // The error omits the value, which may be a secret.
-        text.transpose().map_err(|_| bad(name, "its value is no Unicode text".to_owned()))
-    }
-
-    /// Returns a variable that holds a path, which need not be Unicode.
-    fn path(&self, name: &str) -> Option<PathBuf> {
-        self.given(name).map(PathBuf::from)
-    }
-}
-
-/// Environment of this process.
-struct Environment;
-
-impl Variables for Environment {
-    fn value(&self, name: &str) -> Option<OsString> {
-        std::env::var_os(name)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
@@ -539,25 +483,6 @@ mod tests {
             panic!("it is a file");
         };
         assert_eq!(file, path);
-    }
-
-    #[test]
-    fn sizes_have_units() {
-        for (text, bytes) in [
-            ("0", 0),
-            ("123", 123),
-            ("512MiB", 512 << 20),
-            ("2 GiB", 2 << 30),
-            ("1kib", 1024),
-            ("1GB", 1_000_000_000),
-        ] {
-            assert_eq!(parse_size(text).expect(text), bytes, "{text}");
-        }
-        for text in ["", "MiB", "-1", "1.5GiB", "1GiBs", "99999999999999999999", "99999999999TiB"] {
-            let error = parse_size(text).expect_err(text);
-            assert_eq!(error.kind(), ErrorKind::Configuration);
-            assert!(error.to_string().contains("KILN_CACHE_MAX_SIZE"), "{error}");
-        }
     }
 
     #[test]

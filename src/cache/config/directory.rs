@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Variables;
+use super::variables::Variables;
 
 const VARIABLE: &str = "KILN_CACHE_DIR";
 

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{CacheConfig, Mode, Variables};
+use super::variables::Variables;
+use super::{CacheConfig, Mode};
 use crate::cache::remote::Remote;
 use crate::error::Result;
 #[cfg(not(feature = "remote"))]
@@ -47,7 +48,7 @@ mod chosen {
     use std::time::Duration;
 
     use super::*;
-    use crate::cache::config::{Environment, bad};
+    use crate::cache::config::variables::{Environment, bad};
     #[cfg(feature = "remote-opendal")]
     use crate::cache::remote::opendal::RemoteOperator;
     use crate::cache::remote::{RemoteAccess, RemoteStore, Secret, Settings, parse_duration};

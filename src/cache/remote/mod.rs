@@ -18,6 +18,7 @@ mod error_source;
 #[doc(hidden)]
 pub mod fuzzing;
 mod latency;
+mod locate;
 #[cfg_attr(
     not(any(feature = "remote-opendal", feature = "remote-redis")),
     expect(dead_code, reason = "no service is built in")

@@ -1,12 +1,10 @@
-//! Access to the objects of any storage service.
+//! Access to the objects of any storage service, and the failures of requests.
 
 use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-
-use super::service::Failure;
 
 /// Outcome of one request to a storage service.
 pub(super) type Outcome<'a, T> = BoxFuture<'a, Result<T, Failure>>;
@@ -35,4 +33,28 @@ pub(super) struct Limits {
     pub(super) bytes: u64,
     /// Longest time without progress.
     pub(super) timeout: Duration,
+}
+
+/// Reason why a read or write failed.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) reason: String,
+    /// Whether the service did not answer in time.
+    pub(super) is_timeout: bool,
+    /// Whether a retry may succeed.
+    pub(super) is_temporary: bool,
+    /// Whether no later request can succeed, for example because the credentials are refused.
+    pub(super) is_permanent: bool,
+}
+
+impl Failure {
+    pub(super) fn timeout(limit: Duration) -> Self {
+        let reason = format!("no answer within {limit:?}");
+        Self { reason, is_timeout: true, is_temporary: true, is_permanent: false }
+    }
+
+    pub(super) fn panicked(message: &str) -> Self {
+        let reason = format!("the service's client panicked: {message}");
+        Self { reason, is_timeout: false, is_temporary: false, is_permanent: true }
+    }
 }

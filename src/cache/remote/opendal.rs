@@ -25,9 +25,6 @@ mod client;
 
 pub use ::opendal::*;
 
-#[cfg(any(feature = "remote-fs", feature = "remote-s3", feature = "remote-webdav"))]
-pub(super) use self::addresses::locate;
-
 use super::objects::Objects;
 
 /// An operator as [`CacheConfig::remote_operator`](crate::CacheConfig::remote_operator) takes it: made
@@ -64,4 +61,13 @@ impl RemoteOperator {
     pub(super) fn into_objects(self) -> Box<dyn Objects> {
         Box::new(client::Client::There(self.0))
     }
+}
+
+/// Returns access to the objects at an address. Connects to nothing.
+#[cfg(any(feature = "remote-fs", feature = "remote-s3", feature = "remote-webdav"))]
+pub(super) fn locate(
+    address: &super::url::Parsed,
+    settings: &super::settings::Settings,
+) -> crate::error::Result<Box<dyn Objects>> {
+    Ok(Box::new(addresses::locate(address, settings)?))
 }

@@ -30,8 +30,7 @@ use tokio::sync::Mutex;
 
 use self::connect::Node;
 use super::error_source;
-use super::objects::{Limits, Objects, Outcome};
-use super::service::Failure;
+use super::objects::{Failure, Limits, Objects, Outcome};
 use super::settings::Settings;
 use super::url::Parsed;
 use crate::error::Result;

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use super::breaker::{Breaker, Change, Try};
 use super::envelope::{self, Refused};
 use super::latency::Record;
-use super::objects::{Limits, Objects};
+use super::objects::{Failure, Limits, Objects};
 use super::settings::Settings;
 use crate::cache::store::{Address, Entry, SUFFIX};
 use crate::process::warning;
@@ -49,18 +49,6 @@ struct Health {
     writes: Breaker,
     record: Record,
     has_told_refused: bool,
-}
-
-/// Reason why a read or write failed.
-#[derive(Debug)]
-pub(super) struct Failure {
-    pub(super) reason: String,
-    /// Whether the service did not answer in time.
-    pub(super) is_timeout: bool,
-    /// Whether a retry may succeed.
-    pub(super) is_temporary: bool,
-    /// Whether no later request can succeed, for example because the credentials are refused.
-    pub(super) is_permanent: bool,
 }
 
 /// Result of reading the object of an address.
@@ -235,18 +223,6 @@ impl Direction {
             Self::Reads => "read",
             Self::Writes => "written",
         }
-    }
-}
-
-impl Failure {
-    pub(super) fn timeout(limit: Duration) -> Self {
-        let reason = format!("no answer within {limit:?}");
-        Self { reason, is_timeout: true, is_temporary: true, is_permanent: false }
-    }
-
-    pub(super) fn panicked(message: &str) -> Self {
-        let reason = format!("the service's client panicked: {message}");
-        Self { reason, is_timeout: false, is_temporary: false, is_permanent: true }
     }
 }
 

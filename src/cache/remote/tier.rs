@@ -13,12 +13,12 @@ use futures::future::{Either, join, select};
 use super::answer::{Answer, PendingResponse, Response};
 use super::breaker::Try;
 use super::envelope::TRAILER;
-use super::objects::Objects;
+use super::locate::{Located, locate};
+use super::objects::{Failure, Objects};
 #[cfg(feature = "remote-opendal")]
 use super::opendal::RemoteOperator;
-use super::service::{Direction, Failure, Found, Service, path};
+use super::service::{Direction, Found, Service, path};
 use super::settings::Settings;
-use super::url::{Located, locate};
 use super::worker::Worker;
 use crate::cache::store::{Address, Pending, TaskTracker};
 use crate::error::{Error, ErrorKind, Result, panic_message};

@@ -3,159 +3,16 @@
 use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
-use std::time::SystemTime;
 
-use super::collect::{Collected, Found, Goal, remove, scan};
-use super::entry::{Entry, Manifest, Unusable, decode_for, read_manifest};
-use super::layout::{Address, entry_name};
+use super::collect::{Collected, Goal, remove, scan};
+use super::entry::{Manifest, Unusable, decode_for, read_manifest};
+use super::info::{Checked, EntryInfo};
+use super::layout::Address;
 use super::publish::publish;
 use super::{BESIDE_PAYLOAD, Store, collect_now};
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::file::{self, Links};
-
-/// An entry found in the store. Its contents may or may not verify.
-///
-/// # Examples
-///
-/// ```no_run
-/// # fn example(store: kiln::store::Store) {
-/// let mut entries: Vec<_> = store.entries().collect();
-/// entries.sort_by_key(|entry| entry.used());
-/// for entry in &entries {
-///     println!("{:.8}: {} bytes", entry.key(), entry.bytes());
-/// }
-/// # }
-/// ```
-#[derive(Clone, Debug)]
-pub struct EntryInfo(Found);
-
-impl EntryInfo {
-    /// Returns the key that the entry's name stands for.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # fn example(store: kiln::store::Store, program: kiln::Program) {
-    /// let entry = store.entries().find(|entry| entry.key() == program.key());
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn key(&self) -> BuildKey {
-        self.0.key
-    }
-
-    /// Returns the name of the folder of the entry's device.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// use std::collections::BTreeMap;
-    ///
-    /// # fn example(store: kiln::store::Store) {
-    /// let mut bytes = BTreeMap::new();
-    /// for entry in store.entries() {
-    ///     *bytes.entry(entry.device().to_owned()).or_insert(0) += entry.bytes();
-    /// }
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn device(&self) -> &str {
-        &self.0.device
-    }
-
-    /// Returns the name that the entry has in every store: the path of its file below the folder of the store's
-    /// version, `<device>/<2 digits>/<62 digits>.kiln`.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # fn example(rt: kiln::Runtime, module: kiln::Module, store: kiln::store::Store) -> kiln::Result<()> {
-    /// let name = rt.build(&module).entry_name()?;
-    /// let entry = store.entries().find(|entry| entry.name() == name);
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn name(&self) -> String {
-        entry_name(self.device(), &self.key())
-    }
-
-    /// Returns the path of the entry's file.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # fn example(entry: kiln::store::EntryInfo) -> std::io::Result<()> {
-    /// std::fs::copy(entry.path(), "program.kiln")?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.0.path
-    }
-
-    /// Returns the size of the entry's file, in bytes.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # fn example(store: kiln::store::Store) {
-    /// let largest = store.entries().max_by_key(|entry| entry.bytes());
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.0.bytes
-    }
-
-    /// Returns the time of the last use, to within ten minutes.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// use std::time::Duration;
-    ///
-    /// # fn example(store: kiln::store::Store) {
-    /// let month = Duration::from_secs(30 * 24 * 3600);
-    /// let old = store.entries().filter(|entry| entry.used().elapsed().is_ok_and(|age| age > month));
-    /// println!("{} programs were not used for a month", old.count());
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn used(&self) -> SystemTime {
-        self.0.used
-    }
-}
-
-/// Result of verifying an entry.
-///
-/// # Examples
-///
-/// ```no_run
-/// use kiln::store::Checked;
-///
-/// # fn example(store: kiln::store::Store) {
-/// for entry in store.entries() {
-///     match store.check(&entry) {
-///         Checked::Whole(_) => {}
-///         Checked::Unusable(reason) => println!("{}: {reason}", entry.path().display()),
-///         other => println!("{}: {other:?}", entry.path().display()),
-///     }
-/// }
-/// # }
-/// ```
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Checked {
-    /// The entry verifies.
-    Whole(Entry),
-    /// The file is not a usable entry.
-    Unusable(Unusable),
-    /// The file could not be read.
-    Unreadable(io::Error),
-}
 
 /// Inspection and maintenance from outside.
 impl Store {

@@ -65,6 +65,7 @@ mod explore;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
+mod info;
 mod layout;
 mod lock;
 mod publish;
@@ -81,7 +82,7 @@ use std::time::{Duration, SystemTime};
 
 pub use self::collect::Collected;
 pub use self::entry::{Entry, KernelRecord, Manifest, ParameterRecord, Unusable};
-pub use self::explore::{Checked, EntryInfo};
+pub use self::info::{Checked, EntryInfo};
 pub use self::publish::Durability;
 
 pub(crate) use self::entry::{decode_for, encode, kernels};

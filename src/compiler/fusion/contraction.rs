@@ -37,8 +37,7 @@ use std::collections::{HashMap, HashSet};
 
 use rspirv::spirv::{Decoration, FPFastMathMode, Op, OpenclStd100Op as Extended};
 
-use super::extract::Kernel;
-use super::legality::Examined;
+use super::dependence::Examined;
 use super::plan::{Argument, Memory, Slot};
 use super::ranges::{Mapping, Ranges, Shape};
 use crate::compiler::spirv::edit::{Definitions, Instruction, Section};
@@ -47,7 +46,7 @@ use crate::compiler::spirv::edit::{Definitions, Instruction, Section};
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Operations {
     /// Whether the execution mode forbids contraction.
-    forbids: bool,
+    pub(super) forbids: bool,
     multiplies: bool,
     adds: bool,
     /// Whether the slot both multiplies and adds in a library function, of which the driver has more
@@ -62,15 +61,8 @@ pub(super) struct Operations {
 }
 
 impl Operations {
-    /// Collects the operations of a kernel's function and of the functions that it calls. Operations with
-    /// a decoration that allows free transformation do not count: their source does not ask for certain
-    /// bytes.
-    pub(super) fn of(kernel: &Kernel, definitions: &Definitions<'_>) -> Self {
-        let forbids = kernel.modes.forbids_contraction();
-        Self { forbids, ..Self::in_function(definitions, kernel.function) }
-    }
-
-    /// Collects the operations of a function and of the functions that it calls.
+    /// Collects the operations of a function and of the functions that it calls. Operations with a decoration
+    /// that allows free transformation do not count: their source does not ask for certain bytes.
     pub(super) fn in_function(definitions: &Definitions<'_>, function: u32) -> Self {
         let module = definitions.module();
         let annotations = module.section(Section::Annotations).iter();

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::access::Bytes;
 use super::affine::{Form, Id, Space};
-use super::legality::Examined;
+use super::dependence::Examined;
 use super::plan::{Argument, Memory, Plan};
 use super::ranges::{Ranges, Shape};
 

@@ -10,7 +10,7 @@ use rspirv::spirv::{Op, OpenclStd100Op};
 use super::access;
 use super::contraction::Operations;
 use super::inlining::inline_helpers;
-use super::merge::Modes;
+use super::modes::Modes;
 use super::plan::{Argument, Plan, Slot};
 use super::specialize::specialize;
 use crate::compiler::spirv::Module;
@@ -204,6 +204,13 @@ impl Kernel {
             Err(error) if error.kind() != ErrorKind::Unsupported => Err(error),
             _ => Ok(()),
         }
+    }
+
+    /// Returns the operations of the kernel's function and of the functions that it calls.
+    pub(super) fn operations(&self, definitions: &Definitions<'_>) -> Operations {
+        let mut operations = Operations::in_function(definitions, self.function);
+        operations.forbids = self.modes.forbids_contraction();
+        operations
     }
 
     /// Returns whether the kernel may print.

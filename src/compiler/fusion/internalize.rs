@@ -2,7 +2,8 @@
 //! and those that become local memory, and records why the others stay.
 
 use super::access::Access;
-use super::legality::{Examined, Judgement};
+use super::dependence::Examined;
+use super::legality::Judgement;
 use super::local_memory::{self, Shared};
 use super::plan::{Argument, Memory, Place, Plan, Region};
 use super::promote::{self, Private};

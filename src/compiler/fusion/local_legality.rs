@@ -10,7 +10,7 @@
 use super::access::{Kind, MAX_ALIGN};
 use super::affine::{Form, Space};
 use super::coordinates::View;
-use super::legality::{Examined, Use, never_meet};
+use super::dependence::{Examined, Use, never_meet};
 use super::plan::{Memory, Plan};
 
 /// Local variable of each work-group that replaces a memory.

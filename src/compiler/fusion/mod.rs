@@ -26,6 +26,7 @@ mod coarsen;
 mod contraction;
 mod coordinates;
 mod declaration;
+mod dependence;
 mod entry;
 mod extract;
 #[cfg(any(test, fuzzing))]
@@ -37,6 +38,7 @@ mod local_legality;
 mod local_memory;
 mod lower_version;
 mod merge;
+mod modes;
 mod plan;
 mod private_legality;
 mod promote;
@@ -58,10 +60,10 @@ use crate::error::{Error, ErrorKind, Result};
 use access::Value;
 use affine::Space;
 use coarsen::Widening;
-use contraction::Operations;
+use dependence::{Examined, Parameter, Use};
 use internalize::internalized;
-use legality::Examined;
-use merge::{Modes, Part};
+use merge::Part;
+use modes::Modes;
 use ranges::Shape;
 
 pub(crate) use coarsen::Width;
@@ -195,7 +197,7 @@ fn attempt(
     }
     let definitions: Vec<_> = kernels.iter().map(|kernel| kernel.module.definitions()).collect();
     let operations = kernels.iter().zip(&definitions);
-    let operations: Vec<_> = operations.map(|(kernel, all)| Operations::of(kernel, all)).collect();
+    let operations: Vec<_> = operations.map(|(kernel, all)| kernel.operations(all)).collect();
     let mut slots = Vec::new();
     for (at, (slot, kernel)) in plan.slots.iter().zip(&kernels).enumerate() {
         let space = Space::new(&ranges.slots[at].range);
@@ -236,7 +238,7 @@ fn attempt(
         privates.retain(|private| shared.iter().all(|shared| shared.memory != private.memory));
     }
     let gone = internalized(&outcome.judgements);
-    let goes_to_memory = |used: &legality::Use<'_>| {
+    let goes_to_memory = |used: &Use<'_>| {
         let access = used.access;
         let private = privates[used.slot].iter().find(|of| of.parameter == access.parameter);
         let kept = private.zip(access.location).and_then(|(of, at)| of.accesses.get(&at.offset));
@@ -360,7 +362,7 @@ fn examine(
         .filter(|i| i.op() == Some(Op::Name))
         .filter_map(|i| Some((i.word(0)?, i.string(1)?.to_owned())))
         .collect();
-    let parameters = parameters.map(|parameter| legality::Parameter {
+    let parameters = parameters.map(|parameter| Parameter {
         name: parameter.result().and_then(|id| names.get(&id).cloned()),
         is_constant: parameter.word(0).and_then(|ty| definitions.get(ty)?.word(1))
             == Some(StorageClass::UniformConstant as u32),

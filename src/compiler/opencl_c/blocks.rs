@@ -14,11 +14,11 @@ use rspirv::spirv::Op;
 use super::function::Body;
 use super::types::{Lanes, Scalar};
 use super::{malformed, operand};
-use crate::compiler::spirv::edit::Instruction;
+use crate::compiler::spirv::edit::{Function, Instruction};
 use crate::error::Result;
 
 /// A block of a function.
-pub(super) struct Block<'m> {
+struct Block<'m> {
     label: u32,
     /// Ids and types of the phis.
     phis: Vec<(u32, u32)>,
@@ -28,11 +28,29 @@ pub(super) struct Block<'m> {
 }
 
 impl<'m> Block<'m> {
-    pub(super) fn new(label: u32) -> Self {
+    /// Returns the blocks of a function, in order.
+    fn all_of(function: &'m Function) -> Result<Vec<Self>> {
+        let mut blocks = Vec::<Self>::new();
+        for instruction in function.body.iter() {
+            match instruction.op() {
+                Some(Op::Label) => blocks.push(Self::new(operand(&instruction, 0)?)),
+                Some(Op::Function | Op::FunctionParameter) => {}
+                Some(Op::FunctionEnd) => break,
+                _ => {
+                    if let Some(block) = blocks.last_mut() {
+                        block.add(instruction)?;
+                    }
+                }
+            }
+        }
+        Ok(blocks)
+    }
+
+    fn new(label: u32) -> Self {
         Self { label, phis: Vec::new(), values: HashMap::new(), instructions: Vec::new() }
     }
 
-    pub(super) fn add(&mut self, instruction: Instruction<'m>) -> Result<()> {
+    fn add(&mut self, instruction: Instruction<'m>) -> Result<()> {
         if instruction.op() != Some(Op::Phi) {
             self.instructions.push(instruction);
             return Ok(());
@@ -70,7 +88,9 @@ struct Edges<'b, 'm> {
 }
 
 impl<'m> Body<'_, 'm> {
-    pub(super) fn blocks(&mut self, blocks: &[Block<'m>]) -> Result<()> {
+    /// Translates the blocks of a function.
+    pub(super) fn blocks(&mut self, function: &'m Function) -> Result<()> {
+        let blocks = Block::all_of(function)?;
         let by_label: HashMap<_, _> = blocks.iter().map(|block| (block.label, block)).collect();
         for input in blocks.iter().flat_map(|block| &block.instructions) {
             if matches!(input.op(), Some(Op::Variable | Op::UntypedVariableKHR)) {

@@ -8,7 +8,6 @@ use std::fmt::Write as _;
 
 use rspirv::spirv::{Decoration, FunctionControl, FunctionParameterAttribute, Op, StorageClass};
 
-use super::blocks::Block;
 use super::constants::{Place, bounded};
 use super::generic::Spaces;
 use super::types::{Scalar, Space, Type};
@@ -152,7 +151,6 @@ impl<'m> Emitter<'m> {
             text: String::new(),
         };
         let mut signature = Vec::new();
-        let mut blocks = Vec::<Block<'_>>::new();
         let (mut result, mut control) = (None, FunctionControl::NONE);
         for instruction in function.body.iter() {
             match instruction.op() {
@@ -161,16 +159,11 @@ impl<'m> Emitter<'m> {
                     control = FunctionControl::from_bits_truncate(operand(&instruction, 2)?);
                 }
                 Some(Op::FunctionParameter) => signature.push(body.parameter(&instruction)?),
-                Some(Op::Label) => blocks.push(Block::new(operand(&instruction, 0)?)),
                 Some(Op::FunctionEnd) => break,
-                _ => {
-                    if let Some(block) = blocks.last_mut() {
-                        block.add(instruction)?;
-                    }
-                }
+                _ => {}
             }
         }
-        body.blocks(&blocks)?;
+        body.blocks(function)?;
         let result = result.ok_or_else(|| malformed("a function"))?;
         let result = body.emitter.type_name_in(result, &returns)?;
         let locals = body.locals.clone();

@@ -9,8 +9,7 @@ use std::sync::LazyLock;
 use rspirv::grammar::{self, OperandKind, OperandQuantifier};
 use rspirv::spirv::{MemoryAccess, Op};
 
-use super::stream::string_length;
-use super::words::{Instruction, OPCODES};
+use super::words::{Instruction, OPCODES, string_length};
 use crate::error::{Error, ErrorKind, Result};
 
 type Operands = &'static [grammar::LogicalOperand];

@@ -176,6 +176,13 @@ impl<'m> Definitions<'m> {
     }
 }
 
+impl Module {
+    /// Returns the index of the definitions of ids.
+    pub(crate) fn definitions(&self) -> Definitions<'_> {
+        Definitions::of(self)
+    }
+}
+
 impl Context for Definitions<'_> {
     fn extended_set(&self, import: u32) -> ExtendedSet {
         self.extended_sets.get(&import).copied().unwrap_or(ExtendedSet::Unknown)

@@ -5,7 +5,7 @@
 //! instructions; their validity is left to the driver. A module with instructions of an unknown extension is
 //! accepted like any other.
 //!
-//! For rewriting, a module is parsed into sections of instructions ([`module`]). Ids are indexed by
+//! For rewriting, a module is [parsed](parse) into sections of instructions ([`module`]). Ids are indexed by
 //! definition and use ([`index`]), following the specification's grammar ([`grammar`]). Types and constants
 //! are interned ([`intern`]), dead code is removed ([`prune`]), and several modules are linked into one
 //! ([`merge`](mod@merge)).
@@ -22,6 +22,7 @@ mod index;
 mod intern;
 mod merge;
 mod module;
+mod parse;
 mod prune;
 mod reflect;
 mod requirements;

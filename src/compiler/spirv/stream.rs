@@ -123,9 +123,3 @@ pub(crate) fn literal_words(ty: &Instruction<'_>, bytes: &[u8]) -> Option<Vec<u3
     words.resize(bytes.len().next_multiple_of(4), rest);
     Some(words.as_chunks().0.iter().copied().map(u32::from_le_bytes).collect())
 }
-
-/// Returns the number of words of the literal string that begins at the first word, or `None` if it has no
-/// end.
-pub(crate) fn string_length(words: &[Word]) -> Option<usize> {
-    words.iter().position(|word| word.contains(&0)).map(|last| last + 1)
-}

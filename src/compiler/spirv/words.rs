@@ -308,3 +308,9 @@ impl<'a> Instruction<'a> {
         std::str::from_utf8(&bytes[..end]).ok()
     }
 }
+
+/// Returns the number of words of the literal string that begins at the first word, or `None` if it has no
+/// end.
+pub(crate) fn string_length(words: &[Word]) -> Option<usize> {
+    words.iter().position(|word| word.contains(&0)).map(|last| last + 1)
+}

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::compiler;
+use super::run::compiler;
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::{self, Chosen, SearchResult, found_in};
 

@@ -32,15 +32,15 @@ mod dimensions;
 mod find;
 mod fixups;
 mod options;
+mod run;
 mod scalarize;
 mod target;
 #[cfg(test)]
 mod tests;
 mod translation;
 
-use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -55,23 +55,6 @@ pub(crate) use self::translation::Translation;
 
 /// Time limit of a compiler.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
-
-/// Environment variables that compilers get. Others, such as `CPATH`, would change the output for the same
-/// input. The last two are needed to start programs: directories of libraries, and the system's directory on
-/// Windows.
-const ENVIRONMENT: [&str; 4] = ["PATH", "TMPDIR", "LD_LIBRARY_PATH", "SystemRoot"];
-
-/// Returns the command of a compiler, with a minimal environment.
-fn compiler<S: AsRef<OsStr>>(program: &Path, arguments: impl IntoIterator<Item = S>) -> Command {
-    let mut command = Command::new(program);
-    command.args(arguments).env_clear().env("LC_ALL", "C");
-    for variable in ENVIRONMENT {
-        if let Some(value) = std::env::var_os(variable) {
-            command.env(variable, value);
-        }
-    }
-    command
-}
 
 /// Compilers of a runtime: the chosen ones, or those that a search will find.
 #[derive(Debug)]

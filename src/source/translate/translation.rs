@@ -1,14 +1,13 @@
 //! Translation of one text.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::compiler;
 use super::dimensions::dimensions_looked_at;
 use super::find::{Tool, Tools};
 use super::fixups::repaired;
 use super::options::BuildOptions;
+use super::run::{REFUSED, run};
 use super::scalarize::fma_by_component;
 use super::target::Target;
 use crate::device::DeviceInfo;
@@ -62,9 +61,6 @@ const ALWAYS: &[&str] = &[
     "-fno-crash-diagnostics",
     "-fno-color-diagnostics",
 ];
-
-/// Exit status of clang for an invalid text, as opposed to a crash.
-const REFUSED: i32 = 1;
 
 /// Prepared translation for a device.
 #[derive(Debug)]
@@ -318,31 +314,6 @@ impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         Self::Final(error)
     }
-}
-
-/// Runs a compiler. Fails if it ran out of memory, or of space for its output.
-fn run(
-    program: &Path,
-    arguments: impl IntoIterator<Item = String>,
-    input: &[u8],
-    limit: Duration,
-) -> Result<Ended> {
-    let ended = process::run(compiler(program, arguments), input, limit)?;
-    if !ended.status.success() && process::was_starved(&ended) {
-        let message = format!("{}: it ran out of memory", program.display());
-        return Err(Error::new(ErrorKind::OutOfResources, message).with_log(ended.log));
-    }
-    // Messages and output go to files, which are in memory in most cases, and may have failed to be written.
-    if ended.status.code() == Some(REFUSED) && ended.log.is_empty() {
-        let (path, directory) = (program.display(), std::env::temp_dir());
-        let message = format!(
-            "{path}: it failed without a word, as where there is no room for files; make room in memory \
-             and in {}",
-            directory.display()
-        );
-        return Err(Error::new(ErrorKind::Io, message));
-    }
-    Ok(ended)
 }
 
 fn failed(tool: &Tool, what: &str, ended: &Ended) -> Error {

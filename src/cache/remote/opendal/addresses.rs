@@ -12,7 +12,7 @@ use crate::cache::remote::url::{Parsed, bad};
 use crate::error::Result;
 
 /// Returns access to the objects at an address. Connects to nothing.
-pub(in crate::cache::remote) fn locate(address: &Parsed, settings: &Settings) -> Result<Client> {
+pub(super) fn locate(address: &Parsed, settings: &Settings) -> Result<Client> {
     match address.service() {
         #[cfg(feature = "remote-s3")]
         "s3" => s3(address, settings),

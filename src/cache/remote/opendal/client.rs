@@ -17,11 +17,10 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
 use crate::cache::remote::error_source;
-use crate::cache::remote::objects::{Limits, Objects, Outcome};
-use crate::cache::remote::service::Failure;
+use crate::cache::remote::objects::{Failure, Limits, Objects, Outcome};
 
 #[derive(Debug)]
-pub(in crate::cache::remote) enum Client {
+pub(super) enum Client {
     There(Operator),
     #[cfg_attr(
         not(any(feature = "remote-fs", feature = "remote-s3", feature = "remote-webdav")),
@@ -30,7 +29,7 @@ pub(in crate::cache::remote) enum Client {
     Later(Later),
 }
 
-pub(in crate::cache::remote) struct Later {
+pub(super) struct Later {
     operator: OnceCell<Operator>,
     make: Arc<dyn Fn() -> Result<Operator> + Send + Sync>,
     /// Latest attempt to make the operator, until a request has seen its outcome. The attempt may block on a

@@ -15,10 +15,9 @@ use std::rc::Rc;
 
 use rspirv::spirv::{Op, StorageClass};
 
-use super::blocks::Blocks;
+use super::blocks::{Blocks, spilled};
 use super::flow::Flow;
 use super::layout::Layouts;
-use super::memory::{At, spilled};
 use super::symbols::Symbols;
 use super::values::{Arithmetic, Base, Known, Pointer};
 use super::{Access, Accesses, Value};
@@ -72,6 +71,9 @@ pub(super) struct Frame<'m> {
     is_evaluated: Vec<bool>,
     depth: usize,
 }
+
+/// Index of the block of an instruction, and the location of the instruction.
+pub(super) type At = (usize, Location);
 
 impl<'m> Evaluation<'m> {
     pub(super) fn new(definitions: &'m Definitions<'m>, space: &'m Space) -> Self {

@@ -1,21 +1,16 @@
 //! Evaluation of instructions that calculate or access memory.
 
-use std::collections::{HashMap, HashSet};
-
 use rspirv::spirv::{BuiltIn, Op, OpenclStd100Op as Extended};
 
-use super::blocks::Blocks;
-use super::eval::{Evaluation, Frame};
+use super::eval::{At, Evaluation, Frame};
 use super::layout::Parts;
 use super::values::{Arithmetic, Base, Known, Pointer};
 use super::{Access, Bytes, Kind};
 use crate::compiler::fusion::affine::{Form, Id};
-use crate::compiler::spirv::edit::{Definitions, Instruction, Location, Role, ids};
+use crate::compiler::spirv::edit::{Instruction, Role, ids};
 
 /// Limit of offsets and widths in bytes. Offsets beyond it may have wrapped.
 const FAR: i128 = 1 << 62;
-
-pub(super) type At = (usize, Location);
 
 impl<'m> Evaluation<'m> {
     /// Evaluates an instruction: records its accesses and returns the value of its result. Returns `None`
@@ -581,40 +576,4 @@ impl<'m> Evaluation<'m> {
             Base::Variable(_) | Base::BuiltIn(_) | Base::Harmless => {}
         }
     }
-}
-
-/// Returns the variables whose address is used only for loads and a single store. Lifetime markers do not
-/// count.
-pub(super) fn spilled(blocks: &Blocks<'_>, definitions: &Definitions<'_>) -> HashSet<u32> {
-    let instructions = || blocks.all.iter().flat_map(|block| &block.body).map(|(_, i)| i);
-    let mut stores: HashMap<u32, usize> = HashMap::new();
-    for variable in instructions().filter(|i| i.op() == Some(Op::Variable)) {
-        if let Some(id) = variable.result() {
-            stores.insert(id, usize::from(variable.word(3).is_some()));
-        }
-    }
-    let mut spoilt = HashSet::new();
-    // Translators cast a variable's address for the instructions that mark its lifetime.
-    let casts = instructions().filter(|i| i.op() == Some(Op::Bitcast));
-    let casts = casts.filter_map(|i| Some((i.result()?, i.word(2)?)));
-    let marks: HashMap<u32, u32> = casts.filter(|(_, of)| stores.contains_key(of)).collect();
-    for i in instructions() {
-        let used = ids(i, definitions, |word, role| {
-            let Some(id) = i.word(word).filter(|_| role == Role::Operand) else { return };
-            let variable = marks.get(&id).copied().unwrap_or(id);
-            let Some(count) = stores.get_mut(&variable) else { return };
-            match i.op() {
-                Some(Op::Load) if word == 2 && variable == id => {}
-                Some(Op::Store) if word == 0 && variable == id => *count += 1,
-                Some(Op::LifetimeStart | Op::LifetimeStop) => {}
-                Some(Op::Bitcast) if variable == id => {}
-                _ => _ = spoilt.insert(variable),
-            }
-        });
-        if used.is_err() {
-            return HashSet::new();
-        }
-    }
-    let once = stores.into_iter().filter(|&(id, count)| count == 1 && !spoilt.contains(&id));
-    once.map(|(id, _)| id).collect()
 }

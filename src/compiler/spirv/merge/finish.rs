@@ -8,8 +8,8 @@ use rspirv::spirv::{Op, StorageClass};
 use super::super::grammar::Role;
 use super::super::index::{IdSet, located};
 use super::super::module::{Module, Section};
-use super::super::stream::{Stream, string_length, string_words};
-use super::super::words::Instruction;
+use super::super::stream::{Stream, string_words};
+use super::super::words::{Instruction, string_length};
 use crate::compiler::spirv::grammar;
 use crate::error::Result;
 

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use rspirv::spirv::LinkageType;
 
 use super::super::module::{Linkage, Module, Section};
-use super::types::in_words;
+use super::types::{Pair, in_words};
 use super::{Options, Source, failed};
 use crate::error::Result;
 
@@ -18,14 +18,6 @@ pub(super) struct Resolution {
     /// Replacements of imports and of surplus definitions, each with what it replaces. A later check requires
     /// compatible types.
     pub(super) replaced: Vec<Pair>,
-}
-
-/// Two symbols of the same name.
-#[derive(Clone)]
-pub(super) struct Pair {
-    pub(super) name: String,
-    pub(super) first: (usize, u32),
-    pub(super) second: (usize, u32),
 }
 
 struct Exported {

@@ -14,7 +14,6 @@ use super::super::describe::describe;
 use super::super::index::Uses;
 use super::super::intern::source_name;
 use super::super::words::Instruction;
-use super::resolve::Pair;
 use super::{Ids, Source, failed};
 use crate::error::{Error, Result};
 
@@ -23,6 +22,14 @@ use crate::error::{Error, Result};
 pub(super) struct Signature {
     pub(super) returned: Option<u32>,
     pub(super) parameters: Vec<Option<u32>>,
+}
+
+/// Two symbols of the same name.
+#[derive(Clone)]
+pub(super) struct Pair {
+    pub(super) name: String,
+    pub(super) first: (usize, u32),
+    pub(super) second: (usize, u32),
 }
 
 /// Checks that each replacement has a compatible type. Returns, for each source, the functions whose calls
