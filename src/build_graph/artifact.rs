@@ -94,3 +94,12 @@ impl Artifact {
         }
     }
 }
+
+/// Source of a kernel's parameters that takes precedence where two sources differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SignatureSource {
+    /// The driver, which reports on the program that it built. The other source fills the gaps.
+    Driver,
+    /// The module, or the stored record of it: the driver was given a translation.
+    Module,
+}

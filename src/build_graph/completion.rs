@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures::stream::AbortHandle;
 
-use super::graph::Outcome;
+use super::outcome::Outcome;
 use super::shared_outcome::Promise;
 use crate::cache::store::Pending;
 use crate::sync::lock;

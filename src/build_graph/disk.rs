@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::built::Built;
 use super::entry_codec::Loaded;
-use super::program::Built;
 use crate::cache::store::{Address, Entry, Lock, Lookup, Pending, Store, Try};
 use crate::digest::BuildKey;
 use crate::error::Result;

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::artifact::Artifact;
+use super::artifact::SignatureSource;
+use super::built::{BuildMetadata, Built, Origin};
 use super::kernel_record::{has_kernels, parameters, record};
 use super::key::{EMITTER, NodeKind};
 use super::plan::LinkedModule;
-use super::program::{BuildMetadata, Built, Origin, SignatureSource};
 use crate::backend::{DeviceSlot, Source};
 use crate::cache::store::{Entry, Manifest, encode};
 use crate::device::ModuleFormat;

@@ -15,16 +15,17 @@ use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use tracing::field::Empty;
 
+use super::built::Built;
 use super::child::{Children, Target};
 use super::completion::BuildCompletion;
 use super::disk::Disk;
-use super::fusion::Fusions;
+use super::fusion::known::Fusions;
 use super::job::Job;
 use super::key::DeviceKey;
 use super::link::{DuplicateExports, Libraries};
+use super::outcome::{Answer, Outcome};
 use super::plan::{BuildPlan, BuildSpec, BuildStrategy, LinkedModule};
 use super::pool::Pool;
-use super::program::Built;
 use super::shared_outcome::{SharedOutcome, flight};
 use super::trace::{Line, LookupTrace};
 use crate::backend::{self, DeviceSlot};
@@ -76,38 +77,8 @@ impl BuildId {
     }
 }
 
-/// Result of a build.
-pub(crate) type Outcome = Result<Arc<Built>>;
-
 /// Weight of a kept failure in bytes, not counting its log.
 const FAILURE_WEIGHT: usize = 256;
-
-/// The answer to a request.
-#[derive(Clone)]
-pub(crate) enum Answer {
-    /// The outcome was in memory.
-    Kept(Outcome),
-    /// The program cannot be built; no driver was called.
-    Refused(Error),
-    /// The program is being built: wait for the outcome.
-    Building(SharedOutcome<Outcome>),
-    /// Files are being read to compute the key: wait for the answer.
-    Reading(SharedOutcome<Answer>),
-}
-
-impl Answer {
-    /// Waits for the outcome.
-    pub(super) async fn completed(mut self) -> Outcome {
-        loop {
-            self = match self {
-                Self::Kept(outcome) => return outcome,
-                Self::Refused(error) => return Err(error),
-                Self::Building(flight) => return flight.await,
-                Self::Reading(flight) => flight.await,
-            }
-        }
-    }
-}
 
 /// Place where a request found an existing node.
 enum Found {

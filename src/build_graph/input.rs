@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::key::{ConstantBytes, UnitFields};
 use super::link::describe;
-use super::plan::GivenConstant;
+use super::specialization::GivenConstant;
 use crate::compiler::options::canonical_options;
 use crate::compiler::signature::SpecializationConstant;
 use crate::device::{Device, ModuleFormat};

@@ -14,6 +14,7 @@
 //! processes must not affect requests that need no child.
 
 mod artifact;
+mod built;
 mod capabilities;
 mod child;
 mod completion;
@@ -23,9 +24,11 @@ mod fusion;
 mod graph;
 mod input;
 mod job;
+mod kernel;
 mod kernel_record;
 mod key;
 mod link;
+mod outcome;
 mod plan;
 mod pool;
 mod program;
@@ -33,23 +36,27 @@ mod refusal;
 mod request;
 mod shared_outcome;
 mod signatures;
+mod specialization;
 #[cfg(test)]
 mod tests;
 mod trace;
 mod translated;
 
+pub use built::Origin;
 pub use child::build_child;
+pub use kernel::Kernel;
 pub use link::DuplicateExports;
-pub use plan::SpecializationValue;
-pub use program::{Kernel, Origin, Program};
+pub use program::Program;
 pub use request::{Build, BuildRequest};
+pub use specialization::SpecializationValue;
 
+pub(crate) use built::{ResolvedKernel, WeakKernel};
 pub(crate) use child::{Children, LIMIT as CHILD_LIMIT};
 pub(crate) use disk::Disk;
-pub(crate) use fusion::{Choice, Fastest, FusedKernel, Fusion, FusionRequest, Query, Run};
+pub(crate) use fusion::known::{FusedKernel, Fusion};
+pub(crate) use fusion::{Choice, Fastest, FusionRequest, Query, Run};
 pub(crate) use graph::{BuildGraph, Setting};
 #[cfg(feature = "internal")]
 pub(crate) use input::BuildInput;
 pub(crate) use pool::{Pool, catch_panic};
-pub(crate) use program::{ResolvedKernel, WeakKernel};
 pub(crate) use trace::LookupTrace;

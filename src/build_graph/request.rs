@@ -5,10 +5,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use super::graph::{Answer, BuildGraph, Outcome};
-use super::plan::{BuildPlan, BuildSpec, BuildStrategy, SpecializationValue};
-use super::program::{Kernel, Origin, Program};
+use super::built::Origin;
+use super::graph::BuildGraph;
+use super::kernel::Kernel;
+use super::outcome::{Answer, Outcome};
+use super::plan::{BuildPlan, BuildSpec, BuildStrategy};
+use super::program::Program;
 use super::shared_outcome::SharedOutcome;
+use super::specialization::SpecializationValue;
 use crate::device::Device;
 use crate::digest::BuildKey;
 use crate::error::{Error, Result};

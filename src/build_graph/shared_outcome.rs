@@ -118,7 +118,7 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
-    use crate::build_graph::graph::Outcome;
+    use crate::build_graph::outcome::Outcome;
     use crate::error::{Error, ErrorKind};
 
     /// A waker that counts its wakes and polls the outcome each time, as an executor may do at once.

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use futures::channel::oneshot;
 use futures::future::try_join_all;
 
-use super::graph::{Answer, BuildGraph};
+use super::graph::BuildGraph;
 use super::input::BuildInput;
 use super::link::describe;
+use super::outcome::Answer;
 use super::plan::BuildPlan;
 use super::pool::catch_panic;
 use crate::device::ModuleFormat;

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::build_graph::built::ResolvedKernel;
 use crate::build_graph::graph::BuildGraph;
-use crate::build_graph::program::{Kernel, ResolvedKernel};
+use crate::build_graph::kernel::Kernel;
 use crate::compiler::options::without_relaxed;
 use crate::compiler::spirv::Module;
 use crate::device::ModuleFormat;
