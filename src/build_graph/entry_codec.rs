@@ -41,7 +41,7 @@ pub(crate) fn load(
     };
     match loaded {
         Ok(native) if has_kernels(&*native, &manifest.kernels) => {
-            let told = BuildMetadata {
+            let metadata = BuildMetadata {
                 origin,
                 build_log: &manifest.build_log,
                 size: entry.payload().len(),
@@ -53,11 +53,11 @@ pub(crate) fn load(
             };
             let device = slot.handle().clone();
             let parameters = parameters(&manifest.kernels);
-            let built = Built::new(native, device, entry.key(), told, parameters);
+            let built = Built::new(native, device, entry.key(), metadata, parameters);
             Ok(Loaded::Built(Arc::new(built)))
         }
         Ok(_) => {
-            let reason = "the driver found other kernels in it than were stored";
+            let reason = "the driver found kernels in it that differ from the stored ones";
             Ok(Loaded::Refused(reason.to_owned()))
         }
         Err(error) if matches!(error.kind(), ErrorKind::OutOfResources | ErrorKind::DeviceLost) => {

@@ -202,7 +202,7 @@ impl Job {
         let mut second = self.second();
         let (answer, waiting) = abortable(answer);
         self.completion.abort_when_claimed(waiting);
-        self.remote = RemoteState::Over("it was not there before the compile began".to_owned());
+        self.remote = RemoteState::Over("it had not arrived when the compile began".to_owned());
         let graph = self.graph.clone();
         self.submit();
         graph.run_later(async move {
@@ -309,7 +309,7 @@ impl Job {
             }
         }
         if let Some(remote) = remote {
-            self.remote = RemoteState::Over("it was not asked".to_owned());
+            self.remote = RemoteState::Over("it was not queried".to_owned());
             if let Some(question) = remote.question(&graph.address(&self.plan, self.key)) {
                 return Ok(Step::Ask(question));
             }
@@ -493,7 +493,7 @@ impl Job {
                 let objects: Vec<_> =
                     self.plan.objects().zip(objects).map(renew).collect::<Result<_>>()?;
                 let native = link(&objects)?;
-                tracing::debug!(%error, "a stored object did not serve");
+                tracing::debug!(%error, "a stored object could not be used");
                 counters.disk_refused.add_one();
                 native
             }
@@ -525,9 +525,10 @@ impl Job {
         let source = Source { format: ModuleFormat::Native, code, options: "", constants: &[] };
         let native = self
             .with_retries(|| device.build(&source))
-            .map_err(|error| error.within("the program that a build child made"))?;
+            .map_err(|error| error.within("the program compiled by a build child"))?;
         if !has_kernels(&*native, &made.kernels) {
-            let message = "the driver finds other kernels in the program than the build child told";
+            let message = "the driver finds kernels in the program that differ from those that the \
+                           build child reported";
             return Err(Error::new(ErrorKind::BuildFailed, message).with_log(made.log));
         }
         let by_child = parameters(&made.kernels);
@@ -564,11 +565,11 @@ impl Job {
         let size = native.binary_size().unwrap_or_else(|| plan.code_len());
         let parts = self.parts(plan);
         let source = plan.source();
-        let told = BuildMetadata { origin: Origin::Compiled, build_log, size, parts, source };
+        let metadata = BuildMetadata { origin: Origin::Compiled, build_log, size, parts, source };
         let parameters =
             |kernel: &str| plan.parameters(kernel).map(<[_]>::to_vec).or_else(|| compiled(kernel));
         let device = self.graph.slot(plan).handle().clone();
-        Arc::new(Built::new(native, device, key, told, parameters))
+        Arc::new(Built::new(native, device, key, metadata, parameters))
     }
 
     /// Returns the linked parts of a plan's program, under the keys that the request knows.
@@ -659,7 +660,7 @@ impl Job {
             }
         }
         self.graph.publish(self.node, &self.plan, &outcome);
-        let told = match outcome.as_ref().map(|built| built.origin()) {
+        let result = match outcome.as_ref().map(|built| built.origin()) {
             Ok(Origin::Disk) => "disk",
             Ok(Origin::Remote) => "remote",
             Ok(_) => "compiled",
@@ -670,7 +671,7 @@ impl Job {
         promise.complete(outcome);
         self.span.record("elapsed_ms", took.as_secs_f64() * 1e3);
         match failure {
-            None => self.span.record("outcome", told),
+            None => self.span.record("outcome", result),
             Some(kind) => self.span.record("outcome", display(kind)),
         };
         let miss = self.miss.as_ref().map(|miss| match miss {
@@ -678,10 +679,10 @@ impl Job {
             Miss::Unusable(reason) => reason,
         });
         let remote = match &self.remote {
-            RemoteState::Over(reason) if told != "remote" => Some(reason.as_str()),
+            RemoteState::Over(reason) if result != "remote" => Some(reason.as_str()),
             _ => None,
         };
-        self.graph.trace(&self.plan, self.key, told, [miss, remote], Some(took));
+        self.graph.trace(&self.plan, self.key, result, [miss, remote], Some(took));
         true
     }
 }
@@ -690,7 +691,7 @@ impl RemoteState {
     fn answered(answer: std::result::Result<Answer, oneshot::Canceled>) -> Self {
         match answer {
             Ok(answer) => Self::Answered(answer),
-            Err(oneshot::Canceled) => Self::Over("it could not be asked".to_owned()),
+            Err(oneshot::Canceled) => Self::Over("it could not be queried".to_owned()),
         }
     }
 }

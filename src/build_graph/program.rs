@@ -107,17 +107,17 @@ impl Built {
         native: Arc<dyn backend::Program>,
         device: Device,
         key: BuildKey,
-        told: BuildMetadata<'_>,
+        metadata: BuildMetadata<'_>,
         parameters: impl Fn(&str) -> Option<Vec<Parameter>>,
     ) -> Self {
         let kernels = native.kernels().iter().map(|kernel| {
             let others = parameters(kernel.name());
-            let parameters = merge(told.source, kernel.parameters(), others.as_deref());
+            let parameters = merge(metadata.source, kernel.parameters(), others.as_deref());
             let elements = parameters.iter().map(ElementType::of).collect();
             BuiltKernel { native: Arc::clone(kernel), parameters, elements }
         });
         let kernels = kernels.collect();
-        let BuildMetadata { origin, build_log, size, parts, .. } = told;
+        let BuildMetadata { origin, build_log, size, parts, .. } = metadata;
         let build_log = build_log.into();
         let (weight, plan, is_untrusted) = (size.into(), OnceLock::new(), AtomicBool::new(false));
         Self { kernels, native, device, key, origin, build_log, weight, parts, plan, is_untrusted }
@@ -209,7 +209,7 @@ impl Built {
     fn resolve(self: &Arc<Self>, name: &str) -> Result<ResolvedKernel> {
         if let Some(at) = name.find('\0') {
             return Err(Error::invalid(format!(
-                "the kernel name {name:?} holds a NUL character at byte {at}; names have none"
+                "the kernel name {name:?} contains a NUL character at byte {at}; remove it"
             )));
         }
         match self.kernels.iter().position(|kernel| kernel.native.name() == name) {
@@ -225,15 +225,15 @@ impl Built {
     fn unknown_kernel(&self, name: &str) -> Error {
         let names = self.names();
         let message = match names.as_slice() {
-            [] => format!("the program has no kernel `{name}`; it has none at all"),
+            [] => format!("the program has no kernel `{name}`; it has no kernels"),
             names => {
                 // PoCL's headers rename its built-in functions this way, and with them every kernel that has
                 // the name of one.
                 let is_built_in = names.iter().any(|there| *there == format!("_cl_{name}"));
                 let hint = match near(name, names.iter().copied()).first() {
                     _ if is_built_in => {
-                        "; it is named like a function of OpenCL C's own, which PoCL renames: give it \
-                         another name"
+                        "; it has the name of a built-in function of OpenCL C, which PoCL renames: \
+                         give it another name"
                             .to_owned()
                     }
                     Some(near) => format!("; did you mean `{near}`?"),

@@ -81,7 +81,7 @@ impl EventPool {
             let reset = unsafe { (context.api.zeEventHostReset)(event.raw()) };
             return match check(reset) {
                 Ok(()) => Ok(event),
-                Err(code) => Err(context.error(code, "the driver does not reset an event")),
+                Err(code) => Err(context.error(code, "the driver failed to reset an event")),
             };
         }
         let (pool, index) = match state.latest.take() {

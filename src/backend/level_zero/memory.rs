@@ -141,7 +141,7 @@ pub(super) struct Staging {
 impl Staging {
     pub(super) fn take(context: &Arc<Context>, bytes: usize) -> Result<Self> {
         let bytes = bytes.max(SMALLEST).checked_next_power_of_two().ok_or_else(|| {
-            Error::new(ErrorKind::OutOfResources, "more bytes than can be addressed")
+            Error::new(ErrorKind::OutOfResources, "the size in bytes exceeds the address space")
         })?;
         let kept = {
             let mut kept = lock(&context.staging.0);

@@ -113,7 +113,8 @@ pub(super) fn link_binaries(context: &Arc<Context>, binaries: &[&[u8]]) -> Resul
         .map_err(|code| refusal(context, code, binaries.len(), &log))?;
     let mut names = HashSet::new();
     if let Some(twice) = program.kernels().iter().find(|kernel| !names.insert(kernel.name())) {
-        let message = format!("the kernel `{}` is in two of the linked modules", twice.name());
+        let message =
+            format!("the kernel `{}` is defined in two of the linked modules", twice.name());
         return Err(Error::new(ErrorKind::BuildFailed, message));
     }
     Ok(program)
@@ -198,7 +199,7 @@ pub(super) fn unpack(bytes: &[u8]) -> Option<Result<Vec<&[u8]>>> {
     Some(unpacked(rest).ok_or_else(|| {
         Error::new(
             ErrorKind::BuildFailed,
-            "the binary of a linked program is damaged: its sizes do not add up; build it anew",
+            "the binary of a linked program is damaged: its sizes are inconsistent; rebuild it",
         )
     }))
 }
@@ -240,7 +241,7 @@ mod tests {
         assert_eq!(unpack(&packed).expect("it is one").expect("it is whole"), binaries);
         let sizes: Vec<_> = binaries.iter().map(Vec::len).collect();
         assert_eq!(packed.len(), packed_size(&sizes));
-        assert!(std::str::from_utf8(&MAGIC).is_err(), "it is no text");
+        assert!(std::str::from_utf8(&MAGIC).is_err(), "it is not text");
         assert!(unpack(b"\x7fELF").is_none() && unpack(b"").is_none());
     }
 

@@ -99,7 +99,10 @@ impl Program for ClProgram {
         let device = &context.info.name;
         let binaries =
             get_program_info(self.object.raw(), CL_PROGRAM_BINARIES).map_err(|code| {
-                error(code, format!("the driver of `{device}` does not give the program's binary"))
+                error(
+                    code,
+                    format!("the driver of `{device}` does not return the program's binary"),
+                )
             })?;
         // There is one binary for each device, and there is one device.
         let binary = Vec::<Vec<u8>>::from(binaries).into_iter().next().unwrap_or_default();
@@ -156,7 +159,10 @@ pub(super) fn compile_object(context: &Arc<Context>, source: &Source<'_>) -> Res
         if cl_uint::from(kind) != CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT {
             return Err(Error::new(
                 ErrorKind::BuildFailed,
-                format!("`{}` makes no object of the binary of one", context.info.name),
+                format!(
+                    "the driver of `{}` did not load the binary of an object as an object",
+                    context.info.name
+                ),
             ));
         }
         return Ok(ClProgram::new(object, Vec::new(), String::new()));
@@ -184,7 +190,7 @@ pub(super) fn link(context: &Arc<Context>, objects: &[&dyn Program]) -> Result<C
     }
     let name = &context.info.name;
     let (program, linked) = link_objects(context, &raw).ok_or_else(|| {
-        Error::unsupported(format!("the OpenCL loader has no linker for `{name}`"))
+        Error::unsupported(format!("the OpenCL loader does not provide a linker for `{name}`"))
     })?;
     let object =
         program.map(|program| Arc::new(ProgramObject { program, context: Arc::clone(context) }));
@@ -266,8 +272,9 @@ fn reflecting_options(source: &Source<'_>) -> Result<CString> {
 }
 
 fn c_string(options: &str) -> Result<CString> {
-    CString::new(options.trim())
-        .map_err(|error| Error::invalid("the build options hold a NUL").with_source(error))
+    CString::new(options.trim()).map_err(|error| {
+        Error::invalid("the build options contain a NUL character").with_source(error)
+    })
 }
 
 fn create(context: &Context, source: &Source<'_>) -> Result<OwnedProgram> {
@@ -356,7 +363,10 @@ fn binary_size(object: &ProgramObject) -> Option<usize> {
         Ok(sizes) => Vec::<usize>::from(sizes).first().copied().filter(|size| *size > 0),
         Err(code) => {
             let code = driver_code(code);
-            tracing::debug!(device = %info.name, %code, "no binary size");
+            tracing::debug!(
+                device = %info.name, %code,
+                "the driver does not report the size of the binary"
+            );
             None
         }
     }
@@ -374,7 +384,7 @@ fn failure(context: &Context, source: &Source<'_>, code: cl_int) -> Error {
 fn unsupported(context: &Context, what: &str, since: &str) -> Error {
     let info = &context.info;
     Error::unsupported(format!(
-        "`{}` takes no {what}: they need OpenCL {since}, it has {}",
+        "`{}` does not accept {what}: they need OpenCL {since}, and the device has {}",
         info.name, info.device_version
     ))
 }

@@ -38,18 +38,21 @@ pub(super) fn locate(text: &str, settings: &Settings) -> Result<Located> {
         // The text may be a password by mistake, so the message does not show it.
         return Err(bad(format!(
             "it has no `://`; give an address such as redis://host:6379/kiln or \
-             s3://bucket/prefix?region=eu-central-1 (known: {})",
+             s3://bucket/prefix?region=eu-central-1 (known schemes: {})",
             known()
         )));
     };
     let scheme = scheme.to_ascii_lowercase();
     let Some((_, feature, is_built)) = SCHEMES.iter().find(|(name, ..)| *name == scheme) else {
-        return Err(bad(format!("the scheme `{scheme}` is not known; these are: {}", known())));
+        return Err(bad(format!(
+            "the scheme `{scheme}` is not known; the known schemes are: {}",
+            known()
+        )));
     };
     if !is_built {
         return Err(bad(format!(
-            "the scheme `{scheme}` needs the feature `{feature}`, which this program was built \
-             without; those it has: {}",
+            "the scheme `{scheme}` needs the feature `{feature}`, but this program was built \
+             without it; available schemes: {}",
             known()
         )));
     }
@@ -85,7 +88,7 @@ pub(super) struct Parsed {
     /// Whole address, with the name of the service as its scheme.
     #[cfg_attr(
         not(any(feature = "remote-fs", feature = "remote-s3", feature = "remote-webdav")),
-        expect(dead_code, reason = "no service is built in that OpenDAL parses the address of")
+        expect(dead_code, reason = "no service is built in whose address OpenDAL parses")
     )]
     pub(super) text: String,
     /// Host and port.
@@ -146,7 +149,7 @@ impl Parsed {
         match self.options.keys().find(|name| !known.contains(&name.as_str())) {
             Some(name) => {
                 let known = known.join(", ");
-                Err(bad(format!("no setting is named `{name}`; these are: {known}")))
+                Err(bad(format!("there is no setting `{name}`; the settings are: {known}")))
             }
             None => Ok(()),
         }
@@ -157,7 +160,7 @@ fn known() -> String {
     let built = SCHEMES.iter().filter(|(.., is_built)| *is_built);
     let names: Vec<_> = built.map(|(name, ..)| *name).collect();
     if names.is_empty() {
-        "none, since no feature of a service is enabled, such as `remote-redis`".to_owned()
+        "none, because no service feature such as `remote-redis` is enabled".to_owned()
     } else {
         names.join(", ")
     }
@@ -232,10 +235,10 @@ mod tests {
             assert!(!format!("{:?}", located.objects).contains("hunter2"));
         }
         for (text, said) in [
-            ("redis:///", "it names no host"),
+            ("redis:///", "it does not name a host"),
             ("redis://:hunter2@host:port/", "cannot be parsed"),
-            ("redis://:hunter2@host?tll=7d", "no setting is named `tll`; these are: ttl, "),
-            ("redis://:hunter2@host?ttl=soon", "`ttl=soon` is not a time"),
+            ("redis://:hunter2@host?tll=7d", "there is no setting `tll`; the settings are: ttl, "),
+            ("redis://:hunter2@host?ttl=soon", "`ttl=soon` is not a valid time"),
             ("redis://:hunter2@host?db=first", "`db=first` is not the number"),
             ("redis://:hunter2@host?cluster_endpoints=a:1,:hunter2@b:2", "takes `host:port`"),
         ] {
