@@ -521,8 +521,8 @@ pub(crate) fn catch_and_log(what: &str, call: impl FnOnce()) {
     let Err(payload) = catch_unwind(AssertUnwindSafe(call)) else { return };
     let message = panic_message(payload);
     // A subscriber of `tracing` may panic, too.
-    let told = catch_unwind(|| tracing::error!(message, "{what} panicked"));
-    told.unwrap_or_else(std::mem::forget);
+    let logged = catch_unwind(|| tracing::error!(message, "{what} panicked"));
+    logged.unwrap_or_else(std::mem::forget);
 }
 
 #[cfg(test)]

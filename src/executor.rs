@@ -159,7 +159,8 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 pub(crate) fn pause(time: Duration) -> impl Future<Output = Result<()>> + Send + Unpin {
     AssertUnwindSafe(Timer::after(time)).catch_unwind().map(|paused| {
         paused.map(drop).map_err(|panic| {
-            let message = format!("the system gave nothing for a timer: {}", panic_message(panic));
+            let message =
+                format!("the system has no resources for a timer: {}", panic_message(panic));
             Error::new(ErrorKind::OutOfResources, message)
         })
     })

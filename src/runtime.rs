@@ -638,7 +638,7 @@ impl RuntimeBuilder {
             Ok(_) | Err(std::env::VarError::NotPresent) => Ok(Selector::default()),
             Err(std::env::VarError::NotUnicode(text)) => Err(Error::new(
                 ErrorKind::Configuration,
-                format!("{DEVICE_VARIABLE}: the device selector {text:?} is no Unicode text"),
+                format!("{DEVICE_VARIABLE}: the device selector {text:?} is not valid Unicode"),
             )),
         }
     }
@@ -853,7 +853,7 @@ impl Runtime {
     /// # Ok(())
     /// # }
     /// ```
-    #[expect(clippy::must_use_candidate, reason = "it is called for what it does")]
+    #[expect(clippy::must_use_candidate, reason = "callers may ignore whether it was registered")]
     pub fn unregister(&self, library: &Module) -> bool {
         !process::is_forked() && self.inner.shared.graph.unregister(library)
     }

@@ -150,9 +150,9 @@ fn truncated_spirv_is_refused_before_a_driver_crashes_on_it() {
     for (length, parts) in [
         (10, ["10 bytes", "words of 4 bytes"]),
         (16, ["16 bytes", "header"]),
-        (24, ["OpCapability", "only 1 are left"]),
+        (24, ["OpCapability", "only 1 words are left"]),
         (whole.len() - 1, ["1163 bytes", "words of 4 bytes"]),
-        (whole.len() - 4, ["OpFunctionEnd", "cut short"]),
+        (whole.len() - 4, ["OpFunctionEnd", "truncated"]),
     ] {
         refused(Module::spirv(&whole[..length]), ErrorKind::InvalidModule, &parts);
     }
@@ -212,7 +212,7 @@ everywhere! {
         assert!(program.kernel_names().is_empty());
         // SAFETY: as in `support::kernel`.
         let kernel = unsafe { program.kernel("helper") };
-        refused(kernel, ErrorKind::UnknownKernel, &["`helper`", "none"]);
+        refused(kernel, ErrorKind::UnknownKernel, &["`helper`", "no kernels"]);
         works(&rt).await;
     }
 }
@@ -252,7 +252,8 @@ fn files_that_are_absent_empty_or_damaged_are_named() {
         refused(empty, ErrorKind::InvalidModule, &["empty.cl", "is empty"]);
         refused(blank, ErrorKind::InvalidModule, &["blank.cl", "is empty"]);
         refused(short, ErrorKind::InvalidModule, &["short.spv", "99 bytes"]);
-        refused(latin, ErrorKind::InvalidModule, &["latin.cl", "not in UTF-8", "byte 5 is 0xb5"]);
+        let words = ["latin.cl", "not valid UTF-8", "byte 5 is 0xb5"];
+        refused(latin, ErrorKind::InvalidModule, &words);
     });
 }
 
@@ -265,7 +266,7 @@ everywhere! {
             let parts = [&len.to_string(), "elements of 8 bytes", bytes, name];
             refused(rt.buffer::<f64>(len), ErrorKind::OutOfResources, &parts);
         }
-        let parts = [&usize::MAX.to_string(), "elements of 8 bytes", "addressed"];
+        let parts = [&usize::MAX.to_string(), "elements of 8 bytes", "address space"];
         refused(rt.buffer::<f64>(usize::MAX), ErrorKind::OutOfResources, &parts);
         works(&rt).await;
     }
@@ -376,9 +377,9 @@ everywhere! {
 
         // Memory that the kernel only reads.
         let bad = launch().args((1i32, bias, &floats, scratch, bytes.write_only(), &floats));
-        invalid(submit(bad), &[name, "parameter 4", "input", "`write_only()`", "only reads", "`read_only()`"]);
+        invalid(submit(bad), &[name, "parameter 4", "input", "`write_only()`", "read-only", "`read_only()`"]);
         let bad = launch().args((1i32, bias, floats.read_write(), scratch, &bytes, &floats));
-        invalid(submit(bad), &[name, "parameter 2", "table", "`read_write()`", "only reads"]);
+        invalid(submit(bad), &[name, "parameter 2", "table", "`read_write()`", "read-only"]);
 
         let output = rt.buffer_from(vec![0.0f32; 16]).await.unwrap();
         submit(launch().args((1i32, bias, &floats, scratch, &bytes, output.write_only()))).unwrap().await.unwrap();
@@ -516,7 +517,7 @@ everywhere! {
         let parts = ["offset [1]", "1 dimensions", "[8, 8]", "has 2"];
         invalid(submit(saxpy.launch([8, 8]).offset(1)), &parts);
         invalid(submit(saxpy.launch(64).local(0)), &[name, "local size [0]"]);
-        let parts = [name, "local size [48]", "global size [64]", "dimension 0", "no multiple of 48"];
+        let parts = [name, "local size [48]", "global size [64]", "dimension 0", "not a multiple of 48"];
         invalid(submit(saxpy.launch(64).local(48)), &parts);
         invalid(submit(saxpy.launch([8, 9]).local([8, 2])), &[name, "[8, 2]", "dimension 1", "9"]);
 
@@ -573,7 +574,7 @@ everywhere! {
     async fn what_belongs_to_another_runtime_is_refused(rt: Runtime) {
         let selector = rt.device().index().to_string();
         let other = support::builder().device(selector).build().await.unwrap();
-        nothing_foreign_is_taken(&rt, &other, "in another runtime").await;
+        nothing_foreign_is_taken(&rt, &other, "of another runtime").await;
     }
 }
 
@@ -591,9 +592,9 @@ fn what_belongs_to_another_device_is_refused() {
         let builder = Runtime::builder().simulator(&simulators[0]).simulator(&simulators[1]);
         let one = builder.device("0").build().await.unwrap();
         let other = one.on(&one.devices()[1]).await.unwrap();
-        nothing_foreign_is_taken(&one, &other, "this queue is of device 0, twin").await;
-        nothing_foreign_is_taken(&other, &one, "this queue is of device 1, twin").await;
-        nothing_foreign_is_taken(&one, &simulated().await, "in another runtime").await;
+        nothing_foreign_is_taken(&one, &other, "this queue belongs to device 0, twin").await;
+        nothing_foreign_is_taken(&other, &one, "this queue belongs to device 1, twin").await;
+        nothing_foreign_is_taken(&one, &simulated().await, "of another runtime").await;
     });
 }
 
@@ -688,11 +689,11 @@ fn a_work_group_that_the_kernel_asks_for_is_given_and_checked() {
         submit(fixed.launch(64)).unwrap();
         assert_eq!(rt.queue().read(&y).await.unwrap(), [16; 64]);
         submit(fixed.launch(64).local(16)).unwrap().await.unwrap();
-        let asks = "`fixed`: the local size is [32], but the kernel's code asks for [16]";
+        let asks = "`fixed`: the local size is [32], but the kernel requires [16]";
         invalid(submit(fixed.launch(64).local(32)), &[asks, "reqd_work_group_size"]);
-        let asks = "the local size is [4, 4], but the kernel's code asks for [16, 1]";
-        invalid(submit(fixed.launch([8, 8]).local([4, 4])), &[asks, "leave the local size out"]);
-        invalid(submit(fixed.launch(60)), &["`fixed`", "[60]", "no multiple", "[16]"]);
+        let asks = "the local size is [4, 4], but the kernel requires [16, 1]";
+        invalid(submit(fixed.launch([8, 8]).local([4, 4])), &[asks, "omit the local size"]);
+        invalid(submit(fixed.launch(60)), &["`fixed`", "[60]", "not a multiple", "[16]"]);
         let flat = kernel(&rt, &source.replace("16, 1", "4, 4"), "fixed").await;
         invalid(submit(flat.launch(64)), &["[64] has 1 dimensions, too few", "[4, 4, 1]"]);
         works(&rt).await;

@@ -277,7 +277,7 @@ fn a_panic_of_the_compiler_reaches_every_waiter_and_is_not_kept() {
         let errors = ten_waiters(&simulator, &rt, &module(1)).await;
         assert!(errors.iter().all(|error| error.same(&errors[0])));
         assert_eq!(errors[0].kind(), ErrorKind::Panicked);
-        assert!(errors[0].to_string().contains("told to panic"), "{}", errors[0]);
+        assert!(errors[0].to_string().contains("set to panic"), "{}", errors[0]);
         assert_eq!(origin(&rt, &module(1)).await, Origin::Compiled);
         assert_eq!(simulator.counts().builds, 2);
         let stats = rt.stats();

@@ -103,7 +103,7 @@ fn nothing_is_made_below_a_home_of_another_user() {
         let (report, output) = run(variables);
         assert_eq!((report["errors"], report["writes"], report["failures"]), (0, 0, 2));
         let [warning] = warnings(&output)[..] else { panic!("one warning: {output}") };
-        let told = format!("`{}` belongs to user {STRANGER} and this process", home.display());
+        let told = format!("`{}` belongs to user {STRANGER}, but this process", home.display());
         assert!(warning.starts_with("programs are not kept on disk: "), "{warning}");
         assert!(warning.contains(&told) && warning.contains("set KILN_CACHE_DIR"), "{warning}");
         assert!(is_empty(home), "{variables:?}");
@@ -225,7 +225,7 @@ fn a_shared_directory_stays_as_it_is_and_one_below_is_advised() {
 
     set_mode(0o770).expect("it is ours");
     let writable = refused(shared);
-    assert!(writable.ends_with("`chmod go-w` it"), "{writable}");
+    assert!(writable.ends_with("run `chmod go-w` on it"), "{writable}");
 
     set_mode(0o755).expect("it is ours");
     if chown(shared, Some(STRANGER), None).is_ok() {

@@ -287,14 +287,14 @@ fn a_long_wait_is_logged_once_with_what_holds_it_up() {
     let drained = rt.clone();
     let drains = thread::spawn(move || block_on(drained.drain()));
     let text = || String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-    for what in ["`drain` has waited", "`Event::wait` has waited"] {
+    for what in ["`drain` has been waiting", "`Event::wait` has been waiting"] {
         eventually("both waits are logged", || text().contains(what));
     }
     open.send(()).unwrap();
     task.wait().unwrap();
     waits.join().unwrap().unwrap();
     drains.join().unwrap();
-    for what in ["`drain` has waited", "`Event::wait` has waited"] {
+    for what in ["`drain` has been waiting", "`Event::wait` has been waiting"] {
         assert_eq!(text().matches(what).count(), 1, "{}", text());
     }
     assert!(text().contains("a host task of queue"), "{}", text());

@@ -587,6 +587,6 @@ everywhere! {
         let launch = chain.in_place.launch(N).args((&chain.dst,)).after(&failing);
         fusion.submit(launch).unwrap();
         let Err(error) = fusion.examine().await else { panic!("a launch has failed") };
-        assert!(error.to_string().contains("has failed, as its event tells"), "{error}");
+        assert!(error.to_string().contains("failed, so the other launches are not examined"), "{error}");
     }
 }

@@ -307,7 +307,7 @@ fn batch(number: usize, cases: usize, devices: &[Runtime]) -> Tally {
         for Chosen { at, case, .. } in &chosen {
             match fuse_case(case, &pool, &module, FusionOptions::of(rt.device())) {
                 Ok(fused) => own.push(Chosen { at: *at, case: case.clone(), fused }),
-                Err(why) if why.contains("Intel's compiler for CPUs does otherwise") => {
+                Err(why) if why.contains("Intel's compiler for CPUs computes differently") => {
                     *tally.reasons.entry(kind_of(&why)).or_default() += 1;
                 }
                 Err(why) => panic!("what a device needs is no reason to refuse: {why}"),

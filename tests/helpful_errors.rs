@@ -159,6 +159,6 @@ everywhere! {
         scope.submit(saxpy.launch(16).args((1.0f32, &x, &y))).unwrap();
         scope.submit(saxpy.launch(16).args((1.0f32, &x, &y)).after(&failing)).unwrap();
         let error = scope.complete().await.unwrap_err();
-        says(&error, &["required, but not fused", "has failed", "the lamp is broken"]);
+        says(&error, &["fusion is required, but the launches are not fused", "failed before it started", "the lamp is broken"]);
     }
 }

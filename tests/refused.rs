@@ -241,7 +241,7 @@ fn a_command_that_was_not_run_says_so_and_names_the_failure() {
         assert!(error.to_string().contains(said), "{error}");
         let launch = scale.launch(LEN).args((2u32, &rt.buffer::<u32>(LEN).unwrap())).after(&failed);
         let error = queue.submit(launch).unwrap().await.expect_err("it comes after a failure");
-        let said = "`scale` was not run: a command that it comes after failed: ";
+        let said = "`scale` was not run: a command that it waits for failed: ";
         assert!(error.to_string().contains(said), "{error}");
     });
 }

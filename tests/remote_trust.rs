@@ -96,12 +96,12 @@ fn what_is_not_the_object_is_refused_and_replaced() {
     let mut version = right.clone();
     let at = version.len() - TRAILER + 64;
     version[at..at + 4].copy_from_slice(&0u32.to_le_bytes());
-    fleet.refuses(&right[..right.len() / 2], "it does not end as an object does");
+    fleet.refuses(&right[..right.len() / 2], "it does not end with the trailer of an object");
     fleet.refuses(&right[1..], "do not match its digest");
-    fleet.refuses(b"hello", "it does not end as an object does");
+    fleet.refuses(b"hello", "it does not end with the trailer of an object");
     fleet.refuses(&flipped, "do not match its digest");
     fleet.refuses(&other, "it is the entry of another key");
-    fleet.refuses(&version, "it has version 0 of the form");
+    fleet.refuses(&version, "it has format version 0");
 }
 
 #[test]
@@ -111,8 +111,9 @@ fn a_whole_object_of_what_is_no_entry_is_refused_and_replaced() {
     let file = &right[..right.len() - TRAILER];
     assert_eq!(object(file), right, "the form is as described");
     let parts = Parts::of(file);
-    fleet.refuses(&object(b""), "it does not end as an entry does");
-    fleet.refuses(&object(&Parts { version: 0, ..parts.clone() }.file()), "it has version 0");
+    fleet.refuses(&object(b""), "it does not end with the footer of an entry");
+    let old = Parts { version: 0, ..parts.clone() };
+    fleet.refuses(&object(&old.file()), "it has format version 0");
     let manifest = b"{}".to_vec();
     fleet.refuses(&object(&Parts { manifest, ..parts.clone() }.file()), "cannot be read");
     // The object verifies, but the driver does not accept the binary.

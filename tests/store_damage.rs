@@ -471,7 +471,7 @@ fn the_explorer_tells_what_is_wrong_with_an_entry() {
     assert!(matches!(check(), Checked::Whole(entry) if entry.bytes() == whole));
     write(&path, &whole[1..]);
     let Checked::Unusable(reason) = check() else { panic!("it is damaged") };
-    assert_eq!(reason.to_string(), "it is not as long as it says");
+    assert_eq!(reason.to_string(), "its length does not match its footer");
 }
 
 #[test]

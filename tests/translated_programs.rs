@@ -100,7 +100,7 @@ fn what_cannot_be_translated_is_refused_by_instruction_and_kernel() {
         let module = module(include_bytes!("data/inferred.spv"));
         let error = rt.build(&module).await.expect_err("it has modules");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
-        for part in ["inferred: ", "OpTypeImage", "device that takes SPIR-V"] {
+        for part in ["inferred: ", "OpTypeImage", "device that accepts SPIR-V"] {
             assert!(error.to_string().contains(part), "{error}");
         }
         assert_eq!(rt.stats().compiles, 0);

@@ -309,7 +309,7 @@ async fn goes_on(rt: &Runtime, number: usize) {
 #[test]
 fn a_compiler_that_crashes_is_a_refusal_with_what_it_wrote() {
     on_each_device_by("greet; echo 'Stack dump:' >&2; kill -SEGV $$", async |rt, folder| {
-        let words = ["fell over the program", "signal 11", "Stack dump:"];
+        let words = ["crashed on the program", "signal 11", "Stack dump:"];
         let error = refused(rt.build(&source(0).untrusted()).await, ErrorKind::BuildFailed, &words);
         assert!(error.is_deterministic() && error.build_log().unwrap().contains("Stack dump:"));
         let again = rt.build(&source(0).untrusted()).await.unwrap_err();
@@ -322,8 +322,8 @@ fn a_compiler_that_crashes_is_a_refusal_with_what_it_wrote() {
 #[test]
 fn a_compiler_that_ends_the_process_is_a_refusal() {
     for (script, how) in [
-        ("greet; exit 0", "ended with status 0"),
-        ("greet; exit 5", "ended with status 5"),
+        ("greet; exit 0", "exited with status 0"),
+        ("greet; exit 5", "exited with status 5"),
         ("greet; echo nonsense", "without an answer"),
         ("kiln | head -c 200", "without an answer"),
     ] {
@@ -376,9 +376,9 @@ fn a_compiler_that_is_starved_is_tried_once() {
 fn a_program_that_is_no_child_or_of_another_version_is_told_so_and_is_asked_again() {
     let other = format!("greet | sed 's/{}/9.8.7/'", env!("CARGO_PKG_VERSION"));
     for (script, words) in [
-        ("echo hello; exit 4", &["is no build child", "status 4", "kiln::build_child()"][..]),
-        ("cat > /dev/null", &["is no build child"]),
-        (&other, &["9.8.7", env!("CARGO_PKG_VERSION"), "one version"]),
+        ("echo hello; exit 4", &["is not a build child", "status 4", "kiln::build_child()"][..]),
+        ("cat > /dev/null", &["is not a build child"]),
+        (&other, &["9.8.7", env!("CARGO_PKG_VERSION"), "the same version"]),
     ] {
         on_each_device_by(script, async |rt, folder| {
             for runs in 1..=2 {
@@ -417,7 +417,7 @@ fn what_drivers_print_does_not_get_into_the_answer() {
 fn a_child_that_cannot_be_is_refused_when_the_runtime_is_built() {
     let folder = Folder::new();
     let runtime = smol::block_on(builder().build_child(folder.file("nothing")).build());
-    let words = ["RuntimeBuilder::build_child", "nothing", "no such program"];
+    let words = ["RuntimeBuilder::build_child", "nothing", "no executable file"];
     // There may be no device at all.
     if !runtime.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoDevice) {
         refused(runtime, ErrorKind::Configuration, &words);
@@ -479,7 +479,7 @@ fn by_environment() {
         computes(&rt, &rt.build(&source(0).untrusted()).await.unwrap()).await;
         let overruled = again(&rt, builder().build_child(&child)).await;
         let build = overruled.build(&source(0).untrusted()).await;
-        refused(build, ErrorKind::Configuration, &["is no build child"]);
+        refused(build, ErrorKind::Configuration, &["is not a build child"]);
     }));
     report("done", 1);
 }
@@ -525,7 +525,7 @@ fn a_program_that_calls_the_function_is_its_own_child() {
         let (is_well, out) = build("");
         assert!(is_well && out.contains("\"origin\":\"compiled\""), "{out}");
         let (is_well, out) = build(folder.child("exit 4").to_str().unwrap());
-        assert!(!is_well && out.contains("is no build child"), "{out}");
+        assert!(!is_well && out.contains("is not a build child"), "{out}");
     }));
 }
 
@@ -663,7 +663,7 @@ fn mutated_modules_are_programs_or_errors_in_time() {
             let outcome = match rt.build(module).await {
                 Ok(_) => "programs",
                 Err(error) => match error.kind() {
-                    ErrorKind::BuildFailed if error.to_string().contains("fell over") => {
+                    ErrorKind::BuildFailed if error.to_string().contains("crashed on") => {
                         eprintln!("{error}");
                         "crashes of the child"
                     }

@@ -142,7 +142,7 @@ impl<T: Pod> Buffer<T> {
         let device = slot.handle();
         if len == 0 || size_of::<T>() == 0 {
             return Err(Error::invalid(format!(
-                "a buffer of {len} elements of `{}` holds nothing; it must have at least one byte",
+                "a buffer of {len} elements of `{}` is empty; it must have at least one byte",
                 std::any::type_name::<T>()
             )));
         }
@@ -152,7 +152,7 @@ impl<T: Pod> Buffer<T> {
             .checked_mul(size_of::<T>())
             .filter(|&bytes| isize::try_from(bytes).is_ok())
             .ok_or_else(|| {
-                Error::new(ErrorKind::OutOfResources, "more bytes than can be addressed")
+                Error::new(ErrorKind::OutOfResources, "the size in bytes exceeds the address space")
                     .within(too_large())
             })?;
         // Not checked against the reported maximum size of an allocation, because drivers can exceed it.
@@ -249,11 +249,11 @@ impl<T: Pod> Buffer<T> {
             Bound::Unbounded => self.len(),
         };
         if start >= end || end > self.len() {
-            let what = if start >= end { "is empty" } else { "ends outside" };
+            let what = if start >= end { "is empty" } else { "is out of bounds" };
             let elements = self.len();
             return Err(Error::invalid(format!(
-                "the slice {start}..{end} {what}; the buffer has {elements} elements, and a slice at \
-                 least one"
+                "the slice {start}..{end} {what}; the buffer has {elements} elements, and a slice \
+                 must have at least one"
             )));
         }
         let base = self.region.bytes.start;
@@ -285,7 +285,7 @@ impl<T: Pod> Buffer<T> {
         let bytes = self.region.bytes.len();
         if size_of::<U>() == 0 || !bytes.is_multiple_of(size_of::<U>()) {
             return Err(Error::invalid(format!(
-                "{bytes} bytes are no whole number of `{}`, which has {}",
+                "{bytes} bytes are not a multiple of {1}, the size of `{0}`",
                 std::any::type_name::<U>(),
                 size_of::<U>()
             )));
@@ -480,7 +480,7 @@ impl Region {
         if !self.bytes.start.is_multiple_of(alignment) {
             return Err(Error::invalid(format!(
                 "the slice starts at byte {} of its buffer; as a kernel's argument on {} it must \
-                 start at a multiple of {alignment}",
+                 start at a multiple of {alignment} bytes",
                 self.bytes.start,
                 self.slot().handle()
             )));

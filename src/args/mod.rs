@@ -96,7 +96,7 @@ impl<T: Pod> Local<T> {
     label = "give `&buffer`, `buffer.read_only()`, `Local::new(n)`, or a number or other `Pod` by value",
     note = "for a buffer, give `&buffer`; for a future of one, such as `rt.buffer_from(..)`, `.await` it first",
     note = "for a slice or `Vec`, upload it with `rt.buffer_from(vec).await?` and give `&buffer`",
-    note = "for a `bool`, give a `u8`, `i32` or whatever number the kernel's parameter is",
+    note = "for a `bool`, give a `u8`, an `i32` or another number of the kernel parameter's type",
     note = "for your own struct, derive `bytemuck::Pod` and `Zeroable`, with `#[repr(C)]`, and give it by value"
 )]
 pub trait Argument {
@@ -371,9 +371,9 @@ impl ElementType {
             }
             ArgumentKind::Value(_) => format!("give {} `{name}`", article(&name)),
             ArgumentKind::Local(_) => format!("give `Local::<{name}>::new(n)`"),
-            ArgumentKind::Buffer(..) => format!(
-                "give a `Buffer<{name}>`, or the same bytes as one: `&buffer.cast::<{name}>()?`"
-            ),
+            ArgumentKind::Buffer(..) => {
+                format!("give a `Buffer<{name}>`, or cast the buffer: `&buffer.cast::<{name}>()?`")
+            }
         }
     }
 }
@@ -421,8 +421,8 @@ impl ArgumentValue {
         if parameter.type_name.as_deref().is_some_and(is_object) {
             let given = self.kind.in_words();
             return fail(format_args!(
-                "given {given}, expected an image, a sampler or another object of OpenCL's, which \
-                 launches cannot give"
+                "given {given}, expected an image, a sampler or another OpenCL object, which Kiln \
+                 does not support as arguments"
             ));
         }
         let (rust, size) = (self.element, self.element.size);
@@ -442,8 +442,8 @@ impl ArgumentValue {
                 };
                 if is_refused {
                     return fail(format_args!(
-                        "given as `{}`, but the kernel's signature says that it only reads it; give \
-                         `read_only()`, or the plain buffer",
+                        "given as `{}`, but the kernel's signature declares the parameter as \
+                         read-only; give `read_only()`, or the plain buffer",
                         if stated == &Some(Access::Write) {
                             "write_only()"
                         } else {
@@ -456,8 +456,8 @@ impl ArgumentValue {
                 if *bytes == 0 || *bytes == usize::MAX {
                     let many = if *bytes == 0 { "0" } else { "too many" };
                     return fail(format_args!(
-                        "given local memory of {many} elements of `{rust}`; give at least one, and \
-                         no more than the device has room for"
+                        "given local memory of {many} elements of `{rust}`; give at least one \
+                         element, and at most as many as fit in the device's local memory"
                     ));
                 }
             }
@@ -503,7 +503,7 @@ impl ArgumentValue {
             {
                 fail(format_args!(
                     "given elements of `{rust}`, {size} bytes each, expected `{type_name}`, whose \
-                     elements take {} bytes each, as arrays of four do",
+                     elements take {} bytes each, like arrays of four elements",
                     element.size()
                 ))
             }
@@ -617,8 +617,9 @@ mod tests {
     fn objects_of_opencl_cannot_be_given() {
         for name in ["image2d_t", "sampler_t", "queue_t", "event_t", "clk_event_t", "reserve_id_t"]
         {
-            let message = check(1u64, name).expect_err("no value stands for one").to_string();
-            assert!(message.contains(name) && message.contains("cannot give"), "{message}");
+            let message =
+                check(1u64, name).expect_err("a value is not a valid argument").to_string();
+            assert!(message.contains(name) && message.contains("does not support"), "{message}");
         }
     }
 

@@ -7,7 +7,7 @@
 
 #![cfg_attr(
     not(any(feature = "level-zero", feature = "opencl", feature = "simulated")),
-    expect(dead_code, reason = "only a backend reads what it is handed")
+    expect(dead_code, reason = "only backends read these items")
 )]
 
 #[cfg(any(feature = "level-zero", feature = "opencl"))]
@@ -72,7 +72,8 @@ impl Backend for LeftOut {
 
     fn adapters(&self) -> Result<Vec<Arc<dyn Adapter>>> {
         let Self(feature) = self;
-        let problem = format!("this build of Kiln leaves it out; enable the feature `{feature}`");
+        let problem =
+            format!("this build of Kiln does not include it; enable the feature `{feature}`");
         Err(Error::new(ErrorKind::NoDevice, problem))
     }
 }
@@ -251,8 +252,8 @@ fn check_view(info: &DeviceInfo, whole: usize, offset: usize, bytes: usize) -> R
     let end = offset.checked_add(bytes);
     if end.is_none_or(|end| end > whole) || !offset.is_multiple_of(align) {
         return Err(Error::invalid(format!(
-            "a kernel cannot be given {bytes} bytes at {offset} of a buffer of {whole} bytes: they \
-             must lie inside it and start at a multiple of {align}"
+            "{bytes} bytes at offset {offset} of a buffer of {whole} bytes are not a valid kernel \
+             argument: the slice must be within the buffer, and its offset a multiple of {align}"
         )));
     }
     Ok(())
@@ -346,7 +347,10 @@ pub(crate) enum Progress {
     Complete,
     Failed(Error),
     /// The driver does not report the status, and may never do so. The command may still run. Counts as failed.
-    #[cfg_attr(not(feature = "opencl"), expect(dead_code, reason = "others tell, or are lost"))]
+    #[cfg_attr(
+        not(feature = "opencl"),
+        expect(dead_code, reason = "other backends report a status or a lost device")
+    )]
     Unknown(Error),
 }
 

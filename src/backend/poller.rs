@@ -115,7 +115,7 @@ impl Watcher {
         }
         let spawned = (self.spawn)(Arc::clone(&self.shared));
         if let Err(error) = &spawned {
-            tracing::debug!(%error, "no thread that finds the ends of commands");
+            tracing::debug!(%error, "the thread that polls for completion could not be started");
         }
         self.shared.started.store(spawned.is_ok(), SeqCst);
         spawned.is_ok()
@@ -212,7 +212,10 @@ impl Shared {
 fn be_punctual() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1)) {
-        tracing::debug!(%error, "the ends of commands are found a little later");
+        tracing::debug!(
+            %error,
+            "completion is detected with a short delay: the timer slack cannot be set"
+        );
     }
 }
 

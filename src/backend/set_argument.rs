@@ -35,8 +35,8 @@ enum Holds {
 /// Returns the error for any argument that is given for an image or a sampler.
 pub(super) fn not_an_image(kernel: &str, index: u32, argument: &Argument<'_>) -> Error {
     Error::invalid(format!(
-        "kernel `{kernel}`, parameter {index}: given {argument}, expected an image or a sampler, which \
-         launches cannot give"
+        "kernel `{kernel}`, parameter {index}: given {argument}, expected an image or a sampler, \
+         which Kiln does not support as arguments"
     ))
 }
 
@@ -82,7 +82,7 @@ pub(super) fn check_count(kernel: &str, parameters: usize, arguments: usize) -> 
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "kernel `{kernel}` has {parameters} parameters and was given {arguments} arguments"
+        "kernel `{kernel}` was given {arguments} arguments, expected {parameters}"
     )))
 }
 

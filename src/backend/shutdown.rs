@@ -118,7 +118,7 @@ impl Drop for Call {
 fn ending() -> Error {
     Error::new(
         ErrorKind::ProcessEnding,
-        "the process is ending, and its drivers take no more calls",
+        "the process is exiting, and its drivers no longer accept calls",
     )
 }
 
@@ -152,7 +152,7 @@ pub(super) trait Commands: Send + Sync {
     /// Returns whether there is a command whose end is not known.
     #[cfg_attr(
         not(all(target_os = "linux", target_env = "gnu")),
-        expect(dead_code, reason = "the end of the process is not arranged there")
+        expect(dead_code, reason = "no exit handler is installed on these systems")
     )]
     fn are_in_flight(&self) -> bool;
 }
@@ -255,7 +255,9 @@ mod linux {
             // SAFETY: the handlers only use an atomic and the scheduler of the system.
             let refused = unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) };
             if refused != 0 {
-                tracing::debug!("a forked child may not be able to end");
+                tracing::debug!(
+                    "the fork handlers could not be installed; a forked child may hang at its exit"
+                );
             }
         }
     }
@@ -289,7 +291,10 @@ mod linux {
         // SAFETY: the function stays, since its library is never unloaded.
         let refused = unsafe { __cxa_atexit(first, ptr::null_mut(), owner) };
         if refused != 0 {
-            tracing::debug!("the drivers are not protected from the end of the process");
+            tracing::debug!(
+                "the exit handler could not be installed; drivers may be in use while the process \
+                 exits"
+            );
         }
     }
 

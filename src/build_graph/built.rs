@@ -205,7 +205,7 @@ impl Built {
     pub(super) fn resolve(self: &Arc<Self>, name: &str) -> Result<ResolvedKernel> {
         if let Some(at) = name.find('\0') {
             return Err(Error::invalid(format!(
-                "the kernel name {name:?} holds a NUL character at byte {at}; names have none"
+                "the kernel name {name:?} contains a NUL character at byte {at}; remove it"
             )));
         }
         let mut kernels = self.kernels.iter().enumerate();
@@ -220,15 +220,15 @@ impl Built {
     fn unknown_kernel(&self, name: &str) -> Error {
         let names = self.names();
         let message = match names.as_slice() {
-            [] => format!("the program has no kernel `{name}`; it has none at all"),
+            [] => format!("the program has no kernel `{name}`; it has no kernels"),
             names => {
                 // PoCL's headers rename its built-in functions this way, and with them every kernel that has
                 // the name of one.
                 let is_built_in = names.iter().any(|there| *there == format!("_cl_{name}"));
                 let hint = match near(name, names.iter().copied()).first() {
                     _ if is_built_in => {
-                        "; it is named like a function of OpenCL C's own, which PoCL renames: give it \
-                         another name"
+                        "; it has the name of a built-in function of OpenCL C, which PoCL renames: \
+                         give it another name"
                             .to_owned()
                     }
                     Some(near) => format!("; did you mean `{near}`?"),

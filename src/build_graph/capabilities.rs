@@ -19,8 +19,8 @@ pub(super) fn check(code: &[u8], name: &str, device: &Device) -> Result<()> {
     match extensions.into_iter().find(|name| !known.contains(name)) {
         None => Ok(()),
         Some(name) => Err(Error::unsupported(format!(
-            "the SPIR-V module declares the extension {name:.100}, which the compiler of {device} is not \
-             known to take; make the module without it"
+            "the SPIR-V module declares the extension {name:.100}, which the compiler of {device} \
+             is not known to support; compile the module without it"
         ))),
     }
 }
@@ -67,11 +67,11 @@ fn lacking(feature: Demand, name: &str, device: &Device) -> String {
     let Feature { capability, in_words, names } = Feature::of(feature);
     let missing = match names {
         [] => String::new(),
-        names => format!(": it lists no {}", names.join(" and no ")),
+        names => format!(": it does not list {}", names.join(" or ")),
     };
     format!(
-        "kernel module {name} needs `{capability}` ({in_words}), which {device} does not have{missing}; \
-         run it on a device that has it, or write it without"
+        "kernel module {name} needs `{capability}` ({in_words}), which {device} does not \
+         support{missing}; run it on a device that supports it, or write the module without it"
     )
 }
 
@@ -79,8 +79,8 @@ fn check_addresses(bits: Option<u32>, device: &Device) -> Result<()> {
     let has = device.limits.address_bits;
     match bits {
         Some(bits) if bits != has => Err(Error::unsupported(format!(
-            "the SPIR-V module has addresses of {bits} bits, and {device} of {has}; make the module for \
-             such devices, by the target `spir{}` or `spirv{has}`",
+            "the SPIR-V module has {bits}-bit addresses, but {device} has {has}-bit addresses; \
+             compile the module for the target `spir{}` or `spirv{has}`",
             if has == 64 { "64" } else { "" }
         ))),
         _ => Ok(()),
@@ -101,25 +101,21 @@ impl Feature {
         let (capability, in_words, names): (_, _, &[_]) = match feature {
             Demand::Half => ("Float16", "half precision", &["cl_khr_fp16"]),
             Demand::Double => ("Float64", "double precision", &["cl_khr_fp64", "__opencl_c_fp64"]),
-            Demand::Long => {
-                ("Int64", "integers of 64 bits", &["cles_khr_int64", "__opencl_c_int64"])
-            }
+            Demand::Long => ("Int64", "64-bit integers", &["cles_khr_int64", "__opencl_c_int64"]),
             Demand::LongAtomics => (
                 "Int64Atomics",
-                "atomics of 64 bits",
+                "64-bit atomics",
                 &["cl_khr_int64_base_atomics", "cl_khr_int64_extended_atomics"],
             ),
             Demand::ExtendedLongAtomics => (
                 "Int64Atomics",
-                "atomic minimum, maximum and bitwise operations of 64 bits",
+                "64-bit atomic minimum, maximum and bitwise operations",
                 &["cl_khr_int64_extended_atomics"],
             ),
             Demand::Images => ("ImageBasic", "images", &[]),
-            Demand::ReadWriteImages => (
-                "ImageReadWrite",
-                "images that a kernel reads and writes",
-                &["__opencl_c_read_write_images"],
-            ),
+            Demand::ReadWriteImages => {
+                ("ImageReadWrite", "read-write images", &["__opencl_c_read_write_images"])
+            }
             Demand::GenericPointers => (
                 "GenericPointer",
                 "the generic address space",
@@ -130,14 +126,12 @@ impl Feature {
                 "subgroups",
                 &["cl_khr_subgroups", "cl_intel_subgroups", "__opencl_c_subgroups"],
             ),
-            Demand::GroupFunctions => (
-                "Groups",
-                "functions of whole work-groups",
-                &["__opencl_c_work_group_collective_functions"],
-            ),
+            Demand::GroupFunctions => {
+                ("Groups", "work-group functions", &["__opencl_c_work_group_collective_functions"])
+            }
             Demand::Pipes => ("Pipes", "pipes", &["__opencl_c_pipes"]),
             Demand::DeviceQueues => {
-                ("DeviceEnqueue", "kernels that start kernels", &["__opencl_c_device_enqueue"])
+                ("DeviceEnqueue", "device-side enqueue", &["__opencl_c_device_enqueue"])
             }
         };
         Self { capability, in_words, names }
@@ -332,7 +326,7 @@ mod tests {
         for refused in check_both(&of(AddressingModel::Physical32)) {
             let error = refused.expect_err("the device has 64 bits");
             assert_eq!(error.kind(), ErrorKind::Unsupported);
-            assert!(error.to_string().contains("addresses of 32 bits"), "{error}");
+            assert!(error.to_string().contains("32-bit addresses"), "{error}");
         }
         for taken in check_both(&of(AddressingModel::Physical64)) {
             taken.expect("it has them");

@@ -79,7 +79,7 @@ impl Disk {
                 let reason = unusable.to_string();
                 if is_news(&reason) {
                     self.counters.disk_damaged.add_one();
-                    tracing::debug!(key = %address.key, %reason, "an entry is not used");
+                    tracing::debug!(key = %address.key, %reason, "a stored entry is not used");
                 }
                 return Ok(Err(Miss::Unusable(reason)));
             }
@@ -96,7 +96,7 @@ impl Disk {
                     tracing::debug!(
                         key = %address.key,
                         %reason,
-                        "the driver does not take a stored program"
+                        "the driver rejected a stored program"
                     );
                 }
                 Ok(Err(Miss::Unusable(reason)))
@@ -118,7 +118,7 @@ impl Disk {
         });
         if since.elapsed() >= self.wait {
             self.counters.lock_timeouts.add_one();
-            tracing::debug!(%key, "another process holds the build lock for too long");
+            tracing::debug!(%key, "another process has held the build lock for too long");
             return NextStep::Build(None);
         }
         let [shortest, longest] = PAUSES;

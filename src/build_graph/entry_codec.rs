@@ -58,7 +58,7 @@ pub(crate) fn load(
             Ok(Loaded::Built(Arc::new(built)))
         }
         Ok(_) => {
-            let reason = "the driver found other kernels in it than were stored";
+            let reason = "the driver found kernels in it that differ from the stored ones";
             Ok(Loaded::Refused(reason.to_owned()))
         }
         Err(error) if matches!(error.kind(), ErrorKind::OutOfResources | ErrorKind::DeviceLost) => {

@@ -322,7 +322,7 @@ impl BuildGraph {
     /// job, which ends the build with an error.
     pub(super) fn run_later(&self, task: impl Future<Output = ()> + Send + 'static) {
         if let Err(error) = self.host().spawn(task) {
-            tracing::debug!(%error, "a build does not go on");
+            tracing::debug!(%error, "a build cannot continue");
         }
     }
 
@@ -484,7 +484,7 @@ impl BuildGraph {
             return Ok(device.index());
         }
         Err(Error::invalid(format!(
-            "{device} is a device of another runtime; take one of this runtime's own `devices()`"
+            "{device} is a device of another runtime; use one of this runtime's `devices()`"
         )))
     }
 
@@ -570,7 +570,7 @@ impl BuildGraph {
     /// entry, moka would evict all other entries to make room.
     fn turn_away(&self, id: KeptId, outcome: &Outcome) {
         let (key, bytes, limit) = (id.1, weight(outcome), self.setting.memory_limit);
-        tracing::debug!(%key, bytes, limit, "a program is larger than the limit of memory");
+        tracing::debug!(%key, bytes, limit, "a program is larger than the memory limit");
         if self.kept.contains_key(&id) {
             // The cache's eviction listener counts this one.
             self.kept.invalidate(&id);

@@ -107,7 +107,8 @@ impl BuildInput {
         Err(Error::new(
             ErrorKind::Io,
             format!(
-                "the files that {} includes have changed since it was asked for; build it again",
+                "the files that {} includes have changed since its build was requested; build it \
+                 again",
                 describe(&self.module)
             ),
         ))
@@ -172,7 +173,7 @@ impl BuildInput {
         let is_taken = device.formats.contains(&format);
         if !is_taken && !is_emitted(device, format, false) && !is_translated(device, format) {
             return Err(Error::unsupported(format!(
-                "{device} does not take the format of this module, {format}; it takes: {}",
+                "{device} does not accept the format of this module, {format}; it accepts: {}",
                 device.formats_in_words()
             )));
         }
@@ -181,8 +182,9 @@ impl BuildInput {
         }
         if format != ModuleFormat::SpirV && !self.constants.is_empty() {
             return Err(Error::invalid(format!(
-                "specialization constants are set, but the module's format is {format}, and only SPIR-V has them; \
-                 for OpenCL C define macros in the options: `-D NAME=VALUE`"
+                "specialization constants are set, but the module's format is {format}, and only \
+                 SPIR-V has them; for OpenCL C, define macros in the build options: \
+                 `-D NAME=VALUE`"
             )));
         }
         let given = self.constants.iter().zip(&self.constant_types);
@@ -192,11 +194,11 @@ impl BuildInput {
     }
 
     fn check_constant(&self, id: u32, value: &[u8], given: &str) -> Result<()> {
-        let there = self.module.specialization_constants();
+        let declared = self.module.specialization_constants();
         let Some(constant) = self.constant(id) else {
             return Err(Error::invalid(format!(
                 "the module has no specialization constant with id {id}; it has {}",
-                constants_in_words(there)
+                constants_in_words(declared)
             )));
         };
         let types = rust_types(&constant.type_name);
@@ -206,20 +208,20 @@ impl BuildInput {
         });
         if constant.default.len() != value.len() {
             return Err(Error::invalid(format!(
-                "the value for specialization constant {id}, of type `{given}`, is {} bytes long, where its \
-                 type, {}, has {}{instead}; the module has {}",
+                "the value for specialization constant {id}, of type `{given}`, is {} bytes long, \
+                 but the constant's type, {}, has {}{instead}; the module has {}",
                 value.len(),
                 constant.type_name,
                 constant.default.len(),
-                constants_in_words(there)
+                constants_in_words(declared)
             )));
         }
         if types.is_some_and(|(types, _)| !types.contains(&given)) {
             return Err(Error::invalid(format!(
-                "the value for specialization constant {id} is of type `{given}`, where its own is {}{instead}; \
-                 the module has {}",
+                "the value for specialization constant {id} is of type `{given}`, but the constant \
+                 is of type {}{instead}; the module has {}",
                 constant.type_name,
-                constants_in_words(there)
+                constants_in_words(declared)
             )));
         }
         Ok(())

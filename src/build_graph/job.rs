@@ -203,7 +203,7 @@ impl Job {
         let mut second = self.second();
         let (answer, waiting) = abortable(answer);
         self.completion.abort_when_claimed(waiting);
-        self.remote = RemoteState::Over("it was not there before the compile began".to_owned());
+        self.remote = RemoteState::Over("it had not arrived when the compile began".to_owned());
         let graph = self.graph.clone();
         self.submit();
         graph.run_later(async move {
@@ -310,7 +310,7 @@ impl Job {
             }
         }
         if let Some(remote) = remote {
-            self.remote = RemoteState::Over("it was not asked".to_owned());
+            self.remote = RemoteState::Over("it was not queried".to_owned());
             if let Some(question) = remote.question(&graph.address(&self.plan, self.key)) {
                 return Ok(Step::Ask(question));
             }
@@ -496,7 +496,7 @@ impl Job {
                 let objects: Vec<_> =
                     self.plan.objects().zip(objects).map(renew).collect::<Result<_>>()?;
                 let native = link(&objects)?;
-                tracing::debug!(%error, "a stored object did not serve");
+                tracing::debug!(%error, "a stored object could not be used");
                 counters.disk_refused.add_one();
                 native
             }
@@ -528,10 +528,11 @@ impl Job {
         let source = Source { format: ModuleFormat::Native, code, options: "", constants: &[] };
         let program = self
             .with_retries(|| device.build(&source))
-            .map_err(|error| error.within("the program that a build child made"))?;
+            .map_err(|error| error.within("the program compiled by a build child"))?;
         let artifact = Artifact::Native(program);
         if !has_kernels(&artifact, &made.kernels) {
-            let message = "the driver finds other kernels in the program than the build child told";
+            let message = "the driver finds kernels in the program that differ from those that the \
+                           build child reported";
             return Err(Error::new(ErrorKind::BuildFailed, message).with_log(made.log));
         }
         let by_child = parameters(&made.kernels);
@@ -694,7 +695,7 @@ impl RemoteState {
     fn answered(answer: std::result::Result<Answer, oneshot::Canceled>) -> Self {
         match answer {
             Ok(answer) => Self::Answered(answer),
-            Err(oneshot::Canceled) => Self::Over("it could not be asked".to_owned()),
+            Err(oneshot::Canceled) => Self::Over("it could not be queried".to_owned()),
         }
     }
 }

@@ -38,7 +38,7 @@ pub enum DuplicateExports {
 const NEAR: f64 = 0.7;
 
 /// Maximum number of names listed in a message.
-const TOLD: usize = 3;
+const MAX_NAMES: usize = 3;
 
 /// The device libraries of a runtime.
 #[derive(Debug, Default)]
@@ -67,8 +67,9 @@ impl Libraries {
     pub(crate) fn register(&mut self, module: &Module) -> Result<bool> {
         if module.exports().len() == 0 {
             return Err(Error::invalid(format!(
-                "{} exports nothing that others could import; SPIR-V exports what has a linkage \
-                 decoration, and for OpenCL C `Module::exporting` states the names",
+                "{} exports no symbols that other modules could import; SPIR-V exports symbols \
+                 that have a linkage decoration, and for OpenCL C, state the names with \
+                 `Module::exporting`",
                 describe(module)
             )));
         }
@@ -121,7 +122,7 @@ impl Libraries {
     ///
     /// [`BuildFailed`](ErrorKind::BuildFailed) if no module, or more than one, exports a symbol.
     pub(crate) fn resolve(&self, module: &Module) -> Result<Vec<Module>> {
-        let asked: HashSet<_> = module.exports().collect();
+        let requested: HashSet<_> = module.exports().collect();
         let mut members = vec![Member { module: module.clone(), needed_by: None }];
         let mut digests = HashSet::from([module.digest()]);
         let mut at = 0;
@@ -129,8 +130,8 @@ impl Libraries {
             let importer = importer.clone();
             let own: HashSet<_> = importer.exports().collect();
             for name in importer.imports().filter(|name| !own.contains(name)) {
-                let is_of_asked = asked.contains(name);
-                let Some(exporter) = self.exporter(name, is_of_asked, &members, at)? else {
+                let is_requested = requested.contains(name);
+                let Some(exporter) = self.exporter(name, is_requested, &members, at)? else {
                     continue;
                 };
                 if digests.insert(exporter.digest()) {
@@ -149,21 +150,21 @@ impl Libraries {
     fn exporter(
         &self,
         name: &str,
-        is_of_asked: bool,
+        is_requested: bool,
         members: &[Member],
         at: usize,
     ) -> Result<Option<Module>> {
-        let asked = &members[0].module;
+        let requested = &members[0].module;
         let known = self.exporters.get(name).map_or(&[][..], Vec::as_slice);
         let fits = |library: &&Module| {
-            library.format() == asked.format() && library.digest() != asked.digest()
+            library.format() == requested.format() && library.digest() != requested.digest()
         };
         let mut fitting = known.iter().filter(fits);
         let first = fitting.next();
-        if is_of_asked {
+        if is_requested {
             return match first {
                 Some(library) if self.duplicates == DuplicateExports::Refuse => {
-                    Err(ambiguous(name, &members[at].module, &[asked, library]))
+                    Err(ambiguous(name, &members[at].module, &[requested, library]))
                 }
                 _ => Ok(None),
             };
@@ -194,9 +195,9 @@ impl Libraries {
             message.push_str(", which no registered library exports");
         }
         message.push_str(&chain(members, at));
-        let asked = &members[0].module;
+        let requested = &members[0].module;
         let kernel = |module: &&Module| module.kernels().iter().any(|kernel| kernel == name);
-        if let Some(module) = [asked].into_iter().chain(&self.modules).find(kernel) {
+        if let Some(module) = [requested].into_iter().chain(&self.modules).find(kernel) {
             let _ = write!(
                 message,
                 "; there is a kernel of this name in {}, but kernels cannot be imported: export a \
@@ -206,12 +207,12 @@ impl Libraries {
         } else if known.is_empty() {
             match &near(name, self.exporters.keys().map(String::as_str))[..] {
                 [] if self.modules.is_empty() => {
-                    message.push_str("; there are no libraries: see `Runtime::register`");
+                    message.push_str("; no libraries are registered: see `Runtime::register`");
                 }
                 [] => {}
                 near => {
                     let near: Vec<_> = near.iter().map(|name| format!("`{name}`")).collect();
-                    let _ = write!(message, "; exported are, among others: {}", near.join(", "));
+                    let _ = write!(message, "; similar exported names: {}", near.join(", "));
                 }
             }
         }
@@ -231,7 +232,7 @@ impl Libraries {
             .filter(|(name, exporters)| exporters.iter().any(is_text) && !is_stated(name))
             .map(|(name, _)| name)
             .collect();
-        names.into_iter().take(TOLD).map(|name| format!("`{name}`")).collect()
+        names.into_iter().take(MAX_NAMES).map(|name| format!("`{name}`")).collect()
     }
 }
 
@@ -285,7 +286,7 @@ pub(super) fn near<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<
         .filter(|(likeness, _)| *likeness >= NEAR)
         .collect();
     near.sort_by(|(a, first), (b, second)| b.total_cmp(a).then(first.cmp(second)));
-    near.into_iter().take(TOLD).map(|(_, known)| known).collect()
+    near.into_iter().take(MAX_NAMES).map(|(_, known)| known).collect()
 }
 
 /// Fails if two members export the same symbol, except one that every module may define. A linker takes one
@@ -299,7 +300,7 @@ fn check_exports(members: &[Member]) -> Result<()> {
                 ErrorKind::BuildFailed,
                 format!(
                     "`{name}` is exported by {} and by {}, and the program needs both; a program \
-                     has one definition of a symbol",
+                     can have only one definition of a symbol",
                     describe(other),
                     describe(module)
                 ),
@@ -314,8 +315,8 @@ fn ambiguous(name: &str, importer: &Module, exporters: &[&Module]) -> Error {
     Error::new(
         ErrorKind::BuildFailed,
         format!(
-            "{} imports `{name}`, which several modules export: {}; unregister all but one, or have \
-             the first one taken: `RuntimeBuilder::duplicate_exports`",
+            "{} imports `{name}`, which several modules export: {}; unregister all but one, or \
+             select the first one with `RuntimeBuilder::duplicate_exports`",
             describe(importer),
             exporters.join("; ")
         ),
@@ -339,9 +340,9 @@ pub(crate) fn describe(module: &Module) -> String {
     let label = module.get_label().map(|label| format!("`{label}` ")).unwrap_or_default();
     let mut text = format!("the {} module {label}{digest:.8}", module.format());
     let kernels = module.kernels().iter().map(String::as_str);
-    let mut known_for: Vec<_> = module.exports().chain(kernels).take(TOLD + 1).collect();
-    if known_for.len() > TOLD {
-        known_for[TOLD] = "..";
+    let mut known_for: Vec<_> = module.exports().chain(kernels).take(MAX_NAMES + 1).collect();
+    if known_for.len() > MAX_NAMES {
+        known_for[MAX_NAMES] = "..";
     }
     if !known_for.is_empty() {
         let _ = write!(text, " ({})", known_for.join(", "));

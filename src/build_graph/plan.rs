@@ -110,7 +110,7 @@ impl BuildSpec {
     pub(crate) fn set_options(&mut self, options: &str) -> Result<()> {
         if let Some(at) = options.find('\0') {
             return Err(Error::invalid(format!(
-                "the build options hold a NUL character at byte {at}; drivers take text without any"
+                "the build options contain a NUL character at byte {at}; remove it"
             )));
         }
         self.input.options = canonical_options(options).into_owned();
@@ -178,7 +178,7 @@ fn way(
         ModuleFormat::SpirV => BuildStrategy::Merge,
         _ => {
             return Err(Error::unsupported(format!(
-                "{} imports `{}`, and {device} does not link {format}",
+                "{} imports `{}`, but {device} does not link {format}",
                 describe(module),
                 module.imports().next().unwrap_or_default()
             )));
@@ -221,9 +221,9 @@ fn set_constants(
     inputs: &mut [BuildInput],
     of_libraries: Vec<(Module, u32, GivenConstant)>,
 ) -> Result<()> {
-    let asked = std::mem::take(&mut inputs[0].constants);
+    let given = std::mem::take(&mut inputs[0].constants);
     let types = std::mem::take(&mut inputs[0].constant_types);
-    for ((id, bytes), type_name) in asked.into_iter().zip(types) {
+    for ((id, bytes), type_name) in given.into_iter().zip(types) {
         let owner = owner(inputs, id)?;
         inputs[owner].set_constant(id, GivenConstant { bytes, type_name });
     }
@@ -341,15 +341,16 @@ impl BuildPlan {
         let refused = matches!(error.kind(), ErrorKind::BuildFailed | ErrorKind::Unsupported);
         let error = if error.kind() == ErrorKind::BuildFailed && self.is_emitted {
             error.within(
-                "the SPIR-V was translated to OpenCL C for the device, and the log speaks of that text",
+                "the SPIR-V was translated to OpenCL C for the device, and the log refers to that \
+                 text",
             )
         } else {
             error
         };
         if refused && self.inputs.iter().any(|input| input.module.has_function_pointers()) {
             return error.within(
-                "the program has pointers to functions (SPV_INTEL_function_pointers), which few \
-                 drivers take",
+                "the program has function pointers (SPV_INTEL_function_pointers), which few \
+                 drivers support",
             );
         }
         if let Some(log) = error.build_log()
@@ -360,14 +361,15 @@ impl BuildPlan {
         }
         match self.not_stated(&error, libraries) {
             Some(names) => error.within(format_args!(
-                "the log names {names}, which a registered library exports; `Module::importing` states \
-                 what a text needs of others"
+                "the log names {names}, which a registered library exports; state the functions \
+                 that a text imports with `Module::importing`"
             )),
             None => match self.undefined(&error) {
                 Some((names, first)) => error.within(format_args!(
-                    "{names} is not defined, as the log says; a function of another module is declared in \
-                     the text, stated by `Module::importing([\"{first}\"])`, and exported by a library that \
-                     `Runtime::register` was given"
+                    "according to the log, {names} is not defined; to call a function of another \
+                     module, declare it in the text, state it with \
+                     `Module::importing([\"{first}\"])`, and pass a library that exports it to \
+                     `Runtime::register`"
                 )),
                 None => error,
             },
@@ -634,8 +636,8 @@ fn merge(inputs: &[BuildInput]) -> Result<(Vec<u8>, Constants)> {
         for (id, value) in &input.constants {
             let became = ids.iter().find(|(before, _)| before == id).map(|(_, after)| *after);
             // A constant that no kernel reaches is not in the merged module.
-            let there = &reflection.specialization_constants;
-            let found = there.iter().find(|constant| Some(constant.id) == became);
+            let declared = &reflection.specialization_constants;
+            let found = declared.iter().find(|constant| Some(constant.id) == became);
             constants.extend(found.map(|constant| (constant.id, value.to_vec())));
         }
     }

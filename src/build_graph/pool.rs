@@ -98,7 +98,7 @@ impl Workers {
     /// any, the queued jobs are dropped, which their owners detect.
     fn start(workers: &Arc<Self>, number: usize) {
         if let Err(error) = Self::spawn(workers, number) {
-            tracing::warn!(%error, name = workers.name, "cannot start a worker");
+            tracing::warn!(%error, name = workers.name, "cannot start a worker thread");
             let mut queue = workers.lock();
             queue.threads -= 1;
             if queue.threads == 0 {
@@ -119,7 +119,7 @@ impl Workers {
         while let Some(job) = self.next() {
             // Jobs catch their own panics, to report them to their waiters. A panic that gets here comes from a
             // waiter's waker or a destructor, and must not end a thread of the pool.
-            catch_and_log("what a worker was told to do", job);
+            catch_and_log("a job of a worker thread", job);
             self.lock().unfinished -= 1;
         }
     }

@@ -33,7 +33,7 @@ fn judge_log(error: Error, is_exhausted: impl FnOnce() -> bool) -> Error {
 fn exhausted(error: Error) -> Error {
     error
         .of_kind(ErrorKind::OutOfResources)
-        .within("the driver's compiler ran out of a resource of the system")
+        .within("the driver's compiler ran out of a system resource")
 }
 
 #[cfg(test)]

@@ -332,7 +332,7 @@ impl fmt::Debug for BuildRequest {
 /// # }
 /// ```
 #[derive(Clone)]
-#[must_use = "the build goes on, but its program or its failure is lost"]
+#[must_use = "the build continues, but its program or its error is lost"]
 pub struct Build(State);
 
 #[derive(Clone)]

@@ -52,7 +52,7 @@ impl BuildGraph {
             let translating = is_code.then(|| self.spirv_of(input, plan.device()));
             async {
                 let translated = translating?.await.inspect_err(|error| {
-                    tracing::debug!(%error, module = name, "its types are not compared");
+                    tracing::debug!(%error, module = name, "parameter types are not compared");
                 });
                 Some((name, translated.ok()?))
             }

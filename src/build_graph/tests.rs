@@ -411,7 +411,7 @@ fn what_cannot_be_right_reaches_no_driver() {
     let other = Bench::new(PLENTY);
     let stranger = other.graph.device(0);
     let cases = [
-        (bench.ask(&native), ErrorKind::Unsupported, "native binary; it takes: OpenCL C, SPIR-V"),
+        (bench.ask(&native), ErrorKind::Unsupported, "native binary; it accepts: OpenCL C, SPIR-V"),
         (bench.ask(&Module::opencl_c(" \n\t")), ErrorKind::InvalidModule, "empty"),
         (bench.ask(&Module::opencl_c("ker\0nel")), ErrorKind::InvalidModule, "byte 3"),
         (bench.ask(&text).options("-D A\0B"), ErrorKind::InvalidArgument, "byte 4"),
@@ -425,7 +425,7 @@ fn what_cannot_be_right_reaches_no_driver() {
         (
             bench.ask(&spirv_module()).specialize(7, 1u64),
             ErrorKind::InvalidArgument,
-            "8 bytes long, where its type, uint, has 4",
+            "8 bytes long, but the constant's type, uint, has 4",
         ),
     ];
     let asked = cases.len() as u64;

@@ -76,7 +76,7 @@ impl BuildGraph {
             };
             let built = answer.completed().await?;
             built.spirv().cloned().ok_or_else(|| {
-                Error::new(ErrorKind::Panicked, "the node of a translation is no SPIR-V")
+                Error::new(ErrorKind::Panicked, "the result of a translation is not SPIR-V")
             })
         }
     }
@@ -105,7 +105,7 @@ impl BuildGraph {
             modules.and_then(|modules| graph.translated(&texts, modules)).map_err(|error| {
                 let name = &graph.device(texts.device()).name;
                 error.within(format!(
-                    "`{name}` takes no OpenCL C, and a translation to SPIR-V fails"
+                    "`{name}` does not accept OpenCL C, and the translation to SPIR-V failed"
                 ))
             })
         }

@@ -356,7 +356,9 @@ impl CacheConfig {
             None | Some("on") => Ok(Mode::On),
             Some("memory") => Ok(Mode::Memory),
             Some("off") => Ok(Mode::Off),
-            Some(other) => Err(bad(MODE, format!("`{other}` is none of `on`, `memory` and `off`"))),
+            Some(other) => {
+                Err(bad(MODE, format!("`{other}` is not one of `on`, `memory` and `off`")))
+            }
         }
     }
 

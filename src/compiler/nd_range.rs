@@ -124,24 +124,24 @@ impl NdRange {
         let (needed, rest) = required.split_at(self.dimensions());
         if rest.iter().any(|&size| size != 1) {
             return Err(Error::invalid(format!(
-                "kernel `{kernel}`: the global size {:?} has {} dimensions, too few for the local size \
-                 {required:?} that the kernel's code asks for (`reqd_work_group_size`)",
+                "kernel `{kernel}`: the global size {:?} has {} dimensions, too few for the local \
+                 size {required:?} that the kernel requires (`reqd_work_group_size`)",
                 self.global(),
                 self.dimensions()
             )));
         }
         if let Some(local) = self.local().filter(|local| *local != needed) {
             return Err(Error::invalid(format!(
-                "kernel `{kernel}`: the local size is {local:?}, but the kernel's code asks for \
-                 {needed:?} (`reqd_work_group_size`); leave the local size out, or give that"
+                "kernel `{kernel}`: the local size is {local:?}, but the kernel requires \
+                 {needed:?} (`reqd_work_group_size`); omit the local size, or give {needed:?}"
             )));
         }
         if let Some(d) =
             (0..self.dimensions()).find(|&d| !self.global()[d].is_multiple_of(needed[d]))
         {
             return Err(Error::invalid(format!(
-                "kernel `{kernel}`: the global size {:?} is in dimension {d} no multiple of the local \
-                 size {needed:?} that the kernel's code asks for (`reqd_work_group_size`)",
+                "kernel `{kernel}`: the global size {:?} is not a multiple, in dimension {d}, of \
+                 the local size {needed:?} that the kernel requires (`reqd_work_group_size`)",
                 self.global()
             )));
         }
@@ -159,7 +159,7 @@ impl NdRange {
         let fail = |problem: String| Err(Error::invalid(format!("kernel `{kernel}`: {problem}")));
         if self.global.contains(&0) {
             return fail(format!(
-                "the global size {:?} holds no work-item; every dimension must be at least 1",
+                "the global size {:?} has no work-items; every dimension must be at least 1",
                 self.global()
             ));
         }
@@ -169,8 +169,8 @@ impl NdRange {
         let items = x.checked_mul(y).and_then(|plane| plane.checked_mul(z));
         if !fits(items) || !(0..3).all(|d| fits(self.global[d].checked_add(self.offset[d]))) {
             return fail(format!(
-                "the global size {:?} with offset {:?} has more than the {most} work-items that the \
-                 device can number",
+                "the global size {:?} with offset {:?} exceeds the {most} work-items that the \
+                 device can index",
                 self.global(),
                 self.offset()
             ));
@@ -179,14 +179,14 @@ impl NdRange {
             return Ok(());
         };
         if local.contains(&0) {
-            return fail(format!("the local size {local:?} holds no work-item"));
+            return fail(format!("the local size {local:?} has no work-items"));
         }
         for (dimension, (&local_size, &global_size)) in local.iter().zip(self.global()).enumerate()
         {
             if !global_size.is_multiple_of(local_size) {
                 return fail(format!(
                     "the local size {local:?} does not divide the global size {:?} in dimension \
-                     {dimension}: {global_size} is no multiple of {local_size}",
+                     {dimension}: {global_size} is not a multiple of {local_size}",
                     self.global()
                 ));
             }
@@ -203,8 +203,8 @@ impl NdRange {
         match local.iter().try_fold(1usize, |all, &n| all.checked_mul(n)) {
             Some(items) if items <= most => Ok(()),
             _ => fail(format!(
-                "the local size {local:?} has more than the {most} work-items that a work-group of \
-                 this kernel can have on this device"
+                "the local size {local:?} exceeds the {most} work-items that a work-group of this \
+                 kernel can have on this device"
             )),
         }
     }

@@ -92,9 +92,10 @@ impl Selector {
                 Error::new(
                     ErrorKind::NoDevice,
                     format!(
-                        "no device fits the selector `{}`; there are: {}{}; select one by its number, its \
-                         API (`opencl`, `level-zero`), its kind (`gpu`, `cpu`), a common name of its \
-                         driver (such as {}), or a part of its own, its platform's or its vendor's name",
+                        "no device matches the selector `{}`; available devices: {}{}; select one \
+                         by its number, its API (`opencl`, `level-zero`), its kind (`gpu`, `cpu`), \
+                         a common name of its driver (such as {}), or a part of the name of the \
+                         device, its platform or its vendor",
                         self.parts.join(":"),
                         there.join("; "),
                         absent.concat(),

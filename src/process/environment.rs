@@ -76,7 +76,7 @@ fn misspelling(name: &OsString) -> Option<String> {
         None => "unset it, or see the list in the documentation of `kiln`".to_owned(),
     };
     Some(format!(
-        "the environment variable `{name}` is set, but Kiln reads none of that name; {hint}"
+        "the environment variable `{name}` is set, but Kiln has no variable of that name; {hint}"
     ))
 }
 

@@ -95,7 +95,7 @@ pub(crate) fn replacing() -> OpenOptions {
 pub(crate) fn read(path: &Path, links: Links, most: u64) -> io::Result<Vec<u8>> {
     let (file, metadata) = open(path, reading(), links)?;
     let too_large = |bytes: u64| {
-        let message = format!("it has {bytes} bytes or more, and at most {most} are read");
+        let message = format!("it has at least {bytes} bytes, and the limit is {most} bytes");
         io::Error::new(io::ErrorKind::FileTooLarge, message)
     };
     if metadata.len() > most {

@@ -107,9 +107,9 @@ fn forked() -> Error {
     Error::new(
         ErrorKind::Forked,
         format!(
-            "process {child} was forked from process {parent} after that had made a runtime or opened an \
-             module, and neither Kiln's threads nor drivers exist in a forked child; fork before that, \
-             or start another program in the child"
+            "process {child} was forked from process {parent} after the parent had created a \
+             runtime or opened a module, and neither Kiln's threads nor drivers exist in a forked \
+             child; fork before that, or start another program in the child"
         ),
     )
 }

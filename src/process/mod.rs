@@ -50,8 +50,9 @@ const PAUSE_PART: u32 = 16;
 
 /// Message of the error if the system does not report a child's end. It reports that only once, to the first
 /// waiter.
-const UNTOLD: &str = "the system does not report how it ended; the application must not wait for \
-                      children that it did not start, nor begin to ignore SIGCHLD while one runs";
+const NO_STATUS: &str = "the system does not report its exit status; the application must not wait \
+                      for children that it did not start, and must not start to ignore SIGCHLD \
+                      while a child runs";
 
 /// The outcome of a child that has ended.
 #[derive(Debug)]
@@ -90,8 +91,8 @@ pub(crate) fn run(mut command: Command, input: &[u8], limit: Duration) -> Result
         stdin.rewind()?;
         Ok([stdin, nameless()?, nameless()?])
     };
-    let [stdin, mut stdout, mut stderr] =
-        files().map_err(|error| failed("no temporary files for its input and output", error))?;
+    let [stdin, mut stdout, mut stderr] = files()
+        .map_err(|error| failed("cannot create temporary files for its input and output", error))?;
     let start = || -> io::Result<Group> {
         command.stdin(stdin).stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
         #[cfg(unix)]
@@ -110,7 +111,7 @@ pub(crate) fn run(mut command: Command, input: &[u8], limit: Duration) -> Result
 
     let since = Instant::now();
     let status = loop {
-        if let Some(status) = group.ended().map_err(|error| failed(UNTOLD, error))? {
+        if let Some(status) = group.ended().map_err(|error| failed(NO_STATUS, error))? {
             break status;
         }
         let written = |file: &File| file.metadata().map_or(0, |metadata| metadata.len());
@@ -244,11 +245,11 @@ impl Drop for Group {
 pub(crate) fn in_words(status: ExitStatus) -> String {
     #[cfg(unix)]
     if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
-        return format!("was ended by signal {signal}");
+        return format!("was killed by signal {signal}");
     }
     match status.code() {
-        Some(code) => format!("ended with status {code}"),
-        None => "ended without a status".to_owned(),
+        Some(code) => format!("exited with status {code}"),
+        None => "exited without a status".to_owned(),
     }
 }
 

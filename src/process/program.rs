@@ -30,7 +30,8 @@ impl Chosen {
         // Later, a bare name would be searched for in `PATH`, and the current directory may have changed.
         let chosen = Self { path: std::path::absolute(&path).unwrap_or(path), by };
         if !is_program(&chosen.path) {
-            return Err(chosen.refused("there is no such program; give the path of one"));
+            return Err(chosen
+                .refused("there is no executable file at this path; give the path of a program"));
         }
         Ok(Some(chosen))
     }
@@ -73,7 +74,7 @@ pub(crate) fn found_in(folder: &Path, name: &str) -> SearchResult {
         }
         Ok(_) => SearchResult::Nothing,
         Err(error) if path.is_symlink() => {
-            SearchResult::Other(path, format!("the link leads to no file: {error}"))
+            SearchResult::Other(path, format!("the link is broken: {error}"))
         }
         Err(_) => SearchResult::Nothing,
     }

@@ -82,7 +82,7 @@ mod unix {
     const MEMORY: usize = 64 << 20;
 
     fn exhausted(what: &str, error: impl Into<io::Error>) -> Error {
-        let message = format!("the process has {what}; ask again when some are free");
+        let message = format!("the process has {what}; try again when some are free");
         Error::new(ErrorKind::OutOfResources, message).with_source(error.into())
     }
 

@@ -21,10 +21,10 @@ fn what_a_process_writes_comes_back_with_how_it_ended() {
     let ended = run_script("cat; echo 'so far' >&2; exit 3", b"\0input", PATIENCE);
     let ended = ended.expect("it ends");
     assert_eq!((&*ended.output, &*ended.log), (&b"\0input"[..], "so far\n"));
-    assert_eq!(in_words(ended.status), "ended with status 3");
+    assert_eq!(in_words(ended.status), "exited with status 3");
     assert!(!was_starved(&ended));
     let ended = run_script("kill -KILL $$", b"", PATIENCE).expect("it ends");
-    assert_eq!(in_words(ended.status), "was ended by signal 9");
+    assert_eq!(in_words(ended.status), "was killed by signal 9");
     assert!(was_starved(&ended));
 }
 
@@ -58,7 +58,7 @@ fn is_gone(process: &str) {
 fn what_a_process_leaves_behind_is_killed_when_it_ends() {
     let script = "sleep 600 >/dev/null 2>&1 & echo $!; exit 3";
     let ended = run_script(script, b"", PATIENCE).expect("it ends");
-    assert_eq!(in_words(ended.status), "ended with status 3");
+    assert_eq!(in_words(ended.status), "exited with status 3");
     is_gone(&String::from_utf8_lossy(&ended.output));
 }
 

@@ -51,7 +51,7 @@ where
     async move {
         started.map_err(refused)?;
         receiver.await.map_err(|oneshot::Canceled| {
-            Error::new(ErrorKind::Panicked, "a thread of Kiln's own panicked")
+            Error::new(ErrorKind::Panicked, "an internal thread of Kiln panicked")
         })
     }
 }
@@ -76,7 +76,7 @@ fn refused(error: io::Error) -> Error {
 
 /// Returns the error for a thread that the system could not start.
 pub(crate) fn no_thread() -> Error {
-    Error::new(ErrorKind::OutOfResources, "the system gave no thread; ask again later")
+    Error::new(ErrorKind::OutOfResources, "the system could not start a thread; try again later")
 }
 
 #[cfg(test)]

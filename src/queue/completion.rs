@@ -114,7 +114,7 @@ impl Waiters {
         if self.is_first_taken {
             let key = self.later.get_or_insert_default().insert(waker);
             return WaiterSlot::Later(
-                u32::try_from(key).expect("wakers are fewer than bytes of memory"),
+                u32::try_from(key).expect("there are fewer wakers than bytes of memory"),
             );
         }
         self.is_first_taken = true;

@@ -25,7 +25,7 @@ pub(crate) async fn drain(
         while let Err(error) = (&mut marker).await
             && error.kind() == ErrorKind::Deadlock
         {
-            tracing::error!(%error, "a host task that awaits `drain` fails");
+            tracing::error!(%error, "a host future that awaits `drain` fails, because `drain` waits for it");
             fail_polled(&error);
         }
     }
@@ -59,8 +59,8 @@ pub(crate) async fn drain_within(
     let commands: Vec<_> = pending.iter().flat_map(before).collect();
     let what = match commands.is_empty() {
         true => "programs are still being stored".to_owned(),
-        false => format!("still there: {}", in_words(&commands)),
+        false => format!("still pending: {}", in_words(&commands)),
     };
-    let message = format!("not everything has ended within {limit:?}: {what}");
+    let message = format!("not all work has finished within {limit:?}: {what}");
     Err(Error::new(ErrorKind::TimedOut, message))
 }

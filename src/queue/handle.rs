@@ -391,8 +391,8 @@ fn check_length<T: Pod>(what: &str, given: usize, buffer: &Buffer<T>) -> Result<
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "{what} of {given} elements to a buffer of {} elements of `{}`; give exactly as many, or a \
-         slice of the buffer",
+        "{what} of {given} elements to a buffer of {} elements of `{}`; give exactly as many \
+         elements, or a slice of the buffer",
         buffer.len(),
         std::any::type_name::<T>()
     )))

@@ -77,7 +77,7 @@ pub(super) fn room_for<T>(len: usize, what: &str) -> Result<Vec<T>> {
     let mut elements = Vec::new();
     elements.try_reserve_exact(len).map_err(|error| {
         let bytes = len.saturating_mul(size_of::<T>());
-        let message = format!("there is no memory on the host for {bytes} bytes of {what}");
+        let message = format!("the host cannot allocate {bytes} bytes for {what}");
         Error::new(ErrorKind::OutOfResources, message).with_source(error)
     })?;
     if size_of::<T>() * len >= LARGE {
@@ -116,9 +116,9 @@ mod tests {
     #[test]
     fn more_than_the_host_has_is_an_error() {
         for len in [usize::MAX, isize::MAX as usize / 16] {
-            let error = room_for::<[f32; 3]>(len, "a fill").expect_err("nobody has that much");
+            let error = room_for::<[f32; 3]>(len, "a fill").expect_err("the host has less memory");
             assert_eq!(error.kind(), ErrorKind::OutOfResources);
-            assert!(error.to_string().contains("bytes of a fill"), "{error}");
+            assert!(error.to_string().contains("bytes for a fill"), "{error}");
         }
     }
 

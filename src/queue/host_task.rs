@@ -28,8 +28,8 @@ pub(crate) type Precondition = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an outcome of a host future",
-    label = "the future has to give `()`, or a `Result` with an error of the standard library's kind",
-    note = "an error fits if it converts to `Box<dyn std::error::Error + Send + Sync>`"
+    label = "the future must return `()`, or a `Result` whose error implements `std::error::Error`",
+    note = "the error must convert to `Box<dyn std::error::Error + Send + Sync>`"
 )]
 pub trait IntoOutcome: sealed::IntoOutcome {}
 
@@ -69,7 +69,10 @@ fn host_error(error: Box<dyn StdError + Send + Sync>) -> Error {
 
 /// Runs a host future and converts a panic to an error.
 pub(crate) async fn catch_panic(future: impl Future<Output = Result<()>>) -> Result<()> {
-    #[expect(clippy::redundant_async_block, reason = "it drops the future, which may panic, too")]
+    #[expect(
+        clippy::redundant_async_block,
+        reason = "the block drops the future, which may also panic"
+    )]
     let whole = async move { future.await };
     AssertUnwindSafe(whole).catch_unwind().await.unwrap_or_else(|payload: Box<dyn Any + Send>| {
         Err(Error::new(

@@ -69,7 +69,9 @@ impl LaunchWork {
         let kernel = match kernel.resolved() {
             Some(Ok(kernel)) => &*kernel.native,
             Some(Err(error)) => return Err(error.clone()),
-            None => return Err(Error::invalid("a launch before its program was built")),
+            None => {
+                return Err(Error::invalid("the kernel was launched before its program was built"));
+            }
         };
         let mut native: SmallVec<[backend::Argument<'_>; 8]> = SmallVec::new();
         for argument in arguments {
@@ -149,7 +151,7 @@ impl LaunchWork {
         if local > device.limits.local_memory {
             return Err(Error::invalid(format!(
                 "kernel `{name}` needs {local} bytes of local memory with these arguments; a \
-                 work-group of the device has {}",
+                 work-group of the device has {} bytes",
                 device.limits.local_memory
             )));
         }
@@ -164,9 +166,9 @@ pub(crate) fn check_same_device(what: &str, theirs: &Device, ours: &Device) -> R
     if Arc::ptr_eq(theirs.info(), ours.info()) {
         return Ok(());
     }
-    let runtime = if theirs.index() == ours.index() { ", in another runtime" } else { "" };
+    let runtime = if theirs.index() == ours.index() { " of another runtime" } else { "" };
     // Several devices may have the same name.
     let [theirs, ours] =
         [theirs, ours].map(|device| format!("device {}, {device}", device.index()));
-    Err(Error::invalid(format!("{what} {theirs}{runtime}; this queue is of {ours}")))
+    Err(Error::invalid(format!("{what} {theirs}{runtime}; this queue belongs to {ours}")))
 }

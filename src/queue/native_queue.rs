@@ -259,7 +259,7 @@ mod tests {
     impl NativeEvent for Failing {
         fn progress(&self) -> Progress {
             match self.0.load(SeqCst) {
-                true => Progress::Failed(Error::new(ErrorKind::Driver, "it was told to")),
+                true => Progress::Failed(Error::new(ErrorKind::Driver, "it was set to fail")),
                 false => Progress::Pending,
             }
         }
@@ -334,7 +334,8 @@ mod tests {
         let mut dag = Dag::new(|(): &()| Uses::new());
         let id = dag.add((), &[] as &[Uses], [], 0, None, &mut NextList::new());
         // SAFETY: a marker accesses no memory.
-        unsafe { native_queue.enqueue(id, 1, &Operation::Marker, &[]) }.expect("it is taken");
+        unsafe { native_queue.enqueue(id, 1, &Operation::Marker, &[]) }
+            .expect("the operation is accepted");
         for _ in 0..4 {
             native_queue.flush();
         }
@@ -347,9 +348,10 @@ mod tests {
         let mut dag = Dag::new(|(): &()| Uses::new());
         let id = dag.add((), &[] as &[Uses], [], 0, None, &mut NextList::new());
         // SAFETY: a marker accesses no memory.
-        unsafe { native_queue.enqueue(id, 1, &Operation::Marker, &[]) }.expect("it is taken");
-        assert!(native_queue.arm(0).is_some(), "it calls back");
-        let left = native_queue.leave(|_| true).expect("it counts as ended");
+        unsafe { native_queue.enqueue(id, 1, &Operation::Marker, &[]) }
+            .expect("the operation is accepted");
+        assert!(native_queue.arm(0).is_some(), "the driver calls back");
+        let left = native_queue.leave(|_| true).expect("it counts as finished");
         assert!(left.may_run && left.result.is_err());
     }
 
@@ -360,13 +362,14 @@ mod tests {
         let mut dag = Dag::new(|(): &()| Uses::new());
         let id = dag.add((), &[] as &[Uses], [], 0, None, &mut NextList::new());
         // SAFETY: a marker accesses no memory.
-        unsafe { native_queue.enqueue(id, 1, &Operation::Marker, &[]) }.expect("it is taken");
-        assert!(native_queue.arm(0).is_some(), "it calls back");
+        unsafe { native_queue.enqueue(id, 1, &Operation::Marker, &[]) }
+            .expect("the operation is accepted");
+        assert!(native_queue.arm(0).is_some(), "the driver calls back");
         assert!(native_queue.leave(|_| false).is_none(), "it still runs");
         let left = native_queue.leave(|_| {
             command.0.store(true, SeqCst);
             true
         });
-        left.expect("it has ended").result.expect_err("and failed");
+        left.expect("it has finished").result.expect_err("and failed");
     }
 }

@@ -107,7 +107,7 @@ fn run(mailbox: &Mailbox<Post>, schedulers: &Mutex<Vec<Weak<Scheduler>>>, waits:
             if matches!(post, Post::Close) {
                 return;
             }
-            catch_and_log("what followed the end of a command", || attend(post));
+            catch_and_log("the processing of a completed command", || attend(post));
         }
         let busy = || {
             let schedulers = lock(schedulers);
@@ -122,13 +122,13 @@ fn run(mailbox: &Mailbox<Post>, schedulers: &Mutex<Vec<Weak<Scheduler>>>, waits:
         if now - last_tick >= TICK {
             last_tick = now;
             for scheduler in &in_flight {
-                catch_and_log("what followed the end of a command", || scheduler.tick());
+                catch_and_log("the processing of a completed command", || scheduler.tick());
             }
         }
         drop(in_flight);
         if now - last_look >= LOOK_EVERY {
             last_look = now;
-            catch_and_log("a log of long waits", || waits.look(now));
+            catch_and_log("the check for long waits", || waits.look(now));
         }
         if now - last_busy < LINGER {
             mailbox.doze(TICK);

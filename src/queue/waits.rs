@@ -213,8 +213,8 @@ fn check(future: &HostFuture, record: &Arc<Record>) -> Result<()> {
         Some(words) => Err(Error::new(
             ErrorKind::Deadlock,
             format!(
-                "a host future awaits {words}, which waits for that host future: this await would \
-                 never end; await it outside of the future"
+                "a host future awaits {words}, which waits for that host future: the await would \
+                 never complete; await it outside of the future"
             ),
         )),
         None => Ok(()),
@@ -280,7 +280,11 @@ impl Waits {
         }
         for (what, record) in long {
             let held_up_by = in_words(&Scheduler::before(&record));
-            tracing::warn!(held_up_by, "{what} has waited for more than {} s", LONG.as_secs());
+            tracing::warn!(
+                held_up_by,
+                "{what} has been waiting for more than {} s",
+                LONG.as_secs()
+            );
         }
     }
 }

@@ -74,7 +74,7 @@ impl Work {
             Self::Host => "host task".to_owned(),
             Self::Marker => "marker".to_owned(),
             Self::Drain => "drain".to_owned(),
-            Self::Released(_) => "ended command".to_owned(),
+            Self::Released(_) => "finished command".to_owned(),
         }
     }
 

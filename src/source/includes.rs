@@ -168,8 +168,9 @@ impl Search {
         }
         self.places = self.places.checked_sub(1).ok_or_else(|| {
             Error::unsupported(format!(
-                "the OpenCL C text names more than {MAX_PLACES} places where included files may be, \
-                 which is the maximum; include fewer files, or give fewer directories by `-I`"
+                "the files that the OpenCL C text includes have more than {MAX_PLACES} possible \
+                 locations, which is the maximum; include fewer files, or give fewer directories \
+                 with `-I`"
             ))
         })?;
         Ok(())
@@ -190,8 +191,8 @@ impl Search {
         let contents = contents.unwrap_or_default();
         self.bytes = self.bytes.checked_sub(contents.len() as u64).ok_or_else(|| {
             Error::unsupported(format!(
-                "the files that the OpenCL C text includes hold more than {} MiB, which is the \
-                 maximum; the last one read is {}",
+                "the files that the OpenCL C text includes contain more than {} MiB, which is the \
+                 maximum; the last file read is {}",
                 MAX_BYTES >> 20,
                 path.display()
             ))
@@ -224,7 +225,7 @@ fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>> {
         Ok(opened) => opened,
         Err(error) if file::is_endless(&error) && !is_null_device(path) => {
             return Err(Error::unsupported(format!(
-                "the OpenCL C text includes `{}`: {error}; include regular files alone",
+                "the OpenCL C text includes `{}`: {error}; include only regular files",
                 path.display()
             )));
         }

@@ -247,8 +247,8 @@ impl Module {
                     return Self::native(bytes);
                 }
                 let message = format!(
-                    "it looks like text, but is not in UTF-8: byte {at} is {:#04x}; convert it, as \
-                     with iconv",
+                    "the file looks like text, but is not valid UTF-8: byte {at} is {:#04x}; \
+                     convert it, for example with iconv",
                     bytes[at]
                 );
                 Err(Error::new(ErrorKind::InvalidModule, message))
@@ -614,7 +614,7 @@ fn flaw_of_text(text: &[u8]) -> Option<Error> {
     }
     // Drivers stop reading at a NUL character, and would ignore the rest of the text without a message.
     let at = text.iter().position(|byte| *byte == 0)?;
-    flaw(format!("the OpenCL C text holds a NUL character at byte {at}; text has none"))
+    flaw(format!("the OpenCL C text contains a NUL character at byte {at}; remove it"))
 }
 
 /// First bit of a digest's input, set if stated names precede the code.

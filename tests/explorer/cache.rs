@@ -180,10 +180,10 @@ fn times_of_fusions_are_told_from_programs() {
         }
         let key = store.entries().find(is_timing).unwrap().key().to_string();
         assert_eq!(bench.json(["cache", "stats"])["timings"], 1);
-        assert!(bench.text(["cache", "stats"]).contains("1 has times of a fusion"));
+        assert!(bench.text(["cache", "stats"]).contains("1 has fusion times"));
         let text = bench.text(["cache", "ls"]);
         let line = text.lines().find(|line| line.starts_with(&key[..12])).unwrap();
-        assert!(line.contains("(times of"), "{text}");
+        assert!(line.contains("(fusion times)"), "{text}");
         let text = bench.text(["cache", "show", &key]);
         assert!(text.contains("its launches one by one") && !text.contains("Kernels:"), "{text}");
     });

@@ -108,8 +108,8 @@ fn a_library_that_cannot_be_used_ends_the_command_and_is_named() {
         for (library, words) in [
             ("absent.spv", &[&*absent][..]),
             ("saxpy.cl", &["--library saxpy.cl=NAME"]),
-            ("nothing.spv", &["exports nothing"]),
-            ("native", &["exports nothing"]),
+            ("nothing.spv", &["exports no symbols"]),
+            ("native", &["exports no symbols"]),
             ("inner.spv=inner", &["SPIR-V", "OpenCL C"]),
         ] {
             let file = library.split('=').next().unwrap();
@@ -152,7 +152,7 @@ fn why_compares_programs_with_all_their_modules() {
         assert_eq!(differences[0]["a"], changed.digest().to_string());
         assert_eq!(differences[0]["b"], linked.modules[2].digest().to_string());
         let text = bench.run(&why).ended(1).fits().out;
-        assert!(text.contains("No program is of these modules"), "{text}");
+        assert!(text.contains("No program was built from these modules"), "{text}");
 
         // Objects of its modules do not count as programs.
         let programs = bench.json(["cache", "ls"]);
@@ -161,7 +161,7 @@ fn why_compares_programs_with_all_their_modules() {
             fs::remove_file(bench.entries().iter().find(is_it).unwrap().path()).unwrap();
         }
         let text = bench.run(&why).ended(1).fits().out;
-        assert!(text.contains("There are no programs"), "{text}");
+        assert!(text.contains("The cache has no programs"), "{text}");
     });
 }
 

@@ -149,7 +149,7 @@ impl Run {
     /// Checks that the output fits into 100 columns, except paths and the compiler's messages.
     #[track_caller]
     fn fits(self) -> Self {
-        let own = self.out.lines().take_while(|line| *line != "The compiler said:");
+        let own = self.out.lines().take_while(|line| *line != "Build log:");
         for line in own.filter(|line| !line.contains(MAIN_SEPARATOR)) {
             assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
         }

@@ -36,13 +36,13 @@ fn entries_are_pushed_once_and_pulled_once() {
         let rest = bench.remote_json(&["cache", "push"], 0);
         assert_eq!((&rest["pushed"], &rest["present"]), (&1.into(), &1.into()), "{rest}");
         let text = bench.remote_text(&["cache", "push"], 0).out;
-        assert!(text.contains("0 entries pushed") && text.contains("2 there already"), "{text}");
+        assert!(text.contains("0 entries pushed") && text.contains("2 already present"), "{text}");
 
         fs::remove_dir_all(bench.path("cache")).unwrap();
         let first = bench.remote_json(&["cache", "pull", &keys[1][..12]], 0);
         assert_eq!(first["pulled"], Value::from(vec![keys[1].clone()]), "{first}");
         let text = bench.remote_text(&["cache", "pull"], 0).out;
-        assert!(text.contains("1 entry pulled; 1 here already"), "{text}");
+        assert!(text.contains("1 entry pulled; 1 already present"), "{text}");
         assert_eq!(bench.json(["cache", "verify"])["whole"], 2);
         assert_eq!(bench.build("saxpy.cl", &[])["origin"], "disk");
         bench.remote_text(&["cache", "pull", "0123456789"], 1).says(&["no key in fs://"]);
@@ -118,7 +118,9 @@ fn stats_and_why_tell_of_the_remote_cache() {
             (&"read-write".into(), &false.into())
         );
         assert!(remote["milliseconds"].is_number() && remote["error"].is_null(), "{stats}");
-        assert!(bench.remote_text(&["cache", "stats"], 0).out.contains("read-write; answers in"));
+        assert!(
+            bench.remote_text(&["cache", "stats"], 0).out.contains("read-write; response time")
+        );
 
         let absent = bench.remote_json(&["cache", "why", "saxpy.cl", "--options", "-D N=1"], 1);
         assert_eq!((&absent["stored"], &absent["remote"]["whole"]), (&false.into(), &false.into()));
@@ -141,10 +143,9 @@ fn a_remote_cache_that_is_missing_or_cannot_do_it_is_told() {
         bad.env("KILN_CACHE_REMOTE", "gopher://:hunter2@host");
         let told = Run::of(bad.output().unwrap()).ended(2).says(&["KILN_CACHE_REMOTE", "gopher"]);
         assert!(!told.errors.contains("hunter2"), "{told:?}");
-        for (command, access, told) in [
-            ("push", "read-only", "set not to be written"),
-            ("pull", "write-only", "set not to be read"),
-        ] {
+        for (command, access, told) in
+            [("push", "read-only", "is read-only"), ("pull", "write-only", "is write-only")]
+        {
             let mut command = bench.remote(&["cache", command]);
             command.env("KILN_CACHE_REMOTE_ACCESS", access);
             Run::of(command.output().unwrap()).ended(2).says(&[told]);

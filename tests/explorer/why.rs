@@ -75,7 +75,7 @@ fn a_source_alone_is_compared_with_the_nearest_entry() {
         assert_eq!(why["nearest"]["same_module"], false);
         assert_eq!(fields(&why["nearest"]["differences"]), ["module"]);
         let text = bench.run(["cache", "why", "saxpy.cl"]).ended(1).fits().out;
-        assert!(text.contains("No program is of this module"), "{text}");
+        assert!(text.contains("No program was built from this module"), "{text}");
     });
 }
 
@@ -83,7 +83,7 @@ fn a_source_alone_is_compared_with_the_nearest_entry() {
 fn an_entry_that_would_not_be_loaded_is_told() {
     on_benches(async |bench| {
         let run = bench.run(["cache", "why", "saxpy.cl"]).ended(1);
-        assert!(run.out.contains("There are no programs"), "{run:?}");
+        assert!(run.out.contains("The cache has no programs"), "{run:?}");
 
         bench.build("saxpy.cl", &[]);
         flip(bench.entries()[0].path(), 0);

@@ -101,7 +101,7 @@ pub(super) fn discover() -> Result<Vec<LzAdapter>> {
     let _call = shutdown::begin()?;
     let _arranging = Arranging::of(arranging::Kind::Discover);
     let drivers = drivers(api).map_err(|code| {
-        let message = format!("the Level Zero loader `{LIBRARY}` finds no driver; {INSTALL}");
+        let message = format!("the Level Zero loader `{LIBRARY}` found no driver; {INSTALL}");
         code.error_of(ErrorKind::NoDevice, message)
     })?;
     let mut adapters = Vec::new();
@@ -121,7 +121,7 @@ pub(super) fn discover() -> Result<Vec<LzAdapter>> {
                     }
                 }
             }
-            Err(code) => skipped.push(format!("a driver fails with {}", code.driver_code())),
+            Err(code) => skipped.push(format!("a driver failed with {}", code.driver_code())),
         }
     }
     for reason in &skipped {
@@ -189,23 +189,23 @@ fn describe(
 ) -> Result<LzAdapter, String> {
     let query = Query { api, driver, device };
     let about = |what: &'static str| {
-        move |code: Code| format!("a device does not tell {what}: {}", code.driver_code())
+        move |code: Code| format!("a device does not report {what}: {}", code.driver_code())
     };
     let (properties, ip_version) = query.properties().map_err(about("its properties"))?;
     let name = text(&properties.name);
     let unusable = |reason: String| format!("device `{name}` {reason}");
     let about = |what: &'static str| {
         let unusable = &unusable;
-        move |code: Code| unusable(format!("does not tell {what}: {}", code.driver_code()))
+        move |code: Code| unusable(format!("does not report {what}: {}", code.driver_code()))
     };
-    let module = query.module().map_err(about("what modules it takes"))?;
+    let module = query.module().map_err(about("its supported module formats"))?;
     let limits = query.limits(&properties, &module).map_err(about("its limits"))?;
     let ordinal = query
         .compute_ordinal()
         .map_err(about("its queues"))?
-        .ok_or_else(|| unusable("has no queues for kernels".to_owned()))?;
+        .ok_or_else(|| unusable("has no queue that runs kernels".to_owned()))?;
     if module.spirvVersionSupported == 0 {
-        return Err(unusable("takes no SPIR-V".to_owned()));
+        return Err(unusable("does not accept SPIR-V".to_owned()));
     }
 
     let (major, minor) = versions(query.api_version().map_err(about("its version"))?);
@@ -442,7 +442,7 @@ impl Query {
             let told = unsafe { timestamps(self.device, &raw mut host, &raw mut ticks) };
             if let Err(code) = check(told) {
                 let code = code.driver_code();
-                tracing::debug!(%code, "the device does not tell its time");
+                tracing::debug!(%code, "the device does not report its timestamp");
             }
         }
         Clock {

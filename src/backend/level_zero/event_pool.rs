@@ -84,7 +84,7 @@ impl EventPool {
             let reset = unsafe { (self.api.zeEventHostReset)(event.raw()) };
             return match check(reset) {
                 Ok(()) => Ok(event),
-                Err(code) => Err((code, "the driver does not reset an event")),
+                Err(code) => Err((code, "the driver failed to reset an event")),
             };
         }
         let (pool, index) = match state.latest.take() {

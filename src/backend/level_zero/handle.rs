@@ -28,7 +28,7 @@ macro_rules! owned {
 
             /// Returns the handle for a call of the driver, which is made inside a [`shutdown::Call`].
             pub(super) fn raw(&self) -> $raw {
-                debug_assert!(shutdown::is_inside(), "a driver is called without a `Call`");
+                debug_assert!(shutdown::is_inside(), "a driver call is made outside of a `Call`");
                 self.raw
             }
         }

@@ -217,7 +217,10 @@ impl LzKernel {
         }
         if bound.offset != offset {
             let set_offset = api.zeKernelSetGlobalOffsetExp.ok_or_else(|| {
-                Error::unsupported("the Level Zero loader is too old for launches with an offset")
+                Error::unsupported(
+                    "the Level Zero loader is too old: it does not support launches with an \
+                     offset; update it",
+                )
             })?;
             let [x, y, z] = offset;
             // SAFETY: the kernel is alive and locked.
@@ -287,8 +290,8 @@ impl LzKernel {
     fn number(&self, size: usize) -> Result<u32> {
         u32::try_from(size).map_err(|_| {
             Error::invalid(format!(
-                "kernel `{}`: {size} is more than the {} work-items, with their offset, that Level Zero \
-                 counts in a dimension; launch in parts, or in more dimensions",
+                "kernel `{}`: {size} work-items, with their offset, are more than the limit of \
+                 Level Zero, {} per dimension; split the launch, or use more dimensions",
                 self.name,
                 u32::MAX
             ))

@@ -160,7 +160,7 @@ mod tests {
     #[cfg(unix)]
     fn a_library_that_is_no_loader_lacks_the_first_function() {
         let library = libloading::os::unix::Library::this();
-        let error = Api::of(&library.into()).err().expect("this program is no loader");
+        let error = Api::of(&library.into()).err().expect("this program is not a loader");
         assert!(error.to_string().contains("`zeInit`"), "{error}");
     }
 }

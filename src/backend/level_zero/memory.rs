@@ -124,7 +124,7 @@ pub(super) struct Staging {
 impl Staging {
     pub(super) fn take(context: &Arc<Context>, bytes: usize) -> Result<Self> {
         let bytes = staging_size(bytes).ok_or_else(|| {
-            Error::new(ErrorKind::OutOfResources, "more bytes than can be addressed")
+            Error::new(ErrorKind::OutOfResources, "the size in bytes exceeds the address space")
         })?;
         let kept = context.staging.take(bytes);
         let memory = kept.map_or_else(|| Self::allocate(context, bytes), Ok)?;

@@ -56,7 +56,7 @@ impl Modules {
 pub(super) fn binary(context: &Context, module: &OwnedModule) -> Result<Vec<u8>> {
     let name = &context.info.name;
     let refused = |code: Code| {
-        context.error(code, format!("the driver of `{name}` does not give the program's binary"))
+        context.error(code, format!("the driver of `{name}` does not return the program's binary"))
     };
     let mut bytes = vec![0; binary_size(context, module).map_err(refused)?];
     let mut size = bytes.len();
@@ -92,11 +92,12 @@ pub(super) fn create(context: &Context, source: &Source<'_>) -> Result<(OwnedMod
         ModuleFormat::Native => ZE_MODULE_FORMAT_NATIVE,
         ModuleFormat::OpenClC => {
             let name = &context.info.name;
-            return Err(Error::unsupported(format!("`{name}` takes no OpenCL C")));
+            return Err(Error::unsupported(format!("`{name}` does not accept OpenCL C")));
         }
     };
-    let options = CString::new(source.options.trim())
-        .map_err(|error| Error::invalid("the build options hold a NUL").with_source(error))?;
+    let options = CString::new(source.options.trim()).map_err(|error| {
+        Error::invalid("the build options contain a NUL character").with_source(error)
+    })?;
     let (ids, mut values): (Vec<_>, Vec<_>) =
         source.constants.iter().map(|(id, value)| (*id, value.as_ptr().cast())).unzip();
     let constants = ze_module_constants_t {
@@ -153,16 +154,17 @@ fn check_spirv(device: &str, il_version: &str, code: &[u8]) -> Result<()> {
     let (words, rest) = code.as_chunks::<4>();
     if code.len() < HEADER || !rest.is_empty() {
         return invalid(
-            "the SPIR-V module is cut short: it is not a header followed by whole words",
+            "the SPIR-V module is truncated: expected a header of 5 words, followed by complete \
+             words of 4 bytes",
         );
     }
     if u32::from_le_bytes(words[0]) != MAGIC {
-        return invalid("the code is not a SPIR-V module of little-endian words");
+        return invalid("the code is not a SPIR-V module with little-endian words");
     }
     let [_, minor, major, _] = words[1];
     if !spirv_versions(il_version).any(|known| known == (major, minor)) {
         return Err(Error::unsupported(format!(
-            "`{device}` does not take SPIR-V {major}.{minor}; it takes: {il_version}"
+            "`{device}` does not accept SPIR-V {major}.{minor}; it accepts: {il_version}"
         )));
     }
     Ok(())

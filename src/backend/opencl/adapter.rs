@@ -123,7 +123,7 @@ pub(super) fn discover() -> Result<Vec<ClAdapter>> {
             Err(code) => {
                 let code = driver_code(code);
                 tracing::debug!(platform = %name, %code, "platform skipped");
-                skipped.push(format!("platform `{name}` fails with {code}"));
+                skipped.push(format!("platform `{name}` failed with {code}"));
                 continue;
             }
         };
@@ -192,7 +192,7 @@ fn open_loader(path: &str) -> Result<(), String> {
     // SAFETY: the symbol is only looked up.
     let function = unsafe { library.get::<*const ()>("clGetPlatformIDs") };
     if function.is_err() {
-        return Err("it has no function `clGetPlatformIDs`".to_owned());
+        return Err("it does not export the function `clGetPlatformIDs`".to_owned());
     }
     // Drivers do not support being unloaded.
     std::mem::forget(library);
@@ -215,7 +215,7 @@ fn no_driver() -> Error {
     error_of(
         ErrorKind::NoDevice,
         CL_PLATFORM_NOT_FOUND_KHR,
-        format!("the OpenCL loader `{LOADER}` finds no driver in {vendors}; {INSTALL}"),
+        format!("the OpenCL loader `{LOADER}` found no driver in {vendors}; {INSTALL}"),
     )
 }
 
@@ -313,9 +313,12 @@ impl Query {
 
     fn integer(&self, what: cl_device_info) -> Result<u64, String> {
         let answer = get_device_data(self.0, what)
-            .map_err(|code| format!("answers {} to query {what:#x}", driver_code(code)))?;
+            .map_err(|code| format!("returned {} for query {what:#x}", driver_code(code)))?;
         integer(&answer).ok_or_else(|| {
-            format!("answers {} bytes to query {what:#x}, which is no number", answer.len())
+            format!(
+                "returned {} bytes for query {what:#x}, which is not the size of an integer",
+                answer.len()
+            )
         })
     }
 
@@ -360,8 +363,9 @@ impl Query {
     }
 
     fn work_item_sizes(&self) -> Result<[usize; 3], String> {
-        let answer = get_device_data(self.0, CL_DEVICE_MAX_WORK_ITEM_SIZES)
-            .map_err(|code| format!("does not tell its work-item sizes: {}", driver_code(code)))?;
+        let answer = get_device_data(self.0, CL_DEVICE_MAX_WORK_ITEM_SIZES).map_err(|code| {
+            format!("does not report its work-item sizes: {}", driver_code(code))
+        })?;
         let mut sizes = [1; 3];
         let (words, _) = answer.as_chunks::<{ size_of::<usize>() }>();
         for (size, word) in sizes.iter_mut().zip(words) {

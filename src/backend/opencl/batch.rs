@@ -63,7 +63,7 @@ impl Batch {
             Ok(start) => Some(start),
             Err(code) => {
                 let code = driver_code(code);
-                tracing::debug!(%code, "commands start one by one");
+                tracing::debug!(%code, "commands cannot be batched and start one by one");
                 None
             }
         }
@@ -92,7 +92,7 @@ impl State {
         let Some(start) = self.start.take() else { return };
         if let Err(code) = set_user_event_status(start.raw(), CL_COMPLETE) {
             let code = driver_code(code);
-            tracing::warn!(%code, "the driver does not start commands that it was given");
+            tracing::warn!(%code, "the driver failed to start a batch of commands");
         }
     }
 }

@@ -119,7 +119,7 @@ impl NativeEvent for ClEvent {
         let _call = shutdown::enter()?;
         if let Some((native_queue, position)) = &self.watch {
             let event = self.event.again().map_err(|code| {
-                error(code, "the driver does not keep the event of a command that is awaited")
+                error(code, "the driver failed to retain the event of an awaited command")
             })?;
             native_queue.watch(*position, event, notify);
             return Ok(());
@@ -134,7 +134,7 @@ impl NativeEvent for ClEvent {
             // SAFETY: the driver rejected the callback and will not call it, so this function still owns the
             // box.
             drop(unsafe { Box::from_raw(data) });
-            error(code, "the driver does not report the end of the command")
+            error(code, "the driver rejected the completion callback of the command")
         })
     }
 }

@@ -86,7 +86,10 @@ impl FinishWorker {
                 Ok(()) => state.started = true,
                 Err(error) => {
                     state.awaited.clear();
-                    tracing::debug!(%error, "commands take longer without a helper");
+                    tracing::debug!(
+                        %error,
+                        "the finish worker could not be started; commands take longer without it"
+                    );
                 }
             }
         }

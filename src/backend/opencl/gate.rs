@@ -73,7 +73,8 @@ impl Gate {
     /// Returns a reference to the event that launches in a context wait for. Creates the event if there is
     /// none.
     fn hold(&mut self, context: &Arc<Context>) -> Result<OwnedEvent> {
-        let failed = |code| error(code, "the driver gave no event for a launch to wait for");
+        let failed =
+            |code| error(code, "the driver failed to create a user event for a launch to wait for");
         if let Some((_, event)) = self.held.iter().find(|(known, _)| Arc::ptr_eq(known, context)) {
             return event.again().map_err(failed);
         }
@@ -104,7 +105,7 @@ fn wait_for(ends: &[OwnedEvent]) {
         if let Err(code) = wait_for_events(&[end.raw()]) {
             // A failed launch has ended, too.
             let code = driver_code(code);
-            tracing::debug!(%code, "waited for launches of which one failed");
+            tracing::debug!(%code, "one of the awaited launches failed");
         }
     }
 }
@@ -136,7 +137,10 @@ impl Drop for Closed {
         for (_, event) in held {
             if let Err(code) = set_user_event_status(event.raw(), CL_COMPLETE) {
                 let code = driver_code(code);
-                tracing::warn!(%code, "the driver does not start a launch that was held up");
+                tracing::warn!(
+                    %code,
+                    "the driver failed to start a launch that waits for a user event"
+                );
             }
         }
     }

@@ -30,7 +30,7 @@ macro_rules! owned {
 
             /// Returns the object for a driver call, which must be made inside a [`shutdown::Call`].
             pub(super) fn raw(&self) -> $raw {
-                debug_assert!(shutdown::is_inside(), "a driver is called without a `Call`");
+                debug_assert!(shutdown::is_inside(), "a driver call is made outside of a `Call`");
                 self.0
             }
         }
@@ -89,9 +89,10 @@ impl OwnedEvent {
             Ok(CL_COMPLETE) => Progress::Complete,
             Ok(1..) => Progress::Pending,
             Ok(code) => Progress::Failed(failed(code)),
-            Err(code) => {
-                Progress::Unknown(error(code, "the driver does not tell how the command ended"))
-            }
+            Err(code) => Progress::Unknown(error(
+                code,
+                "the driver does not report the status of the command",
+            )),
         }
     }
 

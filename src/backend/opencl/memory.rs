@@ -55,7 +55,7 @@ impl ClMemory {
         let most = info.limits.global_memory;
         if most > 0 && u64::try_from(bytes).is_ok_and(|bytes| bytes > most) {
             let message = format!(
-                "{bytes} bytes are more than all the memory of `{}`, {most} bytes",
+                "{bytes} bytes are more than the global memory of `{}`, {most} bytes",
                 info.name
             );
             return Err(Error::new(ErrorKind::OutOfResources, message));

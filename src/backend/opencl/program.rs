@@ -88,7 +88,10 @@ impl Program for ClProgram {
         let device = &context.info.name;
         let binaries =
             get_program_info(self.object.raw(), CL_PROGRAM_BINARIES).map_err(|code| {
-                error(code, format!("the driver of `{device}` does not give the program's binary"))
+                error(
+                    code,
+                    format!("the driver of `{device}` does not return the program's binary"),
+                )
             })?;
         // There is one binary for each device, and there is one device.
         let binary = Vec::<Vec<u8>>::from(binaries).into_iter().next().unwrap_or_default();
@@ -145,7 +148,10 @@ pub(super) fn compile_object(context: &Arc<Context>, source: &Source<'_>) -> Res
         if cl_uint::from(kind) != CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT {
             return Err(Error::new(
                 ErrorKind::BuildFailed,
-                format!("`{}` makes no object of the binary of one", context.info.name),
+                format!(
+                    "the driver of `{}` did not load the binary of an object as an object",
+                    context.info.name
+                ),
             ));
         }
         return Ok(ClProgram::new(object, Vec::new(), String::new()));
@@ -173,7 +179,7 @@ pub(super) fn link(context: &Arc<Context>, objects: &[&dyn Program]) -> Result<C
     }
     let name = &context.info.name;
     let (program, linked) = link_objects(context, &raw).ok_or_else(|| {
-        Error::unsupported(format!("the OpenCL loader has no linker for `{name}`"))
+        Error::unsupported(format!("the OpenCL loader does not provide a linker for `{name}`"))
     })?;
     let object = program.map(|program| Arc::new(ProgramObject::new(program, context)));
     let log = object.as_deref().map(ProgramObject::build_log).unwrap_or_default();
@@ -241,8 +247,9 @@ fn reflecting_options(source: &Source<'_>) -> Result<CString> {
 }
 
 fn c_string(options: &str) -> Result<CString> {
-    CString::new(options.trim())
-        .map_err(|error| Error::invalid("the build options hold a NUL").with_source(error))
+    CString::new(options.trim()).map_err(|error| {
+        Error::invalid("the build options contain a NUL character").with_source(error)
+    })
 }
 
 /// Creates the kernels by their names. The error is the driver's code.

@@ -51,7 +51,10 @@ impl ProgramObject {
             Ok(sizes) => Vec::<usize>::from(sizes).first().copied().filter(|size| *size > 0),
             Err(code) => {
                 let code = driver_code(code);
-                tracing::debug!(device = %info.name, %code, "no binary size");
+                tracing::debug!(
+                    device = %info.name, %code,
+                    "the driver does not report the size of the binary"
+                );
                 None
             }
         }
@@ -126,7 +129,7 @@ pub(super) fn failure(context: &Context, source: &Source<'_>, code: cl_int) -> E
 fn unsupported(context: &Context, what: &str, since: &str) -> Error {
     let info = &context.info;
     Error::unsupported(format!(
-        "`{}` takes no {what}: they need OpenCL {since}, it has {}",
+        "`{}` does not accept {what}: they need OpenCL {since}, and the device has {}",
         info.name, info.device_version
     ))
 }

@@ -596,7 +596,7 @@ fn bad_arguments_are_refused_by_name() {
             (&[good[0], good[1], Argument::Memory(&*x)], "parameter 2 (`a`)"),
             (&[good[0], Argument::Value(&[7; 8]), good[2]], "parameter 1 (`x`)"),
             (&[Argument::Local(64), good[1], good[2]], "parameter 0 (`y`)"),
-            (&good[..2], "3 parameters and was given 2"),
+            (&good[..2], "was given 2 arguments, expected 3"),
         ];
         for (arguments, expected) in bad {
             let error = failure(launch(&mut *native_queue, kernel, arguments, 16, &[]));

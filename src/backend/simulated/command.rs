@@ -77,7 +77,8 @@ impl Action {
                         -30,
                         "CL_INVALID_VALUE",
                         format!(
-                            "cannot fill {bytes} bytes from {offset} on with patterns of {length}"
+                            "cannot fill {bytes} bytes at offset {offset} with patterns of \
+                             {length} bytes"
                         ),
                     ));
                 }

@@ -206,7 +206,7 @@ impl<'a> Invocation<'a> {
         let new = cast_slice::<T, u8>(elements);
         match self.argument(index) {
             Bound::Memory(_) if self.is_read_only(index) => panic!(
-                "the kernel `{}` only reads argument {index}, by its signature",
+                "argument {index} of the kernel `{}` is read-only, by its signature",
                 self.kernel.name
             ),
             Bound::Memory(region) if region.len() >= new.len() => {
@@ -248,7 +248,7 @@ impl<'a> Invocation<'a> {
     fn argument(&self, index: usize) -> &'a Bound {
         self.arguments.get(index).unwrap_or_else(|| {
             panic!(
-                "the kernel `{}` was launched with {} arguments; there is none at {index}",
+                "the kernel `{}` was launched with {} arguments; it has no argument {index}",
                 self.kernel.name,
                 self.arguments.len()
             )

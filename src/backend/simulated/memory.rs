@@ -51,7 +51,7 @@ impl Region {
             .map_err(|live| {
                 let left = limit.saturating_sub(live);
                 exhausted(format!(
-                    "cannot allocate {bytes} bytes: {left} of the device's {limit} are left"
+                    "cannot allocate {bytes} bytes: {left} of the device's {limit} bytes are left"
                 ))
             })?;
         count(&shared.counters.live_allocations);
@@ -59,7 +59,8 @@ impl Region {
         let allocation = Allocation { shared: shared.clone(), size, bytes: Mutex::default() };
         let mut contents = Vec::new();
         contents.try_reserve_exact(bytes).map_err(|error| {
-            exhausted(format!("the host has no {bytes} bytes for the device")).with_source(error)
+            exhausted(format!("the host cannot allocate {bytes} bytes for the device"))
+                .with_source(error)
         })?;
         contents.resize(bytes, FRESH);
         *lock(&allocation.bytes) = contents;
@@ -84,7 +85,10 @@ impl Region {
             return Err(driver_error(
                 -30,
                 "CL_INVALID_VALUE",
-                format!("{bytes} bytes from {offset} on are not inside memory of {}", self.len),
+                format!(
+                    "{bytes} bytes at offset {offset} are not within memory of {} bytes",
+                    self.len
+                ),
             ));
         }
         Ok(Self { allocation: self.allocation.clone(), offset: self.offset + offset, len: bytes })
@@ -115,7 +119,7 @@ impl Memory for Region {
     fn view(&self, offset: usize, bytes: usize) -> Result<Arc<dyn Memory>> {
         let view = self.part(offset, bytes)?;
         if bytes == 0 {
-            return Err(driver_error(-61, "CL_INVALID_BUFFER_SIZE", "the view holds no byte"));
+            return Err(driver_error(-61, "CL_INVALID_BUFFER_SIZE", "the view is empty"));
         }
         if !view.offset.is_multiple_of(SLICE_ALIGNMENT) {
             return Err(driver_error(

@@ -591,16 +591,16 @@ impl Fault {
     fn of_command(self) -> Error {
         match self {
             Self::OutOfResources => {
-                Error::new(ErrorKind::OutOfResources, "the simulator was told to run out of memory")
+                Error::new(ErrorKind::OutOfResources, "the simulator was set to run out of memory")
                     .with_code(shared::code(-5, "CL_OUT_OF_RESOURCES"))
             }
             Self::DeviceLost => {
-                Error::new(ErrorKind::DeviceLost, "the simulator was told to lose the device")
+                Error::new(ErrorKind::DeviceLost, "the simulator was set to lose the device")
             }
             Self::Refused | Self::Panic => shared::driver_error(
                 -59,
                 "CL_INVALID_OPERATION",
-                "the simulator was told to refuse the command",
+                "the simulator was set to refuse the command",
             ),
         }
     }
@@ -609,8 +609,8 @@ impl Fault {
     fn of_build(self) -> Error {
         match self {
             Self::OutOfResources | Self::DeviceLost => self.of_command(),
-            Self::Refused => program::refused("error: the simulator was told to refuse the build"),
-            Self::Panic => panic!("the simulator's compiler was told to panic"),
+            Self::Refused => program::refused("error: the simulator was set to refuse the build"),
+            Self::Panic => panic!("the simulator's compiler was set to panic"),
         }
     }
 }
@@ -677,7 +677,7 @@ pub struct Counts {
 /// # })
 /// # }
 /// ```
-#[must_use = "dropping the guard lets the device go on at once"]
+#[must_use = "dropping the guard resumes the device immediately"]
 pub struct Pause {
     shared: Arc<Shared>,
     paused: Paused,

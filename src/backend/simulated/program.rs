@@ -38,7 +38,9 @@ pub(super) fn build(shared: &Arc<Shared>, source: &Source<'_>) -> Result<Arc<dyn
     let scan = match binary.form {
         Form::SpirV => reflect(shared, &binary.code, source.constants)?,
         Form::OpenClC => scan(&binary.code)?,
-        Form::Object => return Err(refused("error: the binary is an object, to be linked")),
+        Form::Object => {
+            return Err(refused("error: the binary is an object, which must be linked"));
+        }
     };
     Ok(Arc::new(SimulatedProgram::new(shared, binary, scan)))
 }
@@ -47,11 +49,11 @@ pub(super) fn build(shared: &Arc<Shared>, source: &Source<'_>) -> Result<Arc<dyn
 pub(super) fn compile(shared: &Arc<Shared>, source: &Source<'_>) -> Result<Arc<dyn Program>> {
     let binary = match source.format {
         ModuleFormat::OpenClC => Binary::new(Form::Object, source)?,
-        ModuleFormat::SpirV => return Err(refused("error: the linker takes no SPIR-V")),
+        ModuleFormat::SpirV => return Err(refused("error: the linker does not accept SPIR-V")),
         ModuleFormat::Native => Binary::read(source.code)?,
     };
     if binary.form != Form::Object {
-        return Err(refused("error: the binary is no object"));
+        return Err(refused("error: the binary is not an object"));
     }
     let scan = Scan { signatures: Vec::new(), ..scan(&binary.code)? };
     Ok(Arc::new(SimulatedProgram::new(shared, binary, scan)))
@@ -84,7 +86,7 @@ pub(super) fn link(shared: &Arc<Shared>, objects: &[&dyn Program]) -> Result<Arc
 
 fn scan(code: &[u8]) -> Result<Scan> {
     let text = str::from_utf8(code)
-        .map_err(|error| refused(format!("error: the source is no text: {error}")))?;
+        .map_err(|error| refused(format!("error: the source is not UTF-8 text: {error}")))?;
     scan::scan(text).map_err(refused)
 }
 
@@ -99,7 +101,7 @@ fn reflect(shared: &Shared, bytes: &[u8], constants: &[(u32, Vec<u8>)]) -> Resul
             return Err(driver_error(
                 -71,
                 "CL_INVALID_SPEC_ID",
-                format!("there is no specialization constant {id} of {} bytes", value.len()),
+                format!("the module has no specialization constant {id} of {} bytes", value.len()),
             ));
         }
     }
@@ -155,7 +157,7 @@ impl Binary {
     fn write(&self) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(self.len()).map_err(|error| {
-            Error::new(ErrorKind::OutOfResources, "the host has no memory for the binary")
+            Error::new(ErrorKind::OutOfResources, "the host cannot allocate memory for the binary")
                 .with_code(code(-6, "CL_OUT_OF_HOST_MEMORY"))
                 .with_source(error)
         })?;

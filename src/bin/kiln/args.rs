@@ -10,37 +10,37 @@ use crate::launch::{Bytes, LaunchText};
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0  all is well
-  1  something that was asked for did not succeed: a program was not built or not stored, entries
-     are damaged, a key is not there, two keys differ, or launches are not fused
-  2  the command line, or a setting in the environment, cannot be used, or there is no device
+  0  success
+  1  a requested operation failed: a program was not built or not stored, entries are damaged, a
+     key was not found, two keys differ, or launches are not fused
+  2  the command line or an environment variable is not valid, or there is no device
 
 With --json, a command that fails ends its standard output with a line {\"error\": {\"kind\": ..,
 \"message\": .., \"log\": ..}}.
 
 Environment:
   KILN_CACHE           on, memory (no disk) or off
-  KILN_CACHE_DIR       the cache directory; unless set, kiln in $XDG_CACHE_HOME, else on Windows in
+  KILN_CACHE_DIR       the cache directory; by default, kiln in $XDG_CACHE_HOME, else on Windows in
                        %LOCALAPPDATA%, else ~/.cache/kiln
-  KILN_CACHE_MAX_SIZE  how large it may grow, such as 512MiB; 0 for no limit. Unless set, only
-                       `cache gc` removes programs, down to 1GiB
+  KILN_CACHE_MAX_SIZE  the maximum size of the cache, such as 512MiB; 0 for no limit. If it is not
+                       set, only `cache gc` removes programs, down to 1GiB
   KILN_CACHE_REMOTE    the remote cache, such as redis://host:6379/kiln, if the tool was built with
-                       the feature of its service; the documentation of the crate has the rest:
+                       the feature of its service. The documentation of the crate describes
                        KILN_CACHE_REMOTE_ACCESS, _BUDGET, _TIMEOUT, _SECRET and _SECRET_FILE
-  KILN_CACHE_TRACE     a file, or stderr: a line of JSON for every program that is asked for
+  KILN_CACHE_TRACE     a file, or stderr: one line of JSON for every requested program
   KILN_DEVICE          the device, as for --device
-  KILN_FUSION          auto, always or never: whether what can be fused is
+  KILN_FUSION          auto, always or never: whether launches that can be fused are fused
   KILN_CLANG, KILN_LLVM_SPIRV
-                       the compilers that make SPIR-V of OpenCL C; unless set, those in PATH
-  KILN_BUILD_CHILD     the program that compiles what is --untrusted; unless set, this one
+                       the compilers that translate OpenCL C to SPIR-V; by default, those in PATH
+  KILN_BUILD_CHILD     the program that compiles --untrusted modules; by default, this tool
 
-An application that uses Kiln has this tool compile the modules that it does not trust, if the tool
-is beside it or in PATH and the application has no program of its own for that: such a child is
-started with a request and ends with the answer.";
+Applications that use Kiln run this tool as a child process to compile untrusted modules, if the
+tool is in the directory of the application or in PATH, and the application does not set a program
+of its own. The child is started with one request, and exits after its response.";
 
 const MAX_SIZE: &str = "KILN_CACHE_MAX_SIZE";
 
-/// Size of the largest program that any device takes, in bytes.
+/// Maximum size of a program in bytes, for any device.
 const MOST_BYTES: u64 = 4 << 30;
 
 /// Explores the devices of this machine and the programs that Kiln keeps on disk
@@ -65,13 +65,13 @@ impl Arguments {
     pub(crate) fn cache_config(&self) -> CacheConfig {
         let config = self.cache_dir.as_ref().map_or_else(CacheConfig::new, CacheConfig::at);
         let config = config.entry_bytes(1..=MOST_BYTES);
-        let is_told = std::env::var_os(MAX_SIZE).is_some_and(|size| !size.is_empty());
+        let has_limit = std::env::var_os(MAX_SIZE).is_some_and(|size| !size.is_empty());
         let command = &self.command;
-        let asks = matches!(
+        let needs_limit = matches!(
             command,
             Command::Cache { command: CacheCommand::Gc { .. } | CacheCommand::Stats }
         );
-        if is_told || asks { config } else { config.max_bytes(0) }
+        if has_limit || needs_limit { config } else { config.max_bytes(0) }
     }
 }
 
@@ -88,7 +88,7 @@ pub(crate) enum Command {
     /// Check whether launches can run as one kernel, explain the result, and show its code
     ///
     /// Nothing runs: the kernels and the fused kernel are only built. The verdict on each buffer states whether
-    /// the launches can share it as one kernel: proven; needs trust, with what is not known; or refuted, with a
+    /// the launches can share it as one kernel: proven; needs trust, with the unknown fact; or refuted, with a
     /// case in which the result would change.
     ///
     /// With --json, one object: device, launches, buffers, kernel, refusal (null if they are fused), code,
@@ -99,7 +99,7 @@ pub(crate) enum Command {
     /// index and name), verdict (proven, needs-trust or refuted), reason, internalized (private or local),
     /// in_memory (why it is not) and pairs, of launches that share it: launches, verdict, reason and barrier.
     #[command(
-        after_help = "Exits with 1 if the launches are not fused, or the code cannot be told."
+        after_help = "Exits with 1 if the launches are not fused, or the code cannot be shown."
     )]
     Fuse(Box<Fuse>),
     /// Inspect and maintain the cache on disk
@@ -139,7 +139,7 @@ pub(crate) struct Fuse {
     pub(crate) keep: Vec<String>,
 
     /// The size of a buffer, such as tmp=64MiB; by default, it has room for an element of the parameter's type
-    /// (16 bytes if that is not known) for each work-item of any of its launches
+    /// (16 bytes if the type is not known) for each work-item of any of its launches
     #[arg(long, value_name = "NAME=SIZE")]
     pub(crate) bytes: Vec<Bytes>,
 
@@ -165,7 +165,7 @@ pub(crate) struct Fuse {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Code {
-    /// OpenCL C, as for a device that takes no SPIR-V, or if all launches are in OpenCL C
+    /// OpenCL C, as for a device that does not accept SPIR-V, or if all launches are in OpenCL C
     #[default]
     C,
     /// SPIR-V
@@ -260,8 +260,7 @@ impl FromStr for Spec {
             Some((library, id)) => (Some(library.into()), id),
             None => (None, constant),
         };
-        let id =
-            id.trim().parse().map_err(|_| format!("`{id}` is not the number of a constant"))?;
+        let id = id.trim().parse().map_err(|_| format!("`{id}` is not the id of a constant"))?;
         match value.trim() {
             "" => Err(format!("constant {id} has no value")),
             value => Ok(Self { library, id, value: value.to_owned() }),
@@ -320,7 +319,7 @@ pub(crate) enum CacheCommand {
         #[arg(value_name = "KEY")]
         keys: Vec<KeyPrefix>,
     },
-    /// Add the entries of a bundle; those that do not verify are refused by name
+    /// Add the entries of a bundle; entries that do not verify are rejected, and reported by name
     ///
     /// The check finds damage, not malice: import only bundles whose origin you trust.
     Import {
@@ -329,23 +328,27 @@ pub(crate) enum CacheCommand {
     },
     /// Copy entries to the remote cache
     ///
-    /// By default, the entries are copied that the remote cache does not have, if it can be listed. Named
-    /// entries are always copied, and replace existing objects: after a change of the secret, for example.
+    /// By default, only entries that the remote cache does not have are copied, if it can be listed. Named
+    /// entries are always copied, and replace existing objects, for example after a change of the secret.
     #[cfg(feature = "remote")]
-    #[command(after_help = "The remote cache is the one that KILN_CACHE_REMOTE names. Exits with \
-                            1 if not all entries are there in the end.")]
+    #[command(
+        after_help = "KILN_CACHE_REMOTE names the remote cache. Exits with 1 if it does not have \
+                      all entries at the end."
+    )]
     Push {
         /// The entries; by default, all of them
         #[arg(value_name = "KEY")]
         keys: Vec<KeyPrefix>,
     },
-    /// Copy entries from the remote cache that are not here yet
+    /// Copy entries from the remote cache that are not in the cache on disk
     ///
-    /// Reading a remote cache means running its code: set a secret if not all who write to it are trusted. A
-    /// Redis cannot be listed: `kiln build` reads the programs that a source requests.
+    /// Reading a remote cache means running its code: set a secret if not all of its writers are trusted. A
+    /// Redis server cannot be listed; use `kiln build` to read the programs that a source requests.
     #[cfg(feature = "remote")]
-    #[command(after_help = "The remote cache is the one that KILN_CACHE_REMOTE names. Exits with \
-                            1 if not all entries are here in the end.")]
+    #[command(
+        after_help = "KILN_CACHE_REMOTE names the remote cache. Exits with 1 if the cache on disk \
+                      does not have all entries at the end."
+    )]
     Pull {
         /// The entries, by their keys or the first digits of these; by default, all of them
         #[arg(value_name = "KEY")]
@@ -362,8 +365,8 @@ pub(crate) enum CacheCommand {
     /// Each of the two is a key, or a source file, which stands for the key that building it would request now.
     /// A source alone is also looked up in the remote cache, and compared with the most similar entry.
     #[command(
-        after_help = "Exits with 0 if the keys are equal, or the one source is in the cache, here or \
-                      in the remote one; else with 1."
+        after_help = "Exits with 0 if the keys are equal, or if the one source is in the cache on \
+                      disk or in the remote cache; else with 1."
     )]
     Why {
         /// A key, or a file; a file whose name could be a key is given as ./FILE
@@ -417,7 +420,7 @@ impl FromStr for KeyPrefix {
         if fits {
             Ok(Self(text.to_ascii_lowercase()))
         } else {
-            Err("a key has 64 hexadecimal digits; the first 4 or more of them will do")
+            Err("a key has 64 hexadecimal digits; give the first 4 or more of them")
         }
     }
 }

@@ -31,7 +31,7 @@ struct Line {
 pub(crate) fn run(out: &mut Output, build: &Build, config: CacheConfig) -> Result {
     block_on(async {
         if config.open_store()?.is_none() {
-            note("note: the disk is not used, so nothing will be kept; see KILN_CACHE");
+            note("note: the cache on disk is disabled, so programs are not stored; see KILN_CACHE");
         }
         let files: Vec<_> = build.files.iter().map(PathBuf::as_path).collect();
         let setup = Setup::new(&build.settings, config, &files).await?;
@@ -60,8 +60,8 @@ pub(crate) fn run(out: &mut Output, build: &Build, config: CacheConfig) -> Resul
         }
         if !stored {
             return Err(Failure::failed(
-                "not all programs are in the cache: some have no binary that could be kept, or a newer \
-                 version of Kiln has its own in their place",
+                "not all programs are in the cache: some have no binary that can be stored, or a \
+                 newer version of Kiln stored its own entries in their place",
             ));
         }
         Ok(Ending::well_if(lines.iter().all(|line| line.error.is_none())))

@@ -21,7 +21,7 @@ use crate::request::{Problem, Setup};
 pub(crate) fn run(out: &mut Output, fuse: &Fuse, config: CacheConfig) -> Result {
     if fuse.launches.len() < 2 {
         return Err(Failure::usage(
-            "one launch is nothing to fuse; give --launch twice or more often",
+            "fusion needs at least two launches; give --launch two or more times",
         ));
     }
     if fuse.code == Code::Spirv && fuse.output.is_none() {
@@ -170,7 +170,7 @@ fn tell(out: &mut Output, fuse: &Fuse, found: &Found<'_>) -> Result {
             (Err(error), _) => {
                 failed = true;
                 note(format_args!(
-                    "no code: {}; --code spirv --output FILE writes SPIR-V",
+                    "the code cannot be shown: {}; use --code spirv --output FILE to write SPIR-V",
                     in_full(&error)
                 ));
             }

@@ -71,9 +71,9 @@ impl FromStr for LaunchText {
                 "over" => &mut global,
                 "from" => &mut offset,
                 "in" => &mut local,
-                _ => return Err(format!("`{word}` is none of `over`, `from` and `in`; {FORM}")),
+                _ => return Err(format!("`{word}` is not `over`, `from` or `in`; {FORM}")),
             };
-            let size = words.next().ok_or_else(|| format!("nothing follows `{word}`; {FORM}"))?;
+            let size = words.next().ok_or_else(|| format!("no size follows `{word}`; {FORM}"))?;
             if part.replace(sizes(size)?).is_some() {
                 return Err(format!("`{word}` is given twice"));
             }
@@ -86,7 +86,9 @@ impl FromStr for LaunchText {
 fn argument(text: &str) -> Result<ArgumentText, String> {
     let text = text.trim();
     let bytes = |number: &str| match number.trim().parse() {
-        Ok(0) | Err(_) => Err(format!("`{text}` is no number of bytes, such as local:256")),
+        Ok(0) | Err(_) => Err(format!(
+            "`{text}` is not a valid number of bytes; write a number above 0, such as local:256"
+        )),
         Ok(bytes) => Ok(bytes),
     };
     if let Some(number) = text.strip_prefix("local:") {
@@ -101,7 +103,7 @@ fn argument(text: &str) -> Result<ArgumentText, String> {
         _ if is_number => Ok(ArgumentText::Number(text.to_owned())),
         _ if is_name(text) => Ok(ArgumentText::Buffer(text.to_owned())),
         _ => Err(format!(
-            "`{text}` is no argument; give the name of a buffer, a number, local:BYTES or \
+            "`{text}` is not a valid argument; give the name of a buffer, a number, local:BYTES or \
              zeros:BYTES"
         )),
     }
@@ -120,7 +122,9 @@ fn sizes(text: &str) -> Result<NdSize, String> {
         Ok(&[x]) => Ok(x.into()),
         Ok(&[x, y]) => Ok([x, y].into()),
         Ok(&[x, y, z]) => Ok([x, y, z].into()),
-        _ => Err(format!("`{text}` is no size; give one to three numbers, such as 1024x768")),
+        _ => Err(format!(
+            "`{text}` is not a valid size; give one to three numbers, such as 1024x768"
+        )),
     }
 }
 
@@ -144,11 +148,11 @@ impl FromStr for Bytes {
             "KiB" => 1 << 10,
             "MiB" => 1 << 20,
             "GiB" => 1 << 30,
-            _ => return Err(format!("`{size}` is no size; {FORM}")),
+            _ => return Err(format!("`{size}` is not a valid size; {FORM}")),
         };
         let bytes = number.parse().ok().and_then(|number: usize| number.checked_mul(unit));
         let bytes = bytes.filter(|&bytes| bytes > 0);
-        let bytes = bytes.ok_or_else(|| format!("`{size}` is no size; {FORM}"))?;
+        let bytes = bytes.ok_or_else(|| format!("`{size}` is not a valid size; {FORM}"))?;
         Ok(Self { buffer: buffer.trim().to_owned(), bytes })
     }
 }
@@ -189,14 +193,14 @@ mod tests {
             ("scale over 8", "no `(`"),
             ("scale(x over 8", "no `)`"),
             ("scale(x)", "no size"),
-            ("scale(x) over", "nothing follows `over`"),
+            ("scale(x) over", "no size follows `over`"),
             ("scale(x) over 8 over 9", "twice"),
             ("scale(x) over 8 by 9", "`by`"),
-            ("scale(x) over 8x", "`8x` is no size"),
-            ("scale(x) over 1x2x3x4", "is no size"),
+            ("scale(x) over 8x", "`8x` is not a valid size"),
+            ("scale(x) over 1x2x3x4", "is not a valid size"),
             ("(x) over 8", "is not the name of a kernel"),
-            ("scale(x,) over 8", "`` is no argument"),
-            ("scale(x y) over 8", "`x y` is no argument"),
+            ("scale(x,) over 8", "`` is not a valid argument"),
+            ("scale(x y) over 8", "`x y` is not a valid argument"),
             ("scale(local:0) over 8", "local:256"),
         ] {
             let error = text.parse::<LaunchText>().expect_err(text);

@@ -8,7 +8,7 @@ mod build;
 mod cache;
 mod devices;
 #[path = "../../process/file.rs"]
-#[allow(dead_code, reason = "the library uses what is left")]
+#[allow(dead_code, reason = "the library uses the other functions")]
 mod file;
 mod fuse;
 mod launch;

@@ -57,7 +57,7 @@ impl<'a> Setup<'a> {
         let module = self.module(file).await?;
         if module.format() == ModuleFormat::OpenClC && module.exports().len() == 0 {
             return Err(unfit(format_args!(
-                "OpenCL C does not say what it exports; name it: --library {}=NAME,..",
+                "OpenCL C does not declare its exports; name them: --library {}=NAME,..",
                 file.display()
             )));
         }
@@ -76,8 +76,8 @@ impl<'a> Setup<'a> {
         let format = module.format();
         if format != ModuleFormat::OpenClC && !(exports.is_empty() && imports.is_empty()) {
             return Err(unfit(format_args!(
-                "names of exports or imports are given, but its format is {format}, and only \
-                 OpenCL C does not say itself what it has"
+                "names of exports or imports are given, but the format is {format}; only OpenCL C \
+                 needs them, because it does not declare them"
             )));
         }
         let module = module.exporting(exports).importing(imports);
@@ -135,14 +135,14 @@ fn check(settings: &Settings, files: &[&Path]) -> output::Result<()> {
     let mut libraries = settings.spec.iter().filter_map(|spec| spec.library.as_ref());
     if let Some(file) = libraries.find(|file| !is_library(file)) {
         return Err(Failure::usage(format_args!(
-            "--spec speaks of {0}, which is no library; give --library {0}, too",
+            "--spec names {0}, which is not a library; also give --library {0}",
             file.display()
         )));
     }
     let mut importers = settings.import.iter().map(|stated| &stated.file);
     if let Some(file) = importers.find(|file| !is_library(file) && !files.contains(&&***file)) {
         return Err(Failure::usage(format_args!(
-            "--import speaks of {}, which is neither among the files nor a library",
+            "--import names {}, which is neither among the files nor a library",
             file.display()
         )));
     }
@@ -214,6 +214,6 @@ fn no_value(constant: &SpecializationConstant, text: &str) -> Problem {
         _ => "",
     };
     unfit(format_args!(
-        "`{text}` is no value for the constant {id}, which is of type {type_name}{hint}"
+        "`{text}` is not a valid value for the constant {id}, which has the type {type_name}{hint}"
     ))
 }

@@ -169,7 +169,7 @@ impl Children {
         let request = Request { device, position: target.position, task };
         let mut input = Greeting::own().write();
         let frame = message::seal(&request, &sections).map_err(|error| {
-            Error::new(ErrorKind::Io, "the request to a build child cannot be written")
+            Error::new(ErrorKind::Io, "the request to a build child cannot be encoded")
                 .with_source(error)
         })?;
         input.extend_from_slice(&frame);
@@ -184,8 +184,8 @@ impl Children {
     fn program(&self) -> Result<PathBuf> {
         if is_child() {
             return Err(configuration(
-                "this process was started as a build child, and its `main` has not called \
-                 `kiln::build_child()` before all else",
+                "this process was started as a build child, but its `main` has not called \
+                 `kiln::build_child()` first",
             ));
         }
         if let Some(chosen) = &self.chosen {
@@ -203,10 +203,10 @@ impl Children {
         let mut folders = beside.into_iter().chain(env::split_paths(&path));
         folders.find_map(|folder| program_in(&folder, TOOL)).ok_or_else(|| {
             configuration(format!(
-                "an untrusted module is compiled by a child process, and there is no program for \
-                 that; call `kiln::build_child()` first in `main`, or name a program that does with \
-                 `RuntimeBuilder::build_child` or the environment variable {PROGRAM}, or install \
-                 the tool `{TOOL}` beside this program or in PATH"
+                "an untrusted module is compiled in a child process, but there is no program for \
+                 it; call `kiln::build_child()` first in `main`, or name a program that does so \
+                 with `RuntimeBuilder::build_child` or the environment variable {PROGRAM}, or \
+                 install the tool `{TOOL}` next to this program or in PATH"
             ))
         })
     }
@@ -241,16 +241,16 @@ fn read(program: &Path, ended: Ended, backend: &str) -> Result<Made> {
             return Err(starved());
         }
         let message = format!(
-            "`{program}` is no build child: it {how} and did not say that it is one; its `main` has \
-             to call `kiln::build_child()` before all else"
+            "`{program}` is not a build child: it {how} and did not identify itself as one; its \
+             `main` must call `kiln::build_child()` first"
         );
         return Err(configuration(message).with_log(ended.log.as_str()));
     };
     if greeting != Greeting::own() {
         let own = Greeting::own();
         return Err(configuration(format!(
-            "the build child `{program}` is of {greeting}, and this program of {own}; both have to \
-             be of one version"
+            "the build child `{program}` is of {greeting}, but this program is of {own}; both must \
+             be of the same version"
         )));
     }
     // The exit status no longer matters: some drivers crash at exit.
@@ -265,7 +265,7 @@ fn read(program: &Path, ended: Ended, backend: &str) -> Result<Made> {
         _ if was_starved || resources::check_for_process().is_err() => Err(starved()),
         _ => {
             let message = format!(
-                "the compiler fell over the program: its process, the build child `{program}`, \
+                "the compiler crashed on the program: its process, the build child `{program}`, \
                  {how} without an answer"
             );
             Err(Error::new(ErrorKind::BuildFailed, message).with_log(ended.log.as_str()))

@@ -24,14 +24,15 @@ pub(super) fn serve() -> io::Result<()> {
     let mut input = Vec::new();
     io::stdin().read_to_end(&mut input)?;
     let unreadable = |what| io::Error::new(io::ErrorKind::InvalidData, what);
-    let (parent, frame) = Greeting::read(&input)
-        .ok_or_else(|| unreadable("a build child is started by Kiln, with a request"))?;
+    let (parent, frame) = Greeting::read(&input).ok_or_else(|| {
+        unreadable("a build child must be started by Kiln, with a request on its standard input")
+    })?;
     if parent != Greeting::own() {
         // The greeting has been sent; the parent reports the mismatch.
         return Ok(());
     }
-    let (request, sections) = open(frame, Request::sections)
-        .ok_or_else(|| unreadable("the request is not a whole one"))?;
+    let (request, sections) =
+        open(frame, Request::sections).ok_or_else(|| unreadable("the request is not complete"))?;
     // A main thread's stack may be too small for a compiler.
     let made = threads::call("kiln-compile", || catch_panic(|| make(&request, &sections)));
     let made = made.and_then(|made| made);
@@ -97,13 +98,13 @@ fn make(request: &Request, sections: &[&[u8]]) -> Result<(Arc<dyn Program>, Vec<
             let objects: Vec<_> = objects.iter().map(|object| &**object).collect();
             device.link(&objects)?
         }
-        _ => return Err(Error::invalid("a request has one section for each module")),
+        _ => return Err(Error::invalid("a request must have one section for each module")),
     };
     let binary = match &request.task {
         // The parent already has the binary.
         Task::Build(form) if form.format == ModuleFormat::Native => Vec::new(),
         _ => program.binary().map_err(|error| {
-            error.within("without a binary, a program cannot leave the process that compiled it")
+            error.within("the build child cannot return a program without its binary")
         })?,
     };
     Ok((program, binary))
@@ -118,7 +119,7 @@ fn find(request: &Request) -> Result<Arc<dyn Device>> {
     let name = spec("backend");
     let backend = backend::drivers().into_iter().find(|backend| backend.name() == name);
     let backend = backend.ok_or_else(|| {
-        let message = format!("the build child knows no backend `{name}`");
+        let message = format!("the build child has no backend `{name}`");
         Error::new(ErrorKind::NoDevice, message)
     })?;
     let adapters = backend.adapters().map_err(|error| error.within("the build child"))?;
@@ -139,7 +140,7 @@ fn find(request: &Request) -> Result<Arc<dyn Device>> {
         Error::new(
             ErrorKind::NoDevice,
             format!(
-                "the build child does not see `{name}` (driver {version}), but {}; it has to run \
+                "the build child does not find `{name}` (driver {version}), but {}; it must run \
                  with the drivers and the environment of the application",
                 if seen.is_empty() { "no device".to_owned() } else { seen.join(", ") }
             ),

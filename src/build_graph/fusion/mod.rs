@@ -87,7 +87,7 @@ impl BuildGraph {
         if !self.device(device).runs_code {
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                "kernels of a simulated device are closures, of which no fused kernel can be made",
+                "kernels of a simulated device are closures, which cannot be fused",
             ));
         }
         let mut sources = Vec::new();
@@ -169,7 +169,7 @@ impl BuildGraph {
         text.prefer_text();
         match self.ask(text).completed().await {
             Err(error) if error.kind() == ErrorKind::Unsupported => {
-                tracing::debug!(%error, "a fused kernel is built as SPIR-V");
+                tracing::debug!(%error, "a fused kernel is built as SPIR-V, not as OpenCL C");
                 self.ask(spec).completed().await
             }
             built => built,
@@ -192,15 +192,15 @@ fn too_much(fused: &fusion::Fused, limits: &Limits) -> Option<String> {
     if *local_bytes as u64 > limits.local_memory {
         let has = limits.local_memory;
         return Some(format!(
-            "the launches together need {local_bytes} bytes of local memory; a work-group of the \
-             device has {has}"
+            "the launches together need {local_bytes} bytes of local memory; the device has {has} \
+             for a work-group"
         ));
     }
     if *parameter_bytes > limits.max_parameter_size {
         let has = limits.max_parameter_size;
         return Some(format!(
-            "the launches together have {parameter_bytes} bytes of arguments; a kernel of the device \
-             can have {has}"
+            "the launches together have {parameter_bytes} bytes of arguments; the device allows \
+             {has} for a kernel"
         ));
     }
     None

@@ -35,12 +35,12 @@ impl Source {
         let resolved = match kernel.resolved() {
             Some(Ok(resolved)) => resolved,
             Some(Err(error)) => return Err(error.clone()),
-            None => return Err(Error::invalid("its program is not there yet")),
+            None => return Err(Error::invalid("its program is not built yet")),
         };
         let ResolvedKernel { built, .. } = resolved;
-        let plan = built
-            .plan()
-            .ok_or_else(|| Error::unsupported("what it was built from is not known"))?;
+        let plan = built.plan().ok_or_else(|| {
+            Error::unsupported("the modules that it was built from are not known")
+        })?;
         let is_untrusted = built.is_untrusted();
         let mut modules = Vec::new();
         for input in plan.inputs() {
@@ -77,8 +77,8 @@ pub(super) fn common_options(sources: &[Arc<Source>]) -> Result<&str> {
     match sources.iter().find(|source| source.options != first.options) {
         None => Ok(&first.options),
         Some(other) => Err(Error::unsupported(format!(
-            "the programs are built with different options, `{}` and `{}`; build them alike to fuse \
-             their kernels",
+            "the programs are built with different options, `{}` and `{}`; build them with the \
+             same options to fuse their kernels",
             first.options, other.options
         ))),
     }

@@ -43,7 +43,8 @@ fn default(variables: &impl Variables) -> Result<PathBuf, String> {
     }
     let Some(home) = base("HOME") else {
         return Err(
-            "no directory is known: neither XDG_CACHE_HOME nor HOME is set to an absolute path"
+            "there is no default directory: neither XDG_CACHE_HOME nor HOME is set to an absolute \
+             path"
                 .to_owned(),
         );
     };
@@ -68,18 +69,18 @@ fn foreign(directory: &Path) -> Option<String> {
     const STICKY_AND_PUBLIC: u32 = 0o1002;
     let user = rustix::process::geteuid().as_raw();
     for place in directory.ancestors() {
-        let there = match std::fs::metadata(place) {
-            Ok(there) => there,
+        let metadata = match std::fs::metadata(place) {
+            Ok(metadata) => metadata,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             Err(error) => return Some(format!("`{}` cannot be used: {error}", place.display())),
         };
-        if there.uid() == user || there.mode() & STICKY_AND_PUBLIC == STICKY_AND_PUBLIC {
+        if metadata.uid() == user || metadata.mode() & STICKY_AND_PUBLIC == STICKY_AND_PUBLIC {
             return None;
         }
-        let (place, owner) = (place.display(), there.uid());
+        let (place, owner) = (place.display(), metadata.uid());
         return Some(format!(
-            "`{place}` belongs to user {owner} and this process runs as user {user}, which makes nothing \
-             there"
+            "`{place}` belongs to user {owner}, but this process runs as user {user}, and Kiln \
+             creates nothing in directories of other users"
         ));
     }
     None

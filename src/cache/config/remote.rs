@@ -23,8 +23,8 @@ impl CacheConfig {
     ) -> Result<Option<Remote>> {
         if self.listens_for_remote(mode) && variables.get(URL)?.is_some() {
             warning::warn(&format!(
-                "{URL} is set, but this program was built without Kiln's feature `remote`: there is no \
-                 remote cache"
+                "{URL} is set, but this program was built without Kiln's feature `remote`: no \
+                 remote cache is used"
             ));
         }
         Ok(None)
@@ -290,7 +290,8 @@ mod chosen {
                 Some(chosen) => Ok(chosen),
                 None => variables.get(name)?.map_or(Ok(default), |text| {
                     parse_duration(&text).ok_or_else(|| {
-                        bad(name, format!("`{text}` is no time; give a number with ms, s or min"))
+                        let expected = "give a number with the unit ms, s or min";
+                        bad(name, format!("`{text}` is not a valid time; {expected}"))
                     })
                 }),
             };
@@ -309,7 +310,9 @@ mod chosen {
 
     fn secret_in(variables: &impl Variables) -> Result<Option<Secret>> {
         match (variables.get(SECRET)?, variables.path(SECRET_FILE)) {
-            (Some(_), Some(_)) => Err(bad(SECRET, format!("{SECRET_FILE} is set, too; unset one"))),
+            (Some(_), Some(_)) => {
+                Err(bad(SECRET, format!("{SECRET_FILE} is also set; unset one of the two")))
+            }
             (Some(secret), None) => Ok(Some(Secret::new(secret.as_bytes()))),
             (None, Some(path)) => secret_file(&path).map(Some),
             (None, None) => Ok(None),
@@ -325,7 +328,7 @@ mod chosen {
         })?;
         // Editors and `echo` end a file with a newline.
         match bytes.trim_ascii_end() {
-            [] => Err(failed("holds no secret: it is empty")),
+            [] => Err(failed("contains no secret: it is empty")),
             secret => Ok(Secret::new(secret)),
         }
     }

@@ -18,7 +18,7 @@ pub(super) trait Variables {
     fn get(&self, name: &str) -> Result<Option<String>> {
         let text = self.given(name).map(OsString::into_string);
         // The error omits the value, which may be a secret.
-        text.transpose().map_err(|_| bad(name, "its value is no Unicode text".to_owned()))
+        text.transpose().map_err(|_| bad(name, "its value is not valid Unicode".to_owned()))
     }
 
     /// Returns a variable that holds a path, which need not be Unicode.
@@ -60,7 +60,11 @@ pub(super) fn parse_size(text: &str) -> Result<u64> {
     };
     let bytes = number.parse::<u64>().ok().zip(scale).and_then(|(n, scale)| n.checked_mul(scale));
     bytes.ok_or_else(|| {
-        bad(MAX_SIZE, format!("`{text}` is no size; give bytes, or a number with KiB, MiB or GiB"))
+        let reason = format!(
+            "`{text}` is not a valid size; give a number of bytes, or a number with the unit KiB, \
+             MiB or GiB"
+        );
+        bad(MAX_SIZE, reason)
     })
 }
 

@@ -1,5 +1,5 @@
 //! Stand-in for the remote cache in builds without the feature `remote`. Its types have no values.
-#![expect(dead_code, reason = "nothing makes, or answers, what cannot be")]
+#![expect(dead_code, reason = "nothing constructs or uses types that have no values")]
 
 #[path = "answer.rs"]
 mod answer;

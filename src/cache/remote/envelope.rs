@@ -117,13 +117,13 @@ impl Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Foreign => f.write_str("it does not end as an object does"),
+            Self::Foreign => f.write_str("it does not end with the trailer of an object"),
             Self::Version(version) => {
-                write!(f, "it has version {version} of the form, this is version {VERSION}")
+                write!(f, "it has format version {version}, but version {VERSION} is expected")
             }
             Self::Damaged => f.write_str("its contents do not match its digest"),
             Self::Untagged => f.write_str(
-                "it is not authenticated, and a secret is set: whoever wrote it had none",
+                "it is not authenticated, but a secret is set: its writer had no secret",
             ),
             Self::Tag => f.write_str("its authentication does not match the secret that is set"),
             Self::Entry(unusable) => write!(f, "{unusable}"),

@@ -89,10 +89,10 @@ mod tests {
             assert!(!format!("{:?}", located.objects).contains("hunter2"));
         }
         for (text, said) in [
-            ("redis:///", "it names no host"),
+            ("redis:///", "it does not name a host"),
             ("redis://:hunter2@host:port/", "cannot be parsed"),
-            ("redis://:hunter2@host?tll=7d", "no setting is named `tll`; these are: ttl, "),
-            ("redis://:hunter2@host?ttl=soon", "`ttl=soon` is not a time"),
+            ("redis://:hunter2@host?tll=7d", "there is no setting `tll`; the settings are: ttl, "),
+            ("redis://:hunter2@host?ttl=soon", "`ttl=soon` is not a valid time"),
             ("redis://:hunter2@host?db=first", "`db=first` is not the number"),
             ("redis://:hunter2@host?cluster_endpoints=a:1,:hunter2@b:2", "takes `host:port`"),
         ] {

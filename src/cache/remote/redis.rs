@@ -271,7 +271,7 @@ impl From<RedisError> for Failure {
         };
 
         #[derive(PartialEq)]
-        enum Hope {
+        enum Retry {
             /// Another try may succeed.
             Soon,
             /// Later requests may succeed.
@@ -279,20 +279,22 @@ impl From<RedisError> for Failure {
             /// The service or its address has to be changed.
             Never,
         }
-        use Hope::{Later, Never, Soon};
+        use Retry::{Later, Never, Soon};
 
-        let refused = ("it refuses the credentials", Never);
-        let (what, hope) = match error.kind() {
+        let refused = ("it rejects the credentials", Never);
+        let (what, retry) = match error.kind() {
             AuthenticationFailed | Server(NoPerm) => refused,
             _ if matches!(error.code(), Some("NOAUTH" | "WRONGPASS")) => refused,
             InvalidClientConfig => ("the address cannot be used", Never),
             Server(Moved) => (
-                "it belongs to a cluster: name another of its nodes with \
+                "it belongs to a cluster: name another node of the cluster with \
                  `cluster_endpoints=host:port`",
                 Never,
             ),
-            Io if error_source::is_distrust(&error) => ("the two do not agree on TLS", Never),
-            Io if replies::is_too_large(&error) => ("it sends more than was asked for", Later),
+            Io if error_source::is_distrust(&error) => {
+                ("client and server do not agree on TLS", Never)
+            }
+            Io if replies::is_too_large(&error) => ("its reply is larger than the limit", Later),
             Io | ClusterConnectionNotFound => ("it cannot be reached", Soon),
             Server(BusyLoading | ClusterDown | MasterDown | TryAgain) => ("it is not ready", Soon),
             _ => ("it answers with an error", Later),
@@ -300,8 +302,8 @@ impl From<RedisError> for Failure {
         Self {
             reason: format!("{what}: {}", error_source::in_words(&error)),
             is_timeout: error_source::is_timeout(&error),
-            is_temporary: hope == Soon,
-            is_permanent: hope == Never,
+            is_temporary: retry == Soon,
+            is_permanent: retry == Never,
         }
     }
 }

@@ -48,7 +48,7 @@ struct Health {
     reads: Breaker,
     writes: Breaker,
     record: Record,
-    has_told_refused: bool,
+    has_logged_refused: bool,
 }
 
 /// Result of reading the object of an address.
@@ -70,7 +70,7 @@ impl Service {
             reads: Breaker::default(),
             writes: Breaker::default(),
             record: Record::new(settings.budget),
-            has_told_refused: false,
+            has_logged_refused: false,
         });
         Self { name, objects, settings, counters, health }
     }
@@ -107,7 +107,7 @@ impl Service {
         let changed = self.health().breaker(of).succeeded();
         if changed == Change::Closed {
             let what = of.in_words();
-            tracing::info!(remote = %self.name, "the remote cache is {what} again");
+            tracing::info!(remote = %self.name, "the remote cache can be {what} again");
         }
     }
 
@@ -121,8 +121,8 @@ impl Service {
             tracing::warn!(
                 %remote,
                 %reason,
-                "the remote cache cannot be {what}; programs are built without it, and it is tried \
-                 again now and then"
+                "the remote cache cannot be {what}; programs are built without it, and it is \
+                 retried at intervals"
             );
             warning::show(&format!(
                 "the remote cache {remote} cannot be {what}: {reason}; programs are built without it"
@@ -136,15 +136,15 @@ impl Service {
     pub(super) fn refused(&self, path: &str, reason: &str) {
         self.counters.remote_refused.add_one();
         let remote = &self.name;
-        let has_told = std::mem::replace(&mut self.health().has_told_refused, true);
-        if has_told {
+        let has_logged = std::mem::replace(&mut self.health().has_logged_refused, true);
+        if has_logged {
             tracing::debug!(%remote, path, %reason, "an object of the remote cache is not used");
         } else {
             tracing::warn!(
                 %remote,
                 path,
                 %reason,
-                "an object of the remote cache is not used; of others this is told at level debug"
+                "an object of the remote cache is not used; further ones are logged at debug level"
             );
         }
     }

@@ -50,7 +50,7 @@ impl FromStr for RemoteAccess {
             "read-write" => Ok(Self::ReadWrite),
             "read-only" => Ok(Self::ReadOnly),
             "write-only" => Ok(Self::WriteOnly),
-            _ => Err(format!("`{text}` is none of `read-write`, `read-only` and `write-only`")),
+            _ => Err(format!("`{text}` is not one of `read-write`, `read-only` and `write-only`")),
         }
     }
 }

@@ -239,13 +239,14 @@ impl RemoteStore {
             let address = Address::named(name)?;
             if address.key != entry.key() {
                 return Err(Error::invalid(format!(
-                    "{name:?} is not the name of the entry of {}",
+                    "{name:?} is not the name of the entry for the key {}",
                     entry.key()
                 )));
             }
             if (bytes + TRAILER) as u64 > most {
                 return Err(Error::invalid(format!(
-                    "the entry has {bytes} bytes, and no object may have more than {most}"
+                    "the entry has {bytes} bytes, and its object would exceed the limit of {most} \
+                     bytes"
                 )));
             }
             Ok(address)
@@ -288,7 +289,10 @@ impl RemoteStore {
         if by(self.access()) {
             return Ok(());
         }
-        let message = format!("the remote cache {} is set not to be {what}", self.name());
+        let message = format!(
+            "the access setting of the remote cache {} does not allow it to be {what}",
+            self.name()
+        );
         Err(Error::new(ErrorKind::Configuration, message))
     }
 }

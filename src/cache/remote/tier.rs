@@ -37,7 +37,7 @@ struct Inner {
     worker: OnceLock<Arc<Worker>>,
     queue: Arc<Queue>,
     behind: TaskTracker,
-    has_told_full: AtomicBool,
+    has_logged_full: AtomicBool,
 }
 
 /// Size of the write queue.
@@ -75,7 +75,7 @@ impl Remote {
             worker: OnceLock::new(),
             queue: Arc::default(),
             behind: TaskTracker::default(),
-            has_told_full: AtomicBool::new(false),
+            has_logged_full: AtomicBool::new(false),
         }))
     }
 
@@ -86,7 +86,10 @@ impl Remote {
                 // Another thread may have started a worker meanwhile. This one ends then.
                 Ok(started) => _ = worker.set(started),
                 Err(error) => {
-                    tracing::warn!(%error, "no thread for the remote cache; the next use tries again");
+                    tracing::warn!(
+                        %error,
+                        "cannot start a thread for the remote cache; the next use tries again"
+                    );
                 }
             }
         }
@@ -109,7 +112,7 @@ impl Remote {
     /// Writes an entry's file in the background, and replaces any object there. Never blocks: the entry is not
     /// written if the queue is full.
     pub(crate) fn put(&self, address: &Address, file: Vec<u8>) {
-        let Inner { service, queue, has_told_full, .. } = &*self.0;
+        let Inner { service, queue, has_logged_full, .. } = &*self.0;
         if !service.settings.access.writes() {
             return;
         }
@@ -119,10 +122,10 @@ impl Remote {
         }
         let Some(worker) = self.worker() else { return dropped.add_one() };
         let Some(place) = queue.place(file.len() as u64) else {
-            if !has_told_full.swap(true, SeqCst) {
+            if !has_logged_full.swap(true, SeqCst) {
                 tracing::warn!(
                     remote = %service.name,
-                    "programs are built faster than the remote cache takes them; not all are \
+                    "programs are built faster than the remote cache accepts them; some are not \
                      written to it"
                 );
             }
@@ -162,7 +165,7 @@ impl Remote {
             };
             match receiver.await {
                 Ok(done) => done.map_err(|failure| failed(failure.reason)),
-                Err(oneshot::Canceled) => Err(failed("there is no thread for it".to_owned())),
+                Err(oneshot::Canceled) => Err(failed("its thread could not be started".to_owned())),
             }
         }
     }

@@ -46,7 +46,7 @@ pub(super) struct Parsed {
     /// Whole address, with the name of the service as its scheme.
     #[cfg_attr(
         not(any(feature = "remote-fs", feature = "remote-s3", feature = "remote-webdav")),
-        expect(dead_code, reason = "no service is built in that OpenDAL parses the address of")
+        expect(dead_code, reason = "no service is built in whose address OpenDAL parses")
     )]
     pub(super) text: String,
     /// Host and port.
@@ -75,18 +75,21 @@ impl Parsed {
             // The text may be a password by mistake, so the message does not show it.
             return Err(bad(format!(
                 "it has no `://`; give an address such as redis://host:6379/kiln or \
-                 s3://bucket/prefix?region=eu-central-1 (known: {})",
+                 s3://bucket/prefix?region=eu-central-1 (known schemes: {})",
                 known()
             )));
         };
         let scheme = scheme.to_ascii_lowercase();
         let Some((_, feature, is_built)) = SCHEMES.iter().find(|(name, ..)| *name == scheme) else {
-            return Err(bad(format!("the scheme `{scheme}` is not known; these are: {}", known())));
+            return Err(bad(format!(
+                "the scheme `{scheme}` is not known; the known schemes are: {}",
+                known()
+            )));
         };
         if !is_built {
             return Err(bad(format!(
-                "the scheme `{scheme}` needs the feature `{feature}`, which this program was built \
-                 without; those it has: {}",
+                "the scheme `{scheme}` needs the feature `{feature}`, but this program was built \
+             without it; available schemes: {}",
                 known()
             )));
         }
@@ -127,7 +130,7 @@ impl Parsed {
         match self.options.keys().find(|name| !known.contains(&name.as_str())) {
             Some(name) => {
                 let known = known.join(", ");
-                Err(bad(format!("no setting is named `{name}`; these are: {known}")))
+                Err(bad(format!("there is no setting `{name}`; the settings are: {known}")))
             }
             None => Ok(()),
         }
@@ -138,7 +141,7 @@ fn known() -> String {
     let built = SCHEMES.iter().filter(|(.., is_built)| *is_built);
     let names: Vec<_> = built.map(|(name, ..)| *name).collect();
     if names.is_empty() {
-        "none, since no feature of a service is enabled, such as `remote-redis`".to_owned()
+        "none, because no service feature such as `remote-redis` is enabled".to_owned()
     } else {
         names.join(", ")
     }

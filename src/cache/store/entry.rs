@@ -299,7 +299,7 @@ impl Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unusable {
-    /// The file does not end as an entry does: it is of another kind, was cut short, or has grown.
+    /// The file does not end with the footer of an entry: it is of another kind, was truncated, or has grown.
     Foreign,
     /// The entry has another version of the format.
     Version(u32),
@@ -337,16 +337,18 @@ impl Unusable {
 impl fmt::Display for Unusable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Foreign => f.write_str("it does not end as an entry does"),
+            Self::Foreign => f.write_str("it does not end with the footer of an entry"),
             Self::Version(version) => {
-                write!(f, "it has version {version} of the form, this is version {VERSION}")
+                write!(f, "it has format version {version}, but version {VERSION} is expected")
             }
-            Self::Lengths => f.write_str("it is not as long as it says"),
+            Self::Lengths => f.write_str("its length does not match its footer"),
             Self::Checksum => f.write_str("its contents do not match its checksum"),
             Self::OtherKey(key) => write!(f, "it is the entry of another key, {key}"),
             Self::Distrusted(reason) => f.write_str(reason),
             Self::Manifest(reason) => write!(f, "its manifest cannot be read: {reason}"),
-            Self::TooLarge(bytes) => write!(f, "it has {bytes} bytes, more than an entry may have"),
+            Self::TooLarge(bytes) => {
+                write!(f, "it has {bytes} bytes, which is more than an entry may have")
+            }
         }
     }
 }

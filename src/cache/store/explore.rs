@@ -142,7 +142,7 @@ impl Store {
             && bytes > limit
         {
             return Err(Error::invalid(format!(
-                "the entry has {bytes} bytes, and the whole store may have {limit}; raise \
+                "the entry has {bytes} bytes, but the limit of the whole store is {limit}; raise \
                  KILN_CACHE_MAX_SIZE or `CacheConfig::max_bytes`"
             )));
         }
@@ -150,8 +150,9 @@ impl Store {
         let published = publish(&self.0.layout, &path, parts, self.0.settings.durability)
             .map_err(|error| cannot("write", &path, error))?;
         let Some(difference) = published.difference(bytes) else {
-            let message =
-                format!("{name}: the entry there is of a newer version of Kiln, and stays");
+            let message = format!(
+                "{name}: the existing entry was written by a newer version of Kiln, and is kept"
+            );
             return Err(Error::invalid(message));
         };
         self.0.usage.add(difference);
@@ -213,7 +214,7 @@ impl Store {
             let directory = self.root().display();
             return Err(Error::new(
                 ErrorKind::Io,
-                format!("{left} entries of {directory} cannot be removed; see who may write there"),
+                format!("{left} entries of {directory} cannot be removed; check its permissions"),
             ));
         }
         Ok(removed)
@@ -221,7 +222,7 @@ impl Store {
 }
 
 fn refuse(unusable: &Unusable) -> Error {
-    Error::invalid(format!("the entry does not verify: {unusable}"))
+    Error::invalid(format!("the entry is not valid: {unusable}"))
 }
 
 fn cannot(what: &str, path: &Path, error: io::Error) -> Error {
@@ -326,8 +327,8 @@ mod tests {
         let mut broken = whole.clone();
         broken[7] = b'?'; // The first of the manifest.
         for (bytes, why) in [
-            (&whole[..10], "it does not end as an entry does"),
-            (&whole[1..], "it is not as long as it says"),
+            (&whole[..10], "it does not end with the footer of an entry"),
+            (&whole[1..], "its length does not match its footer"),
             (&broken, "its manifest cannot be read"),
         ] {
             overwrite(bytes);

@@ -232,7 +232,7 @@ pub(crate) fn distrust(directory: &Path, root: &Path) -> Option<String> {
         let own = root.join(format!("kiln-{user}"));
         format!("{reason}; give a directory of your own, such as `{}`", own.display())
     } else {
-        format!("{reason}; `chmod go-w` it")
+        format!("{reason}; run `chmod go-w` on it")
     })
 }
 
@@ -244,15 +244,15 @@ pub(crate) fn distrust_of(metadata: &Metadata) -> Option<String> {
     let user = rustix::process::geteuid().as_raw();
     if metadata.uid() != user {
         return Some(format!(
-            "it belongs to user {} and this process runs as user {user}; \
-             programs that others can replace are not run",
+            "it belongs to user {}, but this process runs as user {user}; Kiln does not run \
+             programs that other users can replace",
             metadata.uid()
         ));
     }
     let mode = metadata.mode() & 0o7777;
     (mode & 0o022 != 0).then(|| {
         format!(
-            "others can write to it (mode {mode:04o}), and so replace programs that will be run"
+            "other users can write to it (mode {mode:04o}), and replace programs that will be run"
         )
     })
 }

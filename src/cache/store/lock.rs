@@ -104,7 +104,7 @@ mod unshared {
                 // SAFETY: the handler only calls functions that a forked child may call.
                 let refused = unsafe { libc::pthread_atfork(None, None, Some(give_up)) };
                 if refused != 0 {
-                    tracing::debug!("forked children share locks");
+                    tracing::debug!("cannot register a fork handler; forked children share locks");
                 }
             });
             let descriptor = file.as_raw_fd();

@@ -353,8 +353,8 @@ impl Store {
             Try::Impossible(error) if !warned.locks.swap(true, SeqCst) => tracing::warn!(
                 %error,
                 root = %self.0.root.display(),
-                "no locks can be had in the cache directory; processes that start together may \
-                 build the same program each"
+                "files in the cache directory cannot be locked; processes that start together may \
+                 each build the same program"
             ),
             _ => {}
         }
@@ -417,7 +417,10 @@ impl Store {
         };
         if let Err(error) = threads::start("kiln-collector", run) {
             self.0.collecting.store(false, SeqCst);
-            tracing::debug!(%error, "no thread for a collection; a later put tries again");
+            tracing::debug!(
+                %error,
+                "cannot start a thread for a collection; a later put tries again"
+            );
         }
     }
 

@@ -20,7 +20,9 @@ struct Batches {
 
 /// Work that is in progress until this value and its clones are dropped.
 #[derive(Clone, Debug)]
-pub(crate) struct Pending(#[expect(dead_code, reason = "dropping it tells the end")] Sender<()>);
+pub(crate) struct Pending(
+    #[expect(dead_code, reason = "dropping it marks the end of the work")] Sender<()>,
+);
 
 impl TaskTracker {
     fn lock(&self) -> MutexGuard<'_, Batches> {

@@ -167,11 +167,14 @@ pub(super) fn alone(slots: &[Slot], ranges: &Ranges, operations: &[Operations]) 
         let is_its_own = mapping.shape != Shape::Same || mapping.guard.is_some();
         if own.adds_vectors {
             Some(
-                "`dot` or a length in double precision, which Intel's compiler for CPUs does otherwise \
-                 in a fused kernel",
+                "`dot` or a length in double precision, which Intel's compiler for CPUs computes \
+                 differently in a fused kernel",
             )
         } else if own.estimates && is_its_own {
-            Some("estimates, which Intel's compiler for CPUs does otherwise in another nd-range")
+            Some(
+                "estimates, which Intel's compiler for CPUs computes differently in another \
+                 nd-range",
+            )
         } else {
             None
         }
@@ -212,15 +215,16 @@ pub(super) fn forbids(
     match (contracted, forbidding) {
         (None, forbidding) => Ok(forbidding.is_some() || passed_on().is_some()),
         (Some(contracted), Some(forbidding)) => Err(format!(
-            "`{}` lets drivers round products and sums at once, `{}` forbids it",
+            "`{}` allows drivers to contract products and sums (fused multiply-add), but `{}` \
+             forbids it",
             name(contracted),
             name(forbidding)
         )),
         (Some(_), None) => match passed_on() {
             None => Ok(false),
             Some((from, to)) => Err(format!(
-                "the driver may round products of `{}` and sums of `{}` at once, for their modules \
-                 allow it",
+                "the driver may contract products of `{}` and sums of `{}` (fused multiply-add), \
+                 because their modules allow it",
                 name(from),
                 name(to)
             )),

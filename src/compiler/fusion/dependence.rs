@@ -76,7 +76,7 @@ impl<'a> Use<'a> {
         let verb = match self.access.kind {
             Kind::Read => "reads",
             Kind::Write => "writes",
-            Kind::Atomic => "changes atomically",
+            Kind::Atomic => "modifies atomically",
             Kind::Escape => return format!("in `{}`, {}", self.kernel, self.name()),
         };
         format!("`{}` {verb} {}", self.kernel, self.name())

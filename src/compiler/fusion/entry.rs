@@ -229,7 +229,7 @@ impl Writer<'_> {
         let own = self.signatures[place.slot * self.decisions.items + self.item]
             .get(place.argument)
             .copied();
-        own.ok_or_else(|| Error::unsupported("a kernel lacks parameters"))
+        own.ok_or_else(|| Error::unsupported("a kernel has too few parameters"))
     }
 
     /// Makes an existing parameter stand for one more argument, and returns its id or a cast of it.
@@ -340,7 +340,9 @@ impl Writer<'_> {
         }
         let judgement = self.decisions.judgements.iter().find(|known| known.memory == memory);
         let promotion = judgement.and_then(|judgement| judgement.promotion.as_ref().ok());
-        let promotion = promotion.ok_or_else(|| Error::unsupported("a memory has no variable"))?;
+        let promotion = promotion.ok_or_else(|| {
+            Error::unsupported("a memory that is kept in variables has no variable")
+        })?;
         let width = element_width(promotion.size);
         if width == 8 {
             require(self.module, Capability::Int8);
@@ -383,7 +385,7 @@ impl Writer<'_> {
     fn locality(&self, memory: Memory) -> Result<&Locality> {
         let judgement = self.decisions.judgements.iter().find(|known| known.memory == memory);
         let locality = judgement.and_then(|judgement| judgement.locality.as_ref().ok());
-        locality.ok_or_else(|| Error::unsupported("a memory is not local"))
+        locality.ok_or_else(|| Error::unsupported("a memory is not kept in local memory"))
     }
 
     /// Returns the start of a parameter's memory, in elements from the first element of the work-group's

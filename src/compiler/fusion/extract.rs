@@ -115,24 +115,25 @@ pub(super) fn ungrouped(module: &Module) -> Result<Cow<'_, Module>> {
             let name = i.name();
             Error::unsupported(format!("{name} of the module, for the id {target}, {why}"))
         };
-        let of_group = said.get(&target).ok_or_else(|| unclear("names no group of decorations"))?;
+        let of_group =
+            said.get(&target).ok_or_else(|| unclear("does not name a decoration group"))?;
         let members: Vec<_> = i.words_from(1).collect();
         for member in members.chunks(step) {
             if said.contains_key(&member[0]) {
-                return Err(unclear("has a group among its members"));
+                return Err(unclear("has a decoration group among its targets"));
             }
             for decoration in of_group {
                 let op = match (decoration.op(), step) {
                     (Some(op @ (Op::Decorate | Op::DecorateId | Op::DecorateString)), 1) => op,
                     (Some(Op::Decorate), _) => Op::MemberDecorate,
                     (Some(Op::DecorateString), _) => Op::MemberDecorateString,
-                    _ => return Err(unclear("says what is not said of members")),
+                    _ => return Err(unclear("applies a decoration that is not valid for members")),
                 };
                 plain.push(op, member.iter().copied().chain(decoration.words_from(1)));
                 if plain.words().len() > MAX_UNGROUPED {
                     return Err(Error::unsupported(format!(
-                        "the module says so much by groups of decorations that all of it takes more \
-                         than {MAX_UNGROUPED} words without them"
+                        "the decoration groups of the module expand to more than {MAX_UNGROUPED} \
+                         words"
                     )));
                 }
             }

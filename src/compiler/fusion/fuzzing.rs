@@ -1,5 +1,5 @@
 //! Fuzz target of fusion, for the fuzzer in `fuzz/`, which is built with `--cfg fuzzing`.
-#![allow(missing_docs, clippy::missing_panics_doc, reason = "it is no part of the interface")]
+#![allow(missing_docs, clippy::missing_panics_doc, reason = "not part of the interface")]
 
 use std::collections::{BTreeMap, BTreeSet};
 

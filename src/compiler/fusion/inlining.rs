@@ -366,8 +366,9 @@ impl<'m> Writer<'_, 'm> {
     ) -> Result<()> {
         let ty = self.definitions.type_of(parameter);
         let ty = ty.and_then(|ty| Some((ty.result()?, ty.word(2)?)));
-        let (pointer, pointee) =
-            ty.ok_or_else(|| Error::unsupported("a struct that is passed by value has no type"))?;
+        let (pointer, pointee) = ty.ok_or_else(|| {
+            Error::unsupported("a struct parameter that is passed by value has no type")
+        })?;
         let value = module.fresh_id()?;
         variables.push(Op::Variable, [pointer, copy, StorageClass::Function as u32]);
         self.new.push(Op::Load, [pointee, value, argument]);

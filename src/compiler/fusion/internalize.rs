@@ -47,7 +47,7 @@ pub(super) fn privates(
                     Err(why) => {
                         let name = examined.parameters[argument].name.as_deref();
                         let name = name.unwrap_or("a buffer");
-                        let why = format!("of `{name}`, `{}` {why}", slot.kernel);
+                        let why = format!("for `{name}`, `{}` {why}", slot.kernel);
                         promotion.remains.get_or_insert(why);
                     }
                 }
@@ -82,19 +82,22 @@ pub(super) fn shared(
     for judgement in judgements {
         let Ok(locality) = &mut judgement.locality else { continue };
         if judgement.promotion.as_ref().is_ok_and(|promotion| promotion.remains.is_none()) {
-            judgement.locality = Err("its work-items keep it for themselves".into());
+            judgement.locality = Err("its work-items keep it in private memory".into());
             continue;
         }
         let (size, align) = (locality.size as usize, locality.align as usize);
         let size = size.next_multiple_of(align.max(16));
         let mut why = (size > left).then(|| {
-            format!("a work-group would need {size} bytes of local memory for it, and has {left}")
+            format!(
+                "a work-group would need {size} bytes of local memory for it, but has only {left} \
+                 bytes left"
+            )
         });
         let mut found = Vec::new();
         for (place, region) in plan.regions(judgement.memory) {
             let (slot, examined) = (&plan.slots[place.slot], &slots[place.slot]);
             if !ranges.slots[place.slot].keeps_groups {
-                let text = format!("`{}` has other work-groups", slot.kernel);
+                let text = format!("`{}` has different work-groups", slot.kernel);
                 why = why.or(Some(text));
                 continue;
             }
@@ -107,7 +110,7 @@ pub(super) fn shared(
                 Err(text) => {
                     let name = examined.parameters[place.argument].name.as_deref();
                     let name = name.unwrap_or("a buffer");
-                    why = why.or(Some(format!("of `{name}`, `{}` {text}", slot.kernel)));
+                    why = why.or(Some(format!("for `{name}`, `{}` {text}", slot.kernel)));
                 }
             }
         }

@@ -150,19 +150,21 @@ pub(super) fn judge(
             let verdict = verdict(&uses, view, &mut pairs, &mut barriers);
             let asked = plan.forms.get(&memory);
             let locality = if verdict != Verdict::Proven {
-                Err("it is not proven that work-groups use only what they wrote themselves".into())
+                Err("it is not proven that work-groups use only data that they wrote themselves"
+                    .into())
             } else if asked == Some(&Internalization::Private) {
-                Err("it was asked to be private".into())
+                Err("it was requested to be private memory".into())
             } else {
                 locality(plan, memory, slots, &uses, view)
             };
             let mut unequal = BTreeSet::new();
             let promotion = if verdict != Verdict::Proven {
-                Err("it is not proven that work-items use only what they wrote themselves".into())
+                Err("it is not proven that work-items use only data that they wrote themselves"
+                    .into())
             } else if asked == Some(&Internalization::Local) {
-                Err("it was asked to be local".into())
+                Err("it was requested to be local memory".into())
             } else if !barriers.is_empty() {
-                Err("work-items use what others of their work-group wrote".into())
+                Err("work-items use data that other work-items of their work-group wrote".into())
             } else {
                 promotion(plan, memory, slots, &uses, view, &mut unequal)
             };
@@ -198,7 +200,7 @@ fn verdict(
 ) -> Verdict {
     if uses.len() > MAX_USES {
         let verdict = Verdict::NeedsTrust(format!(
-            "the kernels access it in {} places, which are too many to be compared",
+            "the kernels access it in {} places, which are too many to compare",
             uses.len()
         ));
         pairs.values_mut().for_each(|known| known.clone_from(&verdict));
@@ -291,9 +293,9 @@ impl Finding {
                 let (unknown, other) =
                     if first.bytes.is_none() { (first, second) } else { (second, first) };
                 Verdict::NeedsTrust(format!(
-                    "{} {}; `{}` may have {} the same in another work-item",
+                    "{} {}; `{}` may have {} the same bytes in another work-item",
                     unknown.deed(),
-                    unknown.access.note.unwrap_or("at places that are not known before it runs"),
+                    unknown.access.note.unwrap_or("at offsets that are not known before it runs"),
                     other.kernel,
                     other.done()
                 ))
@@ -479,7 +481,7 @@ fn met(
             1 => item[0].to_string(),
             dimensions => format!("{:?}", &item[..dimensions]),
         };
-        format!("another work-item: both {} and {} touch it", id(own), id(other))
+        format!("another work-item: both {} and {} access it", id(own), id(other))
     };
     format!(
         "{} at {}, {} by `{}` in {whose}",

@@ -51,7 +51,7 @@ pub(super) fn locality(
     }
     let special = |used: &&Use<'_>| matches!(used.access.kind, Kind::Atomic | Kind::Escape);
     if let Some(used) = uses.iter().find(special) {
-        return Err(format!("{} in a way that only memory allows", used.deed()));
+        return Err(format!("{} in a way that only global memory supports", used.deed()));
     }
     if uses.len() > MAX_USES {
         return Err(format!("it is accessed in {} places, which are too many", uses.len()));
@@ -63,7 +63,7 @@ pub(super) fn locality(
         return Err("work-groups differ in size".into());
     }
     if local.iter().fold(1_i128, |product, size| product.saturating_mul(*size)) > MAX_GROUP {
-        return Err("work-groups are too large for it to be told what they write".into());
+        return Err("work-groups are too large to determine which bytes they write".into());
     }
     let window = window(plan, slots, uses, &groups)?;
     for (slot, examined) in slots.iter().enumerate() {
@@ -96,19 +96,22 @@ fn window(
                 (known, factors, low.min(group.low), most.max(high))
             }
             Some(_) => {
-                return Err(format!("{} not where other accesses of a work-group do", used.deed()));
+                return Err(format!(
+                    "{} at other offsets than the other accesses of a work-group",
+                    used.deed()
+                ));
             }
         });
     }
-    let (group, factors, low, high) = range.ok_or("nothing uses it")?;
+    let (group, factors, low, high) = range.ok_or("it is not used")?;
     if high - low > group.least_distance(groups) {
         return Err(format!(
-            "a work-group would need {} bytes of it, some of which are another's",
+            "a work-group would need {} bytes of it, some of which another work-group uses",
             high - low
         ));
     }
     if align > MAX_ALIGN.into() || factors.iter().any(|factor| factor % align != 0) {
-        return Err(format!("the parts of work-groups do not begin at multiples of {align} bytes"));
+        return Err(format!("the parts that work-groups use are not aligned to {align} bytes"));
     }
     let first = low.div_euclid(align) * align;
     let size = (high - first + 3) / 4 * 4;
@@ -117,7 +120,7 @@ fn window(
             Ok(Locality { size: bytes, align: align as u32, factors, first, unit: 4 })
         }
         _ => Err(format!(
-            "a work-group would need {size} bytes of local memory for it, and has {}",
+            "a work-group would need {size} bytes of local memory for it, but has only {} bytes",
             plan.target.local_memory
         )),
     }
@@ -134,13 +137,13 @@ impl Use<'_> {
     fn of_group(&self, slots: &[Examined]) -> Result<(Form, i128, u32), String> {
         let refuse = |why: &str| Err(format!("{} {why}", self.deed()));
         let Some(bytes) = self.bytes else {
-            return refuse(self.access.note.unwrap_or("at places that are not known"));
+            return refuse(self.access.note.unwrap_or("at unknown offsets"));
         };
         let Some(location) = self.access.location else {
             return refuse("in a function that it calls");
         };
         let Some(group) = bytes.group else {
-            return refuse("at places that do not follow from its work-group");
+            return refuse("at offsets that its work-group does not determine");
         };
         if self.parameter.is_constant {
             return refuse("as constant memory");
@@ -149,7 +152,7 @@ impl Use<'_> {
         let here = accesses.all.iter().filter(|access| access.location == Some(location));
         match movable.get(&location.offset) {
             Some(&told) if here.count() == 1 => Ok((group, bytes.width, told)),
-            _ => refuse("in a way that only memory allows"),
+            _ => refuse("in a way that only global memory supports"),
         }
     }
 }
@@ -171,7 +174,7 @@ fn refuse_order(slot: usize, uses: &[Use<'_>], view: &View) -> Result<(), String
                 .is_some_and(|(a, b)| never_meet(&a, &b, (space, space), &view.space));
             if !is_apart {
                 return Err(format!(
-                    "{}, perhaps for others behind its own barrier",
+                    "{}, possibly for other work-items that wait at a barrier of the kernel",
                     writing.deed()
                 ));
             }
@@ -212,7 +215,10 @@ fn covered(
             written.get(from..to)
         });
         if !range.is_some_and(|bytes| bytes.iter().all(|&is_written| is_written)) {
-            return Err(format!("{} before all of that is surely written", used.deed()));
+            return Err(format!(
+                "{}, but not all of these bytes are certainly written before",
+                used.deed()
+            ));
         }
     }
     Ok(())

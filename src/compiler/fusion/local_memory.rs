@@ -183,7 +183,7 @@ pub(super) fn check(
             }
             _ => continue,
         };
-        let steps = steps.ok_or_else(|| format!("calculates its address in {}", i.name()))?;
+        let steps = steps.ok_or_else(|| format!("computes its address in {}", i.name()))?;
         is_in_words &= steps.is_multiple_of(4);
     }
     Ok(if is_in_words { 4 } else { 1 })
@@ -222,7 +222,7 @@ pub(super) fn share(module: &mut Module, function: u32, all: &[Shared]) -> Resul
         let ty = writer.pointer(ty)?;
         let (pointer, origin) = (writer.module.fresh_id()?, writer.module.fresh_id()?);
         let own = declaration.parameters.get_mut(parameter);
-        let own = own.ok_or_else(|| Error::unsupported("a kernel lacks parameters"))?;
+        let own = own.ok_or_else(|| Error::unsupported("a kernel has too few parameters"))?;
         let original = std::mem::replace(own, (pointer, ty)).0;
         declaration.parameters.push((origin, int));
         let numbers = HashMap::from([(original, origin)]);
@@ -243,7 +243,8 @@ pub(super) fn share(module: &mut Module, function: u32, all: &[Shared]) -> Resul
             continue;
         };
         if !part.uses.dropped.contains(&location.offset) {
-            let moved = moved.ok_or_else(|| Error::unsupported("an access is not known"))?;
+            let moved =
+                moved.ok_or_else(|| Error::unsupported("the offset of an access is unknown"))?;
             writer.access(&definitions, &layouts, part, &i, &moved)?;
         } else {
             writer.address(&definitions, &layouts, part, &i)?;
@@ -268,7 +269,7 @@ struct Part<'a> {
 impl Part<'_> {
     fn number(&self, id: Option<u32>) -> Result<u32> {
         let known = id.and_then(|id| self.numbers.get(&id).copied());
-        known.ok_or_else(|| Error::unsupported("an address is used before it is calculated"))
+        known.ok_or_else(|| Error::unsupported("an address is used before it is computed"))
     }
 }
 
@@ -314,8 +315,8 @@ impl Writer<'_> {
                 // The other instructions mark the lifetime of variables, or announce a read, and are dropped.
                 if let Some(own) = own.filter(|_| !is_variable(i.word(2))) {
                     let steps = Steps::of_chain(definitions, layouts, i);
-                    let steps =
-                        steps.ok_or_else(|| Error::unsupported("an address is not known"))?;
+                    let steps = steps
+                        .ok_or_else(|| Error::unsupported("the offset of an address is unknown"))?;
                     let from = part.number(i.word(2))?;
                     let number = self.moved(definitions, from, &steps, part.unit)?;
                     part.numbers.insert(own, number);
@@ -334,9 +335,11 @@ impl Writer<'_> {
         i: &Instruction<'_>,
         moved: &Moved,
     ) -> Result<()> {
-        let op = i.op().ok_or_else(|| Error::unsupported("an access is no instruction"))?;
+        let op =
+            i.op().ok_or_else(|| Error::unsupported("an access is not a known instruction"))?;
         let steps = Steps::of_access(definitions, layouts, i, moved);
-        let steps = steps.ok_or_else(|| Error::unsupported("an access is not known"))?;
+        let steps =
+            steps.ok_or_else(|| Error::unsupported("the offset of an access is unknown"))?;
         let own = i.word(moved.pointer).unwrap_or_default();
         let from = part.number(Some(own))?;
         let number = self.moved(definitions, from, &steps, part.unit)?;

@@ -40,8 +40,8 @@ pub(super) fn lower(module: &mut Module, most: Version) -> Result<()> {
         {
             let (major, minor) = most;
             return Err(Error::unsupported(format!(
-                "the kernels use {what}, which is of SPIR-V {}.{}, but the device takes {major}.{minor} \
-                 at most",
+                "the kernels use {what}, which needs SPIR-V {}.{}, but the device accepts at most \
+                 {major}.{minor}",
                 version.0, version.1
             )));
         }

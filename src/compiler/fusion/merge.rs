@@ -68,8 +68,8 @@ impl Part {
         let mut variables = variables.filter(|i| i.op() == Some(Op::Variable));
         if variables.any(|i| i.word(2) == Some(StorageClass::CrossWorkgroup as u32)) {
             return Err(Error::unsupported(format!(
-                "`{kernel}` uses a global variable of its program, which would no longer be the one \
-                 that other kernels use"
+                "`{kernel}` uses a global variable of its program, which the fused kernel would \
+                 not share with other kernels"
             )));
         }
         Ok(Self { module, name })
@@ -84,7 +84,7 @@ impl Part {
             module.linkages().iter().map(|l| (l.name.to_owned(), l.target)).collect();
         let functions = parts.iter().map(|part| found.get(&part.name).copied());
         let functions = functions.collect::<Option<Vec<_>>>().ok_or_else(|| {
-            Error::new(ErrorKind::InvalidModule, "a kernel was lost as modules were merged")
+            Error::new(ErrorKind::InvalidModule, "a kernel is missing from the merged module")
         })?;
         let names: HashSet<_> = parts.iter().map(|part| part.name.as_str()).collect();
         let is_own = |i: &Instruction<'_>| {

@@ -193,7 +193,10 @@ fn attempt(
     if let (Some(first), Some(second)) = (printing.next(), printing.next())
         && trust == Trust::ProofOnly
     {
-        return Ok(Err(format!("what `{}` and `{}` print would mix", first.name, second.name)));
+        return Ok(Err(format!(
+            "the printed output of `{}` and `{}` would be interleaved",
+            first.name, second.name
+        )));
     }
     let definitions: Vec<_> = kernels.iter().map(|kernel| kernel.module.definitions()).collect();
     let operations = kernels.iter().zip(&definitions);

@@ -72,7 +72,7 @@ impl Modes {
                 };
                 if let Some((other, _)) = lonely {
                     return Err(Error::unsupported(format!(
-                        "`{kernel}` has the execution mode {}, `{other}` has it not",
+                        "`{kernel}` has the execution mode {}, but `{other}` does not",
                         name(*mode, operands)
                     )));
                 }
@@ -81,8 +81,8 @@ impl Modes {
                     && earlier != operands
                 {
                     return Err(Error::unsupported(format!(
-                        "the execution mode {} of `{kernel}` is {operands:?}, that of an earlier \
-                         launch {earlier:?}",
+                        "the execution mode {} of `{kernel}` is {operands:?}, but that of an \
+                         earlier launch is {earlier:?}",
                         name(*mode, &[])
                     )));
                 }

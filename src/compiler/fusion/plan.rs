@@ -203,14 +203,14 @@ impl Plan {
         }
         if self.modules.len() != modules {
             return Err(Error::invalid(format!(
-                "the plan is of {} modules, but {modules} were given",
+                "the plan expects {} modules, but {modules} were given",
                 self.modules.len()
             )));
         }
         match self.slots.iter().find(|slot| slot.module >= modules) {
             None => Ok(()),
             Some(slot) => Err(Error::invalid(format!(
-                "the launch of `{}` is of module {}, but the plan has {modules}",
+                "the launch of `{}` uses module {}, but the plan has {modules} modules",
                 slot.kernel, slot.module
             ))),
         }
@@ -279,7 +279,7 @@ mod tests {
         assert!(empty.check(1).unwrap_err().to_string().contains("no launches"));
         let mut other = plan(1.0, 0);
         other.slots[1].module = 1;
-        assert!(other.check(1).unwrap_err().to_string().contains("`scale` is of module 1"));
+        assert!(other.check(1).unwrap_err().to_string().contains("`scale` uses module 1"));
     }
 
     #[test]

@@ -63,7 +63,7 @@ pub(super) fn promotion(
 ) -> Result<Promotion, String> {
     let special = |used: &&Use<'_>| matches!(used.access.kind, Kind::Atomic | Kind::Escape);
     if let Some(used) = uses.iter().find(special) {
-        return Err(format!("{} in a way that only memory allows", used.deed()));
+        return Err(format!("{} in a way that only global memory supports", used.deed()));
     }
     if uses.len() > MAX_USES {
         return Err(format!("it is accessed in {} places, which are too many", uses.len()));
@@ -101,7 +101,7 @@ pub(super) fn promotion(
     let remains = remains.map(|(why, _)| why);
     let gains = reads.iter().chain(&writes).any(|mode| *mode == Mode::Private);
     if !gains {
-        return Err(remains.unwrap_or_else(|| "nothing uses it".into()));
+        return Err(remains.unwrap_or_else(|| "it is not used".into()));
     }
     let equal = keeper.equal.into_inner();
     Ok(Promotion { size, align, accesses, equal, remains })
@@ -131,11 +131,14 @@ fn window(slots: &[Examined], uses: &[Use<'_>], space: &Space) -> Result<(Form, 
         }
     }
     let Some((base, low, high, align)) = range else {
-        return Err(refused.unwrap_or_else(|| "nothing uses it".into()));
+        return Err(refused.unwrap_or_else(|| "it is not used".into()));
     };
     let low = low.div_euclid(align) * align;
     if high - low > base.least_distance(space) || high - low > MAX_PRIVATE_BYTES {
-        return Err(format!("a work-item would need {} bytes of it for itself", high - low));
+        return Err(format!(
+            "a work-item would need {} bytes of private memory for it",
+            high - low
+        ));
     }
     Ok((base.moved_to(low), (high - low) as u32, align as u32))
 }
@@ -146,13 +149,13 @@ impl Use<'_> {
     fn followed(&self, slots: &[Examined]) -> Result<(Bytes, i128), String> {
         let refuse = |why: &str| Err(format!("{} {why}", self.deed()));
         let Some(bytes) = self.bytes else {
-            return refuse(self.access.note.unwrap_or("at places that are not known"));
+            return refuse(self.access.note.unwrap_or("at unknown offsets"));
         };
         let Some(location) = self.access.location else {
             return refuse("in a function that it calls");
         };
         if !bytes.start.is_exact() {
-            return refuse("at places that differ while it runs");
+            return refuse("at offsets that change while it runs");
         }
         if self.parameter.is_constant {
             return refuse("as constant memory");
@@ -161,7 +164,7 @@ impl Use<'_> {
         let here = accesses.all.iter().filter(|access| access.location == Some(location));
         match movable.get(&location.offset) {
             Some(&told) if here.count() == 1 => Ok((bytes, told.into())),
-            _ => refuse("in a way that only memory allows"),
+            _ => refuse("in a way that only global memory supports"),
         }
     }
 
@@ -409,13 +412,15 @@ impl<'a> Keeper<'a> {
         match used.followed(self.slots) {
             Err(why) => why,
             Ok(_) if self.own[at].is_none() => {
-                format!("{} not where other accesses do", used.deed())
+                format!("{} at other offsets than the other accesses", used.deed())
             }
             Ok(_) if used.access.kind == Kind::Read => {
-                format!("{} before all of that is surely written", used.deed())
+                format!("{}, but not all of these bytes are certainly written before", used.deed())
             }
             Ok(_) if !is_dead => "its contents may be read later".into(),
-            Ok(_) => format!("{} what others read in memory", used.deed()),
+            Ok(_) => {
+                format!("{}, and other accesses read these bytes from global memory", used.deed())
+            }
         }
     }
 }

@@ -342,7 +342,8 @@ impl Writer<'_> {
         variable: (u32, u32),
         kept: Kept,
     ) -> Result<()> {
-        let op = i.op().ok_or_else(|| Error::unsupported("an access is no instruction"))?;
+        let op =
+            i.op().ok_or_else(|| Error::unsupported("an access is not a known instruction"))?;
         if kept.in_memory {
             self.new.push_instruction(i);
         }

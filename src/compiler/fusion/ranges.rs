@@ -64,8 +64,8 @@ pub(super) fn join(slots: &[Slot], demanded: &[Option<Sizes>]) -> Result<Ranges>
     let offset = |slot: &Slot| padded(slot.range.offset(), 0);
     if let Some(slot) = slots.iter().find(|&slot| offset(slot) != offset(first)) {
         return Err(Error::unsupported(format!(
-            "the offset of `{}` is {:?}, that of `{}` {:?}; only launches that begin at the same ids \
-             are fused",
+            "the offset of `{}` is {:?}, but that of `{}` is {:?}; only launches with the same \
+             offset are fused",
             first.kernel,
             first.range.offset(),
             slot.kernel,
@@ -80,8 +80,8 @@ pub(super) fn join(slots: &[Slot], demanded: &[Option<Sizes>]) -> Result<Ranges>
         let shape = shape(own, sizes);
         if shape == Shape::Remapped && offset != [0; 3] {
             return Err(Error::unsupported(format!(
-                "the global size of `{}` is {:?}, that of `{}` {:?}; launches of different shapes are \
-                 fused only if their ids begin at 0, not at {:?}",
+                "the global size of `{}` is {:?}, but that of `{}` is {:?}; launches of different \
+                 shapes are fused only if their offset is 0, not {:?}",
                 whole.kernel,
                 whole.range.global(),
                 slot.kernel,
@@ -118,7 +118,7 @@ fn local_size(slots: &[Slot], demanded: &[Option<Sizes>]) -> Result<Option<Sizes
         match known {
             Some((other, asked)) if padded(asked, 1) != padded(local, 1) => {
                 return Err(Error::unsupported(format!(
-                    "the work-group size of `{}` is {asked:?}, that of `{}` {local:?}",
+                    "the work-group size of `{}` is {asked:?}, but that of `{}` is {local:?}",
                     other.kernel, slot.kernel
                 )));
             }
@@ -130,7 +130,7 @@ fn local_size(slots: &[Slot], demanded: &[Option<Sizes>]) -> Result<Option<Sizes
     if let Some((slot, size)) = demand {
         if let Some((other, different)) = demands.find(|&(_, other)| other != size) {
             return Err(Error::unsupported(format!(
-                "`{}` demands work-groups of {size:?}, `{}` of {different:?}",
+                "`{}` requires work-groups of {size:?}, but `{}` requires {different:?}",
                 slot.kernel, other.kernel
             )));
         }
@@ -138,14 +138,14 @@ fn local_size(slots: &[Slot], demanded: &[Option<Sizes>]) -> Result<Option<Sizes
             && padded(local, 1) != size
         {
             return Err(Error::unsupported(format!(
-                "the work-group size of `{}` is {local:?}, but `{}` demands {size:?}",
+                "the work-group size of `{}` is {local:?}, but `{}` requires {size:?}",
                 other.kernel, slot.kernel
             )));
         }
     }
     let local = known.map(|(_, local)| padded(local, 1)).or(demand.map(|(_, size)| size));
     if local.is_some_and(|local| local.contains(&0)) {
-        return Err(Error::unsupported("a launch has work-groups without work-items"));
+        return Err(Error::unsupported("a launch has a work-group size with no work-items"));
     }
     Ok(local)
 }
@@ -185,7 +185,7 @@ fn count(slot: &Slot) -> Result<u64> {
     let count = sizes.map(|&size| size as u64).try_fold(1_u64, u64::checked_mul);
     count.filter(|&count| count > 0).ok_or_else(|| {
         Error::unsupported(format!(
-            "the global size of `{}` is {:?}, which are no work-items or too many",
+            "the global size of `{}` is {:?}, which is zero or too many work-items",
             slot.kernel,
             slot.range.global()
         ))

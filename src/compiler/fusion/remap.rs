@@ -52,7 +52,8 @@ pub(super) fn remap(
     });
     if inputs.any(|input| known.iter().all(|(variable, _)| Some(*variable) != input.result())) {
         return Err(Error::unsupported(format!(
-            "`{kernel}` reads a value of the device's whose meaning its module does not tell plainly"
+            "`{kernel}` reads an input variable that its module does not declare as a known \
+             built-in value"
         )));
     }
     let mut variables = HashMap::new();
@@ -71,8 +72,8 @@ pub(super) fn remap(
 
 fn no_groups(kernel: &str, what: &str, mapping: &Mapping, whole: &NdRange) -> Error {
     Error::unsupported(format!(
-        "`{kernel}` uses {what}, but among the {:?} work-items of the fused kernel its {:?} would not \
-         have work-groups of their own",
+        "`{kernel}` uses {what}, but among the {:?} work-items of the fused kernel, its {:?} \
+         work-items would not have their own work-groups",
         whole.global(),
         mapping.range.global()
     ))
@@ -90,8 +91,8 @@ pub(super) fn of_groups(module: &Module) -> Option<&'static str> {
         let name = format!("{op:?}");
         match op {
             _ if is_barrier(op) => Some("barriers"),
-            _ if name.contains("Subgroup") => Some("operations of sub-groups"),
-            _ if name.starts_with("Group") => Some("operations of work-groups"),
+            _ if name.contains("Subgroup") => Some("sub-group operations"),
+            _ if name.starts_with("Group") => Some("work-group operations"),
             _ => None,
         }
     })
@@ -281,9 +282,7 @@ impl Writer<'_> {
                     && (index.is_none() || of.is_vector)
             });
             let of = of.ok_or_else(|| {
-                Error::unsupported(format!(
-                    "`{kernel}` reads a built-in value as one of another type"
-                ))
+                Error::unsupported(format!("`{kernel}` reads a built-in value as another type"))
             })?;
             let value = self.value(variable, kind, of)?;
             let whole = if index.is_some() { self.module.fresh_id()? } else { id };
@@ -324,7 +323,7 @@ impl Writer<'_> {
     fn global_id(&mut self, variable: u32, of: Definition) -> Result<u32> {
         let (module, interner) = (&mut *self.module, &mut self.interner);
         if !of.is_vector {
-            return Err(Error::unsupported("the global id is no vector of three"));
+            return Err(Error::unsupported("the global id is not a vector of three components"));
         }
         let mut body = Stream::default();
         let ty = interner.type_id(module, Op::TypeFunction, &[of.ty])?;
@@ -469,7 +468,7 @@ impl Global {
                 }
             });
         }
-        sum.ok_or_else(|| Error::unsupported("an nd-range has no dimensions"))
+        sum.ok_or_else(|| Error::unsupported("the nd-range has no dimensions"))
     }
 
     /// Emits the condition that the linear id is below a number. Returns the condition's id.

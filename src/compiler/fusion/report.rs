@@ -388,7 +388,7 @@ impl LaunchReport {
         let notes = [
             self.has_barrier.then(|| "a barrier before it".to_owned()),
             self.is_remapped.then(|| "remapped: by the linear ids of work-items".to_owned()),
-            self.guard.map(|count| format!("only the first {count} work-items do it")),
+            self.guard.map(|count| format!("only the first {count} work-items run it")),
             names(&self.fixed).map(|names| format!("constants: {names}")),
             names(&self.presumed).map(|names| format!("relies on the values of {names}")),
         ];
@@ -409,7 +409,7 @@ impl fmt::Display for BufferReport {
         for PairReport { launches: (first, second), verdict, needs_barrier } in
             self.pairs.iter().filter(is_told)
         {
-            let barrier = if *needs_barrier { ", with a barrier between" } else { "" };
+            let barrier = if *needs_barrier { ", with a barrier between them" } else { "" };
             writeln!(f, "    launches {first} and {second}: {verdict}{barrier}")?;
         }
         match (&self.why_in_memory, self.internalized) {

@@ -29,7 +29,8 @@ pub(super) fn specialize<'m>(
     let known: HashSet<_> = ids.values().copied().collect();
     if let Some((id, _)) = values.iter().find(|(id, _)| !known.contains(id)) {
         return Err(Error::invalid(format!(
-            "there is a value for the specialization constant {id}, but the module has none such"
+            "a value is given for the specialization constant {id}, but the module does not define \
+             this constant"
         )));
     }
     let is_special = |op| {
@@ -54,7 +55,8 @@ pub(super) fn specialize<'m>(
         let given = given.and_then(|id| values.iter().find(|(known, _)| known == id));
         let misfit = |id: u32, given: usize, size: usize| {
             Error::invalid(format!(
-                "the value of the specialization constant {id} has {given} bytes, its type has {size}"
+                "the value of the specialization constant {id} has {given} bytes, but its type has \
+                 {size} bytes"
             ))
         };
         match i.op() {

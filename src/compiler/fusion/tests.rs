@@ -274,8 +274,11 @@ fn what_is_not_known_needs_trust() {
             ("chosen", vec![buffer(1), buffer(2), buffer(3), buffer(4)]),
             &["`chosen`", "chosen while it runs"],
         ),
-        (("escaping", vec![buffer(1), buffer(2)]), &["`escaping`", "address made a number"]),
-        (("count", vec![buffer(0), buffer(1)]), &["`count` changes atomically `bins`"]),
+        (
+            ("escaping", vec![buffer(1), buffer(2)]),
+            &["`escaping`", "address converted to an integer"],
+        ),
+        (("count", vec![buffer(0), buffer(1)]), &["`count` modifies atomically `bins`"]),
     ] {
         let plan = plan(&[scale.clone(), second], 64, &[1]);
         let outcome = fuse_in(UNOPTIMISED, &plan, Trust::ProofOnly);
@@ -371,7 +374,10 @@ fn work_group_sizes_that_differ_are_refused_by_name() {
     assert_eq!(fused(OPTIMISED, &local).0.range.local(), Some(&[10][..]));
     local.slots[3].range.set_local(20.into()).unwrap();
     let why = fuse_in(OPTIMISED, &local, Trust::Caller).fused.unwrap_err();
-    assert!(why.contains("the work-group size of `offset` is [10], that of `scale` [20]"), "{why}");
+    assert!(
+        why.contains("the work-group size of `offset` is [10], but that of `scale` is [20]"),
+        "{why}"
+    );
 
     let launches = [("grouped", vec![buffer(0)]), ("in_place", vec![buffer(0)])];
     let mut demanded = plan(&launches, 640, &[]);

@@ -40,7 +40,7 @@ impl<'m> Body<'_, 'm> {
                     ExtendedSet::DebugInfo
                     | ExtendedSet::OpenClDebugInfo100
                     | ExtendedSet::NonSemantic => Ok(()),
-                    _ => Err(unsupported("an extended instruction that is not OpenCL's")),
+                    _ => Err(unsupported("an extended instruction that is not from OpenCL.std")),
                 }
             }
             _ if self.memory(op, instruction)? || self.synchronization(op, instruction)? => Ok(()),
@@ -329,7 +329,7 @@ impl<'m> Body<'_, 'm> {
     }
 
     fn infix(&mut self, symbol: &str, operands: &[u32]) -> Result<String> {
-        let &[a, b] = operands else { return Err(malformed("an instruction of two operands")) };
+        let &[a, b] = operands else { return Err(malformed("an instruction with two operands")) };
         Ok(format!("{} {symbol} {}", self.value(a)?, self.value(b)?))
     }
 
@@ -345,7 +345,7 @@ impl<'m> Body<'_, 'm> {
     pub(super) fn signed(&mut self, id: u32) -> Result<String> {
         let lanes = self.emitter.lanes(self.emitter.type_of(id)?)?;
         if !matches!(lanes.scalar, Scalar::Int(_)) {
-            return Err(malformed("an instruction of integers"));
+            return Err(malformed("an integer instruction"));
         }
         if !lanes.is_vector()
             && let Some(bits) = self.emitter.evaluate(id)?

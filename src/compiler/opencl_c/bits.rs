@@ -151,6 +151,6 @@ impl Emitter<'_> {
 fn integer_width(lanes: Lanes) -> Result<u32> {
     match lanes.scalar {
         Scalar::Int(width) => Ok(width),
-        _ => Err(malformed("an instruction of bits")),
+        _ => Err(malformed("a bit instruction")),
     }
 }

@@ -42,7 +42,7 @@ impl Body<'_, '_> {
     }
 
     fn logical(&mut self, scalar: &str, vector: &str, operands: &[u32]) -> Result<String> {
-        let &[a, b] = operands else { return Err(malformed("an instruction of two operands")) };
+        let &[a, b] = operands else { return Err(malformed("an instruction with two operands")) };
         let lanes = self.emitter.lanes(self.emitter.type_of(a)?)?;
         Ok(format!(
             "{} {} {}",

@@ -29,7 +29,7 @@ const MOST_TEXT: usize = 1 << 16;
 /// Returns the text of a constant expression. Fails if the text is too long for one that a compiler produces.
 pub(super) fn bounded(text: String) -> Result<String> {
     if text.len() > MOST_TEXT {
-        return Err(unsupported("an expression of constants of more than 64 KiB"));
+        return Err(unsupported("a constant expression of more than 64 KiB"));
     }
     Ok(text)
 }
@@ -51,7 +51,7 @@ impl Emitter<'_> {
     pub(super) fn enter_constant(&mut self) -> Result<()> {
         self.constant_parts += 1;
         if self.constant_parts > MOST {
-            return Err(unsupported("constants of more than a million parts, each use counted,"));
+            return Err(unsupported("constants of more than a million parts, counting each use,"));
         }
         if self.nesting >= DEPTH {
             return Err(unsupported("constants nested deeper than 64 levels"));
@@ -87,7 +87,7 @@ impl Emitter<'_> {
                 for part in parts {
                     let text = self
                         .constant(part, inner)?
-                        .ok_or_else(|| unsupported(format!("what constant {id} is composed of")))?;
+                        .ok_or_else(|| unsupported(format!("the constituents of constant {id}")))?;
                     texts.push(if is_bools { lane_of_bool(&text) } else { text });
                 }
                 self.composite(ty, &texts, place)?
@@ -149,7 +149,7 @@ impl Emitter<'_> {
 
     /// Returns a constant integer, such as the length of an array.
     pub(super) fn integer(&self, id: u32) -> Result<u64> {
-        self.evaluate(id)?.ok_or_else(|| unsupported(format!("a size that is constant {id}")))
+        self.evaluate(id)?.ok_or_else(|| unsupported(format!("a size given by constant {id}")))
     }
 
     /// Returns the bits of a constant integer or Boolean, or `None` for another id.

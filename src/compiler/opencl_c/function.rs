@@ -69,7 +69,8 @@ impl<'m> Emitter<'m> {
                 let is_null = self.definition(*argument)?.op() == Some(Op::ConstantNull);
                 key.push(space.or(is_null.then_some(Space::Private)).ok_or_else(|| {
                     unsupported(
-                        "an argument of the generic address space, whose own the module does not show,",
+                        "an argument of the generic address space, whose actual address space the \
+                         module does not show,",
                     )
                 })?);
             }
@@ -117,7 +118,7 @@ impl<'m> Emitter<'m> {
         kernel: Option<(&str, &str)>,
     ) -> Result<Instance> {
         let Some(&function) = self.functions.get(&id) else {
-            return Err(unsupported(format!("a call of id {id}, which is no function")));
+            return Err(unsupported(format!("a call of id {id}, which is not a function")));
         };
         if function.is_declaration() {
             let name = self.import(id).unwrap_or("without a name");
@@ -126,7 +127,7 @@ impl<'m> Emitter<'m> {
         self.words = self.words.saturating_add(function.body.words().len());
         if self.words > MOST_WORDS {
             return Err(unsupported(
-                "functions of more than 32 MiB, each counted as often as it is needed,",
+                "functions of more than 32 MiB, counting each as often as it is emitted,",
             ));
         }
         let (spaces, returns) = self.infer(function, parameters)?;
@@ -311,7 +312,8 @@ impl<'m> Body<'_, 'm> {
         };
         Space::of(class)?.ok_or_else(|| {
             unsupported(
-                "a pointer of the generic address space, whose own the module does not show,",
+                "a pointer of the generic address space, whose actual address space the module \
+                 does not show,",
             )
         })
     }
@@ -355,7 +357,9 @@ impl<'m> Body<'_, 'm> {
                         if initializer(&definition)
                             .is_some_and(|value| !self.emitter.is_undefined(value))
                         {
-                            return Err(unsupported("a variable of local memory with a value"));
+                            return Err(unsupported(
+                                "a variable of local memory with an initial value",
+                            ));
                         }
                         self.locals.insert(pointer);
                         if !self.is_kernel {
@@ -510,13 +514,14 @@ impl Emitter<'_> {
         let Some(initializer) = initializer else {
             return Err(unsupported(match self.import(id) {
                 Some(import) => format!("variable `{import}`, which no module defines,"),
-                None => format!("variable `{name}` of constant memory without a value"),
+                None => format!("variable `{name}` of constant memory without an initial value"),
             }));
         };
         let pointee = self.pointee(id)?;
         let ty = self.type_name(pointee)?;
         let value = self.constant(initializer, Place::Initializer)?;
-        let value = value.ok_or_else(|| unsupported(format!("the value of variable `{name}`")))?;
+        let value =
+            value.ok_or_else(|| unsupported(format!("the initial value of variable `{name}`")))?;
         let aligned = self.aligned(id);
         let text = format!("\nconstant {ty} {name}{aligned} = {value};\n");
         self.constants.insert(location, text);

@@ -18,8 +18,8 @@ use crate::error::Result;
 /// Address spaces of values by level: of the pointer, of the pointer that it points to, and so on.
 pub(super) type Spaces = HashMap<u32, Vec<Space>>;
 
-const COPIED: &str = "pointers of the generic address space that are copied as something else, \
-                      whose own is lost then,";
+const COPIED: &str = "pointers of the generic address space that are copied as another type, which \
+                      loses their actual address space,";
 
 /// Maximum number of steps from a pointer through its casts to a variable.
 const MOST_CASTS: usize = 8;

@@ -86,7 +86,7 @@ pub(crate) fn specialized(module: &Module, values: &[(u32, Vec<u8>)]) -> Result<
             continue;
         }
         if operand(&entry, 0)? != ExecutionModel::Kernel as u32 {
-            return Err(unsupported("an entry point that is no kernel"));
+            return Err(unsupported("an entry point that is not a kernel"));
         }
         let name = entry.string(2).ok_or_else(|| malformed("an entry point's name"))?;
         emitter.kernel(operand(&entry, 1)?, name).map_err(|error| error.within(name))?;
@@ -96,13 +96,13 @@ pub(crate) fn specialized(module: &Module, values: &[(u32, Vec<u8>)]) -> Result<
 
 fn unsupported(what: impl std::fmt::Display) -> Error {
     Error::unsupported(format!(
-        "Kiln cannot express {what} in OpenCL C 1.2; only a device that takes SPIR-V runs it"
+        "Kiln cannot express {what} in OpenCL C 1.2; only a device that accepts SPIR-V can run it"
     ))
 }
 
 fn malformed(what: impl std::fmt::Display) -> Error {
     invalid(format!(
-        "the SPIR-V module is not valid in {what}; check it with `spirv-val`, and make it anew"
+        "the SPIR-V module is not valid in {what}; check it with `spirv-val`, and rebuild it"
     ))
 }
 
@@ -249,12 +249,14 @@ impl<'m> Emitter<'m> {
     }
 
     fn definition(&self, id: u32) -> Result<Instruction<'m>> {
-        self.definitions.get(id).ok_or_else(|| malformed(format!("id {id}, which nothing defines")))
+        self.definitions.get(id).ok_or_else(|| malformed(format!("id {id}, which is not defined")))
     }
 
     fn type_of(&self, value: u32) -> Result<u32> {
         let definition = self.definition(value)?;
-        definition.result_type().ok_or_else(|| malformed(format!("id {value}, which is no value")))
+        definition
+            .result_type()
+            .ok_or_else(|| malformed(format!("id {value}, which is not a value")))
     }
 
     /// Returns whether all parts of a constant are undefined.

@@ -23,7 +23,7 @@ impl Body<'_, '_> {
         match op {
             Op::ControlBarrier => {
                 if self.emitter.integer(word(0)?)? != Scope::Workgroup as u64 {
-                    return Err(unsupported("OpControlBarrier of another scope than Workgroup"));
+                    return Err(unsupported("OpControlBarrier with a scope other than Workgroup"));
                 }
                 let flags = match flags(self.semantics(word(2)?)?) {
                     "0" => "CLK_LOCAL_MEM_FENCE",
@@ -50,7 +50,7 @@ impl Body<'_, '_> {
             _ => return Ok(false),
         };
         if self.emitter.integer(scope)? != Scope::Workgroup as u64 {
-            return Err(unsupported(format!("Op{op:?} of another scope than Workgroup")));
+            return Err(unsupported(format!("Op{op:?} with a scope other than Workgroup")));
         }
         if op == Op::GroupWaitEvents {
             let text = self.function("wait_group_events", &[word(1)?, word(2)?])?;

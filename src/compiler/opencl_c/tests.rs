@@ -484,7 +484,7 @@ fn copies_of_generic_pointers_keep_what_they_point_to() {
         })
     };
     refused(&module(Use::Copied), "points to local and to global memory");
-    refused(&module(Use::Loaded), "copied as something else");
+    refused(&module(Use::Loaded), "copied as another type");
     let text = emit(&module(Use::Cleared)).expect("null is of any space");
     assert!(text.contains("local uint *") && text.contains("global uint *"), "{text}");
 }
@@ -499,7 +499,7 @@ fn what_compilers_would_refuse_or_take_for_something_else_is_refused() {
         let k = function(b, &[], |b, _| b.store(variable, zero, None, []).unwrap());
         vec![(k, "k")]
     });
-    refused(&valued, "a variable of local memory with a value");
+    refused(&valued, "a variable of local memory with an initial value");
     let of_pointers = module_of(|b| {
         let uint = b.type_int(32, 0);
         let inner = b.type_pointer(None, StorageClass::CrossWorkgroup, uint);

@@ -174,7 +174,7 @@ impl Emitter<'_> {
                 (width, None) => {
                     return Err(unsupported(format!("OpTypeFloat of {width} bits")));
                 }
-                _ => return Err(unsupported("OpTypeFloat of another encoding than IEEE 754")),
+                _ => return Err(unsupported("OpTypeFloat with an encoding other than IEEE 754")),
             },
             Some(Op::TypeVector) => {
                 let (component, count) = (operand(&ty, 1)?, operand(&ty, 2)?);
@@ -211,7 +211,7 @@ impl Emitter<'_> {
                     }
                     lanes => Ok(lanes),
                 },
-                _ => Err(malformed("a vector of something else than scalars")),
+                _ => Err(malformed("a vector of elements other than scalars")),
             },
             other => Err(unsupported(format!("arithmetic of type {other:?}"))),
         }
@@ -268,11 +268,16 @@ impl Emitter<'_> {
                     let space = match spaces.first() {
                         Some(&space) => space,
                         None => Space::of(class)?.ok_or_else(|| {
-                            unsupported("a pointer of the generic address space, whose own the module does not show,")
+                            unsupported(
+                                "a pointer of the generic address space, whose actual address \
+                                 space the module does not show,",
+                            )
                         })?,
                     };
                     let pointee = match pointee {
-                        Some(pointee) => this.pointee_name(pointee, spaces.get(1..).unwrap_or_default())?,
+                        Some(pointee) => {
+                            this.pointee_name(pointee, spaces.get(1..).unwrap_or_default())?
+                        }
                         None => "void".to_owned(),
                     };
                     pointer_to(space, &pointee)

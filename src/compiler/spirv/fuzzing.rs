@@ -1,5 +1,5 @@
 //! Entry point of the fuzzer in `fuzz/`, which is built with `--cfg fuzzing`: every operation on modules.
-#![allow(missing_docs, clippy::missing_panics_doc, reason = "it is no part of the interface")]
+#![allow(missing_docs, clippy::missing_panics_doc, reason = "not part of the interface")]
 
 use super::grammar::{self, Role};
 use super::index::{Definitions, IdSet, Location, Uses, all_located};

@@ -175,15 +175,15 @@ pub(crate) fn ids(
     );
     if is_continuation {
         return Err(Error::unsupported(format!(
-            "{} continues a type or a constant of more than 65,532 parts; modules that hold one can be \
-             built, but neither linked nor fused",
+            "{} continues a type or a constant of more than 65,532 parts; modules that contain one \
+             can be built, but neither linked nor fused",
             instruction.name()
         )));
     }
     let Some(operands) = core(instruction.opcode()) else {
         return Err(Error::unsupported(format!(
-            "{} is not known, so that it cannot be told which of its operands are ids; modules \
-             that hold it can be built, but neither linked nor fused",
+            "{} is unknown, so Kiln cannot determine which of its operands are ids; modules that \
+             contain it can be built, but neither linked nor fused",
             instruction.name()
         )));
     };
@@ -320,8 +320,8 @@ impl<C: Context, F: FnMut(usize, Role)> Walk<'_, '_, C, F> {
         Error::new(
             ErrorKind::InvalidModule,
             format!(
-                "{} has {length} words of operands, which are too few; the module is damaged: make \
-                 it anew",
+                "{} has {length} words of operands, which are too few; the module is damaged: \
+                 rebuild it",
                 self.instruction.name()
             ),
         )
@@ -334,8 +334,8 @@ impl<C: Context, F: FnMut(usize, Role)> Walk<'_, '_, C, F> {
             Error::new(
                 ErrorKind::InvalidModule,
                 format!(
-                    "the selector of an OpSwitch, {}, is no integer of up to 64 bits; the module \
-                     is damaged: make it anew",
+                    "the selector of an OpSwitch, {}, is not an integer of up to 64 bits; the \
+                     module is damaged: rebuild it",
                     self.selector.map_or_else(String::new, |id| format!("%{id}"))
                 ),
             )
@@ -348,9 +348,9 @@ impl<C: Context, F: FnMut(usize, Role)> Walk<'_, '_, C, F> {
         let number = word(Some(self.at)).ok_or_else(|| self.cut_short())?;
         let operands = set.and_then(|set| set.operands(number)).ok_or_else(|| {
             Error::unsupported(format!(
-                "extended instruction {number} is not known, so that it cannot be told which of \
-                 its operands are ids; modules that hold it can be built, but neither linked \
-                 nor fused"
+                "extended instruction {number} is unknown, so Kiln cannot determine which of its \
+                 operands are ids; modules that contain it can be built, but neither linked nor \
+                 fused"
             ))
         })?;
         self.literal()?;
@@ -364,7 +364,7 @@ impl<C: Context, F: FnMut(usize, Role)> Walk<'_, '_, C, F> {
         let operands =
             operands.filter(|_| opcode != Op::SpecConstantOp as u32).ok_or_else(|| {
                 Error::unsupported(format!(
-                    "OpSpecConstantOp has an operation, opcode {opcode}, that is not known"
+                    "OpSpecConstantOp has an unknown operation, opcode {opcode}"
                 ))
             })?;
         self.literal()?;
@@ -379,8 +379,8 @@ impl<C: Context, F: FnMut(usize, Role)> Walk<'_, '_, C, F> {
         let mask = self.instruction.word(self.at).ok_or_else(|| self.cut_short())?;
         let access = MemoryAccess::from_bits(mask).ok_or_else(|| {
             Error::unsupported(format!(
-                "{} has memory operands {mask:#x}, not all of which are known; modules with \
-                 such can be built, but neither linked nor fused",
+                "{} has memory operands {mask:#x}, not all of which are known; modules with such \
+                 operands can be built, but neither linked nor fused",
                 self.instruction.name()
             ))
         })?;

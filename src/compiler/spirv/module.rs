@@ -85,7 +85,7 @@ impl Section {
             Self::ExecutionModes => "execution modes",
             Self::Sources => "strings and sources",
             Self::Names => "names",
-            Self::ModuleProcessed => "notes of processing",
+            Self::ModuleProcessed => "processing notes",
             Self::Annotations => "annotations",
             Self::Globals => "types, constants and global variables",
         }
@@ -178,7 +178,7 @@ impl Module {
         let id = self.header.bound;
         self.header.bound = id.checked_add(1).ok_or_else(|| {
             Error::unsupported(
-                "the module has no free ids: its header says that all of 32 bits are used",
+                "the module has no free ids: its header declares all 32-bit ids as used",
             )
         })?;
         Ok(id)

@@ -64,8 +64,8 @@ impl<'w> Parser<'w> {
             self.check(&instruction)?;
             if instruction.op() == Some(Op::FunctionEnd) {
                 return Err(invalid(
-                    "the SPIR-V module has an OpFunctionEnd without OpFunction; it is damaged: make \
-                     it anew",
+                    "the SPIR-V module has an OpFunctionEnd without OpFunction; the module is \
+                     damaged: rebuild it",
                 ));
             }
             lines = match instruction.op() {
@@ -93,22 +93,25 @@ impl<'w> Parser<'w> {
             match instruction.op() {
                 Some(Op::Function) if function.is_some() => {
                     return Err(invalid(
-                        "a function of the SPIR-V module begins inside another; the module is \
-                         damaged: make it anew",
+                        "a function of the SPIR-V module begins inside another function; the \
+                         module is damaged: rebuild it",
                     ));
                 }
                 Some(Op::Function) => {
                     let id = instruction.word(1).filter(|_| instruction.word(3).is_some());
                     function = Some(id.ok_or_else(|| {
-                        invalid("an OpFunction of the SPIR-V module lacks operands: make it anew")
+                        invalid(
+                            "an OpFunction of the SPIR-V module lacks operands; the module is \
+                             damaged: rebuild it",
+                        )
                     })?);
                 }
                 Some(Op::FunctionEnd) => {
                     let end = words.len() - self.rest.words().len();
                     let id = function.take().ok_or_else(|| {
                         invalid(
-                            "the SPIR-V module has an OpFunctionEnd without OpFunction; it is \
-                             damaged: make it anew",
+                            "the SPIR-V module has an OpFunctionEnd without OpFunction; the module \
+                             is damaged: rebuild it",
                         )
                     })?;
                     let body = Stream::of(&words[start..end]);
@@ -140,17 +143,17 @@ impl<'w> Parser<'w> {
         match instruction.word(shape.has_type.into()) {
             Some(id) if id < bound && self.defined.insert(id) => Ok(()),
             Some(id) if id < bound => Err(invalid(format!(
-                "{} of the SPIR-V module defines id {id}, which another instruction defines, too; the \
-                 file is damaged: make it anew",
+                "{} of the SPIR-V module defines id {id}, which another instruction also defines; \
+                 the file is damaged: rebuild it",
                 instruction.name()
             ))),
             Some(id) => Err(invalid(format!(
-                "{} of the SPIR-V module defines id {id}, but its header says that ids are below \
-                 {bound}; the file is damaged: make it anew",
+                "{} of the SPIR-V module defines id {id}, but the header declares that ids are \
+                 below {bound}; the file is damaged: rebuild it",
                 instruction.name()
             ))),
             None => Err(invalid(format!(
-                "{} of the SPIR-V module has no result id; the file is damaged: make it anew",
+                "{} of the SPIR-V module has no result id; the file is damaged: rebuild it",
                 instruction.name()
             ))),
         }
@@ -159,8 +162,8 @@ impl<'w> Parser<'w> {
 
 fn out_of_order(instruction: &Instruction<'_>, section: Section, current: Section) -> Error {
     invalid(format!(
-        "{} stands behind {} in the SPIR-V module, but the layout of modules has {} before; make \
-         the module with another producer, or check it with `spirv-val`",
+        "{} follows {} in the SPIR-V module, but the layout of modules places {} before them; \
+         check the module with `spirv-val`, or build it with another producer",
         instruction.name(),
         current.describe(),
         section.describe()

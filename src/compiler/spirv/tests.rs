@@ -217,10 +217,10 @@ fn what_is_no_module_is_refused_with_advice() {
     assert_invalid([], &["empty", ".spv"]);
     assert_invalid(*b"kernel void f() {}", &["[6b, 65, 72, 6e]", "0x07230203", "opencl_c"]);
     assert_invalid(*b"BC\xC0\xDE\0\0\0\0", &["LLVM bitcode", "llvm-spirv"]);
-    assert_invalid(*b"\x7fELF\0\0\0\0", &["Image::native"]);
+    assert_invalid(*b"\x7fELF\0\0\0\0", &["Module::native"]);
     assert_invalid(&SAXPY[..SAXPY.len() - 1], &["1163 bytes", "words of 4 bytes", "whole file"]);
-    assert_invalid(&SAXPY[..4], &["4 bytes", "header alone takes 20"]);
-    assert_invalid(&SAXPY[..16], &["16 bytes", "header alone takes 20"]);
+    assert_invalid(&SAXPY[..4], &["4 bytes", "header alone has 20 bytes"]);
+    assert_invalid(&SAXPY[..16], &["16 bytes", "header alone has 20 bytes"]);
 }
 
 #[test]
@@ -250,9 +250,12 @@ fn instructions_end_where_the_module_does() {
     assert_invalid(bytes, &["word 7", "OpNop", "word count of 0"]);
 
     let name = Builder::new().text(Op::Name, &[1], "accumulator").bytes();
-    assert_invalid(&name[..name.len() - 4], &["word 5", "OpName", "count of 5", "only 4 are left"]);
+    assert_invalid(
+        &name[..name.len() - 4],
+        &["word 5", "OpName", "count of 5", "only 4 words are left"],
+    );
     // OpFunctionEnd is the last word.
-    assert_invalid(&SAXPY[..SAXPY.len() - 4], &["no OpFunctionEnd", "cut short"]);
+    assert_invalid(&SAXPY[..SAXPY.len() - 4], &["no OpFunctionEnd", "truncated"]);
     for length in (24..SAXPY.len()).step_by(4) {
         if let Ok((bytes, _)) = read(SAXPY[..length].to_vec()) {
             assert_eq!(bytes.len(), length);

@@ -60,8 +60,8 @@ pub(super) fn check_globals(module: &Module, defined: &IdSet) -> Result<()> {
         }
         if depth > MAX_DEPTH {
             return Err(invalid(format!(
-                "{} of the SPIR-V module, id {id}, has more than {MAX_DEPTH} others within each other, \
-                 which is the maximum",
+                "{} of the SPIR-V module, id {id}, is nested deeper than {MAX_DEPTH} levels, which \
+                 is the maximum",
                 instruction.name()
             )));
         }
@@ -72,8 +72,8 @@ pub(super) fn check_globals(module: &Module, defined: &IdSet) -> Result<()> {
 
 fn made_of(instruction: &Instruction<'_>, id: u32, used: u32) -> Error {
     invalid(format!(
-        "{} of the SPIR-V module, id {id}, is made of id {used}, which is defined by it or behind it; the \
-         file is damaged: make it anew",
+        "{} of the SPIR-V module, id {id}, uses id {used}, which is not defined before it; the \
+         file is damaged: rebuild it",
         instruction.name()
     ))
 }

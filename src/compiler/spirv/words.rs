@@ -58,7 +58,8 @@ impl Header {
     fn read(bytes: &[u8]) -> Result<Self> {
         let &[_, version, generator, bound, schema, ..] = bytes.as_chunks::<4>().0 else {
             return Err(invalid(format!(
-                "the SPIR-V module has {} bytes, but its header alone takes {}; give the whole file",
+                "the SPIR-V module has {} bytes, but its header alone has {} bytes; give the whole \
+                 file",
                 bytes.len(),
                 Self::WORDS * size_of::<Word>()
             )));
@@ -69,8 +70,8 @@ impl Header {
         // Any other bound is accepted: nothing here is sized by it.
         if bound == 0 {
             return Err(invalid(
-                "the header of the SPIR-V module says that ids are below 0, but every module \
-                 has at least one id; the file is damaged: make it anew",
+                "the header of the SPIR-V module declares that ids are below 0, but every module \
+                 has at least one id; the file is damaged: rebuild it",
             ));
         }
         Ok(Self { version, generator, bound, schema })
@@ -94,8 +95,8 @@ impl Words {
         };
         if !bytes.len().is_multiple_of(size_of::<Word>()) {
             return Err(invalid(format!(
-                "the SPIR-V module has {} bytes, but a module is made of words of 4 bytes; \
-                 it was cut short or changed on its way: give the whole file, read as binary",
+                "the SPIR-V module has {} bytes, but a module consists of words of 4 bytes; it was \
+                 truncated or changed in transfer: give the whole file, read as binary",
                 bytes.len()
             )));
         }
@@ -152,15 +153,15 @@ fn check_version(word: u32) -> Result<(u8, u8)> {
             Ok((major, minor))
         }
         [0, major, minor, 0] => Err(invalid(format!(
-            "the SPIR-V module is of version {major}.{minor}, but versions {MAJOR_VERSION}.{} to \
-             {MAJOR_VERSION}.{} are known; make it for one of those, as with `llvm-spirv \
-             --spirv-max-version`",
+            "the SPIR-V module has version {major}.{minor}, but Kiln supports versions \
+             {MAJOR_VERSION}.{} to {MAJOR_VERSION}.{}; build it for one of these, for example with \
+             `llvm-spirv --spirv-max-version`",
             MINOR_VERSIONS.start(),
             MINOR_VERSIONS.end()
         ))),
         _ => Err(invalid(format!(
             "the version word of the SPIR-V module is {word:#010x}, but its first and last byte \
-             must be 0; the file is damaged: make it anew"
+             must be 0; the file is damaged: rebuild it"
         ))),
     }
 }
@@ -180,8 +181,8 @@ fn check_instructions(words: &[Word]) -> Result<()> {
         // An incomplete function crashes some drivers.
         return if inside {
             Err(invalid(
-                "the last function of the SPIR-V module has no OpFunctionEnd; the module was cut \
-                 short or damaged: give the whole file",
+                "the last function of the SPIR-V module has no OpFunctionEnd; the module is \
+                 truncated or damaged: give the whole file",
             ))
         } else {
             Ok(())
@@ -193,12 +194,13 @@ fn check_instructions(words: &[Word]) -> Result<()> {
     Err(invalid(if count == 0 {
         format!(
             "the instruction at word {at} of the SPIR-V module, {name}, has a word count of 0, but \
-             the least is 1; the file is damaged: make it anew"
+             the minimum is 1; the file is damaged: rebuild it"
         )
     } else {
         format!(
-            "the instruction at word {at} of the SPIR-V module, {name}, has a word count of {count}, \
-             but only {} are left; the module was cut short or damaged: give the whole file",
+            "the instruction at word {at} of the SPIR-V module, {name}, has a word count of \
+             {count}, but only {} words are left; the module is truncated or damaged: give the \
+             whole file",
             left.len()
         )
     }))

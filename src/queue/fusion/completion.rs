@@ -80,7 +80,8 @@ impl FusionLookup {
         let query = self.query.clone();
         let query = query.or_else(|| self.usage.query(&launches, device, self.trust));
         Ok(FusionRequest {
-            query: query.ok_or_else(|| Error::invalid("a program is not there yet"))?,
+            query: query
+                .ok_or_else(|| Error::invalid("the program of a launch is not built yet"))?,
             device,
             kernels: snapshot.kernels().cloned().collect(),
             plan,
@@ -142,7 +143,9 @@ impl Completion {
         });
         match asked {
             Ok(()) => Fusing::awaited(receiver),
-            Err(error) => Fusing::known(Err(error.within("fusing; the launches run one by one"))),
+            Err(error) => {
+                Fusing::known(Err(error.within("fusion failed, and the launches run one by one")))
+            }
         }
     }
 
@@ -173,7 +176,7 @@ impl Completion {
         // The report of a scope is set only here, and only once.
         let _ = self.report.set(fusion.report.clone());
         let Some(fused) = &fusion.fused else {
-            let why = fusion.report.refusal().unwrap_or("no reason is known");
+            let why = fusion.report.refusal().unwrap_or("the reason is unknown");
             return self.unfused(Unfused::Refused(why.to_owned()));
         };
         let choice = match self.queue.scheduler.shared().fusion {
@@ -218,7 +221,7 @@ impl Completion {
         match self.queue.scheduler.run_as_one(self.group, unite, lost, timed) {
             Ok(()) => {
                 self.queue.scheduler.shared().counters.fusions.add_one();
-                tracing::debug!(kernel = fused.kernel.name(), "launches run as one");
+                tracing::debug!(kernel = fused.kernel.name(), "launches run as a fused kernel");
                 Ok(FusionOutcome::Fused {
                     kernel: fused.kernel.name().to_owned(),
                     launches,
@@ -251,8 +254,10 @@ impl Completion {
         }
         tracing::debug!(%why, "launches are not fused");
         if self.is_required {
-            let error =
-                Error::new(ErrorKind::Unsupported, format!("required, but not fused: {why}"));
+            let error = Error::new(
+                ErrorKind::Unsupported,
+                format!("fusion is required, but the launches are not fused: {why}"),
+            );
             return Err(match why {
                 Unfused::Failed(cause) => error.with_source(cause),
                 _ => error,

@@ -95,7 +95,7 @@ pub enum Unfused {
 impl Unfused {
     /// Returns the reason for a scope of which a launch has failed, with the cause if it is known.
     pub(super) fn of_failed(cause: Option<&Error>) -> Self {
-        let mut why = "a launch of the scope has failed before it could start".to_owned();
+        let mut why = "a launch of the scope failed before it started".to_owned();
         if let Some(cause) = cause {
             why.push_str(": ");
             why.push_str(&cause.summary());
@@ -108,17 +108,18 @@ impl fmt::Display for Unfused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => f.write_str("the scope has no launches"),
-            Self::Single => f.write_str("the scope has one launch only"),
-            Self::Canceled => f.write_str("the scope was canceled or completed before"),
+            Self::Single => f.write_str("the scope has only one launch"),
+            Self::Canceled => f.write_str("the scope was already canceled or completed"),
             Self::Aborted(why) => write!(f, "aborted: {why}"),
             Self::Refused(why) => f.write_str(why),
             Self::Slower { fused, unfused } => write!(
                 f,
-                "one by one is faster: {unfused:.1?}, where the fused kernel takes {fused:.1?}"
+                "the launches are faster one by one: they take {unfused:.1?}, and the fused kernel \
+                 takes {fused:.1?}"
             ),
-            Self::Timing => f.write_str("this run is timed, to find out whether fusing pays"),
-            Self::Disabled => f.write_str("fusing is switched off"),
-            Self::Failed(error) => write!(f, "no fused kernel could be made: {error}"),
+            Self::Timing => f.write_str("this run is timed, to decide whether fusion is faster"),
+            Self::Disabled => f.write_str("fusion is disabled"),
+            Self::Failed(error) => write!(f, "the fused kernel could not be built: {error}"),
         }
     }
 }
@@ -150,8 +151,8 @@ impl fmt::Display for FusionOutcome {
                 write!(f, "{launches} launches run as `{kernel}`")?;
                 match internalized {
                     0 => Ok(()),
-                    1 => f.write_str(", which does without 1 buffer"),
-                    _ => write!(f, ", which does without {internalized} buffers"),
+                    1 => f.write_str(" with 1 internalized buffer"),
+                    _ => write!(f, " with {internalized} internalized buffers"),
                 }
             }
             Self::Unfused { why } => write!(f, "not fused: {why}"),
@@ -180,7 +181,7 @@ impl fmt::Display for FusionOutcome {
 /// # }
 /// ```
 #[derive(Debug)]
-#[must_use = "the launches run, but how, and why not as one, is lost"]
+#[must_use = "the launches run, but the outcome of the fusion is lost"]
 pub struct Fusing(State);
 
 #[derive(Debug)]
@@ -208,7 +209,10 @@ impl Future for Fusing {
             State::Awaited(receiver) => ready!(Pin::new(receiver).poll(context)),
         };
         let outcome = outcome.unwrap_or_else(|oneshot::Canceled| {
-            Err(Error::new(ErrorKind::Panicked, "fusing panicked; the launches run one by one"))
+            Err(Error::new(
+                ErrorKind::Panicked,
+                "the fusing compiler panicked; the launches run one by one",
+            ))
         });
         self.0 = State::Known(outcome.clone());
         Poll::Ready(outcome)

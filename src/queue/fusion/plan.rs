@@ -151,7 +151,7 @@ impl MemoryUsage {
             let kernel = match launch.kernel.resolved() {
                 Some(Ok(kernel)) => kernel,
                 Some(Err(error)) => return Err(error.clone()),
-                None => return Err(Error::invalid("a program is not there yet")),
+                None => return Err(Error::invalid("the program of a launch is not built yet")),
             };
             let program = Digest(*kernel.built.key().as_bytes());
             let known = modules.iter().position(|&known| known == program);

@@ -191,8 +191,8 @@ impl FusionScope {
         process::check()?;
         if self.has_ended.load(SeqCst) {
             return Err(Error::invalid(
-                "a launch is submitted to a fusion scope that was completed, canceled or discarded; \
-                 start another, or submit it to the queue",
+                "the launch was submitted to a fusion scope that was completed, canceled or \
+                 discarded; start a new scope, or submit the launch to the queue",
             ));
         }
         self.queue.submit_to(launch, Some(self.group))
@@ -502,13 +502,13 @@ impl FusionScope {
         Examining::new(async move {
             match visited.flatten() {
                 Some((count, (_, snapshot))) if snapshot.len() < count => Err(Error::invalid(
-                    "a launch of the fusion scope has failed, as its event tells: nothing is found out \
-                     about the others",
+                    "a launch of the fusion scope failed, so the other launches are not examined; \
+                     await the event of the failed launch for its error",
                 )),
                 Some((1.., (inquiry, snapshot))) => {
                     Ok(inquiry.fusion(&snapshot).await?.report.clone())
                 }
-                _ => Err(Error::invalid("the fusion scope collects no launches to examine")),
+                _ => Err(Error::invalid("the fusion scope has no collected launches to examine")),
             }
         })
     }

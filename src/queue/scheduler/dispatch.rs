@@ -36,7 +36,10 @@ impl Scheduler {
                 state.started(id);
             }
             Err(error) if state.is_in_ready_group(id) || state.stands_for_several(id) => {
-                tracing::warn!(%error, "a fused kernel could not be launched; its launches are");
+                tracing::warn!(
+                    %error,
+                    "a fused kernel could not be launched; its launches run one by one"
+                );
                 if state.stands_for_several(id) {
                     self.split(state, id);
                 } else {

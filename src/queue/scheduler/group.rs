@@ -107,12 +107,12 @@ impl fmt::Display for FusionBlocker {
                 "launch {at}, of `{kernel}`, waits for a host future, which may wait for another \
                  launch of the scope"
             ),
-            Self::Failed(at) => write!(f, "launch {at} has failed before it could start"),
-            Self::Unfit(error) => write!(f, "the fused kernel does not fit: {error}"),
+            Self::Failed(at) => write!(f, "launch {at} failed before it started"),
+            Self::Unfit(error) => write!(f, "the fused kernel does not fit the launches: {error}"),
             Self::Wanted(reader) => write!(
                 f,
-                "{reader} reads what was to be internalized, and was submitted before it was decided \
-                 how the launches run"
+                "{reader} reads a buffer that was to be internalized, and was submitted before the \
+                 fusion was decided"
             ),
         }
     }
@@ -127,14 +127,15 @@ pub(crate) struct FusedLaunch {
 /// Error of commands that only read data which a fused launch no longer stores.
 static LOST: LazyLock<Error> = LazyLock::new(|| {
     Error::invalid(
-        "the contents were internalized by a fused kernel, as its scope was asked to; write the buffer \
-         before it is read",
+        "a fused kernel internalized the contents of the buffer, as its scope requested; write the \
+         buffer before reading it",
     )
 });
 
 /// Error of the launches of a discarded group.
-pub(super) static DISCARDED: LazyLock<Error> =
-    LazyLock::new(|| Error::invalid("the fusion scope of the launch was discarded: it never runs"));
+pub(super) static DISCARDED: LazyLock<Error> = LazyLock::new(|| {
+    Error::invalid("the fusion scope of the launch was discarded, so the launch never runs")
+});
 
 /// Launches of a group that have not failed, in order.
 pub(super) type Launches<'a> = SmallVec<[&'a LaunchWork; 16]>;
@@ -351,7 +352,7 @@ impl State {
             return;
         };
         // Only the first reason is kept, and there is only one: `release` removes the group.
-        let _ = aborted.set(format!("{who} needs {} of the scope", command.work.in_words()));
+        let _ = aborted.set(format!("{who} depends on {} of the scope", command.work.in_words()));
         self.release(group);
     }
 

@@ -192,7 +192,7 @@ fn before(events: &[Event]) -> (Edges, Option<Poison>) {
 const DATA_FAILED: &str = "an earlier command on this buffer failed";
 
 /// Message for a command that was submitted to come after a failed one.
-const AFTER_FAILED: &str = "a command that it comes after failed";
+const AFTER_FAILED: &str = "a command that it waits for failed";
 
 /// Maximum number of commands that one poll settles. The reactor settles the rest, so that polls stay
 /// short.

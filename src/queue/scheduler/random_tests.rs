@@ -218,7 +218,7 @@ impl Case {
             32..36 => self.events.push(self.queue.marker().unwrap()),
             36..40 => {
                 let fails = self.has_faults && self.rng.u8(..4) == 0;
-                let task = async move { if fails { Err("it was told to") } else { Ok(()) } };
+                let task = async move { if fails { Err("it was set to fail") } else { Ok(()) } };
                 self.events.push(self.queue.host_task(task).unwrap());
                 self.note(("host task", fails));
             }

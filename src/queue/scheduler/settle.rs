@@ -184,7 +184,10 @@ impl Scheduler {
             }
         });
         if let Err(error) = event.notify(callback) {
-            tracing::warn!(%error, "the driver takes no callback; the reactor will find the end");
+            tracing::warn!(
+                %error,
+                "the driver rejected a completion callback; the reactor polls the command instead"
+            );
         }
     }
 
@@ -229,7 +232,7 @@ impl Scheduler {
             let is_grouped = !state.groups.is_empty();
             drop(state);
             if is_grouped {
-                self.release_group_of(record, "whoever awaits an event");
+                self.release_group_of(record, "a task that awaits an event");
             }
             return;
         };

@@ -179,7 +179,7 @@ fn launches_that_run_one_by_one_after_all_fail_only_with_what_they_read() {
     bench.close_group();
     bench.simulator.fail_enqueues(1, Fault::OutOfResources);
     bench.run_as_one().unwrap();
-    block_on(failing).expect_err("it was told to fail");
+    block_on(failing).expect_err("the command was set to fail");
     block_on(reading).expect_err("its input is not there");
     block_on(apart).unwrap();
     assert_eq!(block_on(bench.queue.read(&other)).unwrap(), [10; 8]);
@@ -207,7 +207,7 @@ fn what_comes_after_a_failure_runs_one_by_one() {
     bench.simulator.fail_launches("double", 1, Fault::OutOfResources);
     let doubled = bench.kernel("double").launch(8).args((&bench.x,));
     let doubled = bench.queue.submit(doubled).unwrap();
-    block_on(doubled).expect_err("it was told to fail");
+    block_on(doubled).expect_err("the command was set to fail");
     let events = bench.collect(None);
     let blocker = bench.run_as_one().expect_err("its input is not there");
     assert!(blocker.to_string().contains("launch 0"), "{blocker}");
@@ -239,7 +239,7 @@ fn a_failure_before_launches_without_edges_reaches_each_of_them_once() {
     block_on(first).expect_err("it comes after a launch that has no program");
     let deadline = Instant::now() + Duration::from_secs(20);
     while !ends.iter().all(|end| end.is_finished()) {
-        assert!(Instant::now() < deadline, "whoever waits is woken");
+        assert!(Instant::now() < deadline, "waiters are woken");
         std::thread::sleep(Duration::from_millis(1));
     }
     for end in ends {
@@ -259,7 +259,7 @@ fn a_launch_comes_after_one_of_its_own_scope_if_it_is_told_to() {
     let second = bench.submit_on(&other, "double", Some(&first));
     bench.close_group();
     bench.queue.scheduler.run_separately(GROUP, None);
-    block_on(first).expect_err("it was told to fail");
+    block_on(first).expect_err("the command was set to fail");
     block_on(second).expect_err("it comes after what failed");
 }
 
@@ -281,7 +281,8 @@ fn what_reads_before_it_is_decided_has_the_launches_run_one_by_one() {
     bench.collect(None);
     let read = bench.queue.read(&bench.x);
     let filled = bench.queue.fill(&bench.x, 7).unwrap();
-    let blocker = bench.run_as_one_without(Some(&bench.x)).expect_err("somebody wants it");
+    let blocker =
+        bench.run_as_one_without(Some(&bench.x)).expect_err("another command reads the buffer");
     assert!(blocker.to_string().contains("internalized"), "{blocker}");
     assert_eq!(block_on(read).unwrap(), [12; 8]);
     block_on(filled).unwrap();
@@ -294,7 +295,8 @@ fn what_reads_and_writes_before_it_is_decided_has_the_launches_run_one_by_one() 
     bench.collect(None);
     let changes = bench.kernel("one").launch(8).args((&bench.x,));
     let changed = bench.queue.submit(changes).unwrap();
-    let blocker = bench.run_as_one_without(Some(&bench.x)).expect_err("somebody wants it");
+    let blocker =
+        bench.run_as_one_without(Some(&bench.x)).expect_err("another command reads the buffer");
     assert!(matches!(blocker, FusionBlocker::Wanted(_)), "{blocker}");
     block_on(changed).unwrap();
     assert_eq!(bench.contents().unwrap(), [13; 8]);
@@ -383,7 +385,7 @@ fn what_the_one_does_without_is_let_go_and_orders_nobody() {
     let own = bench.queue.read(&bench.x);
     assert!(bench.queue.dot().contains("c2 -> "), "{}", bench.queue.dot());
     drop(paused);
-    let error = block_on(lost).expect_err("nobody wrote it");
+    let error = block_on(lost).expect_err("the contents were internalized");
     assert!(error.to_string().contains("internalized"), "{error}");
     block_on(filled).unwrap();
     assert_eq!(block_on(kept).unwrap(), [7; 8]);

@@ -256,7 +256,10 @@ fn wait(
         waiting.unpark();
     });
     if let Err(error) = event.notify(notify) {
-        tracing::debug!(%error, "the driver takes no callback; it is asked now and then");
+        tracing::debug!(
+            %error,
+            "the driver rejected a completion callback; the command is polled instead"
+        );
     }
     loop {
         // A callback counts as the end, even if the event does not report it yet.

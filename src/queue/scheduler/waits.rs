@@ -111,11 +111,11 @@ impl State {
     fn known(&self, command: &Command) -> Known {
         let state = match &command.work {
             Work::Host => "which has not completed",
-            _ if command.record.is_dispatched() => "which the device has not ended",
+            _ if command.record.is_dispatched() => "which the device has not finished",
             _ if command.building => "whose program is being built",
             _ if command.group.is_some() => "whose fusion scope is not completed",
             _ if command.hosts.is_some() => "whose host future has not completed",
-            _ => "which was not handed to the device",
+            _ => "which was not submitted to the device",
         };
         Known { words: command.work.in_words(), queue: command.queue, state }
     }

@@ -286,14 +286,12 @@ impl<V: FnMut(&[u8])> Scanner<'_, V> {
     fn open_comment(&mut self, line: Line) {
         match &mut self.comment {
             None => self.comment = Some(line),
-            Some(there) if there.is_directive() && line.is_directive() => {
-                there.push(b" ");
-                there.push(&line.text);
+            Some(open) if open.is_directive() && line.is_directive() => {
+                open.push(b" ");
+                open.push(&line.text);
             }
-            Some(there)
-                if line.is_directive() || (line.text.is_empty() && !there.is_directive()) =>
-            {
-                *there = line;
+            Some(open) if line.is_directive() || (line.text.is_empty() && !open.is_directive()) => {
+                *open = line;
             }
             Some(_) => {}
         }

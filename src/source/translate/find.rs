@@ -111,9 +111,9 @@ fn missing(places: &Places, clangs: &[Tool], translators: &[Tool], faults: &[Fau
         .map(|tool| format!("`{}` ({})", tool.path.display(), tool.version))
         .collect();
     let found = match (found.is_empty(), faults.is_empty()) {
-        (true, true) => "neither is there".to_owned(),
-        (true, false) => "none of those that are there can be used".to_owned(),
-        (false, _) => format!("there is only {}", found.join(", ")),
+        (true, true) => "neither was found".to_owned(),
+        (true, false) => "none of the programs found can be used".to_owned(),
+        (false, _) => format!("only {} was found", found.join(", ")),
     };
     // The other tool must match the chosen one.
     let chosen = match (&places.clang, &places.llvm_spirv) {
@@ -121,7 +121,7 @@ fn missing(places: &Places, clangs: &[Tool], translators: &[Tool], faults: &[Fau
         (None, Some(_)) => translators.first(),
         (Some(clang), Some(llvm_spirv)) => {
             let message = format!(
-                "{}, {}: clang and llvm-spirv have to be of one major version; {found}",
+                "{}, {}: clang and llvm-spirv must have the same major version; {found}",
                 clang.by, llvm_spirv.by
             );
             return Error::new(ErrorKind::Configuration, message);
@@ -129,12 +129,12 @@ fn missing(places: &Places, clangs: &[Tool], translators: &[Tool], faults: &[Fau
         (None, None) => None,
     };
     let major = chosen.map_or(TESTED, |tool| tool.major);
-    let remedy = if faults.is_empty() { "" } else { "correct that, or " };
+    let remedy = if faults.is_empty() { "" } else { "fix that, or " };
     let message = format!(
-        "OpenCL C is translated to SPIR-V by `clang` and `llvm-spirv` of one version, and \
-         {found}{}; {remedy}install them, on Debian and Ubuntu by \
-         `apt install clang-{major} llvm-spirv-{major}`, or say with {CLANG} and {LLVM_SPIRV} where \
-         they are",
+        "translating OpenCL C to SPIR-V needs `clang` and `llvm-spirv` of the same major version, \
+         but {found}{}; {remedy}install them, on Debian and Ubuntu with \
+         `apt install clang-{major} llvm-spirv-{major}`, or set {CLANG} and {LLVM_SPIRV} to their \
+         paths",
         listed(faults)
     );
     // A circumstance that prevents a program from running is more specific than a missing program, so its kind
@@ -146,8 +146,8 @@ fn missing(places: &Places, clangs: &[Tool], translators: &[Tool], faults: &[Fau
 
 /// Formats faults as a part of a sentence.
 fn listed(faults: &[Fault]) -> String {
-    let told = faults.iter().take(MOST_FAULTS);
-    let mut list: String = told
+    let shown = faults.iter().take(MOST_FAULTS);
+    let mut list: String = shown
         .map(|Fault { path, error }| format!("; `{}`: {}", path.display(), in_words(error)))
         .collect();
     if faults.len() > MOST_FAULTS {
@@ -191,7 +191,7 @@ fn on_path(places: &Places, name: &str, marker: &str, faults: &mut Vec<Fault>) -
                 }
                 Err(error) => {
                     let why = in_words(&error);
-                    tracing::debug!(path = %path.display(), %why, "a compiler is not used");
+                    tracing::debug!(path = %path.display(), %why, "a compiler cannot be used");
                     // A directory may be in `PATH` twice.
                     if faults.iter().all(|fault| fault.path != path) {
                         faults.push(Fault { path, error });
@@ -210,7 +210,7 @@ fn probe(path: &Path, marker: &str) -> Result<Tool> {
     let line = output.lines().map(str::trim).find(|line| line.contains(marker));
     let line = line.ok_or_else(|| {
         Error::unsupported(format!(
-            "it does not tell its version by a line with `{marker}`, so it is another program"
+            "its version text has no line with `{marker}`, so it is another program"
         ))
     })?;
     let (_, version) = line.split_once(marker).unwrap_or_default();
@@ -234,7 +234,7 @@ fn ask(path: &Path, question: &str) -> Result<String> {
             false => ErrorKind::Unsupported,
         };
         let (how, log) = (process::in_words(ended.status), ended.log.trim());
-        return Err(Error::new(kind, format!("asked for `{question}`, it {how}: {log}")));
+        return Err(Error::new(kind, format!("run with `{question}`, it {how}: {log}")));
     }
     Ok(String::from_utf8_lossy(&ended.output).into_owned())
 }

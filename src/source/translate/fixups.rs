@@ -28,7 +28,7 @@ pub(super) fn repaired(bytes: Vec<u8>) -> Result<Module> {
             body = sorted(&body, &definitions)?;
             if !is_in_order(&body, &definitions)? {
                 return Err(invalid(
-                    "a function of the SPIR-V module uses a value before it is there",
+                    "a function of the SPIR-V module uses a value before its definition",
                 ));
             }
         }

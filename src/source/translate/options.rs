@@ -79,20 +79,23 @@ impl BuildOptions {
         while let Some(word) = words.next() {
             // For options whose names have two characters.
             let mut value = || match &word[2..] {
-                "" => words.next().ok_or_else(|| refused(&word, "it lacks its value")),
+                "" => words.next().ok_or_else(|| refused(&word, "its value is missing")),
                 value => Ok(value.to_owned()),
             };
             if word.starts_with("-D") || word.starts_with("-U") {
                 let (flag, definition) = (&word[..2], value()?);
                 if !is_macro(&definition) {
-                    return Err(refused(&format!("{flag} {definition}"), "it names no macro"));
+                    return Err(refused(
+                        &format!("{flag} {definition}"),
+                        "it does not name a macro",
+                    ));
                 }
                 options.arguments.push(format!("{flag}{definition}"));
             } else if word.starts_with("-I") {
                 options.directories.push(value()?);
             } else if let Some(standard) = word.strip_prefix("-cl-std=") {
                 if !STANDARDS.contains(&standard) {
-                    let why = format!("the versions that can be are {}", STANDARDS.join(", "));
+                    let why = format!("the supported versions are {}", STANDARDS.join(", "));
                     return Err(refused(&word, &why));
                 }
                 options.standard = Some(standard.to_owned());
@@ -102,7 +105,7 @@ impl BuildOptions {
             } else if FLAGS.contains(&&*word) {
                 options.arguments.push(word);
             } else if !PASSED_OVER.contains(&&*word) {
-                return Err(refused(&word, "it is none that is known to mean the same to clang"));
+                return Err(refused(&word, "clang is not known to interpret it in the same way"));
             }
         }
         Ok(options)
@@ -137,15 +140,15 @@ fn split(text: &str) -> Result<Vec<String>> {
             }
             '\\' => match characters.next() {
                 Some(next) => word.get_or_insert_default().push(next),
-                None => return Err(refused("\\", "nothing follows it")),
+                None => return Err(refused("\\", "no character follows it")),
             },
-            '\'' if !quoted => return Err(refused("'", "drivers differ in what it means")),
+            '\'' if !quoted => return Err(refused("'", "drivers interpret it differently")),
             c if c.is_ascii_whitespace() && !quoted => words.extend(word.take()),
             c => word.get_or_insert_default().push(c),
         }
     }
     if quoted {
-        return Err(refused("\"", "it is not closed"));
+        return Err(refused("\"", "the quotation is not closed"));
     }
     words.extend(word);
     Ok(words)
@@ -153,7 +156,7 @@ fn split(text: &str) -> Result<Vec<String>> {
 
 fn refused(option: &str, why: &str) -> Error {
     Error::unsupported(format!(
-        "OpenCL C with the build option `{option}` is not translated to SPIR-V: {why}"
+        "OpenCL C with the build option `{option}` cannot be translated to SPIR-V: {why}"
     ))
 }
 

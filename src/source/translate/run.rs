@@ -47,8 +47,8 @@ pub(super) fn run(
     if ended.status.code() == Some(REFUSED) && ended.log.is_empty() {
         let (path, directory) = (program.display(), std::env::temp_dir());
         let message = format!(
-            "{path}: it failed without a word, as where there is no room for files; make room in memory \
-             and in {}",
+            "{path}: it failed without a message, which happens if there is no space for files; \
+             free memory, and space in {}",
             directory.display()
         );
         return Err(Error::new(ErrorKind::Io, message));

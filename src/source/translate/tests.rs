@@ -197,14 +197,14 @@ fn compilers_that_cannot_be_run_are_named_with_the_reason() {
         ("without its interpreter", Io, &["interpreter that it names is missing"]),
         ("without a library", Unsupported, &["status 127", "libLLVM.so"]),
         ("killed", OutOfResources, &["signal 9"]),
-        ("a link to nothing", Io, &["the link leads to no file"]),
+        ("a link to nothing", Io, &["the link is broken"]),
     ] {
         let _ = fs::remove_file(&clang);
         broken(what);
         let error = assert_error(front_end.tools(), kind, words);
         let text = error.to_string();
         assert!(text.contains(&format!("`{}`: ", clang.display())), "{what}: {text}");
-        assert!(!text.contains("neither is there"), "{what}: {text}");
+        assert!(!text.contains("neither was found"), "{what}: {text}");
         assert!(!error.is_deterministic(), "{what}: it may be put right");
     }
     fs::remove_file(&clang).expect("it is there");
@@ -315,7 +315,7 @@ fn a_refused_text_is_refused_once_with_the_log() {
         "echo 1 >> {}; echo '<stdin>:1:2: error: no' >&2; exit 1",
         folder.file("runs").display()
     );
-    let words = ["does not take the text", "clang version 15.0.6"];
+    let words = ["rejected the text", "clang version 15.0.6"];
     let error = assert_error(folder.translate(&script, ""), ErrorKind::BuildFailed, &words);
     assert_eq!(error.build_log(), Some("<stdin>:1:2: error: no\n"));
     assert_eq!(folder.lines("runs"), 1);
@@ -325,10 +325,10 @@ fn a_refused_text_is_refused_once_with_the_log() {
 fn a_compiler_that_crashes_is_an_error_with_its_log() {
     let folder = Folder::new();
     let crash = "echo 'Stack dump:' >&2; kill -SEGV $$";
-    let words = ["fell over the text", "signal 11", "Stack dump:"];
+    let words = ["crashed on the text", "signal 11", "Stack dump:"];
     let error = assert_error(folder.translate(crash, ""), ErrorKind::BuildFailed, &words);
     assert!(error.is_deterministic());
-    let words = ["does not translate", "signal 11", "llvm-spirv", "Stack dump:"];
+    let words = ["could not translate", "signal 11", "llvm-spirv", "Stack dump:"];
     assert_error(folder.translate("cat", crash), ErrorKind::BuildFailed, &words);
     assert_error(folder.translate("exit 70", ""), ErrorKind::BuildFailed, &["status 70"]);
 }
@@ -345,7 +345,7 @@ fn a_compiler_that_is_starved_may_be_asked_again() {
 #[test]
 fn a_compiler_that_has_no_room_for_its_reasons_may_be_asked_again() {
     let folder = Folder::new();
-    let words = ["without a word", "make room in memory"];
+    let words = ["without a message", "free memory"];
     let error = assert_error(folder.translate("exit 1", ""), ErrorKind::Io, &words);
     assert!(!error.is_deterministic());
 }
@@ -362,7 +362,7 @@ fn a_compiler_that_does_not_end_may_on_the_next_try() {
 fn garbage_and_nothing_are_no_spirv() {
     let folder = Folder::new();
     for script in ["", "echo garbage", &format!("{MODULE} | head -c 200")] {
-        let words = ["wrote no SPIR-V that can be used"];
+        let words = ["did not write usable SPIR-V"];
         let error = assert_error(folder.translate("cat", script), ErrorKind::BuildFailed, &words);
         assert!(std::error::Error::source(&error).is_some(), "{error:?}");
     }

@@ -141,10 +141,10 @@ impl Translation {
         let last = ["-E", "-frewrite-includes", "-o", "-", "-"].map(str::to_owned);
         let ended = self.clang(arguments.chain(last), text)?;
         if !ended.status.success() {
-            return Err(failed(&self.tools.clang, "does not take the text", &ended));
+            return Err(failed(&self.tools.clang, "rejected the text", &ended));
         }
         String::from_utf8(ended.output).map_err(|error| {
-            let message = "the OpenCL C text with its included files is no UTF-8";
+            let message = "the OpenCL C text with its included files is not valid UTF-8";
             Error::new(ErrorKind::BuildFailed, message).with_source(error)
         })
     }
@@ -163,13 +163,15 @@ impl Translation {
             match self.try_way(text, *way) {
                 Ok(translated) => return Ok(translated),
                 Err(Fault::OfWay(error)) => {
-                    tracing::debug!(%error, "trying another way to translate");
+                    tracing::debug!(%error, "trying another translation strategy");
                     first.get_or_insert(error);
                 }
                 Err(Fault::Final(error)) => return Err(error),
             }
         }
-        Err(first.unwrap_or_else(|| Error::new(ErrorKind::BuildFailed, "no way leads to SPIR-V")))
+        Err(first.unwrap_or_else(|| {
+            Error::new(ErrorKind::BuildFailed, "no translation strategy produced SPIR-V")
+        }))
     }
 
     fn try_way(&self, text: &[u8], way: Way) -> Result<Translated, Fault> {
@@ -189,9 +191,9 @@ impl Translation {
         match ended.status.code() {
             Some(0) => {}
             Some(REFUSED) => {
-                return Err(Fault::Final(failed(clang, "does not take the text", &ended)));
+                return Err(Fault::Final(failed(clang, "rejected the text", &ended)));
             }
-            _ => return Err(Fault::OfWay(failed(clang, "fell over the text", &ended))),
+            _ => return Err(Fault::OfWay(failed(clang, "crashed on the text", &ended))),
         }
         let Ended { mut log, output, .. } = ended;
         let mut from_llvm = owned(&["-x", "ir"]);
@@ -205,7 +207,7 @@ impl Translation {
                 return Ok(ended.output);
             }
             ended.log.clone_from(&log);
-            Err(Fault::OfWay(failed(tool, "does not translate what clang made of it", &ended)))
+            Err(Fault::OfWay(failed(tool, "could not translate clang's output", &ended)))
         };
         let output = if way.tells_integers {
             // A function `powf` that the text declares is not the C library's.
@@ -245,7 +247,7 @@ impl Translation {
         let module = used(output).map_err(|error| {
             let Tool { path, version, .. } = writer;
             let path = path.display();
-            let message = format!("`{path}` ({version}) wrote no SPIR-V that can be used");
+            let message = format!("`{path}` ({version}) did not write usable SPIR-V");
             let unusable = Error::new(ErrorKind::BuildFailed, message);
             Fault::OfWay(unusable.with_log(log.as_str()).with_source(error))
         })?;
@@ -284,7 +286,7 @@ fn fused(text: Vec<u8>) -> Vec<u8> {
         let (_, rest) = line.strip_prefix("declare ")?.split_once(FUSED)?;
         rest.split_once('(').map(|(suffix, _)| suffix.to_owned())
     };
-    let there: Vec<_> = text.lines().filter_map(declared).collect();
+    let declarations: Vec<_> = text.lines().filter_map(declared).collect();
     let mut changed = String::with_capacity(text.len());
     for line in text.lines() {
         // A constant may contain any text.
@@ -292,7 +294,7 @@ fn fused(text: Vec<u8>) -> Vec<u8> {
             changed.push_str(line);
         } else {
             let line = line.replace(EITHER, FUSED);
-            if declared(&line).is_some_and(|suffix| there.contains(&suffix)) {
+            if declared(&line).is_some_and(|suffix| declarations.contains(&suffix)) {
                 continue;
             }
             changed.push_str(&line);

@@ -22,7 +22,7 @@ fn memory_is_limited_and_counted() {
     let first = device.allocate(600).unwrap();
     let error = device.allocate(401).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::OutOfResources);
-    assert!(error.to_string().contains("400 of the device's 1000 are left"), "{error}");
+    assert!(error.to_string().contains("400 of the device's 1000 bytes are left"), "{error}");
     let view = first.view(128, 100).unwrap();
     drop(first);
     let counts = simulator.counts();

@@ -29,11 +29,14 @@ pub(super) fn extract(
     path: Option<&Path>,
 ) -> Result {
     let info = find(store, key)?;
-    let entry = whole(store, &info)
-        .map_err(|why| Failure::failed(format_args!("the entry of {}: {why}", info.key())))?;
+    let entry = whole(store, &info).map_err(|why| {
+        Failure::failed(format_args!("the entry of {} cannot be used: {why}", info.key()))
+    })?;
     let Some(path) = path else {
         if io::stdout().is_terminal() {
-            return Err(Failure::usage("a binary is nothing for a terminal; give --output FILE"));
+            return Err(Failure::usage(
+                "a binary cannot be written to a terminal; give --output FILE",
+            ));
         }
         out.write_all(entry.payload())?;
         return Ok(Ending::Well);
@@ -88,7 +91,7 @@ pub(super) fn export(out: &mut Output, store: &Store, path: &Path, keys: &[KeyPr
     let to_stdout = path == Path::new("-");
     let done = if to_stdout {
         if io::stdout().is_terminal() {
-            return Err(Failure::usage("a bundle is nothing for a terminal; give a file"));
+            return Err(Failure::usage("a bundle cannot be written to a terminal; give a file"));
         }
         bundle(store, &entries, &mut *out)
     } else {

@@ -62,7 +62,7 @@ impl Line {
     fn kernels(&self) -> String {
         match self.kind.as_deref() {
             Some(OBJECT) => "(object)".to_owned(),
-            Some(TIMING) => "(times of a fusion)".to_owned(),
+            Some(TIMING) => "(fusion times)".to_owned(),
             Some(SPIRV) => format!("{} (SPIR-V)", self.kernels.join(", ")),
             _ => self.kernels.join(", "),
         }
@@ -191,7 +191,7 @@ fn print(out: &mut Output, stats: &Stats) -> Result<()> {
     let others = [
         (stats.objects, "is an object", "are objects"),
         (stats.translations, "is SPIR-V", "are SPIR-V"),
-        (stats.timings, "has times of a fusion", "have times of fusions"),
+        (stats.timings, "has fusion times", "have fusion times"),
     ];
     let others = others.into_iter().filter(|(number, ..)| *number > 0);
     let others: Vec<_> = others.map(|(number, one, many)| count(number, one, many)).collect();

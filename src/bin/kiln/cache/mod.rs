@@ -19,7 +19,7 @@ use crate::output::{Failure, Output, Result};
 
 pub(crate) fn run(out: &mut Output, command: CacheCommand, config: &CacheConfig) -> Result {
     let store = config.open_store()?.ok_or_else(|| {
-        Failure::usage("the disk is not used: KILN_CACHE says so; give --cache-dir DIR")
+        Failure::usage("the cache on disk is disabled by KILN_CACHE; give --cache-dir DIR")
     })?;
     match command {
         CacheCommand::Ls { sort, device } => list::ls(out, &store, sort, device.as_deref()),
@@ -85,7 +85,7 @@ fn whole(store: &Store, info: &EntryInfo) -> std::result::Result<Entry, String> 
         Checked::Whole(entry) => Ok(entry),
         Checked::Unusable(unusable) => Err(unusable.to_string()),
         Checked::Unreadable(error) => Err(error.to_string()),
-        _ => Err("it is of an unknown form".to_owned()),
+        _ => Err("it has an unknown state".to_owned()),
     }
 }
 

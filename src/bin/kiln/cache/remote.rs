@@ -20,15 +20,16 @@ use crate::output::{Ending, Failure, Output, Result, bytes, count, in_full, note
 const AT_ONCE: usize = 8;
 
 /// Reason why an entry is of no use on other machines.
-const STAYS: &str = "it tells how long launches took, which belongs to the machine";
+const NOT_PORTABLE: &str = "it has the times of launches, which are valid only on the machine that \
+                            measured them";
 
 /// Name of an entry that no cache has.
-const NOBODYS: &str =
+const ABSENT_NAME: &str =
     "0000000000000000/00/00000000000000000000000000000000000000000000000000000000000000.kiln";
 
 fn open(config: &CacheConfig) -> Result<RemoteStore> {
     config.open_remote()?.ok_or_else(|| {
-        Failure::usage("there is no remote cache: give its address in KILN_CACHE_REMOTE")
+        Failure::usage("no remote cache is set; give its address in KILN_CACHE_REMOTE")
     })
 }
 
@@ -49,7 +50,10 @@ pub(super) fn push(
 ) -> Result {
     let remote = open(config)?;
     if remote.access() == RemoteAccess::ReadOnly {
-        return Err(Failure::usage(format_args!("{} is set not to be written", remote.name())));
+        return Err(Failure::usage(format_args!(
+            "{} is read-only; set KILN_CACHE_REMOTE_ACCESS to allow writes",
+            remote.name()
+        )));
     }
     let mut entries = chosen(store, keys)?;
     // Entries that the user names replace existing objects: readers may refuse the existing ones.
@@ -57,7 +61,10 @@ pub(super) fn push(
     let present: HashSet<_> = match may_list.then(|| remote.names()).flatten().map(block_on) {
         Some(Ok(names)) => names.into_iter().collect(),
         Some(Err(error)) => {
-            note(format_args!("all entries are pushed: {}", in_full(&error)));
+            note(format_args!(
+                "all entries are pushed, because the remote cache could not be listed: {}",
+                in_full(&error)
+            ));
             HashSet::new()
         }
         None => HashSet::new(),
@@ -70,7 +77,7 @@ pub(super) fn push(
     let push = async |info: EntryInfo| {
         let entry = whole(store, &info)?;
         if !travels(entry.manifest()) {
-            return Err(STAYS.to_owned());
+            return Err(NOT_PORTABLE.to_owned());
         }
         let pushed = remote.put(&info.name(), &entry).await;
         pushed.map(|()| entry.bytes().len() as u64).map_err(|error| in_full(&error))
@@ -87,7 +94,7 @@ pub(super) fn push(
     } else {
         let pushed = count(done.pushed, "entry", "entries");
         let (size, present) = (bytes(done.bytes), done.present);
-        out.line(format_args!("{pushed} pushed, {size}; {present} there already"))?;
+        out.line(format_args!("{pushed} pushed, {size}; {present} already present"))?;
     }
     Ok(ending)
 }
@@ -108,11 +115,15 @@ pub(super) fn pull(
 ) -> Result {
     let remote = open(config)?;
     if remote.access() == RemoteAccess::WriteOnly {
-        return Err(Failure::usage(format_args!("{} is set not to be read", remote.name())));
+        return Err(Failure::usage(format_args!(
+            "{} is write-only; set KILN_CACHE_REMOTE_ACCESS to allow reads",
+            remote.name()
+        )));
     }
     let Some(names) = remote.names() else {
         return Err(Failure::usage(format_args!(
-            "{} cannot be listed; `kiln build FILE..` takes from it what the files ask for",
+            "{} cannot be listed; use `kiln build FILE..` to read the programs of the files from \
+             it",
             remote.name()
         )));
     };
@@ -132,12 +143,12 @@ pub(super) fn pull(
     let pull = async |name: String| {
         let pulled = match remote.get(&name).await {
             Ok(Sent::Whole(entry)) if !travels(entry.manifest()) => {
-                return if keys.is_empty() { Ok(None) } else { Err(STAYS.to_owned()) };
+                return if keys.is_empty() { Ok(None) } else { Err(NOT_PORTABLE.to_owned()) };
             }
             Ok(Sent::Whole(entry)) => store.import(&name, entry.bytes()),
-            Ok(Sent::Absent) => return Err("it is gone".to_owned()),
+            Ok(Sent::Absent) => return Err("it no longer exists".to_owned()),
             Ok(Sent::Refused(refused)) => return Err(refused.to_string()),
-            Ok(_) => return Err("it is of an unknown form".to_owned()),
+            Ok(_) => return Err("it has an unknown state".to_owned()),
             Err(error) => Err(error),
         };
         pulled.map(Some).map_err(|error| in_full(&error))
@@ -154,7 +165,7 @@ pub(super) fn pull(
         out.value(&done)?;
     } else {
         let pulled = count(done.pulled.len() as u64, "entry", "entries");
-        out.line(format_args!("{pulled} pulled; {} here already", done.present))?;
+        out.line(format_args!("{pulled} pulled; {} already present", done.present))?;
     }
     Ok(ending)
 }
@@ -202,7 +213,7 @@ impl Status {
         let Self { address, access, .. } = self;
         let authenticated = if self.authenticated { ", authenticated" } else { "" };
         let answer = match (&self.milliseconds, &self.error) {
-            (Some(milliseconds), _) => format!("; answers in {milliseconds:.1} ms"),
+            (Some(milliseconds), _) => format!("; response time {milliseconds:.1} ms"),
             (None, Some(error)) => format!("; {error}"),
             (None, None) => String::new(),
         };
@@ -227,9 +238,9 @@ pub(super) fn status(config: &CacheConfig) -> Result<Option<Status>> {
     if remote.access() != RemoteAccess::WriteOnly {
         // The time of the first answer includes that of the connection.
         let answers = block_on(async {
-            remote.get(NOBODYS).await?;
+            remote.get(ABSENT_NAME).await?;
             let start = Instant::now();
-            remote.get(NOBODYS).await?;
+            remote.get(ABSENT_NAME).await?;
             Ok(start.elapsed())
         });
         match answers {
@@ -258,7 +269,7 @@ impl Has {
         match &self.unusable {
             _ if self.whole => format!("The remote cache {} has it.", self.address),
             Some(reason) => {
-                format!("From the remote cache {} it is not taken: {reason}.", self.address)
+                format!("The entry of the remote cache {} is not used: {reason}.", self.address)
             }
             None => format!("The remote cache {} does not have it.", self.address),
         }
@@ -273,7 +284,7 @@ pub(super) fn has(config: &CacheConfig, name: &str) -> Result<Option<Has>> {
         Ok(Sent::Whole(_)) => (true, None),
         Ok(Sent::Absent) => (false, None),
         Ok(Sent::Refused(refused)) => (false, Some(refused.to_string())),
-        Ok(_) => (false, Some("it is of an unknown form".to_owned())),
+        Ok(_) => (false, Some("it has an unknown state".to_owned())),
         Err(error) => (false, Some(in_full(&error))),
     };
     Ok(Some(Has { address: remote.name().to_owned(), whole, unusable }))

@@ -54,7 +54,7 @@ fn print(out: &mut Output, shown: &Shown<'_>, info: &EntryInfo) -> Result<()> {
         out.line(format_args!("timed    {created} ago"))?;
     } else {
         let binary = bytes(shown.binary_bytes);
-        out.line(format_args!("size     {all}, of which the binary has {binary}"))?;
+        out.line(format_args!("size     {all}, including the binary of {binary}"))?;
         out.line(format_args!("built    {created} ago, in {milliseconds:.1} ms"))?;
     }
     out.line(format_args!("used     {} ago", age(info.used())))?;
@@ -71,13 +71,16 @@ fn print(out: &mut Output, shown: &Shown<'_>, info: &EntryInfo) -> Result<()> {
 
     match kind_of(manifest) {
         OBJECT => {
-            out.line("\nAn object: programs are linked from it, and those have the kernels.")?;
+            out.line("\nAn object: programs that have the kernels are linked from it.")?;
         }
-        TIMING => out.line("\nHow long a fused kernel takes, and its launches one by one.")?,
+        TIMING => {
+            out.line("\nMeasured times of a fused kernel, and of its launches one by one.")?
+        }
         kind => {
             if kind == SPIRV {
                 out.line(
-                    "\nThe SPIR-V of OpenCL C: programs are built and kernels fused from it.",
+                    "\nSPIR-V translated from OpenCL C: programs are built and kernels are fused \
+                     from it.",
                 )?;
             }
             out.line("\nKernels:")?;
@@ -90,7 +93,7 @@ fn print(out: &mut Output, shown: &Shown<'_>, info: &EntryInfo) -> Result<()> {
     }
 
     if !manifest.build_log.trim().is_empty() {
-        out.line("\nThe compiler said:")?;
+        out.line("\nBuild log:")?;
         out.line(plain(manifest.build_log.trim_end()))?;
     }
     Ok(())

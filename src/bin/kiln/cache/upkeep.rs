@@ -46,7 +46,7 @@ pub(super) fn verify(out: &mut Output, store: &Store, fix: bool) -> Result {
             // Another process has evicted the entry meanwhile.
             Checked::Unreadable(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Checked::Unreadable(error) => ("unreadable", error.to_string()),
-            _ => ("other", "it is of an unknown form".to_owned()),
+            _ => ("other", "it has an unknown state".to_owned()),
         };
         verified.entries += 1;
         // An entry that cannot be read now may be intact.
@@ -66,15 +66,15 @@ pub(super) fn verify(out: &mut Output, store: &Store, fix: bool) -> Result {
     }
     let Verified { entries, whole, newer, damaged } = verified;
     let entries = count(entries, "entry", "entries");
-    out.line(format_args!("{entries}: {whole} whole, {} damaged", damaged.len()))?;
+    out.line(format_args!("{entries}: {whole} intact, {} damaged", damaged.len()))?;
     if newer > 0 {
         let were = if newer == 1 { "is" } else { "are" };
-        out.line(format_args!("{newer} {were} of a newer version of Kiln, and left alone"))?;
+        out.line(format_args!("{newer} {were} of a newer version of Kiln, and left in place"))?;
     }
     if fix && !damaged.is_empty() {
         out.line(format_args!("{} removed", damaged.len() - left))?;
     } else if left > 0 {
-        out.line("`kiln cache verify --fix` removes what is damaged")?;
+        out.line("use `kiln cache verify --fix` to remove damaged entries")?;
     }
     Ok(Ending::well_if(left == 0))
 }
@@ -125,7 +125,7 @@ pub(super) fn gc(out: &mut Output, store: &Store, dry_run: bool) -> Result {
     out.line(format_args!("{removed} of {} {would}", bytes(gc.removed_bytes)))?;
     if gc.swept > 0 {
         let swept = count(gc.swept, "file", "files");
-        out.line(format_args!("{swept} of dead processes {would}"))?;
+        out.line(format_args!("{swept} left by dead processes {would}"))?;
     }
     Ok(Ending::Well)
 }
@@ -152,7 +152,8 @@ pub(super) fn clear(out: &mut Output, store: &Store, yes: bool) -> Result {
 fn is_agreed(store: &Store) -> Result<bool> {
     if !io::stdin().is_terminal() {
         return Err(Failure::usage(
-            "standard input is no terminal to ask at; to remove all entries, give --yes",
+            "standard input is not a terminal, so confirmation is not possible; to remove all \
+             entries, give --yes",
         ));
     }
     let entries = count(store.entries().count() as u64, "entry", "entries");

@@ -274,23 +274,25 @@ fn print(out: &mut Output, side: &Side, explained: &Explained) -> Result<()> {
         out.line(plain(remote.in_words()))?;
     }
     if let Some(reason) = &explained.unusable {
-        out.line(format_args!("Its entry is not used: {}.", plain(reason)))?;
+        out.line(format_args!("The entry is not used: {}.", plain(reason)))?;
     } else if !side.is_storable {
-        out.line("Native binaries are loaded, not compiled, and so not stored.")?;
+        out.line("Native binaries are loaded, not compiled, so they are not stored.")?;
     } else if let Some(Nearest { same_module, differences, info, .. }) = &explained.nearest {
         let (key, ago) = (short(&info.key()), age(info.used()));
         let linked = side.fields.iter().filter(|(name, _)| name == "module").count() > 1;
         let (these, modules) =
             if linked { ("these modules", "modules") } else { ("this module", "module") };
         out.line(if *same_module {
-            format!("The nearest entry, {key}, is of the same {modules}. It was used {ago} ago.")
+            format!("The most similar entry, {key}, has the same {modules}. It was used {ago} ago.")
         } else {
-            format!("No program is of {these}. The nearest, {key}, was used {ago} ago.")
+            format!(
+                "No program was built from {these}. The most similar, {key}, was used {ago} ago."
+            )
         })?;
         out.line("")?;
         print_differences(out, [&side.name, &key], differences)?;
     } else if !explained.stored {
-        out.line("There are no programs.")?;
+        out.line("The cache has no programs.")?;
     }
     Ok(())
 }

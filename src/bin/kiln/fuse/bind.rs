@@ -41,7 +41,7 @@ impl<'a> Call<'a> {
             (Some(one), None, _) => one,
             (Some((one, _)), Some((other, _)), _) => {
                 return Err(Failure::usage(format_args!(
-                    "{} and {} have a kernel `{name}`; say which, such as {}:{name}(..)",
+                    "{} and {} have a kernel `{name}`; give the file, such as {}:{name}(..)",
                     one.display(),
                     other.display(),
                     one.display()
@@ -49,7 +49,7 @@ impl<'a> Call<'a> {
             }
             (None, _, Some(file)) if asked.is_empty() => {
                 return Err(Failure::usage(format_args!(
-                    "the launch of `{name}` is of {}, which is not among the files",
+                    "the launch of `{name}` names the file {}, which is not among the files",
                     file.display()
                 )));
             }
@@ -152,7 +152,7 @@ impl<'a> Call<'a> {
                             at,
                             &format!(
                                 "it with its type, such as {text}u32 or {text}f32: neither the \
-                                 file nor the driver tells that"
+                                 file nor the driver specifies the type"
                             ),
                         ));
                     };
@@ -178,7 +178,9 @@ impl<'a> Call<'a> {
                     "3" | "4" => Ok(launch.arg([value; 4])),
                     "8" => Ok(launch.arg([value; 8])),
                     "16" => Ok(launch.arg([value; 16])),
-                    _ => Err(misfit("a structure, such as zeros:8, as its type is no number")),
+                    _ => Err(misfit(
+                        "a structure, such as zeros:8, because its type is not a number",
+                    )),
                 }
             }};
         }
@@ -209,7 +211,7 @@ impl<'a> Call<'a> {
     /// Describes the argument for a parameter whose type does not have OpenCL C's name of a number: a struct,
     /// or a number under a name that the source defines.
     fn for_unknown_type(&self, at: usize) -> String {
-        let number = "the number with its type behind it";
+        let number = "the number, followed by its type";
         match self.parameters()[at].size {
             Some(1) => format!("{number}: u8 or i8"),
             Some(2) => format!("{number}: u16 or i16"),
@@ -217,8 +219,8 @@ impl<'a> Call<'a> {
             Some(8) => format!("{number}, u64, i64 or f64, or zeros:8"),
             Some(bytes) => format!("zeros:{bytes}"),
             None => format!(
-                "{number}, such as 3u32 or 3.0f32, or, for a struct, as many zeros as it has bytes, \
-                 such as zeros:8"
+                "{number}, such as 3u32 or 3.0f32, or, for a struct, its size in zero bytes, such \
+                 as zeros:8"
             ),
         }
     }
@@ -304,7 +306,7 @@ pub(super) fn name(fuse: &Fuse, calls: &[Call<'_>]) -> Result<Vec<Named>> {
         all.iter().position(|buffer| buffer.name == name).ok_or_else(|| {
             let names = all.iter().map(|buffer| buffer.name.as_str()).collect::<Vec<_>>();
             Failure::usage(format_args!(
-                "{option} speaks of `{name}`, which no launch uses; they use: {}",
+                "{option} names `{name}`, which no launch uses; the launches use: {}",
                 names.join(", ")
             ))
         })

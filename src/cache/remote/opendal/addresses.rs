@@ -35,7 +35,7 @@ fn s3(address: &Parsed, settings: &Settings) -> Result<Client> {
 #[cfg(feature = "remote-webdav")]
 fn webdav(address: &Parsed, settings: &Settings) -> Result<Client> {
     let Some(authority) = &address.authority else {
-        return Err(bad("it names no host".to_owned()));
+        return Err(bad("it does not name a host".to_owned()));
     };
     let mut config: ::opendal::services::WebdavConfig = parse(address)?;
     let http = if address.scheme == "webdav" { "https" } else { "http" };
@@ -50,7 +50,7 @@ fn webdav(address: &Parsed, settings: &Settings) -> Result<Client> {
 fn fs(address: &Parsed, settings: &Settings) -> Result<Client> {
     without_user(address, "the permissions of the directory")?;
     if address.authority.is_some() {
-        return Err(bad("a directory follows three slashes, such as fs:///mnt/kiln".to_owned()));
+        return Err(bad("give the directory after three slashes, as fs:///mnt/kiln".to_owned()));
     }
     let mut config: ::opendal::services::FsConfig = parse(address)?;
     // On Windows, the path of a URL is a slash and then the drive.
@@ -61,7 +61,7 @@ fn fs(address: &Parsed, settings: &Settings) -> Result<Client> {
         root.remove(0);
     }
     let Some(root) = config.root.clone() else {
-        return Err(bad("it names no directory".to_owned()));
+        return Err(bad("it does not name a directory".to_owned()));
     };
     let writes = settings.access.writes();
     if writes {
@@ -93,5 +93,7 @@ fn without_user(address: &Parsed, instead: &str) -> Result<()> {
     if address.username.is_none() && address.password.is_none() {
         return Ok(());
     }
-    Err(bad(format!("it has a user or a password, which this service takes from {instead}")))
+    Err(bad(format!(
+        "it has a user or a password, but this service takes access rights from {instead}"
+    )))
 }

@@ -17,14 +17,14 @@ impl Address {
         let [ttl, nodes, database, root, username, password] =
             SETTINGS.map(|name| address.options.get(name).map(String::as_str));
         let Some(authority) = &address.authority else {
-            return Err(bad("it names no host".to_owned()));
+            return Err(bad("it does not name a host".to_owned()));
         };
         let scheme = &address.scheme;
         let mut endpoints = vec![format!("{scheme}://{authority}")];
         for node in nodes.into_iter().flat_map(|nodes| nodes.split(',')) {
             // The text may hold a password by mistake, so the message does not show it.
             if node.is_empty() || node.contains(['/', '?', '#', '@']) {
-                let expected = "`cluster_endpoints` takes `host:port`, with commas between";
+                let expected = "`cluster_endpoints` takes `host:port`, several separated by commas";
                 return Err(bad(expected.to_owned()));
             }
             endpoints.push(format!("{scheme}://{node}"));
@@ -55,8 +55,8 @@ impl Address {
 
 fn time_to_live(text: &str) -> Result<Duration> {
     let Some(ttl) = parse_duration(text) else {
-        let expected = "give a number with s, min, h or d";
-        return Err(bad(format!("`ttl={text}` is not a time; {expected}")));
+        let expected = "give a number with the unit s, min, h or d";
+        return Err(bad(format!("`ttl={text}` is not a valid time; {expected}")));
     };
     // Redis takes whole seconds, and refuses a time to live of zero.
     Ok(ttl.max(Duration::from_secs(1)))

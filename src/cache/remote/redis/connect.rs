@@ -82,7 +82,7 @@ async fn open(node: &ConnectionInfo) -> RedisResult<Box<dyn AsyncStream + Send +
         ConnectionAddr::TcpTls { host, port, .. } => {
             let name = ServerName::try_from(host.clone()).map_err(|error| {
                 let invalid = redis::ErrorKind::InvalidClientConfig;
-                RedisError::from((invalid, "the host has no valid name", error.to_string()))
+                RedisError::from((invalid, "the host name is not valid", error.to_string()))
             })?;
             let connector = TlsConnector::from(Arc::new(tls()?));
             Ok(Box::new(connector.connect(name, open_tcp(node, host, *port).await?).await?))

@@ -118,14 +118,14 @@ impl<'m> Evaluation<'m> {
         self.steps = 0;
         let at = self.functions.get(&kernel).copied();
         let body = at.and_then(|at| self.body(at)).ok_or_else(|| {
-            Error::unsupported("the kernel's function has no blocks that can be followed")
+            Error::unsupported("the control flow of the kernel's function cannot be analyzed")
         })?;
         let parameters = &body.blocks.parameters;
         if parameters.len() != values.len() {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
                 format!(
-                    "the kernel has {} parameters, the launch {} arguments",
+                    "the kernel has {} parameters, but the launch has {} arguments",
                     parameters.len(),
                     values.len()
                 ),
@@ -242,7 +242,7 @@ impl<'m> Evaluation<'m> {
             self.steps += 1;
             if self.steps > MAX_STEPS {
                 return Err(Error::unsupported(
-                    "the kernel is too large for it to be told which bytes it touches",
+                    "the kernel is too large to determine which bytes it accesses",
                 ));
             }
             let known = match instruction.op() {
@@ -311,7 +311,7 @@ impl<'m> Evaluation<'m> {
         let fits = |body: &Rc<Body<'_>>| body.blocks.parameters.len() == arguments.len();
         let Some(body) = body.filter(fits) else {
             for argument in &arguments {
-                self.escape(frame, at, argument, "is passed to a function that is not known");
+                self.escape(frame, at, argument, "is passed to an unknown function");
             }
             return Ok(None);
         };

@@ -71,7 +71,7 @@ impl<'m> Evaluation<'m> {
             Op::Bitcast => self.bitcast(frame, at, i),
             Op::ConvertPtrToU => {
                 let pointer = self.value(frame, i.word(2)?);
-                self.escape(frame, at, &pointer, "has its address made a number");
+                self.escape(frame, at, &pointer, "has its address converted to an integer");
                 None
             }
             // Harmless, whatever their operands point to.
@@ -111,7 +111,7 @@ impl<'m> Evaluation<'m> {
                         return Some(Known::Parts(parts));
                     }
                 }
-                self.escape_operands(frame, at, i, "is put into a value of several parts");
+                self.escape_operands(frame, at, i, "is put into a composite value");
                 None
             }
             _ if format!("{op:?}").starts_with("Atomic") => {
@@ -119,7 +119,7 @@ impl<'m> Evaluation<'m> {
                 None
             }
             _ => {
-                self.escape_operands(frame, at, i, "is used in a way that is not followed");
+                self.escape_operands(frame, at, i, "is used in a way that cannot be analyzed");
                 self.arithmetic(frame, op, i)
             }
         }
@@ -293,7 +293,7 @@ impl<'m> Evaluation<'m> {
             (Known::Pointer(_), Some(Op::TypePointer)) => Some(value),
             (Known::Integer(_), Some(Op::TypeInt)) => Some(value),
             _ => {
-                self.escape(frame, at, &value, "has its address made a number");
+                self.escape(frame, at, &value, "has its address converted to an integer");
                 None
             }
         }
@@ -350,7 +350,7 @@ impl<'m> Evaluation<'m> {
                 None
             }
             function => {
-                self.escape_operands(frame, at, i, "is used by a function that is not followed");
+                self.escape_operands(frame, at, i, "is used by a function that cannot be analyzed");
                 let operands = i.words_from(4).map(|id| match self.value(frame, id) {
                     Known::Integer(form) => Some(form),
                     _ => None,
@@ -495,7 +495,7 @@ impl<'m> Evaluation<'m> {
         let Known::Pointer(pointer) = pointer else {
             // Not a pointer that is understood: another kind of pointer, or a damaged module.
             let anything = Known::Pointer(Pointer::to(Base::Anything));
-            self.note(frame, at, &anything, kind, None, "is reached in a way that is not followed");
+            self.note(frame, at, &anything, kind, None, "through a value that cannot be analyzed");
             return;
         };
         let bytes = pointer.offset.zip(size).and_then(|(start, width)| {
@@ -510,9 +510,9 @@ impl<'m> Evaluation<'m> {
             })
         });
         let text = match pointer.base {
-            Base::Parameter(_) if bytes.is_none() => "at places that are not known before it runs",
+            Base::Parameter(_) if bytes.is_none() => "at offsets that are not known before it runs",
             Base::OneOf(_) => "through a pointer that is chosen while it runs",
-            Base::Anything => "through a pointer that is not followed",
+            Base::Anything => "through a pointer that cannot be analyzed",
             _ => "",
         };
         self.note(frame, at, &Known::Pointer(pointer.clone()), kind, bytes, text);

@@ -189,7 +189,7 @@ fn what_is_not_followed_is_unknown() {
         assert_eq!(told_of("count", &[B, B])[1], "1 changes 0..60 4 always");
         assert_eq!(told_of("total", &[B, B])[1], "1 writes 0 4 always");
         let escaping = told_of("escaping", &[B, B]);
-        assert_eq!(escaping[0], "0 escapes ? has its address made a number always");
+        assert_eq!(escaping[0], "0 escapes ? has its address converted to an integer always");
         let chosen = told_of("chosen", &[B, B, B, B]);
         assert!(chosen.iter().any(|access| access.starts_with("0 reads ? through a pointer")));
         assert!(chosen.iter().any(|access| access.starts_with("1 reads ? through a pointer")));
@@ -207,7 +207,7 @@ fn launches_that_fit_no_kernel_are_refused() {
     let (_, function) = function_of(&module, "scale").unwrap();
     let space = Space::new(&NdRange::from(NdSize::from(1)));
     let error = analyse(&module.definitions(), function, &[B], &space).unwrap_err();
-    assert!(error.to_string().contains("3 parameters, the launch 1 arguments"), "{error}");
+    assert!(error.to_string().contains("3 parameters, but the launch has 1 arguments"), "{error}");
 }
 
 /// Builds a module with a kernel `k`, whose parameters are a buffer of numbers and a number. `make`

@@ -65,8 +65,8 @@ fn launches_that_may_be_contracted_themselves_pass_no_products_on() {
     let why = fuse(&chain, &[&module], Trust::ProofOnly, Width::ONE).unwrap().fused.unwrap_err();
     assert_eq!(
         why,
-        "the driver may round products of `sum_of_products` and sums of `sum_of_products` at once, \
-         for their modules allow it"
+        "the driver may contract products of `sum_of_products` and sums of `sum_of_products` \
+         (fused multiply-add), because their modules allow it"
     );
     // With the caller's trust, the launches are fused.
     valid(&fuse(&chain, &[&module], Trust::Caller, Width::ONE).unwrap().fused.unwrap());
@@ -84,7 +84,8 @@ fn launches_that_may_be_contracted_themselves_pass_no_products_on() {
         fuse(&mixed, &[&module, &strict], Trust::ProofOnly, Width::ONE).unwrap().fused.unwrap_err();
     assert_eq!(
         why,
-        "`sum_of_products` lets drivers round products and sums at once, `quads` forbids it"
+        "`sum_of_products` allows drivers to contract products and sums (fused multiply-add), but \
+         `quads` forbids it"
     );
 }
 

@@ -67,7 +67,7 @@ fn what_is_aligned_as_nothing_can_be_stays_in_memory() {
     }
     let bytes: Vec<_> = words.into_iter().flat_map(u32::to_le_bytes).collect();
     let plan = grouped(&[turn(0, 1), turn(1, 2)], &[1]);
-    let why = "`turned_in_memory` writes `dst` in a way that only memory allows";
+    let why = "`turned_in_memory` writes `dst` in a way that only global memory supports";
     assert_in_memory(&bytes, &plan, why);
 }
 
@@ -120,11 +120,11 @@ fn what_only_some_work_items_write_stays_in_memory() {
         ("group_scaled", vec![buffer(3), buffer(1), buffer(2)]),
     ];
     for bytes in ALL_PATTERNS {
-        let why = "`group_scaled` reads `factors` before all of that is surely written";
+        let why = "`group_scaled` reads `factors`, but not all of these bytes are certainly written before";
         assert_in_memory(bytes, &grouped(&launches, &[1]), why);
         // No launch has written the memory before it is read.
         let launches = [turn(1, 2), turn(3, 1)];
-        let why = "`turned_in_memory` reads `src` before all of that is surely written";
+        let why = "`turned_in_memory` reads `src`, but not all of these bytes are certainly written before";
         assert_in_memory(bytes, &grouped(&launches, &[1]), why);
         let launches = [("guarded_inside", vec![buffer(0), buffer(1), int(100)]), turn(1, 2)];
         assert_in_memory(bytes, &grouped(&launches, &[1]), why);
@@ -141,12 +141,14 @@ fn local_memory_is_limited() {
         assert_eq!(fused.local_bytes, 512);
         plan.target.local_memory = 511;
         let outcome = fuse_in(bytes, &plan, Trust::ProofOnly);
-        let why = "a work-group would need 256 bytes of local memory for it, and has 255";
+        let why =
+            "a work-group would need 256 bytes of local memory for it, but has only 255 bytes left";
         assert_eq!(outcome.judgements[2].why_in_memory().as_deref(), Some(why));
         let fused = outcome.fused.unwrap();
         assert_eq!(fused.local, BTreeSet::from([Memory(1)]));
         plan.target.local_memory = 255;
-        let why = "a work-group would need 256 bytes of local memory for it, and has 255";
+        let why =
+            "a work-group would need 256 bytes of local memory for it, but has only 255 bytes";
         assert_in_memory(bytes, &plan, why);
     }
 }
@@ -162,7 +164,8 @@ fn local_memory_of_kernels_counts() {
         plan.target.local_memory = 512;
         assert_local(bytes, &plan, 256);
         plan.target.local_memory = 511;
-        let why = "a work-group would need 256 bytes of local memory for it, and has 255";
+        let why =
+            "a work-group would need 256 bytes of local memory for it, but has only 255 bytes left";
         assert_in_memory(bytes, &plan, why);
     }
 }
@@ -185,7 +188,11 @@ fn private_is_better_unless_asked_for() {
     for bytes in ALL_PATTERNS {
         let mut plan = grouped(&[turn(0, 1), turn(1, 2)], &[1]);
         plan.forms.insert(Memory(1), Internalization::Private);
-        assert_in_memory(bytes, &plan, "work-items use what others of their work-group wrote");
+        assert_in_memory(
+            bytes,
+            &plan,
+            "work-items use data that other work-items of their work-group wrote",
+        );
     }
 }
 

@@ -58,7 +58,7 @@ fn what_nobody_wrote_is_read_once() {
     let plan = plan(&launches, 64, &[]);
     assert_eq!(traffic(OPTIMISED, &plan), (2, 3));
     let promotion = judged(OPTIMISED, &plan, 0).unwrap();
-    let why = "`scale` reads `src` before all of that is surely written";
+    let why = "`scale` reads `src`, but not all of these bytes are certainly written before";
     assert_eq!(promotion.remains.as_deref(), Some(why));
 }
 
@@ -114,7 +114,7 @@ fn what_is_not_proven_private_stays_in_memory() {
             ("guarded", vec![buffer(0), buffer(1), int(60)]),
             ("scale", vec![buffer(1), buffer(2), float(1.0)]),
         ],
-        "`scale` reads `src` before all of that is surely written",
+        "`scale` reads `src`, but not all of these bytes are certainly written before",
     );
 }
 

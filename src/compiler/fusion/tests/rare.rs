@@ -26,7 +26,9 @@ fn assert_in_memory(launches: &[Launch], why: &str) {
 
 #[test]
 fn bytes_that_a_store_skips_are_read_from_memory() {
-    let why = |kernel| format!("`{kernel}` reads `src` before all of that is surely written");
+    let why = |kernel| {
+        format!("`{kernel}` reads `src`, but not all of these bytes are certainly written before")
+    };
     let filled = ("filled", vec![buffer(0), float(1.5)]);
     let fourth = ("fourth", vec![buffer(0), buffer(1)]);
     assert_in_memory(&[filled, fourth.clone()], &why("fourth"));
@@ -51,7 +53,7 @@ fn bytes_that_a_store_skips_are_not_local() {
     let outcome = fuse_in(RARE, &plan, Trust::ProofOnly);
     assert_eq!(
         outcome.judgements[0].locality.as_ref().unwrap_err(),
-        "`filled` writes `x` in a way that only memory allows"
+        "`filled` writes `x` in a way that only global memory supports"
     );
     assert!(outcome.fused.unwrap().internalized.is_empty());
 }
@@ -74,7 +76,7 @@ fn a_variable_is_aligned_as_its_accesses_are_told_to_be() {
         }
         let outcome = fuse_in(words.as_flattened(), &plan(&launches, 64, &[1]), Trust::ProofOnly);
         let why = outcome.judgements[1].promotion.as_ref().unwrap_err();
-        assert!(why.contains("in a way that only memory allows"), "{why}");
+        assert!(why.contains("in a way that only global memory supports"), "{why}");
     }
 }
 
@@ -252,7 +254,10 @@ fn launches_that_print_stay_apart() {
     let launches = [("k", vec![buffer(0)]), ("k", vec![buffer(1)])];
     let mut plan = plan(&launches, 64, &[]);
     let outcome = fuse(&plan, &[&prints], Trust::ProofOnly, Width::ONE).unwrap();
-    assert_eq!(outcome.fused.unwrap_err(), "what `k` and `k` print would mix");
+    assert_eq!(
+        outcome.fused.unwrap_err(),
+        "the printed output of `k` and `k` would be interleaved"
+    );
     plan.modules = vec![Digest([0; 32]), Digest([1; 32])];
     plan.slots[1].module = 1;
     let outcome = fuse(&plan, &[&prints, &silent], Trust::ProofOnly, Width::ONE).unwrap();

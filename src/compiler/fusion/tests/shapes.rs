@@ -65,7 +65,7 @@ fn what_fewer_work_items_wrote_stays_in_memory_for_more() {
     let outcome = fuse_in(SHAPES, &plan, Trust::ProofOnly);
     assert_eq!(
         outcome.judgements[1].promotion.as_ref().unwrap_err(),
-        "`linear` reads `src` before all of that is surely written"
+        "`linear` reads `src`, but not all of these bytes are certainly written before"
     );
     assert!(outcome.fused.unwrap().internalized.is_empty());
 }
@@ -122,8 +122,8 @@ fn work_items_keep_their_places_in_their_own_nd_range() {
 #[test]
 fn what_needs_its_own_work_groups_is_refused_by_name() {
     let linear = ("linear", over([8, 8]), vec![buffer(0), buffer(1)]);
-    let among = "but among the [8, 8] work-items of the fused kernel its [32] would not have \
-                 work-groups of their own";
+    let among = "but among the [8, 8] work-items of the fused kernel, its [32] work-items would \
+                 not have their own work-groups";
     for (kernel, arguments, what) in [
         ("mine", vec![buffer(2)], "get_local_id"),
         ("swapped", vec![buffer(1), buffer(2)], "local memory"),
@@ -167,15 +167,15 @@ fn whole_work_groups_stay_what_they_are() {
 
 #[test]
 fn offsets_must_be_equal_and_zero_if_ids_change() {
-    let why = "the offset of `linear` is [3], that of `linear` [0]; only launches that begin at the \
-               same ids are fused";
+    let why = "the offset of `linear` is [3], but that of `linear` is [0]; only launches with the \
+               same offset are fused";
     assert_refused(&through(shifted(8, 3), over(8)), why);
     let launches = [
         ("linear", shifted([16, 1], [3, 1]), vec![buffer(0), buffer(1)]),
         ("row_major", shifted([3, 4], [3, 1]), vec![buffer(2), buffer(3)]),
     ];
-    let why = "the global size of `linear` is [16, 1], that of `row_major` [3, 4]; launches of \
-               different shapes are fused only if their ids begin at 0, not at [3, 1]";
+    let why = "the global size of `linear` is [16, 1], but that of `row_major` is [3, 4]; launches \
+               of different shapes are fused only if their offset is 0, not [3, 1]";
     assert_refused(&launches, why);
     let (_, text) = fused(SHAPES, &plan_of(&through(shifted(8, 3), shifted(6, 3)), &[1]));
     assert!(text.contains("OpISub"), "{text}");
@@ -186,7 +186,7 @@ fn work_groups_must_divide_the_largest_launch() {
     let why = "the work-group size [16, 1, 1] of the launches does not divide the global size of \
                `linear`, [50]";
     assert_refused(&through(over(50), grouped(32, 16)), why);
-    let why = "the work-group size of `linear` is [16], that of `linear` [8]";
+    let why = "the work-group size of `linear` is [16], but that of `linear` is [8]";
     assert_refused(&through(grouped(64, 16), grouped(32, 8)), why);
     // Among launches with equally many work-items, the range is the one that the work-group size divides.
     let launches = [
@@ -254,8 +254,8 @@ fn clones_have_their_own_specialization_constants() {
     let mut wrong = plan_of(&launches, &[]);
     let module = Module::parse(SHAPES).unwrap();
     for (constant, said) in [
-        ((8, vec![0; 4]), "there is a value for the specialization constant 8"),
-        ((7, vec![0; 2]), "the specialization constant 7 has 2 bytes, its type has 4"),
+        ((8, vec![0; 4]), "a value is given for the specialization constant 8"),
+        ((7, vec![0; 2]), "the specialization constant 7 has 2 bytes, but its type has 4 bytes"),
     ] {
         wrong.slots[1].constants = vec![constant];
         let error = fuse(&wrong, &[&module], Trust::ProofOnly, Width::ONE).unwrap_err();
@@ -294,8 +294,8 @@ fn the_version_is_one_that_the_device_takes() {
     let mut plan = plan_of(&through(over(64), over(32)), &[]);
     plan.target.version = (1, 0);
     let why = fuse_in(&newer, &plan, Trust::Caller).fused.unwrap_err();
-    let said = "unsupported: the kernels use the capability SubgroupDispatch, which is of SPIR-V 1.1, but the device \
-                takes 1.0 at most";
+    let said = "unsupported: the kernels use the capability SubgroupDispatch, which needs SPIR-V \
+                1.1, but the device accepts at most 1.0";
     assert_eq!(why, said);
 }
 
@@ -350,5 +350,5 @@ fn values_of_unknown_meaning_are_refused() {
     annotations.retain(|i| i.word(0) != variable);
     let outcome = fuse(&plan_of(&launches, &[]), &[&module], Trust::Caller, Width::ONE).unwrap();
     let why = outcome.fused.unwrap_err();
-    assert!(why.contains("whose meaning its module does not tell plainly"), "{why}");
+    assert!(why.contains("that its module does not declare as a known built-in value"), "{why}");
 }

@@ -167,7 +167,7 @@ fn check_memory_models(inputs: &[Input<'_>]) -> Result<()> {
             model(input.module).ok_or_else(|| {
                 Error::new(
                     ErrorKind::InvalidModule,
-                    "the module states no memory model; it is damaged",
+                    "the module does not declare a memory model; it is damaged: rebuild it",
                 )
                 .within(input.name)
             })?,
@@ -176,8 +176,8 @@ fn check_memory_models(inputs: &[Input<'_>]) -> Result<()> {
     match models.iter().find(|(_, model)| *model != models[0].1) {
         None => Ok(()),
         Some(&(name, model)) => Err(failed(format!(
-            "{} and {name} cannot be linked: the addressing and memory model of the one are {}, of \
-             the other {}; compile both for the same target, `spir64` or `spir`",
+            "{} and {name} cannot be linked: the addressing and memory models of the first are {}, \
+             those of the second are {}; compile both for the same target, `spir64` or `spir`",
             models[0].0,
             described(models[0].1),
             described(model)
@@ -193,7 +193,7 @@ fn check_kernels(inputs: &[Input<'_>]) -> Result<()> {
             let name = entry.string(2).unwrap_or_default();
             if let Some(other) = kernels.insert((entry.word(0), name), input.name) {
                 return Err(failed(format!(
-                    "the kernel `{name}` is in {other} and in {}; rename one",
+                    "the kernel `{name}` is defined in {other} and in {}; rename one",
                     input.name
                 )));
             }
@@ -248,9 +248,9 @@ impl Ids {
 
     fn fresh(&mut self) -> Result<u32> {
         let new = self.next;
-        self.next = new
-            .checked_add(1)
-            .ok_or_else(|| Error::unsupported("the modules together have more ids than 32 bits"))?;
+        self.next = new.checked_add(1).ok_or_else(|| {
+            Error::unsupported("the modules together need more ids than fit in 32 bits")
+        })?;
         Ok(new)
     }
 }

@@ -72,15 +72,15 @@ pub(super) fn resolve(sources: &[Source<'_>], options: Options) -> Result<Resolu
         let exporter = match exports.get(linkage.name) {
             Some(export) if entry_points[export.source].contains(&export.id) => {
                 return Err(failed(format!(
-                    "{} imports `{}`, which is a kernel of {}; SPIR-V does not let kernels be \
-                     called: move what it does into a function, and export that",
+                    "{} imports `{}`, which is a kernel of {}; SPIR-V does not allow calls of \
+                     kernels: move its code to a function, and export that function",
                     sources[source].name, linkage.name, sources[export.source].name
                 )));
             }
             Some(export) => (export.source, export.id),
             None if !options.allow_unresolved => {
                 return Err(failed(format!(
-                    "{} imports `{}`, {}, which none of {} exports; add the module that does",
+                    "{} imports `{}`, {}, which none of {} exports; add the module that exports it",
                     sources[source].name,
                     linkage.name,
                     in_words(&sources[source], linkage.target),

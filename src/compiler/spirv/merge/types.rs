@@ -161,7 +161,8 @@ fn mismatch(sources: &[Source<'_>], pair: &Pair) -> Error {
         ""
     };
     failed(format!(
-        "{} {verb} `{name}` as {}, but {} exports it as {}{alike}; declare it as it is defined",
+        "{} {verb} `{name}` as {}, but {} exports it as {}{alike}; make the declaration match the \
+         definition",
         second.0, second.1, first.0, first.1
     ))
 }

@@ -96,9 +96,9 @@ fn what_is_not_in_the_layouts_order_is_refused() {
         assert!(said.iter().all(|part| message.contains(part)), "{message}");
     }
     let late = Builder::new().op(Op::TypeVoid, &[1]).text(Op::Name, &[1], "void");
-    assert_refused(&late, &["OpName", "behind types", "has names before"]);
+    assert_refused(&late, &["OpName", "follows types", "places names before"]);
     let between = Builder::new().function().op(Op::Capability, &[6]);
-    assert_refused(&between, &["OpCapability", "behind types"]);
+    assert_refused(&between, &["OpCapability", "follows types"]);
     assert_refused(&Builder::new().op(Op::FunctionEnd, &[]), &["OpFunctionEnd without OpFunction"]);
     let inside = Builder::new().op(Op::Function, &[90, 4, 0, 91]).function();
     assert_refused(&inside, &["inside another"]);
@@ -120,15 +120,12 @@ fn ids_that_are_defined_twice_or_by_themselves_are_refused_by_id() {
             int().function().op(Op::Function, &[90, 5, 0, 91]).op(Op::FunctionEnd, &[]),
             "defines id 5",
         ),
-        (int().op(Op::TypeStruct, &[6, 5, 6]), "id 6, is made of id 6"),
-        (
-            int().op(Op::TypeArray, &[6, 7, 5]).op(Op::TypeArray, &[7, 6, 5]),
-            "id 6, is made of id 7",
-        ),
-        (int().op(Op::TypeStruct, &[6, 7]).op(Op::TypeStruct, &[7, 5]), "id 6, is made of id 7"),
-        (int().op(Op::Constant, &[7, 6, 1]).op(Op::TypeInt, &[7, 8, 0]), "id 6, is made of id 7"),
-        (int().op(Op::ConstantComposite, &[5, 6, 6]), "id 6, is made of id 6"),
-        (int().op(Op::SpecConstantOp, &[5, 6, Op::IAdd as u32, 6, 6]), "id 6, is made of id 6"),
+        (int().op(Op::TypeStruct, &[6, 5, 6]), "id 6, uses id 6"),
+        (int().op(Op::TypeArray, &[6, 7, 5]).op(Op::TypeArray, &[7, 6, 5]), "id 6, uses id 7"),
+        (int().op(Op::TypeStruct, &[6, 7]).op(Op::TypeStruct, &[7, 5]), "id 6, uses id 7"),
+        (int().op(Op::Constant, &[7, 6, 1]).op(Op::TypeInt, &[7, 8, 0]), "id 6, uses id 7"),
+        (int().op(Op::ConstantComposite, &[5, 6, 6]), "id 6, uses id 6"),
+        (int().op(Op::SpecConstantOp, &[5, 6, Op::IAdd as u32, 6, 6]), "id 6, uses id 6"),
     ] {
         let error = Module::parse(module.bytes()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidModule);

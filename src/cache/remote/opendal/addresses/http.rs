@@ -41,7 +41,7 @@ pub(super) fn client(
 
 fn http_client() -> Result<reqwest::Client> {
     reqwest::Client::builder().build().map_err(|error| {
-        Error::new(ErrorKind::Unexpected, "no client for HTTP can be made").set_source(error)
+        Error::new(ErrorKind::Unexpected, "cannot create an HTTP client").set_source(error)
     })
 }
 
