@@ -74,7 +74,7 @@ fn print(out: &mut Output, shown: &Shown<'_>, info: &EntryInfo) -> Result<()> {
             out.line("\nAn object: programs that have the kernels are linked from it.")?;
         }
         TIMING => {
-            out.line("\nMeasured times of a fused kernel, and of its launches one by one.")?
+            out.line("\nMeasured times of a fused kernel, and of its launches one by one.")?;
         }
         kind => {
             if kind == SPIRV {
