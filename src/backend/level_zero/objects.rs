@@ -235,12 +235,12 @@ mod tests {
     }
 
     #[test]
-    fn a_container_gives_what_was_put_in() {
+    fn containers_return_the_packed_binaries() {
         let (binaries, packed) = container();
-        assert_eq!(unpack(&packed).expect("it is one").expect("it is whole"), binaries);
+        assert_eq!(unpack(&packed).expect("it is one").expect("it is complete"), binaries);
         let sizes: Vec<_> = binaries.iter().map(Vec::len).collect();
         assert_eq!(packed.len(), packed_size(&sizes));
-        assert!(std::str::from_utf8(&MAGIC).is_err(), "it is no text");
+        assert!(std::str::from_utf8(&MAGIC).is_err(), "it is not text");
         assert!(unpack(b"\x7fELF").is_none() && unpack(b"").is_none());
     }
 
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_tells_each_missing_symbol_once_and_nothing_of_those_that_are_there() {
+    fn logs_list_each_unresolved_symbol_once_and_no_resolved_ones() {
         let log = "Module <0x5650>:  Unresolved Symbol <f> Successfully Resolved Thru Dynamic Link to \
                    Module <0x5651>\nModule <0x5650>:  Unresolved Symbol <g>\n\
                    Module <0x5650>:  Unresolved Symbol <g>\nerror : something else\n";
