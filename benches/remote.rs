@@ -19,7 +19,7 @@ use futures::executor::block_on;
 use futures::future::join_all;
 use kiln::simulated::Simulator;
 use kiln::{CacheConfig, Module, Origin, Runtime};
-use remote::proxy::{Mood, Proxy};
+use remote::proxy::{Mode, Proxy};
 use remote::services::{Client, Redis, S3};
 
 const ROUNDS: usize = 200;
@@ -41,7 +41,7 @@ const COMPILE: Duration = Duration::from_millis(100);
 fn main() {
     if let Some(redis) = Redis::start(&[]) {
         let far = Proxy::to(redis.address());
-        far.set(Mood::Slow(FAR));
+        far.set(Mode::Slow(FAR));
         let places = [
             ("Redis".to_owned(), redis.url(), redis.address()),
             (format!("a Redis {FAR:?} away"), far.redis_url(), far.address),
@@ -168,26 +168,26 @@ fn cold_starts(redis: &Redis) {
     let proxy = Proxy::to(redis.address());
     let url = proxy.redis_url();
     let none = || CacheConfig::memory_only();
-    let moods = [
-        ("has nothing", Mood::Well),
-        ("answers after 20 ms", Mood::Slow(Duration::from_millis(20))),
-        ("answers after 500 ms", Mood::Slow(Duration::from_millis(500))),
-        ("hangs", Mood::Hangs),
-        ("is down", Mood::Cuts),
+    let modes = [
+        ("has nothing", Mode::Passes),
+        ("answers after 20 ms", Mode::Slow(Duration::from_millis(20))),
+        ("answers after 500 ms", Mode::Slow(Duration::from_millis(500))),
+        ("hangs", Mode::Hangs),
+        ("is down", Mode::Cuts),
     ];
     for (together, how) in [(true, "together"), (false, "one by one")] {
-        let (mut without, mut with) = (Vec::new(), moods.map(|_| Vec::new()));
+        let (mut without, mut with) = (Vec::new(), modes.map(|_| Vec::new()));
         for _ in 0..STARTS {
             without.push(cold_start(none(), together));
-            for ((_, mood), times) in moods.iter().zip(&mut with) {
+            for ((_, mode), times) in modes.iter().zip(&mut with) {
                 redis.send(&[b"FLUSHALL"]);
-                proxy.set(*mood);
+                proxy.set(*mode);
                 times.push(cold_start(none().remote(&url), together));
-                proxy.set(Mood::Well);
+                proxy.set(Mode::Passes);
             }
         }
         let without = median(without);
-        for ((name, _), times) in moods.iter().zip(with) {
+        for ((name, _), times) in modes.iter().zip(with) {
             let with = median(times);
             println!(
                 "{PROGRAMS} programs of {COMPILE:?}, {how}, with a remote cache that {name}, over \

@@ -530,7 +530,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn warnings_and_remarks_are_not_told_with_errors() {
+    fn messages_omit_warnings_and_remarks_if_there_are_errors() {
         let log = "warning: <unknown>:0:0: loop not vectorized [-Wpass-failed]\n\
                    a.cl:1:2: warning: unused variable 'x'\n  int x;\n      ^\n\
                    a.cl:2:3: note: declared here\n\

@@ -202,24 +202,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_waits_on_the_thread_of_the_tasks_does_not_keep_them_from_ending() {
+    fn waiting_on_the_thread_of_the_tasks_does_not_block_other_tasks() {
         let executor = HostExecutor::new();
-        let (sender, told) = mpsc::channel();
-        let asked = executor.clone();
+        let (sender, received) = mpsc::channel();
+        let inner = executor.clone();
         let first = executor.spawn(async move {
             let (answer, answered) = futures::channel::oneshot::channel();
-            let task = async move { answer.send(7).expect("somebody waits") };
-            asked.spawn(task).expect("there is a thread");
+            let task = async move { answer.send(7).expect("the other task waits") };
+            inner.spawn(task).expect("there is a thread");
             let heard = wait_for(answered).expect("there is a thread");
             sender.send(heard).expect("the test waits");
         });
         first.expect("there is a thread");
-        assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(Ok(7)));
+        assert_eq!(received.recv_timeout(Duration::from_secs(60)), Ok(Ok(7)));
         assert_eq!(wait_for(std::future::ready(8)).expect("no thread is needed"), 8);
     }
 
     #[test]
-    fn tasks_that_wait_end_before_others_that_were_begun_meanwhile() {
+    fn a_waiting_task_can_end_before_tasks_started_meanwhile() {
         let executor = HostExecutor::new();
         let (answer, answered) = futures::channel::oneshot::channel();
         let (ended, first_ended) = futures::channel::oneshot::channel();
@@ -227,7 +227,7 @@ mod tests {
             let heard = wait_for(answered).expect("there is a thread");
             ended.send(heard).expect("the other task waits");
         };
-        let (sender, told) = mpsc::channel();
+        let (sender, received) = mpsc::channel();
         let second = async move {
             answer.send(7).expect("the first task waits");
             let heard = wait_for(first_ended).expect("there is a thread");
@@ -235,11 +235,11 @@ mod tests {
         };
         executor.spawn(first).expect("there is a thread");
         executor.spawn(second).expect("there is a thread");
-        assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(Ok(Ok(7))));
+        assert_eq!(received.recv_timeout(Duration::from_secs(60)), Ok(Ok(Ok(7))));
     }
 
     #[test]
-    fn a_thread_that_cannot_be_had_is_asked_for_again() {
+    fn starting_the_thread_is_retried_after_a_failure() {
         static REFUSED: AtomicBool = AtomicBool::new(false);
         let executor = HostExecutor::with_start(|run| {
             if !REFUSED.swap(true, SeqCst) {
@@ -255,15 +255,15 @@ mod tests {
         };
         let error = executor.spawn(task(0)).expect_err("there is no thread");
         assert_eq!(error.kind(), ErrorKind::OutOfResources);
-        executor.spawn(task(1)).expect("there is one again");
+        executor.spawn(task(1)).expect("a thread can be started again");
         assert_eq!(ran.recv_timeout(Duration::from_secs(60)), Ok(1));
         assert!(ran.try_recv().is_err(), "the task without a thread was dropped");
     }
 
     #[test]
-    fn a_task_that_panics_keeps_the_others_going() {
+    fn a_panicking_task_does_not_affect_the_others() {
         let executor = HostExecutor::new();
-        executor.spawn(async { panic!("as it likes") }).expect("there is a thread");
+        executor.spawn(async { panic!("on purpose") }).expect("there is a thread");
         let (sender, ran) = mpsc::channel();
         let task = async move { sender.send(1).expect("the test waits") };
         executor.spawn(task).expect("there is a thread");

@@ -13,7 +13,7 @@ use support::{SAXPY, kernel};
 /// Checks that the error has this kind, and that its message contains all of `parts`.
 #[track_caller]
 fn refused<T>(result: kiln::Result<T>, kind: ErrorKind, parts: &[&str]) -> Error {
-    let Err(error) = result else { panic!("it was not refused; expected {kind}: {parts:?}") };
+    let Err(error) = result else { panic!("it was accepted; expected {kind}: {parts:?}") };
     assert_eq!(error.kind(), kind, "{error}");
     for part in parts {
         assert!(error.to_string().contains(part), "{part:?} is missing in: {error}");
@@ -27,9 +27,9 @@ fn invalid<T>(result: kiln::Result<T>, parts: &[&str]) {
     refused(result, ErrorKind::InvalidArgument, parts);
 }
 
-/// Checks that nothing was lost: refused commands were never submitted, none is left, and the runtime still
+/// Checks that refused commands were never submitted, that no command is left, and that the runtime still
 /// works.
-async fn works(rt: &Runtime) {
+async fn assert_works(rt: &Runtime) {
     rt.drain().await;
     let stats = rt.stats();
     assert_eq!((stats.commands_in_flight, stats.failed_commands), (0, 0));
@@ -71,12 +71,12 @@ everywhere! {
         assert!(error.build_log().unwrap().contains("undeclared_name"), "{error}");
         let by_driver = rt.device().formats.contains(&ModuleFormat::OpenClC);
         assert_eq!(error.driver_code().is_some(), by_driver);
-        works(&rt).await;
+        assert_works(&rt).await;
     }
 }
 
 everywhere! {
-    async fn a_text_that_does_not_state_what_it_needs_of_a_library_is_told_how(rt: Runtime) {
+    async fn undeclared_imports_of_library_functions_are_named(rt: Runtime) {
         let library = Module::opencl_c("float tone_of(float x) { return x; }").exporting(["tone_of"]);
         rt.register(&library).expect("it exports a function");
         for declared in ["", "float tone_of(float x);"] {
@@ -103,12 +103,12 @@ everywhere! {
             };
             refused(build, kind, &[option]);
         }
-        works(&rt).await;
+        assert_works(&rt).await;
     }
 }
 
 everywhere! {
-    async fn nul_characters_are_found_wherever_they_stand(rt: Runtime) {
+    async fn nul_characters_in_sources_options_and_kernel_names_are_refused(rt: Runtime) {
         // Drivers stop reading at a NUL character: the second kernel would be missing without a message.
         let source = format!("{SAXPY}\0kernel void second(global int *x) {{ x[0] = 1; }}");
         let at = format!("byte {}", SAXPY.len());
@@ -118,7 +118,7 @@ everywhere! {
         // SAFETY: as in `support::kernel`.
         let kernel = unsafe { program.kernel("sax\0py") };
         invalid(kernel, &["NUL", "byte 3", "sax\\0py"]);
-        works(&rt).await;
+        assert_works(&rt).await;
     }
 }
 
@@ -131,7 +131,7 @@ everywhere! {
         refused(Module::spirv(Vec::new()), ErrorKind::InvalidModule, &["SPIR-V", "empty"]);
         refused(Module::native(Vec::new()), ErrorKind::InvalidModule, &["native binary", "empty"]);
         assert_eq!(rt.stats().compiles, 0);
-        works(&rt).await;
+        assert_works(&rt).await;
     }
 }
 
@@ -171,35 +171,35 @@ everywhere! {
         } else {
             refused(build, ErrorKind::InvalidModule, &["SPIR-V", "memory model"]);
         }
-        works(&rt).await;
+        assert_works(&rt).await;
     }
 }
 
 everywhere! {
-    async fn what_the_device_cannot_do_is_named_with_the_device(rt: Runtime) {
+    async fn capabilities_that_the_device_lacks_are_reported_with_its_name(rt: Runtime) {
         let double = Module::spirv(include_bytes!("data/double.spv").to_vec()).unwrap();
         let extensions = &rt.device().extensions;
         match rt.build(&double).await {
             Ok(_) => assert!(extensions.iter().any(|name| name == "cl_khr_fp64")),
             error => _ = refused(error, ErrorKind::Unsupported, &["Float64", &rt.device().name]),
         }
-        works(&rt).await;
+        assert_works(&rt).await;
     }
 }
 
 everywhere! {
-    async fn garbage_is_no_native_binary(rt: Runtime) {
+    async fn malformed_native_binaries_are_refused(rt: Runtime) {
         let text = b"this was never a binary of any driver".to_vec();
         for garbage in [text, vec![0; 4096], (0..=255).cycle().take(10_000).collect()] {
             let build = rt.build(&Module::native(garbage).unwrap()).await;
             refused(build, ErrorKind::BuildFailed, &[&rt.device().name, "native binary"]);
         }
-        works(&rt).await;
+        assert_works(&rt).await;
     }
 }
 
 everywhere! {
-    async fn an_unknown_kernel_is_told_those_there_are(rt: Runtime) {
+    async fn unknown_kernels_are_reported_with_the_available_kernels(rt: Runtime) {
         let source = format!("{SAXPY}\nkernel void clear(global int *x) {{ x[0] = 0; }}");
         let program = support::program(&rt, &source).await;
         for name in ["sapxy", "", "SAXPY", "saxpy ", "ядро"] {
@@ -213,7 +213,7 @@ everywhere! {
         // SAFETY: as in `support::kernel`.
         let kernel = unsafe { program.kernel("helper") };
         refused(kernel, ErrorKind::UnknownKernel, &["`helper`", "no kernels"]);
-        works(&rt).await;
+        assert_works(&rt).await;
     }
 }
 
@@ -224,7 +224,7 @@ everywhere! {
         let module = Module::spirv(include_bytes!("data/saxpy.spv")).unwrap();
         invalid(rt.build(&module).specialize(7, 1u32).await, &["id 7", "it has none"]);
         assert_eq!(rt.stats().compiles, 0);
-        works(&rt).await;
+        assert_works(&rt).await;
     }
 }
 
@@ -260,7 +260,7 @@ fn files_that_are_absent_empty_or_damaged_are_named() {
 // ---- Memory -------------------------------------------------------------------------------------
 
 everywhere! {
-    async fn buffers_larger_than_any_device_are_out_of_resources(rt: Runtime) {
+    async fn buffers_larger_than_any_device_fail_with_out_of_resources(rt: Runtime) {
         let name = &rt.device().name;
         for (len, bytes) in [(1_000_000_000_000, "8000000000000 bytes"), (usize::MAX / 16, "bytes")] {
             let parts = [&len.to_string(), "elements of 8 bytes", bytes, name];
@@ -268,27 +268,27 @@ everywhere! {
         }
         let parts = [&usize::MAX.to_string(), "elements of 8 bytes", "address space"];
         refused(rt.buffer::<f64>(usize::MAX), ErrorKind::OutOfResources, &parts);
-        works(&rt).await;
+        assert_works(&rt).await;
     }
 }
 
 everywhere! {
-    async fn nothing_is_not_a_buffer(rt: Runtime) {
+    async fn buffers_of_zero_bytes_are_refused(rt: Runtime) {
         invalid(rt.buffer::<f32>(0), &["0 elements of `f32`", "at least one byte"]);
         invalid(rt.buffer::<[f32; 0]>(9), &["9 elements of `[f32; 0]`", "at least one byte"]);
         invalid(rt.buffer_from(Vec::<u16>::new()).await, &["0 elements of `u16`"]);
-        works(&rt).await;
+        assert_works(&rt).await;
     }
 }
 
 everywhere! {
-    async fn slices_stay_inside_and_hold_something(rt: Runtime) {
+    async fn empty_or_out_of_bounds_slices_and_invalid_casts_are_refused(rt: Runtime) {
         let buffer = rt.buffer_from(vec![1u32; 10]).await.unwrap();
         let ten = "10 elements";
         invalid(buffer.slice(3..11), &["3", "11", ten]);
         invalid(buffer.slice(10..), &["10", ten]);
         invalid(buffer.slice(4..4), &["4", "empty", ten]);
-        #[expect(clippy::reversed_empty_ranges, reason = "that is the mistake")]
+        #[expect(clippy::reversed_empty_ranges, reason = "the range is meant to be invalid")]
         let backwards = buffer.slice(7..3);
         invalid(backwards, &["7", "3", ten]);
         invalid(buffer.slice(0..=usize::MAX), &["0", ten]);
@@ -298,12 +298,12 @@ everywhere! {
         invalid(buffer.cast::<[u32; 3]>(), &["40 bytes", "[u32; 3]", "12"]);
         invalid(inner.cast::<u8>().unwrap().slice(24..25), &["24 elements"]);
         assert_eq!(rt.queue().read(&inner).await.unwrap(), [1; 6]);
-        works(&rt).await;
+        assert_works(&rt).await;
     }
 }
 
 everywhere! {
-    async fn writes_and_copies_have_the_length_of_their_target(rt: Runtime) {
+    async fn writes_and_copies_that_differ_from_their_target_in_length_are_refused(rt: Runtime) {
         let queue = rt.queue();
         let buffer = rt.buffer_from(vec![7u32; 10]).await.unwrap();
         let other = rt.buffer_from(vec![8u32; 4]).await.unwrap();
@@ -315,12 +315,12 @@ everywhere! {
         let part = buffer.slice(..4).unwrap();
         invalid(queue.write(&part, vec![1; 10]), &["10 elements", "4 elements"]);
         assert_eq!(queue.read(&buffer).await.unwrap(), [7; 10]);
-        works(&rt).await;
+        assert_works(&rt).await;
     }
 }
 
 everywhere! {
-    async fn copies_do_not_overlap(rt: Runtime) {
+    async fn overlapping_copies_are_refused(rt: Runtime) {
         let queue = rt.queue();
         let buffer = rt.buffer_from((0..10u32).collect()).await.unwrap();
         let (low, high) = (buffer.slice(0..6).unwrap(), buffer.slice(4..10).unwrap());
@@ -329,14 +329,14 @@ everywhere! {
         let (low, high) = (buffer.slice(0..5).unwrap(), buffer.slice(5..10).unwrap());
         queue.copy(&low, &high).unwrap().await.unwrap();
         assert_eq!(queue.read(&buffer).await.unwrap(), [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]);
-        works(&rt).await;
+        assert_works(&rt).await;
     }
 }
 
 // ---- Arguments ----------------------------------------------------------------------------------
 
 everywhere! {
-    async fn arguments_fit_in_number_kind_size_and_type(rt: Runtime) {
+    async fn arguments_are_checked_for_number_kind_size_type_and_access(rt: Runtime) {
         let kernel = kernel(&rt, EVERY_KIND, "every_kind").await;
         let floats = rt.buffer_from(vec![1.0f32; 16]).await.unwrap();
         let bytes = rt.buffer_from(vec![1u8; 16]).await.unwrap();
@@ -384,12 +384,12 @@ everywhere! {
         let output = rt.buffer_from(vec![0.0f32; 16]).await.unwrap();
         submit(launch().args((1i32, bias, &floats, scratch, &bytes, output.write_only()))).unwrap().await.unwrap();
         assert_eq!(queue.read(&output).await.unwrap(), [3.0; 16]);
-        works(&rt).await;
+        assert_works(&rt).await;
     }
 }
 
 everywhere! {
-    async fn a_buffer_is_no_image(rt: Runtime) {
+    async fn buffers_are_refused_for_image_parameters(rt: Runtime) {
         let text = "typedef struct { int width, height; } image_size_t;
             kernel void sized(image_size_t size, global float *to) {
                 to[0] = size.width * size.height;
@@ -405,7 +405,7 @@ everywhere! {
         let program = rt.build(&Module::opencl_c(text)).await.expect("images are supported");
         let buffer = rt.buffer_from(vec![0.0f32; 16]).await.unwrap();
         for name in ["plain", "renamed"] {
-            // SAFETY: it never runs.
+            // SAFETY: the kernel never runs.
             let kernel = unsafe { program.kernel(name) }.unwrap();
             let submitted = rt.queue().submit(kernel.launch(1).args((&buffer, &buffer)));
             let error = match submitted {
@@ -414,9 +414,9 @@ everywhere! {
             };
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
         }
-        // A name that only looks like that of an image.
+        // A parameter type whose name only looks like that of an image.
         let area = rt.buffer::<f32>(1).unwrap();
-        // SAFETY: it writes one element.
+        // SAFETY: the kernel writes one element.
         let sized = unsafe { program.kernel("sized") }.unwrap();
         rt.queue().submit(sized.launch(1).args(([6, 7], &area))).unwrap();
         assert_eq!(rt.queue().read(&area).await.unwrap(), [42.0]);
@@ -424,14 +424,14 @@ everywhere! {
 }
 
 everywhere! {
-    async fn arguments_of_native_binaries_fit_in_kind_and_size(rt: Runtime) {
+    async fn arguments_of_native_binaries_are_checked_for_kind_and_size(rt: Runtime) {
         if rt.device().backend != "level-zero" {
-            // The checks that OpenCL drivers make themselves differ.
+            // OpenCL drivers make checks of their own, which differ.
             return;
         }
         let binary = support::program(&rt, EVERY_KIND).await.binary().unwrap();
         let program = rt.build(&Module::native(binary).unwrap()).await.unwrap();
-        // SAFETY: it stays inside the buffers that it is given.
+        // SAFETY: the kernel stays inside its buffers.
         let kernel = unsafe { program.kernel("every_kind") }.unwrap();
         let floats = rt.buffer_from(vec![1.0f32; 16]).await.unwrap();
         let bytes = rt.buffer_from(vec![1u8; 16]).await.unwrap();
@@ -452,12 +452,12 @@ everywhere! {
         let good = launch().args((1i32, bias, &floats, scratch, &bytes, &output));
         queue.submit(good).unwrap().await.unwrap();
         assert_eq!(queue.read(&output).await.unwrap(), [3.0; 16]);
-        works(&rt).await;
+        assert_works(&rt).await;
     }
 }
 
 everywhere! {
-    async fn local_memory_is_neither_none_nor_too_much(rt: Runtime) {
+    async fn local_memory_that_is_empty_or_exceeds_the_limit_is_refused(rt: Runtime) {
         let kernel = kernel(&rt, EVERY_KIND, "every_kind").await;
         let floats = rt.buffer_from(vec![1.0f32; 16]).await.unwrap();
         let bytes = rt.buffer_from(vec![1u8; 16]).await.unwrap();
@@ -473,12 +473,12 @@ everywhere! {
         let parts = ["kernel `every_kind`", "local memory", &most.to_string()];
         invalid(submit(Local::new(too_many)), &parts);
         submit(Local::new(16)).unwrap().await.unwrap();
-        works(&rt).await;
+        assert_works(&rt).await;
     }
 }
 
 everywhere! {
-    async fn misaligned_slices_are_not_for_kernels(rt: Runtime) {
+    async fn misaligned_slices_are_refused_as_kernel_arguments(rt: Runtime) {
         let saxpy = kernel(&rt, SAXPY, "saxpy").await;
         let alignment = rt.device().limits.slice_alignment.to_string();
         let x = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
@@ -490,14 +490,14 @@ everywhere! {
         // All other commands accept the buffer.
         rt.queue().write(&odd, vec![2.0; 7]).unwrap().await.unwrap();
         assert_eq!(rt.queue().read(&odd).await.unwrap(), [2.0; 7]);
-        works(&rt).await;
+        assert_works(&rt).await;
     }
 }
 
 // ---- Ranges -------------------------------------------------------------------------------------
 
 everywhere! {
-    async fn ranges_fit_the_device_and_themselves(rt: Runtime) {
+    async fn invalid_launch_ranges_are_refused(rt: Runtime) {
         let saxpy = kernel(&rt, SAXPY, "saxpy").await;
         let x = rt.buffer_from(vec![1.0f32; 64]).await.unwrap();
         let y = rt.buffer_from(vec![1.0f32; 64]).await.unwrap();
@@ -534,14 +534,14 @@ everywhere! {
         let twice = saxpy.launch(64).local([1, 2]).offset([1, 2, 3]);
         invalid(submit(twice), &["local size [1, 2]"]);
         assert_eq!(queue.read(&y).await.unwrap(), [1.0; 64]);
-        works(&rt).await;
+        assert_works(&rt).await;
     }
 }
 
 // ---- Objects of another runtime -----------------------------------------------------------------
 
-/// Passes every kind of object that belongs to `theirs` to `ours`.
-async fn nothing_foreign_is_taken(ours: &Runtime, theirs: &Runtime, says: &str) {
+/// Passes objects of every kind that belong to `theirs` to `ours`, and checks that they are refused.
+async fn assert_foreign_objects_are_refused(ours: &Runtime, theirs: &Runtime, reason: &str) {
     let queue = ours.queue();
     let (own, foreign) = (kernel(ours, SAXPY, "saxpy").await, kernel(theirs, SAXPY, "saxpy").await);
     let x = ours.buffer_from(vec![1.0f32; 8]).await.unwrap();
@@ -549,15 +549,15 @@ async fn nothing_foreign_is_taken(ours: &Runtime, theirs: &Runtime, says: &str) 
     let other = theirs.buffer_from(vec![9.0f32; 8]).await.unwrap();
     let launch = |kernel: &Kernel| kernel.launch(8);
 
-    let parts = ["kernel `saxpy`, argument 1", "buffer", &theirs.device().name, says];
+    let parts = ["kernel `saxpy`, argument 1", "buffer", &theirs.device().name, reason];
     invalid(queue.submit(launch(&own).args((1.0f32, &other, &y))), &parts);
-    let parts = ["kernel `saxpy`", "program", &theirs.device().name, says];
+    let parts = ["kernel `saxpy`", "program", &theirs.device().name, reason];
     invalid(queue.submit(launch(&foreign).args((1.0f32, &x, &y))), &parts);
-    invalid(queue.write(&other, vec![0.0; 8]), &["a write", says]);
-    invalid(queue.read(&other).await, &["a read", says]);
-    invalid(queue.fill(&other, 0.0), &["a fill", says]);
-    invalid(queue.copy(&x, &other), &["a copy", says]);
-    invalid(queue.copy(&other, &x), &["a copy", says]);
+    invalid(queue.write(&other, vec![0.0; 8]), &["a write", reason]);
+    invalid(queue.read(&other).await, &["a read", reason]);
+    invalid(queue.fill(&other, 0.0), &["a fill", reason]);
+    invalid(queue.copy(&x, &other), &["a copy", reason]);
+    invalid(queue.copy(&other, &x), &["a copy", reason]);
     let module = Module::opencl_c(SAXPY);
     let parts = [&*theirs.device().name, "another runtime"];
     let device = theirs.device();
@@ -566,20 +566,20 @@ async fn nothing_foreign_is_taken(ours: &Runtime, theirs: &Runtime, says: &str) 
         invalid(ours.on(device).await, &parts);
     }
     assert_eq!(theirs.queue().read(&other).await.unwrap(), [9.0; 8]);
-    works(ours).await;
-    works(theirs).await;
+    assert_works(ours).await;
+    assert_works(theirs).await;
 }
 
 everywhere! {
-    async fn what_belongs_to_another_runtime_is_refused(rt: Runtime) {
+    async fn objects_of_another_runtime_are_refused(rt: Runtime) {
         let selector = rt.device().index().to_string();
         let other = support::builder().device(selector).build().await.unwrap();
-        nothing_foreign_is_taken(&rt, &other, "of another runtime").await;
+        assert_foreign_objects_are_refused(&rt, &other, "of another runtime").await;
     }
 }
 
 #[test]
-fn what_belongs_to_another_device_is_refused() {
+fn objects_of_another_device_are_refused() {
     futures::executor::block_on(async {
         let simulators = [Simulator::new().named("twin"), Simulator::new().named("twin")];
         for simulator in &simulators {
@@ -592,16 +592,18 @@ fn what_belongs_to_another_device_is_refused() {
         let builder = Runtime::builder().simulator(&simulators[0]).simulator(&simulators[1]);
         let one = builder.device("0").build().await.unwrap();
         let other = one.on(&one.devices()[1]).await.unwrap();
-        nothing_foreign_is_taken(&one, &other, "this queue belongs to device 0, twin").await;
-        nothing_foreign_is_taken(&other, &one, "this queue belongs to device 1, twin").await;
-        nothing_foreign_is_taken(&one, &simulated().await, "of another runtime").await;
+        assert_foreign_objects_are_refused(&one, &other, "this queue belongs to device 0, twin")
+            .await;
+        assert_foreign_objects_are_refused(&other, &one, "this queue belongs to device 1, twin")
+            .await;
+        assert_foreign_objects_are_refused(&one, &simulated().await, "of another runtime").await;
     });
 }
 
 // ---- Settings -----------------------------------------------------------------------------------
 
 #[test]
-fn selectors_that_fit_nothing_list_the_devices() {
+fn selectors_that_match_no_device_list_the_devices() {
     futures::executor::block_on(async {
         let rt = simulated().await;
         let devices = [Simulator::new().named("left"), Simulator::new().named("right")];
@@ -612,21 +614,21 @@ fn selectors_that_fit_nothing_list_the_devices() {
             refused(built, ErrorKind::NoDevice, &parts);
         }
         let named = Simulator::new().named("RTX 4090");
-        builder.clone().simulator(&named).device("4090").build().await.expect("it is its name");
+        builder.clone().simulator(&named).device("4090").build().await.expect("it matches");
         for selector in ["", " ", "left:", ":", "a::b"] {
             let built = builder.clone().device(selector).build().await;
             refused(built, ErrorKind::Configuration, &[&format!("{selector:?}"), "opencl:cpu"]);
         }
-        works(&rt).await;
+        assert_works(&rt).await;
     });
 }
 
 everywhere! {
-    async fn selectors_that_fit_no_real_device_list_those_there_are(rt: Runtime) {
+    async fn selectors_that_match_no_real_device_list_the_real_devices(rt: Runtime) {
         let built = support::builder().device("no such device").build().await;
         let names: Vec<&str> = rt.devices().iter().map(|device| device.name.as_str()).collect();
         refused(built, ErrorKind::NoDevice, &[&["`no such device`"][..], &names].concat());
-        works(&rt).await;
+        assert_works(&rt).await;
     }
 }
 
@@ -634,7 +636,7 @@ everywhere! {
 const CHILD: &str = "KILN_TEST_CHILD";
 
 #[test]
-fn the_device_variable_is_named_when_it_is_wrong() {
+fn an_invalid_device_variable_is_named() {
     if std::env::var_os(CHILD).is_some() {
         let builder = Runtime::builder().simulator(&Simulator::new());
         let built = futures::executor::block_on(builder.clone().build());
@@ -643,21 +645,21 @@ fn the_device_variable_is_named_when_it_is_wrong() {
         futures::executor::block_on(builder.device("0").build()).unwrap();
         return;
     }
-    // The current executable would be a dynamic loader, if one started the program.
+    // `current_exe` would return the dynamic loader if the loader was run to start this program.
     let child = std::process::Command::new(std::env::args_os().next().unwrap())
-        .args(["--exact", "the_device_variable_is_named_when_it_is_wrong", "--nocapture"])
+        .args(["--exact", "an_invalid_device_variable_is_named", "--nocapture"])
         .env(CHILD, "1")
         .env("KILN_DEVICE", "opencl:")
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&child.stdout);
-    assert!(child.status.success() && said.contains("1 passed"), "{child:?}");
+    let output = String::from_utf8_lossy(&child.stdout);
+    assert!(child.status.success() && output.contains("1 passed"), "{child:?}");
 }
 
 // ---- Kernels of programs that still build -------------------------------------------------------
 
 everywhere! {
-    async fn mistakes_that_only_the_program_can_tell_come_out_of_the_event(rt: Runtime) {
+    async fn argument_errors_found_after_the_build_are_reported_by_the_event(rt: Runtime) {
         let program = rt.build(&Module::opencl_c(format!("{SAXPY}\n// built late\n"))).start();
         // SAFETY: as in `support::kernel`.
         let saxpy = unsafe { program.kernel("saxpy") };
@@ -678,7 +680,7 @@ everywhere! {
 }
 
 #[test]
-fn a_work_group_that_the_kernel_asks_for_is_given_and_checked() {
+fn required_work_group_sizes_are_applied_and_checked() {
     futures::executor::block_on(support::on_each_device(async |rt| {
         let source =
             "kernel __attribute__((reqd_work_group_size(16, 1, 1))) void fixed(global uint *y)
@@ -696,6 +698,6 @@ fn a_work_group_that_the_kernel_asks_for_is_given_and_checked() {
         invalid(submit(fixed.launch(60)), &["`fixed`", "[60]", "not a multiple", "[16]"]);
         let flat = kernel(&rt, &source.replace("16, 1", "4, 4"), "fixed").await;
         invalid(submit(flat.launch(64)), &["[64] has 1 dimensions, too few", "[4, 4, 1]"]);
-        works(&rt).await;
+        assert_works(&rt).await;
     }));
 }

@@ -1,7 +1,7 @@
 //! Limit of the number of commands that are submitted to a device at the same time.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
-#![allow(clippy::let_underscore_future, reason = "commands need nobody who awaits them")]
+#![allow(clippy::let_underscore_future, reason = "commands run without being awaited")]
 
 #[path = "support/simulation.rs"]
 mod simulation;
@@ -12,21 +12,21 @@ use std::sync::{Arc, Mutex};
 use futures::executor::block_on;
 use kiln::simulated::Simulator;
 use kiln::{Error, Kernel, Module, Runtime, Status};
-use simulation::{eventually, runtime_with, teach};
+use simulation::{eventually, runtime_with, with_kernels};
 
 const LEN: usize = 64;
 
-const BOUND: usize = 4;
+const MAX_IN_FLIGHT: usize = 4;
 
-/// Creates a device with a limit, whose kernel `step` records its argument.
+/// Creates a runtime that limits commands in flight, and a kernel `step` that records its argument.
 async fn bounded() -> (Simulator, Runtime, Kernel, Arc<Mutex<Vec<u32>>>) {
-    let simulator = teach(Simulator::new());
+    let simulator = with_kernels(Simulator::new());
     let steps = Arc::new(Mutex::new(Vec::new()));
     simulator.kernel("step", {
         let steps = steps.clone();
         move |call| steps.lock().unwrap().push(call.value::<u32>(0))
     });
-    let builder = Runtime::builder().max_in_flight(NonZeroUsize::new(BOUND).unwrap());
+    let builder = Runtime::builder().max_in_flight(NonZeroUsize::new(MAX_IN_FLIGHT).unwrap());
     let rt = runtime_with(&simulator, builder).await;
     let module = Module::opencl_c("kernel void step(uint number, global uint *x) { }");
     // SAFETY: the kernel touches nothing.
@@ -35,7 +35,7 @@ async fn bounded() -> (Simulator, Runtime, Kernel, Arc<Mutex<Vec<u32>>>) {
 }
 
 #[test]
-fn the_device_is_never_given_more_than_the_bound_and_all_runs_in_order() {
+fn commands_in_flight_never_exceed_the_limit_and_run_in_order() {
     const COMMANDS: usize = 1000;
     block_on(async {
         let (simulator, rt, step, steps) = bounded().await;
@@ -47,14 +47,17 @@ fn the_device_is_never_given_more_than_the_bound_and_all_runs_in_order() {
             .map(|number| queue.submit(step.launch(1).args((number, &buffer))).unwrap())
             .collect();
         let waiting = || events.iter().filter(|event| matches!(event.status(), Status::Waiting));
-        assert_eq!(simulator.counts().launches, BOUND as u64);
-        assert_eq!(waiting().count(), COMMANDS - BOUND);
+        assert_eq!(simulator.counts().launches, MAX_IN_FLIGHT as u64);
+        assert_eq!(waiting().count(), COMMANDS - MAX_IN_FLIGHT);
         drop(pause);
         eventually("all commands run", || {
             // Read in this order: a step that runs between the two reads only makes the difference smaller.
-            let given = simulator.counts().launches as usize;
+            let submitted = simulator.counts().launches as usize;
             let run = steps.lock().unwrap().len();
-            assert!(given.saturating_sub(run) <= BOUND, "{given} given, {run} run");
+            assert!(
+                submitted.saturating_sub(run) <= MAX_IN_FLIGHT,
+                "{submitted} submitted, {run} run"
+            );
             run == COMMANDS
         });
         for event in events {
@@ -65,14 +68,14 @@ fn the_device_is_never_given_more_than_the_bound_and_all_runs_in_order() {
 }
 
 #[test]
-fn commands_that_only_the_bound_holds_back_are_counted() {
+fn commands_held_back_only_by_the_limit_are_counted() {
     block_on(async {
         let (simulator, rt, ..) = bounded().await;
         let pause = simulator.pause();
         for _ in 0..100 {
             rt.queue().fill(&rt.buffer::<u32>(LEN).unwrap(), 1).unwrap();
         }
-        assert_eq!(rt.stats().parked_commands, 100 - BOUND as u64);
+        assert_eq!(rt.stats().parked_commands, 100 - MAX_IN_FLIGHT as u64);
         drop(pause);
         rt.drain().await;
         assert_eq!(rt.stats().failed_commands, 0);
@@ -80,22 +83,22 @@ fn commands_that_only_the_bound_holds_back_are_counted() {
 }
 
 #[test]
-fn the_bound_holds_across_gates_and_other_devices() {
+fn the_limit_holds_with_preconditions_and_other_devices() {
     const COMMANDS: usize = 200;
-    let other_simulator = teach(Simulator::new().named("other"));
+    let other_simulator = with_kernels(Simulator::new().named("other"));
     block_on(async {
         let (simulator, _, _, steps) = bounded().await;
         let simulator = simulator.named("bounded");
         let builder = Runtime::builder()
             .device("bounded")
-            .max_in_flight(NonZeroUsize::new(BOUND).unwrap())
+            .max_in_flight(NonZeroUsize::new(MAX_IN_FLIGHT).unwrap())
             .simulator(&simulator);
         let rt = runtime_with(&other_simulator, builder).await;
         let other = rt.on(&rt.devices()[1]).await.unwrap();
         let module = Module::opencl_c("kernel void step(uint number, global uint *x) { }");
         // SAFETY: the kernel touches nothing.
         let step = unsafe { rt.build(&module).await.unwrap().kernel("step") }.unwrap();
-        let given = |before: u64| simulator.counts().launches - before;
+        let submitted = |before: u64| simulator.counts().launches - before;
         let before = simulator.counts().launches;
         let buffers = (0..8).map(|_| rt.buffer_from(vec![0u32]).into_future());
         let buffers = futures::future::try_join_all(buffers).await.unwrap();
@@ -122,12 +125,15 @@ fn the_bound_holds_across_gates_and_other_devices() {
         // Dropping the sender closes the channel, which lets all launches pass.
         drop(open);
         other.queue().read(&elsewhere).await.unwrap();
-        assert_eq!(given(before), BOUND as u64);
+        assert_eq!(submitted(before), MAX_IN_FLIGHT as u64);
         drop(pause);
         eventually("all commands run", || {
-            let given = given(before) as usize;
+            let submitted = submitted(before) as usize;
             let run = steps.lock().unwrap().len();
-            assert!(given.saturating_sub(run) <= BOUND, "{given} given, {run} run");
+            assert!(
+                submitted.saturating_sub(run) <= MAX_IN_FLIGHT,
+                "{submitted} submitted, {run} run"
+            );
             run == COMMANDS
         });
         for event in events {
@@ -135,8 +141,8 @@ fn the_bound_holds_across_gates_and_other_devices() {
         }
         // Launches run in order wherever the data requires it.
         let steps = steps.lock().unwrap();
-        for lane in 0..buffers.len() as u32 {
-            let of_buffer = steps.iter().copied().filter(|step| step % 8 == lane);
+        for index in 0..buffers.len() as u32 {
+            let of_buffer = steps.iter().copied().filter(|step| step % 8 == index);
             assert!(of_buffer.is_sorted(), "{steps:?}");
         }
     });

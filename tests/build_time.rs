@@ -1,4 +1,4 @@
-//! Programs whose text uses the time of their build, and the driver's part of a key.
+//! Programs whose source uses the time of their build, and the driver's part of a key.
 
 mod support;
 
@@ -19,22 +19,22 @@ async fn start(rt: &Runtime, directory: &tempfile::TempDir) -> Runtime {
 }
 
 /// Returns the time that a program contains, such as `12:34:56`.
-async fn told(rt: &Runtime, program: &Program) -> String {
-    // SAFETY: it writes one byte a work-item.
+async fn embedded_time(rt: &Runtime, program: &Program) -> String {
+    // SAFETY: each work-item writes one byte.
     let tell = unsafe { program.kernel("tell") }.expect("it is there");
     let text = rt.buffer::<u8>(8).expect("there is memory");
     rt.queue().submit(tell.launch(8).args((&text,))).expect("it fits");
     String::from_utf8(rt.queue().read(&text).await.expect("it runs")).expect("it is text")
 }
 
-/// Whether the device takes texts. For other devices, the SPIR-V of a text counts as well.
-fn takes_text(rt: &Runtime) -> bool {
+/// Whether the device accepts OpenCL C. On other devices, translations to SPIR-V are counted as well.
+fn accepts_opencl_c(rt: &Runtime) -> bool {
     rt.device().formats.contains(&ModuleFormat::OpenClC)
 }
 
 everywhere! {
-    async fn a_text_that_tells_the_time_is_built_anew(rt: Runtime) {
-        if !takes_text(&rt) {
+    async fn sources_with_time_macros_are_compiled_on_every_request(rt: Runtime) {
+        if !accepts_opencl_c(&rt) {
             return;
         }
         let directory = tempfile::tempdir().expect("there is room");
@@ -44,7 +44,7 @@ everywhere! {
             for _ in 0..2 {
                 let program = rt.build(&Module::opencl_c(CLOCK)).await.expect("it builds");
                 assert_eq!(program.origin(), Origin::Compiled);
-                times.push(told(&rt, &program).await);
+                times.push(embedded_time(&rt, &program).await);
                 // The macro has a resolution of one second.
                 smol::Timer::after(Duration::from_millis(1100)).await;
             }
@@ -55,13 +55,13 @@ everywhere! {
         assert!(times.iter().all(|time| time.len() == 8 && time.as_bytes()[2] == b':'), "{times:?}");
         let all = times.len();
         times.dedup();
-        assert_eq!(times.len(), all, "each build tells another time: {times:?}");
+        assert_eq!(times.len(), all, "each build has a time of its own: {times:?}");
     }
 }
 
 everywhere! {
-    async fn those_who_ask_during_a_build_share_it(rt: Runtime) {
-        if !takes_text(&rt) {
+    async fn requests_during_a_build_share_it(rt: Runtime) {
+        if !accepts_opencl_c(&rt) {
             return;
         }
         let module = Module::opencl_c(CLOCK);
@@ -75,8 +75,8 @@ everywhere! {
 }
 
 everywhere! {
-    async fn the_time_counts_wherever_it_is_told(rt: Runtime) {
-        if !takes_text(&rt) {
+    async fn time_macros_are_found_in_included_files_options_and_spliced_lines(rt: Runtime) {
+        if !accepts_opencl_c(&rt) {
             return;
         }
         let directory = tempfile::tempdir().expect("there is room");
@@ -86,13 +86,13 @@ everywhere! {
             kernel void tell(global uchar *text) { text[get_global_id(0)] = built[get_global_id(0)]; }";
         let including = format!("#include \"built.h\"\n{kernel}");
         let spliced = format!("#define BUILT __TI\\\nME__\n{kernel}");
-        let silent = format!("// __TIME__\n#define BUILT \"not __DATE__\"\n{kernel}");
+        let mentioned = format!("// __TIME__\n#define BUILT \"not __DATE__\"\n{kernel}");
         let include = format!("-I {}", folder.path().display());
         for (text, options, expected) in [
             (&*including, &*include, Origin::Compiled),
             (&spliced, "", Origin::Compiled),
             (kernel, "-D BUILT=__DATE__", Origin::Compiled),
-            (&silent, "", Origin::Memory),
+            (&mentioned, "", Origin::Memory),
         ] {
             let rt = start(&rt, &directory).await;
             let build = async || {
@@ -108,12 +108,12 @@ everywhere! {
 }
 
 everywhere! {
-    async fn a_key_tells_which_compiler_a_driver_has(rt: Runtime) {
+    async fn keys_contain_the_platform_version_and_the_cpu_instructions(rt: Runtime) {
         let request = rt.build(&Module::opencl_c("kernel void k() {}"));
         let Ok(fields) = request.key_fields() else { return }; // There is no compiler to SPIR-V.
         let field = |name: &str| {
-            let found = fields.iter().find(|(known, _)| known == name);
-            found.unwrap_or_else(|| panic!("no {name}: {fields:?}")).1.clone()
+            let field = fields.iter().find(|(known, _)| known == name);
+            field.unwrap_or_else(|| panic!("no {name}: {fields:?}")).1.clone()
         };
         let device = rt.device();
         assert_eq!(field("platform version"), device.platform_version);

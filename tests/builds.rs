@@ -15,7 +15,7 @@ use std::future::IntoFuture;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use children::{Child, DEVICE, report, told};
+use children::{Child, DEVICE, report, variable};
 use futures::executor::block_on;
 use futures::future::join_all;
 use futures::poll;
@@ -39,7 +39,7 @@ async fn limited(memory_limit: u64) -> (Simulator, Runtime) {
     (simulator.clone(), builder.build().await.unwrap())
 }
 
-/// Returns a small program with a number in it, whose kernel `write_number` writes the number.
+/// Returns a module whose kernel `write_number` writes a number.
 fn module(number: u32) -> Module {
     Module::opencl_c(source(number))
 }
@@ -53,14 +53,14 @@ fn sized(number: u32, size: usize) -> Module {
     Module::opencl_c(format!("#pragma binary_size {size}\n{}", source(number)))
 }
 
-/// Returns a source that no compiler accepts.
+/// Returns a module that no compiler accepts.
 fn broken() -> Module {
     Module::opencl_c("#error this is the mistake\nkernel void broken() { return }\n")
 }
 
 fn write_number(program: &Program) -> Kernel {
-    // SAFETY: it writes as many elements as it has work-items; the tests launch as many as theirs.
-    unsafe { program.kernel("write_number") }.expect("the kernel is there")
+    // SAFETY: each work-item writes one element, and the buffers have as many elements as work-items.
+    unsafe { program.kernel("write_number") }.expect("the kernel exists")
 }
 
 /// Returns the number that a program of [`module`] writes.
@@ -79,7 +79,7 @@ async fn origin(rt: &Runtime, module: &Module) -> Origin {
 
 /// Checks that this number of programs is left on the device. A program that was evicted from memory is freed
 /// once no thread of the process, including other tests, can still read it: soon, but not at once.
-fn only_these_are_left(simulator: &Simulator, rt: &Runtime, programs: u64) {
+fn assert_live_programs(simulator: &Simulator, rt: &Runtime, programs: u64) {
     let start = Instant::now();
     while simulator.counts().live_programs > programs && start.elapsed() < Duration::from_secs(30) {
         let _ = rt.stats(); // Reading the memory helps to free it.
@@ -91,24 +91,24 @@ fn only_these_are_left(simulator: &Simulator, rt: &Runtime, programs: u64) {
 // ---- One build for all requests ------------------------------------------------------------------
 
 #[test]
-#[expect(clippy::async_yields_async, reason = "asking and waiting are two steps here")]
+#[expect(clippy::async_yields_async, reason = "requesting and waiting are two steps here")]
 fn a_thousand_tasks_on_eight_threads_share_ten_builds_in_flight() {
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(8).build().unwrap();
     tokio.block_on(async {
         let (simulator, rt) = simulated().await;
         let compiler = simulator.pause_builds();
-        let asked = (0..1000).map(|task| {
+        let requests = (0..1000).map(|task| {
             let rt = rt.clone();
             tokio::spawn(async move { rt.build(&module(task % 10)).start() })
         });
-        let builds: Vec<Build> = join_all(asked).await.into_iter().map(Result::unwrap).collect();
+        let builds: Vec<Build> = join_all(requests).await.into_iter().map(Result::unwrap).collect();
         assert_eq!((rt.stats().builds_requested, rt.stats().joined_builds), (1000, 990));
         drop(compiler);
         let waiting = builds.into_iter().map(|build| tokio::spawn(async { build.await.unwrap() }));
         let programs: Vec<Program> =
             join_all(waiting).await.into_iter().map(Result::unwrap).collect();
         assert_eq!(simulator.counts().builds, 10);
-        only_these_are_left(&simulator, &rt, 10);
+        assert_live_programs(&simulator, &rt, 10);
         for (task, program) in programs.iter().enumerate() {
             assert_eq!(program.key(), programs[task % 10].key());
             assert_eq!(program.origin(), Origin::Compiled);
@@ -141,14 +141,14 @@ fn a_thousand_tasks_on_eight_threads_get_ten_programs_of_each_device() {
     }));
 }
 
-// ---- The first request is lost -------------------------------------------------------------------
+// ---- Abandoned requests --------------------------------------------------------------------------
 
-/// Requests a program while its build is paused, has `lose` do something with the first handle, and checks that
-/// earlier and later requests get the program from one build.
-async fn the_others_get_the_program<T>(lose: impl AsyncFnOnce(BuildRequest) -> T) {
+/// Passes the first request for a program to `abandon` while its build is paused, and checks that later
+/// requests get the program from the same build.
+async fn assert_others_get_program<T>(abandon: impl AsyncFnOnce(BuildRequest) -> T) {
     let (simulator, rt) = simulated().await;
     let compiler = simulator.pause_builds();
-    let what_is_left = lose(rt.build(&module(1))).await;
+    let leftover = abandon(rt.build(&module(1))).await;
     let second = rt.build(&module(1)).start();
     let third = rt.build(&module(1)).start();
     assert_eq!((rt.stats().builds_requested, rt.stats().joined_builds), (3, 2));
@@ -156,7 +156,7 @@ async fn the_others_get_the_program<T>(lose: impl AsyncFnOnce(BuildRequest) -> T
     assert_eq!(second.await.unwrap().origin(), Origin::Compiled);
     assert_eq!(third.await.unwrap().origin(), Origin::Compiled);
     assert_eq!(origin(&rt, &module(1)).await, Origin::Memory);
-    drop(what_is_left);
+    drop(leftover);
     assert_eq!(simulator.counts().builds, 1);
     assert_eq!((rt.stats().compiles, rt.stats().memory_hits), (1, 1));
 }
@@ -169,59 +169,59 @@ async fn polled(request: BuildRequest) -> Build {
 }
 
 #[test]
-fn an_asker_that_is_dropped_does_not_matter() {
-    block_on(the_others_get_the_program(async |request| drop(request.start())));
-    block_on(the_others_get_the_program(async |request| drop(polled(request).await)));
+fn dropping_a_build_does_not_affect_other_requests() {
+    block_on(assert_others_get_program(async |request| drop(request.start())));
+    block_on(assert_others_get_program(async |request| drop(polled(request).await)));
 }
 
 #[test]
-fn an_asker_that_is_forgotten_does_not_matter() {
-    block_on(the_others_get_the_program(async |request| std::mem::forget(request.start())));
-    block_on(the_others_get_the_program(async |request| std::mem::forget(polled(request).await)));
+fn forgetting_a_build_does_not_affect_other_requests() {
+    block_on(assert_others_get_program(async |request| std::mem::forget(request.start())));
+    block_on(assert_others_get_program(async |request| std::mem::forget(polled(request).await)));
 }
 
 #[test]
-fn an_asker_that_is_never_polled_does_not_matter() {
-    block_on(the_others_get_the_program(async |request| request.start()));
+fn a_build_that_is_never_polled_does_not_affect_other_requests() {
+    block_on(assert_others_get_program(async |request| request.start()));
 }
 
 #[test]
-fn an_asker_that_is_never_polled_again_does_not_matter() {
-    block_on(the_others_get_the_program(polled));
+fn a_build_that_is_polled_only_once_does_not_affect_other_requests() {
+    block_on(assert_others_get_program(polled));
 }
 
 #[test]
-fn an_asker_whose_tokio_task_is_aborted_does_not_matter() {
+fn aborting_a_tokio_task_that_builds_does_not_affect_other_requests() {
     let tokio = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    tokio.block_on(the_others_get_the_program(async |request| {
-        let (asked, asking) = futures::channel::oneshot::channel();
+    tokio.block_on(assert_others_get_program(async |request| {
+        let (sender, receiver) = futures::channel::oneshot::channel();
         let task = tokio::spawn(async move {
             let build = polled(request).await;
-            asked.send(()).unwrap();
+            sender.send(()).unwrap();
             build.await
         });
-        asking.await.unwrap();
+        receiver.await.unwrap();
         task.abort();
         assert!(task.await.unwrap_err().is_cancelled());
     }));
 }
 
 #[test]
-fn an_asker_whose_smol_task_is_cancelled_does_not_matter() {
-    smol::block_on(the_others_get_the_program(async |request| {
-        let (asked, asking) = async_channel::bounded(1);
+fn cancelling_a_smol_task_that_builds_does_not_affect_other_requests() {
+    smol::block_on(assert_others_get_program(async |request| {
+        let (sender, receiver) = async_channel::bounded(1);
         let task = smol::spawn(async move {
             let build = polled(request).await;
-            asked.send(()).await.unwrap();
+            sender.send(()).await.unwrap();
             build.await
         });
-        asking.recv().await.unwrap();
+        receiver.recv().await.unwrap();
         assert!(task.cancel().await.is_none());
     }));
 }
 
 everywhere! {
-    async fn a_build_that_everybody_left_is_there_for_the_next(rt: Runtime) {
+    async fn a_build_whose_only_request_was_dropped_serves_the_next_request(rt: Runtime) {
         drop(rt.build(&module(2)).start());
         let program = rt.build(&module(2)).await.unwrap();
         assert_eq!(number_of(&rt, &program).await, 2);
@@ -241,7 +241,7 @@ async fn ten_waiters(simulator: &Simulator, rt: &Runtime, module: &Module) -> Ve
 }
 
 #[test]
-fn a_refusal_is_the_same_for_all_waiters_and_kept() {
+fn a_compile_error_is_shared_by_all_waiters_and_cached() {
     block_on(async {
         let (simulator, rt) = simulated().await;
         let errors = ten_waiters(&simulator, &rt, &broken()).await;
@@ -257,7 +257,7 @@ fn a_refusal_is_the_same_for_all_waiters_and_kept() {
 }
 
 everywhere! {
-    async fn what_the_compiler_refuses_is_refused_once(rt: Runtime) {
+    async fn a_source_with_errors_is_compiled_only_once(rt: Runtime) {
         let builds = join_all((0..10).map(|_| rt.build(&broken()).into_future())).await;
         let later = rt.build(&broken()).await.unwrap_err();
         assert_eq!(later.kind(), ErrorKind::BuildFailed);
@@ -270,7 +270,7 @@ everywhere! {
 }
 
 #[test]
-fn a_panic_of_the_compiler_reaches_every_waiter_and_is_not_kept() {
+fn a_panic_of_the_compiler_reaches_every_waiter_and_is_not_cached() {
     block_on(async {
         let (simulator, rt) = simulated().await;
         simulator.fail_builds(1, Fault::Panic);
@@ -286,7 +286,7 @@ fn a_panic_of_the_compiler_reaches_every_waiter_and_is_not_kept() {
 }
 
 #[test]
-fn a_lost_device_reaches_every_waiter_and_is_neither_retried_nor_kept() {
+fn a_device_loss_reaches_every_waiter_and_is_not_retried_or_cached() {
     block_on(async {
         let (simulator, rt) = simulated().await;
         simulator.fail_builds(1, Fault::DeviceLost);
@@ -301,7 +301,7 @@ fn a_lost_device_reaches_every_waiter_and_is_neither_retried_nor_kept() {
 }
 
 #[test]
-fn out_of_resources_once_drops_idle_programs_and_succeeds() {
+fn a_build_that_runs_out_of_resources_evicts_idle_programs_and_retries() {
     block_on(async {
         let (simulator, rt) = simulated().await;
         simulator.kernel("write_number", |call| call.write(0, &[7u32; 4]));
@@ -314,7 +314,7 @@ fn out_of_resources_once_drops_idle_programs_and_succeeds() {
         let stats = rt.stats();
         assert_eq!((stats.build_retries, stats.evictions, stats.abandoned_builds), (1, 1, 0));
         assert_eq!((stats.compiles, stats.programs_in_memory), (5, 3));
-        only_these_are_left(&simulator, &rt, 3);
+        assert_live_programs(&simulator, &rt, 3);
         // The held program and kernel work, and their programs are still in memory.
         assert_eq!(number_of(&rt, &held).await, 7);
         let x = rt.buffer::<u32>(4).unwrap();
@@ -326,7 +326,7 @@ fn out_of_resources_once_drops_idle_programs_and_succeeds() {
 }
 
 #[test]
-fn lasting_exhaustion_ends_and_a_later_request_builds_again() {
+fn retries_of_a_build_are_limited_and_a_later_request_builds_again() {
     block_on(async {
         let (simulator, rt) = simulated().await;
         simulator.fail_builds(usize::MAX, Fault::OutOfResources);
@@ -351,10 +351,10 @@ fn lasting_exhaustion_ends_and_a_later_request_builds_again() {
     });
 }
 
-// ---- The limit of memory ------------------------------------------------------------------------
+// ---- The memory limit ---------------------------------------------------------------------------
 
 #[test]
-fn a_hit_makes_a_program_young_again() {
+fn a_memory_hit_makes_a_program_the_most_recently_used() {
     block_on(async {
         let (simulator, rt) = limited(3000).await;
         let modules: Vec<Module> = (0..4).map(|number| sized(number, 1000)).collect();
@@ -370,7 +370,7 @@ fn a_hit_makes_a_program_young_again() {
         let stats = rt.stats();
         assert_eq!((stats.evictions, stats.memory_hits, stats.compiles), (2, 4, 5));
         assert_eq!((stats.programs_in_memory, stats.bytes_in_memory), (3, 3000));
-        only_these_are_left(&simulator, &rt, 3);
+        assert_live_programs(&simulator, &rt, 3);
     });
 }
 
@@ -382,7 +382,7 @@ struct Model {
 
 impl Model {
     /// Uses a program, and returns whether it was in the cache.
-    fn ask(&mut self, number: u32, size: usize) -> bool {
+    fn request(&mut self, number: u32, size: usize) -> bool {
         let at = self.kept.iter().position(|&kept| kept == (number, size));
         let hit = at.and_then(|at| self.kept.remove(at)).is_some();
         if size <= self.limit {
@@ -412,7 +412,7 @@ proptest! {
             for number in requests {
                 // The last few are larger than the limit.
                 let size = 700 * (number as usize % 10) + 500;
-                let hit = model.ask(number, size);
+                let hit = model.request(number, size);
                 let expected = if hit { Origin::Memory } else { Origin::Compiled };
                 let program = rt.build(&sized(number, size)).await.unwrap();
                 prop_assert_eq!(program.origin(), expected, "program {}", number);
@@ -442,7 +442,7 @@ fn an_evicted_program_in_use_works_and_is_freed_afterwards() {
         // The kept kernel does not keep the program in the cache: a new request builds it again.
         assert_eq!(origin(&rt, &sized(1, 1000)).await, Origin::Compiled);
         drop(kernel);
-        only_these_are_left(&simulator, &rt, 1);
+        assert_live_programs(&simulator, &rt, 1);
     });
 }
 
@@ -470,7 +470,7 @@ everywhere! {
 }
 
 #[test]
-fn a_program_larger_than_the_limit_serves_who_asked_and_displaces_nobody() {
+fn a_program_larger_than_the_limit_is_returned_without_evicting_others() {
     block_on(async {
         let (simulator, rt) = limited(3000).await;
         simulator.kernel("write_number", |call| call.write(0, &[7u32; 4]));
@@ -485,7 +485,7 @@ fn a_program_larger_than_the_limit_serves_who_asked_and_displaces_nobody() {
 }
 
 #[test]
-fn a_limit_of_zero_keeps_nothing_and_shares_builds_in_flight() {
+fn a_limit_of_zero_caches_nothing_but_shares_in_flight_builds() {
     block_on(async {
         let (simulator, rt) = limited(0).await;
         let compiler = simulator.pause_builds();
@@ -500,14 +500,14 @@ fn a_limit_of_zero_keeps_nothing_and_shares_builds_in_flight() {
         assert_eq!(simulator.counts().builds, 4);
         let stats = rt.stats();
         assert_eq!((stats.memory_hits, stats.programs_in_memory, stats.bytes_in_memory), (0, 0, 0));
-        only_these_are_left(&simulator, &rt, 0);
+        assert_live_programs(&simulator, &rt, 0);
     });
 }
 
-// ---- Inputs that make another program ------------------------------------------------------------
+// ---- Inputs that change the program --------------------------------------------------------------
 
 everywhere! {
-    async fn options_make_other_programs_and_white_space_does_not(rt: Runtime) {
+    async fn options_change_the_program_but_white_space_between_them_does_not(rt: Runtime) {
         let module = Module::opencl_c(
             "kernel void write_number(global uint *x) { x[get_global_id(0)] = A; }",
         );
@@ -524,7 +524,7 @@ everywhere! {
 }
 
 #[test]
-fn white_space_inside_quotes_makes_another_program() {
+fn white_space_inside_quotes_changes_the_program() {
     block_on(async {
         let (_, rt) = simulated().await;
         let one = rt.build(&module(1)).options("-D \"A=1  2\"").await.unwrap();
@@ -551,7 +551,7 @@ fn devices_have_programs_of_their_own() {
 
 /// Two identical devices in one machine.
 #[test]
-fn devices_that_cannot_be_told_apart_have_programs_of_their_own() {
+fn identical_devices_have_programs_of_their_own() {
     block_on(async {
         let twins = [Simulator::new(), Simulator::new()];
         let builder = twins.iter().fold(Runtime::builder(), |all, twin| all.simulator(twin));
@@ -567,7 +567,7 @@ fn devices_that_cannot_be_told_apart_have_programs_of_their_own() {
 }
 
 everywhere! {
-    async fn specialization_constants_make_other_programs(rt: Runtime) {
+    async fn specialization_constants_change_the_program(rt: Runtime) {
         let plain = rt.build(&specialized()).await.unwrap();
         let default = rt.build(&specialized()).specialize(7, 16u32).await.unwrap();
         let other = rt.build(&specialized()).specialize(7, 17u32).await.unwrap();
@@ -584,7 +584,7 @@ everywhere! {
 }
 
 #[test]
-fn the_same_content_is_the_same_program_whatever_made_the_module() {
+fn equal_sources_share_a_program_however_the_module_was_created() {
     block_on(async {
         let (_, rt) = simulated().await;
         let first = rt.build(&module(1)).await.unwrap();
@@ -598,7 +598,7 @@ fn the_same_content_is_the_same_program_whatever_made_the_module() {
 }
 
 #[test]
-fn binaries_are_programs_of_their_own() {
+fn native_binaries_have_keys_of_their_own() {
     block_on(async {
         let (simulator, rt) = simulated().await;
         let compiled = rt.build(&module(1)).await.unwrap();
@@ -614,31 +614,31 @@ fn binaries_are_programs_of_their_own() {
 fn a_process_can_end_while_a_program_is_compiled() {
     block_on(support::on_each_device(async |rt| {
         for _ in 0..4 {
-            Child::start_on(rt.device(), "leaves_a_compile_behind").report();
+            Child::start_on(rt.device(), "child_that_exits_during_a_build").report();
         }
     }));
 }
 
 #[test]
 #[ignore = "another test runs it"]
-fn leaves_a_compile_behind() {
+fn child_that_exits_during_a_build() {
     block_on(async {
-        let rt = support::builder().device(told(DEVICE)).build().await.unwrap();
+        let rt = support::builder().device(variable(DEVICE)).build().await.unwrap();
         drop(rt.build(&module_for(&rt, &source(1)).await).start());
         report("started", 1);
     });
 }
 
 /// A subscriber that panics at spans.
-struct Panics;
+struct PanickingSubscriber;
 
-impl tracing::Subscriber for Panics {
+impl tracing::Subscriber for PanickingSubscriber {
     fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
         metadata.is_span()
     }
 
     fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        panic!("nobody reads this")
+        panic!("the subscriber panics")
     }
 
     fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
@@ -653,10 +653,10 @@ impl tracing::Subscriber for Panics {
 }
 
 #[test]
-fn a_listener_that_panics_leaves_no_build_that_never_ends() {
+fn a_panicking_subscriber_does_not_leave_a_build_pending() {
     block_on(async {
         let (_simulator, rt) = simulated().await;
-        let started = tracing::subscriber::with_default(Panics, || {
+        let started = tracing::subscriber::with_default(PanickingSubscriber, || {
             catch_unwind(AssertUnwindSafe(|| drop(rt.build(&module(1)).start())))
         });
         started.expect_err("it panicked");

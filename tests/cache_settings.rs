@@ -2,7 +2,7 @@
 //! without a subscriber prints. Each case is a process with an environment of its own.
 
 #![cfg(all(unix, feature = "simulated"))]
-#![allow(clippy::print_stderr, reason = "the parent reads it, and a log tells what was skipped")]
+#![allow(clippy::print_stderr, reason = "the parent reads it, and a log states what was skipped")]
 
 #[path = "support/children.rs"]
 mod children;
@@ -12,14 +12,14 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 
-use children::{Child, Report, report, told};
+use children::{Child, Report, report, variable};
 use futures::executor::block_on;
 use kiln::simulated::Simulator;
 use kiln::store::Store;
 use kiln::{CacheConfig, Module, Runtime};
 
 /// Id of a user other than the one who runs the test.
-const STRANGER: u32 = 12_345;
+const OTHER_USER: u32 = 12_345;
 
 /// Environment variable that states whether a child has a subscriber for warnings.
 const SUBSCRIBER: &str = "KILN_TEST_SUBSCRIBER";
@@ -28,9 +28,9 @@ const SUBSCRIBER: &str = "KILN_TEST_SUBSCRIBER";
 #[test]
 #[ignore = "run by the other tests, in a process of its own"]
 fn child() {
-    if told(SUBSCRIBER) == "yes" {
-        let none = tracing::subscriber::NoSubscriber::new();
-        tracing::subscriber::set_global_default(none).expect("there was none");
+    if variable(SUBSCRIBER) == "yes" {
+        let subscriber = tracing::subscriber::NoSubscriber::new();
+        tracing::subscriber::set_global_default(subscriber).expect("there was none");
     }
     let (mut errors, mut writes, mut failures) = (0, 0, 0);
     for number in 0..2 {
@@ -77,10 +77,10 @@ fn text(path: &Path) -> &str {
 }
 
 /// Creates a directory that belongs to another user, or reports why that is not possible.
-fn strangers() -> Option<tempfile::TempDir> {
+fn directory_of_another_user() -> Option<tempfile::TempDir> {
     let directory = tempfile::tempdir().expect("there is room");
-    if chown(directory.path(), Some(STRANGER), None).is_err() {
-        eprintln!("skipped: root alone can give a directory away");
+    if chown(directory.path(), Some(OTHER_USER), None).is_err() {
+        eprintln!("skipped: only root can change the owner of a directory");
         return None;
     }
     Some(directory)
@@ -91,8 +91,8 @@ fn is_empty(directory: &Path) -> bool {
 }
 
 #[test]
-fn nothing_is_made_below_a_home_of_another_user() {
-    let Some(home) = strangers() else { return };
+fn directories_are_not_created_below_a_home_of_another_user() {
+    let Some(home) = directory_of_another_user() else { return };
     let home = home.path();
     let [caches, below] = [".cache", ".cache/below"].map(|name| home.join(name));
     for variables in [
@@ -103,16 +103,16 @@ fn nothing_is_made_below_a_home_of_another_user() {
         let (report, output) = run(variables);
         assert_eq!((report["errors"], report["writes"], report["failures"]), (0, 0, 2));
         let [warning] = warnings(&output)[..] else { panic!("one warning: {output}") };
-        let told = format!("`{}` belongs to user {STRANGER}, but this process", home.display());
+        let owner = format!("`{}` belongs to user {OTHER_USER}, but this process", home.display());
         assert!(warning.starts_with("programs are not kept on disk: "), "{warning}");
-        assert!(warning.contains(&told) && warning.contains("set KILN_CACHE_DIR"), "{warning}");
+        assert!(warning.contains(&owner) && warning.contains("set KILN_CACHE_DIR"), "{warning}");
         assert!(is_empty(home), "{variables:?}");
     }
 
     // A home of this user, in which another user has created `.cache`.
     chown(home, Some(rustix::process::geteuid().as_raw()), None).expect("it was ours before");
     fs::create_dir(&caches).expect("it is new");
-    chown(&caches, Some(STRANGER), None).expect("it is ours");
+    chown(&caches, Some(OTHER_USER), None).expect("it is ours");
     let (report, output) = run(&[("HOME", text(home))]);
     assert_eq!((report["writes"], report["failures"]), (0, 2));
     assert_eq!(warnings(&output).len(), 1, "{output}");
@@ -126,7 +126,7 @@ fn nothing_is_made_below_a_home_of_another_user() {
 }
 
 #[test]
-fn directories_are_made_below_a_users_own_home_and_for_the_user_alone() {
+fn cache_directories_in_a_users_own_home_are_private() {
     let home = tempfile::tempdir().expect("there is room");
     let xdg = home.path().join("deep/caches");
     for (variables, made) in [
@@ -144,7 +144,7 @@ fn directories_are_made_below_a_users_own_home_and_for_the_user_alone() {
 }
 
 #[test]
-fn without_a_home_nothing_is_made() {
+fn directories_are_not_created_without_a_usable_home() {
     for variables in [
         &[][..],
         &[("HOME", "/")],
@@ -160,7 +160,7 @@ fn without_a_home_nothing_is_made() {
 }
 
 #[test]
-fn a_warning_is_not_written_where_somebody_says_so() {
+fn warnings_are_printed_only_if_enabled_and_without_a_subscriber() {
     for variables in [
         &[("HOME", "/"), ("KILN_WARNINGS", "off")][..],
         &[("HOME", "/"), (SUBSCRIBER, "yes")],
@@ -177,7 +177,7 @@ fn a_warning_is_not_written_where_somebody_says_so() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_written_is_told_once() {
+fn an_unwritable_directory_is_reported_once() {
     let directory = tempfile::tempdir().expect("there is room");
     let file = directory.path().join("file");
     fs::write(&file, "in the way").expect("there is room");
@@ -186,19 +186,19 @@ fn a_directory_that_cannot_be_written_is_told_once() {
     assert_eq!((report["errors"], report["writes"]), (0, 0));
     assert!(report["failures"] >= 2, "{report:?}");
     let [warning] = warnings(&output)[..] else { panic!("one warning: {output}") };
-    let told = format!("the cache directory `{}` cannot be written: ", below.display());
-    assert!(warning.starts_with(&told), "{warning}");
+    let expected = format!("the cache directory `{}` cannot be written: ", below.display());
+    assert!(warning.starts_with(&expected), "{warning}");
 }
 
 #[test]
-fn a_variable_that_is_misspelled_is_told_with_the_nearest_name() {
+fn misspelled_variables_are_reported_with_the_nearest_name() {
     // The names are split because another test searches the source for unknown names.
     let [unknown, strange] = ["_CACHE_DRI", "_WIBBLE"].map(|rest| format!("KILN{rest}"));
     let (report, output) = run(&[("KILN_CACHE", "off"), (&unknown, "/secret"), (&strange, "1")]);
     assert_eq!(report["errors"], 0);
-    let mut told = warnings(&output);
-    told.sort_unstable();
-    let [first, second] = told[..] else { panic!("two warnings: {output}") };
+    let mut reported = warnings(&output);
+    reported.sort_unstable();
+    let [first, second] = reported[..] else { panic!("two warnings: {output}") };
     assert!(
         first.contains(&unknown) && first.contains("did you mean `KILN_CACHE_DIR`?"),
         "{first}"
@@ -208,7 +208,7 @@ fn a_variable_that_is_misspelled_is_told_with_the_nearest_name() {
 }
 
 #[test]
-fn a_shared_directory_stays_as_it_is_and_one_below_is_advised() {
+fn shared_directories_are_refused_and_a_private_one_is_suggested() {
     let directory = tempfile::tempdir().expect("there is room");
     let shared = directory.path();
     let user = rustix::process::geteuid().as_raw();
@@ -221,23 +221,23 @@ fn a_shared_directory_stays_as_it_is_and_one_below_is_advised() {
     let sticky = refused(shared);
     assert!(sticky.ends_with(&advice) && !sticky.contains("chmod"), "{sticky}");
     let (report, _) = run(&[("KILN_CACHE_DIR", text(&own))]);
-    assert_eq!((report["errors"], report["writes"]), (0, 2), "the advice is good");
+    assert_eq!((report["errors"], report["writes"]), (0, 2), "the suggested directory can be used");
 
     set_mode(0o770).expect("it is ours");
     let writable = refused(shared);
     assert!(writable.ends_with("run `chmod go-w` on it"), "{writable}");
 
     set_mode(0o755).expect("it is ours");
-    if chown(shared, Some(STRANGER), None).is_ok() {
+    if chown(shared, Some(OTHER_USER), None).is_ok() {
         let foreign = refused(shared);
-        assert!(foreign.contains(&format!("belongs to user {STRANGER}")), "{foreign}");
+        assert!(foreign.contains(&format!("belongs to user {OTHER_USER}")), "{foreign}");
         assert!(foreign.ends_with(&advice) && !foreign.contains("chmod"), "{foreign}");
     }
 }
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_trace_and_a_secret_are_not_awaited_from_a_pipe() {
+fn trace_and_secret_files_that_could_block_are_refused() {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
 
     let directory = tempfile::tempdir().expect("there is room");

@@ -2,7 +2,7 @@
 //! application. A driver with a race between the two aborts the process, so each case runs in a process of its
 //! own.
 
-#![allow(clippy::unwrap_used, reason = "a test fails where something does")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "support/children.rs"]
 mod children;
@@ -12,7 +12,7 @@ mod support;
 
 use std::thread;
 
-use children::{Child, DEVICE, report, told};
+use children::{Child, DEVICE, report, variable};
 use futures::executor::block_on;
 use kiln::{CacheConfig, FusionMode, Module, Program, Runtime};
 use scopes::{FUSION, buffers, kernels};
@@ -72,8 +72,8 @@ async fn launch(rt: &Runtime, program: &Program, seed: u32, launches: u32) {
 #[ignore = "run by the other tests, in processes of their own"]
 fn cold_child() {
     block_on(async {
-        let cache = CacheConfig::at(told(STORE));
-        let builder = Runtime::builder().device(told(DEVICE)).cache(cache);
+        let cache = CacheConfig::at(variable(STORE));
+        let builder = Runtime::builder().device(variable(DEVICE)).cache(cache);
         let rt = builder.fusion(FusionMode::Always).build().await.unwrap();
         let numbers: Vec<f32> = (0..N).map(|n| n as f32).collect();
         let [grouped, turned] = kernels(&rt, FUSION, ["grouped", "turned"]).await;
@@ -122,7 +122,7 @@ fn cold_runs_end_well() {
 #[test]
 #[ignore = "run by the other tests, in processes of their own"]
 fn fetching_child() {
-    let runtimes = [(); 2].map(|()| block_on(builder().device(told(DEVICE)).build()).unwrap());
+    let runtimes = [(); 2].map(|()| block_on(builder().device(variable(DEVICE)).build()).unwrap());
     let mut bytes = 0;
     for seed in 0..3 {
         let module = Module::opencl_c(text(seed));

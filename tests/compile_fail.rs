@@ -17,18 +17,18 @@ fn package() -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "tests", "ui"].iter().collect()
 }
 
-fn main_compiler() -> bool {
+fn is_expected_compiler() -> bool {
     let version = Command::new("rustc").arg("--version").output().expect("there is a compiler");
     version.stdout.starts_with(COMPILER.as_bytes())
 }
 
 #[test]
-fn mistakes_are_refused_with_what_to_give_instead() {
+fn invalid_programs_are_refused_with_a_suggestion() {
     if let Some(programs) = env::var_os(PROGRAMS) {
         trybuild::TestCases::new().compile_fail(Path::new(&programs).join("*.rs"));
         return;
     }
-    if main_compiler() {
+    if is_expected_compiler() {
         return run_trybuild(&package(), None);
     }
     // Every compiler must refuse the programs, with the first line of the expected message.
@@ -59,7 +59,7 @@ fn expected_messages() -> impl Iterator<Item = PathBuf> {
 fn run_trybuild(programs: &Path, update: Option<&str>) {
     let mut child = Command::new(env::current_exe().expect("it is known"));
     child
-        .args(["mistakes_are_refused_with_what_to_give_instead", "--exact", "--nocapture"])
+        .args(["invalid_programs_are_refused_with_a_suggestion", "--exact", "--nocapture"])
         .env(PROGRAMS, programs)
         .env("CARGO_MANIFEST_DIR", package());
     if let Some(update) = update {

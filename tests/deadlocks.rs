@@ -2,7 +2,7 @@
 //! their reason.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
-#![allow(clippy::let_underscore_future, reason = "commands need nobody who awaits them")]
+#![allow(clippy::let_underscore_future, reason = "commands run without being awaited")]
 
 #[path = "support/simulation.rs"]
 mod simulation;
@@ -19,21 +19,21 @@ use futures::executor::block_on;
 use futures::future::{Either, join, select};
 use kiln::simulated::Simulator;
 use kiln::{Error, ErrorKind, Event, Runtime};
-use simulation::{eventually, kernel, runtime, runtime_with, teach};
+use simulation::{eventually, kernel, runtime, runtime_with, with_kernels};
 
 const LEN: usize = 64;
-const LONG: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs a test that would hang if a wait never ended.
 #[track_caller]
-fn ends<T: Send + 'static>(test: impl Future<Output = T> + Send + 'static) -> T {
+fn within_time_limit<T: Send + 'static>(test: impl Future<Output = T> + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || sender.send(block_on(test)));
-    receiver.recv_timeout(LONG).expect("a wait never ends")
+    receiver.recv_timeout(TIME_LIMIT).expect("a wait does not end")
 }
 
 /// Runs a host task that is given its own event, and returns the event and the task's result.
-async fn told<T, F>(rt: &Runtime, task: impl FnOnce(Event) -> F) -> (Event, T)
+async fn run_with_own_event<T, F>(rt: &Runtime, task: impl FnOnce(Event) -> F) -> (Event, T)
 where
     T: Send + 'static,
     F: Future<Output = T> + Send + 'static,
@@ -60,34 +60,35 @@ fn assert_deadlock(outcome: Result<(), Error>) {
 }
 
 #[test]
-fn a_host_task_that_awaits_itself_is_told_so() {
-    ends(async {
+fn a_host_task_that_awaits_itself_gets_a_deadlock_error() {
+    within_time_limit(async {
         let rt = runtime(&Simulator::new()).await;
-        let (event, outcome) = told(&rt, |own| own).await;
+        let (event, outcome) = run_with_own_event(&rt, |own| own).await;
         assert_deadlock(outcome);
         event.await.unwrap();
-        let (event, outcome) = told(&rt, |own| async move { own.wait() }).await;
+        let (event, outcome) = run_with_own_event(&rt, |own| async move { own.wait() }).await;
         assert_deadlock(outcome);
         event.await.unwrap();
         // Also within other futures, and in an executor of its own.
-        let (_, outcome) = told(&rt, |own| async move { join(own, async {}).await.0 }).await;
+        let (_, outcome) =
+            run_with_own_event(&rt, |own| async move { join(own, async {}).await.0 }).await;
         assert_deadlock(outcome);
-        let (_, outcome) = told(&rt, |own| async move { block_on(own) }).await;
+        let (_, outcome) = run_with_own_event(&rt, |own| async move { block_on(own) }).await;
         assert_deadlock(outcome);
         rt.drain().await;
     });
 }
 
 #[test]
-fn a_host_task_that_awaits_what_waits_for_it_is_told_so() {
-    ends(async {
-        let simulator = teach(Simulator::new());
+fn a_host_task_that_awaits_its_dependents_gets_a_deadlock_error() {
+    within_time_limit(async {
+        let simulator = with_kernels(Simulator::new());
         let rt = runtime(&simulator).await;
         let scale = kernel(&rt, "scale").await;
         let queue = rt.queue();
         let x = rt.buffer_from(vec![1u32; LEN]).await.unwrap();
         let of_task = (queue.clone(), x.clone());
-        let (_, outcome) = told(&rt, move |own| async move {
+        let (_, outcome) = run_with_own_event(&rt, move |own| async move {
             let (queue, x) = of_task;
             let _ = queue.submit(scale.launch(LEN).args((2u32, &x)).after(&own)).unwrap();
             queue.read(&x).await.map(drop)
@@ -96,13 +97,13 @@ fn a_host_task_that_awaits_what_waits_for_it_is_told_so() {
         assert_deadlock(outcome);
         assert_eq!(queue.read(&x).await.unwrap(), [2; LEN]);
 
-        let (sender, told) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let marked = queue.clone();
         let event = queue.host_task(async move {
             let marker = marked.marker().unwrap();
             let _ = sender.send(marker.await);
         });
-        assert_deadlock(told.await.unwrap());
+        assert_deadlock(receiver.await.unwrap());
         event.unwrap().await.unwrap();
         queue.marker().unwrap().await.unwrap();
     });
@@ -110,30 +111,30 @@ fn a_host_task_that_awaits_what_waits_for_it_is_told_so() {
 
 #[test]
 fn a_host_task_that_awaits_drain_fails_and_drain_ends() {
-    ends(async {
+    within_time_limit(async {
         let rt = runtime(&Simulator::new()).await;
         let drained = rt.clone();
         let task = rt.queue().host_task(async move { drained.drain().await }).unwrap();
         assert_deadlock(task.await);
         rt.drain().await;
         let drained = rt.clone();
-        let task = rt.queue().host_task(async move { drained.drain_timeout(LONG).await });
+        let task = rt.queue().host_task(async move { drained.drain_timeout(TIME_LIMIT).await });
         assert_deadlock(task.unwrap().await);
-        rt.drain_timeout(LONG).await.unwrap();
+        rt.drain_timeout(TIME_LIMIT).await.unwrap();
     });
 }
 
 #[test]
-fn the_last_of_a_circle_of_host_tasks_is_told_so() {
-    ends(async {
+fn a_cycle_of_host_tasks_gets_deadlock_errors() {
+    within_time_limit(async {
         for is_blocking in [false, true] {
             let rt = runtime(&Simulator::new()).await;
-            let mut gives = Vec::new();
+            let mut senders = Vec::new();
             let outcomes = Arc::new(Mutex::new(Vec::new()));
             let mut events = Vec::new();
             for _ in 0..3 {
                 let (give, given) = oneshot::channel::<Event>();
-                gives.push(give);
+                senders.push(give);
                 let outcomes = outcomes.clone();
                 let task = async move {
                     let next = given.await.unwrap();
@@ -143,7 +144,7 @@ fn the_last_of_a_circle_of_host_tasks_is_told_so() {
                 };
                 events.push(rt.queue().host_task(task).unwrap());
             }
-            for (at, give) in gives.into_iter().enumerate() {
+            for (at, give) in senders.into_iter().enumerate() {
                 give.send(events[(at + 1) % 3].clone()).unwrap();
             }
             rt.drain().await;
@@ -157,16 +158,16 @@ fn the_last_of_a_circle_of_host_tasks_is_told_so() {
 }
 
 #[test]
-fn a_circle_across_devices_is_told_so() {
-    ends(async {
+fn a_cycle_across_devices_gets_a_deadlock_error() {
+    within_time_limit(async {
         let (first, second) = (Simulator::new().named("first"), Simulator::new().named("second"));
         let builder = Runtime::builder().device("first").simulator(&first);
-        let rt = runtime_with(&teach(second), builder).await;
+        let rt = runtime_with(&with_kernels(second), builder).await;
         let other = rt.on(&rt.devices()[1]).await.unwrap();
         let scale = kernel(&other, "scale").await;
         let x = other.buffer::<u32>(LEN).unwrap();
         let queue = other.queue();
-        let (_, outcome) = told(&rt, move |own| async move {
+        let (_, outcome) = run_with_own_event(&rt, move |own| async move {
             queue.submit(scale.launch(LEN).args((2u32, &x)).after(&own)).unwrap().await
         })
         .await;
@@ -176,8 +177,8 @@ fn a_circle_across_devices_is_told_so() {
 }
 
 #[test]
-fn host_tasks_that_something_else_can_wake_are_left_alone() {
-    ends(async {
+fn waits_that_another_future_can_end_are_not_deadlocks() {
+    within_time_limit(async {
         let rt = runtime(&Simulator::new()).await;
         let (open, gate) = oneshot::channel::<()>();
         let (give, given) = oneshot::channel::<Event>();
@@ -202,7 +203,10 @@ fn host_tasks_that_something_else_can_wake_are_left_alone() {
         give.send(second.clone()).unwrap();
         let mut pending = second.clone();
         for _ in 0..20 {
-            assert!((&mut pending).now_or_never().is_none(), "no circle: the gate is open");
+            assert!(
+                (&mut pending).now_or_never().is_none(),
+                "not a deadlock: the gate can still open"
+            );
             thread::sleep(Duration::from_millis(1));
         }
         open.send(()).unwrap();
@@ -218,8 +222,8 @@ fn host_tasks_that_something_else_can_wake_are_left_alone() {
 }
 
 #[test]
-fn a_runtime_that_is_dropped_in_a_host_task_ends() {
-    ends(async {
+fn dropping_a_runtime_or_finishing_a_trace_in_a_host_task_completes() {
+    within_time_limit(async {
         let rt = runtime(&Simulator::new()).await;
         let event = rt.queue().host_task(async move { drop(rt) }).unwrap();
         event.await.unwrap();
@@ -232,12 +236,12 @@ fn a_runtime_that_is_dropped_in_a_host_task_ends() {
 }
 
 #[test]
-fn a_drain_with_a_limit_names_what_has_not_ended() {
-    ends(async {
-        let simulator = teach(Simulator::new());
+fn a_drain_that_times_out_names_an_unfinished_command() {
+    within_time_limit(async {
+        let simulator = with_kernels(Simulator::new());
         let rt = runtime(&simulator).await;
         let scale = kernel(&rt, "scale").await;
-        rt.drain_timeout(LONG).await.unwrap();
+        rt.drain_timeout(TIME_LIMIT).await.unwrap();
         let (open, gate) = oneshot::channel::<()>();
         let task = rt.queue().host_task(gate).unwrap();
         let x = rt.buffer::<u32>(LEN).unwrap();
@@ -246,7 +250,7 @@ fn a_drain_with_a_limit_names_what_has_not_ended() {
         assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
         assert!(error.to_string().contains("a host task of queue"), "{error}");
         open.send(()).unwrap();
-        rt.drain_timeout(LONG).await.unwrap();
+        rt.drain_timeout(TIME_LIMIT).await.unwrap();
         let pause = simulator.pause();
         let _ = rt.queue().submit(scale.launch(LEN).args((2u32, &x))).unwrap();
         let error = rt.drain_timeout(Duration::ZERO).await.expect_err("the device hangs");
@@ -272,7 +276,7 @@ impl std::io::Write for Log {
 }
 
 #[test]
-fn a_long_wait_is_logged_once_with_what_holds_it_up() {
+fn long_waits_are_logged_once_with_their_cause() {
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();

@@ -1,7 +1,7 @@
 //! Text on which compilers recurse deeply, built from threads with small stacks. A compiler that overflows its
 //! stack ends the process, so each case has a process of its own.
 
-#![allow(clippy::unwrap_used, reason = "a test fails where something does")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "support/children.rs"]
 mod children;
@@ -9,7 +9,7 @@ mod support;
 
 use std::fmt::Write as _;
 
-use children::{Child, DEVICE, report, told};
+use children::{Child, DEVICE, report, variable};
 use futures::executor::block_on;
 use kiln::{Module, Runtime};
 use support::{builder, on_each_device};
@@ -32,7 +32,7 @@ fn sum() -> String {
     )
 }
 
-/// Returns the source of a choice between as many branches, each in the `else` of the last one.
+/// Returns the source of an if-else chain with `BRANCHES` branches.
 fn choice() -> String {
     let mut text = "kernel void choice(global const uint *x, global uint *y) {
         size_t i = get_global_id(0);
@@ -49,9 +49,10 @@ fn choice() -> String {
 #[ignore = "run by the other tests, in processes of their own"]
 fn deep_child() {
     block_on(async {
-        let rt = builder().device(told(DEVICE)).build_child(env!("CARGO_BIN_EXE_kiln"));
+        let rt = builder().device(variable(DEVICE)).build_child(env!("CARGO_BIN_EXE_kiln"));
         let rt = rt.build().await.unwrap();
-        let (name, is_untrusted) = (told("KILN_TEST_TEXT"), told("KILN_TEST_UNTRUSTED") == "1");
+        let (name, is_untrusted) =
+            (variable("KILN_TEST_TEXT"), variable("KILN_TEST_UNTRUSTED") == "1");
         let module = Module::opencl_c(if name == "sum" { sum() } else { choice() });
         let module = if is_untrusted { module.untrusted() } else { module };
         let program = rt.build(&module).await.unwrap();
@@ -89,7 +90,7 @@ fn long_sums_build() {
 }
 
 #[test]
-fn long_choices_build() {
+fn long_if_else_chains_build() {
     run("choice", false);
 }
 

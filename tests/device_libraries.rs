@@ -16,8 +16,8 @@ use kiln::{
     CacheConfig, DuplicateExports, ErrorKind, Module, ModuleFormat, Origin, Runtime, RuntimeBuilder,
 };
 use libraries::{
-    application, expect, function, library, links, module, module_that_imports, register, work,
-    work_of_one,
+    application, expect, function, library, links, module, module_that_imports, register,
+    work_counts, work_counts_of_one,
 };
 use support::{builder, on_each_device};
 
@@ -74,7 +74,7 @@ macro_rules! with_formats {
 }
 
 #[test]
-fn drivers_link_the_code_that_they_take() {
+fn drivers_link_exactly_the_formats_that_they_accept() {
     smol::block_on(on_each_device(async |rt| {
         let device = rt.device();
         for format in [ModuleFormat::OpenClC, ModuleFormat::SpirV] {
@@ -100,7 +100,8 @@ fn mutual(format: ModuleFormat) -> [Module; 2] {
     ]
 }
 
-async fn lax(like: &Runtime) -> Runtime {
+/// Creates a runtime that uses the first registered of several exports of the same name.
+async fn permissive(like: &Runtime) -> Runtime {
     let builder = builder().device(like.device().index().to_string()).link_objects(true);
     let builder = builder.duplicate_exports(DuplicateExports::FirstRegistered);
     builder.build().await.expect("it starts")
@@ -117,12 +118,12 @@ with_each_format! {
         register(&rt, &libraries.each_ref());
         let program = rt.build(&application(format, &["one"])).await.expect("it links");
         expect(&rt, &program, "apply", [15.0, 23.0, 31.0]).await;
-        assert_eq!(work(&rt), work_of_one(&rt, format, 5));
+        assert_eq!(work_counts(&rt), work_counts_of_one(&rt, format, 5));
     }
 }
 
 with_each_format! {
-    async fn mutual_imports_are_one_program_from_either_side(rt, format) {
+    async fn modules_that_import_from_each_other_share_one_program(rt, format) {
         let [application, library] = mutual(format);
         for first in [&application, &library] {
             let rt = fresh(&rt).await;
@@ -134,7 +135,7 @@ with_each_format! {
                 let again = rt.build(module).await.expect("it is there");
                 assert_eq!((again.origin(), again.key()), (Origin::Memory, program.key()));
             }
-            assert_eq!(work(&rt), work_of_one(&rt, format, 2));
+            assert_eq!(work_counts(&rt), work_counts_of_one(&rt, format, 2));
         }
     }
 }
@@ -145,7 +146,7 @@ with_each_format! {
         register(&rt, &[&library]);
         let program = rt.build(&application).await.expect("it links");
         expect(&rt, &program, "apply", [12.0, 14.0, 16.0]).await;
-        let error = rt.build(&library).await.expect_err("nobody else exports `bias`");
+        let error = rt.build(&library).await.expect_err("no other module exports `bias`");
         assert_eq!(error.kind(), ErrorKind::BuildFailed);
     }
 }
@@ -158,12 +159,12 @@ with_each_linked_format! {
         let (one, other) = futures::join!(one, rt.build(&other).into_future());
         expect(&rt, &one.expect("it links"), "apply", [3.0, 6.0, 9.0]).await;
         expect(&rt, &other.expect("it links"), "other", [6.0, 12.0, 18.0]).await;
-        assert_eq!(work(&rt), (3, 2), "two applications and one library");
+        assert_eq!(work_counts(&rt), (3, 2), "two applications and one library");
     }
 }
 
 with_each_linked_format! {
-    async fn kernels_of_a_library_come_before_or_after_those_of_an_application(rt, format) {
+    async fn a_library_with_kernels_can_be_built_before_or_after_an_application(rt, format) {
         let library =
             module(format, &[function("scale").times(3.0)], &[("own", &["scale", "scale"])]);
         let application = application(format, &["scale"]);
@@ -174,16 +175,16 @@ with_each_linked_format! {
         expect(&before, &own, "own", [6.0, 12.0, 18.0]).await;
         let program = before.build(&application).await.expect("it links");
         expect(&before, &program, "apply", [3.0, 6.0, 9.0]).await;
-        assert_eq!(work(&before), (2, 2), "the library is not compiled again");
+        assert_eq!(work_counts(&before), (2, 2), "the library is not compiled again");
 
         let after = fresh(&rt).await;
         register(&after, &[&library]);
         let program = after.build(&application).await.expect("it links");
         expect(&after, &program, "apply", [3.0, 6.0, 9.0]).await;
         let own = after.build(&library).await.expect("it is there");
-        assert_eq!(own.origin(), Origin::Memory, "the program that is there has its kernel");
+        assert_eq!(own.origin(), Origin::Memory, "the existing program has its kernel");
         expect(&after, &own, "own", [6.0, 12.0, 18.0]).await;
-        assert_eq!(work(&after), (2, 1));
+        assert_eq!(work_counts(&after), (2, 1));
     }
 }
 
@@ -195,14 +196,14 @@ with_each_linked_format! {
         let application = application(format, &["scale"]);
         rt.build(&application).options(OPTIONS).await.expect("it links");
         let own = rt.build(&library).options(OPTIONS).await.expect("it builds");
-        assert_eq!(own.origin(), Origin::Compiled, "the program that is there has none");
+        assert_eq!(own.origin(), Origin::Compiled, "the existing program has no options");
         let plain = rt.build(&library).await.expect("it is there");
         assert_eq!(plain.origin(), Origin::Memory);
     }
 }
 
 with_each_linked_format! {
-    async fn the_same_modules_in_another_order_are_the_same_program(rt, format) {
+    async fn the_order_of_registration_does_not_change_the_program(rt, format) {
         let directory = tempfile::tempdir().expect("there is room");
         let (a, b) = (
             library(format, &[function("a").plus(1.0)]),
@@ -217,7 +218,7 @@ with_each_linked_format! {
         register(&first, &[&a]);
         let again = first.build(&application).await.expect("it is there");
         assert_eq!((again.origin(), again.key()), (Origin::Memory, program.key()));
-        assert_eq!(work(&first), (3, 1));
+        assert_eq!(work_counts(&first), (3, 1));
         first.drain().await;
 
         let second = fresh_at(&rt, directory.path()).await;
@@ -225,7 +226,7 @@ with_each_linked_format! {
         let loaded = second.build(&application).await.expect("it loads");
         assert_eq!((loaded.origin(), loaded.key()), (Origin::Disk, program.key()));
         expect(&second, &loaded, "apply", [12.0, 23.0, 34.0]).await;
-        assert_eq!(work(&second), (0, 0));
+        assert_eq!(work_counts(&second), (0, 0));
 
         // Objects are on disk as well: another application compiles only its own module.
         let third = fresh_at(&rt, directory.path()).await;
@@ -233,14 +234,14 @@ with_each_linked_format! {
         let other = module(format, &[], &[("other", &["a"])]);
         let program = third.build(&other).await.expect("it links");
         expect(&third, &program, "other", [2.0, 3.0, 4.0]).await;
-        assert_eq!(work(&third), (1, 1));
+        assert_eq!(work_counts(&third), (1, 1));
     }
 }
 
 with_each_linked_format! {
-    async fn a_stored_object_that_is_another_one_is_compiled_again(rt, format) {
+    async fn a_stored_object_of_another_module_is_compiled_again(rt, format) {
         if !rt.device().formats.contains(&format) {
-            // The objects of a text are those of its SPIR-V.
+            // The objects of OpenCL C are built from its SPIR-V.
             continue;
         }
         let directory = tempfile::tempdir().expect("there is room");
@@ -271,7 +272,7 @@ with_each_linked_format! {
 
         let second = fresh_at(&rt, directory.path()).await;
         register(&second, &[&scale]);
-        let program = second.build(&application).await.expect("it heals");
+        let program = second.build(&application).await.expect("it is repaired");
         expect(&second, &program, "apply", [3.0, 6.0, 9.0]).await;
         assert_eq!(second.stats().disk_refused, 1);
         second.drain().await;
@@ -280,18 +281,18 @@ with_each_linked_format! {
         let third = fresh_at(&rt, directory.path()).await;
         register(&third, &[&scale]);
         for (rt, kernel) in [(&second, "other"), (&third, "another")] {
-            let (compiles, links) = work(rt);
+            let (compiles, links) = work_counts(rt);
             let module = module(format, &[], &[(kernel, &["scale", "scale"])]);
             let program = rt.build(&module).await.expect("it links");
             expect(rt, &program, kernel, [6.0, 12.0, 18.0]).await;
-            assert_eq!(work(rt), (compiles + 1, links + 1));
+            assert_eq!(work_counts(rt), (compiles + 1, links + 1));
         }
         assert_eq!(third.stats().disk_refused, 0);
     }
 }
 
 with_each_linked_format! {
-    async fn the_binary_of_a_linked_program_is_one_of_a_program(rt, format) {
+    async fn the_binary_of_a_linked_program_can_be_loaded(rt, format) {
         register(&rt, &[&library(format, &[function("scale").times(3.0)])]);
         let linked = rt.build(&application(format, &["scale"])).await.expect("it links");
         let binary = linked.binary().expect("it has one");
@@ -314,7 +315,7 @@ with_each_linked_format! {
 
 /// PoCL treats the programs as one, which it keeps in one file, and rewrites the file for each of them.
 #[test]
-fn programs_that_differ_in_a_comment_are_linked_and_read_at_once() {
+fn programs_that_differ_only_in_a_comment_link_concurrently() {
     smol::block_on(on_each_device(async |like| {
         if !links(&like, ModuleFormat::OpenClC) {
             return;
@@ -347,7 +348,7 @@ fn programs_that_differ_in_a_comment_are_linked_and_read_at_once() {
 }
 
 everywhere! {
-    async fn a_driver_whose_kernels_would_make_calls_links_only_if_it_is_asked_to(rt: Runtime) {
+    async fn drivers_that_do_not_inline_linked_calls_link_only_on_request(rt: Runtime) {
         let library = library(ModuleFormat::SpirV, &[function("scale").times(3.0)]);
         let application = application(ModuleFormat::SpirV, &["scale"]);
         let calls = rt.device().backend == "level-zero";
@@ -357,17 +358,17 @@ everywhere! {
             let rt = builder().device(device).link_objects(link).build().await.expect("it starts");
             register(&rt, &[&library]);
             let program = rt.build(&application).await.expect("it links");
-            let asked = links(&rt, ModuleFormat::SpirV) && (link || !calls);
-            assert_eq!(work(&rt), if asked { (2, 1) } else { (1, 0) });
+            let is_linked = links(&rt, ModuleFormat::SpirV) && (link || !calls);
+            assert_eq!(work_counts(&rt), if is_linked { (2, 1) } else { (1, 0) });
             assert_eq!(program.kernel_names(), ["apply"]);
             keys.push(program.key());
         }
-        assert_eq!(keys[0] != keys[1], calls, "one is not taken for the other");
+        assert_eq!(keys[0] != keys[1], calls, "the keys differ if the programs do");
     }
 }
 
 everywhere! {
-    async fn functions_that_need_much_private_memory_are_not_called_by_other_objects(rt: Runtime) {
+    async fn functions_with_much_private_memory_are_not_linked_as_objects(rt: Runtime) {
         if rt.device().backend != "level-zero" {
             return;
         }
@@ -383,19 +384,19 @@ everywhere! {
         };
         let application = application(ModuleFormat::OpenClC, &["scale"]);
         for (size, expected) in [(16, (2, 1)), (1024, (1, 0))] {
-            let before = work(&rt);
+            let before = work_counts(&rt);
             let library = Module::opencl_c(text(size)).exporting(["scale"]);
             register(&rt, &[&library]);
             rt.build(&application).await.expect("it links");
             rt.unregister(&library);
-            let after = work(&rt);
+            let after = work_counts(&rt);
             assert_eq!((after.0 - before.0, after.1 - before.1), expected, "{size}");
         }
     }
 }
 
 with_each_format! {
-    async fn what_nobody_exports_is_an_error_that_tells_the_way_there(rt, format) {
+    async fn missing_exports_are_reported_with_the_import_chain(rt, format) {
         let scale = application(format, &["scale"]);
         let error = rt.build(&scale).await.expect_err("there is no library");
         assert_eq!(error.kind(), ErrorKind::BuildFailed);
@@ -414,51 +415,51 @@ with_each_format! {
             assert!(text.contains(part), "{part} is not in: {text}");
         }
         assert!(!text.contains("`unlike`"), "{text}");
-        assert_eq!(work(&rt), (0, 0), "no driver was asked");
+        assert_eq!(work_counts(&rt), (0, 0), "no driver was called");
 
         register(&rt, &[&library(format, &[function("scale").plus(1.0)])]);
-        let program = rt.build(&outer).await.expect("now it is there");
+        let program = rt.build(&outer).await.expect("`scale` is exported now");
         expect(&rt, &program, "apply", [2.0, 3.0, 4.0]).await;
     }
 }
 
 with_each_format! {
-    async fn several_exporters_are_an_error_unless_the_first_is_to_be_taken(rt, format) {
+    async fn duplicate_exports_are_an_error_unless_the_first_is_preferred(rt, format) {
         let first = library(format, &[function("scale").times(2.0)]);
         let second = library(format, &[function("scale").times(3.0)]);
         let application = application(format, &["scale"]);
         register(&rt, &[&first, &second]);
-        assert!(!rt.register(&first).expect("it exports"), "once is enough");
-        let text = rt.build(&application).await.expect_err("which?").to_string();
+        assert!(!rt.register(&first).expect("it exports"), "it is registered already");
+        let text = rt.build(&application).await.expect_err("`scale` is ambiguous").to_string();
         for module in [&first, &second] {
             assert!(text.contains(&format!("{:.8}", module.digest())), "{text}");
         }
         assert!(rt.unregister(&second));
-        assert!(!rt.unregister(&second), "it is gone");
+        assert!(!rt.unregister(&second), "it is no longer registered");
         let program = rt.build(&application).await.expect("one is left");
         expect(&rt, &program, "apply", [2.0, 4.0, 6.0]).await;
 
-        let lax = lax(&rt).await;
-        register(&lax, &[&second, &first]);
-        let program = lax.build(&application).await.expect("the first is taken");
-        expect(&lax, &program, "apply", [3.0, 6.0, 9.0]).await;
+        let permissive = permissive(&rt).await;
+        register(&permissive, &[&second, &first]);
+        let program = permissive.build(&application).await.expect("the first is taken");
+        expect(&permissive, &program, "apply", [3.0, 6.0, 9.0]).await;
     }
 }
 
 with_each_format! {
-    async fn a_symbol_that_two_needed_modules_define_is_an_error(rt, format) {
-        let rt = lax(&rt).await;
+    async fn a_symbol_that_two_linked_modules_define_is_an_error(rt, format) {
+        let rt = permissive(&rt).await;
         let pair = library(format, &[function("a"), function("b")]);
         register(&rt, &[&library(format, &[function("a").plus(1.0)]), &pair]);
         let error = rt.build(&application(format, &["a", "b"])).await;
-        let error = error.expect_err("`a` would be there twice");
+        let error = error.expect_err("`a` would be defined twice");
         assert_eq!(error.kind(), ErrorKind::BuildFailed);
         assert!(error.to_string().contains("`a` is exported by"), "{error}");
     }
 }
 
 everywhere! {
-    async fn what_every_module_may_bring_along_is_no_duplicate(rt: Runtime) {
+    async fn mergeable_functions_are_not_duplicate_exports(rt: Runtime) {
         let rt = fresh(&rt).await;
         let shared = function("shared").plus(1.0).mergeable();
         let one = |name| library(ModuleFormat::SpirV, &[shared, function(name).of("shared")]);
@@ -467,7 +468,7 @@ everywhere! {
         let program = rt.build(&both).await.expect("they have the same definition");
         expect(&rt, &program, "apply", [4.0, 6.0, 8.0]).await;
         let direct = application(ModuleFormat::SpirV, &["shared"]);
-        let program = rt.build(&direct).await.expect("either serves");
+        let program = rt.build(&direct).await.expect("either definition can be used");
         expect(&rt, &program, "apply", [2.0, 3.0, 4.0]).await;
     }
 }
@@ -487,7 +488,7 @@ with_each_format! {
 }
 
 with_each_format! {
-    async fn a_kernel_of_a_module_cannot_be_imported(rt, format) {
+    async fn kernels_cannot_be_imported(rt, format) {
         let library = module(ModuleFormat::SpirV, &[function("f")], &[("own", &["f"])]);
         register(&rt, &[&library]);
         let error = rt.build(&application(format, &["own"])).await.expect_err("it is a kernel");
@@ -497,19 +498,19 @@ with_each_format! {
 }
 
 with_each_linked_format! {
-    async fn unregistering_leaves_what_is_in_use_and_what_is_being_built(rt, format) {
+    async fn unregistering_does_not_affect_programs_in_use_or_in_flight_builds(rt, format) {
         let old = library(format, &[function("scale").times(2.0)]);
         let new = library(format, &[function("scale").times(3.0)]);
         let application = application(format, &["scale"]);
         register(&rt, &[&old]);
         let building = rt.build(&application).start();
         assert!(rt.unregister(&old));
-        let held = building.await.expect("it had begun");
+        let held = building.await.expect("the build had started");
         expect(&rt, &held, "apply", [2.0, 4.0, 6.0]).await;
-        rt.build(&application).await.expect_err("nobody exports `scale` now");
+        rt.build(&application).await.expect_err("no library exports `scale` now");
 
         // Launches of the old program are in flight meanwhile.
-        // SAFETY: it touches one element a work-item.
+        // SAFETY: each work-item accesses one element.
         let kernel = unsafe { held.kernel("apply") }.expect("it is there");
         let (queue, x) = (rt.queue(), rt.buffer_from(vec![1.0f32; 3]).await.expect("memory"));
         for _ in 0..10 {
@@ -519,12 +520,12 @@ with_each_linked_format! {
         let program = rt.build(&application).await.expect("it links");
         expect(&rt, &program, "apply", [3.0, 6.0, 9.0]).await;
         assert_eq!(queue.read(&x).await.expect("they ran"), [1024.0; 3]);
-        assert_eq!(work(&rt), (3, 2), "the application is not compiled again");
+        assert_eq!(work_counts(&rt), (3, 2), "the application is not compiled again");
     }
 }
 
 with_each_format! {
-    async fn programs_of_an_unregistered_library_leave_the_memory_unless_they_are_held(rt, format) {
+    async fn programs_of_an_unregistered_library_are_evicted_unless_held(rt, format) {
         let library = library(format, &[function("scale")]);
         register(&rt, &[&library]);
         let program = rt.build(&application(format, &["scale"])).await.expect("it links");
@@ -539,35 +540,35 @@ with_each_format! {
 }
 
 with_each_format! {
-    async fn a_module_s_own_definition_comes_first(rt, format) {
+    async fn a_modules_own_definition_takes_precedence(rt, format) {
         register(&rt, &[&library(format, &[function("scale").times(100.0)])]);
         let functions = [function("scale").plus(1.0)];
         let own = module_that_imports(format, &functions, &[("apply", &["scale"])], &["scale"]);
         assert_eq!(own.imports().collect::<Vec<_>>(), ["scale"]);
-        let program = rt.build(&own).await.expect("it needs nobody");
+        let program = rt.build(&own).await.expect("it defines what it imports");
         expect(&rt, &program, "apply", [2.0, 3.0, 4.0]).await;
         assert_eq!(rt.stats().compiles, 1);
     }
 }
 
 #[test]
-fn what_exports_nothing_is_no_library() {
+fn modules_without_exports_are_refused_as_libraries() {
     smol::block_on(on_each_device(async |rt| {
         let native = Module::native(*b"\x7fELF").expect("it is not empty");
         for module in [application(ModuleFormat::OpenClC, &["f"]), native] {
             let error = rt.register(&module).expect_err("it exports nothing");
             assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-            assert!(!rt.unregister(&module), "it is not there");
+            assert!(!rt.unregister(&module), "it is not registered");
         }
     }));
 }
 
 everywhere! {
-    async fn a_linker_s_refusal_is_kept_if_it_names_the_symbol(rt: Runtime) {
+    async fn link_errors_that_name_the_symbol_are_cached(rt: Runtime) {
         let rt = fresh(&rt).await;
         // Exports a function that it does not define.
-        let liar = Module::opencl_c("float other(float x) { return x; }").exporting(["scale"]);
-        register(&rt, &[&liar]);
+        let broken = Module::opencl_c("float other(float x) { return x; }").exporting(["scale"]);
+        register(&rt, &[&broken]);
         let application = application(ModuleFormat::OpenClC, &["scale"]);
         let error = rt.build(&application).await.expect_err("the linker finds nothing");
         assert_eq!(error.kind(), ErrorKind::BuildFailed);
@@ -579,7 +580,7 @@ everywhere! {
         let is_kept = error.is_deterministic();
         assert!(is_kept || !names_symbol, "{error}");
         assert_eq!(again.same(&error), is_kept, "{error}");
-        assert_eq!(work(&rt), (2, if is_kept { 1 } else { 2 }));
+        assert_eq!(work_counts(&rt), (2, if is_kept { 1 } else { 2 }));
     }
 }
 
@@ -617,7 +618,7 @@ everywhere! {
 }
 
 with_each_linked_format! {
-    async fn overlapping_sets_that_are_built_at_once_compile_each_module_once(rt, format) {
+    async fn concurrent_builds_with_shared_libraries_compile_each_module_once(rt, format) {
         const LIBRARIES: usize = 6;
         const APPLICATIONS: usize = 8;
         let names: Vec<_> = (0..LIBRARIES).map(|n| format!("f{n}")).collect();
@@ -638,7 +639,7 @@ with_each_linked_format! {
             let expected = [1, 2, 3].map(|x| (3 * x + sum) as f32);
             expect(&rt, &program.expect("it links"), &format!("apply{n}"), expected).await;
         }
-        assert_eq!(work(&rt), ((LIBRARIES + APPLICATIONS) as u64, APPLICATIONS as u64));
+        assert_eq!(work_counts(&rt), ((LIBRARIES + APPLICATIONS) as u64, APPLICATIONS as u64));
     }
 }
 
@@ -675,7 +676,7 @@ everywhere! {
         apply(last, 34.0).await;
 
         let refused = async |request: kiln::BuildRequest| {
-            let error = request.await.expect_err("it is wrong");
+            let error = request.await.expect_err("the value is invalid");
             assert_eq!(error.kind(), ErrorKind::InvalidArgument);
             error.to_string()
         };
@@ -685,12 +686,12 @@ everywhere! {
         }
         let text = refused(request().specialize(3, 1.0f32)).await;
         for id in ["7 ", "8 ", "9 "] {
-            assert!(text.contains(id), "all that there are: {text}");
+            assert!(text.contains(id), "all ids are listed: {text}");
         }
         let text = refused(request().specialize_in(&b, 8, 1u8)).await;
         assert!(text.contains("1 bytes") && text.contains("7 "), "{text}");
-        let stranger = library(format, &[function("d").plus_constant(7, 1.0)]);
-        let text = refused(request().specialize_in(&stranger, 7, 1.0f32)).await;
+        let unlinked = library(format, &[function("d").plus_constant(7, 1.0)]);
+        let text = refused(request().specialize_in(&unlinked, 7, 1.0f32)).await;
         assert!(text.contains("not part of the program"), "{text}");
     }
 }

@@ -275,23 +275,23 @@ fn emitted_modules_give_the_same_bytes_as_the_drivers_own_build() {
             found.borrow_mut().push((format!("{device}, emitted"), results));
         }));
         let found = found.into_inner();
-        for (way, results) in found.iter().skip(1) {
+        for (form, results) in found.iter().skip(1) {
             for ((kernel, expected), (_, results)) in found[0].1.iter().zip(results) {
-                let is_drivers = [way, &found[0].0].iter().any(|way| way.ends_with("SPIR-V"));
+                let is_drivers = [form, &found[0].0].iter().any(|form| form.ends_with("SPIR-V"));
                 if is_drivers && MISCOMPILED.contains(&(name, *kernel)) {
                     continue;
                 }
                 let words = expected.chunks(4).zip(results.chunks(4)).enumerate();
                 for (at, (a, b)) in words.filter(|(_, (a, b))| a != b).take(3) {
                     let first = &found[0].0;
-                    differences.lock().expect("nobody panicked").push(format!(
-                        "{name}, `{kernel}`, word {at}: {first} {a:x?}, {way} {b:x?}"
+                    differences.lock().expect("no thread panicked").push(format!(
+                        "{name}, `{kernel}`, word {at}: {first} {a:x?}, {form} {b:x?}"
                     ));
                 }
             }
         }
     });
-    let differences = differences.into_inner().expect("nobody panicked");
+    let differences = differences.into_inner().expect("no thread panicked");
     assert!(differences.is_empty(), "{differences:#?}");
 }
 
@@ -309,9 +309,9 @@ fn in_each_form(bytes: &[u8], test: impl AsyncFn(&Runtime, &Program)) {
 
 /// C forbids reading memory as another type than it was written as; SPIR-V does not.
 #[test]
-fn a_buffer_may_be_given_as_memory_of_two_types() {
+fn a_buffer_can_be_passed_as_memory_of_two_types() {
     in_each_form(include_bytes!("data/aliases.spv"), async |rt, program| {
-        // SAFETY: it touches two words.
+        // SAFETY: the kernel accesses two words.
         let both = unsafe { program.kernel("both") }.expect("it is there");
         let words = rt.buffer_from(vec![0_u32; 2]).await.expect("there is memory");
         let as_float = words.cast::<f32>().expect("it has the same size");
@@ -323,9 +323,9 @@ fn a_buffer_may_be_given_as_memory_of_two_types() {
 
 /// C compilers assume that an unsigned offset to a pointer is not negative.
 #[test]
-fn what_lies_before_a_pointer_is_reached() {
+fn elements_before_a_pointer_are_accessible() {
     in_each_form(include_bytes!("data/offsets.spv"), async |rt, program| {
-        // SAFETY: it touches an element a work-item.
+        // SAFETY: each work-item accesses elements inside the buffers.
         let around = unsafe { program.kernel("around") }.expect("it is there");
         let x = rt.buffer_from(vec![0.0_f32, 1.0, 2.0, 3.0]).await.expect("there is memory");
         let y = rt.buffer::<f32>(4).expect("there is memory");

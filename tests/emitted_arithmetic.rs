@@ -568,7 +568,7 @@ async fn results(rt: &Runtime, module: &Module, kernels: &[Vec<String>]) -> Vec<
 }
 
 #[test]
-fn random_arithmetic_has_the_same_bits_as_the_driver_s_own_build() {
+fn random_arithmetic_gives_the_same_bits_as_the_drivers_own_build() {
     let differences = Mutex::new(Vec::new());
     let seed: u64 = std::env::var("KILN_SEED").map_or(1, |seed| seed.parse().expect("a number"));
     let seeds: Vec<_> = (seed..seed + MODULES).collect();
@@ -582,13 +582,13 @@ fn random_arithmetic_has_the_same_bits_as_the_driver_s_own_build() {
             if rt.device().formats.contains(&ModuleFormat::SpirV) {
                 modules.push(("SPIR-V", Module::spirv(bytes.clone()).expect("a module")));
             }
-            for (way, module) in modules {
+            for (form, module) in modules {
                 let results = results(&rt, &module, &kernels).await;
-                found.borrow_mut().push((format!("{device}, {way}"), results));
+                found.borrow_mut().push((format!("{device}, {form}"), results));
             }
         }));
         let found = found.into_inner();
-        for (way, results) in found.iter().skip(1) {
+        for (form, results) in found.iter().skip(1) {
             for (kernel, steps) in kernels.iter().enumerate() {
                 let pairs = found[0].1[kernel].iter().zip(&results[kernel]).enumerate();
                 // Only the first difference is reported: others may follow from it.
@@ -596,14 +596,14 @@ fn random_arithmetic_has_the_same_bits_as_the_driver_s_own_build() {
                     pairs.filter(|(_, (a, b))| a != b).min_by_key(|(at, _)| at % steps.len());
                 if let Some((at, (a, b))) = first {
                     let step = at % steps.len();
-                    differences.lock().expect("nobody panicked").push(format!(
-                        "seed {seed}, kernel {kernel}, value {step} ({}): {a:#x}, {way} {b:#x}",
+                    differences.lock().expect("no thread panicked").push(format!(
+                        "seed {seed}, kernel {kernel}, value {step} ({}): {a:#x}, {form} {b:#x}",
                         steps[step]
                     ));
                 }
             }
         }
     });
-    let differences = differences.into_inner().expect("nobody panicked");
+    let differences = differences.into_inner().expect("no thread panicked");
     assert!(differences.is_empty(), "{differences:#?}");
 }

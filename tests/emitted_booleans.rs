@@ -1,7 +1,7 @@
 //! Vectors of Booleans, and integers of widths that OpenCL C does not have, in SPIR-V modules: the driver's own
 //! build of the module and the emitted text give the right values.
 
-#![allow(clippy::unwrap_used, reason = "a test fails where something does")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
 
@@ -26,7 +26,7 @@ fn input() -> Vec<u32> {
 type Expected = Vec<Box<dyn Fn(u32) -> u32>>;
 
 /// Builder of a module with a kernel `k` that stores results computed from `x`, the input of its item.
-struct Maker {
+struct ModuleBuilder {
     b: Builder,
     int: Word,
     x: Word,
@@ -38,7 +38,7 @@ struct Maker {
 
 const RESULTS: u32 = 64;
 
-impl Maker {
+impl ModuleBuilder {
     /// Begins the module. Functions of `helpers` come before the kernel.
     fn new(helpers: impl FnOnce(&mut Builder) -> HashMap<&'static str, Word>) -> Self {
         let mut b = Builder::new();
@@ -209,13 +209,13 @@ fn check(made: (Vec<u8>, Expected), as_spirv: bool) {
     }));
 }
 
-fn none(_: &mut Builder) -> HashMap<&'static str, Word> {
+fn no_helpers(_: &mut Builder) -> HashMap<&'static str, Word> {
     HashMap::new()
 }
 
 #[test]
-fn vectors_of_booleans_are_masks_as_integers() {
-    let mut m = Maker::new(none);
+fn vectors_of_booleans_are_bitcast_to_and_from_integer_masks() {
+    let mut m = ModuleBuilder::new(no_helpers);
     for count in [8, 16] {
         let low = u32::MAX >> (32 - count);
         let bits = m.bits(m.x, count);
@@ -253,8 +253,8 @@ fn vectors_of_booleans_are_masks_as_integers() {
 
 /// Intel's compiler for CPUs computes wrong values for such a module.
 #[test]
-fn vectors_of_booleans_are_composed_and_taken_apart() {
-    let mut m = Maker::new(none);
+fn vectors_of_booleans_support_shuffles_extracts_and_inserts() {
+    let mut m = ModuleBuilder::new(no_helpers);
     let (eight, bool) = (m.bools(8), m.bools(1));
     let (bits, byte) = (m.bits(m.x, 8), m.shifted(8));
     let other = m.bits(byte, 8);
@@ -284,7 +284,7 @@ fn vectors_of_booleans_are_composed_and_taken_apart() {
 /// Intel's compiler for CPUs crashes on such a module.
 #[test]
 fn vectors_of_booleans_are_members_of_structs_and_arrays() {
-    let mut m = Maker::new(none);
+    let mut m = ModuleBuilder::new(no_helpers);
     let (eight, bool) = (m.bools(8), m.bools(1));
     let (bits, byte) = (m.bits(m.x, 8), m.shifted(8));
     let other = m.bits(byte, 8);
@@ -299,7 +299,7 @@ fn vectors_of_booleans_are_members_of_structs_and_arrays() {
     let second = m.with_literals(Op::CompositeExtract, eight, extract);
     m.store_mask(second, 8, |x| x >> 8 & 0xff);
     let four = m.bools(4);
-    let half = |m: &mut Maker, from: u32| {
+    let half = |m: &mut ModuleBuilder, from: u32| {
         let mut operands = vec![Operand::IdRef(bits); 2];
         operands.extend((from..from + 4).map(Operand::LiteralBit32));
         m.with_literals(Op::VectorShuffle, four, operands)
@@ -312,7 +312,7 @@ fn vectors_of_booleans_are_members_of_structs_and_arrays() {
 
 #[test]
 fn vectors_of_booleans_are_composed_of_constants() {
-    let mut m = Maker::new(none);
+    let mut m = ModuleBuilder::new(no_helpers);
     let (eight, bool) = (m.bools(8), m.bools(1));
     let bits = m.bits(m.x, 8);
     let yes = m.b.constant_true(bool);
@@ -328,8 +328,8 @@ fn vectors_of_booleans_are_composed_of_constants() {
 }
 
 #[test]
-fn booleans_are_picked_by_indexes_that_are_not_constant() {
-    let mut m = Maker::new(none);
+fn booleans_are_extracted_and_inserted_at_dynamic_indexes() {
+    let mut m = ModuleBuilder::new(no_helpers);
     let (eight, bool) = (m.bools(8), m.bools(1));
     let bits = m.bits(m.x, 8);
     let (by, seven) = (m.shifted(20), m.number(7));
@@ -344,7 +344,7 @@ fn booleans_are_picked_by_indexes_that_are_not_constant() {
 
 #[test]
 fn vectors_of_booleans_pass_through_functions_blocks_and_variables() {
-    let mut m = Maker::new(|b| {
+    let mut m = ModuleBuilder::new(|b| {
         // Returns the complement of the first argument if the second is true.
         let bool = b.type_bool();
         let eight = b.type_vector(bool, 8);
@@ -399,7 +399,7 @@ fn vectors_of_booleans_pass_through_functions_blocks_and_variables() {
 
 #[test]
 fn comparisons_of_every_width_give_booleans() {
-    let mut m = Maker::new(none);
+    let mut m = ModuleBuilder::new(no_helpers);
     for width in [8, 16, 32, 64] {
         let (narrow, wide) = (m.ints(width, 8), m.ints(32, 8));
         let eight = m.bools(8);
@@ -481,16 +481,16 @@ fn comparisons_of_every_width_give_booleans() {
 
 /// Returns a module with integers of unusual widths, as optimisers create them for reductions and for structs
 /// in registers.
-fn with_odd_integers() -> Maker {
-    let mut m = Maker::new(none);
+fn with_unusual_widths() -> ModuleBuilder {
+    let mut m = ModuleBuilder::new(no_helpers);
     m.b.extension("SPV_INTEL_arbitrary_precision_integers");
     m.b.capability(Capability::ArbitraryPrecisionIntegersINTEL);
     m
 }
 
 #[test]
-fn integers_of_other_widths_are_kept_in_wider_ones() {
-    let mut m = with_odd_integers();
+fn integers_of_unusual_widths_are_emulated_in_wider_ones() {
+    let mut m = with_unusual_widths();
     for count in [2, 3, 4] {
         let low = (1 << count) - 1;
         let bits = m.bits(m.x, count);
@@ -504,7 +504,7 @@ fn integers_of_other_widths_are_kept_in_wider_ones() {
         let sign = move |n: u32| (n << (32 - width)).cast_signed() >> (32 - width);
         let y = m.shifted(5);
         let (a, b) = (m.op(Op::UConvert, ty, &[m.x]), m.op(Op::UConvert, ty, &[y]));
-        let store = |m: &mut Maker, value: Word, expected: fn(u32, u32) -> u32| {
+        let store = |m: &mut ModuleBuilder, value: Word, expected: fn(u32, u32) -> u32| {
             let value = m.op(Op::UConvert, m.int, &[value]);
             m.store(value, move |x| cut(expected(x, x >> 5)));
         };
@@ -530,8 +530,8 @@ fn integers_of_other_widths_are_kept_in_wider_ones() {
 }
 
 #[test]
-fn bits_of_three_numbers_are_those_of_one() {
-    let mut m = with_odd_integers();
+fn bitcasts_between_a_48_bit_integer_and_a_vector_keep_the_bits() {
+    let mut m = with_unusual_widths();
     let (long, odd, shorts, short) = (m.ints(64, 1), m.ints(48, 1), m.ints(16, 3), m.ints(16, 1));
     let wide = m.op(Op::UConvert, long, &[m.x]);
     let factor = m.b.constant_bit64(long, 0x1_0000_0001);

@@ -8,7 +8,7 @@
 //! count even on a busy machine, and a poll that only takes long does not.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![allow(clippy::print_stderr, reason = "what was measured is of interest")]
+#![allow(clippy::print_stderr, reason = "a log states the measurements")]
 
 mod support;
 
@@ -67,7 +67,7 @@ struct Waits {
 }
 
 /// Builds a program that no other call builds, launches it repeatedly, and awaits each launch.
-async fn work(rt: Runtime, round: usize, program: usize, waits: Waits) {
+async fn build_and_launch(rt: Runtime, round: usize, program: usize, waits: Waits) {
     let number = round * PROGRAMS + program + 1;
     let source =
         format!("kernel void add(global uint *x) {{ x[get_global_id(0)] += {number}; }}\n");
@@ -86,10 +86,10 @@ async fn work(rt: Runtime, round: usize, program: usize, waits: Waits) {
 }
 
 /// Runs all work concurrently on this thread.
-async fn all_work(rt: Runtime, round: usize, waits: Waits) {
-    let work = |program| work(rt.clone(), round, program, waits.clone());
+async fn build_and_launch_all(rt: Runtime, round: usize, waits: Waits) {
+    let task = |program| build_and_launch(rt.clone(), round, program, waits.clone());
     let tasks: Vec<_> =
-        (0..PROGRAMS).map(|program| tokio::task::spawn_local(work(program))).collect();
+        (0..PROGRAMS).map(|program| tokio::task::spawn_local(task(program))).collect();
     join_all(tasks).await.into_iter().for_each(Result::unwrap);
 }
 
@@ -126,7 +126,7 @@ async fn share_of_ticks(work: impl Future<Output = ()>) -> f64 {
 /// made the thread wait.
 fn beside_a_ticker(rt: Runtime, round: usize) -> (f64, i64, i64) {
     let waits = Waits::default();
-    let share = on_this_thread(share_of_ticks(all_work(rt, round, waits.clone())));
+    let share = on_this_thread(share_of_ticks(build_and_launch_all(rt, round, waits.clone())));
     (share, waits.builds.get(), waits.launches.get())
 }
 
@@ -134,11 +134,11 @@ fn beside_a_ticker(rt: Runtime, round: usize) -> (f64, i64, i64) {
 fn ticker_alone(rt: Runtime, round: usize) -> f64 {
     let (ended, end) = futures::channel::oneshot::channel();
     let other = std::thread::spawn(move || {
-        on_this_thread(all_work(rt, round, Waits::default()));
+        on_this_thread(build_and_launch_all(rt, round, Waits::default()));
         ended.send(()).expect("the ticker waits for it");
     });
-    let share = on_this_thread(share_of_ticks(async { end.await.expect("the work ends well") }));
-    other.join().expect("the work ends well");
+    let share = on_this_thread(share_of_ticks(async { end.await.expect("the work succeeds") }));
+    other.join().expect("the work succeeds");
     share
 }
 
@@ -149,14 +149,14 @@ fn builds_and_launches_never_block_the_thread_that_awaits_them() {
     /// commands to the driver: in one launch out of twenty, on two processors.
     const MOST_WAITS_FOR_BUILDS: i64 = 2;
     const MOST_WAITS_FOR_LAUNCHES: i64 = (PROGRAMS * LAUNCHES / 5) as i64;
-    /// Chance effects do not occur in every round.
+    /// Random effects do not occur in every round.
     const ROUNDS: usize = 4;
 
     block_on(support::on_each_device(async |rt| {
         let selector = rt.device().index().to_string();
         let other = support::builder().device(selector).build().await.unwrap();
         let mut rounds = Vec::new();
-        let fine = (1..=ROUNDS).any(|round| {
+        let passed = (1..=ROUNDS).any(|round| {
             // Each runs on a thread of its own: `block_on` must not be nested.
             let other = other.clone();
             let alone = std::thread::spawn(move || ticker_alone(other, round)).join().unwrap();
@@ -169,14 +169,16 @@ fn builds_and_launches_never_block_the_thread_that_awaits_them() {
                 && builds <= MOST_WAITS_FOR_BUILDS
                 && launches <= MOST_WAITS_FOR_LAUNCHES
         });
-        let told = format!("ticks alone and not, waits of builds, launches: {rounds:.3?}");
-        eprintln!("{told}");
-        assert!(fine, "{told}");
+        let summary = format!(
+            "ticks alone, ticks beside the work, waits of builds, waits of launches: {rounds:.3?}"
+        );
+        eprintln!("{summary}");
+        assert!(passed, "{summary}");
     }));
 }
 
 #[test]
-fn a_poll_that_blocks_is_seen() {
+fn a_poll_that_blocks_is_detected() {
     block_on(support::on_each_device(async |rt| {
         let waits = std::thread::spawn(move || {
             let waits = Rc::default();

@@ -1,9 +1,9 @@
 //! Exhaustion of a system resource at every stage: the affected operations fail with `OutOfResources`,
-//! everything ends, and operations succeed once the resource is available again.
+//! no operation hangs, and operations succeed once the resource is available again.
 
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "a test fails where something does")]
-#![allow(clippy::print_stderr, reason = "a log tells what came of each stage")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::print_stderr, reason = "a log states the outcome of each stage")]
 
 #[path = "support/children.rs"]
 mod children;
@@ -14,7 +14,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use children::{Child, DEVICE, report, told};
+use children::{Child, DEVICE, report, variable};
 use futures::executor::block_on;
 use kiln::simulated::Simulator;
 use kiln::{CacheConfig, ErrorKind, FusionMode, Kernel, Module, Queue, Result, Runtime};
@@ -25,9 +25,9 @@ use tempfile::TempDir;
 const RESOURCE: &str = "KILN_TEST_RESOURCE";
 
 /// Time limit of a process in seconds.
-const HANGS: u32 = 240;
+const TIME_LIMIT: u32 = 240;
 
-const REFUSED: &str = "kernel void bad(global uint *x) { x[0] = absent; }";
+const INVALID_SOURCE: &str = "kernel void bad(global uint *x) { x[0] = absent; }";
 
 /// Drops root, whom limits do not bind. Runs before any thread depends on the user id.
 fn become_nobody() {
@@ -40,10 +40,10 @@ fn become_nobody() {
         assert_eq!(unsafe { libc::setresuid(NOBODY, NOBODY, NOBODY) }, 0);
     }
     // SAFETY: the system ends this process if it hangs.
-    unsafe { libc::alarm(HANGS) };
+    unsafe { libc::alarm(TIME_LIMIT) };
 }
 
-/// Does something while the system grants no more of a resource.
+/// Calls `work` while the system grants no more of a resource.
 fn without<T>(resource: &str, work: impl FnOnce() -> T) -> T {
     let (limit, left) = match resource {
         "threads" => (Resource::Nproc, 0),
@@ -94,8 +94,8 @@ const STAGES: [Stage; 11] = [
     }),
     ("build", |bench| block_on(bench.rt.build(&module(1)).into_future()).map(drop)),
     ("refusal", |bench| {
-        let error = block_on(bench.rt.build(&Module::opencl_c(REFUSED)).into_future());
-        match error.expect_err("it is wrong") {
+        let error = block_on(bench.rt.build(&Module::opencl_c(INVALID_SOURCE)).into_future());
+        match error.expect_err("the source is invalid") {
             error if error.kind() == ErrorKind::BuildFailed => {
                 assert!(error.to_string().contains("absent"), "{error}");
                 Ok(())
@@ -110,7 +110,7 @@ const STAGES: [Stage; 11] = [
         assert_eq!(block_on(bench.queue.read(&y).into_future())?, [3.0; 64]);
         Ok(())
     }),
-    ("launch of what still builds", |bench| {
+    ("launch of a program that still builds", |bench| {
         let build = bench.rt.build(&module(2)).start();
         // SAFETY: the kernel stays inside the buffer.
         let kernel = unsafe { build.kernel("k") };
@@ -146,9 +146,9 @@ const STAGES: [Stage; 11] = [
 ];
 
 /// Runs each stage without the resource, and then with it.
-fn do_all(bench: &Bench) {
+fn run_stages(bench: &Bench) {
     fs::write(bench.folder.path().join("module.cl"), SAXPY).unwrap();
-    let resource = told(RESOURCE);
+    let resource = variable(RESOURCE);
     let mut refused = 0;
     for (name, stage) in STAGES {
         let outcome = without(&resource, || stage(bench));
@@ -173,7 +173,7 @@ fn device_child() {
     become_nobody();
     let folder = TempDir::new().unwrap();
     let cache = CacheConfig::at(folder.path().join("store"));
-    let builder = Runtime::builder().device(told(DEVICE)).cache(cache);
+    let builder = Runtime::builder().device(variable(DEVICE)).cache(cache);
     let builder = builder.fusion(FusionMode::Always).build_child(env!("CARGO_BIN_EXE_kiln"));
     let rt = block_on(builder.build().into_future()).unwrap();
     let program = block_on(rt.build(&Module::opencl_c(SAXPY)).into_future()).unwrap();
@@ -181,7 +181,7 @@ fn device_child() {
     let kernel = unsafe { program.kernel("saxpy") }.unwrap();
     // The program is stored by then: a driver's linking could not be retried.
     block_on(rt.drain());
-    do_all(&Bench { queue: rt.queue(), rt, kernel, folder });
+    run_stages(&Bench { queue: rt.queue(), rt, kernel, folder });
 }
 
 fn run(resource: &str) {
@@ -201,17 +201,17 @@ fn run(resource: &str) {
 }
 
 #[test]
-fn threads() {
+fn operations_recover_after_threads_are_exhausted() {
     run("threads");
 }
 
 #[test]
-fn file_descriptors() {
+fn operations_recover_after_file_descriptors_are_exhausted() {
     run("files");
 }
 
 #[test]
-fn address_space() {
+fn operations_recover_after_the_address_space_is_exhausted() {
     run("memory");
 }
 

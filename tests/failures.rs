@@ -2,7 +2,7 @@
 //! devices.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
-#![allow(clippy::let_underscore_future, reason = "commands need nobody who awaits them")]
+#![allow(clippy::let_underscore_future, reason = "commands run without being awaited")]
 
 #[path = "support/simulation.rs"]
 mod simulation;
@@ -21,21 +21,21 @@ use futures::executor::block_on;
 use futures::future::join_all;
 use kiln::simulated::{Fault, Simulator};
 use kiln::{Buffer, Error, ErrorKind, Event, Kernel, Module, Queue, Runtime, Status};
-use simulation::{eventually, kernel, runtime, runtime_with, teach};
+use simulation::{eventually, kernel, runtime, runtime_with, with_kernels};
 
 const LEN: usize = 64;
 
 /// An error of the application whose drop runs more code than freeing memory.
 #[derive(Debug)]
-struct Closes(kiln::FusionScope);
+struct ErrorWithScope(kiln::FusionScope);
 
-impl std::fmt::Display for Closes {
+impl std::fmt::Display for ErrorWithScope {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.0.is_fusing())
     }
 }
 
-impl std::error::Error for Closes {}
+impl std::error::Error for ErrorWithScope {}
 
 /// A runtime with a simulated device, and the objects that most tests need.
 struct Bench {
@@ -48,7 +48,7 @@ struct Bench {
 
 impl Bench {
     async fn new(simulator: Simulator) -> Self {
-        let simulator = teach(simulator);
+        let simulator = with_kernels(simulator);
         let rt = runtime(&simulator).await;
         let queue = rt.queue();
         let duplicate = kernel(&rt, "duplicate").await;
@@ -77,7 +77,7 @@ impl Bench {
     }
 
     /// Uses every native queue of the device, so that later commands are spread over them.
-    async fn open_lanes(&self) {
+    async fn use_all_native_queues(&self) {
         let pause = self.simulator.pause();
         let events: Vec<_> = (0..8)
             .map(|_| self.queue.fill(&self.rt.buffer::<u32>(1).unwrap(), 0).unwrap())
@@ -87,7 +87,7 @@ impl Bench {
     }
 }
 
-/// Runs a test on a device with threads and on a device without.
+/// Runs a test on simulated devices with and without threads.
 fn on_both(test: impl AsyncFn(Bench)) {
     for simulator in [Simulator::new(), Simulator::immediate()] {
         block_on(async { test(Bench::new(simulator).await).await });
@@ -100,7 +100,7 @@ fn assert_same(error: &Error, root: &Error) {
 }
 
 #[test]
-fn a_kernel_that_fails_fails_what_uses_its_results_with_its_own_error() {
+fn dependents_of_a_failed_kernel_fail_with_its_error() {
     on_both(async |bench| {
         let (x, y, z) = (bench.buffer(1).await, bench.buffer(2).await, bench.buffer(3).await);
         let pause = bench.simulator.pause();
@@ -109,16 +109,16 @@ fn a_kernel_that_fails_fails_what_uses_its_results_with_its_own_error() {
         let copied = bench.queue.copy(&y, &z).unwrap();
         let other_queue = bench.rt.queue();
         let read = other_queue.read(&z);
-        let told = bench
+        let ordered_after = bench
             .queue
             .submit(bench.scale.launch(LEN).args((1u32, &bench.buffer_now(4))).after(&failed))
             .unwrap();
         let unrelated = bench.queue.fill(&bench.buffer_now(5), 6).unwrap();
         drop(pause);
-        let root = failed.await.expect_err("it was told to fail");
+        let root = failed.await.expect_err("the simulator makes it fail");
         assert_eq!(root.kind(), ErrorKind::Driver);
         assert_eq!(root.driver_code().map(|code| code.name), Some("CL_INVALID_OPERATION"));
-        for event in [direct, copied, told] {
+        for event in [direct, copied, ordered_after] {
             assert_same(&event.await.expect_err("it depends on the failure"), &root);
         }
         assert_same(&read.await.expect_err("there is nothing to read"), &root);
@@ -129,7 +129,7 @@ fn a_kernel_that_fails_fails_what_uses_its_results_with_its_own_error() {
 }
 
 #[test]
-fn a_failure_that_nobody_holds_an_event_of_is_still_found() {
+fn a_failure_whose_event_was_dropped_still_fails_dependents() {
     on_both(async |bench| {
         let x = bench.buffer(1).await;
         let pause = bench.simulator.pause();
@@ -142,7 +142,7 @@ fn a_failure_that_nobody_holds_an_event_of_is_still_found() {
 }
 
 #[test]
-fn a_failure_spares_independent_commands_on_the_same_lane() {
+fn a_failure_does_not_affect_independent_commands_on_its_native_queue() {
     on_both(async |bench| {
         let buffers: Vec<_> = (0..64).map(|_| bench.rt.buffer::<u32>(LEN).unwrap()).collect();
         let pause = bench.simulator.pause();
@@ -160,15 +160,15 @@ fn a_failure_spares_independent_commands_on_the_same_lane() {
             assert_eq!(read.await.unwrap(), vec![index as u32; LEN]);
         }
         for event in failed {
-            event.await.expect_err("it was told to fail");
+            event.await.expect_err("the simulator makes it fail");
         }
     });
 }
 
 #[test]
-fn what_waits_for_a_command_on_another_lane_is_spared_by_a_later_failure_there() {
+fn dependents_on_other_native_queues_are_unaffected_by_later_failures() {
     on_both(async |bench| {
-        bench.open_lanes().await;
+        bench.use_all_native_queues().await;
         let pause = bench.simulator.pause();
         let sources: Vec<_> = (0..8).map(|_| bench.rt.buffer::<u32>(LEN).unwrap()).collect();
         let broken: Vec<_> = (0..8).map(|_| bench.rt.buffer::<u32>(LEN).unwrap()).collect();
@@ -193,44 +193,44 @@ fn what_waits_for_a_command_on_another_lane_is_spared_by_a_later_failure_there()
 }
 
 #[test]
-fn failures_reach_dependents_on_other_lanes() {
+fn failures_reach_dependents_on_other_native_queues() {
     on_both(async |bench| {
-        bench.open_lanes().await;
+        bench.use_all_native_queues().await;
         for round in 0..50 {
             let pause = bench.simulator.pause();
             let x = bench.rt.buffer::<u32>(LEN).unwrap();
             let y = bench.rt.buffer::<u32>(LEN).unwrap();
             let sum = bench.rt.buffer::<u32>(LEN).unwrap();
             let failed = bench.fail_to_write(&x);
-            let well = bench.queue.fill(&y, round).unwrap();
+            let independent = bench.queue.fill(&y, round).unwrap();
             let add = kernel(&bench.rt, "add").await;
             let added =
                 bench.queue.submit(add.launch(LEN).args((&x, &y, sum.write_only()))).unwrap();
             let read = bench.rt.queue().read(&sum);
             drop(pause);
             let error = read.await.expect_err("one of its terms is missing");
-            let root = failed.await.expect_err("it was told to fail");
+            let root = failed.await.expect_err("the simulator makes it fail");
             assert_same(&error, &root);
             assert_same(&added.await.expect_err("one of its terms is missing"), &root);
-            well.await.unwrap();
+            independent.await.unwrap();
         }
     });
 }
 
 #[test]
-fn a_failed_buffer_heals_when_it_is_overwritten_whole_and_not_before() {
+fn a_failed_buffer_is_restored_only_by_overwriting_all_of_it() {
     on_both(async |bench| {
         let source = bench.buffer(8).await;
-        type Heal = fn(&Bench, &Buffer<u32>, &Buffer<u32>) -> Event;
-        let ways: [(&str, Heal); 4] = [
+        type Overwrite = fn(&Bench, &Buffer<u32>, &Buffer<u32>) -> Event;
+        let ways: [(&str, Overwrite); 4] = [
             ("write", |bench, _, x| bench.queue.write(x, vec![8; LEN]).unwrap()),
             ("fill", |bench, _, x| bench.queue.fill(x, 8).unwrap()),
             ("copy", |bench, source, x| bench.queue.copy(source, x).unwrap()),
             ("launch", |bench, source, x| bench.duplicate(source, x)),
         ];
-        for (name, heal) in ways {
+        for (name, overwrite) in ways {
             let x = bench.buffer(1).await;
-            let root = bench.fail_to_write(&x).await.expect_err("it was told to fail");
+            let root = bench.fail_to_write(&x).await.expect_err("the simulator makes it fail");
             let half = x.slice(..LEN / 2).unwrap();
             bench.queue.fill(&half, 2).unwrap().await.unwrap();
             assert_eq!(bench.queue.read(&half).await.unwrap(), [2; LEN / 2]);
@@ -239,7 +239,7 @@ fn a_failed_buffer_heals_when_it_is_overwritten_whole_and_not_before() {
             let launch = bench.scale.launch(LEN).args((2u32, &x));
             let reader = bench.queue.submit(launch).unwrap().await;
             assert_same(&reader.expect_err("it reads what has failed"), &root);
-            heal(&bench, &source, &x).await.unwrap();
+            overwrite(&bench, &source, &x).await.unwrap();
             assert_eq!(bench.queue.read(&x).await.unwrap(), [8; LEN], "after a {name}");
             let launch = bench.scale.launch(LEN).args((2u32, &x));
             bench.queue.submit(launch).unwrap().await.unwrap();
@@ -255,11 +255,11 @@ fn a_command_that_the_driver_refuses_fails_its_dependents_only() {
         bench.simulator.fail_enqueues(1, Fault::OutOfResources);
         let failed = bench.queue.fill(&x, 7).unwrap();
         let copied = bench.queue.copy(&x, &y).unwrap();
-        let healed = bench.queue.fill(&x, 9).unwrap();
-        let root = failed.await.expect_err("it was told to fail");
+        let overwritten = bench.queue.fill(&x, 9).unwrap();
+        let root = failed.await.expect_err("the simulator makes it fail");
         assert_eq!(root.kind(), ErrorKind::OutOfResources);
         assert_same(&copied.await.expect_err("it copies what failed"), &root);
-        healed.await.unwrap();
+        overwritten.await.unwrap();
         assert_eq!(bench.queue.read(&x).await.unwrap(), [9; LEN]);
         assert_same(&bench.queue.read(&y).await.expect_err("it was not copied"), &root);
     });
@@ -270,7 +270,7 @@ async fn panics(message: &str) {
 }
 
 #[test]
-fn a_host_task_that_fails_or_panics_fails_what_comes_after_it() {
+fn a_host_task_that_fails_or_panics_fails_its_dependents() {
     on_both(async |bench| {
         let x = bench.buffer(1).await;
         let failing = bench.queue.host_task(async { Err::<(), _>("no such file") }).unwrap();
@@ -284,7 +284,11 @@ fn a_host_task_that_fails_or_panics_fails_what_comes_after_it() {
             let root = task.clone().await.expect_err("the task fails");
             assert_eq!(root.kind(), kind);
             assert!(root.to_string().contains(text), "{root}");
-            assert_eq!(format!("{root:?}").matches(text).count(), 1, "it is told once: {root:?}");
+            assert_eq!(
+                format!("{root:?}").matches(text).count(),
+                1,
+                "it is printed once: {root:?}"
+            );
             assert_same(&launched.await.expect_err("it comes after the task"), &root);
             let late = bench.scale.launch(LEN).args((2u32, &x)).after(&task);
             assert_same(&bench.queue.submit(late).unwrap().await.expect_err("late"), &root);
@@ -296,8 +300,8 @@ fn a_host_task_that_fails_or_panics_fails_what_comes_after_it() {
 }
 
 #[test]
-fn a_host_task_that_blocks_until_another_ends_does_not_keep_it_from_running() {
-    const LONG: Duration = Duration::from_secs(20);
+fn a_host_task_runs_while_another_host_task_blocks_on_it() {
+    const TIMEOUT: Duration = Duration::from_secs(20);
     on_both(async |bench| {
         let (open, gate) = futures::channel::oneshot::channel::<()>();
         let awaited = bench.queue.host_task(async { gate.await.unwrap() }).unwrap();
@@ -308,9 +312,9 @@ fn a_host_task_that_blocks_until_another_ends_does_not_keep_it_from_running() {
             sender.send(of_task.wait()).unwrap();
         };
         let blocks = bench.queue.host_task(blocks).unwrap();
-        waits.recv_timeout(LONG).expect("it begins").unwrap();
+        waits.recv_timeout(TIMEOUT).expect("it begins").unwrap();
         open.send(()).unwrap();
-        waits.recv_timeout(LONG).expect("the other task runs meanwhile").unwrap();
+        waits.recv_timeout(TIMEOUT).expect("the other task runs meanwhile").unwrap();
         blocks.await.unwrap();
     });
 }
@@ -364,30 +368,30 @@ fn a_host_future_that_panics_when_dropped_fails_its_command_only() {
 
 /// An error and panic payload that panics when it is dropped.
 #[derive(Debug)]
-struct Bomb;
+struct PanickingPayload;
 
-impl Drop for Bomb {
+impl Drop for PanickingPayload {
     fn drop(&mut self) {
         panic!("it goes off");
     }
 }
 
-impl std::fmt::Display for Bomb {
+impl std::fmt::Display for PanickingPayload {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("it ticks")
     }
 }
 
-impl std::error::Error for Bomb {}
+impl std::error::Error for PanickingPayload {}
 
 fn panic_with(payload: impl Send + 'static) {
     std::panic::panic_any(payload);
 }
 
 #[test]
-fn a_panic_that_panics_when_dropped_fails_its_command_only() {
+fn a_panic_payload_that_panics_when_dropped_fails_only_its_command() {
     on_both(async |bench| {
-        let task = async { panic_with(Bomb) };
+        let task = async { panic_with(PanickingPayload) };
         let error = bench.queue.host_task(task).unwrap().await.expect_err("it panics");
         assert_eq!(error.kind(), ErrorKind::Panicked);
         bench.queue.host_task(async {}).unwrap().await.unwrap();
@@ -395,22 +399,22 @@ fn a_panic_that_panics_when_dropped_fails_its_command_only() {
 }
 
 #[test]
-fn an_error_that_panics_when_dropped_takes_nothing_with_it() {
-    let simulator = teach(Simulator::new());
+fn an_error_that_panics_when_dropped_does_not_stop_later_commands() {
+    let simulator = with_kernels(Simulator::new());
     block_on(async {
         let limit = NonZeroUsize::new(1).unwrap();
         let rt = runtime_with(&simulator, Runtime::builder().max_in_flight(limit)).await;
         let (scale, x) = (kernel(&rt, "scale").await, rt.buffer::<u32>(LEN).unwrap());
-        // The error outlives the event: else the event would drop it here.
+        // The error must outlive the event, which would otherwise drop it here.
         let (dropped, is_dropped) = futures::channel::oneshot::channel::<()>();
         let task = async move {
             let _ = is_dropped.await;
-            Err::<(), _>(Bomb)
+            Err::<(), _>(PanickingPayload)
         };
         drop(rt.queue().host_task(task).unwrap());
         dropped.send(()).unwrap();
         rt.drain().await;
-        // Commands that wait for room are submitted by the thread that dropped the error.
+        // Commands beyond the in-flight limit are submitted by the thread that dropped the error.
         let launch = || rt.queue().submit(scale.launch(LEN).args((2u32, &x))).unwrap();
         let launches: Vec<_> = (0..20).map(|_| launch()).collect();
         launches[19].clone().await.unwrap();
@@ -418,9 +422,11 @@ fn an_error_that_panics_when_dropped_takes_nothing_with_it() {
 }
 
 #[test]
-fn a_failure_crosses_to_another_device_with_the_error_itself() {
-    let (first, second) =
-        (teach(Simulator::new().named("first")), teach(Simulator::new().named("second")));
+fn dependents_on_another_device_fail_with_the_original_error() {
+    let (first, second) = (
+        with_kernels(Simulator::new().named("first")),
+        with_kernels(Simulator::new().named("second")),
+    );
     block_on(async {
         let rt = runtime_with(&second, Runtime::builder().device("first").simulator(&first)).await;
         let other = rt.on(&rt.devices()[1]).await.unwrap();
@@ -435,7 +441,7 @@ fn a_failure_crosses_to_another_device_with_the_error_itself() {
         let event = other.queue().submit(launch).unwrap();
         let read = other.queue().read(&y);
         drop(pause);
-        let root = failed.clone().await.expect_err("it was told to fail");
+        let root = failed.clone().await.expect_err("the simulator makes it fail");
         assert_eq!(root.kind(), ErrorKind::DeviceLost);
         assert_same(&event.await.expect_err("it comes after the failure"), &root);
         assert_same(&read.await.expect_err("it was not written"), &root);
@@ -445,7 +451,7 @@ fn a_failure_crosses_to_another_device_with_the_error_itself() {
 }
 
 #[test]
-fn a_build_that_fails_fails_the_launches_that_waited_for_it() {
+fn launches_that_wait_for_a_failed_build_fail_with_its_error() {
     on_both(async |bench| {
         let x = bench.buffer(1).await;
         let pause = bench.simulator.pause_builds();
@@ -471,9 +477,9 @@ fn a_build_that_fails_fails_the_launches_that_waited_for_it() {
 }
 
 #[test]
-fn markers_and_drains_end_well_whatever_has_failed() {
+fn markers_and_drains_complete_even_if_earlier_commands_failed() {
     on_both(async |bench| {
-        bench.open_lanes().await;
+        bench.use_all_native_queues().await;
         let buffers: Vec<_> = (0..8).map(|_| bench.buffer_now(1)).collect();
         let pause = bench.simulator.pause();
         let events: Vec<_> = buffers.iter().map(|buffer| bench.fail_to_write(buffer)).collect();
@@ -486,27 +492,27 @@ fn markers_and_drains_end_well_whatever_has_failed() {
     });
 }
 
-/// A failure is found whether the end of a command or the submission of a dependent one comes first.
+/// Dependents fail whether the failure or their submission comes first.
 #[test]
-fn a_failure_is_never_lost_between_two_submissions() {
+fn a_failure_that_races_with_a_submission_reaches_the_dependent() {
     let bench = block_on(Bench::new(Simulator::new()));
     let (x, y, z) = (bench.buffer_now(1), bench.buffer_now(2), bench.buffer_now(3));
     let done = bench.queue.fill(&x, 1).unwrap();
     done.wait().unwrap();
-    let settling = Arc::new(AtomicUsize::new(0));
+    let waits_begun = Arc::new(AtomicUsize::new(0));
     let (send, failures) = mpsc::channel::<Event>();
     let waiter = thread::spawn({
-        let settling = settling.clone();
+        let waits_begun = waits_begun.clone();
         move || {
             for event in failures {
-                settling.fetch_add(1, SeqCst);
-                event.wait().expect_err("it was told to fail");
+                waits_begun.fetch_add(1, SeqCst);
+                event.wait().expect_err("the simulator makes it fail");
             }
         }
     });
     for round in 1..=2000 {
         let failed = bench.fail_to_write(&x);
-        // Events that ended long ago keep `submit` busy between two checks of the failing one.
+        // Completed events keep `submit` busy between two checks of the failing event.
         let launches: Vec<_> = (0..4)
             .map(|_| {
                 let launch = bench.duplicate.launch(LEN).args((&y, z.write_only())).after(&failed);
@@ -514,12 +520,12 @@ fn a_failure_is_never_lost_between_two_submissions() {
             })
             .collect();
         send.send(failed.clone()).unwrap();
-        while settling.load(SeqCst) < round {
+        while waits_begun.load(SeqCst) < round {
             thread::yield_now();
         }
         let events: Vec<_> =
             launches.into_iter().map(|launch| bench.queue.submit(launch).unwrap()).collect();
-        let root = failed.wait().expect_err("it was told to fail");
+        let root = failed.wait().expect_err("the simulator makes it fail");
         for event in events {
             assert_same(&event.wait().expect_err("it comes after a failure"), &root);
         }
@@ -529,9 +535,11 @@ fn a_failure_is_never_lost_between_two_submissions() {
 }
 
 #[test]
-fn a_hanging_device_keeps_nobody_else_waiting() {
-    let (hanging, busy) =
-        (teach(Simulator::new().named("hanging")), teach(Simulator::new().named("busy")));
+fn a_hanging_device_does_not_block_other_devices_or_host_tasks() {
+    let (hanging, busy) = (
+        with_kernels(Simulator::new().named("hanging")),
+        with_kernels(Simulator::new().named("busy")),
+    );
     block_on(async {
         let builder = Runtime::builder()
             .device("hanging")
@@ -566,10 +574,10 @@ fn a_hanging_device_keeps_nobody_else_waiting() {
 }
 
 #[test]
-fn a_failure_does_not_reach_what_must_only_come_later_on_another_lane() {
+fn a_failed_reader_does_not_fail_a_later_write_on_another_native_queue() {
     block_on(async {
         let bench = Bench::new(Simulator::new()).await;
-        bench.open_lanes().await;
+        bench.use_all_native_queues().await;
         let pause = bench.simulator.pause();
         let [source, out, other] = [(); 3].map(|()| bench.rt.buffer::<u32>(LEN).unwrap());
         let _ = bench.queue.fill(&source, 3).unwrap();
@@ -578,25 +586,25 @@ fn a_failure_does_not_reach_what_must_only_come_later_on_another_lane() {
         let _ = bench.queue.fill(&other, 1).unwrap();
         let copied = bench.queue.copy(&other, &source).unwrap();
         drop(pause);
-        failed.await.expect_err("told to fail");
+        failed.await.expect_err("the simulator makes it fail");
         copied.await.unwrap();
     });
 }
 
 #[test]
-fn errors_of_the_application_s_are_dropped_where_they_may_call_kiln() {
+fn application_errors_are_dropped_while_no_lock_is_held() {
     let bench = block_on(Bench::new(Simulator::new()));
     let x = bench.buffer_now(1);
     let scope = bench.queue.start_fusion();
-    let failing = async move { Err::<(), _>(Closes(scope)) };
+    let failing = async move { Err::<(), _>(ErrorWithScope(scope)) };
     let launch = bench.scale.launch(LEN).args((2u32, &x)).after_future(failing);
     let failed = bench.queue.submit(launch).unwrap();
     drop(block_on(failed.clone()).expect_err("the future failed"));
     drop(failed);
-    // The buffer that the error marks is written again, so that nothing refers to the error.
+    // The buffer that stores the error is overwritten, so that nothing refers to the error.
     let queue = bench.queue.clone();
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || sender.send(queue.fill(&x, 1).map(drop)));
     let filled = receiver.recv_timeout(Duration::from_secs(20));
-    filled.expect("nobody waits for a lock that it holds").unwrap();
+    filled.expect("the thread does not wait for a lock that it holds").unwrap();
 }

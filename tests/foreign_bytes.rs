@@ -34,7 +34,7 @@ fn answer(header: &str, count: usize) -> Vec<u8> {
 }
 
 #[test]
-fn an_answer_of_a_build_child_takes_little_more_than_its_size() {
+fn reading_a_build_child_answer_uses_at_most_twice_its_size_in_memory() {
     let folder = tempfile::tempdir().expect("there is room");
     let (child, file) = (folder.path().join("child"), folder.path().join("answer"));
     scripts::place(&child, &format!("cat > /dev/null; cat {}", file.display()));

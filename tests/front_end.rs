@@ -14,7 +14,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::PathBuf;
 
-use children::{Child, report, told};
+use children::{Child, report, variable};
 use futures::future::join_all;
 use kiln::internal::translate::spirv_of;
 use kiln::simulated::Simulator;
@@ -72,7 +72,7 @@ impl Scripts {
         block_on(builder.build()).expect("it starts")
     }
 
-    /// Returns how often clang was given a text.
+    /// Returns the number of texts that clang translated.
     fn runs(&self) -> usize {
         let runs = fs::read_to_string(self.file("runs")).unwrap_or_default();
         runs.lines().filter(|arguments| arguments.contains("-x cl ")).count()
@@ -83,14 +83,14 @@ fn translate(rt: &Runtime, text: &str) -> Result<Module, Error> {
     block_on(spirv_of(rt, &Module::opencl_c(text), ""))
 }
 
-fn store_settled(rt: &Runtime) {
+fn wait_for_store(rt: &Runtime) {
     block_on(rt.drain());
 }
 
-// ---- Kept, shared and stored --------------------------------------------------------------------
+// ---- Caching ------------------------------------------------------------------------------------
 
 #[test]
-fn many_who_ask_share_one_translation() {
+fn concurrent_requests_share_one_translation() {
     let scripts = Scripts::new("sleep 0.2; cat");
     let rt = scripts.start_with(CacheConfig::memory_only());
     std::thread::scope(|scope| {
@@ -108,11 +108,11 @@ fn many_who_ask_share_one_translation() {
 }
 
 #[test]
-fn the_second_start_translates_nothing() {
+fn translations_are_loaded_from_disk_after_a_restart() {
     let scripts = Scripts::new("case $2 in cl) echo 'a warning' >&2;; esac; cat");
     let first = scripts.start();
     let module = translate(&first, "kernel").expect("it is translated");
-    store_settled(&first);
+    wait_for_store(&first);
     assert_eq!((first.stats().translations, first.stats().disk_writes), (1, 1));
     let second = scripts.start();
     let loaded = translate(&second, "kernel").expect("it is loaded");
@@ -122,12 +122,12 @@ fn the_second_start_translates_nothing() {
 }
 
 #[test]
-fn an_entry_tells_what_made_it() {
+fn an_entry_records_the_inputs_and_tools_of_its_translation() {
     let scripts = Scripts::new("case $2 in cl) echo 'a warning' >&2;; esac; cat");
     let rt = scripts.start();
     let module = Module::opencl_c("kernel");
     let spirv = block_on(spirv_of(&rt, &module, "-DA=1")).expect("it is translated");
-    store_settled(&rt);
+    wait_for_store(&rt);
     let store = CacheConfig::at(scripts.file("store")).open_store().expect("it is there");
     let store = store.expect("it is wanted");
     let entry = store.entries().next().expect("there is one");
@@ -145,11 +145,11 @@ fn an_entry_tells_what_made_it() {
 }
 
 #[test]
-fn another_version_of_a_compiler_translates_anew() {
+fn sources_are_translated_again_after_a_compiler_upgrade() {
     let scripts = Scripts::new("cat");
     let first = scripts.start();
     translate(&first, "kernel").expect("it is translated");
-    store_settled(&first);
+    wait_for_store(&first);
     scripts.clang("15.0.7", "cat");
     let second = scripts.start();
     translate(&second, "kernel").expect("it is translated");
@@ -157,7 +157,7 @@ fn another_version_of_a_compiler_translates_anew() {
 }
 
 #[test]
-fn other_texts_and_options_are_other_translations() {
+fn different_sources_and_options_are_translated_separately() {
     let scripts = Scripts::new("cat");
     let rt = scripts.start();
     for (text, options) in [("a", ""), ("b", ""), ("a", "-DA"), ("a", "-cl-std=CL2.0"), ("a", "-w")]
@@ -169,7 +169,7 @@ fn other_texts_and_options_are_other_translations() {
 }
 
 #[test]
-fn a_refusal_is_kept_with_its_log() {
+fn a_compile_error_is_cached_with_its_log() {
     let scripts = Scripts::new("echo '1:1: error: no' >&2; exit 1");
     let rt = scripts.start();
     let first = translate(&rt, "kernel").expect_err("it is refused");
@@ -183,7 +183,7 @@ fn a_refusal_is_kept_with_its_log() {
 }
 
 #[test]
-fn a_failure_of_circumstance_is_not_kept() {
+fn the_failure_of_a_killed_compiler_is_not_cached() {
     let scripts = Scripts::new("kill -KILL $$");
     let rt = scripts.start();
     let error = translate(&rt, "kernel").expect_err("it is killed each time");
@@ -193,7 +193,7 @@ fn a_failure_of_circumstance_is_not_kept() {
 }
 
 #[test]
-fn a_translation_needs_no_waiter() {
+fn dropped_requests_do_not_repeat_a_translation() {
     let scripts = Scripts::new("cat");
     let rt = scripts.start();
     for _ in 0..3 {
@@ -204,7 +204,7 @@ fn a_translation_needs_no_waiter() {
 }
 
 #[test]
-fn untrusted_texts_that_take_long_hold_up_no_others() {
+fn slow_untrusted_sources_do_not_delay_other_translations() {
     let scripts = Scripts::new("");
     let go = scripts.file("go");
     let wait = format!("while [ ! -e {} ]; do sleep 0.01; done", go.display());
@@ -223,7 +223,7 @@ fn untrusted_texts_that_take_long_hold_up_no_others() {
     translate(&rt, &format!("kernel {include}")).expect("it is translated");
     fs::write(go, "").expect("there is room");
     for translated in block_on(join_all(hostile)) {
-        translated.expect("it takes long, and no more");
+        translated.expect("it is only slow");
     }
 }
 
@@ -232,7 +232,7 @@ fn a_damaged_entry_is_translated_again() {
     let scripts = Scripts::new("cat");
     let first = scripts.start();
     translate(&first, "kernel").expect("it is translated");
-    store_settled(&first);
+    wait_for_store(&first);
     let store = CacheConfig::at(scripts.file("store")).open_store().expect("it is there");
     let entry = store.expect("it is wanted").entries().next().expect("there is one");
     let mut bytes = fs::read(entry.path()).expect("it can be read");
@@ -244,7 +244,7 @@ fn a_damaged_entry_is_translated_again() {
 }
 
 #[test]
-fn spirv_is_its_own_translation_and_a_binary_has_none() {
+fn spirv_translates_to_itself_and_native_binaries_are_rejected() {
     let scripts = Scripts::new("cat");
     let rt = scripts.start();
     let module = Module::spirv(fs::read(MODULE).expect("it is there")).expect("it is a module");
@@ -253,8 +253,8 @@ fn spirv_is_its_own_translation_and_a_binary_has_none() {
     let binary = Module::native(*b"binary").expect("it is not empty");
     let error = block_on(spirv_of(&rt, &binary, "")).expect_err("it has none");
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    let error =
-        block_on(spirv_of(&rt, &Module::opencl_c(SAXPY), "-O3")).expect_err("it is no option");
+    let error = block_on(spirv_of(&rt, &Module::opencl_c(SAXPY), "-O3"))
+        .expect_err("it is not a valid option");
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     let error = translate(&rt, " ").expect_err("there is no text");
     assert_eq!(error.kind(), ErrorKind::InvalidModule);
@@ -262,7 +262,7 @@ fn spirv_is_its_own_translation_and_a_binary_has_none() {
 }
 
 #[test]
-fn a_path_that_is_no_program_fails_the_start_by_name() {
+fn a_missing_front_end_program_is_named_by_the_startup_error() {
     let builder = Runtime::builder().simulator(&Simulator::immediate());
     let error = block_on(builder.front_end("/nowhere/clang", "/nowhere/llvm-spirv").build());
     let error = error.expect_err("there is no such program");
@@ -270,14 +270,14 @@ fn a_path_that_is_no_program_fails_the_start_by_name() {
     assert!(error.to_string().contains("RuntimeBuilder::front_end: `/nowhere/clang`"), "{error}");
 }
 
-// ---- In processes with little -------------------------------------------------------------------
+// ---- In restricted processes --------------------------------------------------------------------
 
-/// Translates two texts, in a process that ignores SIGCHLD if it is told to.
+/// Translates two texts, in a process that ignores SIGCHLD if `KILN_TEST_SIGCHLD` is `ignored`.
 #[test]
 #[ignore = "run by the other tests, in processes of their own"]
 #[allow(clippy::print_stdout, reason = "the parent shows it")]
 fn translating_process() {
-    if told("KILN_TEST_SIGCHLD") == "ignored" {
+    if variable("KILN_TEST_SIGCHLD") == "ignored" {
         // SAFETY: to ignore a signal takes no handler.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
     }
@@ -292,7 +292,7 @@ fn translating_process() {
 }
 
 /// Runs the process with these tools in `PATH`, and few other variables.
-fn translates(path: &OsStr) {
+fn assert_translates(path: &OsStr) {
     for (temporary, signal) in
         [("/nowhere/at/all", "default"), ("/tmp", "ignored"), ("/nowhere/at/all", "ignored")]
     {
@@ -303,14 +303,14 @@ fn translates(path: &OsStr) {
         ];
         let child = Child::start("translating_process", variables);
         let (report, output) = child.report_and_output();
-        let told = (report["translated"], report["refused"]);
-        assert_eq!(told, (1, 1), "TMPDIR={temporary}, SIGCHLD {signal}: {output}");
+        let outcome = (report["translated"], report["refused"]);
+        assert_eq!(outcome, (1, 1), "TMPDIR={temporary}, SIGCHLD {signal}: {output}");
     }
 }
 
 #[test]
-fn compilers_run_without_a_temporary_directory_and_with_ignored_children() {
-    // Processes that it leaves running are killed; they would keep its log open.
+fn compilers_run_without_a_temporary_directory_and_with_sigchld_ignored() {
+    // Processes that the compiler leaves running are killed; they would keep its log open.
     let scripts = Scripts::new(
         "sleep 600 &\ntext=$(cat)\ncase \"$text\" in *hostile*) echo '1:1: error: no' >&2; exit 1;; \
          esac\nprintf '%s\\n' \"$text\"",
@@ -318,20 +318,20 @@ fn compilers_run_without_a_temporary_directory_and_with_ignored_children() {
     let system = std::env::var_os("PATH").unwrap_or_default();
     let folders =
         std::iter::once(scripts.0.path().to_owned()).chain(std::env::split_paths(&system));
-    translates(&std::env::join_paths(folders).expect("they are plain"));
+    assert_translates(&std::env::join_paths(folders).expect("they are plain"));
 }
 
 #[test]
-fn clang_runs_without_a_temporary_directory_and_with_ignored_children() {
+fn clang_runs_without_a_temporary_directory_and_with_sigchld_ignored() {
     if has_clang() {
-        translates(&std::env::var_os("PATH").unwrap_or_default());
+        assert_translates(&std::env::var_os("PATH").unwrap_or_default());
     }
 }
 
-// ---- By clang -----------------------------------------------------------------------------------
+// ---- With clang ---------------------------------------------------------------------------------
 
 #[test]
-fn an_error_has_the_compilers_log() {
+fn a_translation_error_contains_the_compiler_log() {
     if !has_clang() {
         return;
     }
@@ -347,7 +347,7 @@ fn an_error_has_the_compilers_log() {
 
 /// Counts the runs of the real compilers, through scripts in front of them.
 #[test]
-fn the_second_start_runs_no_clang() {
+fn clang_does_not_run_again_after_a_restart() {
     if !has_clang() {
         return;
     }

@@ -166,7 +166,7 @@ fn random_chain(random: &mut fastrand::Rng) -> Chain {
 
 #[test]
 #[allow(clippy::print_stderr, reason = "what was covered is of interest")]
-fn random_chains_compute_the_same_fused() {
+fn fused_random_chains_match_their_unfused_results() {
     support::on_all_devices_at_once(async |rt| {
         let mut random = fastrand::Rng::with_seed(5);
         let rounds =
@@ -192,7 +192,8 @@ fn random_chains_compute_the_same_fused() {
                 match fused(1) {
                     Err(_) => refused += 1,
                     Ok(fused_by_one) => {
-                        let fused_wide = fused(width).expect("that is no reason to refuse");
+                        let fused_wide =
+                            fused(width).expect("coarsening is not a reason to refuse");
                         if items(&fused_wide.range) < ITEMS {
                             assert_eq!(items(&fused_wide.range), ITEMS / width);
                             wide += 1;
@@ -227,7 +228,7 @@ fn random_chains_compute_the_same_fused() {
 }
 
 #[test]
-fn work_items_that_do_the_work_of_four_do_all_of_it() {
+fn kernels_coarsened_by_four_match_their_unfused_results() {
     let ranges: [(NdSize, Option<NdSize>, Option<NdSize>); 10] = [
         (1024.into(), None, None),
         (512.into(), Some(256.into()), None),

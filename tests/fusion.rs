@@ -1,6 +1,6 @@
 //! Fusion scopes: launches that run as one kernel, or one by one, with the same results.
 
-#![allow(clippy::print_stderr, reason = "a log tells what was fused")]
+#![allow(clippy::print_stderr, reason = "the log shows what was fused")]
 #![allow(clippy::unwrap_used, reason = "a test fails where something does")]
 
 #[path = "support/fusion.rs"]
@@ -27,7 +27,7 @@ async fn chain(rt: &Runtime) -> Chain {
 }
 
 everywhere! {
-    async fn a_chain_runs_as_one_kernel_and_computes_the_same(rt: Runtime) {
+    async fn a_chain_runs_as_one_kernel_with_the_same_result(rt: Runtime) {
         let rt = always(&rt).await;
         let chain = chain(&rt).await;
         let fusion = chain.queue.start_fusion();
@@ -51,7 +51,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn each_of_the_launches_can_be_awaited_before_or_after_the_others(rt: Runtime) {
+    async fn launches_of_a_fused_scope_can_be_awaited_in_any_order(rt: Runtime) {
         let rt = always(&rt).await;
         let chain = chain(&rt).await;
         for n in 0..60 {
@@ -70,7 +70,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn a_buffer_that_somebody_holds_has_its_contents(rt: Runtime) {
+    async fn a_buffer_with_a_live_handle_has_its_contents_after_fusion(rt: Runtime) {
         let rt = always(&rt).await;
         let chain = chain(&rt).await;
         let (fusion, _) = chain.begin();
@@ -82,7 +82,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn what_was_internalized_on_request_is_not_read_by_mistake(rt: Runtime) {
+    async fn reading_a_buffer_internalized_on_request_is_an_error(rt: Runtime) {
         let rt = always(&rt).await;
         let chain = chain(&rt).await;
         let (fusion, _) = chain.begin();
@@ -98,7 +98,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn what_would_change_the_result_runs_one_by_one(rt: Runtime) {
+    async fn launches_whose_fusion_would_change_the_result_run_unfused(rt: Runtime) {
         let rt = always(&rt).await;
         let [scale, blur] = kernels(&rt, FUSION, ["scale", "blur"]).await;
         let queue = rt.queue();
@@ -117,7 +117,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn a_scope_that_requires_fusion_says_why_not_and_runs_all_the_same(rt: Runtime) {
+    async fn a_scope_that_requires_fusion_returns_an_error_and_runs_unfused(rt: Runtime) {
         let [scale, blur] = kernels(&rt, FUSION, ["scale", "blur"]).await;
         let queue = rt.queue();
         let [src, tmp, dst] = buffers(&rt, &numbers()).await;
@@ -164,7 +164,7 @@ async fn find_faster(rt: &Runtime) -> FusionOutcome {
 }
 
 everywhere! {
-    async fn the_faster_way_is_found_on_the_first_runs_and_kept_on_disk(rt: Runtime) {
+    async fn the_faster_variant_is_determined_in_trial_runs_and_stored_on_disk(rt: Runtime) {
         let folder = tempfile::tempdir().expect("there is room");
         let start = async || {
             let builder = Runtime::builder().cache(kiln::CacheConfig::at(folder.path()));
@@ -186,7 +186,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn renamed_buffers_and_other_sizes_take_the_same_program(rt: Runtime) {
+    async fn other_buffers_and_sizes_reuse_the_fused_program(rt: Runtime) {
         let rt = always(&rt).await;
         let mut compiles = Vec::new();
         for (len, factor) in [(N, 2.0f32), (N, 3.0), (N / 2, 3.0), (N / 4, 1.0)] {
@@ -217,7 +217,7 @@ const PARTLY_WRITTEN: &str = "
     }";
 
 everywhere! {
-    async fn what_a_smaller_launch_writes_is_there_for_a_larger_one(rt: Runtime) {
+    async fn a_larger_launch_reads_the_output_of_a_smaller_one(rt: Runtime) {
         let rt = always(&rt).await;
         let program = support::program(&rt, PARTLY_WRITTEN).await;
         // SAFETY: they touch what belongs to their work-item, of which there are no more than elements.
@@ -261,7 +261,7 @@ const READ_THROUGH_HELPERS: &str = "
     }";
 
 everywhere! {
-    async fn what_one_launch_wrote_another_reads_in_two_dimensions(rt: Runtime) {
+    async fn two_dimensional_launches_read_the_output_of_earlier_launches(rt: Runtime) {
         let rt = always(&rt).await;
         let program = support::program(&rt, READ_THROUGH_HELPERS).await;
         // SAFETY: they touch what belongs to their work-item, of which there are as many as elements.
@@ -295,7 +295,7 @@ const ANGLES: &str = "
     }";
 
 everywhere! {
-    async fn a_sine_and_a_cosine_of_the_same_are_what_they_are_alone(rt: Runtime) {
+    async fn fused_sines_and_cosines_match_their_unfused_results(rt: Runtime) {
         if is_imitated() {
             return;
         }
@@ -323,7 +323,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn estimates_of_what_all_work_items_share_are_what_they_are_alone(rt: Runtime) {
+    async fn fused_estimates_of_uniform_values_match_their_unfused_results(rt: Runtime) {
         if is_imitated() {
             return;
         }
@@ -369,7 +369,7 @@ everywhere! {
 }
 
 /// C compilers assume that memory is not read as another type than it was written as.
-const OF_TWO_TYPES: &str = "
+const TWO_TYPES: &str = "
     kernel void look(global const int *q, global float *out, int n) {
         int g = get_global_id(0);
         for (int k = 0; k < n; k++) out[g * n + k] = (float)(q[g * n + k] & 0xffffff);
@@ -380,12 +380,12 @@ const OF_TWO_TYPES: &str = "
     }";
 
 everywhere! {
-    async fn what_is_written_as_one_type_is_read_as_another_of_a_slice_around_it(rt: Runtime) {
+    async fn floats_written_to_a_slice_are_read_as_integers_of_the_whole_buffer(rt: Runtime) {
         if !has_clang() {
             return;
         }
         let rt = always(&rt).await;
-        let program = support::program(&rt, OF_TWO_TYPES).await;
+        let program = support::program(&rt, TWO_TYPES).await;
         // SAFETY: they touch what belongs to their work-item, which the buffers have.
         let [look, stir] = ["look", "stir"].map(|name| unsafe { program.kernel(name) }.unwrap());
         let queue = rt.queue();
@@ -411,7 +411,7 @@ everywhere! {
 const RARE: &[u8] = include_bytes!("data/rare.spv");
 
 everywhere! {
-    async fn what_vectors_of_three_skip_keeps_what_it_was(rt: Runtime) {
+    async fn elements_skipped_by_three_component_vectors_keep_their_values(rt: Runtime) {
         let rt = always(&rt).await;
         let [filled, fourths, fourth] = kernels(&rt, RARE, ["filled", "fourths", "fourth"]).await;
         let queue = rt.queue();
@@ -433,7 +433,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn what_is_given_twice_to_be_read_may_be_restricted(rt: Runtime) {
+    async fn a_buffer_can_be_passed_to_two_restricted_read_only_parameters(rt: Runtime) {
         const RESTRICTED: &[u8] = include_bytes!("data/restricted.spv");
 
         let rt = always(&rt).await;
@@ -453,7 +453,7 @@ everywhere! {
 }
 
 /// OpenCL C defines the results for dimensions that do not exist; SPIR-V does not.
-const BEYOND: &str = "
+const MISSING_DIMENSIONS: &str = "
     kernel void places(global uint *dst, uint dimensions) {
         size_t at = get_global_id(1) * get_global_size(0) + get_global_id(0);
         uint hash = 0;
@@ -463,12 +463,12 @@ const BEYOND: &str = "
     }";
 
 everywhere! {
-    async fn dimensions_that_there_are_not_have_one_work_item(rt: Runtime) {
+    async fn dimensions_beyond_the_range_have_one_work_item(rt: Runtime) {
         if !has_clang() {
             return;
         }
         let rt = always(&rt).await;
-        let places = support::kernel(&rt, BEYOND, "places").await;
+        let places = support::kernel(&rt, MISSING_DIMENSIONS, "places").await;
         let queue = rt.queue();
         let fusion = queue.start_fusion();
         let mut all = Vec::new();
@@ -493,7 +493,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn scopes_without_work_to_fuse_say_so(rt: Runtime) {
+    async fn scopes_with_fewer_than_two_launches_report_why_they_are_unfused(rt: Runtime) {
         let rt = always(&rt).await;
         let [in_place] = kernels(&rt, FUSION, ["in_place"]).await;
         let (queue, [buffer, ..]) = (rt.queue(), buffers(&rt, &numbers()).await);
@@ -521,7 +521,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn a_scope_whose_future_is_dropped_runs_all_the_same(rt: Runtime) {
+    async fn a_scope_runs_even_if_its_completion_future_is_dropped(rt: Runtime) {
         let rt = always(&rt).await;
         let chain = chain(&rt).await;
         let (fusion, [_, last]) = chain.begin();
@@ -533,20 +533,20 @@ everywhere! {
 }
 
 everywhere! {
-    async fn a_failure_before_the_scope_reaches_only_what_depends_on_it(rt: Runtime) {
+    async fn a_failure_before_a_scope_reaches_only_dependent_launches(rt: Runtime) {
         let rt = always(&rt).await;
         let chain = chain(&rt).await;
         let failed = chain.queue.host_task(async { Err::<(), _>("on purpose") }).unwrap();
         failed.clone().await.expect_err("it fails");
         let fusion = chain.queue.start_fusion();
-        let well = chain.first(&fusion);
+        let independent = chain.first(&fusion);
         let launch = chain.offset.launch(N).args((&chain.src, &chain.dst, 1.0f32));
         let first = fusion.submit(launch.after(&failed)).unwrap();
         let second = fusion.submit(chain.in_place.launch(N).args((&chain.dst,))).unwrap();
         let outcome = fusion.complete().await.unwrap();
         assert!(matches!(&outcome, FusionOutcome::Unfused { why: Unfused::Refused(why), .. }
             if why.contains("failed")), "{outcome}");
-        well.await.unwrap();
+        independent.await.unwrap();
         for event in [first, second] {
             let error = event.await.expect_err("it comes after what failed");
             assert!(error.to_string().contains("on purpose"), "{error}");
@@ -555,7 +555,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn what_is_found_out_beforehand_runs_nothing(rt: Runtime) {
+    async fn examining_a_scope_does_not_run_its_launches(rt: Runtime) {
         let rt = always(&rt).await;
         let chain = chain(&rt).await;
         chain.queue.fill(&chain.dst, 0.0).unwrap().await.unwrap();
@@ -577,7 +577,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn what_has_failed_is_not_left_out_of_what_is_found_out(rt: Runtime) {
+    async fn examining_a_scope_with_a_failed_launch_is_an_error(rt: Runtime) {
         let rt = always(&rt).await;
         let chain = chain(&rt).await;
         let failing = chain.queue.host_task(async { Err::<(), _>("on purpose") }).unwrap();

@@ -235,7 +235,7 @@ fn assert_aborted(outcome: &FusionOutcome, case: &str) {
 }
 
 everywhere! {
-    async fn whatever_needs_a_launch_of_a_scope_gets_its_result(rt: Runtime) {
+    async fn commands_that_depend_on_a_scope_get_its_results(rt: Runtime) {
         let rt = always(&rt).await;
         for outside in OUTSIDE {
             for state in STATES {
@@ -246,7 +246,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn commands_that_need_no_launch_of_a_scope_leave_it_alone(rt: Runtime) {
+    async fn independent_commands_do_not_abort_a_scope(rt: Runtime) {
         let rt = always(&rt).await;
         let setting = Setting::new(&rt).await;
         let Setting { chain, other, .. } = &setting;
@@ -265,7 +265,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn scopes_of_several_queues_collect_side_by_side(rt: Runtime) {
+    async fn scopes_of_several_queues_collect_launches_at_the_same_time(rt: Runtime) {
         let rt = always(&rt).await;
         let chains = [chain(&rt).await, chain(&rt).await];
         let scopes = chains.each_ref().map(|chain| chain.queue.start_fusion());
@@ -279,7 +279,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn a_host_future_that_waits_for_a_launch_of_its_scope_gets_it(rt: Runtime) {
+    async fn a_host_future_can_await_a_launch_of_its_own_scope(rt: Runtime) {
         let rt = always(&rt).await;
         let chain = chain(&rt).await;
         let scope = chain.queue.start_fusion();
@@ -301,7 +301,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn launches_of_a_discarded_scope_fail_and_what_they_should_have_written(rt: Runtime) {
+    async fn launches_and_output_buffers_of_a_discarded_scope_fail(rt: Runtime) {
         let chain = chain(&rt).await;
         let (scope, events) = chain.begin();
         scope.discard();
@@ -323,7 +323,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn nothing_runs_that_is_submitted_while_another_thread_discards(rt: Runtime) {
+    async fn launches_submitted_during_a_concurrent_discard_do_not_run(rt: Runtime) {
         let chain = chain(&rt).await;
         for _ in 0..150 {
             chain.queue.fill(&chain.dst, 2.0).unwrap();
@@ -349,7 +349,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn a_scope_counts_once_by_what_became_of_it(rt: Runtime) {
+    async fn each_scope_is_counted_once_as_canceled_or_aborted(rt: Runtime) {
         let rt = always(&rt).await;
         let ends: [fn(FusionScope); 3] = [drop, |scope| scope.discard(), |scope| {
             scope.cancel();
@@ -375,7 +375,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn nothing_is_discarded_that_runs_already(rt: Runtime) {
+    async fn discarding_an_aborted_scope_does_not_affect_its_launches(rt: Runtime) {
         let chain = chain(&rt).await;
         let (scope, [first, second]) = chain.begin();
         first.await.unwrap(); // Aborts the scope.

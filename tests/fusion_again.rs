@@ -30,7 +30,7 @@ fn internalized(outcome: &FusionOutcome) -> usize {
 }
 
 everywhere! {
-    async fn other_values_are_used(rt: Runtime) {
+    async fn changed_scalar_values_are_used(rt: Runtime) {
         let rt = always(&rt).await;
         let mut chain = chain(&rt, 0.0).await;
         for fixed in [false, true, false] {
@@ -49,7 +49,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn what_differing_values_keep_in_memory_equal_ones_do_not(rt: Runtime) {
+    async fn a_buffer_is_internalized_only_if_both_guards_are_equal(rt: Runtime) {
         let rt = always(&rt).await;
         let [guarded] = kernels(&rt, FUSION, ["guarded"]).await;
         let numbers = vec![2.0f32; N];
@@ -82,7 +82,7 @@ const MUCH_MEMORY: &str = "
     KERNEL(second, 3.0f)";
 
 everywhere! {
-    async fn what_does_not_fit_as_one_does_not_the_next_time_either(rt: Runtime) {
+    async fn a_fused_kernel_that_does_not_fit_is_refused_each_time(rt: Runtime) {
         if !has_clang() {
             return;
         }
@@ -106,13 +106,13 @@ everywhere! {
         queue.read(&x).await.unwrap();
         assert!(fused.iter().all(|is_fused| *is_fused == fused[0]), "{fused:?}");
         if rt.device().platform.starts_with("Intel") {
-            assert!(!fused[0], "this is what is tried");
+            assert!(!fused[0], "the driver rejects the fused kernel");
         }
     }
 }
 
 everywhere! {
-    async fn other_buffers_are_used(rt: Runtime) {
+    async fn changed_buffers_are_used(rt: Runtime) {
         let rt = always(&rt).await;
         let mut chains = Vec::new();
         for start in 0..12 {
@@ -137,7 +137,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn other_parts_of_the_same_buffers_are_used(rt: Runtime) {
+    async fn changed_slices_of_the_same_buffers_are_used(rt: Runtime) {
         let rt = always(&rt).await;
         let chain = chain(&rt, 0.0).await;
         let half = N / 2;
@@ -159,7 +159,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn a_failure_in_another_part_of_the_same_buffers_counts(rt: Runtime) {
+    async fn a_failed_slice_fails_only_scopes_that_read_it(rt: Runtime) {
         let rt = always(&rt).await;
         let chain = chain(&rt, 0.0).await;
         let part = |at: usize| {
@@ -182,7 +182,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn the_same_part_by_two_handles_is_not_taken_for_two(rt: Runtime) {
+    async fn two_handles_of_one_slice_are_treated_as_the_same_memory(rt: Runtime) {
         let rt = always(&rt).await;
         let chain = chain(&rt, 1.0).await;
         let expected: Vec<_> = chain.numbers.iter().map(|n| n * 9.0 + 1.0).collect();
@@ -202,12 +202,12 @@ everywhere! {
 }
 
 everywhere! {
-    async fn whether_contents_are_needed_is_found_out_each_time(rt: Runtime) {
+    async fn the_need_for_buffer_contents_is_determined_for_each_scope(rt: Runtime) {
         let rt = always(&rt).await;
         let mut chain = chain(&rt, 0.0).await;
-        let mut unheld = 0;
+        let mut internalized_unheld = 0;
         for _ in 0..10 {
-            // A new queue has no findings.
+            // A new queue has no remembered results.
             chain.queue = rt.queue();
             for _ in 0..2 {
                 let (fusion, _) = chain.begin();
@@ -229,15 +229,15 @@ everywhere! {
             std::thread::sleep(Duration::from_millis(5));
             let (fusion, _) = chain.begin();
             chain.tmp = rt.buffer(N).unwrap();
-            unheld += internalized(&fusion.complete().await.unwrap());
+            internalized_unheld += internalized(&fusion.complete().await.unwrap());
             assert_eq!(chain.queue.read(&chain.dst).await.unwrap(), chain.result());
         }
-        assert!(unheld > 0, "nobody holds the buffer");
+        assert!(internalized_unheld > 0, "a buffer without handles is internalized");
     }
 }
 
 everywhere! {
-    async fn what_is_stated_of_a_buffer_holds_for_its_scope_only(rt: Runtime) {
+    async fn the_declared_access_to_a_buffer_applies_to_its_scope_only(rt: Runtime) {
         let rt = always(&rt).await;
         let chain = chain(&rt, 0.0).await;
         let failing = || chain.queue.host_task(async { Err::<(), _>("on purpose") }).unwrap();

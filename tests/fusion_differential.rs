@@ -139,7 +139,7 @@ impl Tally {
     }
 }
 
-/// Returns a reason without its particulars.
+/// Returns a reason without names and numbers.
 fn kind_of(reason: &str) -> String {
     let (mut kind, mut is_name) = (String::new(), false);
     for c in reason.chars() {
@@ -157,7 +157,7 @@ fn kind_of(reason: &str) -> String {
     kind
 }
 
-fn told(case: &Case, pool: &[Kernel], fused: Option<&Fused>) -> String {
+fn describe(case: &Case, pool: &[Kernel], fused: Option<&Fused>) -> String {
     let mut text = format!("dead {:?}\n", case.dead);
     for launch in &case.launches {
         let Kernel { name, text: kernel, .. } = &pool[launch.kernel];
@@ -229,7 +229,7 @@ impl Device<'_> {
         contents
     }
 
-    /// Returns the difference between the results of a case one by one and fused.
+    /// Returns the difference between the unfused and the fused results of a case.
     async fn difference(&self, chosen: &Chosen, name: &str) -> Option<String> {
         let Chosen { at, case, fused } = chosen;
         let buffers = self.buffers(case, *at as u64).await;
@@ -266,7 +266,7 @@ fn fuse_case(
 ) -> Result<Fused, String> {
     let launches: Vec<_> = case.launches.iter().map(|launch| launch.planned(pool)).collect();
     let outcome = fuse(&[module], &launches, &case.dead, options);
-    outcome.unwrap_or_else(|error| panic!("{error}\n{}", told(case, pool, None)))
+    outcome.unwrap_or_else(|error| panic!("{error}\n{}", describe(case, pool, None)))
 }
 
 fn batch(number: usize, cases: usize, devices: &[Runtime]) -> Tally {
@@ -287,8 +287,10 @@ fn batch(number: usize, cases: usize, devices: &[Runtime]) -> Tally {
         match fuse_case(&case, &pool, &module, FusionOptions::default()) {
             Err(why) => *tally.reasons.entry(kind_of(&why)).or_default() += 1,
             Ok(fused) if case.is_wrong => {
-                let told = told(&case, &pool, Some(&fused));
-                tally.failures.push(format!("batch {number}, case {at}: must be refused\n{told}"));
+                let description = describe(&case, &pool, Some(&fused));
+                tally
+                    .failures
+                    .push(format!("batch {number}, case {at}: must be refused\n{description}"));
             }
             Ok(fused) => {
                 tally.fused += 1;
@@ -310,7 +312,7 @@ fn batch(number: usize, cases: usize, devices: &[Runtime]) -> Tally {
                 Err(why) if why.contains("Intel's compiler for CPUs computes differently") => {
                     *tally.reasons.entry(kind_of(&why)).or_default() += 1;
                 }
-                Err(why) => panic!("what a device needs is no reason to refuse: {why}"),
+                Err(why) => panic!("device options are not a reason to refuse: {why}"),
             }
         }
         let chosen = own;
@@ -385,13 +387,13 @@ async fn compare(
     for chosen in chosen {
         tally.emitted += usize::from(is_emitted);
         if let Some(folder) = &dump {
-            let told = told(&chosen.case, pool, Some(&chosen.fused));
-            std::fs::write(folder.join("case"), told).expect("there is room");
+            let description = describe(&chosen.case, pool, Some(&chosen.fused));
+            std::fs::write(folder.join("case"), description).expect("there is room");
         }
         if let Some(difference) = device.difference(chosen, &name(chosen)).await {
-            let told = told(&chosen.case, pool, Some(&chosen.fused));
+            let description = describe(&chosen.case, pool, Some(&chosen.fused));
             tally.failures.push(format!(
-                "batch {number}, case {} on {}{}: {difference}\n{told}",
+                "batch {number}, case {} on {}{}: {difference}\n{description}",
                 chosen.at,
                 rt.device(),
                 if is_emitted { ", emitted" } else { "" }
@@ -402,7 +404,7 @@ async fn compare(
 
 #[test]
 #[allow(clippy::print_stderr, reason = "what was covered is of interest")]
-fn random_launches_compute_the_same_fused() {
+fn fused_random_launches_match_their_unfused_results() {
     if !has_clang() || !has_tool("spirv-val", &["spirv-val", "--version"]) {
         return;
     }

@@ -152,7 +152,7 @@ fn text() -> String {
 }
 
 everywhere! {
-    async fn a_buffer_that_a_helper_gets_becomes_a_variable(rt: Runtime) {
+    async fn a_buffer_passed_to_a_helper_function_becomes_a_variable(rt: Runtime) {
         if !has_clang() {
             return;
         }
@@ -207,7 +207,7 @@ const GROUPS: &str = "
     }";
 
 everywhere! {
-    async fn a_buffer_that_a_helper_gets_becomes_local_memory(rt: Runtime) {
+    async fn a_buffer_passed_to_a_helper_function_becomes_local_memory(rt: Runtime) {
         if !has_clang() || !rt.device().formats.contains(&ModuleFormat::OpenClC) {
             return;
         }

@@ -20,7 +20,7 @@ fn numbers() -> Vec<f32> {
 }
 
 everywhere! {
-    async fn what_only_a_work_group_passes_on_is_local_memory(rt: Runtime) {
+    async fn a_buffer_shared_only_within_work_groups_becomes_local_memory(rt: Runtime) {
         let rt = always(&rt).await;
         let [turn] = kernels(&rt, PATTERNS, ["turned_in_memory"]).await;
         let queue = rt.queue();
@@ -39,7 +39,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn what_is_asked_for_is_done_or_nothing(rt: Runtime) {
+    async fn a_requested_internalization_is_applied_as_requested_or_not_at_all(rt: Runtime) {
         let rt = always(&rt).await;
         let [turn, shift] = kernels(&rt, PATTERNS, ["turned_in_memory", "split"]).await;
         let queue = rt.queue();
@@ -70,7 +70,7 @@ everywhere! {
     }
 }
 
-/// Intel's compiler for CPUs takes the negated number of another work-item if there is a barrier between.
+/// Intel's compiler for CPUs reads the negated number of another work-item if a barrier lies between.
 const NEGATED: &str = "
     kernel void split(global const float *src, global float *negated, global float *turned) {
         size_t i = get_global_id(0), l = get_local_id(0);
@@ -83,7 +83,7 @@ const NEGATED: &str = "
     }";
 
 everywhere! {
-    async fn what_a_work_item_keeps_outlives_a_barrier(rt: Runtime) {
+    async fn private_values_are_preserved_across_a_barrier(rt: Runtime) {
         if !has_clang() || is_imitated() {
             return;
         }

@@ -126,7 +126,7 @@ fn values() -> Vec<f32> {
     edges.into_iter().chain(ordinary).collect()
 }
 
-/// Returns the right result, or `None` if an intermediate value is not a normal number in single precision:
+/// Returns the correct result, or `None` if an intermediate value is not a normal number in single precision:
 /// options allow drivers to return any result then.
 fn right(chain: &[(&str, f32)], x: f32) -> Option<f64> {
     let is_ordinary = |x: f64| x == 0.0 || (1e-36..1e36).contains(&x.abs());
@@ -194,7 +194,7 @@ fn module(options: &str) -> Module {
 }
 
 /// Additional error allowed to the fused kernel if functions have full accuracy, since the launches may happen
-/// to be right: up to one unit for the largest error, and 0.25 units for the mean.
+/// to be exact: up to one unit for the largest error, and 0.25 units for the mean.
 const SLACK: (f64, f64) = (1.0, 0.25);
 
 async fn compare(rt: &Runtime, what: &str, program: &Program) {
@@ -211,7 +211,7 @@ async fn compare(rt: &Runtime, what: &str, program: &Program) {
 }
 
 #[test]
-fn fused_kernels_are_as_accurate_as_their_launches_whatever_the_options_are() {
+fn fused_kernels_are_as_accurate_as_their_launches_with_all_build_options() {
     if !has_clang() {
         return;
     }
@@ -226,7 +226,7 @@ fn fused_kernels_are_as_accurate_as_their_launches_whatever_the_options_are() {
 }
 
 #[test]
-fn fused_modules_are_as_accurate_as_their_launches_whatever_the_options_are() {
+fn fused_modules_are_as_accurate_as_their_launches_with_all_build_options() {
     if !has_clang() {
         return;
     }
@@ -246,7 +246,7 @@ fn fused_modules_are_as_accurate_as_their_launches_whatever_the_options_are() {
 
 /// A text can detect the option through the macro that OpenCL C defines with it.
 #[test]
-fn the_macro_of_fast_math_is_defined_in_fused_kernels() {
+fn the_fast_math_macro_is_defined_in_fused_kernels() {
     if !has_clang() {
         return;
     }
@@ -268,7 +268,7 @@ fn the_macro_of_fast_math_is_defined_in_fused_kernels() {
 
 /// A fused kernel is built without the options in which these programs differ.
 #[test]
-fn programs_with_and_without_options_for_less_accuracy_are_fused() {
+fn programs_with_and_without_fast_math_are_fused() {
     if !has_clang() {
         return;
     }

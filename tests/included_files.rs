@@ -64,7 +64,7 @@ fn takes_text(rt: &Runtime) -> bool {
 }
 
 /// Creates a runtime for the same device.
-async fn alike(rt: &Runtime, builder: RuntimeBuilder) -> Runtime {
+async fn runtime_like(rt: &Runtime, builder: RuntimeBuilder) -> Runtime {
     builder.device(rt.device().index().to_string()).build().await.expect("it starts")
 }
 
@@ -83,7 +83,7 @@ async fn factor(rt: &Runtime, scale: &Kernel) -> f32 {
 }
 
 everywhere! {
-    async fn another_content_is_another_program(rt: Runtime) {
+    async fn changed_file_contents_yield_another_program(rt: Runtime) {
         if !takes_text(&rt) {
             return;
         }
@@ -103,7 +103,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn a_file_that_comes_later_mends_the_build(rt: Runtime) {
+    async fn a_failed_build_succeeds_once_the_missing_file_exists(rt: Runtime) {
         if !takes_text(&rt) {
             return;
         }
@@ -119,7 +119,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn a_build_can_be_launched_before_its_files_are_read(rt: Runtime) {
+    async fn kernels_can_be_launched_before_included_files_are_read(rt: Runtime) {
         if !takes_text(&rt) {
             return;
         }
@@ -136,7 +136,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn many_who_ask_at_once_share_one_build(rt: Runtime) {
+    async fn concurrent_requests_share_one_build(rt: Runtime) {
         if !takes_text(&rt) {
             return;
         }
@@ -150,13 +150,13 @@ everywhere! {
 }
 
 #[test]
-fn the_disk_has_a_program_of_each_content() {
+fn a_program_for_each_file_content_is_stored_on_disk() {
     block_on(on_each_device(async |rt: Runtime| {
         if !takes_text(&rt) {
             return;
         }
         let (folder, store) = (Folder::new(), tempfile::tempdir().expect("there is room"));
-        let start = || alike(&rt, Runtime::builder().cache(CacheConfig::at(store.path())));
+        let start = || runtime_like(&rt, Runtime::builder().cache(CacheConfig::at(store.path())));
         for origin in [Origin::Compiled, Origin::Disk] {
             let rt = start().await;
             for number in [2, 3] {
@@ -171,7 +171,7 @@ fn the_disk_has_a_program_of_each_content() {
 }
 
 #[test]
-fn the_key_tells_of_the_files() {
+fn the_key_depends_on_the_included_files() {
     block_on(async {
         let rt = simulated(&Simulator::immediate()).await;
         let folder = Folder::with_factor(2);
@@ -180,11 +180,11 @@ fn the_key_tells_of_the_files() {
             let fields = request().key_fields().expect("it can be built").into_iter();
             fields.filter(|(name, _)| name == "included files").collect::<Vec<_>>()
         };
-        let (key, told) = (request().key(), field());
-        assert_eq!(told.len(), 1);
+        let (key, included) = (request().key(), field());
+        assert_eq!(included.len(), 1);
         assert_eq!(folder.build(&rt).await.expect("it builds").key(), key.clone().unwrap());
         folder.set_factor(3);
-        assert!(request().key().unwrap() != key.unwrap() && field() != told);
+        assert!(request().key().unwrap() != key.unwrap() && field() != included);
         let plain = rt.build(&Module::opencl_c("kernel void k() {}")).key_fields();
         assert!(plain.unwrap().iter().all(|(name, _)| name != "included files"));
     });
@@ -197,7 +197,7 @@ async fn simulated(simulator: &Simulator) -> Runtime {
 
 /// The compiler may have read the files before or after the change, so no key matches its output.
 #[test]
-fn files_that_change_during_the_build_fail_it_and_nothing_is_kept() {
+fn a_build_whose_files_change_meanwhile_fails_and_is_not_cached() {
     block_on(async {
         let simulator = Simulator::immediate();
         let (rt, folder) = (simulated(&simulator).await, Folder::with_factor(2));
@@ -219,7 +219,7 @@ fn files_that_change_during_the_build_fail_it_and_nothing_is_kept() {
 /// A library is compiled without options: it names its files by absolute paths, or relative to the process's
 /// directory.
 #[test]
-fn files_of_libraries_count_as_well() {
+fn files_included_by_libraries_are_tracked() {
     block_on(on_each_device(async |rt: Runtime| {
         if !takes_text(&rt) {
             return;
@@ -261,12 +261,12 @@ fn library(folder: &Path) -> Module {
 /// The launches that run as one kernel are translated from the text, which has changed by then. If the program
 /// was made from its translation, that is kept and used.
 #[test]
-fn launches_of_a_program_whose_files_changed_compute_what_it_was_built_of() {
+fn scopes_use_the_file_contents_their_programs_were_built_from() {
     block_on(on_each_device(async |rt: Runtime| {
         if !tools::has_clang() {
             return;
         }
-        let rt = alike(&rt, builder().fusion(FusionMode::Always)).await;
+        let rt = runtime_like(&rt, builder().fusion(FusionMode::Always)).await;
         let is_kept = !rt.device().formats.contains(&ModuleFormat::OpenClC);
         let folder = Folder::with_factor(2);
         let program = folder.build(&rt).await.expect("the text is right");
@@ -290,7 +290,7 @@ fn launches_of_a_program_whose_files_changed_compute_what_it_was_built_of() {
 }
 
 #[test]
-fn drain_waits_for_a_build_whose_files_are_yet_to_be_read() {
+fn drain_waits_for_builds_whose_files_are_not_read_yet() {
     block_on(async {
         let store = tempfile::tempdir().expect("there is room");
         let builder = Runtime::builder().simulator(&Simulator::immediate());
@@ -307,7 +307,7 @@ fn drain_waits_for_a_build_whose_files_are_yet_to_be_read() {
 
 /// The simulator's binary is the text that it was given, like the keys of drivers with caches of their own.
 #[test]
-fn a_driver_that_goes_by_the_text_does_not_take_one_content_for_another() {
+fn driver_caches_keyed_by_source_distinguish_file_contents() {
     block_on(async {
         let rt = Runtime::builder().simulator(&Simulator::immediate()).build().await;
         let rt = rt.expect("it starts");
@@ -326,7 +326,7 @@ fn a_driver_that_goes_by_the_text_does_not_take_one_content_for_another() {
 /// A driver's compiler would block on the pipe, and read the device until memory runs out.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_pipe_and_a_device_are_refused_by_name() {
+fn included_pipes_and_devices_are_rejected_by_name() {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
 
     let folder = TempDir::new().expect("there is room");
@@ -358,8 +358,8 @@ fn a_pipe_and_a_device_are_refused_by_name() {
             let text = format!("{text}kernel void k() {{}}");
             let error = build(&text, options).await.expect_err("it is refused");
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-            let told = error.to_string();
-            assert!(told.contains(named) && told.contains(kind), "{told}");
+            let message = error.to_string();
+            assert!(message.contains(named) && message.contains(kind), "{message}");
         }
         let text =
             "#include \"null.h\"\n// \"pipe.h\"\n#define PIPE \"pipe.h\"\nkernel void k() {}";

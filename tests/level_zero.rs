@@ -6,7 +6,7 @@
 //! themselves.
 
 #![cfg(target_os = "linux")]
-#![allow(clippy::print_stderr, reason = "a log tells what could not be tested here")]
+#![allow(clippy::print_stderr, reason = "the log shows what could not be tested here")]
 
 #[path = "support/children.rs"]
 mod children;
@@ -27,7 +27,7 @@ use kiln::{Buffer, CacheConfig, ErrorKind, FusionMode, Module, Origin, Queue, Ru
 
 const SAXPY: &[u8] = include_bytes!("data/saxpy.spv");
 
-/// Time limit for operations that end at all.
+/// Time limit for operations that are expected to complete.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Imitated GPUs, one of each architecture.
@@ -98,7 +98,7 @@ async fn within<F: IntoFuture<IntoFuture: Unpin>>(limit: Duration, future: F) ->
 }
 
 #[test]
-fn what_awaits_a_gpu_that_hangs_stays_pending_and_the_process_ends() {
+fn events_of_a_hanging_gpu_stay_pending_and_the_process_can_exit() {
     on_each(&PRODUCTS, "hanging", &[("DRMSHIM_HANG", "1")]);
 }
 
@@ -126,7 +126,7 @@ fn hanging() {
 }
 
 #[test]
-fn a_lost_gpu_ends_everything_with_an_error_that_says_so() {
+fn operations_on_a_lost_gpu_return_device_lost() {
     on_each(&PRODUCTS, "lost", &[("DRMSHIM_HANG", "2")]);
 }
 
@@ -139,11 +139,11 @@ fn lost() {
         let (x, y) = (rt.buffer::<f32>(8).unwrap(), rt.buffer::<f32>(8).unwrap());
         let queue = rt.queue();
         let event = queue.submit(saxpy.launch(8).args((1.0f32, &x, &y))).unwrap();
-        let behind = queue.read(&y);
+        let dependent = queue.read(&y);
         let error = within(PATIENCE, event).await.expect("it ends").expect_err("the GPU is lost");
         assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
         assert!(error.driver_code().is_some(), "{error}");
-        let error = within(PATIENCE, behind).await.expect("it ends").expect_err("it is lost");
+        let error = within(PATIENCE, dependent).await.expect("it ends").expect_err("it is lost");
         assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
         within(PATIENCE, rt.drain()).await.expect("nothing is in flight");
         let error = rt.buffer::<f32>(8).expect_err("there is no device");
@@ -158,7 +158,7 @@ fn lost() {
 }
 
 #[test]
-fn memory_that_is_exhausted_is_an_error_and_can_be_had_again_when_it_is_freed() {
+fn allocations_fail_when_memory_is_exhausted_and_succeed_once_it_is_freed() {
     on_each(&DISCRETE, "exhausted", &[("DRMSHIM_MEM_MB", "512")]);
 }
 
@@ -167,31 +167,31 @@ fn memory_that_is_exhausted_is_an_error_and_can_be_had_again_when_it_is_freed() 
 fn exhausted() {
     smol::block_on(async {
         let rt = runtime().await;
-        const PART: usize = 32 << 20;
+        const BUFFER_BYTES: usize = 32 << 20;
         let queue = rt.queue();
         // The driver itself ends the process if it has no memory for a queue.
-        let first = rt.buffer::<u8>(PART).expect("there is memory");
+        let first = rt.buffer::<u8>(BUFFER_BYTES).expect("there is memory");
         queue.fill(&first, 7).unwrap().await.expect("it fits");
         let mut buffers = vec![first];
         let error = loop {
-            match rt.buffer::<u8>(PART) {
+            match rt.buffer::<u8>(BUFFER_BYTES) {
                 Ok(buffer) => buffers.push(buffer),
                 Err(error) => break error,
             }
-            assert!(buffers.len() <= 16, "there is no more memory than that");
+            assert!(buffers.len() <= 16, "the GPU has 512 MiB of memory");
         };
         assert_eq!(error.kind(), ErrorKind::OutOfResources, "{error}");
         let last = buffers.pop().expect("some can be had");
         drop(buffers);
         queue.fill(&last, 7).unwrap().await.expect("there is memory");
-        rt.buffer::<u8>(PART).expect("memory was freed");
+        rt.buffer::<u8>(BUFFER_BYTES).expect("memory was freed");
         report("exhausted", 1);
     });
     wait_for_the_threads();
 }
 
 #[test]
-fn nothing_in_flight_uses_no_processor() {
+fn an_idle_runtime_uses_no_processor_time() {
     for (report, _) in on_each(&PRODUCTS, "idle", &[]).into_iter().flatten() {
         // Ticks of 10 ms in 10 s. The system may charge a tick to the thread that it interrupts.
         assert!(report["ticks"] <= 2, "{report:?}");
@@ -284,27 +284,27 @@ fn busy() {
 }
 
 #[test]
-fn a_driver_older_than_in_order_lists_runs_commands_in_order_all_the_same() {
+fn commands_run_in_order_on_drivers_without_in_order_lists() {
     // The stand-in for this driver ends the process if a command could overtake the one before it.
     on_each(&["dg2"], "busy", &[("KILN_STAND_INS_OLDER", "1")]);
 }
 
 #[test]
-fn whoever_is_woken_may_submit_at_once() {
+fn a_waker_can_submit_commands() {
     for (report, _) in on_each(&PRODUCTS, "waking", &[]).into_iter().flatten() {
         assert!(report["woken"] > 0, "{report:?}");
     }
 }
 
 /// Waker that submits a command when it is woken. The submission takes the lock under which another thread may
-/// have found the end.
-struct Submits {
+/// have observed the completion.
+struct SubmittingWaker {
     queue: Queue,
     buffer: Buffer<u32>,
     woken: AtomicBool,
 }
 
-impl Wake for Submits {
+impl Wake for SubmittingWaker {
     fn wake(self: Arc<Self>) {
         self.queue.fill(&self.buffer, 1).expect("it fits");
         self.woken.store(true, SeqCst);
@@ -327,16 +327,17 @@ fn waking() {
         });
         let until = Instant::now() + Duration::from_secs(2);
         while Instant::now() < until {
-            let submits = Submits { queue: queue.clone(), buffer: y.clone(), woken: false.into() };
-            let submits = Arc::new(submits);
-            let waker = Waker::from(submits.clone());
+            let submitting =
+                SubmittingWaker { queue: queue.clone(), buffer: y.clone(), woken: false.into() };
+            let submitting = Arc::new(submitting);
+            let waker = Waker::from(submitting.clone());
             let mut event = queue.fill(&z, 1).expect("it fits");
             if Pin::new(&mut event).poll(&mut Context::from_waker(&waker)).is_ready() {
                 continue;
             }
             let deadline = Instant::now() + PATIENCE;
-            while !submits.woken.load(SeqCst) {
-                assert!(Instant::now() < deadline, "nobody is woken");
+            while !submitting.woken.load(SeqCst) {
+                assert!(Instant::now() < deadline, "the waker was not called");
                 std::thread::yield_now();
             }
             woken += 1;
@@ -347,14 +348,14 @@ fn waking() {
 }
 
 #[test]
-fn two_gpus_of_different_architectures_work_at_once_with_programs_of_their_own() {
+fn two_gpus_of_different_architectures_run_their_own_programs_at_once() {
     on_each(&["tgl,bmg", "tgl,dg2"], "pair", &[]);
 }
 
 #[test]
 #[ignore = "another test runs it"]
 fn pair() {
-    /// Number of launches on each.
+    /// Number of launches on each GPU.
     const ROUNDS: usize = 50;
     let directory = tempfile::tempdir().expect("there is room for a directory");
     smol::block_on(async {
@@ -446,7 +447,7 @@ fn filled() {
 }
 
 #[test]
-fn the_validation_layer_has_nothing_to_report() {
+fn the_validation_layer_reports_no_errors() {
     let scarce = [("DRMSHIM_MEM_MB", "512"), EVENTS[0]];
     let runs: [(&str, &str, &[_]); 4] = [
         ("tgl,bmg", "pair", &EVENTS),

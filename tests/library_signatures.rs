@@ -61,7 +61,7 @@ async fn takes_text(rt: &Runtime) -> bool {
 }
 
 everywhere! {
-    async fn texts_that_declare_other_types_are_refused(rt: Runtime) {
+    async fn opencl_c_imports_with_mismatched_types_are_rejected(rt: Runtime) {
         if !takes_text(&rt).await {
             return;
         }
@@ -107,7 +107,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn untrusted_texts_are_compared_too(rt: Runtime) {
+    async fn untrusted_libraries_with_mismatched_types_are_rejected(rt: Runtime) {
         if !takes_text(&rt).await {
             return;
         }
@@ -119,7 +119,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn types_that_differ_in_what_spirv_does_not_keep_are_linked(rt: Runtime) {
+    async fn types_that_differ_only_in_signedness_are_linked(rt: Runtime) {
         if !takes_text(&rt).await {
             return;
         }
@@ -185,7 +185,7 @@ fn module(linkage: LinkageType, returned: Type, parameters: &[Type]) -> Module {
 }
 
 everywhere! {
-    async fn modules_that_declare_other_types_are_refused(rt: Runtime) {
+    async fn spirv_imports_with_mismatched_types_are_rejected(rt: Runtime) {
         let global = Pointer(StorageClass::CrossWorkgroup);
         for (import, export, types) in [
             ((Float, &[Float][..]), (Float, &[Float; 3][..]), ["float(float)", "float(float, float, float)"]),

@@ -86,7 +86,7 @@ fn modules_of_different_compilers_build_and_run_together() {
 }
 
 #[test]
-fn modules_know_their_symbols() {
+fn spirv_modules_list_their_exports_and_imports() {
     let application = Module::spirv(APPLICATION).unwrap();
     assert_eq!(application.exports().collect::<Vec<_>>(), [""; 0], "kernels are not imported");
     assert_eq!(application.imports().collect::<Vec<_>>(), ["table", "bump", "scale"]);
@@ -100,7 +100,7 @@ fn modules_know_their_symbols() {
 }
 
 #[test]
-fn symbols_of_opencl_c_are_stated_and_are_part_of_the_digest() {
+fn declared_symbols_of_opencl_c_are_part_of_the_digest() {
     let plain = || Module::opencl_c("float scale(float x) { return by(x); }");
     let stated = plain().exporting(["scale", "bump", "scale"]).importing(["by"]);
     assert_eq!(stated.exports().collect::<Vec<_>>(), ["bump", "scale"]);
@@ -215,9 +215,9 @@ mod without_a_linker {
         });
     }
 
-    /// All modules of one module are compiled with the options of one of them.
+    /// All modules that are linked into one are compiled with the same options.
     #[test]
-    fn a_program_of_other_options_answers_no_request() {
+    fn a_linked_program_is_reused_only_for_the_same_options() {
         smol::block_on(async {
             let simulator = Simulator::new();
             let rt = start(&simulator).await;
@@ -237,7 +237,7 @@ mod without_a_linker {
     }
 
     #[test]
-    fn a_definition_that_may_be_there_twice_hides_none_that_may_not() {
+    fn a_mergeable_definition_does_not_hide_a_duplicate_definition() {
         smol::block_on(async {
             let rt = start(&Simulator::new()).await;
             let format = ModuleFormat::SpirV;
@@ -253,7 +253,7 @@ mod without_a_linker {
     }
 
     #[test]
-    fn a_refusal_tells_of_pointers_to_functions() {
+    fn a_build_error_mentions_pointers_to_functions() {
         smol::block_on(async {
             let simulator = Simulator::new();
             let rt = start(&simulator).await;

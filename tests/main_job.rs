@@ -7,7 +7,7 @@ mod support;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use children::{Child, DEVICE, report, told};
+use children::{Child, DEVICE, report, variable};
 use futures::channel::oneshot;
 use futures::executor::block_on;
 use futures::poll;
@@ -29,7 +29,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn every_kind_of_command_does_what_it_says(rt: Runtime) {
+    async fn fills_writes_copies_and_reads_give_the_expected_elements(rt: Runtime) {
         let queue = rt.queue();
         let a = rt.buffer::<u32>(64).unwrap();
         let b = rt.buffer::<u32>(64).unwrap();
@@ -55,20 +55,20 @@ everywhere! {
 }
 
 everywhere! {
-    async fn a_request_tells_the_key_of_its_program(rt: Runtime) {
+    async fn a_build_request_returns_the_key_of_its_program(rt: Runtime) {
         let request = rt.build(&Module::opencl_c(SAXPY));
-        let (tell, told) = oneshot::channel();
-        let asking = request.clone();
-        // On the library's own thread, on which the answer may depend.
-        let task = async move { tell.send(asking.key()).expect("the test waits") };
+        let (sender, receiver) = oneshot::channel();
+        let key_request = request.clone();
+        // On the library's own thread, which may be needed to compute the key.
+        let task = async move { sender.send(key_request.key()).expect("the test waits") };
         rt.queue().host_task(task).unwrap().await.unwrap();
         let program = request.await.unwrap();
-        assert_eq!(told.await.unwrap().unwrap(), program.key());
+        assert_eq!(receiver.await.unwrap().unwrap(), program.key());
     }
 }
 
 everywhere! {
-    async fn a_program_is_built_once_and_then_in_memory(rt: Runtime) {
+    async fn a_program_is_compiled_once_and_then_found_in_memory(rt: Runtime) {
         let module = Module::opencl_c(SAXPY);
         let first = rt.build(&module).await.unwrap();
         let second = rt.build(&Module::opencl_c(SAXPY)).await.unwrap();
@@ -138,7 +138,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn spirv_runs_whether_or_not_the_device_takes_it(rt: Runtime) {
+    async fn spirv_runs_on_devices_with_and_without_spirv_support(rt: Runtime) {
         let module = Module::spirv(include_bytes!("data/saxpy.spv").to_vec()).unwrap();
         assert_eq!(module.kernels(), ["saxpy"]);
         // SAFETY: as in `support::kernel`.
@@ -151,7 +151,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn a_kernel_that_casts_const_away_is_ordered_by_what_the_caller_says(rt: Runtime) {
+    async fn a_kernel_that_casts_const_away_is_ordered_by_its_declared_access(rt: Runtime) {
         const LEN: usize = 1 << 14;
         // The kernel is slow, so that a read that does not wait for it comes too early.
         const SOURCE: &str = "kernel void sneaks(global const uint *x) {
@@ -172,7 +172,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn slices_are_kernel_arguments(rt: Runtime) {
+    async fn aligned_slices_can_be_kernel_arguments(rt: Runtime) {
         let saxpy = kernel(&rt, SAXPY, "saxpy").await;
         let aligned = rt.device().limits.slice_alignment / size_of::<f32>();
         let x = rt.buffer_from(vec![1.0f32; 2 * aligned]).await.unwrap();
@@ -191,7 +191,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn the_dag_is_drawn_and_the_timeline_recorded(rt: Runtime) {
+    async fn dot_draws_the_dag_and_traces_record_the_commands(rt: Runtime) {
         let path = std::env::temp_dir().join(format!("kiln-trace-{}.json", std::process::id()));
         let trace = rt.trace_to(&path);
         let saxpy = kernel(&rt, SAXPY, "saxpy").await;
@@ -253,7 +253,7 @@ everywhere! {
         }
         let names = events.iter().filter(|event| event["name"] == "thread_name");
         let mut names: Vec<_> = names.map(|event| event["args"]["name"].to_string()).collect();
-        assert!(!names.iter().any(|name| name.contains("lane") && name.contains('(')), "{names:?}");
+        assert!(!names.iter().any(|name| name.contains("native queue") && name.contains('(')), "{names:?}");
         let count = names.len();
         names.sort();
         names.dedup();
@@ -262,7 +262,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn profiles_are_in_order(rt: Runtime) {
+    async fn profile_timestamps_are_in_order(rt: Runtime) {
         let rt = support::builder().device(rt.device().index().to_string()).profiling(true).build().await.unwrap();
         let buffer = rt.buffer::<u64>(1 << 16).unwrap();
         let event = rt.queue().fill(&buffer, 1).unwrap();
@@ -275,7 +275,7 @@ everywhere! {
 }
 
 #[test]
-fn drain_waits_for_everything() {
+fn drain_waits_for_all_commands() {
     block_on(support::on_each_device(async |rt| {
         let buffers: Vec<_> = (0..16).map(|_| rt.buffer::<u64>(1 << 16).unwrap()).collect();
         let events: Vec<_> =
@@ -286,7 +286,7 @@ fn drain_waits_for_everything() {
     }));
 }
 
-/// Work-groups that wait for each other. They all end on a device with a compute unit for each.
+/// Work-groups that wait for each other. All of them meet on a device with a compute unit for each.
 const MEET: &str = "
     kernel void meet(uint groups, volatile global uint *arrived, global uint *met) {
         size_t group = get_group_id(0);
@@ -298,7 +298,7 @@ const MEET: &str = "
 ";
 
 everywhere! {
-    async fn a_command_that_is_awaited_has_all_units(rt: Runtime) {
+    async fn an_awaited_command_uses_all_compute_units(rt: Runtime) {
         if rt.device().kind != DeviceKind::Cpu {
             return;
         }
@@ -339,7 +339,7 @@ fn a_process_can_end_while_a_command_is_awaited() {
                     ("MALLOC_PERTURB_", "165".to_owned()),
                     ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0".to_owned()),
                 ];
-                Child::start("leaves_a_command_behind", variables).report();
+                Child::start("exits_while_a_command_is_awaited", variables).report();
             }
         }
     }));
@@ -347,11 +347,11 @@ fn a_process_can_end_while_a_command_is_awaited() {
 
 #[test]
 #[ignore = "another test runs it"]
-fn leaves_a_command_behind() {
+fn exits_while_a_command_is_awaited() {
     block_on(async {
-        let rt = support::builder().device(told(DEVICE)).build().await.unwrap();
+        let rt = support::builder().device(variable(DEVICE)).build().await.unwrap();
         let work =
-            kernel(&rt, &format!("{LONG} constant ulong text = {};", told(TEXT)), "work").await;
+            kernel(&rt, &format!("{LONG} constant ulong text = {};", variable(TEXT)), "work").await;
         let x = rt.buffer_from(vec![1u32; 16]).await.unwrap();
         let mut event = rt.queue().submit(work.launch(1).args((&x,))).unwrap();
         assert!(poll!(&mut event).is_pending());
@@ -363,7 +363,7 @@ fn leaves_a_command_behind() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn buffers_that_are_dropped_keep_no_memory() {
+fn dropped_buffers_release_their_memory() {
     block_on(support::on_each_device(async |rt| {
         let report = Child::start_on(rt.device(), "fills_buffers_one_by_one").report();
         assert!(report["kept"] < 6, "memory of {} buffers", report["kept"]);
@@ -382,7 +382,7 @@ fn fills_buffers_one_by_one() {
         line.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() << 10
     }
     block_on(async {
-        let rt = support::builder().device(told(DEVICE)).build().await.unwrap();
+        let rt = support::builder().device(variable(DEVICE)).build().await.unwrap();
         let queue = rt.queue();
         let fill = async || {
             let x = rt.buffer::<u8>(BYTES).unwrap();

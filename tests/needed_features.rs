@@ -84,7 +84,7 @@ fn has_half(rt: &Runtime) -> bool {
 }
 
 #[test]
-fn arithmetic_of_half_precision_is_refused_by_name_where_the_device_lacks_it() {
+fn half_precision_arithmetic_is_rejected_by_name_on_devices_without_it() {
     futures::executor::block_on(support::on_each_device(async |rt| {
         let found = doubled(&rt, &with_arithmetic()).await;
         if has_half(&rt) {
@@ -100,14 +100,14 @@ fn arithmetic_of_half_precision_is_refused_by_name_where_the_device_lacks_it() {
 }
 
 #[test]
-fn memory_of_half_precision_is_read_and_written_everywhere() {
+fn half_precision_memory_can_be_read_and_written_on_all_devices() {
     futures::executor::block_on(support::on_each_device(async |rt| {
         assert_eq!(doubled(&rt, &with_memory_alone()).await.unwrap(), [TWO; 8]);
     }));
 }
 
 #[test]
-fn a_text_that_needs_half_precision_is_told_so_where_the_device_lacks_it() {
+fn opencl_c_with_half_precision_is_rejected_on_devices_without_it() {
     const TEXT: &str = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable
         kernel void k(global half *x) { size_t i = get_global_id(0); x[i] = x[i] + x[i]; }";
     futures::executor::block_on(support::on_each_device(async |rt| {

@@ -2,7 +2,7 @@
 //! anyway.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
-#![allow(clippy::let_underscore_future, reason = "commands need nobody who awaits them")]
+#![allow(clippy::let_underscore_future, reason = "commands run without being awaited")]
 
 #[path = "support/simulation.rs"]
 mod simulation;
@@ -14,7 +14,7 @@ use std::thread;
 use futures::executor::block_on;
 use kiln::simulated::{Fault, Simulator};
 use kiln::{ErrorKind, Kernel, Runtime};
-use simulation::{runtime, teach};
+use simulation::{runtime, with_kernels};
 use support::{kernel, on_each_device};
 
 /// Kernels that add one to each element, and that copy the elements.
@@ -24,13 +24,13 @@ const SOURCE: &str = "kernel void increment(global uint *x) { x[get_global_id(0)
     }";
 
 /// Value of bytes that are written before memory is freed, which the next buffer of that size may contain.
-const LEFT: u8 = 0xa7;
+const STALE: u8 = 0xa7;
 
 /// Runs `test` with simulated devices of both kinds, and with every real device.
 fn everywhere(test: impl AsyncFn(Runtime)) {
     block_on(async {
         for simulator in [Simulator::new(), Simulator::immediate()] {
-            let simulator = teach(simulator);
+            let simulator = with_kernels(simulator);
             simulator.kernel("increment", |call| {
                 let x: Vec<_> = call.read::<u32>(0).iter().map(|x| x + 1).collect();
                 call.write(0, &x);
@@ -42,14 +42,14 @@ fn everywhere(test: impl AsyncFn(Runtime)) {
 }
 
 /// Uses memory of these sizes, and frees it.
-async fn leave_traces(rt: &Runtime, sizes: &[usize]) {
+async fn fill_and_free(rt: &Runtime, sizes: &[usize]) {
     let queue = rt.queue();
     let buffers: Vec<_> = sizes
         .iter()
         .flat_map(|&bytes| [bytes; 4])
         .map(|bytes| {
             let buffer = rt.buffer::<u8>(bytes).unwrap();
-            let _ = queue.fill(&buffer, LEFT).unwrap();
+            let _ = queue.fill(&buffer, STALE).unwrap();
             buffer
         })
         .collect();
@@ -63,10 +63,10 @@ async fn named(rt: &Runtime, name: &str) -> Kernel {
 }
 
 #[test]
-fn a_read_finds_zeros_whatever_the_size() {
+fn new_buffers_of_any_size_contain_zeros() {
     const SIZES: [usize; 9] = [1, 3, 20, 64, 4096, 100_001, 300_000, (1 << 20) + 24, 9 << 20];
     everywhere(async |rt| {
-        leave_traces(&rt, &SIZES).await;
+        fill_and_free(&rt, &SIZES).await;
         for bytes in SIZES {
             let buffers = [(); 4].map(|()| rt.buffer::<u8>(bytes).unwrap());
             for buffer in &buffers {
@@ -78,10 +78,10 @@ fn a_read_finds_zeros_whatever_the_size() {
 }
 
 #[test]
-fn the_first_use_may_be_a_launch_a_copy_or_a_part() {
+fn new_buffers_are_zeroed_before_launches_copies_and_partial_writes() {
     const LEN: usize = 4096;
     everywhere(async |rt| {
-        leave_traces(&rt, &[4 * LEN]).await;
+        fill_and_free(&rt, &[4 * LEN]).await;
         let (increment, duplicate) = (named(&rt, "increment").await, named(&rt, "duplicate").await);
         let queue = rt.queue();
         let new = || rt.buffer::<u32>(LEN).unwrap();
@@ -131,7 +131,7 @@ fn the_first_use_may_be_a_launch_a_copy_or_a_part() {
 }
 
 #[test]
-fn whoever_is_first_of_several_threads_nothing_is_zeroed_behind_them() {
+fn concurrent_first_launches_do_not_lose_writes_to_zeroing() {
     const THREADS: usize = 4;
     const LEN: usize = 1024;
     everywhere(async |rt| {
@@ -153,16 +153,16 @@ fn whoever_is_first_of_several_threads_nothing_is_zeroed_behind_them() {
 }
 
 #[test]
-fn nothing_is_filled_that_is_overwritten_or_said_to_be() {
+fn buffers_are_not_zeroed_if_overwritten_or_declared_uninitialized() {
     block_on(async {
-        let simulator = teach(Simulator::new());
+        let simulator = with_kernels(Simulator::new());
         let rt = runtime(&simulator).await;
         let queue = rt.queue();
         let commands = || rt.stats().commands;
 
         let before = commands();
         let x = rt.buffer::<u32>(64).unwrap();
-        assert_eq!(commands(), before, "an allocation is no command");
+        assert_eq!(commands(), before, "an allocation is not a command");
         queue.write(&x, vec![1; 64]).unwrap().await.unwrap();
         let y = rt.buffer::<u32>(64).unwrap();
         queue.fill(&y, 2).unwrap().await.unwrap();
@@ -182,21 +182,21 @@ fn nothing_is_filled_that_is_overwritten_or_said_to_be() {
         for _ in 0..3 {
             assert_eq!(queue.read(&z).await.unwrap(), [0; 64]);
         }
-        assert_eq!(commands() - before, 4, "three reads, and what zeroes");
+        assert_eq!(commands() - before, 4, "three reads and a fill");
     });
 }
 
 #[test]
-fn a_zeroing_that_fails_leaves_nothing_to_be_seen() {
+fn a_buffer_whose_zeroing_failed_is_unreadable_until_overwritten() {
     block_on(async {
-        let simulator = teach(Simulator::new());
+        let simulator = with_kernels(Simulator::new());
         let rt = runtime(&simulator).await;
         let queue = rt.queue();
         let x = rt.buffer::<u32>(64).unwrap();
         simulator.fail_enqueues(1, Fault::Refused);
-        let error = queue.read(&x).await.expect_err("nobody zeroed it");
+        let error = queue.read(&x).await.expect_err("zeroing it failed");
         assert_eq!(error.kind(), ErrorKind::Driver, "{error}");
-        queue.read(&x).await.expect_err("it stays so");
+        queue.read(&x).await.expect_err("it is still not zeroed");
         let _ = queue.fill(&x, 5).unwrap();
         assert_eq!(queue.read(&x).await.unwrap(), [5; 64]);
     });

@@ -17,25 +17,25 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use children::{Child, DEVICE, report, told};
+use children::{Child, DEVICE, report, variable};
 use futures::FutureExt;
 use futures::executor::block_on;
 use kiln::{Error, ErrorKind, Module, Result, Runtime};
 use support::SAXPY;
 
-/// Environment variable with the work of a child's threads when it ends.
-const WORK: &str = "KILN_TEST_WORK";
+/// Environment variable with the workload of a child's threads.
+const WORKLOAD: &str = "KILN_TEST_WORK";
 
 /// Environment variable that states how a child ends.
 const END: &str = "KILN_TEST_END";
 
-/// Environment variable with the time of the end.
+/// Environment variable with the time until a child ends, in milliseconds.
 const DELAY: &str = "KILN_TEST_DELAY";
 
 /// Environment variable with the number of runs of each case in the soak test.
 const RUNS: &str = "KILN_SOAK_RUNS";
 
-const WORKS: [&str; 5] = ["launches", "runtimes", "builds", "transfers", "wakers"];
+const WORKLOADS: [&str; 5] = ["launches", "runtimes", "builds", "transfers", "wakers"];
 
 const ENDS: [&str; 3] = ["main returns", "a thread exits", "a waker exits"];
 
@@ -43,10 +43,10 @@ const ENDS: [&str; 3] = ["main returns", "a thread exits", "a waker exits"];
 const WRONG_ERROR: i32 = 70;
 const PANICKED: i32 = 71;
 
-fn child(device: usize, work: &str, end: &str, delay: u64) -> Child {
+fn child(device: usize, workload: &str, end: &str, delay: u64) -> Child {
     let variables = [
         (DEVICE, device.to_string()),
-        (WORK, work.to_owned()),
+        (WORKLOAD, workload.to_owned()),
         (END, end.to_owned()),
         (DELAY, delay.to_string()),
         // glibc overwrites freed memory, so that its use fails each time.
@@ -58,12 +58,12 @@ fn child(device: usize, work: &str, end: &str, delay: u64) -> Child {
 #[test]
 fn a_process_can_end_while_its_threads_use_a_device() {
     block_on(support::on_each_device(async |rt| {
-        for (delay, work) in [5, 60, 300].into_iter().zip(WORKS.chunks(1).cycle()) {
-            child(rt.device().index(), work[0], ENDS[0], delay).report();
+        for (delay, workload) in [5, 60, 300].into_iter().zip(WORKLOADS.chunks(1).cycle()) {
+            child(rt.device().index(), workload[0], ENDS[0], delay).report();
         }
-        for work in WORKS {
+        for workload in WORKLOADS {
             for end in ENDS {
-                child(rt.device().index(), work, end, 20).report();
+                child(rt.device().index(), workload, end, 20).report();
             }
         }
     }));
@@ -73,7 +73,7 @@ fn a_process_can_end_while_its_threads_use_a_device() {
 fn a_forked_child_gets_errors_and_ends() {
     block_on(support::on_each_device(async |rt| {
         let report = Child::start_on(rt.device(), "forks_while_threads_use_the_device").report();
-        assert_eq!(report["children that went well"], FORKS);
+        assert_eq!(report["children that succeeded"], FORKS);
     }));
 }
 
@@ -94,7 +94,7 @@ fn forks_while_threads_use_the_device() {
             }
         });
     }
-    let mut well = 0;
+    let mut succeeded = 0;
     for _ in 0..FORKS {
         let buffer = rt.buffer::<u8>(64).unwrap();
         let event = rt.queue().fill(&buffer, 1).unwrap();
@@ -119,10 +119,10 @@ fn forks_while_threads_use_the_device() {
         // SAFETY: the child belongs to this process, and there is space for its status.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0, "the child's status");
-        well += 1;
+        succeeded += 1;
         block_on(event).unwrap();
     }
-    report("children that went well", well);
+    report("children that succeeded", succeeded);
 }
 
 fn expect_forked<T>(what: &str, result: Result<T>) {
@@ -132,8 +132,8 @@ fn expect_forked<T>(what: &str, result: Result<T>) {
         }
         // The operation may have ended before the fork.
         Ok(_) if what.ends_with("was begun") => {}
-        Ok(_) => leave(WRONG_ERROR, &format!("{what} works in a forked child")),
-        Err(error) => leave(WRONG_ERROR, &format!("{what}: {error:?}")),
+        Ok(_) => exit_with(WRONG_ERROR, &format!("{what} works in a forked child")),
+        Err(error) => exit_with(WRONG_ERROR, &format!("{what}: {error:?}")),
     }
 }
 
@@ -160,10 +160,10 @@ fn a_thread_local_destructor_can_wait_for_a_command() {
         let rt = rt.clone();
         let thread = thread::spawn(move || {
             // The first registered destructor runs last.
-            LATE.with(|late| {
-                late.0.replace(Some(Box::new(move || sender.send(wait(&rt)).unwrap())))
+            AT_THREAD_EXIT.with(|at_exit| {
+                at_exit.0.replace(Some(Box::new(move || sender.send(wait(&rt)).unwrap())))
             });
-            LATE.with(|late| late.0.borrow_mut().as_mut().unwrap()());
+            AT_THREAD_EXIT.with(|at_exit| at_exit.0.borrow_mut().as_mut().unwrap()());
         });
         thread.join().unwrap();
         for _ in 0..2 {
@@ -183,9 +183,9 @@ fn wait(rt: &Runtime) -> Result<()> {
 type Job = Box<dyn FnMut()>;
 
 /// Runs a job when the thread ends.
-struct Late(RefCell<Option<Job>>);
+struct AtThreadExit(RefCell<Option<Job>>);
 
-impl Drop for Late {
+impl Drop for AtThreadExit {
     fn drop(&mut self) {
         if let Some(job) = self.0.get_mut() {
             job();
@@ -193,7 +193,7 @@ impl Drop for Late {
     }
 }
 
-thread_local!(static LATE: Late = const { Late(RefCell::new(None)) });
+thread_local!(static AT_THREAD_EXIT: AtThreadExit = const { AtThreadExit(RefCell::new(None)) });
 
 #[test]
 fn a_plug_in_can_be_unloaded() {
@@ -225,8 +225,8 @@ const PLUG_IN: &str = "KILN_TEST_PLUG_IN";
 #[test]
 #[ignore = "another test runs it"]
 fn loads_and_unloads_a_plug_in() {
-    let name = CString::new(told(PLUG_IN)).unwrap();
-    let device: usize = told(DEVICE).parse().unwrap();
+    let name = CString::new(variable(PLUG_IN)).unwrap();
+    let device: usize = variable(DEVICE).parse().unwrap();
     let mut sum = 0;
     for _ in 0..3 {
         // SAFETY: the initializers of the library are Rust's own and Kiln's.
@@ -243,7 +243,7 @@ fn loads_and_unloads_a_plug_in() {
         thread::sleep(Duration::from_millis(20));
     }
     report("sum", sum);
-    if told(END) == "a thread exits" {
+    if variable(END) == "a thread exits" {
         thread::spawn(|| process::exit(0)).join().unwrap();
     }
 }
@@ -255,26 +255,29 @@ fn soak() {
     let runs: u64 = std::env::var(RUNS).map_or(1, |runs| runs.parse().expect("it is a number"));
     let faults = AtomicUsize::new(0);
     block_on(support::on_each_device(async |rt| {
-        for work in WORKS {
+        for workload in WORKLOADS {
             for end in ENDS {
-                let run = |run| child(rt.device().index(), work, end, run * 7 % 150).status();
+                let run = |run| child(rt.device().index(), workload, end, run * 7 % 150).status();
                 let failed: Vec<_> =
                     (0..runs).map(run).filter(|status| !status.success()).collect();
-                let well = runs - failed.len() as u64;
-                eprintln!("{}: {work}, {end}: {well} of {runs} {failed:?}", rt.device().platform);
+                let succeeded = runs - failed.len() as u64;
+                eprintln!(
+                    "{}: {workload}, {end}: {succeeded} of {runs} {failed:?}",
+                    rt.device().platform
+                );
                 faults.fetch_add(failed.len(), SeqCst);
             }
         }
     }));
-    assert_eq!(faults.into_inner(), 0, "processes that did not end well");
+    assert_eq!(faults.into_inner(), 0, "processes that failed");
 }
 
 #[test]
 #[ignore = "another test runs it"]
 fn works_until_the_end() {
-    std::panic::set_hook(Box::new(|panic| leave(PANICKED, &panic.to_string())));
-    let delay = Duration::from_millis(told(DELAY).parse().unwrap());
-    let (work, end) = (told(WORK), told(END));
+    std::panic::set_hook(Box::new(|panic| exit_with(PANICKED, &panic.to_string())));
+    let delay = Duration::from_millis(variable(DELAY).parse().unwrap());
+    let (workload, end) = (variable(WORKLOAD), variable(END));
     if end == "a waker exits" {
         let rt = block_on(runtime()).unwrap();
         thread::sleep(delay);
@@ -287,8 +290,8 @@ fn works_until_the_end() {
         drop(block_on(runtime()).unwrap());
     }
     for thread in 0..3 {
-        let work = work.clone();
-        thread::spawn(move || work_for_ever(&work, thread));
+        let workload = workload.clone();
+        thread::spawn(move || run_workload(&workload, thread));
     }
     thread::sleep(delay);
     report("ends", 1);
@@ -298,36 +301,36 @@ fn works_until_the_end() {
 }
 
 #[allow(clippy::print_stderr, reason = "the parent shows it")]
-fn leave(status: i32, message: &str) -> ! {
+fn exit_with(status: i32, message: &str) -> ! {
     eprintln!("{message}");
     // SAFETY: the call ends the process.
     unsafe { libc::_exit(status) }
 }
 
 async fn runtime() -> Result<Runtime> {
-    support::builder().device(told(DEVICE)).build().await
+    support::builder().device(variable(DEVICE)).build().await
 }
 
-/// Returns the value. A process that ends may refuse work, but only for that reason.
+/// Returns the value, or `None` if the process is ending. Exits with any other error.
 fn check<T>(result: Result<T, Error>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
         Err(error) if error.kind() == ErrorKind::ProcessEnding => None,
-        Err(error) => leave(WRONG_ERROR, &format!("{error:?}")),
+        Err(error) => exit_with(WRONG_ERROR, &format!("{error:?}")),
     }
 }
 
-fn work_for_ever(work: &str, thread: usize) {
+fn run_workload(workload: &str, thread: usize) {
     static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
     let mut count = 0;
     loop {
         count += 1;
-        if work == "runtimes" {
+        if workload == "runtimes" {
             check(block_on(runtime()));
             continue;
         }
         let Some(rt) = RUNTIME.get_or_init(|| check(block_on(runtime()))) else { return };
-        let done = match work {
+        let done = match workload {
             "launches" => block_on(launch(rt)),
             "builds" => block_on(build(rt, 1000 * thread + count)),
             "transfers" => block_on(transfer(rt)),
@@ -362,9 +365,9 @@ async fn transfer(rt: &Runtime) -> Result<()> {
 }
 
 /// Waker that calls a function.
-struct Does(Box<dyn Fn() + Send + Sync>);
+struct CallbackWaker(Box<dyn Fn() + Send + Sync>);
 
-impl Wake for Does {
+impl Wake for CallbackWaker {
     fn wake(self: Arc<Self>) {
         (self.0)();
     }
@@ -377,7 +380,7 @@ fn await_with_other_wakers(rt: &Runtime) -> Result<()> {
     let mut event = rt.queue().fill(&buffer, 1)?;
     let has_woken = Arc::new(AtomicBool::new(false));
     let (woken, other) = (has_woken.clone(), rt.clone());
-    let waker = Waker::from(Arc::new(Does(Box::new(move || {
+    let waker = Waker::from(Arc::new(CallbackWaker(Box::new(move || {
         WOKEN.fetch_add(1, SeqCst);
         let _ = other.stats();
         thread::sleep(Duration::from_micros(200));
@@ -395,7 +398,7 @@ fn await_with_other_wakers(rt: &Runtime) -> Result<()> {
 
 /// Ends the process in a waker, which a driver's callback may have called.
 fn end_in_a_waker(rt: &Runtime) {
-    let waker = Waker::from(Arc::new(Does(Box::new(|| process::exit(0)))));
+    let waker = Waker::from(Arc::new(CallbackWaker(Box::new(|| process::exit(0)))));
     loop {
         // Another thread may be ending the process by now.
         let Some(buffer) = check(rt.buffer::<u8>(4 << 20)) else { continue };

@@ -2,9 +2,9 @@
 //! submission: on the simulated device, whose native queues run concurrently, and on every real device. Some of
 //! the launches are in fusion scopes, which other commands sometimes abort.
 
-#![allow(clippy::print_stderr, reason = "a log tells what was covered")]
+#![allow(clippy::print_stderr, reason = "the log shows what was covered")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
-#![allow(clippy::let_underscore_future, reason = "commands need nobody who awaits them")]
+#![allow(clippy::let_underscore_future, reason = "commands run without being awaited")]
 
 #[path = "support/simulation.rs"]
 mod simulation;
@@ -19,7 +19,7 @@ use kiln::simulated::Simulator;
 use kiln::{Buffer, Event, FusionMode, Kernel, Queue, Runtime};
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestError, TestRunner};
-use simulation::{KERNELS, blend, teach};
+use simulation::{KERNELS, blend, with_kernels};
 
 const BUFFERS: usize = 4;
 const QUEUES: usize = 3;
@@ -431,13 +431,13 @@ fn check_plans(benches: &[Bench], cases: u32) {
 const BOUNDS: [usize; 5] = [1024, 1, 2, 3, 8];
 
 #[test]
-fn ten_thousand_plans_on_the_simulated_device_give_what_their_order_gives() {
+fn ten_thousand_random_plans_on_the_simulated_device_match_the_model() {
     let benches: Vec<_> = BOUNDS
         .into_iter()
         .map(|bound| {
             let builder = Runtime::builder()
                 .max_in_flight(NonZeroUsize::new(bound).unwrap())
-                .simulator(&teach(Simulator::new()));
+                .simulator(&with_kernels(Simulator::new()));
             block_on(async { Bench::new(builder.build().await.unwrap()).await })
         })
         .collect();
@@ -445,7 +445,7 @@ fn ten_thousand_plans_on_the_simulated_device_give_what_their_order_gives() {
 }
 
 #[test]
-fn plans_on_each_real_device_give_what_their_order_gives() {
+fn random_plans_on_each_real_device_match_the_model() {
     support::on_all_devices_at_once(async |rt| {
         let device = rt.device().index().to_string();
         let mut benches = Vec::new();

@@ -2,7 +2,7 @@
 //! fail, but no buffer does.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
-#![allow(clippy::let_underscore_future, reason = "commands need nobody who awaits them")]
+#![allow(clippy::let_underscore_future, reason = "commands run without being awaited")]
 
 #[path = "support/simulation.rs"]
 mod simulation;
@@ -11,7 +11,7 @@ mod support;
 use futures::executor::block_on;
 use kiln::simulated::{Fault, Simulator};
 use kiln::{ErrorKind, Kernel, Module, Runtime, Status};
-use simulation::{KERNELS, kernel, runtime, teach};
+use simulation::{KERNELS, kernel, runtime, with_kernels};
 
 const LEN: usize = 64;
 
@@ -24,7 +24,7 @@ const TEXT: &str = "
     }";
 
 everywhere! {
-    async fn a_value_of_the_wrong_size_is_refused_where_it_is_submitted(rt: Runtime) {
+    async fn a_value_of_the_wrong_size_is_rejected_at_submission(rt: Runtime) {
         let [st, saxpy] = kernels(&rt).await;
         let queue = rt.queue();
         let x = rt.buffer_from(vec![2.0f32; LEN]).await.unwrap();
@@ -52,7 +52,7 @@ everywhere! {
 }
 
 everywhere! {
-    async fn a_launch_that_turns_out_not_to_fit_its_program_changes_nothing(rt: Runtime) {
+    async fn a_launch_that_does_not_match_its_program_has_no_effect(rt: Runtime) {
         let queue = rt.queue();
         let x = rt.buffer_from(vec![2.0f32; LEN]).await.unwrap();
         for round in 0..4 {
@@ -90,7 +90,7 @@ async fn kernels(rt: &Runtime) -> [Kernel; 2] {
 /// Runs a test on a device with threads and on one without, with the kernel `scale`.
 fn on_both(test: impl AsyncFn(&Simulator, &Runtime, &Kernel)) {
     for simulator in [Simulator::new(), Simulator::immediate()] {
-        let simulator = teach(simulator);
+        let simulator = with_kernels(simulator);
         block_on(async {
             let rt = runtime(&simulator).await;
             let scale = kernel(&rt, "scale").await;
@@ -100,7 +100,7 @@ fn on_both(test: impl AsyncFn(&Simulator, &Runtime, &Kernel)) {
 }
 
 #[test]
-fn what_is_refused_leaves_buffers_as_they_were() {
+fn a_refused_launch_leaves_buffers_unchanged() {
     on_both(async |simulator, rt, scale| {
         let queue = rt.queue();
         let x = rt.buffer_from(vec![3u32; LEN]).await.unwrap();
@@ -111,15 +111,15 @@ fn what_is_refused_leaves_buffers_as_they_were() {
             let refused = queue.submit(scale.launch(LEN).args((2u32, &x))).unwrap();
             let after = queue.submit(scale.launch(LEN).args((5u32, &x))).unwrap();
             let other = rt.buffer::<u32>(LEN).unwrap();
-            let told = scale.launch(LEN).args((5u32, &other)).after(&refused);
-            let told = queue.submit(told).unwrap();
+            let dependent = scale.launch(LEN).args((5u32, &other)).after(&refused);
+            let dependent = queue.submit(dependent).unwrap();
             let read = queue.read(&x);
             drop(pause);
             let root = refused.await.expect_err("the driver does not take it");
             before.await.unwrap();
             after.await.unwrap();
             assert_eq!(read.await.unwrap(), [15; LEN]);
-            let error = told.await.expect_err("it was told to come after the refused launch");
+            let error = dependent.await.expect_err("it must run after the refused launch");
             assert!(error.same(&root), "{error}");
             let error = queue.read(&other).await.expect_err("it was not written");
             assert!(error.same(&root), "{error}");
@@ -129,9 +129,9 @@ fn what_is_refused_leaves_buffers_as_they_were() {
 }
 
 #[test]
-fn what_a_launch_should_have_written_is_missing_if_resources_were() {
+fn a_launch_without_resources_or_device_fails_its_output_buffers() {
     for fault in [Fault::OutOfResources, Fault::DeviceLost] {
-        let simulator = teach(Simulator::new());
+        let simulator = with_kernels(Simulator::new());
         block_on(async {
             let rt = runtime(&simulator).await;
             let queue = rt.queue();
@@ -148,7 +148,7 @@ fn what_a_launch_should_have_written_is_missing_if_resources_were() {
 }
 
 #[test]
-fn what_was_missing_before_a_refused_launch_is_missing_after_it() {
+fn buffers_that_failed_before_a_refused_launch_stay_failed() {
     on_both(async |simulator, rt, scale| {
         let queue = rt.queue();
         let source = rt.buffer_from(vec![3u32; LEN]).await.unwrap();
@@ -161,7 +161,7 @@ fn what_was_missing_before_a_refused_launch_is_missing_after_it() {
             let failed = queue.submit(scale.launch(LEN / 2).args((2u32, &half))).unwrap();
             if is_known {
                 drop(pause.take());
-                failed.clone().await.expect_err("it was told to fail");
+                failed.clone().await.expect_err("the simulator makes it fail");
             }
             let builds = simulator.pause_builds();
             let text = format!("{KERNELS}\n#error no luck, {is_known}\n");
@@ -173,7 +173,7 @@ fn what_was_missing_before_a_refused_launch_is_missing_after_it() {
             let (all, second) = (queue.read(&x), queue.read(&rest));
             drop(builds);
             drop(pause);
-            let root = failed.await.expect_err("it was told to fail");
+            let root = failed.await.expect_err("the simulator makes it fail");
             let own = refused.await.expect_err("it has no program");
             assert_eq!(own.kind(), ErrorKind::BuildFailed, "{own}");
             let error = all.await.expect_err("half of it is missing");
@@ -188,7 +188,7 @@ fn what_was_missing_before_a_refused_launch_is_missing_after_it() {
 }
 
 #[test]
-fn what_was_written_between_a_failure_and_a_refused_launch_is_there() {
+fn writes_between_a_failure_and_a_refused_launch_are_preserved() {
     on_both(async |simulator, rt, scale| {
         let queue = rt.queue();
         let [source, x] = [3u32, 1].map(|value| rt.buffer_from(vec![value; LEN]));
@@ -206,7 +206,7 @@ fn what_was_written_between_a_failure_and_a_refused_launch_is_there() {
         let refused = queue.submit(launch).unwrap();
         let (first, second) = (queue.read(&half), queue.read(&rest));
         drop(pause);
-        let root = failed.await.expect_err("it was told to fail");
+        let root = failed.await.expect_err("the simulator makes it fail");
         drop(builds);
         refused.await.expect_err("it has no program");
         assert_eq!(first.await.unwrap(), [5; LEN / 2]);
@@ -216,8 +216,8 @@ fn what_was_written_between_a_failure_and_a_refused_launch_is_there() {
 }
 
 #[test]
-fn a_command_that_was_not_run_says_so_and_names_the_failure() {
-    let simulator = teach(Simulator::new());
+fn errors_of_commands_that_were_not_run_name_the_original_failure() {
+    let simulator = with_kernels(Simulator::new());
     block_on(async {
         let rt = runtime(&simulator).await;
         let queue = rt.queue();
@@ -226,19 +226,19 @@ fn a_command_that_was_not_run_says_so_and_names_the_failure() {
         simulator.fail_launches("scale", 1, Fault::Refused);
         let failed = queue.submit(scale.launch(LEN).args((2u32, &x))).unwrap();
         let copied = queue.submit(duplicate.launch(LEN).args((&x, y.write_only()))).unwrap();
-        let root = failed.clone().await.expect_err("it was told to fail");
+        let root = failed.clone().await.expect_err("the simulator makes it fail");
         assert!(root.to_string().contains("`scale`"), "{root}");
         let error = copied.await.expect_err("it reads what the launch should have written");
-        let said = "`duplicate` was not run: an earlier command on this buffer failed: ";
-        assert!(error.to_string().contains(said), "{error}");
+        let expected = "`duplicate` was not run: an earlier command on this buffer failed: ";
+        assert!(error.to_string().contains(expected), "{error}");
         assert!(
             error.to_string().contains(root.to_string().split(": ").nth(1).unwrap()),
             "{error}"
         );
         assert_eq!((error.kind(), error.driver_code()), (root.kind(), root.driver_code()));
         let error = queue.read(&y).await.expect_err("it was not written");
-        let said = "a read was not run: an earlier command on this buffer failed: `scale`";
-        assert!(error.to_string().contains(said), "{error}");
+        let expected = "a read was not run: an earlier command on this buffer failed: `scale`";
+        assert!(error.to_string().contains(expected), "{error}");
         let launch = scale.launch(LEN).args((2u32, &rt.buffer::<u32>(LEN).unwrap())).after(&failed);
         let error = queue.submit(launch).unwrap().await.expect_err("it comes after a failure");
         let said = "`scale` was not run: a command that it waits for failed: ";
@@ -247,8 +247,8 @@ fn a_command_that_was_not_run_says_so_and_names_the_failure() {
 }
 
 #[test]
-fn a_launch_whose_program_is_refused_changes_nothing_in_a_scope() {
-    let simulator = teach(Simulator::new());
+fn a_launch_whose_program_fails_to_build_has_no_effect_in_a_scope() {
+    let simulator = with_kernels(Simulator::new());
     block_on(async {
         let rt = runtime(&simulator).await;
         let queue = rt.queue();

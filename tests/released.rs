@@ -2,7 +2,7 @@
 //! available for the next buffer.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
-#![allow(clippy::let_underscore_future, reason = "commands need nobody who awaits them")]
+#![allow(clippy::let_underscore_future, reason = "commands run without being awaited")]
 
 #[path = "support/fusion.rs"]
 mod fusion;
@@ -102,7 +102,7 @@ async fn intermediate(chain: &fusion::Chain, rt: &Runtime, before: Before) -> Bu
 }
 
 everywhere! {
-    async fn a_buffer_that_ended_commands_used_is_internalized(rt: Runtime) {
+    async fn a_buffer_used_by_completed_commands_is_internalized(rt: Runtime) {
         let rt = fusion::always(&rt).await;
         let numbers: Vec<_> = (0..N).map(|n| n as f32 - 100.0).collect();
         let mut chain = fusion::Chain::new(&rt, numbers, 3.0).await;
@@ -129,9 +129,9 @@ everywhere! {
 
 /// The device has memory for one and a half buffers: the next one fits only if the last one is freed.
 #[test]
-fn the_memory_of_an_awaited_command_is_there_for_the_next_allocation() {
+fn awaiting_a_command_frees_its_memory_for_the_next_allocation() {
     const LEN: usize = 1 << 14;
-    let simulator = simulation::teach(Simulator::new().memory((LEN * 4 * 3 / 2) as u64));
+    let simulator = simulation::with_kernels(Simulator::new().memory((LEN * 4 * 3 / 2) as u64));
     block_on(async {
         let rt = simulation::runtime(&simulator).await;
         let scale = simulation::kernel(&rt, "scale").await;
@@ -177,7 +177,7 @@ fn the_memory_of_an_awaited_command_is_there_for_the_next_allocation() {
 }
 
 #[test]
-fn several_who_wait_find_the_memory_freed_too() {
+fn awaiting_several_commands_frees_their_memory() {
     const LEN: usize = 1 << 14;
     let simulator = Simulator::new().memory((LEN * 4 * 3 / 2) as u64);
     block_on(async {

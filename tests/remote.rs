@@ -11,7 +11,7 @@ mod remote;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use children::{Child, report, told};
+use children::{Child, report, variable};
 use futures::executor::block_on;
 use futures::future::join_all;
 use kiln::remote::RemoteAccess;
@@ -27,7 +27,8 @@ const AT_ONCE: NonZeroUsize = NonZeroUsize::new(PROGRAMS as usize).expect("there
 #[ignore = "run by the other tests, in processes of their own"]
 fn machine() {
     block_on(async {
-        let cache = CacheConfig::at(told("KILN_TEST_DISK")).remote(told("KILN_TEST_REMOTE"));
+        let cache =
+            CacheConfig::at(variable("KILN_TEST_DISK")).remote(variable("KILN_TEST_REMOTE"));
         let cache = cache.remote_budget(PATIENT).remote_timeout(PATIENT);
         let simulator = remote::simulator();
         // A compile that takes no time could finish before its lookup, which would then find the stored result.
@@ -47,7 +48,7 @@ fn machine() {
         report("misses", stats.remote_misses);
         report("written", stats.remote_writes);
         report("on-disk", stats.disk_writes);
-        report("unwell", stats.remote_errors + stats.remote_timeouts + stats.remote_refused);
+        report("errors", stats.remote_errors + stats.remote_timeouts + stats.remote_refused);
     });
 }
 
@@ -69,19 +70,19 @@ fn a_program_is_compiled_once_in_a_fleet() {
         assert_eq!(report["misses"], compiled, "machine {number}: {report:?}");
         assert_eq!(report["written"], compiled, "machine {number}: {report:?}");
         assert_eq!(report["on-disk"], all, "machine {number}: {report:?}");
-        assert_eq!(report["unwell"], 0, "machine {number}: {report:?}");
+        assert_eq!(report["errors"], 0, "machine {number}: {report:?}");
         assert_eq!(redis.gets(), all * (number + 1), "one request a program");
     }
     assert_eq!(redis.keys().len(), PROGRAMS as usize, "one object a program");
 }
 
 #[test]
-fn memory_and_disk_ask_nobody() {
+fn memory_and_disk_hits_make_no_remote_request() {
     let Some(redis) = Redis::start(&[]) else { return };
     let machine = Machine::new();
     let (origin, _) = machine.build(machine.cache(&redis.url()), 1);
     assert_eq!(origin, Origin::Compiled);
-    let asked = redis.gets();
+    let requests = redis.gets();
     block_on(async {
         let rt = machine.start(machine.cache(&redis.url())).await;
         for origin in [Origin::Disk, Origin::Memory, Origin::Memory] {
@@ -91,11 +92,11 @@ fn memory_and_disk_ask_nobody() {
         let stats = rt.stats();
         assert_eq!((stats.remote_hits, stats.remote_misses, stats.remote_writes), (0, 0, 0));
     });
-    assert_eq!(redis.gets(), asked);
+    assert_eq!(redis.gets(), requests);
 }
 
 #[test]
-fn a_thousand_requests_for_a_program_ask_once() {
+fn a_thousand_builds_of_a_program_make_one_remote_request() {
     let Some(redis) = Redis::start(&[]) else { return };
     let machine = Machine::new();
     block_on(async {
@@ -112,7 +113,7 @@ fn a_thousand_requests_for_a_program_ask_once() {
 }
 
 #[test]
-fn what_comes_from_the_remote_is_on_disk_for_the_next_start() {
+fn remote_hits_are_stored_on_disk_for_the_next_start() {
     let Some(redis) = Redis::start(&[]) else { return };
     let (first, second) = (Machine::new(), Machine::new());
     first.build(first.cache(&redis.url()), 1);
@@ -124,7 +125,7 @@ fn what_comes_from_the_remote_is_on_disk_for_the_next_start() {
 }
 
 #[test]
-fn no_disk_is_needed() {
+fn the_remote_cache_works_without_a_disk_cache() {
     let Some(redis) = Redis::start(&[]) else { return };
     let machine = Machine::new();
     let cache = || {
@@ -132,7 +133,7 @@ fn no_disk_is_needed() {
         cache.remote_budget(PATIENT).remote_timeout(PATIENT)
     };
     let (origin, stats) = machine.build(cache(), 1);
-    assert_eq!((origin, stats.remote_writes), (Origin::Compiled, 1), "drained is written");
+    assert_eq!((origin, stats.remote_writes), (Origin::Compiled, 1), "`drain` waits for the write");
     let (origin, stats) = machine.build(cache(), 1);
     assert_eq!((origin, stats.remote_hits, stats.disk_writes), (Origin::Remote, 1, 0));
 }
@@ -157,7 +158,7 @@ fn read_only_writes_nothing_and_write_only_reads_nothing() {
 }
 
 #[test]
-fn it_works_under_every_executor() {
+fn the_remote_cache_works_under_every_executor() {
     let Some(redis) = Redis::start(&[]) else { return };
     let fleet = |number: u32| {
         let url = redis.url();
@@ -182,7 +183,7 @@ fn it_works_under_every_executor() {
 }
 
 #[test]
-fn a_prefix_holds_one_fleet() {
+fn programs_are_not_shared_between_prefixes() {
     let Some(redis) = Redis::start(&[]) else { return };
     let machine = Machine::new();
     machine.build(machine.cache(&redis.url()), 1);

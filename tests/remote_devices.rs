@@ -27,7 +27,7 @@ async fn assert_runs(rt: &Runtime, module: &Module, origin: Origin) {
 }
 
 #[test]
-fn what_one_machine_compiled_runs_on_the_next() {
+fn a_program_compiled_on_one_machine_runs_on_another() {
     block_on(async {
         let operator = Operator::new(Memory::default()).expect("it is right");
         let machine = || {

@@ -12,16 +12,16 @@ use std::time::Duration;
 
 use futures::executor::block_on;
 use kiln::{CacheConfig, Origin, Runtime, Stats};
-use remote::proxy::{Mood, Proxy};
+use remote::proxy::{Mode, Proxy};
 use remote::services::{Redis, free_port};
-use remote::warnings::Listening;
+use remote::warnings::LogCapture;
 use remote::{Machine, assert_right, eventually, large_module, module};
 use tracing::Level;
 
 /// Budget that faulty services exhaust.
 const BUDGET: Duration = Duration::from_millis(500);
 
-fn hasty(machine: &Machine, url: &str) -> CacheConfig {
+fn short_budget(machine: &Machine, url: &str) -> CacheConfig {
     machine.cache(url).remote_budget(BUDGET).remote_timeout(BUDGET / 4)
 }
 
@@ -38,28 +38,28 @@ fn failed(stats: &Stats) -> u64 {
 }
 
 /// Builds new programs, from `first` on, until the breaker has opened. All of them are right.
-async fn until_open(rt: &Runtime, listening: &Listening, first: u32) -> u32 {
+async fn build_until_open(rt: &Runtime, capture: &LogCapture, first: u32) -> u32 {
     let mut number = first;
     eventually("the breaker opens", async || {
         assert_eq!(compile(rt, number).await, Origin::Compiled);
         number += 1;
-        listening.told(Level::WARN).iter().any(|told| told.contains("cannot be read"))
+        capture.messages(Level::WARN).iter().any(|message| message.contains("cannot be read"))
     })
     .await;
     number
 }
 
 #[test]
-fn one_that_is_down_costs_nothing_once_that_is_known_and_is_told_once() {
+fn an_unreachable_service_is_bypassed_and_reported_once() {
     if Redis::start(&[]).is_none() {
         return;
     }
-    let listening = Listening::begin();
+    let capture = LogCapture::begin();
     let machine = Machine::new();
     let url = format!("redis://127.0.0.1:{}", free_port());
     block_on(async {
-        let rt = machine.start(hasty(&machine, &url)).await;
-        let next = until_open(&rt, &listening, 0).await;
+        let rt = machine.start(short_budget(&machine, &url)).await;
+        let next = build_until_open(&rt, &capture, 0).await;
         let before = failed(&rt.stats());
         for number in next..next + 20 {
             assert_eq!(compile(&rt, number).await, Origin::Compiled);
@@ -67,33 +67,33 @@ fn one_that_is_down_costs_nothing_once_that_is_known_and_is_told_once() {
         // At most one or two probes.
         assert!(failed(&rt.stats()) < before + 20, "{:?}", rt.stats());
         rt.drain().await;
-        assert_eq!(rt.stats().remote_misses, 0, "an error is no miss");
+        assert_eq!(rt.stats().remote_misses, 0, "an error is not a miss");
     });
-    let told = listening.told(Level::WARN);
-    let of_reads = told.iter().filter(|told| told.contains("cannot be read")).count();
-    let of_writes = told.iter().filter(|told| told.contains("cannot be written")).count();
-    assert_eq!(of_reads, 1, "{told:#?}");
-    assert!(of_writes <= 1 && told.len() <= 2, "{told:#?}");
+    let warnings = capture.messages(Level::WARN);
+    let of_reads = warnings.iter().filter(|message| message.contains("cannot be read")).count();
+    let of_writes = warnings.iter().filter(|message| message.contains("cannot be written")).count();
+    assert_eq!(of_reads, 1, "{warnings:#?}");
+    assert!(of_writes <= 1 && warnings.len() <= 2, "{warnings:#?}");
 }
 
 #[test]
-fn one_that_dies_and_comes_back_is_used_again_by_itself() {
+fn a_service_that_recovers_is_used_again_automatically() {
     let Some(redis) = Redis::start(&[]) else { return };
     let proxy = Proxy::to(redis.address());
-    let listening = Listening::begin();
+    let capture = LogCapture::begin();
     let (here, there) = (Machine::new(), Machine::new());
     there.build(there.cache(&redis.url()), 99);
     block_on(async {
-        let rt = here.start(hasty(&here, &proxy.redis_url())).await;
+        let rt = here.start(short_budget(&here, &proxy.redis_url())).await;
         compile(&rt, 0).await;
-        proxy.set(Mood::Cuts);
-        let mut next = until_open(&rt, &listening, 1).await;
-        assert_eq!(listening.told(Level::INFO), [""; 0]);
-        proxy.set(Mood::Well);
+        proxy.set(Mode::Cuts);
+        let mut next = build_until_open(&rt, &capture, 1).await;
+        assert_eq!(capture.messages(Level::INFO), [""; 0]);
+        proxy.set(Mode::Passes);
         eventually("the breaker closes", async || {
             compile(&rt, next % 90).await;
             next += 1;
-            listening.told(Level::INFO).iter().any(|told| told.contains("is read again"))
+            capture.messages(Level::INFO).iter().any(|message| message.contains("is read again"))
         })
         .await;
         // According to the latency record, waiting may not be worthwhile. Then the first result is used.
@@ -105,15 +105,15 @@ fn one_that_dies_and_comes_back_is_used_again_by_itself() {
 }
 
 #[test]
-fn one_that_hangs_is_waited_for_no_longer_than_the_budget() {
+fn a_hanging_service_is_bypassed_and_reported_once() {
     let Some(redis) = Redis::start(&[]) else { return };
     let proxy = Proxy::to(redis.address());
-    proxy.set(Mood::Hangs);
-    let listening = Listening::begin();
+    proxy.set(Mode::Hangs);
+    let capture = LogCapture::begin();
     let machine = Machine::new();
     block_on(async {
-        let rt = machine.start(hasty(&machine, &proxy.redis_url())).await;
-        let next = until_open(&rt, &listening, 0).await;
+        let rt = machine.start(short_budget(&machine, &proxy.redis_url())).await;
+        let next = build_until_open(&rt, &capture, 0).await;
         assert!(rt.stats().remote_races > 0, "{:?}", rt.stats());
         assert!(rt.stats().remote_timeouts > 0, "{:?}", rt.stats());
         let before = failed(&rt.stats());
@@ -125,18 +125,22 @@ fn one_that_hangs_is_waited_for_no_longer_than_the_budget() {
         rt.drain().await;
         assert_eq!(rt.stats().remote_writes, 0);
     });
-    let told = listening.told(Level::WARN);
-    assert_eq!(told.iter().filter(|told| told.contains("cannot be read")).count(), 1, "{told:#?}");
+    let warnings = capture.messages(Level::WARN);
+    assert_eq!(
+        warnings.iter().filter(|message| message.contains("cannot be read")).count(),
+        1,
+        "{warnings:#?}"
+    );
 }
 
 #[test]
-fn a_compile_that_ends_before_a_slow_answer_counts() {
+fn a_compile_that_finishes_before_a_slow_answer_is_used() {
     let Some(redis) = Redis::start(&[]) else { return };
-    let _alone = Listening::begin();
+    let _alone = LogCapture::begin();
     let proxy = Proxy::to(redis.address());
     let (here, there) = (Machine::new(), Machine::new());
     there.build(there.cache(&redis.url()), 1);
-    proxy.set(Mood::Slow(Duration::from_secs(10)));
+    proxy.set(Mode::Slow(Duration::from_secs(10)));
     let cache = here.cache(&proxy.redis_url()).remote_budget(BUDGET);
     block_on(async {
         let rt = here.start(cache).await;
@@ -146,20 +150,20 @@ fn a_compile_that_ends_before_a_slow_answer_counts() {
 }
 
 #[test]
-fn a_slow_answer_that_comes_before_the_compile_ends_counts() {
+fn a_slow_answer_that_arrives_before_the_compile_finishes_is_used() {
     let Some(redis) = Redis::start(&[]) else { return };
-    let _alone = Listening::begin();
+    let _alone = LogCapture::begin();
     let proxy = Proxy::to(redis.address());
     let (here, there) = (Machine::new(), Machine::new());
     there.build(there.cache(&redis.url()), 1);
-    proxy.set(Mood::Hangs);
+    proxy.set(Mode::Hangs);
     let cache = here.cache(&proxy.redis_url()).remote_budget(BUDGET);
     block_on(async {
         let rt = here.start(cache).await;
         let pause = here.simulator.pause_compiles();
         let build = rt.build(&module(1)).start();
         eventually("the compile has begun", async || here.simulator.counts().builds == 1).await;
-        proxy.set(Mood::Well);
+        proxy.set(Mode::Passes);
         let program = build.await.expect("it builds");
         assert_eq!(program.origin(), Origin::Remote);
         assert_right(&rt, &program, 1).await;
@@ -167,23 +171,23 @@ fn a_slow_answer_that_comes_before_the_compile_ends_counts() {
         rt.drain().await;
         let stats = rt.stats();
         assert_eq!((stats.remote_races, stats.remote_hits), (1, 1));
-        assert_eq!(stats.remote_writes, 0, "a compile that lost the race leaves nothing");
-        assert_eq!(stats.disk_writes, 1, "what came fills the disk");
+        assert_eq!(stats.remote_writes, 0, "a compile that lost the race is not written");
+        assert_eq!(stats.disk_writes, 1, "the loaded object is stored on disk");
     });
     let (origin, _) = here.build(CacheConfig::at(here.disk.path()), 1);
     assert_eq!(origin, Origin::Disk);
 }
 
 #[test]
-fn one_that_answers_after_the_budget_is_not_sick() {
+fn late_answers_do_not_trip_the_circuit_breaker() {
     let Some(redis) = Redis::start(&[]) else { return };
-    let listening = Listening::begin();
+    let capture = LogCapture::begin();
     let proxy = Proxy::to(redis.address());
     let (here, there) = (Machine::new(), Machine::new());
     for number in 0..5 {
         there.build(there.cache(&redis.url()), number);
     }
-    proxy.set(Mood::Slow(BUDGET));
+    proxy.set(Mode::Slow(BUDGET));
     let cache = here.cache(&proxy.redis_url()).remote_budget(BUDGET / 10);
     block_on(async {
         let rt = here.start(cache).await;
@@ -196,19 +200,19 @@ fn one_that_answers_after_the_budget_is_not_sick() {
         }
         assert_eq!(rt.stats().remote_timeouts, 5);
     });
-    assert_eq!(listening.told(Level::WARN), [""; 0]);
+    assert_eq!(capture.messages(Level::WARN), [""; 0]);
 }
 
 #[test]
-fn whoever_waits_for_none_of_its_answers_does_not_take_it_for_sick() {
+fn a_budget_of_zero_does_not_trip_the_circuit_breaker() {
     let Some(redis) = Redis::start(&[]) else { return };
-    let listening = Listening::begin();
+    let capture = LogCapture::begin();
     let proxy = Proxy::to(redis.address());
     let (here, there) = (Machine::new(), Machine::new());
     for number in 0..6 {
         there.build(there.cache(&redis.url()), number);
     }
-    proxy.set(Mood::Slow(BUDGET / 50));
+    proxy.set(Mode::Slow(BUDGET / 50));
     block_on(async {
         let rt = here.start(here.cache(&proxy.redis_url()).remote_budget(Duration::ZERO)).await;
         // All answers come after their builds have ended.
@@ -221,13 +225,13 @@ fn whoever_waits_for_none_of_its_answers_does_not_take_it_for_sick() {
         assert_eq!(program.origin(), Origin::Remote);
         drop(pause);
     });
-    assert_eq!(listening.told(Level::WARN), [""; 0]);
+    assert_eq!(capture.messages(Level::WARN), [""; 0]);
 }
 
 #[test]
-fn one_that_ends_within_an_object_is_as_good_as_none() {
+fn a_program_is_compiled_if_its_object_is_truncated() {
     let Some(redis) = Redis::start(&[]) else { return };
-    let _alone = Listening::begin();
+    let _alone = LogCapture::begin();
     let proxy = Proxy::to(redis.address());
     let (here, there) = (Machine::new(), Machine::new());
     block_on(async {
@@ -235,7 +239,7 @@ fn one_that_ends_within_an_object_is_as_good_as_none() {
         rt.build(&large_module(1, 100_000)).await.expect("it builds");
         rt.drain().await;
     });
-    proxy.set(Mood::Truncates(1_000));
+    proxy.set(Mode::Truncates(1_000));
     let cache = here.cache(&proxy.redis_url());
     block_on(async {
         let rt = here.start(cache.remote_timeout(BUDGET)).await;
@@ -246,9 +250,9 @@ fn one_that_ends_within_an_object_is_as_good_as_none() {
 }
 
 #[test]
-fn one_that_is_full_is_read_all_the_same_and_told_once() {
+fn a_full_service_is_still_read_and_reported_once() {
     let Some(redis) = Redis::start(&[]) else { return };
-    let listening = Listening::begin();
+    let capture = LogCapture::begin();
     let (here, there) = (Machine::new(), Machine::new());
     there.build(there.cache(&redis.url()), 99);
     redis.send(&[b"CONFIG", b"SET", b"maxmemory", b"1"]);
@@ -266,15 +270,15 @@ fn one_that_is_full_is_read_all_the_same_and_told_once() {
         assert!(stats.remote_write_failures >= 3, "{stats:?}");
         assert_eq!(stats.remote_write_failures + stats.remote_writes_dropped, 10, "{stats:?}");
     });
-    let told = listening.told(Level::WARN);
-    assert_eq!(told.len(), 1, "{told:#?}");
-    assert!(told[0].contains("cannot be written"), "{told:#?}");
+    let warnings = capture.messages(Level::WARN);
+    assert_eq!(warnings.len(), 1, "{warnings:#?}");
+    assert!(warnings[0].contains("cannot be written"), "{warnings:#?}");
 }
 
 #[test]
-fn one_that_refuses_the_password_is_told_once_and_without_it() {
+fn a_rejected_password_is_reported_once_and_not_logged() {
     let Some(redis) = Redis::start(&["--requirepass", "hunter2"]) else { return };
-    let listening = Listening::begin();
+    let capture = LogCapture::begin();
     let address = redis.address();
     let right = Machine::new();
     let url = format!("redis://:hunter2@{address}/0/kiln");
@@ -282,19 +286,23 @@ fn one_that_refuses_the_password_is_told_once_and_without_it() {
     let machine = Machine::new();
     block_on(async {
         let url = format!("redis://:hunter3@{address}/0/kiln");
-        let rt = machine.start(hasty(&machine, &url)).await;
-        until_open(&rt, &listening, 0).await;
+        let rt = machine.start(short_budget(&machine, &url)).await;
+        build_until_open(&rt, &capture, 0).await;
         rt.drain().await;
     });
-    let told = listening.told(Level::WARN);
-    assert!(!format!("{told:?}").contains("hunter"), "{told:#?}");
-    assert_eq!(told.iter().filter(|told| told.contains("cannot be read")).count(), 1, "{told:#?}");
+    let warnings = capture.messages(Level::WARN);
+    assert!(!format!("{warnings:?}").contains("hunter"), "{warnings:#?}");
+    assert_eq!(
+        warnings.iter().filter(|message| message.contains("cannot be read")).count(),
+        1,
+        "{warnings:#?}"
+    );
 }
 
 #[test]
-fn what_is_built_faster_than_it_is_taken_is_dropped_and_counted() {
+fn writes_beyond_the_queue_limit_are_dropped_and_counted() {
     let Some(redis) = Redis::start(&[]) else { return };
-    let _alone = Listening::begin();
+    let _alone = LogCapture::begin();
     let proxy = Proxy::to(redis.address());
     let machine = Machine::new();
     block_on(async {
@@ -302,21 +310,21 @@ fn what_is_built_faster_than_it_is_taken_is_dropped_and_counted() {
         let rt = machine.start(cache).await;
         compile(&rt, 0).await;
         rt.drain().await;
-        proxy.set(Mood::Hangs);
+        proxy.set(Mode::Hangs);
         // About 300 MB, of which the queue takes 256 MiB.
         let builds = (0..10).map(|number| rt.build(&large_module(number, 30 << 20)).start());
         let builds: Vec<_> = builds.collect();
         for built in futures::future::join_all(builds).await {
             assert_eq!(built.expect("it builds").origin(), Origin::Compiled);
         }
-        eventually("one is dropped", async || rt.stats().remote_writes_dropped > 0).await;
-        proxy.set(Mood::Well);
+        eventually("a write is dropped", async || rt.stats().remote_writes_dropped > 0).await;
+        proxy.set(Mode::Passes);
         rt.drain().await;
     });
 }
 
 #[test]
-fn the_thread_ends_with_the_runtime() {
+fn the_remote_thread_ends_with_the_runtime() {
     let Some(redis) = Redis::start(&[]) else { return };
     let threads = || {
         let all = std::fs::read_dir("/proc/self/task").expect("this is Linux");
@@ -324,7 +332,7 @@ fn the_thread_ends_with_the_runtime() {
             all.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
         names.filter(|name| name.trim() == "kiln-remote").count()
     };
-    let _alone = Listening::begin();
+    let _alone = LogCapture::begin();
     let machine = Machine::new();
     block_on(async {
         let rt = machine.start(machine.cache(&redis.url())).await;

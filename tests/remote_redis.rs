@@ -11,9 +11,9 @@ use std::time::Duration;
 use futures::executor::block_on;
 use kiln::{Origin, Stats};
 use remote::flood::{Flood, Reply};
-use remote::proxy::{Mood, Proxy};
+use remote::proxy::{Mode, Proxy};
 use remote::services::{Redis, free_port};
-use remote::warnings::Listening;
+use remote::warnings::LogCapture;
 use remote::{Machine, eventually, module};
 use tracing::Level;
 
@@ -24,7 +24,7 @@ fn build(url: &str, number: u32) -> (Origin, Stats) {
 }
 
 #[test]
-fn an_object_takes_one_command_and_no_other() {
+fn objects_are_read_and_written_with_one_command_each() {
     let Some(redis) = Redis::start(&[]) else { return };
     assert_eq!(build(&redis.url(), 1).0, Origin::Compiled);
     assert_eq!(build(&redis.url(), 1).0, Origin::Remote);
@@ -35,7 +35,7 @@ fn an_object_takes_one_command_and_no_other() {
 }
 
 #[test]
-fn one_that_is_down_is_an_error_and_no_timeout() {
+fn an_unreachable_service_is_an_error_rather_than_a_timeout() {
     if Redis::start(&[]).is_none() {
         return;
     }
@@ -44,7 +44,7 @@ fn one_that_is_down_is_an_error_and_no_timeout() {
 }
 
 #[test]
-fn a_connection_that_ended_while_nobody_asked_is_opened_again() {
+fn a_connection_closed_while_idle_is_reopened() {
     let Some(redis) = Redis::start(&[]) else { return };
     let proxy = Proxy::to(redis.address());
     for number in 0..2 {
@@ -56,8 +56,8 @@ fn a_connection_that_ended_while_nobody_asked_is_opened_again() {
         for number in 0..2 {
             let program = rt.build(&module(number)).await.expect("it builds");
             assert_eq!(program.origin(), Origin::Remote);
-            proxy.set(Mood::Cuts);
-            proxy.set(Mood::Well);
+            proxy.set(Mode::Cuts);
+            proxy.set(Mode::Passes);
         }
         let stats = rt.stats();
         assert_eq!((stats.remote_hits, stats.remote_errors), (2, 0), "{stats:?}");
@@ -65,7 +65,7 @@ fn a_connection_that_ended_while_nobody_asked_is_opened_again() {
 }
 
 #[test]
-fn a_connection_that_became_mute_is_given_up() {
+fn an_unresponsive_connection_is_replaced() {
     let Some(redis) = Redis::start(&[]) else { return };
     let proxy = Proxy::to(redis.address());
     for number in 0..2 {
@@ -77,18 +77,18 @@ fn a_connection_that_became_mute_is_given_up() {
     block_on(async {
         let rt = machine.start(cache).await;
         assert_eq!(rt.build(&module(0)).await.expect("it builds").origin(), Origin::Remote);
-        proxy.set(Mood::Mutes);
+        proxy.set(Mode::Mutes);
         let build = rt.build(&module(1)).start();
-        // The connection goes mute once it is to transfer an answer.
-        eventually("it is asked", async || redis.gets() == 5).await;
-        proxy.set(Mood::Well);
+        // The connection becomes unresponsive once it is to transfer an answer.
+        eventually("Redis receives the request", async || redis.gets() == 5).await;
+        proxy.set(Mode::Passes);
         assert_eq!(build.await.expect("it builds").origin(), Origin::Remote);
         assert_eq!(rt.stats().remote_timeouts, 0, "the next try is in time");
     });
 }
 
 #[test]
-fn of_what_is_too_large_no_more_is_sent_than_shows_that() {
+fn oversized_objects_are_not_transferred_completely() {
     let Some(redis) = Redis::start(&[]) else { return };
     build(&redis.url(), 1);
     let (key, _) = redis.only();
@@ -102,7 +102,7 @@ fn of_what_is_too_large_no_more_is_sent_than_shows_that() {
 }
 
 #[test]
-fn a_reply_that_is_larger_than_was_asked_for_is_not_read() {
+fn an_oversized_reply_is_an_error_and_is_not_read_to_the_end() {
     let redis = Flood::start(|_, request| match request {
         _ if request.contains("GETRANGE") => Reply::Endless("$10000000000\r\n"),
         // One reply for each command.
@@ -115,11 +115,11 @@ fn a_reply_that_is_larger_than_was_asked_for_is_not_read() {
 }
 
 #[test]
-fn entries_expire_where_that_is_asked_for() {
+fn entries_expire_only_if_a_time_to_live_is_set() {
     let Some(redis) = Redis::start(&[]) else { return };
     build(&format!("{}?ttl=7d", redis.url()), 1);
     let (key, _) = redis.only();
-    let left = redis.send(&[b"TTL", key.as_bytes()]).expect("it tells");
+    let left = redis.send(&[b"TTL", key.as_bytes()]).expect("Redis replies");
     let left: u64 = String::from_utf8(left).expect("it is text").parse().expect("it is a number");
     assert!((1..=7 * 86_400).contains(&left), "{left} s");
     build(&redis.url().replace("/0/", "/1/"), 1);
@@ -128,7 +128,7 @@ fn entries_expire_where_that_is_asked_for() {
 }
 
 #[test]
-fn the_nodes_of_a_cluster_are_found_from_one_of_them() {
+fn all_nodes_of_a_cluster_are_discovered_from_one() {
     let nodes = || {
         let bus = free_port().to_string();
         Redis::start(&["--cluster-enabled", "yes", "--cluster-port", &bus])
@@ -139,13 +139,13 @@ fn the_nodes_of_a_cluster_are_found_from_one_of_them() {
     second.send(&[b"CLUSTER", b"ADDSLOTSRANGE", b"8192", b"16383"]);
     first.send(&[b"CLUSTER", b"MEET", b"127.0.0.1", port.as_bytes(), bus.as_bytes()]);
     let is_ready = |redis: &Redis| {
-        let told = redis.send(&[b"CLUSTER", b"INFO"]).expect("it tells");
-        let told = String::from_utf8(told).expect("it is text");
-        told.contains("cluster_state:ok") && told.contains("cluster_known_nodes:2")
+        let reply = redis.send(&[b"CLUSTER", b"INFO"]).expect("Redis replies");
+        let reply = String::from_utf8(reply).expect("it is text");
+        reply.contains("cluster_state:ok") && reply.contains("cluster_known_nodes:2")
     };
     block_on(eventually("they are a cluster", async || is_ready(&first) && is_ready(&second)));
-    let nobody = free_port();
-    let url = format!("redis://127.0.0.1:{nobody}/kiln?cluster_endpoints={}", first.address());
+    let unused = free_port();
+    let url = format!("redis://127.0.0.1:{unused}/kiln?cluster_endpoints={}", first.address());
     for origin in [Origin::Compiled, Origin::Remote] {
         let machine = Machine::new();
         block_on(async {
@@ -161,7 +161,7 @@ fn the_nodes_of_a_cluster_are_found_from_one_of_them() {
     let (here, there) = (first.keys().len(), second.keys().len());
     assert!(here > 0 && there > 0 && here + there == 20, "{here} and {there}");
     // A cluster's node, addressed as a single Redis, answers that other nodes have the missing values.
-    let listening = Listening::begin();
+    let capture = LogCapture::begin();
     let alone = Machine::new();
     block_on(async {
         let rt = alone.start(alone.cache(&first.url())).await;
@@ -170,6 +170,6 @@ fn the_nodes_of_a_cluster_are_found_from_one_of_them() {
         }
         rt.drain().await;
     });
-    let warnings = listening.told(Level::WARN);
-    assert!(warnings.iter().any(|told| told.contains("cluster_endpoints=")), "{warnings:#?}");
+    let warnings = capture.messages(Level::WARN);
+    assert!(warnings.iter().any(|message| message.contains("cluster_endpoints=")), "{warnings:#?}");
 }

@@ -19,14 +19,14 @@ use kiln::remote::RemoteAccess;
 use kiln::remote::opendal::{Operator, services::Memory};
 use kiln::{CacheConfig, ErrorKind, Module, Origin, Runtime};
 use remote::flood::{Flood, Reply};
-use remote::proxy::{Mood, Proxy};
+use remote::proxy::{Mode, Proxy};
 use remote::services::{S3, WebDav};
-use remote::warnings::Listening;
+use remote::warnings::LogCapture;
 use remote::{Machine, PATIENT, eventually, large_module, module};
 use tracing::Level;
 
 /// Returns the address of a service through a proxy.
-fn by_way_of(proxy: &Proxy, service: SocketAddr, url: &str) -> String {
+fn through_proxy(proxy: &Proxy, service: SocketAddr, url: &str) -> String {
     url.replace(&service.to_string(), &proxy.address.to_string())
 }
 
@@ -34,7 +34,7 @@ fn by_way_of(proxy: &Proxy, service: SocketAddr, url: &str) -> String {
 /// service.
 fn requests(service: SocketAddr, url: &str) -> Vec<String> {
     let proxy = Proxy::to(service);
-    let url = by_way_of(&proxy, service, url);
+    let url = through_proxy(&proxy, service, url);
     let (first, second) = (Machine::new(), Machine::new());
     let (origin, stats) = first.build(first.cache(&url), 1);
     assert_eq!((origin, stats.remote_misses, stats.remote_writes), (Origin::Compiled, 1, 1));
@@ -44,7 +44,7 @@ fn requests(service: SocketAddr, url: &str) -> Vec<String> {
 }
 
 #[test]
-fn s3_is_asked_with_one_request_and_written_with_one() {
+fn s3_objects_are_read_and_written_with_one_request_each() {
     let Some(s3) = S3::start() else { return };
     let requests = requests(s3.address(), &s3.url());
     let methods: Vec<_> = requests.iter().filter_map(|request| request.split(' ').next()).collect();
@@ -53,7 +53,7 @@ fn s3_is_asked_with_one_request_and_written_with_one() {
 }
 
 #[test]
-fn s3_sends_objects_of_megabytes_whole() {
+fn s3_transfers_large_objects_completely() {
     let Some(s3) = S3::start() else { return };
     let build = || {
         let machine = Machine::new();
@@ -66,14 +66,14 @@ fn s3_sends_objects_of_megabytes_whole() {
     };
     let ((first, compiled), (second, sent)) = (build(), build());
     assert_eq!((first, second), (Origin::Compiled, Origin::Remote));
-    assert!(compiled == sent, "it is another program");
+    assert!(compiled == sent, "the programs differ");
 }
 
 #[test]
-fn s3_that_ends_within_an_object_is_as_good_as_none() {
+fn a_program_is_compiled_if_its_s3_object_is_truncated() {
     let Some(s3) = S3::start() else { return };
     let proxy = Proxy::to(s3.address());
-    let url = by_way_of(&proxy, s3.address(), &s3.url());
+    let url = through_proxy(&proxy, s3.address(), &s3.url());
     let build = |url: &str| {
         let machine = Machine::new();
         block_on(async {
@@ -84,13 +84,13 @@ fn s3_that_ends_within_an_object_is_as_good_as_none() {
         })
     };
     build(&s3.url());
-    proxy.set(Mood::Truncates(2_000));
+    proxy.set(Mode::Truncates(2_000));
     let (origin, stats) = build(&url);
     assert_eq!((origin, stats.remote_errors, stats.remote_hits), (Origin::Compiled, 1, 0));
 }
 
 #[test]
-fn a_response_without_end_is_not_read() {
+fn an_endless_response_is_rejected() {
     for beginning in ["HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 500 Internal Server Error\r\n\r\n"] {
         let webdav = Flood::start(move |_, request| match request {
             _ if request.starts_with("GET ") => Reply::Endless(beginning),
@@ -107,9 +107,9 @@ fn a_response_without_end_is_not_read() {
 }
 
 #[test]
-fn a_bucket_that_is_not_there_is_an_error_and_told_once() {
+fn a_missing_bucket_is_reported_once_per_operation() {
     let Some(s3) = S3::start() else { return };
-    let listening = Listening::begin();
+    let capture = LogCapture::begin();
     let machine = Machine::new();
     let url = s3.url().replace("s3://kiln/", "s3://elsewhere/");
     block_on(async {
@@ -120,15 +120,18 @@ fn a_bucket_that_is_not_there_is_an_error_and_told_once() {
         }
         assert_eq!((rt.stats().compiles, rt.stats().remote_writes), (10, 0));
     });
-    // Concurrent tests have warnings about other services.
-    let mut told = listening.told(Level::WARN);
-    told.retain(|warning| warning.contains("s3://elsewhere"));
-    assert!(!told.is_empty() && told.len() <= 2, "one of reads, one of writes: {told:#?}");
-    assert!(!format!("{told:?}").contains("hunter2"), "{told:#?}");
+    // Concurrent tests cause warnings about other services.
+    let mut warnings = capture.messages(Level::WARN);
+    warnings.retain(|warning| warning.contains("s3://elsewhere"));
+    assert!(
+        !warnings.is_empty() && warnings.len() <= 2,
+        "one of reads, one of writes: {warnings:#?}"
+    );
+    assert!(!format!("{warnings:?}").contains("hunter2"), "{warnings:#?}");
 }
 
 #[test]
-fn webdav_is_asked_with_one_request() {
+fn webdav_objects_are_read_with_one_request() {
     let Some(webdav) = WebDav::start() else { return };
     let requests = requests(webdav.address(), &webdav.url("hunter2"));
     let of = |method: &str| requests.iter().filter(|request| request.starts_with(method)).count();
@@ -138,9 +141,9 @@ fn webdav_is_asked_with_one_request() {
 }
 
 #[test]
-fn webdav_that_refuses_the_password_is_an_error_and_told_once() {
+fn a_password_rejected_by_webdav_is_reported_once_per_operation() {
     let Some(webdav) = WebDav::start() else { return };
-    let listening = Listening::begin();
+    let capture = LogCapture::begin();
     let machine = Machine::new();
     block_on(async {
         let rt = machine.start(machine.cache(&webdav.url("swordfish"))).await;
@@ -151,14 +154,17 @@ fn webdav_that_refuses_the_password_is_an_error_and_told_once() {
         let stats = rt.stats();
         assert_eq!((stats.compiles, stats.remote_writes, stats.remote_misses), (10, 0, 0));
     });
-    let mut told = listening.told(Level::WARN);
-    told.retain(|warning| warning.contains(&webdav.address().to_string()));
-    assert!(!told.is_empty() && told.len() <= 2, "one of reads, one of writes: {told:#?}");
-    assert!(!format!("{told:?}").contains("swordfish"), "{told:#?}");
+    let mut warnings = capture.messages(Level::WARN);
+    warnings.retain(|warning| warning.contains(&webdav.address().to_string()));
+    assert!(
+        !warnings.is_empty() && warnings.len() <= 2,
+        "one of reads, one of writes: {warnings:#?}"
+    );
+    assert!(!format!("{warnings:?}").contains("swordfish"), "{warnings:#?}");
 }
 
 #[test]
-fn a_directory_serves_a_fleet_and_shows_whole_objects_only() {
+fn a_directory_serves_a_fleet_and_contains_no_temporary_files() {
     let share = tempfile::tempdir().expect("there is room");
     let url = share::address(share.path());
     for origin in [Origin::Compiled, Origin::Remote] {
@@ -166,20 +172,20 @@ fn a_directory_serves_a_fleet_and_shows_whole_objects_only() {
         assert_eq!(machine.build(machine.cache(&url), 1).0, origin);
     }
     let left = std::fs::read_dir(share.path().join("tmp")).map_or(0, Iterator::count);
-    assert_eq!(left, 0, "nothing that is unfinished is left");
+    assert_eq!(left, 0, "no unfinished file is left");
 }
 
 #[test]
-fn a_directory_that_cannot_be_made_yet_is_used_once_it_can() {
+fn a_directory_is_used_once_it_can_be_created() {
     let parent = tempfile::tempdir().expect("there is room");
     let in_the_way = parent.path().join("mount");
     std::fs::write(&in_the_way, "no directory").unwrap();
     let url = share::address(&in_the_way.join("kiln"));
-    let listening = Listening::begin();
+    let capture = LogCapture::begin();
     let machine = Machine::new();
     block_on(async {
         let rt = machine.start(machine.cache(&url)).await;
-        let program = rt.build(&module(0)).await.expect("it builds without");
+        let program = rt.build(&module(0)).await.expect("it builds without the service");
         remote::assert_right(&rt, &program, 0).await;
         rt.drain().await;
         assert_eq!((rt.stats().remote_errors, rt.stats().remote_writes), (1, 0));
@@ -193,15 +199,15 @@ fn a_directory_that_cannot_be_made_yet_is_used_once_it_can() {
         })
         .await;
     });
-    let mut told = listening.told(Level::WARN);
-    told.retain(|warning| warning.contains("remote: fs://"));
-    assert_eq!(told.len(), 2, "one of reads, one of writes: {told:#?}");
+    let mut warnings = capture.messages(Level::WARN);
+    warnings.retain(|warning| warning.contains("remote: fs://"));
+    assert_eq!(warnings.len(), 2, "one of reads, one of writes: {warnings:#?}");
 }
 
 #[test]
-fn a_directory_that_is_only_read_is_not_made() {
-    // The service logs a warning, so no other test may listen.
-    let _alone = Listening::begin();
+fn a_read_only_directory_is_not_created() {
+    // The service logs a warning, so no other test may record the log meanwhile.
+    let _alone = LogCapture::begin();
     let parent = tempfile::tempdir().expect("there is room");
     let (share, writer, reader) = (parent.path().join("kiln"), Machine::new(), Machine::new());
     let url = share::address(&share);
@@ -215,7 +221,7 @@ fn a_directory_that_is_only_read_is_not_made() {
 }
 
 #[test]
-fn an_application_brings_an_operator_of_its_own() {
+fn an_application_can_provide_its_own_operator() {
     let operator = Operator::new(Memory::default()).expect("it is right");
     for origin in [Origin::Compiled, Origin::Remote] {
         let machine = Machine::new();
@@ -226,7 +232,7 @@ fn an_application_brings_an_operator_of_its_own() {
 }
 
 #[test]
-fn objects_that_programs_are_linked_from_are_shared_and_not_asked_for_in_vain() {
+fn objects_of_linked_programs_are_shared_and_requested_only_if_needed() {
     let operator = Operator::new(Memory::default()).expect("it is right");
     let library = Module::opencl_c("uint two(uint x) { return 2 * x; }").exporting(["two"]);
     let application = |number: u32| {
@@ -259,7 +265,7 @@ fn objects_that_programs_are_linked_from_are_shared_and_not_asked_for_in_vain() 
 }
 
 #[test]
-fn an_address_that_is_not_right_is_an_error_at_the_start() {
+fn an_invalid_address_is_an_error_at_startup() {
     for url in ["nonsense", "gopher://host/", "s3://?region=x", "fs://host/directory"] {
         let builder = Runtime::builder().simulator(&remote::simulator());
         let started = block_on(builder.cache(CacheConfig::memory_only().remote(url)).build());

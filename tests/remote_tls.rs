@@ -9,31 +9,31 @@ mod remote;
 
 use std::path::Path;
 
-use children::{Child, Report, report, told};
+use children::{Child, Report, report, variable};
 use remote::Machine;
 use remote::services::{CERTIFICATE, Redis, WebDav};
-use remote::warnings::Listening;
+use remote::warnings::LogCapture;
 use tracing::Level;
 
 /// A machine, as a process that trusts the certificates in its environment.
 #[test]
 #[ignore = "run by the other tests, in processes of their own"]
 fn machine() {
-    let listening = Listening::begin();
+    let capture = LogCapture::begin();
     let machine = Machine::new();
-    let (_, stats) = machine.build(machine.cache(&told("KILN_TEST_REMOTE")), 1);
+    let (_, stats) = machine.build(machine.cache(&variable("KILN_TEST_REMOTE")), 1);
     report("compiles", stats.compiles);
     report("hits", stats.remote_hits);
     report("misses", stats.remote_misses);
     report("errors", stats.remote_errors);
-    let warnings = listening.told(Level::WARN);
-    let of_certificate = warnings.iter().filter(|told| told.contains("certificate"));
+    let warnings = capture.messages(Level::WARN);
+    let of_certificate = warnings.iter().filter(|message| message.contains("certificate"));
     report("warnings-of-certificates", of_certificate.count());
     report("warnings", warnings.len());
 }
 
 /// Checks that only a service with a trusted certificate is used.
-fn is_believed_only_if_trusted(url: &str) {
+fn assert_used_only_if_trusted(url: &str) {
     let nowhere = tempfile::tempdir().expect("there is room");
     let run = |file: &str, directory: &Path| -> Report {
         let directory = directory.to_str().expect("it is Unicode");
@@ -46,8 +46,8 @@ fn is_believed_only_if_trusted(url: &str) {
         assert_eq!((report["compiles"], report["errors"]), (misses, 0), "{report:?}");
         assert_eq!(report["warnings"], 0, "{report:?}");
     }
-    // The second process trusts no certificates, so that some services have no client. The runtime starts all
-    // the same.
+    // The second process trusts no certificates, so that some services have no client. The runtime starts
+    // nevertheless.
     for directory in [Path::new("/etc/ssl/certs"), nowhere.path()] {
         let report = run("/dev/null", directory);
         assert_eq!((report["compiles"], report["errors"]), (1, 1), "{report:?}");
@@ -56,13 +56,13 @@ fn is_believed_only_if_trusted(url: &str) {
 }
 
 #[test]
-fn a_redis() {
+fn redis_is_used_only_with_a_trusted_certificate() {
     let Some(redis) = Redis::start_with_tls() else { return };
-    is_believed_only_if_trusted(&format!("rediss://127.0.0.1:{}/kiln", redis.address().port()));
+    assert_used_only_if_trusted(&format!("rediss://127.0.0.1:{}/kiln", redis.address().port()));
 }
 
 #[test]
-fn a_webdav_server() {
+fn webdav_is_used_only_with_a_trusted_certificate() {
     let Some(webdav) = WebDav::start_with_tls() else { return };
-    is_believed_only_if_trusted(&webdav.url("hunter2"));
+    assert_used_only_if_trusted(&webdav.url("hunter2"));
 }

@@ -13,7 +13,7 @@ use kiln::remote::RemoteAccess;
 use kiln::{CacheConfig, Origin};
 use remote::Machine;
 use remote::services::Redis;
-use remote::warnings::Listening;
+use remote::warnings::LogCapture;
 use tracing::Level;
 
 /// Size of a trailer in bytes. `src/cache/remote/envelope.rs` describes the format.
@@ -34,14 +34,14 @@ fn object(file: &[u8]) -> Vec<u8> {
 struct Fleet {
     redis: Redis,
     keys: [String; 2],
-    listening: Listening,
+    capture: LogCapture,
 }
 
 impl Fleet {
     fn new() -> Option<Self> {
         let redis = Redis::start(&[])?;
-        let listening = Listening::begin();
-        let fleet = Self { redis, keys: Default::default(), listening };
+        let capture = LogCapture::begin();
+        let fleet = Self { redis, keys: Default::default(), capture };
         let machine = Machine::new();
         machine.build(fleet.cache(&machine), 0);
         let first = fleet.redis.only().0;
@@ -67,28 +67,28 @@ impl Fleet {
 
     /// Checks that program 0 is compiled if `object` is stored in its place, that one warning states this
     /// reason, and that the next machine loads the replaced object.
-    fn refuses(&self, object: &[u8], reason: &str) {
+    fn assert_rejected(&self, object: &[u8], reason: &str) {
         let right = self.get(0);
         self.set(0, object);
-        let told = self.listening.told(Level::WARN).len();
+        let earlier = self.capture.messages(Level::WARN).len();
         let machine = Machine::new();
         let (origin, stats) = machine.build(self.cache(&machine), 0);
         assert_eq!((origin, stats.remote_refused), (Origin::Compiled, 1), "{reason}");
         assert_eq!((stats.remote_misses, stats.remote_errors), (0, 0), "{reason}");
-        let told = self.listening.told(Level::WARN).split_off(told);
-        assert_eq!(told.len(), 1, "{told:?}");
+        let warnings = self.capture.messages(Level::WARN).split_off(earlier);
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
         assert!(
-            told[0].contains(reason) && told[0].contains(&self.keys[0]["kiln/".len()..]),
-            "{told:?}"
+            warnings[0].contains(reason) && warnings[0].contains(&self.keys[0]["kiln/".len()..]),
+            "{warnings:?}"
         );
-        let healed = Machine::new();
-        assert_eq!(healed.build(self.cache(&healed), 0).0, Origin::Remote, "{reason}");
+        let next = Machine::new();
+        assert_eq!(next.build(self.cache(&next), 0).0, Origin::Remote, "{reason}");
         self.set(0, &right);
     }
 }
 
 #[test]
-fn what_is_not_the_object_is_refused_and_replaced() {
+fn damaged_and_foreign_objects_are_rejected_and_replaced() {
     let Some(fleet) = Fleet::new() else { return };
     let (right, other) = (fleet.get(0), fleet.get(1));
     let mut flipped = right.clone();
@@ -96,33 +96,36 @@ fn what_is_not_the_object_is_refused_and_replaced() {
     let mut version = right.clone();
     let at = version.len() - TRAILER + 64;
     version[at..at + 4].copy_from_slice(&0u32.to_le_bytes());
-    fleet.refuses(&right[..right.len() / 2], "it does not end with the trailer of an object");
-    fleet.refuses(&right[1..], "do not match its digest");
-    fleet.refuses(b"hello", "it does not end with the trailer of an object");
-    fleet.refuses(&flipped, "do not match its digest");
-    fleet.refuses(&other, "it is the entry of another key");
-    fleet.refuses(&version, "it has format version 0");
+    fleet.assert_rejected(
+        &right[..right.len() / 2],
+        "it does not end with the trailer of an object",
+    );
+    fleet.assert_rejected(&right[1..], "do not match its digest");
+    fleet.assert_rejected(b"hello", "it does not end with the trailer of an object");
+    fleet.assert_rejected(&flipped, "do not match its digest");
+    fleet.assert_rejected(&other, "it is the entry of another key");
+    fleet.assert_rejected(&version, "it has format version 0");
 }
 
 #[test]
-fn a_whole_object_of_what_is_no_entry_is_refused_and_replaced() {
+fn intact_objects_with_invalid_entries_are_rejected_and_replaced() {
     let Some(fleet) = Fleet::new() else { return };
     let right = fleet.get(0);
     let file = &right[..right.len() - TRAILER];
-    assert_eq!(object(file), right, "the form is as described");
+    assert_eq!(object(file), right, "the format is as documented");
     let parts = Parts::of(file);
-    fleet.refuses(&object(b""), "it does not end with the footer of an entry");
+    fleet.assert_rejected(&object(b""), "it does not end with the footer of an entry");
     let old = Parts { version: 0, ..parts.clone() };
-    fleet.refuses(&object(&old.file()), "it has format version 0");
+    fleet.assert_rejected(&object(&old.file()), "it has format version 0");
     let manifest = b"{}".to_vec();
-    fleet.refuses(&object(&Parts { manifest, ..parts.clone() }.file()), "cannot be read");
+    fleet.assert_rejected(&object(&Parts { manifest, ..parts.clone() }.file()), "cannot be read");
     // The object verifies, but the driver does not accept the binary.
     let payload = b"not what any driver makes".to_vec();
-    fleet.refuses(&object(&Parts { payload, ..parts }.file()), "the binary is damaged");
+    fleet.assert_rejected(&object(&Parts { payload, ..parts }.file()), "the binary is damaged");
 }
 
 #[test]
-fn an_object_of_a_newer_version_is_left_alone() {
+fn an_object_of_a_newer_version_is_not_overwritten() {
     let Some(fleet) = Fleet::new() else { return };
     let mut newer = fleet.get(0);
     let at = newer.len() - TRAILER + 64;
@@ -135,7 +138,7 @@ fn an_object_of_a_newer_version_is_left_alone() {
 }
 
 #[test]
-fn without_the_right_secret_objects_are_refused_told_and_replaced() {
+fn objects_without_the_right_secret_are_rejected_and_replaced() {
     let Some(fleet) = Fleet::new() else { return };
     let with = |secret: &str, access| {
         let machine = Machine::new();
@@ -144,14 +147,14 @@ fn without_the_right_secret_objects_are_refused_told_and_replaced() {
     };
     // Objects written without a secret, and with another secret.
     for secret in ["mine", "yours"] {
-        let told = fleet.listening.told(Level::WARN).len();
+        let earlier = fleet.capture.messages(Level::WARN).len();
         let before = fleet.get(0);
         let (origin, stats) = with(secret, RemoteAccess::ReadOnly);
         assert_eq!((origin, stats.remote_refused), (Origin::Compiled, 1));
-        assert_eq!(fleet.get(0), before, "who may not write replaces nothing");
-        let told = fleet.listening.told(Level::WARN).split_off(told);
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].contains("secret") && !told[0].contains(secret), "{told:?}");
+        assert_eq!(fleet.get(0), before, "a read-only machine replaces nothing");
+        let warnings = fleet.capture.messages(Level::WARN).split_off(earlier);
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].contains("secret") && !warnings[0].contains(secret), "{warnings:?}");
         let (origin, stats) = with(secret, RemoteAccess::ReadWrite);
         assert_eq!((origin, stats.remote_refused, stats.remote_writes), (Origin::Compiled, 1, 1));
         let (origin, stats) = with(secret, RemoteAccess::ReadOnly);
@@ -163,9 +166,9 @@ fn without_the_right_secret_objects_are_refused_told_and_replaced() {
 }
 
 #[test]
-fn a_secret_is_of_no_use_for_the_object_of_another_program() {
+fn an_authenticated_object_is_valid_only_for_its_own_program() {
     let Some(redis) = Redis::start(&[]) else { return };
-    let _alone = Listening::begin();
+    let _alone = LogCapture::begin();
     let build = |number| {
         let machine = Machine::new();
         machine.build(machine.cache(&redis.url()).remote_secret("mine"), number)
@@ -183,7 +186,7 @@ fn a_secret_is_of_no_use_for_the_object_of_another_program() {
 }
 
 #[test]
-fn what_is_too_large_is_neither_read_nor_written() {
+fn oversized_objects_are_neither_read_nor_written() {
     let Some(fleet) = Fleet::new() else { return };
     let size = fleet.get(0).len() as u64;
     let build = |most: u64| {

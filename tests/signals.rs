@@ -12,7 +12,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::thread;
 use std::time::Duration;
 
-use children::{Child, DEVICE, report, told};
+use children::{Child, DEVICE, report, variable};
 use futures::executor::block_on;
 use kiln::{Module, Runtime};
 use support::{SAXPY, kernel};
@@ -50,7 +50,7 @@ fn a_process_without_a_handler_ends_by_the_signal() {
 fn serves_until_the_signal() {
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     tokio.unwrap().block_on(async {
-        let when = told(WHEN);
+        let when = variable(WHEN);
         let mut terminated: Option<Signal> = None;
         let mut register_if = |now: &str| {
             if now == when {
@@ -58,7 +58,7 @@ fn serves_until_the_signal() {
             }
         };
         register_if("before the runtime");
-        let rt = support::builder().device(told(DEVICE)).build().await.unwrap();
+        let rt = support::builder().device(variable(DEVICE)).build().await.unwrap();
         register_if("after the runtime");
         let saxpy = kernel(&rt, SAXPY, "saxpy").await;
         register_if("after a build");
@@ -103,13 +103,13 @@ fn registered() -> Vec<(i32, usize, i32)> {
     let registered = numbers.filter_map(|number| {
         let mut found = MaybeUninit::<libc::sigaction>::zeroed();
         // SAFETY: the call changes nothing, and there is space for the result.
-        let told = unsafe { libc::sigaction(number, std::ptr::null(), found.as_mut_ptr()) };
+        let result = unsafe { libc::sigaction(number, std::ptr::null(), found.as_mut_ptr()) };
         // SAFETY: zeros are a valid value of the structure.
         let found = unsafe { found.assume_init() };
         // The C library adds this flag to every registration.
         const SA_RESTORER: i32 = 0x0400_0000;
         let flags = found.sa_flags & !SA_RESTORER;
-        (told == 0).then_some((number, found.sa_sigaction, flags))
+        (result == 0).then_some((number, found.sa_sigaction, flags))
     });
     registered.collect()
 }
@@ -125,10 +125,10 @@ fn compares_handlers() {
         changed.extend(pairs.map(|(before, _)| before.0));
     };
     block_on(async {
-        let rt = support::builder().device(told(DEVICE)).build().await.unwrap();
+        let rt = support::builder().device(variable(DEVICE)).build().await.unwrap();
         compare();
         let saxpy = kernel(&rt, SAXPY, "saxpy").await;
-        rt.build(&Module::opencl_c("kernel void wrong(")).await.expect_err("it is no source");
+        rt.build(&Module::opencl_c("kernel void wrong(")).await.expect_err("it is not source text");
         compare();
         let (x, y) = (rt.buffer::<f32>(64).unwrap(), rt.buffer::<f32>(64).unwrap());
         rt.queue().submit(saxpy.launch(64).args((1.0f32, &x, &y))).unwrap().await.unwrap();

@@ -25,7 +25,7 @@ use futures::executor::block_on;
 use futures::future::{BoxFuture, Either, join_all, ready, select};
 use kiln::simulated::Simulator;
 use kiln::{Buffer, Event, Kernel, Module, Queue, Runtime, RuntimeBuilder, Status};
-use simulation::{assert_at_rest, eventually, runtime, teach};
+use simulation::{assert_at_rest, eventually, runtime, with_kernels};
 use tempfile::TempDir;
 
 /// Largest pattern of a fill, so that large buffers are filled quickly even without optimization.
@@ -88,7 +88,7 @@ fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
 }
 
 /// Polls a future up to a stage. Returns `None` if it completed on the way, so that it was polled to its end.
-async fn bring<F: Future + Unpin>(mut future: F, stage: Stage, rt: &Runtime) -> Option<F> {
+async fn poll_to<F: Future + Unpin>(mut future: F, stage: Stage, rt: &Runtime) -> Option<F> {
     let polls = match stage {
         Stage::BeforePoll => 0,
         Stage::AfterPolls(polls) | Stage::Ended { polls } => polls,
@@ -108,7 +108,7 @@ async fn bring<F: Future + Unpin>(mut future: F, stage: Stage, rt: &Runtime) -> 
     Some(future)
 }
 
-async fn give_up<F>(future: F, fate: Fate, tokio: &tokio::runtime::Handle)
+async fn abandon<F>(future: F, fate: Fate, tokio: &tokio::runtime::Handle)
 where
     F: Future<Output: Send> + Unpin + Send + 'static,
 {
@@ -172,7 +172,7 @@ impl Bench {
     }
 
     /// Abandons futures from `make` at every stage, in every way.
-    async fn give_up_all<F>(&self, mut make: impl FnMut(&Self, usize) -> F)
+    async fn abandon_all<F>(&self, mut make: impl FnMut(&Self, usize) -> F)
     where
         F: Future<Output: Send> + Unpin + Send + 'static,
     {
@@ -188,8 +188,8 @@ impl Bench {
                         (Stage::Ready, _) => Fate::Dropped,
                         _ => fate,
                     };
-                    if let Some(future) = bring(future, stage, &self.rt).await {
-                        give_up(future, fate, tokio.handle()).await;
+                    if let Some(future) = poll_to(future, stage, &self.rt).await {
+                        abandon(future, fate, tokio.handle()).await;
                     }
                 }
             }
@@ -197,21 +197,21 @@ impl Bench {
         tokio.shutdown_background();
     }
 
-    async fn give_up_everything(&self) {
-        self.give_up_all(|bench, _| bench.queue.fill(&bench.written(), [7; 32]).unwrap()).await;
-        self.give_up_all(|bench, _| {
+    async fn abandon_everything(&self) {
+        self.abandon_all(|bench, _| bench.queue.fill(&bench.written(), [7; 32]).unwrap()).await;
+        self.abandon_all(|bench, _| {
             let (from, to) = (bench.written(), bench.written());
             let (from, to) = (from.cast::<u32>().unwrap(), to.cast::<u32>().unwrap());
             let launch = bench.duplicate.launch(from.len()).args((&from, &to));
             bench.queue.submit(launch.after_future(async {})).unwrap()
         })
         .await;
-        self.give_up_all(|bench, _| bench.queue.read(&bench.written())).await;
-        self.give_up_all(|bench, round| bench.rt.buffer_from(vec![[round as u32; 32]; LARGE]))
+        self.abandon_all(|bench, _| bench.queue.read(&bench.written())).await;
+        self.abandon_all(|bench, round| bench.rt.buffer_from(vec![[round as u32; 32]; LARGE]))
             .await;
-        self.give_up_all(|bench, _| bench.rt.drain()).await;
+        self.abandon_all(|bench, _| bench.rt.drain()).await;
         let mut number = 0;
-        self.give_up_all(|bench, _| {
+        self.abandon_all(|bench, _| {
             number += 1;
             bench
                 .rt
@@ -219,10 +219,10 @@ impl Bench {
                 .start()
         })
         .await;
-        self.give_up_all(|bench, _| bench.builder.clone().build()).await;
-        self.give_up_all(|bench, _| bench.rt.on(bench.rt.device())).await;
-        self.give_up_all(|bench, _| Module::open(bench.directory.path().join("module.cl"))).await;
-        self.give_up_all(|bench, _| {
+        self.abandon_all(|bench, _| bench.builder.clone().build()).await;
+        self.abandon_all(|bench, _| bench.rt.on(bench.rt.device())).await;
+        self.abandon_all(|bench, _| Module::open(bench.directory.path().join("module.cl"))).await;
+        self.abandon_all(|bench, _| {
             let trace = bench.rt.trace_to(bench.directory.path().join("trace.json"));
             bench.work(0);
             trace.finish()
@@ -233,12 +233,12 @@ impl Bench {
 }
 
 #[test]
-fn futures_given_up_at_any_stage_leave_nothing_on_the_device() {
+fn futures_abandoned_at_any_stage_leave_nothing_on_the_device() {
     for simulator in [Simulator::new(), Simulator::immediate()] {
         block_on(async {
             let builder = Runtime::builder().simulator(&simulator);
             let bench = Bench::new(builder, CLEAN, 8).await;
-            bench.give_up_everything().await;
+            bench.abandon_everything().await;
         });
         assert_at_rest(&simulator);
     }
@@ -251,12 +251,12 @@ fn forgotten_futures_keep_no_more_than_they_own() {
         block_on(async {
             let builder = Runtime::builder().simulator(&simulator);
             let bench = Bench::new(builder, &[Fate::Forgotten], ROUNDS).await;
-            bench.give_up_everything().await;
+            bench.abandon_everything().await;
         });
         eventually("all commands are freed", || simulator.counts().live_events == 0);
         // Each leaked upload owns a buffer, and each leaked build a program.
         let owned = (ROUNDS * STAGES.len()) as u64;
-        eventually("nothing else is kept", || {
+        eventually("nothing else is alive", || {
             let counts = simulator.counts();
             counts.live_allocations <= owned && counts.live_programs <= owned
         });
@@ -264,11 +264,11 @@ fn forgotten_futures_keep_no_more_than_they_own() {
 }
 
 #[test]
-fn futures_can_be_given_up_on_real_devices() {
+fn futures_can_be_abandoned_on_real_devices() {
     block_on(support::on_each_device(async |rt| {
         let builder = support::builder().device(rt.device().index().to_string());
         for fates in [CLEAN, &[Fate::Forgotten]] {
-            Bench::new(builder.clone(), fates, 1).await.give_up_everything().await;
+            Bench::new(builder.clone(), fates, 1).await.abandon_everything().await;
         }
     }));
 }
@@ -331,7 +331,7 @@ fn handles_can_be_dropped_in_any_order() {
     let mut shuffle = Shuffle(1);
     for round in 0..300 {
         let simulator = if round % 4 == 0 { Simulator::immediate() } else { Simulator::new() };
-        let simulator = teach(simulator);
+        let simulator = with_kernels(simulator);
         block_on(async {
             let rt = runtime(&simulator).await;
             let duplicate = support::kernel(&rt, DUPLICATE, "duplicate").await;
@@ -360,7 +360,7 @@ fn handles_can_be_dropped_in_any_order() {
 #[test]
 fn commands_in_flight_keep_memory_and_programs_until_they_end() {
     for simulator in [Simulator::new(), Simulator::immediate()] {
-        let simulator = teach(simulator);
+        let simulator = with_kernels(simulator);
         let pause = block_on(async {
             let rt = runtime(&simulator).await;
             let duplicate = simulation::kernel(&rt, "duplicate").await;
@@ -408,8 +408,8 @@ fn poll_counted(event: &mut Event) -> (Poll<kiln::Result<()>>, Arc<CountingWaker
 }
 
 #[test]
-fn the_last_waker_is_woken_at_the_end_and_no_other() {
-    let simulator = teach(Simulator::new());
+fn only_the_last_waker_is_woken_at_the_end() {
+    let simulator = with_kernels(Simulator::new());
     let rt = block_on(runtime(&simulator));
     let buffer = rt.buffer::<u32>(LARGE).unwrap();
     for _ in 0..200 {
@@ -444,8 +444,8 @@ fn the_last_waker_is_woken_at_the_end_and_no_other() {
 }
 
 #[test]
-fn a_command_that_ended_before_the_first_poll_is_awaited_all_the_same() {
-    let simulator = teach(Simulator::immediate());
+fn commands_that_ended_before_the_first_poll_can_be_awaited() {
+    let simulator = with_kernels(Simulator::immediate());
     block_on(async {
         let rt = runtime(&simulator).await;
         let buffer = rt.buffer::<u32>(16).unwrap();
@@ -463,7 +463,7 @@ fn a_command_that_ended_before_the_first_poll_is_awaited_all_the_same() {
 #[test]
 fn many_tasks_on_several_executors_await_clones_of_one_event() {
     const TASKS: usize = 24;
-    let simulator = teach(Simulator::new());
+    let simulator = with_kernels(Simulator::new());
     let rt = block_on(runtime(&simulator));
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
     let buffer = rt.buffer::<Element>(LARGE).unwrap();
@@ -531,8 +531,8 @@ impl Wake for Task {
 }
 
 #[test]
-fn a_waker_that_owns_other_handles_of_its_event_can_be_replaced_or_dropped() {
-    let simulator = teach(Simulator::new());
+fn wakers_that_own_handles_of_their_event_can_be_replaced_or_dropped() {
+    let simulator = with_kernels(Simulator::new());
     let rt = block_on(runtime(&simulator));
     let buffer = rt.buffer::<u32>(16).unwrap();
     for replaced in [true, false] {
@@ -573,7 +573,7 @@ impl Drop for Draws {
 
 #[test]
 fn errors_of_a_trace_are_dropped_where_they_may_call_kiln() {
-    let rt = block_on(runtime(&teach(Simulator::new())));
+    let rt = block_on(runtime(&with_kernels(Simulator::new())));
     let trace = rt.trace_to("never-written");
     let error = Draws(rt.queue());
     let task = rt.queue().host_task(async { Err::<(), _>(error) }).unwrap();
@@ -585,14 +585,14 @@ fn errors_of_a_trace_are_dropped_where_they_may_call_kiln() {
         sender.send(())
     });
     let dropped = receiver.recv_timeout(Duration::from_secs(20));
-    dropped.expect("nobody waits for a lock that it holds");
+    dropped.expect("the holder of a lock does not wait for it");
 }
 
 #[test]
-fn a_trace_holds_what_ended_by_its_own_end_and_waits_for_no_compile() {
+fn a_trace_has_only_ended_commands_and_does_not_wait_for_builds() {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("trace.json");
-    let simulator = teach(Simulator::new());
+    let simulator = with_kernels(Simulator::new());
     let rt = block_on(runtime(&simulator));
     let trace = rt.trace_to(&path);
     let (open, opened) = oneshot::channel::<()>();
@@ -604,19 +604,19 @@ fn a_trace_holds_what_ended_by_its_own_end_and_waits_for_no_compile() {
     let writing = trace.finish();
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || sender.send(block_on(writing)));
-    receiver.recv_timeout(Duration::from_secs(60)).expect("no compile keeps it").unwrap();
+    receiver.recv_timeout(Duration::from_secs(60)).expect("builds do not delay it").unwrap();
     drop(pause);
     open.send(()).unwrap();
     block_on(rt.drain());
     assert!(!fs::read_to_string(&path).unwrap().contains("host task"));
     let dot = rt.queue().dot();
-    assert!(!dot.contains("host task"), "nobody records any more: {dot}");
+    assert!(!dot.contains("host task"), "recording has ended: {dot}");
     block_on(join_all(builds)).into_iter().for_each(|built| drop(built.unwrap()));
 }
 
 #[test]
-fn ends_that_the_driver_does_not_tell_are_found() {
-    let simulator = teach(Simulator::new());
+fn completions_without_a_callback_are_detected() {
+    let simulator = with_kernels(Simulator::new());
     block_on(async {
         let rt = runtime(&simulator).await;
         let buffer = rt.buffer::<u32>(LARGE).unwrap();

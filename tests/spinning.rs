@@ -23,7 +23,7 @@ fn command(queue: &Queue) -> Event {
 }
 
 #[test]
-fn what_ends_within_the_budget_is_there_at_the_first_poll() {
+fn commands_that_end_within_the_budget_are_ready_at_the_first_poll() {
     let simulator = Simulator::new();
     simulator.delay_commands(Duration::from_millis(20));
     let event = command(&queue(&simulator, Some(Duration::MAX)));
@@ -31,7 +31,7 @@ fn what_ends_within_the_budget_is_there_at_the_first_poll() {
 }
 
 #[test]
-fn what_outlasts_the_budget_is_awaited_as_ever() {
+fn commands_that_outlast_the_budget_are_awaited_as_usual() {
     let simulator = Simulator::new();
     for spin in [None, Some(Duration::from_millis(1))] {
         let pause = simulator.pause();
@@ -51,17 +51,17 @@ fn host_tasks_wait_for_commands_without_keeping_others_from_running() {
     let waiting = queue.host_task(event).unwrap();
     let (sender, receiver) = oneshot::channel();
     let other = queue.host_task(async move { sender.send(()).expect("the test waits") }).unwrap();
-    block_on(receiver).expect("the other one runs");
+    block_on(receiver).expect("the other task runs");
     drop(pause);
     block_on(async { futures::try_join!(waiting, other) }).unwrap();
 }
 
 #[test]
-fn what_the_device_does_not_have_yet_is_awaited_as_ever() {
+fn commands_that_are_not_on_the_device_are_awaited_as_usual() {
     let simulator = Simulator::new();
     let queue = queue(&simulator, Some(Duration::MAX));
     let (sender, receiver) = oneshot::channel::<()>();
-    let event = queue.host_task(async move { receiver.await.expect("it comes") }).unwrap();
+    let event = queue.host_task(async move { receiver.await.expect("the test sends it") }).unwrap();
     assert!(event.clone().now_or_never().is_none());
     sender.send(()).expect("it is awaited");
     block_on(event).unwrap();

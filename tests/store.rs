@@ -10,7 +10,7 @@ use support::{SAXPY, on_each_device, under_each_executor};
 use tempfile::TempDir;
 
 fn directory() -> TempDir {
-    tempfile::tempdir().expect("there is room for a directory")
+    tempfile::tempdir().expect("a directory can be created")
 }
 
 /// Starts a runtime as another process would: with nothing in memory, and this directory as its store.
@@ -33,7 +33,7 @@ async fn build(rt: &Runtime, module: &Module) -> Program {
 /// Checks that the program computes the right result.
 async fn is_right(rt: &Runtime, program: &Program) {
     // SAFETY: `saxpy` stays below the global size, which is the buffers' length.
-    let saxpy = unsafe { program.kernel("saxpy") }.expect("it is there");
+    let saxpy = unsafe { program.kernel("saxpy") }.expect("it exists");
     let x = rt.buffer_from(vec![2.0f32; 100]).await.expect("there is memory");
     let y = rt.buffer_from(vec![1.0f32; 100]).await.expect("there is memory");
     let queue = rt.queue();
@@ -66,7 +66,7 @@ everywhere! {
 
 everywhere! {
     /// Some drivers report the size of a program only once it is stored.
-    async fn a_program_larger_than_the_memory_limit_leaves_the_others_in_memory(rt: Runtime) {
+    async fn a_program_larger_than_the_memory_limit_does_not_evict_others(rt: Runtime) {
         if !rt.device().formats.contains(&ModuleFormat::OpenClC) {
             return; // The SPIR-V of a text is in memory, too.
         }
@@ -85,7 +85,7 @@ everywhere! {
         assert!(all - small > limit, "{small} and {all}");
 
         let builder = Runtime::builder().device(rt.device().index().to_string());
-        let directory = tempfile::tempdir().expect("there is room");
+        let directory = tempfile::tempdir().expect("there is disk space");
         let builder = builder.cache(CacheConfig::at(directory.path())).memory_limit(limit);
         let rt = builder.build().await.expect("it starts");
         for number in [0, 1] {
@@ -101,7 +101,7 @@ everywhere! {
 
 /// Drivers report little or no information on the kernels of a binary.
 #[test]
-fn what_is_known_of_parameters_is_loaded_too() {
+fn parameters_are_loaded_with_the_program() {
     under_each_executor(|| {
         on_each_device(async |rt: Runtime| {
             let directory = directory();
@@ -111,8 +111,8 @@ fn what_is_known_of_parameters_is_loaded_too() {
                 let rt = start(&rt, directory.path()).await;
                 let program = build(&rt, &module).await;
                 // SAFETY: it is not launched.
-                let kernel = unsafe { program.kernel("saxpy") }.expect("it is there");
-                params.push(kernel.params().expect("the program is there").to_vec());
+                let kernel = unsafe { program.kernel("saxpy") }.expect("it exists");
+                params.push(kernel.params().expect("the program exists").to_vec());
             }
             assert_eq!(params[0], params[1]);
         })
@@ -121,7 +121,7 @@ fn what_is_known_of_parameters_is_loaded_too() {
 
 /// PoCL compiles kernels when they first run, and when their binary is requested.
 #[test]
-fn a_binary_is_asked_for_by_many_while_its_program_is_stored_and_runs() {
+fn a_binary_can_be_requested_concurrently_while_its_program_runs() {
     smol::block_on(on_each_device(async |rt: Runtime| {
         for round in 0..8 {
             let directory = directory();
@@ -131,10 +131,10 @@ fn a_binary_is_asked_for_by_many_while_its_program_is_stored_and_runs() {
             let module = Module::opencl_c(format!("// {name}, {round}\n{SAXPY}"));
             let program = rt.build(&module).await.expect("it builds");
             std::thread::scope(|scope| {
-                let ask = || program.binary().expect("there is one").len();
-                let askers: Vec<_> = (0..3).map(|_| scope.spawn(ask)).collect();
+                let request = || program.binary().expect("there is one").len();
+                let threads: Vec<_> = (0..3).map(|_| scope.spawn(request)).collect();
                 smol::block_on(is_right(&rt, &program));
-                let lengths = askers.into_iter().map(|asker| asker.join().expect("it returns"));
+                let lengths = threads.into_iter().map(|thread| thread.join().expect("it returns"));
                 let lengths: Vec<_> = lengths.collect();
                 assert_eq!(lengths, [lengths[0]; 3]);
             });

@@ -10,7 +10,7 @@ mod children;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use children::{Child, Report, report, sum, told};
+use children::{Child, Report, report, sum, variable};
 use futures::executor::block_on;
 use kiln::simulated::Simulator;
 use kiln::store::{Checked, Durability, EntryInfo, Store};
@@ -50,10 +50,11 @@ fn xorshift(state: &mut u32) -> u32 {
 #[test]
 #[ignore = "run by the other test, in processes of their own"]
 fn child() {
-    let root = told("KILN_TEST_STORE");
-    let mut random = told("KILN_TEST_SEED").parse().expect("it is a number");
-    let end = Instant::now() + Duration::from_secs(told("KILN_TEST_SECONDS").parse().expect("one"));
-    let store = Store::at(&*root).expect("it is ours");
+    let root = variable("KILN_TEST_STORE");
+    let mut random = variable("KILN_TEST_SEED").parse().expect("it is a number");
+    let end =
+        Instant::now() + Duration::from_secs(variable("KILN_TEST_SECONDS").parse().expect("one"));
+    let store = Store::at(&*root).expect("it belongs to this test");
     let cache = CacheConfig::at(&root).max_bytes(LIMIT).durability(Durability::None);
     // Nothing stays in memory: every build uses the disk.
     let builder = Runtime::builder().cache(cache).memory_limit(0);
@@ -122,8 +123,8 @@ impl Watched {
 }
 
 #[test]
-fn a_store_that_many_processes_overfill_stays_right_and_comes_to_rest_within_its_limit() {
-    let directory = tempfile::tempdir().expect("there is room");
+fn a_store_overfilled_by_many_processes_stays_valid_within_its_limit() {
+    let directory = tempfile::tempdir().expect("there is disk space");
     let root = directory.path().join("store");
     let seconds = seconds().to_string();
     let children: Vec<_> = (1..=PROCESSES)
@@ -148,7 +149,7 @@ fn a_store_that_many_processes_overfill_stays_right_and_comes_to_rest_within_its
         assert!(sum(&reports, name) > 0, "there was no churn: {totals:?}");
     }
 
-    let store = Store::at(&root).expect("it is ours");
+    let store = Store::at(&root).expect("it belongs to this test");
     let mut bytes = 0;
     for entry in store.entries() {
         assert!(matches!(store.check(&entry), Checked::Whole(_)), "{entry:?}");

@@ -51,11 +51,11 @@ impl Bench {
     }
 
     fn on(device: Device) -> Self {
-        Self { directory: tempfile::tempdir().expect("there is room"), device }
+        Self { directory: tempfile::tempdir().expect("there is disk space"), device }
     }
 
     fn store(&self) -> Store {
-        Store::at(self.directory.path()).expect("the directory is ours")
+        Store::at(self.directory.path()).expect("the directory belongs to this test")
     }
 
     /// Starts as another process would, builds program `number`, checks that it is the right one, and waits
@@ -76,7 +76,7 @@ impl Bench {
             let name = format!("write_{number}");
             assert_eq!(program.kernel_names(), [&*name]);
             // SAFETY: it writes one element a work-item.
-            let write = unsafe { program.kernel(&name) }.expect("the kernel is there");
+            let write = unsafe { program.kernel(&name) }.expect("the kernel exists");
             let x = rt.buffer_from(vec![u32::MAX; 8]).await.expect("there is memory");
             rt.queue().submit(write.launch(8).args((&x,))).expect("it fits");
             assert_eq!(rt.queue().read(&x).await.expect("it runs"), [number; 8]);
@@ -96,7 +96,7 @@ impl Bench {
 
     /// Checks that a start compiles program 1 if its entry is damaged, and that the next start loads it from
     /// disk. Returns the counts of the first start.
-    fn assert_heals(&self, what: &str) -> Stats {
+    fn assert_replaced(&self, what: &str) -> Stats {
         let (origin, first) = self.start(1);
         assert_eq!((origin, first.compiles), (Origin::Compiled, 1), "{what}");
         assert_eq!((first.disk_misses, first.disk_hits), (1, 0), "{what}");
@@ -107,19 +107,19 @@ impl Bench {
         first
     }
 
-    /// Like `assert_heals`, for damage that is detected before a driver gets the entry.
-    fn assert_damage_heals(&self, what: &str) {
-        let stats = self.assert_heals(what);
+    /// Like `assert_replaced`, for damage that is detected before a driver gets the entry.
+    fn assert_damage_is_replaced(&self, what: &str) {
+        let stats = self.assert_replaced(what);
         assert_eq!((stats.disk_damaged, stats.disk_refused), (1, 0), "{what}");
     }
 }
 
 fn write(path: &Path, bytes: impl AsRef<[u8]>) {
-    fs::write(path, bytes).expect("the store is ours to damage");
+    fs::write(path, bytes).expect("the store belongs to this test");
 }
 
 fn read(path: &Path) -> Vec<u8> {
-    fs::read(path).expect("it is there")
+    fs::read(path).expect("it exists")
 }
 
 /// Returns the positions in a file, one for each class of bytes, by name.
@@ -142,7 +142,7 @@ fn places(file: &[u8]) -> Vec<(String, usize)> {
 }
 
 #[test]
-fn a_flipped_byte_of_any_class_is_a_miss_that_heals() {
+fn entries_with_a_flipped_byte_are_replaced() {
     let bench = Bench::simulated();
     let path = bench.entry(1);
     let whole = read(&path);
@@ -154,7 +154,7 @@ fn a_flipped_byte_of_any_class_is_a_miss_that_heals() {
                 continue; // Now it is an entry of a newer version, which is left in place.
             }
             write(&path, &bytes);
-            bench.assert_damage_heals(&format!("{name} ^ {bits:#x}"));
+            bench.assert_damage_is_replaced(&format!("{name} ^ {bits:#x}"));
         }
     }
 }
@@ -162,59 +162,60 @@ fn a_flipped_byte_of_any_class_is_a_miss_that_heals() {
 /// The directory may have been created by another user after the store was opened.
 #[test]
 #[cfg(unix)]
-fn a_file_that_others_could_have_placed_is_a_miss_that_heals() {
+fn entries_that_other_users_could_have_written_are_replaced() {
     use std::os::unix::fs::{PermissionsExt, chown};
 
     let bench = Bench::simulated();
     let path = bench.entry(1);
     for mode in [0o620, 0o602, 0o666] {
-        fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("it is ours");
-        bench.assert_damage_heals(&format!("{mode:o}"));
+        fs::set_permissions(&path, PermissionsExt::from_mode(mode))
+            .expect("it belongs to this test");
+        bench.assert_damage_is_replaced(&format!("{mode:o}"));
     }
     // Only root can give a file away.
     if chown(&path, Some(12_345), None).is_ok() {
-        bench.assert_damage_heals("another user's");
+        bench.assert_damage_is_replaced("another user's");
     }
 }
 
 #[test]
-fn a_file_that_is_cut_zeroed_or_grown_is_a_miss_that_heals() {
+fn truncated_zeroed_or_extended_entries_are_replaced() {
     let bench = Bench::simulated();
     let path = bench.entry(1);
     let whole = read(&path);
     let length = whole.len();
     for (name, at) in places(&whole) {
         write(&path, &whole[..at]);
-        bench.assert_damage_heals(&format!("cut before the {name}"));
+        bench.assert_damage_is_replaced(&format!("cut before the {name}"));
         write(&path, [&whole[..at], &vec![0; length - at]].concat());
-        bench.assert_damage_heals(&format!("zeros from the {name} on"));
+        bench.assert_damage_is_replaced(&format!("zeros from the {name} on"));
     }
     write(&path, &whole[1..]);
-    bench.assert_damage_heals("without its first byte");
+    bench.assert_damage_is_replaced("without its first byte");
     write(&path, &whole[length - FOOTER..]);
-    bench.assert_damage_heals("only the footer");
+    bench.assert_damage_is_replaced("only the footer");
     // A file system may lose a block in the middle of a file in a crash.
     write(&path, [&whole[..8], &[0; 24], &whole[32..]].concat());
-    bench.assert_damage_heals("a hole");
+    bench.assert_damage_is_replaced("a hole");
     for more in [1, FOOTER, 4096] {
         write(&path, [&whole[..], &vec![0; more]].concat());
-        bench.assert_damage_heals(&format!("{more} zeros more"));
+        bench.assert_damage_is_replaced(&format!("{more} zeros more"));
     }
     write(&path, [&whole[..], &whole].concat());
-    bench.assert_damage_heals("twice the same");
+    bench.assert_damage_is_replaced("twice the same");
     // Far larger than any entry: it is not even read.
     File::options().write(true).open(&path).and_then(|file| file.set_len(1 << 40)).expect("a hole");
-    bench.assert_damage_heals("a terabyte");
+    bench.assert_damage_is_replaced("a terabyte");
 }
 
 #[test]
-fn two_entries_in_each_others_place_are_misses_that_heal() {
+fn swapped_entries_are_replaced() {
     let bench = Bench::simulated();
     let (one, two) = (bench.entry(1), bench.entry(2));
     let (bytes_of_one, bytes_of_two) = (read(&one), read(&two));
     write(&one, &bytes_of_two);
     write(&two, &bytes_of_one);
-    bench.assert_damage_heals("the other's");
+    bench.assert_damage_is_replaced("the other's");
     let (origin, stats) = bench.start(2);
     assert_eq!((origin, stats.disk_damaged), (Origin::Compiled, 1));
     assert_eq!(bench.start(2).0, Origin::Disk);
@@ -250,7 +251,7 @@ fn an_entry_of_an_older_version_is_replaced() {
     let path = bench.entry(1);
     let whole = Parts::of(&read(&path));
     write(&path, Parts { version: 0, ..whole }.file());
-    bench.assert_damage_heals("version 0");
+    bench.assert_damage_is_replaced("version 0");
     assert_eq!(Parts::of(&read(&path)).version, 1);
 }
 
@@ -261,23 +262,23 @@ fn a_foreign_file_is_replaced() {
     let text = "Not an entry. ".repeat(100);
     for foreign in [&b""[..], b"x", &text.as_bytes()[..FOOTER - 1], text.as_bytes(), b"\x7fELF"] {
         write(&path, foreign);
-        bench.assert_damage_heals(&format!("a foreign file of {} bytes", foreign.len()));
+        bench.assert_damage_is_replaced(&format!("a foreign file of {} bytes", foreign.len()));
     }
 }
 
 #[test]
-fn a_directory_in_an_entrys_place_makes_room_and_keeps_what_is_in_it() {
+fn a_directory_in_place_of_an_entry_is_set_aside_with_its_files() {
     let bench = Bench::simulated();
     let path = bench.entry(1);
-    fs::remove_file(&path).expect("it is there");
-    fs::create_dir(&path).expect("its place is free");
-    bench.assert_damage_heals("an empty directory");
+    fs::remove_file(&path).expect("it exists");
+    fs::create_dir(&path).expect("the path is free");
+    bench.assert_damage_is_replaced("an empty directory");
 
-    fs::remove_file(&path).expect("it is there");
-    fs::create_dir(&path).expect("its place is free");
+    fs::remove_file(&path).expect("it exists");
+    fs::create_dir(&path).expect("the path is free");
     write(&path.join("thesis.tex"), "three years of work");
-    bench.assert_damage_heals("somebody's directory");
-    let aside = fs::read_dir(bench.directory.path().join("v1/tmp")).expect("it is there");
+    bench.assert_damage_is_replaced("somebody's directory");
+    let aside = fs::read_dir(bench.directory.path().join("v1/tmp")).expect("it exists");
     let kept: Vec<_> = aside.map(|file| file.expect("it can be listed").path()).collect();
     let [kept] = &kept[..] else { panic!("one directory is set aside: {kept:?}") };
     assert_eq!(read(&kept.join("thesis.tex")), b"three years of work");
@@ -286,17 +287,17 @@ fn a_directory_in_an_entrys_place_makes_room_and_keeps_what_is_in_it() {
 /// A pipe blocks readers until it has a writer, and a socket cannot be opened at all.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_file_of_another_type_is_replaced_and_nobody_waits_for_it() {
+fn files_of_other_types_are_replaced_without_blocking() {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
 
     let bench = Bench::simulated();
     let path = bench.entry(1);
-    fs::remove_file(&path).expect("it is there");
-    mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("its place is free");
-    bench.assert_damage_heals("a pipe");
-    fs::remove_file(&path).expect("it is there");
-    let _socket = std::os::unix::net::UnixListener::bind(short(&path)).expect("its place is free");
-    bench.assert_damage_heals("a socket");
+    fs::remove_file(&path).expect("it exists");
+    mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("the path is free");
+    bench.assert_damage_is_replaced("a pipe");
+    fs::remove_file(&path).expect("it exists");
+    let _socket = std::os::unix::net::UnixListener::bind(short(&path)).expect("the path is free");
+    bench.assert_damage_is_replaced("a socket");
 }
 
 /// Returns the same path in few enough bytes for a socket.
@@ -315,31 +316,31 @@ fn short(path: &Path) -> PathBuf {
 /// by accident must not cause a file elsewhere to be replaced or run.
 #[cfg(unix)]
 #[test]
-fn a_link_is_replaced_and_not_followed() {
+fn symbolic_links_are_replaced_and_not_followed() {
     use std::os::unix::fs::symlink;
 
     let bench = Bench::simulated();
     let path = bench.entry(1);
     let elsewhere = bench.directory.path().join("elsewhere");
-    fs::rename(&path, &elsewhere).expect("it is there");
+    fs::rename(&path, &elsewhere).expect("it exists");
     let bytes = read(&elsewhere);
     for target in [&*elsewhere, Path::new("/nowhere/at/all"), &path, bench.directory.path()] {
         let _ = fs::remove_file(&path);
-        symlink(target, &path).expect("its place is free");
-        bench.assert_damage_heals(&format!("a link to {}", target.display()));
-        assert!(fs::symlink_metadata(&path).expect("it is there").is_file());
+        symlink(target, &path).expect("the path is free");
+        bench.assert_damage_is_replaced(&format!("a link to {}", target.display()));
+        assert!(fs::symlink_metadata(&path).expect("it exists").is_file());
     }
     assert_eq!(read(&elsewhere), bytes);
 }
 
 #[test]
-fn a_forged_manifest_or_length_is_a_miss_that_heals() {
+fn entries_with_a_forged_manifest_or_length_are_replaced() {
     let bench = Bench::simulated();
     let path = bench.entry(1);
     let whole = Parts::of(&read(&path));
     for manifest in [&b""[..], b"{}", b"null", b"\xFF\xFE", &b"[".repeat(100_000)] {
         write(&path, Parts { manifest: manifest.to_vec(), ..whole.clone() }.file());
-        bench.assert_damage_heals(&format!("a manifest of {} bytes", manifest.len()));
+        bench.assert_damage_is_replaced(&format!("a manifest of {} bytes", manifest.len()));
     }
     let (payload, manifest) = (whole.payload.len() as u64, whole.manifest.len() as u64);
     for (payload, manifest) in [
@@ -351,14 +352,14 @@ fn a_forged_manifest_or_length_is_a_miss_that_heals() {
         (u64::MAX, u64::MAX),
     ] {
         write(&path, whole.file_with_lengths(payload, manifest));
-        bench.assert_damage_heals(&format!("lengths {payload} and {manifest}"));
+        bench.assert_damage_is_replaced(&format!("lengths {payload} and {manifest}"));
     }
 }
 
 /// A valid checksum only proves that the bytes were not changed since they were written: the compiler may have
 /// written wrong ones, or the driver may have changed without a new version.
 #[test]
-fn a_payload_that_the_driver_refuses_is_a_miss_that_heals() {
+fn entries_whose_payload_the_driver_refuses_are_replaced() {
     let bench = Bench::simulated();
     let (path, other) = (bench.entry(1), bench.entry(2));
     let whole = Parts::of(&read(&path));
@@ -373,25 +374,25 @@ fn a_payload_that_the_driver_refuses_is_a_miss_that_heals() {
         ("another program's", Parts::of(&read(&other)).payload),
     ] {
         write(&path, Parts { payload, ..whole.clone() }.file());
-        let stats = bench.assert_heals(what);
+        let stats = bench.assert_replaced(what);
         assert_eq!((stats.disk_damaged, stats.disk_refused), (0, 1), "{what}");
     }
     assert_eq!(Parts::of(&read(&path)).payload, whole.payload);
 }
 
 #[test]
-fn a_program_that_one_device_refuses_is_replaced_by_its_own() {
+fn a_stored_program_that_a_device_refuses_is_rebuilt() {
     let bench = Bench::simulated();
     bench.entry(1);
     let Device::Simulated(simulator) = &bench.device else { panic!("it is simulated") };
     simulator.fail_builds(1, Fault::Refused);
-    let stats = bench.assert_heals("refused once");
+    let stats = bench.assert_replaced("refused once");
     assert_eq!((stats.disk_damaged, stats.disk_refused), (0, 1));
 }
 
 /// An entry that cannot be read because of the driver or the machine is not damaged, and stays.
 #[test]
-fn running_out_of_memory_while_loading_is_tried_again_and_is_no_miss() {
+fn running_out_of_memory_while_loading_is_retried_and_is_not_a_miss() {
     let bench = Bench::simulated();
     bench.entry(1);
     let Device::Simulated(simulator) = &bench.device else { panic!("it is simulated") };
@@ -413,14 +414,14 @@ fn real_drivers_never_see_damage_and_refuse_another_program() {
         let mut flipped = whole.clone();
         flipped[Parts::of(&whole).payload.len() / 2] ^= 1;
         write(&path, flipped);
-        bench.assert_damage_heals("a flipped bit");
+        bench.assert_damage_is_replaced("a flipped bit");
         write(&path, &whole[..whole.len() / 2]);
-        bench.assert_damage_heals("half");
+        bench.assert_damage_is_replaced("half");
         write(&path, read(&other));
-        bench.assert_damage_heals("another's entry");
+        bench.assert_damage_is_replaced("another's entry");
         let payload = Parts::of(&read(&other)).payload;
         write(&path, Parts { payload, ..Parts::of(&whole) }.file());
-        let stats = bench.assert_heals("another program");
+        let stats = bench.assert_replaced("another program");
         assert_eq!((stats.disk_damaged, stats.disk_refused), (0, 1));
     }));
 }
@@ -438,7 +439,7 @@ fn devices_of_one_identity_share_programs() {
     let [a, b] = names.map(|name| {
         let Device::Simulated(simulator) = Bench::simulated().device else { unreachable!() };
         Bench {
-            directory: tempfile::tempdir().expect("there is room"),
+            directory: tempfile::tempdir().expect("there is disk space"),
             device: Device::Simulated(simulator.named(name)),
         }
     });
@@ -462,7 +463,7 @@ fn devices_of_one_identity_share_programs() {
 }
 
 #[test]
-fn the_explorer_tells_what_is_wrong_with_an_entry() {
+fn checking_an_entry_reports_what_is_wrong_with_it() {
     let bench = Bench::simulated();
     let path = bench.entry(1);
     let whole = read(&path);
@@ -475,7 +476,7 @@ fn the_explorer_tells_what_is_wrong_with_an_entry() {
 }
 
 #[test]
-fn who_waits_for_an_entry_to_heal_counts_it_once() {
+fn waiting_for_a_damaged_entry_counts_the_damage_once() {
     let bench = Bench::simulated();
     let path = bench.entry(1);
     write(&path, "no entry");

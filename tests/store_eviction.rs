@@ -38,7 +38,7 @@ fn start(root: &Path, number: u32) -> (BuildKey, Origin) {
 /// Opens the store again, with a limit for this number of programs.
 fn with_room_for(root: &Path, programs: u64) -> Store {
     let cache = CacheConfig::at(root).max_bytes(programs * SIZE * 11 / 10);
-    cache.open_store().expect("it is ours").expect("there is one")
+    cache.open_store().expect("it belongs to this test").expect("there is one")
 }
 
 fn path(store: &Store, key: BuildKey) -> Option<PathBuf> {
@@ -59,8 +59,12 @@ fn fill(root: &Path, programs: u32) -> Vec<BuildKey> {
 fn age(store: &Store, key: BuildKey, used: Duration, accessed: Duration) {
     let now = SystemTime::now();
     let times = FileTimes::new().set_modified(now - used).set_accessed(now - accessed);
-    let path = path(store, key).expect("it is there");
-    File::options().write(true).open(path).and_then(|file| file.set_times(times)).expect("ours");
+    let path = path(store, key).expect("it exists");
+    File::options()
+        .write(true)
+        .open(path)
+        .and_then(|file| file.set_times(times))
+        .expect("it belongs to this test");
 }
 
 /// Returns the numbers of the programs that are left.
@@ -85,23 +89,23 @@ fn least_recently_used_go_first(root: &Path) {
         [(10, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9][..]), (8, &[0, 3, 5, 6, 7, 8, 9]), (5, &[0, 3, 8, 9])]
     {
         let store = with_room_for(root, room);
-        let told = store.collect(true).expect("nobody else collects");
-        let done = store.collect(false).expect("nobody else collects");
-        assert_eq!(told, done, "a dry run tells what a collection does");
+        let predicted = store.collect(true).expect("no other collection runs");
+        let done = store.collect(false).expect("no other collection runs");
+        assert_eq!(predicted, done, "a dry run reports what a collection does");
         assert_eq!(left(&store, &keys), expected, "with room for {room}");
     }
 }
 
 #[test]
-fn the_least_recently_used_go_first_whatever_the_access_times_say() {
-    let directory = tempfile::tempdir().expect("there is room");
+fn least_recently_used_entries_are_evicted_first_despite_access_times() {
+    let directory = tempfile::tempdir().expect("there is disk space");
     least_recently_used_go_first(directory.path());
 }
 
 #[test]
 #[ignore = "run by the next test, in a process of its own"]
 fn child() {
-    let mount = PathBuf::from(children::told("KILN_TEST_MOUNT"));
+    let mount = PathBuf::from(children::variable("KILN_TEST_MOUNT"));
     least_recently_used_go_first(&mount.join("store"));
     children::report("done", 1);
 }
@@ -113,7 +117,7 @@ fn child() {
 fn the_order_survives_a_noatime_mount() {
     use std::process::Command;
 
-    let directory = tempfile::tempdir().expect("there is room");
+    let directory = tempfile::tempdir().expect("there is disk space");
     // The program and its arguments are `$@`.
     let mount = "mount -t tmpfs -o noatime,mode=0700 none \"$KILN_TEST_MOUNT\" || exit 99; ";
     let namespace = |then: &str| {
@@ -141,7 +145,7 @@ fn the_order_survives_a_noatime_mount() {
 
 #[test]
 fn an_entry_in_use_survives_ten_collections() {
-    let directory = tempfile::tempdir().expect("there is room");
+    let directory = tempfile::tempdir().expect("there is disk space");
     let root = directory.path();
     let keys = fill(root, 4);
     let mut numbers = 4..;
@@ -158,7 +162,7 @@ fn an_entry_in_use_survives_ten_collections() {
             assert_eq!(origin, Origin::Compiled);
             age(&store, new, HOUR / 2, HOUR);
         }
-        let collected = store.collect(false).expect("nobody else collects");
+        let collected = store.collect(false).expect("no other collection runs");
         assert!(collected.removed > 0, "round {round}: {collected:?}");
         assert!(path(&store, keys[0]).is_some(), "round {round}");
     }
@@ -166,8 +170,8 @@ fn an_entry_in_use_survives_ten_collections() {
 
 /// A process that waits for a build reads its entry within a short time.
 #[test]
-fn an_entry_that_was_just_used_stays_whatever_the_limit() {
-    let directory = tempfile::tempdir().expect("there is room");
+fn an_entry_that_was_just_used_stays_with_any_limit() {
+    let directory = tempfile::tempdir().expect("there is disk space");
     let root = directory.path();
     let keys = fill(root, 3);
     let store = with_room_for(root, 3);
@@ -176,30 +180,30 @@ fn an_entry_that_was_just_used_stays_whatever_the_limit() {
     }
     assert_eq!(start(root, 1).1, Origin::Disk);
     let nothing = CacheConfig::at(root).max_bytes(1);
-    let store = nothing.open_store().expect("it is ours").expect("there is one");
-    store.collect(false).expect("nobody else collects");
+    let store = nothing.open_store().expect("it belongs to this test").expect("there is one");
+    store.collect(false).expect("no other collection runs");
     assert_eq!(left(&store, &keys), [1]);
 }
 
 #[test]
-fn entries_that_are_older_than_the_maximum_age_go_whatever_the_size() {
-    let directory = tempfile::tempdir().expect("there is room");
+fn entries_older_than_the_maximum_age_are_removed_at_any_size() {
+    let directory = tempfile::tempdir().expect("there is disk space");
     let root = directory.path();
     let keys = fill(root, 4);
     let cache = CacheConfig::at(root).max_bytes(0).max_age(HOUR * 24);
-    let store = cache.open_store().expect("it is ours").expect("there is one");
+    let store = cache.open_store().expect("it belongs to this test").expect("there is one");
     for (key, hours) in keys.iter().zip([1, 23, 25, 1000]) {
         age(&store, *key, HOUR * hours, Duration::ZERO);
     }
-    let collected = store.collect(false).expect("nobody else collects");
+    let collected = store.collect(false).expect("no other collection runs");
     assert_eq!((collected.entries, collected.removed), (4, 2));
     assert_eq!(left(&store, &keys), [0, 1]);
 }
 
 /// A program that is larger than the limit is not stored, and does not evict any entry.
 #[test]
-fn a_program_larger_than_the_limit_leaves_the_others_alone() {
-    let directory = tempfile::tempdir().expect("there is room");
+fn a_program_larger_than_the_limit_does_not_evict_entries() {
+    let directory = tempfile::tempdir().expect("there is disk space");
     let root = directory.path();
     let keys = fill(root, 4);
     let store = with_room_for(root, 5);
@@ -222,8 +226,8 @@ fn a_program_larger_than_the_limit_leaves_the_others_alone() {
 
 /// Another application, with a larger limit, has stored it.
 #[test]
-fn an_entry_larger_than_the_limit_goes_first() {
-    let directory = tempfile::tempdir().expect("there is room");
+fn an_entry_larger_than_the_limit_is_removed_first() {
+    let directory = tempfile::tempdir().expect("there is disk space");
     let root = directory.path();
     let mut keys = fill(root, 4);
     let large = Module::opencl_c("#pragma binary_size 500000\nkernel void large() {}");
@@ -239,23 +243,23 @@ fn an_entry_larger_than_the_limit_goes_first() {
     for (key, hours) in keys.iter().zip([5, 4, 3, 2, 1]) {
         age(&store, *key, HOUR * hours, HOUR);
     }
-    assert_eq!(store.collect(true).expect("nobody else collects").removed, 1);
-    assert_eq!(store.collect(false).expect("nobody else collects").removed, 1);
+    assert_eq!(store.collect(true).expect("no other collection runs").removed, 1);
+    assert_eq!(store.collect(false).expect("no other collection runs").removed, 1);
     assert_eq!(left(&store, &keys), [0, 1, 2, 3]);
 
     // The entry cannot return in any other way.
-    let whole = Store::at(root).expect("it is ours");
-    let name = whole.entries().next().expect("it is there").name();
-    let bytes = std::fs::read(root.join("v1").join(&name)).expect("it is there");
+    let whole = Store::at(root).expect("it belongs to this test");
+    let name = whole.entries().next().expect("it exists").name();
+    let bytes = std::fs::read(root.join("v1").join(&name)).expect("it exists");
     let small = CacheConfig::at(root).max_bytes(SIZE).open_store().unwrap().expect("there is one");
     let refused = small.import(&name, &*bytes).expect_err("it is larger than the limit");
     assert!(refused.to_string().contains("65536"), "{refused}");
-    assert_eq!(left(&store, &keys), [0, 1, 2, 3], "what was there stays");
+    assert_eq!(left(&store, &keys), [0, 1, 2, 3], "other entries stay");
 }
 
 /// In memory as on disk, a program larger than the limit does not evict the others.
 #[test]
-fn a_program_larger_than_the_memory_limit_leaves_the_others_in_memory() {
+fn a_program_larger_than_the_memory_limit_does_not_evict_others() {
     let builder = Runtime::builder().memory_limit(5 * SIZE).simulator(&Simulator::immediate());
     block_on(async {
         let rt = builder.build().await.expect("it starts");
@@ -275,8 +279,8 @@ fn a_program_larger_than_the_memory_limit_leaves_the_others_in_memory() {
 
 /// If a clock is set back, some stamps are in the future, although their entries are not used.
 #[test]
-fn entries_from_the_future_go_before_those_in_use() {
-    let directory = tempfile::tempdir().expect("there is room");
+fn entries_from_the_future_are_evicted_before_entries_in_use() {
+    let directory = tempfile::tempdir().expect("there is disk space");
     let root = directory.path();
     let keys = fill(root, 6);
     let store = with_room_for(root, 6);
@@ -285,81 +289,81 @@ fn entries_from_the_future_go_before_those_in_use() {
     }
     for (key, hours) in keys.iter().skip(3).zip([10_000, 10, 1]) {
         let future = SystemTime::now() + HOUR * hours;
-        let file = path(&store, *key).expect("it is there");
-        let file = File::options().write(true).open(file).expect("ours");
-        file.set_modified(future).expect("ours");
+        let file = path(&store, *key).expect("it exists");
+        let file = File::options().write(true).open(file).expect("it belongs to this test");
+        file.set_modified(future).expect("it belongs to this test");
     }
     // Nine tenths of a limit for four programs are enough for three.
-    let collected = with_room_for(root, 4).collect(false).expect("nobody else collects");
+    let collected = with_room_for(root, 4).collect(false).expect("no other collection runs");
     assert_eq!((collected.entries, collected.removed), (6, 3));
     assert_eq!(left(&store, &keys), [0, 1, 2]);
 }
 
 #[test]
 fn an_entry_from_the_future_is_older_than_any_maximum_age() {
-    let directory = tempfile::tempdir().expect("there is room");
+    let directory = tempfile::tempdir().expect("there is disk space");
     let root = directory.path();
     let keys = fill(root, 2);
     let cache = CacheConfig::at(root).max_bytes(0).max_age(HOUR * 24);
-    let store = cache.open_store().expect("it is ours").expect("there is one");
-    let file = path(&store, keys[0]).expect("it is there");
-    let file = File::options().write(true).open(file).expect("ours");
-    file.set_modified(SystemTime::now() + HOUR * 10).expect("ours");
-    assert_eq!(store.collect(false).expect("nobody else collects").removed, 1);
+    let store = cache.open_store().expect("it belongs to this test").expect("there is one");
+    let file = path(&store, keys[0]).expect("it exists");
+    let file = File::options().write(true).open(file).expect("it belongs to this test");
+    file.set_modified(SystemTime::now() + HOUR * 10).expect("it belongs to this test");
+    assert_eq!(store.collect(false).expect("no other collection runs").removed, 1);
     assert_eq!(left(&store, &keys), [1]);
 }
 
 /// A file of a writer that died before the clock was set back.
 #[test]
 fn an_abandoned_file_from_the_future_is_swept() {
-    let directory = tempfile::tempdir().expect("there is room");
+    let directory = tempfile::tempdir().expect("there is disk space");
     let root = directory.path();
     fill(root, 1);
     let abandoned = root.join("v1/tmp/1-0-0.part");
-    let file = File::create(&abandoned).expect("there is room");
-    file.set_modified(SystemTime::now() + HOUR * 10).expect("ours");
+    let file = File::create(&abandoned).expect("there is disk space");
+    file.set_modified(SystemTime::now() + HOUR * 10).expect("it belongs to this test");
     drop(file);
     let store = with_room_for(root, 2);
-    assert_eq!(store.collect(false).expect("nobody else collects").swept, 1);
+    assert_eq!(store.collect(false).expect("no other collection runs").swept, 1);
     assert!(!abandoned.exists());
 }
 
 /// A clock that was wrong when an entry was written must not keep the entry forever.
 #[test]
-fn a_stamp_from_the_future_is_set_right_by_the_next_use() {
-    let directory = tempfile::tempdir().expect("there is room");
+fn a_time_in_the_future_is_corrected_by_the_next_use() {
+    let directory = tempfile::tempdir().expect("there is disk space");
     let root = directory.path();
     let keys = fill(root, 1);
     let store = with_room_for(root, 1);
-    let file = path(&store, keys[0]).expect("it is there");
+    let file = path(&store, keys[0]).expect("it exists");
     let future = SystemTime::now() + HOUR * 10_000;
     File::options()
         .write(true)
         .open(file)
         .and_then(|file| file.set_modified(future))
-        .expect("ours");
+        .expect("it belongs to this test");
     assert_eq!(start(root, 0).1, Origin::Disk);
-    let entry = store.entries().next().expect("it is there");
+    let entry = store.entries().next().expect("it exists");
     assert!(entry.used() <= SystemTime::now());
 }
 
 /// Foreign files are not removed, and do not stop a collection.
 #[test]
-fn a_foreign_file_neither_goes_nor_stops_a_collection() {
-    let directory = tempfile::tempdir().expect("there is room");
+fn foreign_files_are_kept_and_do_not_stop_a_collection() {
+    let directory = tempfile::tempdir().expect("there is disk space");
     let root = directory.path();
     let keys = fill(root, 4);
     let store = with_room_for(root, 2);
-    let shard = path(&store, keys[0]).expect("it is there");
+    let shard = path(&store, keys[0]).expect("it exists");
     let shard = shard.parent().expect("it has one");
     let foreign = [shard.join("README"), shard.join("no-key.kiln"), root.join("v1/notes")];
     for file in &foreign {
-        std::fs::write(file, vec![b'x'; 1 << 20]).expect("ours");
+        std::fs::write(file, vec![b'x'; 1 << 20]).expect("it belongs to this test");
     }
     for (key, hours) in keys.iter().zip(1..) {
         age(&store, *key, HOUR * hours, HOUR);
     }
-    let collected = store.collect(false).expect("nobody else collects");
+    let collected = store.collect(false).expect("no other collection runs");
     assert_eq!((collected.entries, collected.removed), (4, 3));
     assert_eq!(left(&store, &keys), [0]);
     assert!(foreign.iter().all(|file| file.exists()));

@@ -42,11 +42,11 @@ const TWO_AND_A_HALF: u64 = 15_000;
 #[test]
 #[ignore = "is run by other tests, in a process of its own"]
 fn child() {
-    processes::obey();
+    processes::run_order();
 }
 
 fn directory() -> TempDir {
-    tempfile::tempdir().expect("there is room for a directory")
+    tempfile::tempdir().expect("a directory can be created")
 }
 
 /// Steps of a process with a store, and the store that it finds.
@@ -120,7 +120,7 @@ impl Scenario {
         assert_eq!((report.disk_failures, report.warnings.len()), (0, 0), "{ended:?}");
         assert_eq!(report.evictions > 0, self.max_bytes > 0, "{ended:?}");
         let trace = fs::read_to_string(&log).expect("it was written");
-        fs::remove_file(log).expect("it is there");
+        fs::remove_file(log).expect("it exists");
         let place = root.path().to_str().expect("it is Unicode");
         let mut counts = BTreeMap::new();
         let mut calls = BTreeSet::new();
@@ -135,7 +135,7 @@ impl Scenario {
     }
 
     /// Runs the process with a fault. Returns an error if something is wrong afterwards.
-    fn suffer(&self, (call, nth): &Call, fault: Fault) -> Result<(), String> {
+    fn run_with_fault(&self, (call, nth): &Call, fault: Fault) -> Result<(), String> {
         let root = self.prepare();
         let log = root.path().with_extension("log");
         let what = match fault {
@@ -150,29 +150,43 @@ impl Scenario {
         let process = Process::start(&self.order(root.path()), &[], &[]);
         let ended = process.traced(&arguments, &log).run();
         let trace = fs::read_to_string(&log).expect("it was written");
-        fs::remove_file(log).expect("it is there");
+        fs::remove_file(log).expect("it exists");
         let met = match fault {
             Fault::Kill => trace.contains("killed by SIGKILL"),
             _ => trace.contains("(INJECTED)"),
         };
-        let judged = if met { self.judge(fault, &ended) } else { Err("it was not met".into()) };
+        let outcome = if met {
+            self.check_outcome(fault, &ended)
+        } else {
+            Err("the fault did not occur".into())
+        };
         let claimed = matches!(fault, Fault::Claim(_));
-        judged
+        outcome
             .and_then(|()| self.recover(root.path(), claimed))
             .map_err(|wrong| format!("{call} {nth}, {fault:?}: {wrong}\n{ended:?}"))
     }
 
     /// Checks the outcome of the process itself.
-    fn judge(&self, fault: Fault, ended: &Ended) -> Result<(), String> {
+    fn check_outcome(&self, fault: Fault, ended: &Ended) -> Result<(), String> {
         let Some(report) = &ended.report else {
-            return if matches!(fault, Fault::Kill) { Ok(()) } else { Err("it died".into()) };
+            return if matches!(fault, Fault::Kill) {
+                Ok(())
+            } else {
+                Err("the process died".into())
+            };
         };
-        ensure(ended.status.success() || matches!(fault, Fault::Kill), "it ended badly")?;
-        ensure(report.wrong.is_empty(), "wrong programs")?;
+        ensure(ended.status.success() || matches!(fault, Fault::Kill), "the process failed")?;
+        ensure(report.wrong.is_empty(), "programs computed wrong results")?;
         let put = report.origins.iter().filter(|origin| *origin == "Compiled").count();
-        ensure(put as u64 <= report.disk_writes + report.disk_failures, "a failure not counted")?;
-        ensure(report.warnings.len() <= 1, "told more than once")?;
-        ensure(report.disk_failures == 0 || report.warnings.len() == 1, "a failure not told")
+        ensure(
+            put as u64 <= report.disk_writes + report.disk_failures,
+            "a failure was not counted",
+        )?;
+        ensure(report.warnings.len() <= 1, "a failure was reported more than once")?;
+        ensure(
+            report.disk_failures == 0 || report.warnings.len() == 1,
+            "a failure was not reported",
+        )
     }
 
     /// Checks that later processes find a usable store.
@@ -192,8 +206,8 @@ impl Scenario {
         left.iter().for_each(|file| age(file, Duration::from_secs(120)));
         let collected = store.collect(false).map_err(|error| error.to_string())?;
         ensure(collected.swept == left.len() as u64, "the sweep miscounts")?;
-        ensure(files(&unfinished).is_empty(), "the sweep leaves something")?;
-        ensure(agrees(&store), "the size hint is wrong")?;
+        ensure(files(&unfinished).is_empty(), "the sweep left files behind")?;
+        ensure(size_hint_is_right(&store), "the size hint is wrong")?;
 
         let samples = || OLD.into_iter().chain([PROGRAM]);
         for origin in [None, Some(Origin::Disk)] {
@@ -201,11 +215,17 @@ impl Scenario {
                 let rt = runtime(CacheConfig::at(root), samples()).await;
                 for sample in samples() {
                     let program = rt.build(&sample.module()).await.map_err(|e| e.to_string())?;
-                    ensure(sample.is(&rt, &program).await, "a wrong program later")?;
-                    ensure(origin.is_none_or(|origin| program.origin() == origin), "not healed")?;
+                    ensure(
+                        sample.is(&rt, &program).await,
+                        "a later program computed a wrong result",
+                    )?;
+                    ensure(
+                        origin.is_none_or(|origin| program.origin() == origin),
+                        "the entry was not replaced",
+                    )?;
                 }
                 rt.drain().await;
-                ensure(rt.stats().disk_failures == 0, "later failures")
+                ensure(rt.stats().disk_failures == 0, "later builds failed to use the store")
             })?;
         }
         let tag = fs::read(root.join("v1/CACHEDIR.TAG")).unwrap_or_default();
@@ -234,7 +254,7 @@ impl Scenario {
     }
 
     /// Kills the process at every system call, and makes every call fail in every way or in some.
-    fn suffer_everything(&self) {
+    fn run_with_every_fault(&self) {
         if !has_strace() {
             return;
         }
@@ -244,11 +264,11 @@ impl Scenario {
         for (index, call) in self.calls().iter().enumerate() {
             for fault in self.faults(&call.0, index, all) {
                 faults += 1;
-                wrong.extend(self.suffer(call, fault).err());
+                wrong.extend(self.run_with_fault(call, fault).err());
             }
         }
         eprintln!("{} of {faults} faults did harm", wrong.len());
-        assert!(faults > 20, "there is more to a store than this");
+        assert!(faults > 20, "too few faults were injected");
         assert!(wrong.is_empty(), "{} of {faults}: {}", wrong.len(), wrong.join("\n"));
     }
 }
@@ -285,7 +305,7 @@ async fn store(root: &Path, samples: &[Sample]) {
 }
 
 /// Whether the size hint equals the counted size. Its first word is the number of bytes.
-fn agrees(store: &Store) -> bool {
+fn size_hint_is_right(store: &Store) -> bool {
     let expected = store.entries().map(|entry| entry.bytes()).sum::<u64>().to_le_bytes();
     let version = store.root().join("v1");
     // There can be no hint without its lock, and the next put counts.
@@ -294,18 +314,18 @@ fn agrees(store: &Store) -> bool {
 }
 
 fn age(file: &Path, by: Duration) {
-    let file = File::open(file).expect("it is there");
-    file.set_modified(SystemTime::now() - by).expect("it is ours");
+    let file = File::open(file).expect("it exists");
+    file.set_modified(SystemTime::now() - by).expect("it belongs to this test");
 }
 
 fn copy(from: &Path, to: &Path) {
     for path in files(from) {
         let to = to.join(path.file_name().expect("it has one"));
         if path.is_dir() {
-            fs::create_dir_all(&to).expect("there is room");
+            fs::create_dir_all(&to).expect("there is disk space");
             copy(&path, &to);
         } else {
-            fs::copy(&path, &to).expect("there is room");
+            fs::copy(&path, &to).expect("there is disk space");
         }
     }
 }
@@ -313,12 +333,12 @@ fn copy(from: &Path, to: &Path) {
 #[test]
 fn a_first_put_survives_every_fault() {
     let scenario = Scenario::new(&[], [Step::Build(PROGRAM)]);
-    Scenario { strict: true, ..scenario }.suffer_everything();
+    Scenario { strict: true, ..scenario }.run_with_every_fault();
 }
 
 #[test]
 fn a_hit_survives_every_fault() {
-    Scenario::new(&[PROGRAM], [Step::Build(PROGRAM)]).suffer_everything();
+    Scenario::new(&[PROGRAM], [Step::Build(PROGRAM)]).run_with_every_fault();
 }
 
 #[test]
@@ -327,29 +347,29 @@ fn a_put_in_place_of_a_damaged_entry_survives_every_fault() {
     let root = scenario.found.path();
     let store = Store::at(root).expect("it is trusted");
     let entry = store.entries().next().expect("it was stored");
-    let mut bytes = fs::read(entry.path()).expect("it is there");
+    let mut bytes = fs::read(entry.path()).expect("it exists");
     bytes[1000] ^= 1;
-    fs::write(entry.path(), bytes).expect("it is ours");
+    fs::write(entry.path(), bytes).expect("it belongs to this test");
     assert!(matches!(store.check(&entry), Checked::Unusable(_)), "it was damaged");
-    let damaged = entry.path().strip_prefix(root).expect("it is in there").to_owned();
-    Scenario { damaged: Some(damaged), ..scenario }.suffer_everything();
+    let damaged = entry.path().strip_prefix(root).expect("it is in that directory").to_owned();
+    Scenario { damaged: Some(damaged), ..scenario }.run_with_every_fault();
 }
 
 #[test]
 fn a_collection_survives_every_fault() {
     let scenario = Scenario::new(&OLD, [Step::Collect]);
-    Scenario { max_bytes: TWO_AND_A_HALF, ..scenario }.suffer_everything();
+    Scenario { max_bytes: TWO_AND_A_HALF, ..scenario }.run_with_every_fault();
 }
 
 #[test]
 fn a_put_that_has_the_store_collected_survives_every_fault() {
     let scenario = Scenario::new(&OLD, [Step::Build(PROGRAM)]);
-    Scenario { max_bytes: TWO_AND_A_HALF, lasting: false, ..scenario }.suffer_everything();
+    Scenario { max_bytes: TWO_AND_A_HALF, lasting: false, ..scenario }.run_with_every_fault();
 }
 
 /// A write that a file system completes only in part, which `strace` cannot inject.
 #[test]
-fn a_write_that_is_cut_short_leaves_nothing() {
+fn partial_writes_leave_no_files() {
     // `$0` is the number of blocks of 512 bytes, and `$@` the process, which must survive to report.
     let limited = r#"trap "" XFSZ; ulimit -f $0; exec "$@""#;
     let program = Sample { bytes: 20_000, ..PROGRAM };
@@ -399,7 +419,7 @@ const READ_ONLY: &str = r#"mount --bind "$0" "$0" && mount -o remount,bind,ro "$
 const ONE_MEBIBYTE: &str = r#"mount -t tmpfs -o size=1M,mode=700 none "$0""#;
 
 #[test]
-fn a_read_only_root_is_told_once_and_costs_only_builds() {
+fn a_read_only_root_is_reported_once_and_costs_only_builds() {
     let root = directory();
     let steps = OLD.map(Step::Build).to_vec();
     let Some(report) = mounted(READ_ONLY, root.path(), steps) else { return };
@@ -409,7 +429,7 @@ fn a_read_only_root_is_told_once_and_costs_only_builds() {
 }
 
 #[test]
-fn what_a_read_only_root_has_is_loaded_without_a_word() {
+fn programs_in_a_read_only_root_are_loaded_without_a_warning() {
     let root = directory();
     block_on(store(root.path(), &OLD));
     for entry in Store::at(root.path()).expect("it is trusted").entries() {
@@ -423,7 +443,7 @@ fn what_a_read_only_root_has_is_loaded_without_a_word() {
 }
 
 #[test]
-fn a_full_file_system_is_told_once_and_costs_only_builds() {
+fn a_full_file_system_is_reported_once_and_costs_only_builds() {
     let root = directory();
     let mut steps = vec![Step::Fill];
     steps.extend(OLD.map(Step::Build));
@@ -435,7 +455,7 @@ fn a_full_file_system_is_told_once_and_costs_only_builds() {
 }
 
 #[test]
-fn what_does_not_fit_leaves_the_room_to_what_does() {
+fn a_program_that_does_not_fit_leaves_space_for_smaller_ones() {
     let root = directory();
     let large = Sample { number: 5, bytes: 2 << 20 };
     let steps = vec![Step::Build(OLD[0]), Step::Build(large), Step::Build(OLD[1]), Step::Count];
@@ -445,7 +465,7 @@ fn what_does_not_fit_leaves_the_room_to_what_does() {
 }
 
 #[test]
-fn without_a_home_there_is_one_warning_and_no_store() {
+fn a_missing_home_disables_the_store_with_one_warning() {
     let steps = OLD.map(Step::Build).to_vec();
     let order = Order { steps, ..Order::default() };
     let report = report(&order, &[], &["HOME", "XDG_CACHE_HOME", "KILN_CACHE_DIR", "KILN_CACHE"]);
@@ -455,7 +475,7 @@ fn without_a_home_there_is_one_warning_and_no_store() {
 }
 
 #[test]
-fn a_root_that_is_deleted_is_made_again() {
+fn a_deleted_root_is_created_again() {
     let parent = directory();
     let root = parent.path().join("root");
     let steps = vec![Step::Build(OLD[0]), Step::RemoveRoot, Step::Build(OLD[1])];
@@ -469,7 +489,7 @@ fn a_root_that_is_deleted_is_made_again() {
 }
 
 #[test]
-fn a_root_that_cannot_be_made_again_is_told_once_and_costs_only_builds() {
+fn a_root_that_cannot_be_recreated_is_reported_once() {
     let parent = directory();
     let root = parent.path().join("root");
     let mut steps = vec![Step::Build(PROGRAM), Step::RemoveRoot, Step::BlockRoot];
@@ -481,7 +501,7 @@ fn a_root_that_cannot_be_made_again_is_told_once_and_costs_only_builds() {
 }
 
 #[test]
-fn a_file_system_without_locks_is_told_once_and_keeps_programs() {
+fn a_file_system_without_locks_is_reported_once_and_keeps_programs() {
     if !has_strace() {
         return;
     }
@@ -498,12 +518,15 @@ fn a_file_system_without_locks_is_told_once_and_keeps_programs() {
         assert_eq!((report.disk_writes, report.disk_failures), (4, 0), "{ended:?}");
         assert_eq!(report.warnings.len(), 1, "{ended:?}");
         assert!(report.warnings[0].contains("cannot be locked"), "{ended:?}");
-        assert!(agrees(&Store::at(root.path()).expect("it is trusted")), "{error}: the size hint");
+        assert!(
+            size_hint_is_right(&Store::at(root.path()).expect("it is trusted")),
+            "{error}: the size hint"
+        );
     }
 }
 
 #[test]
-fn a_hit_in_memory_leaves_files_alone_and_one_on_disk_only_reads_its_entry() {
+fn memory_hits_touch_no_files_and_disk_hits_only_read_their_entry() {
     if !has_strace() {
         return;
     }

@@ -35,7 +35,7 @@ fn bounded<T: Send + 'static>(what: &str, act: impl FnOnce() -> T + Send + 'stat
 }
 
 fn make_pipe(path: &Path) {
-    mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("its place is free");
+    mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("the path is free");
 }
 
 /// Puts something in the place of a file or directory.
@@ -46,23 +46,23 @@ fn place(kind: &str, path: &Path) {
         "a pipe" => make_pipe(path),
         "a socket" => {
             // A short path is needed: addresses of sockets have few bytes.
-            let short = tempfile::tempdir().expect("there is room");
+            let short = tempfile::tempdir().expect("there is disk space");
             symlink(path.parent().expect("it has one"), short.path().join("d")).expect("new");
             let name = path.file_name().expect("it has one");
             // The file of a socket stays when the socket is closed.
-            UnixListener::bind(short.path().join("d").join(name)).expect("its place is free");
+            UnixListener::bind(short.path().join("d").join(name)).expect("the path is free");
         }
-        "a link to /dev/zero" => symlink("/dev/zero", path).expect("its place is free"),
+        "a link to /dev/zero" => symlink("/dev/zero", path).expect("the path is free"),
         "a link to a pipe" => {
             let pipe = path.ancestors().find(|path| path.ends_with("v1")).expect("it is in it");
             let pipe = pipe.with_file_name("pipe");
             if !pipe.exists() {
                 make_pipe(&pipe);
             }
-            symlink(pipe, path).expect("its place is free");
+            symlink(pipe, path).expect("the path is free");
         }
-        "a broken link" => symlink("/nowhere/at/all", path).expect("its place is free"),
-        "a directory" => fs::create_dir(path).expect("its place is free"),
+        "a broken link" => symlink("/nowhere/at/all", path).expect("the path is free"),
+        "a directory" => fs::create_dir(path).expect("the path is free"),
         _ => unreachable!("no such kind"),
     }
 }
@@ -85,12 +85,12 @@ fn start(root: &Path, number: u32) -> (BuildKey, Origin, Stats) {
 }
 
 fn directory() -> TempDir {
-    tempfile::tempdir().expect("there is room")
+    tempfile::tempdir().expect("there is disk space")
 }
 
 /// Returns the file of a key's entry, and the lock file of its build.
 fn entry_and_lock(root: &Path, key: BuildKey) -> [PathBuf; 2] {
-    let store = Store::at(root).expect("it is ours");
+    let store = Store::at(root).expect("it belongs to this test");
     let entry = store.entries().find(|entry| entry.key() == key).expect("it is stored");
     let digits = key.to_string();
     let low = u16::from_str_radix(&digits[digits.len() - 4..], 16).expect("they are digits");
@@ -98,7 +98,7 @@ fn entry_and_lock(root: &Path, key: BuildKey) -> [PathBuf; 2] {
 }
 
 #[test]
-fn whatever_lies_in_the_place_of_a_file_heals() {
+fn a_file_of_any_type_in_place_of_a_store_file_is_replaced() {
     for kind in KINDS {
         let directory = directory();
         let root = directory.path();
@@ -107,10 +107,10 @@ fn whatever_lies_in_the_place_of_a_file_heals() {
         let tag = root.join("v1/CACHEDIR.TAG");
         let files = [lock, root.join("v1/lock/state"), root.join("v1/state"), tag];
         for (file, number) in files.iter().zip(2..) {
-            fs::remove_file(&entry).expect("it is there");
+            fs::remove_file(&entry).expect("it exists");
             if file.ends_with("CACHEDIR.TAG") {
                 // If the locks are missing, everything is created again.
-                fs::remove_dir_all(root.join("v1/lock")).expect("it is there");
+                fs::remove_dir_all(root.join("v1/lock")).expect("it exists");
             }
             place(kind, file);
             for number in [1, number] {
@@ -119,7 +119,7 @@ fn whatever_lies_in_the_place_of_a_file_heals() {
                 assert_eq!((origin, stats.disk_failures), (Origin::Compiled, 0), "{what}");
                 assert_eq!(start(root, number).1, Origin::Disk, "{what}");
             }
-            let there = fs::symlink_metadata(file).expect("it is made again");
+            let there = fs::symlink_metadata(file).expect("it is created again");
             assert!(there.is_file(), "{kind} at {}", file.display());
         }
         assert!(fs::read_to_string(&files[3]).unwrap().starts_with("Signature: "), "{kind}");
@@ -127,22 +127,23 @@ fn whatever_lies_in_the_place_of_a_file_heals() {
 }
 
 #[test]
-fn whatever_lies_in_the_place_of_the_collectors_lock_heals() {
+fn a_file_of_any_type_in_place_of_the_collection_lock_is_replaced() {
     for kind in KINDS {
         let directory = directory();
         let root = directory.path();
         start(root, 1);
         let lock = root.join("v1/lock/gc");
         place(kind, &lock);
-        let store = Store::at(root).expect("it is ours");
-        let collected = bounded(kind, move || store.collect(false)).expect("nobody else collects");
+        let store = Store::at(root).expect("it belongs to this test");
+        let collected =
+            bounded(kind, move || store.collect(false)).expect("no other collection runs");
         assert_eq!((collected.entries, collected.removed), (1, 0), "{kind}");
-        assert!(fs::symlink_metadata(&lock).expect("it is made again").is_file(), "{kind}");
+        assert!(fs::symlink_metadata(&lock).expect("it is created again").is_file(), "{kind}");
     }
 }
 
 #[test]
-fn whatever_lies_in_the_place_of_a_folder_heals() {
+fn a_file_in_place_of_a_store_directory_is_replaced() {
     for kind in KINDS.into_iter().filter(|kind| *kind != "a directory") {
         let directory = directory();
         let root = directory.path();
@@ -151,37 +152,37 @@ fn whatever_lies_in_the_place_of_a_folder_heals() {
         let shard = entry.parent().expect("it has one");
         let device = shard.parent().expect("it has one");
         for folder in [&*root.join("v1/tmp"), &*root.join("v1/lock"), shard, device] {
-            fs::remove_file(&entry).expect("it is there");
+            fs::remove_file(&entry).expect("it exists");
             place(kind, folder);
             let what = format!("{kind} at {}", folder.display());
             assert_eq!(start(root, 1).1, Origin::Compiled, "{what}");
             assert_eq!(start(root, 1).1, Origin::Disk, "{what}");
-            assert!(fs::symlink_metadata(folder).expect("it is made again").is_dir(), "{what}");
+            assert!(fs::symlink_metadata(folder).expect("it is created again").is_dir(), "{what}");
         }
     }
 }
 
 /// Entries behind a link would be counted twice, or would belong to another store.
 #[test]
-fn a_link_in_the_place_of_a_folder_of_entries_is_not_followed() {
+fn a_link_in_place_of_a_directory_of_entries_is_not_followed() {
     let (directory, elsewhere) = (directory(), directory());
     let (root, elsewhere) = (directory.path(), elsewhere.path().join("device"));
     let (key, _, _) = start(root, 1);
     let [entry, _] = entry_and_lock(root, key);
     let device = entry.ancestors().nth(2).expect("it has one");
-    fs::rename(device, &elsewhere).expect("it is there");
-    symlink(&elsewhere, device).expect("its place is free");
+    fs::rename(device, &elsewhere).expect("it exists");
+    symlink(&elsewhere, device).expect("the path is free");
     let twin = device.with_file_name("0123456789abcdef");
-    symlink(&elsewhere, &twin).expect("its place is free");
+    symlink(&elsewhere, &twin).expect("the path is free");
 
-    let store = Store::at(root).expect("it is ours");
+    let store = Store::at(root).expect("it belongs to this test");
     assert_eq!(store.entries().count(), 0);
     let nothing = CacheConfig::at(root).max_bytes(1).open_store().unwrap().expect("there is one");
-    assert_eq!(nothing.collect(false).expect("nobody else collects").removed, 0);
+    assert_eq!(nothing.collect(false).expect("no other collection runs").removed, 0);
     assert_eq!(start(root, 2).1, Origin::Compiled);
     assert_eq!(store.entries().count(), 1, "the next put makes the folder");
     let there = elsewhere.join(entry.strip_prefix(device).expect("it is in it"));
-    assert!(there.exists(), "what is elsewhere stays");
+    assert!(there.exists(), "the files elsewhere stay");
 }
 
 /// A directory that is not empty may belong to a user: it stays, and the store works without the file.
@@ -193,9 +194,9 @@ fn a_directory_that_is_not_empty_stays() {
         start(root, 1);
         let place = root.join(name);
         let _ = fs::remove_file(&place);
-        fs::create_dir_all(&place).expect("its place is free");
+        fs::create_dir_all(&place).expect("the path is free");
         let file = place.join("thesis.tex");
-        fs::write(&file, "three years of work").expect("there is room");
+        fs::write(&file, "three years of work").expect("there is disk space");
         assert_eq!(start(root, 2).1, Origin::Compiled, "{name}");
         assert_eq!(start(root, 2).1, Origin::Disk, "{name}");
         assert_eq!(fs::read_to_string(&file).unwrap(), "three years of work", "{name}");
@@ -210,7 +211,7 @@ fn a_root_that_is_not_a_directory_is_refused() {
             place(kind, &directory.path().join("v1"));
             let root = directory.path().join("root");
             let root = if name == "root" {
-                fs::rename(directory.path().join("v1"), &root).expect("it is there");
+                fs::rename(directory.path().join("v1"), &root).expect("it exists");
                 root
             } else {
                 directory.path().to_owned()
@@ -236,9 +237,9 @@ fn a_module_that_is_not_a_regular_file_is_refused_by_name() {
         let opened = path.clone();
         let error = bounded(kind, move || block_on(Module::open(opened))).expect_err(kind);
         assert_eq!(error.kind(), ErrorKind::Io, "{kind}");
-        let told = format!("{error:?}");
-        assert!(told.contains(path.to_str().expect("it is Unicode")), "{told}");
-        assert!(told.contains(&format!("it is {kind}, not a regular file")), "{told}");
+        let message = format!("{error:?}");
+        assert!(message.contains(path.to_str().expect("it is Unicode")), "{message}");
+        assert!(message.contains(&format!("it is {kind}, not a regular file")), "{message}");
     }
     let path = directory.path().join("huge");
     fs::File::create(&path).and_then(|file| file.set_len(1 << 40)).expect("a hole");
@@ -250,8 +251,8 @@ fn a_module_that_is_not_a_regular_file_is_refused_by_name() {
 fn a_module_behind_a_link_is_read() {
     let directory = directory();
     let [file, link] = ["module.cl", "link.cl"].map(|name| directory.path().join(name));
-    fs::write(&file, "kernel void k() {}").expect("there is room");
-    symlink(&file, &link).expect("its place is free");
+    fs::write(&file, "kernel void k() {}").expect("there is disk space");
+    symlink(&file, &link).expect("the path is free");
     assert_eq!(block_on(Module::open(link)).expect("it is text").code(), b"kernel void k() {}");
 }
 

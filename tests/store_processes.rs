@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use children::{Child, DEVICE, Report, report, sum, told};
+use children::{Child, DEVICE, Report, report, sum, variable};
 use futures::executor::block_on;
 use futures::future::join_all;
 use kiln::store::Store;
@@ -63,7 +63,7 @@ fn expected(number: u32, functions: u32, index: u32) -> u32 {
 
 async fn assert_right(rt: &Runtime, program: &Program, number: u32, functions: u32) {
     // SAFETY: it writes one element a work-item.
-    let scramble = unsafe { program.kernel("scramble") }.expect("the kernel is there");
+    let scramble = unsafe { program.kernel("scramble") }.expect("the kernel exists");
     let x = rt.buffer_from(vec![0u32; 16]).await.expect("there is memory");
     let queue = rt.queue();
     queue.submit(scramble.launch(16).args((&x,))).expect("it fits");
@@ -77,11 +77,12 @@ async fn assert_right(rt: &Runtime, program: &Program, number: u32, functions: u
 #[ignore = "run by the other tests, in processes of their own"]
 fn child() {
     block_on(async {
-        let wait = Duration::from_millis(told("KILN_TEST_WAIT").parse().expect("it is a number"));
-        let cache = CacheConfig::at(told("KILN_TEST_STORE")).build_wait(wait);
-        let builder = Runtime::builder().device(told(DEVICE)).cache(cache);
+        let wait =
+            Duration::from_millis(variable("KILN_TEST_WAIT").parse().expect("it is a number"));
+        let cache = CacheConfig::at(variable("KILN_TEST_STORE")).build_wait(wait);
+        let builder = Runtime::builder().device(variable(DEVICE)).cache(cache);
         let rt = builder.build().await.expect("it starts");
-        let functions = told("KILN_TEST_FUNCTIONS").parse().expect("it is a number");
+        let functions = variable("KILN_TEST_FUNCTIONS").parse().expect("it is a number");
         let build = |number| rt.build(&module(number, functions)).start();
         let builds: Vec<_> = (0..PROGRAMS).map(build).collect();
         for (number, built) in (0..PROGRAMS).zip(join_all(builds).await) {
@@ -118,11 +119,11 @@ fn module_of(functions: &[Function<'_>], kernels: &[(&str, &[&str])]) -> Module 
 #[ignore = "run by the other tests, in processes of their own"]
 fn linking_child() {
     block_on(async {
-        let cache = CacheConfig::at(told("KILN_TEST_STORE")).build_wait(PATIENT);
-        let builder = Runtime::builder().device(told(DEVICE)).cache(cache);
+        let cache = CacheConfig::at(variable("KILN_TEST_STORE")).build_wait(PATIENT);
+        let builder = Runtime::builder().device(variable(DEVICE)).cache(cache);
         let rt = builder.build().await.expect("it starts");
         let [mut libraries, applications] = linked_modules();
-        if told("KILN_TEST_ORDER") == "back" {
+        if variable("KILN_TEST_ORDER") == "back" {
             libraries.reverse();
         }
         for library in &libraries {
@@ -151,12 +152,12 @@ struct Bench {
 
 impl Bench {
     fn new(rt: &Runtime, functions: u32) -> Self {
-        let directory = tempfile::tempdir().expect("there is room for a directory");
+        let directory = tempfile::tempdir().expect("a directory can be created");
         Self { device: rt.device().index().to_string(), directory, functions }
     }
 
     fn store(&self) -> Store {
-        Store::at(self.root()).expect("the directory is ours")
+        Store::at(self.root()).expect("the directory belongs to this test")
     }
 
     fn root(&self) -> PathBuf {
@@ -170,7 +171,7 @@ impl Bench {
 
     fn start_test(&self, test: &str, wait: Duration, order: &str) -> Child {
         // Each process has a PoCL cache of its own: PoCL must not share compiles that Kiln should share.
-        let own = tempfile::tempdir_in(self.directory.path()).expect("there is room").keep();
+        let own = tempfile::tempdir_in(self.directory.path()).expect("there is disk space").keep();
         Child::start(
             test,
             [
@@ -272,13 +273,13 @@ mod stopped {
             let pid = Pid::from_raw(child.id().cast_signed()).expect("it is a process");
             loop {
                 if self.is_building(child.id()) {
-                    kill_process(pid, Signal::STOP).expect("it is there");
+                    kill_process(pid, Signal::STOP).expect("it exists");
                     waitpid(Some(pid), WaitOptions::UNTRACED).expect("it can be waited for");
                     // Checked again after it has stopped: it may have ended that build just before.
                     if self.is_building(child.id()) {
                         return child;
                     }
-                    kill_process(pid, Signal::CONT).expect("it is there");
+                    kill_process(pid, Signal::CONT).expect("it exists");
                 }
                 assert!(!child.has_ended(), "it ended without a build");
                 thread::sleep(Duration::from_micros(200));
@@ -322,7 +323,7 @@ mod stopped {
     }
 
     #[test]
-    fn the_builds_of_a_process_that_is_killed_are_done_by_the_others_at_once() {
+    fn builds_of_a_killed_process_are_taken_over_at_once() {
         block_on(on_each_device(async |rt: Runtime| {
             let bench = Bench::new(&rt, 1);
             let victim = bench.start_and_stop_while_it_builds();
@@ -338,7 +339,7 @@ mod stopped {
     }
 
     #[test]
-    fn a_process_that_is_stopped_holds_the_others_up_until_their_deadline_only() {
+    fn a_stopped_process_delays_others_only_until_their_deadline() {
         block_on(on_each_device(async |rt: Runtime| {
             let bench = Bench::new(&rt, 1);
             let victim = bench.start_and_stop_while_it_builds();

@@ -66,12 +66,12 @@ fn submits_at_once(submit: impl FnOnce(&Runtime, &Queue) + Send + 'static) {
     let came_back = done.recv_timeout(FOR_EVER);
     drop(hangs);
     thread.join().unwrap();
-    came_back.expect("whoever submits does not wait for the device");
+    came_back.expect("submission does not wait for the device");
     block_on(rt.drain());
 }
 
 #[test]
-fn a_large_write_keeps_nobody_waiting() {
+fn a_large_write_does_not_block_submission() {
     submits_at_once(|rt, queue| {
         let x = rt.buffer(2 * STAGING).unwrap();
         let _ = queue.write(&x, vec![1u8; 2 * STAGING]).unwrap();
@@ -81,7 +81,7 @@ fn a_large_write_keeps_nobody_waiting() {
 }
 
 #[test]
-fn a_large_read_keeps_nobody_waiting() {
+fn a_large_read_does_not_block_submission() {
     submits_at_once(|rt, queue| {
         let x = rt.buffer(2 * STAGING).unwrap();
         let _ = queue.fill(&x, 2u8).unwrap();
@@ -90,7 +90,7 @@ fn a_large_read_keeps_nobody_waiting() {
 }
 
 #[test]
-fn many_small_transfers_keep_nobody_waiting() {
+fn many_small_transfers_do_not_block_submission() {
     submits_at_once(|rt, queue| {
         let parts: Vec<Buffer<u8>> = (0..96).map(|_| rt.buffer(MIB).unwrap()).collect();
         for part in &parts {
@@ -103,7 +103,7 @@ fn many_small_transfers_keep_nobody_waiting() {
 }
 
 #[test]
-fn large_transfers_arrive_whole() {
+fn large_transfers_are_complete() {
     everywhere(async |rt| {
         let queue = rt.queue();
         for len in [4 * MIB, 4 * MIB + 1, 8 * MIB, 16 * MIB, 16 * MIB + 4097, 40 * MIB + 3] {
@@ -121,7 +121,7 @@ fn large_transfers_arrive_whole() {
 }
 
 #[test]
-fn parts_of_a_buffer_are_moved_to_their_places() {
+fn slices_are_transferred_to_their_offsets() {
     everywhere(async |rt| {
         let queue = rt.queue();
         let x = rt.buffer::<u8>(24 * MIB).unwrap();
@@ -156,7 +156,7 @@ fn large_fills_reach_the_end() {
 }
 
 #[test]
-fn fills_far_into_a_buffer_find_their_place() {
+fn fills_at_large_offsets_write_the_right_elements() {
     async fn fill<T: Pod + Send + Sync + Debug + PartialEq>(
         rt: &Runtime,
         value: impl Fn(usize) -> T,
@@ -178,7 +178,10 @@ fn fills_far_into_a_buffer_find_their_place() {
         }
         for (index, part) in parts.iter().enumerate() {
             let found = queue.read(part).await.unwrap();
-            assert!(found.iter().all(|it| *it == value(index)), "part {index}: {found:?}");
+            assert!(
+                found.iter().all(|element| *element == value(index)),
+                "part {index}: {found:?}"
+            );
         }
     }
     block_on(support::on_each_device(async |rt| {
@@ -190,7 +193,7 @@ fn fills_far_into_a_buffer_find_their_place() {
 
 /// Fills use different driver calls, depending on the pattern, its position and the number of repetitions.
 #[test]
-fn a_fill_writes_its_part_whole_and_nothing_else() {
+fn fills_write_exactly_their_range() {
     async fn fill<T: Pod + Send + Sync + Debug + PartialEq>(rt: &Runtime, [old, new]: [T; 2]) {
         let size = size_of::<T>();
         for bytes in [1, 130, 70_001, 300_003, 9 * MIB + 77] {
@@ -262,7 +265,7 @@ async fn submit_at_random(rt: &Runtime, rng: &mut Rng, commands: usize) {
 }
 
 #[test]
-fn transfers_of_all_sizes_keep_their_places() {
+fn random_transfers_move_the_right_bytes() {
     everywhere(async |rt| {
         for seed in 0..2 {
             submit_at_random(&rt, &mut Rng::with_seed(seed), 40).await;
@@ -271,7 +274,7 @@ fn transfers_of_all_sizes_keep_their_places() {
 }
 
 #[test]
-fn several_tasks_move_at_once() {
+fn several_tasks_can_transfer_concurrently() {
     everywhere(async |rt| {
         let tasks = (0..4u64).map(|seed| {
             let rt = rt.clone();
@@ -282,7 +285,7 @@ fn several_tasks_move_at_once() {
 }
 
 #[test]
-fn completions_that_are_not_told_are_found() {
+fn completions_without_a_callback_are_detected() {
     let simulator = Simulator::new();
     block_on(async {
         let rt = runtime(&simulator).await;
@@ -292,7 +295,7 @@ fn completions_that_are_not_told_are_found() {
 }
 
 #[test]
-fn what_fails_half_way_fails_what_needs_it() {
+fn a_transfer_that_fails_half_way_fails_its_dependents() {
     type Submit = fn(&Queue, &Buffer<u8>, u8) -> Event;
     fn write(queue: &Queue, x: &Buffer<u8>, value: u8) -> Event {
         queue.write(x, vec![value; x.len()]).unwrap()
@@ -319,13 +322,13 @@ fn what_fails_half_way_fails_what_needs_it() {
             assert_eq!(fails.await.unwrap_err().kind(), ErrorKind::OutOfResources);
             assert_eq!(read.await.unwrap_err().kind(), ErrorKind::OutOfResources);
             let _ = submit(&queue, &x, 3);
-            assert!(queue.read(&x).await.unwrap() == vec![3; len], "it has healed");
+            assert!(queue.read(&x).await.unwrap() == vec![3; len], "the failure is overwritten");
         });
     }
 }
 
 #[test]
-fn nothing_is_freed_before_it_is_moved() {
+fn buffers_are_not_freed_before_their_transfers_end() {
     for simulator in [Simulator::new(), Simulator::immediate()] {
         let hangs = simulator.pause();
         block_on(async {
@@ -336,14 +339,18 @@ fn nothing_is_freed_before_it_is_moved() {
             let y = rt.buffer::<u8>(20 * MIB).unwrap();
             drop(queue.read(&y));
         });
-        assert_eq!(simulator.counts().live_allocations, 2, "the runtime and all handles are gone");
+        assert_eq!(
+            simulator.counts().live_allocations,
+            2,
+            "the runtime and all handles are dropped"
+        );
         drop(hangs);
         eventually("all is freed", || simulator.counts().live_allocations == 0);
     }
 }
 
 #[test]
-fn an_event_tells_how_far_a_transfer_has_come() {
+fn events_report_the_progress_of_a_transfer() {
     let simulator = Simulator::new();
     block_on(async {
         let rt = runtime_with(&simulator, Runtime::builder().profiling(true)).await;
@@ -351,7 +358,7 @@ fn an_event_tells_how_far_a_transfer_has_come() {
         let hangs = simulator.pause();
         let first = queue.write(&x, vec![2; x.len()]).unwrap();
         let second = queue.write(&x, vec![3; x.len()]).unwrap();
-        assert!(matches!(first.status(), Status::Enqueued), "a thread has it");
+        assert!(matches!(first.status(), Status::Enqueued), "a thread transfers it");
         assert!(matches!(second.status(), Status::Waiting), "for the first to end");
         let picture = queue.dot();
         assert_eq!(picture.matches("label=\"write\", style=\"solid\"").count(), 1, "{picture}");
@@ -359,7 +366,7 @@ fn an_event_tells_how_far_a_transfer_has_come() {
         drop(hangs);
         second.await.unwrap();
         assert!(matches!(first.status(), Status::Complete));
-        let profile = first.profile().expect("it was asked for");
+        let profile = first.profile().expect("profiling is enabled");
         let stations = [profile.queued, profile.submitted, profile.started, profile.ended];
         assert!(stations.is_sorted(), "{stations:?}");
     });

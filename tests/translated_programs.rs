@@ -7,7 +7,7 @@ mod support;
 #[path = "support/tools.rs"]
 mod tools;
 
-use children::{Child, DEVICE, report, told};
+use children::{Child, DEVICE, report, variable};
 use kiln::internal::translate::spirv_of;
 use kiln::{CacheConfig, ErrorKind, Local, Module, ModuleFormat, Origin, Program, Runtime};
 use tools::has_clang;
@@ -31,7 +31,7 @@ fn module(bytes: &[u8]) -> Module {
 /// Launches `mixed`, which has parameters of all kinds, including signed integers and a struct.
 async fn assert_mixed_runs(rt: &Runtime, program: &Program) {
     // SAFETY: it reads eight bytes and floats and writes as many pairs.
-    let mixed = unsafe { program.kernel("mixed") }.expect("it is there");
+    let mixed = unsafe { program.kernel("mixed") }.expect("it exists");
     let names: Vec<_> =
         mixed.params().expect("it is built").iter().map(|p| p.name.clone()).collect();
     let expected = ["count", "seed", "bias", "settings", "table", "scratch", "input", "output"];
@@ -60,7 +60,7 @@ async fn assert_mixed_runs(rt: &Runtime, program: &Program) {
 #[test]
 fn parameters_are_those_of_the_module_in_memory_and_on_disk() {
     where_it_is_translated(async |like| {
-        let directory = tempfile::tempdir().expect("there is room");
+        let directory = tempfile::tempdir().expect("there is disk space");
         for origin in [Origin::Compiled, Origin::Disk] {
             let builder = Runtime::builder().device(like.device().index().to_string());
             let rt = builder.cache(CacheConfig::at(directory.path())).build().await;
@@ -74,7 +74,7 @@ fn parameters_are_those_of_the_module_in_memory_and_on_disk() {
 }
 
 #[test]
-fn the_key_tells_of_the_translation() {
+fn the_key_includes_the_translation() {
     futures::executor::block_on(support::on_each_device(async |rt| {
         let takes = rt.device().formats.contains(&ModuleFormat::SpirV);
         let fields = rt.build(&module(SAXPY)).key_fields().expect("it can be built");
@@ -86,7 +86,7 @@ fn the_key_tells_of_the_translation() {
 }
 
 #[test]
-fn macros_do_not_reach_into_the_translation() {
+fn macros_do_not_affect_the_translation() {
     where_it_is_translated(async |rt| {
         let options = "-D return=break -DConstant -cl-std=CL3.0 -cl-mad-enable";
         let program = rt.build(&module(MIXED)).options(options).await.expect("it builds");
@@ -95,7 +95,7 @@ fn macros_do_not_reach_into_the_translation() {
 }
 
 #[test]
-fn what_cannot_be_translated_is_refused_by_instruction_and_kernel() {
+fn errors_name_the_untranslatable_instruction_and_its_kernel() {
     where_it_is_translated(async |rt| {
         let module = module(include_bytes!("data/inferred.spv"));
         let error = rt.build(&module).await.expect_err("it has modules");
@@ -108,7 +108,7 @@ fn what_cannot_be_translated_is_refused_by_instruction_and_kernel() {
 }
 
 #[test]
-fn a_compiler_s_refusal_comes_with_its_log_and_tells_of_the_translation() {
+fn compile_errors_have_the_log_and_mention_the_translation() {
     where_it_is_translated(async |rt| {
         // A name that modules can have and text cannot.
         let mut bytes = SAXPY.to_vec();
@@ -129,7 +129,7 @@ const PRINTS: &str = r#"
     }"#;
 
 #[test]
-fn what_kernels_print_is_printed() {
+fn printf_works_in_translated_kernels() {
     if !has_clang() {
         return;
     }
@@ -143,12 +143,12 @@ fn what_kernels_print_is_printed() {
 #[ignore = "another test runs it"]
 fn prints() {
     futures::executor::block_on(async {
-        let rt = support::builder().device(told(DEVICE)).build().await.expect("it starts");
+        let rt = support::builder().device(variable(DEVICE)).build().await.expect("it starts");
         let spirv = spirv_of(&rt, &Module::opencl_c(PRINTS), "").await.expect("it is translated");
         let program = rt.build(&spirv).await.expect("it builds");
         // SAFETY: it reads the element of its global id.
-        let prints = unsafe { program.kernel("prints") }.expect("it is there");
-        let x = rt.buffer_from(vec![1.5f32; 4]).await.expect("there is room");
+        let prints = unsafe { program.kernel("prints") }.expect("it exists");
+        let x = rt.buffer_from(vec![1.5f32; 4]).await.expect("there is disk space");
         rt.queue().submit(prints.launch(4).args((&x,))).expect("it fits").await.expect("it runs");
         report("ran", 1);
     });

@@ -39,7 +39,7 @@ fn inputs() -> Vec<f32> {
 async fn results(rt: &Runtime, module: &Module, options: &str) -> Vec<u8> {
     let program = rt.build(module).options(options).await.expect("it builds");
     // SAFETY: the kernels of this suite touch the element of their global id only.
-    let kernel = unsafe { program.kernel("k") }.expect("it is there");
+    let kernel = unsafe { program.kernel("k") }.expect("it exists");
     let of_result = kernel.params().expect("it is built")[1].type_name.clone();
     match of_result.as_deref() {
         Some("float*" | "float4*") => run::<f32>(rt, &kernel).await,
@@ -261,7 +261,7 @@ fn translations_are_valid() {
                 .stderr(Stdio::piped())
                 .stdout(Stdio::piped())
                 .spawn()
-                .expect("it is there");
+                .expect("it exists");
             let mut stdin = validator.stdin.take().expect("it is piped");
             stdin.write_all(spirv.code()).expect("it reads");
             drop(stdin);
@@ -290,7 +290,7 @@ fn included_files_are_part_of_the_key() {
     if !has_clang() {
         return;
     }
-    let folder = tempfile::tempdir().expect("there is room");
+    let folder = tempfile::tempdir().expect("there is disk space");
     let header = folder.path().join("header.h");
     let options = format!("-I {}", folder.path().display());
     let module = Module::opencl_c(
@@ -319,7 +319,7 @@ fn included_files_are_part_of_the_key() {
         }
         assert!(seen[0] == seen[2] && seen[0] != seen[1]);
         assert_eq!(rt.stats().translations, 2);
-        fs::remove_file(&header).expect("it was there");
+        fs::remove_file(&header).expect("it existed");
         let error = spirv_of(&rt, &module, &options).await.expect_err("there is no file");
         assert_eq!(error.kind(), ErrorKind::BuildFailed);
         assert!(error.build_log().is_some_and(|log| log.contains("header.h")), "{error}");
@@ -328,7 +328,7 @@ fn included_files_are_part_of_the_key() {
 
 fn write_header(path: &Path, factor: u32) {
     let text = format!("#define FACTOR {factor}.0f\n#define apply(x) (FACTOR * (x))\n");
-    fs::write(path, text).expect("there is room");
+    fs::write(path, text).expect("there is disk space");
 }
 
 const CHAIN: [&str; 2] = [
@@ -352,7 +352,7 @@ async fn chain(rt: &Runtime, modules: &[Module]) -> (Vec<f32>, FusionOutcome) {
         let program = rt.build(module).options(OPTIONS).await;
         // SAFETY: they touch the element of their global id only.
         let kernel = unsafe { program.expect("it builds").kernel(name) };
-        kernels.push(kernel.expect("it is there"));
+        kernels.push(kernel.expect("it exists"));
     }
     let x = rt.buffer_from(inputs()).await.expect("there is memory");
     let (between, y) =
@@ -367,7 +367,7 @@ async fn chain(rt: &Runtime, modules: &[Module]) -> (Vec<f32>, FusionOutcome) {
 }
 
 #[test]
-fn kernels_that_are_text_are_fused() {
+fn kernels_given_as_text_are_fused() {
     if !has_clang() {
         return;
     }
@@ -387,7 +387,7 @@ fn kernels_that_are_text_are_fused() {
 
 /// clang creates integers of two bits for such a `switch`, which llvm-spirv does not accept.
 #[test]
-fn a_switch_of_few_cases_is_optimised_all_the_same() {
+fn switches_with_few_cases_are_optimised() {
     if !has_clang() {
         return;
     }
@@ -443,7 +443,7 @@ fn a_fused_kernel_reaches_the_driver_in_the_language_of_its_launches() {
         }
         let takes = |format| rt.device().formats.contains(&format);
         for modules in [CHAIN.map(Module::opencl_c).to_vec(), modules] {
-            let folder = tempfile::tempdir().expect("there is room");
+            let folder = tempfile::tempdir().expect("there is disk space");
             let cache = CacheConfig::at(folder.path());
             let builder = Runtime::builder().device(rt.device().index().to_string());
             let rt = builder.cache(cache.clone()).fusion(FusionMode::Always).build().await;
@@ -452,7 +452,7 @@ fn a_fused_kernel_reaches_the_driver_in_the_language_of_its_launches() {
             assert!(outcome.is_fused(), "{outcome}");
             rt.drain().await;
 
-            let store = cache.open_store().expect("it is there").expect("it is wanted");
+            let store = cache.open_store().expect("it exists").expect("it is wanted");
             let emitted = store.entries().filter_map(|entry| match store.check(&entry) {
                 Checked::Whole(entry) => {
                     let manifest = entry.manifest();

@@ -21,7 +21,7 @@ fn future_of<T: Future<Output = O>, O>() {}
 macro_rules! table {
     ($($check:ident: $($type:ty),+;)*) => {
         #[test]
-        fn the_table_holds() {
+        fn public_types_have_the_required_auto_traits() {
             $($($check::<$type>();)+)*
         }
     };
@@ -46,7 +46,7 @@ table! {
 }
 
 #[test]
-fn futures_give_what_their_pages_say() {
+fn futures_have_the_documented_outputs() {
     future_of::<Starting, kiln::Result<Runtime>>();
     future_of::<Drain, ()>();
     future_of::<DrainTimeout, kiln::Result<()>>();

@@ -35,7 +35,7 @@ use tempfile::TempDir;
 
 const SAXPY_SPIRV: &[u8] = include_bytes!("data/saxpy.spv");
 
-/// Whether a loader was told to start this process, which then sees a GPU that other processes do not.
+/// Whether a loader started this process, which then sees a GPU that other processes do not.
 fn is_by_loader() -> bool {
     std::env::current_exe().unwrap() != this_binary()
 }
@@ -82,7 +82,7 @@ impl Folder {
 }
 
 /// Runs a test on each device, with a child that runs the script.
-fn on_each_device_by(script: &str, test: impl AsyncFn(Runtime, &Folder)) {
+fn on_each_device_with_child(script: &str, test: impl AsyncFn(Runtime, &Folder)) {
     on_each_device_within(Duration::from_secs(60), script, test);
 }
 
@@ -97,7 +97,7 @@ fn on_each_device_within(limit: Duration, script: &str, test: impl AsyncFn(Runti
 }
 
 /// A script that behaves like the tool.
-const WELL: &str = "kiln";
+const WORKING: &str = "kiln";
 
 /// Checks that the error has this kind, and that its message contains all of `parts`.
 #[track_caller]
@@ -111,7 +111,7 @@ fn refused<T>(result: kiln::Result<T>, kind: ErrorKind, parts: &[&str]) -> Error
 }
 
 /// Checks that `saxpy` of a program computes the right result.
-async fn computes(rt: &Runtime, program: &Program) {
+async fn assert_computes(rt: &Runtime, program: &Program) {
     // SAFETY: the kernel touches one element a work-item.
     let saxpy = unsafe { program.kernel("saxpy") }.unwrap();
     let x = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
@@ -126,7 +126,7 @@ fn source(number: usize) -> Module {
 }
 
 /// Creates a runtime for the same device.
-async fn again(rt: &Runtime, builder: RuntimeBuilder) -> Runtime {
+async fn runtime_like(rt: &Runtime, builder: RuntimeBuilder) -> Runtime {
     let device = format!("{}:{}", rt.device().backend, rt.device().index());
     builder.device(device).build().await.unwrap()
 }
@@ -134,9 +134,9 @@ async fn again(rt: &Runtime, builder: RuntimeBuilder) -> Runtime {
 // ---- Programs -----------------------------------------------------------------------------------
 
 #[test]
-fn a_child_compiles_modules_of_every_format_to_what_trusted_ones_become() {
-    on_each_device_by(WELL, async |rt, folder| {
-        let other = again(&rt, builder()).await;
+fn a_child_compiles_every_format_to_the_same_programs() {
+    on_each_device_with_child(WORKING, async |rt, folder| {
+        let other = runtime_like(&rt, builder()).await;
         let native = other.build(&source(0)).await.unwrap().binary().unwrap();
         let modules =
             [source(1), Module::spirv(SAXPY_SPIRV).unwrap(), Module::native(native).unwrap()];
@@ -145,7 +145,7 @@ fn a_child_compiles_modules_of_every_format_to_what_trusted_ones_become() {
             let program = rt.build(&module.clone().untrusted()).await.unwrap();
             assert_eq!(program.origin(), Origin::Compiled);
             assert_eq!(rt.stats().build_children, at as u64 + 1);
-            computes(&rt, &program).await;
+            assert_computes(&rt, &program).await;
 
             let trusted = other.build(module).await.unwrap();
             assert_eq!(program.key(), trusted.key());
@@ -164,16 +164,16 @@ fn a_child_compiles_modules_of_every_format_to_what_trusted_ones_become() {
 }
 
 #[test]
-fn what_the_compiler_says_comes_back_from_the_child() {
-    on_each_device_by(WELL, async |rt, folder| {
+fn errors_and_logs_of_the_compiler_are_returned_by_the_child() {
+    on_each_device_with_child(WORKING, async |rt, folder| {
         let broken = Module::opencl_c("kernel void broken() { undeclared_name = 1; }");
         let build = rt.build(&broken.clone().untrusted()).await;
         let error = refused(build, ErrorKind::BuildFailed, &["undeclared_name"]);
         let trusted = refused(rt.build(&broken).await, ErrorKind::BuildFailed, &[]);
         assert_eq!(error.driver_code(), trusted.driver_code());
-        assert!(!error.same(&trusted), "failures are kept apart");
+        assert!(!error.same(&trusted), "failures are cached separately");
         let again = rt.build(&broken.untrusted()).await.unwrap_err();
-        assert!(again.same(&error), "it is kept");
+        assert!(again.same(&error), "it is cached");
         // If the text is translated first, no driver has compiled it.
         let by_driver = rt.device().formats.contains(&ModuleFormat::OpenClC);
         assert_eq!(folder.started().len(), usize::from(by_driver));
@@ -188,10 +188,10 @@ fn what_the_compiler_says_comes_back_from_the_child() {
 
 #[test]
 fn options_and_constants_reach_the_child() {
-    on_each_device_by(WELL, async |rt, _| {
+    on_each_device_with_child(WORKING, async |rt, _| {
         let named = Module::opencl_c(SAXPY.replace("saxpy", "NAME")).untrusted();
         let program = rt.build(&named).options("-D NAME=saxpy").await.unwrap();
-        computes(&rt, &program).await;
+        assert_computes(&rt, &program).await;
         let module = specialized().untrusted();
         let program = rt.build(&module).specialize(7, 17u32).await.unwrap();
         // SAFETY: it writes one element.
@@ -203,8 +203,8 @@ fn options_and_constants_reach_the_child() {
 }
 
 #[test]
-fn what_is_in_memory_needs_no_child() {
-    on_each_device_by("exit 3", async |rt, folder| {
+fn programs_in_memory_are_returned_without_a_child_process() {
+    on_each_device_with_child("exit 3", async |rt, folder| {
         let trusted = rt.build(&source(0)).await.unwrap();
         let program = rt.build(&source(0).untrusted()).await.unwrap();
         assert_eq!((program.origin(), program.key()), (Origin::Memory, trusted.key()));
@@ -213,11 +213,11 @@ fn what_is_in_memory_needs_no_child() {
 }
 
 #[test]
-fn what_is_on_disk_needs_no_child() {
-    on_each_device_by(WELL, async |rt, folder| {
+fn programs_on_disk_are_loaded_without_a_child_process() {
+    on_each_device_with_child(WORKING, async |rt, folder| {
         let disk = folder.file(rt.device().backend).join(rt.device().index().to_string());
         let stored = || Runtime::builder().cache(CacheConfig::at(&disk));
-        let first = again(&rt, stored().build_child(folder.file("child"))).await;
+        let first = runtime_like(&rt, stored().build_child(folder.file("child"))).await;
         let module = source(0).untrusted();
         let program = first.build(&module).await.unwrap();
         assert_eq!(program.origin(), Origin::Compiled);
@@ -228,17 +228,17 @@ fn what_is_on_disk_needs_no_child() {
 
         let broken = folder.file("broken");
         scripts::place(&broken, "exit 3");
-        let second = again(&rt, stored().build_child(broken)).await;
+        let second = runtime_like(&rt, stored().build_child(broken)).await;
         let loaded = second.build(&module).await.unwrap();
         assert_eq!((loaded.origin(), loaded.key()), (Origin::Disk, program.key()));
         assert_eq!((second.stats().compiles, second.stats().build_children), (0, 0));
-        computes(&second, &loaded).await;
+        assert_computes(&second, &loaded).await;
     });
 }
 
 #[test]
-fn what_is_linked_with_an_untrusted_module_is_linked_by_a_child() {
-    on_each_device_by(WELL, async |rt, folder| {
+fn programs_with_an_untrusted_module_are_linked_by_a_child() {
+    on_each_device_with_child(WORKING, async |rt, folder| {
         let library = Module::opencl_c("float scaled(float a, float x) { return a * x; }");
         let library = library.exporting(["scaled"]);
         let application = format!(
@@ -249,10 +249,10 @@ fn what_is_linked_with_an_untrusted_module_is_linked_by_a_child() {
         for (library, application) in
             [(library.clone(), application.clone().untrusted()), (library.untrusted(), application)]
         {
-            let rt = again(&rt, builder().build_child(folder.file("child"))).await;
+            let rt = runtime_like(&rt, builder().build_child(folder.file("child"))).await;
             rt.register(&library).unwrap();
             let program = rt.build(&application).await.unwrap();
-            computes(&rt, &program).await;
+            assert_computes(&rt, &program).await;
             let stats = rt.stats();
             assert_eq!(stats.build_children, 1, "{stats:?}");
             // The driver's linker takes the objects of both modules; Kiln's own linker leaves one module to
@@ -265,20 +265,20 @@ fn what_is_linked_with_an_untrusted_module_is_linked_by_a_child() {
 }
 
 #[test]
-fn what_is_fused_of_an_untrusted_program_is_compiled_by_a_child() {
-    on_each_device_by(WELL, async |rt, folder| {
+fn kernels_fused_from_an_untrusted_program_are_compiled_by_a_child() {
+    on_each_device_with_child(WORKING, async |rt, folder| {
         if rt.device().backend != "opencl" {
             // An imitated GPU only runs kernels that the test prepared.
             return;
         }
         let builder = builder().fusion(kiln::FusionMode::Always);
-        let rt = again(&rt, builder.build_child(folder.file("child"))).await;
+        let rt = runtime_like(&rt, builder.build_child(folder.file("child"))).await;
         let module = Module::spirv(SAXPY_SPIRV).unwrap();
         // The program is in memory, and trusted, before it is requested as untrusted.
         rt.build(&module).await.unwrap();
         let program = rt.build(&module.untrusted()).await.unwrap();
         assert_eq!((program.origin(), rt.stats().build_children), (Origin::Memory, 0));
-        // SAFETY: as in `computes`.
+        // SAFETY: as in `assert_computes`.
         let saxpy = unsafe { program.kernel("saxpy") }.unwrap();
         let x = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
         let y = rt.buffer_from(vec![2.0f32; 8]).await.unwrap();
@@ -297,54 +297,58 @@ fn what_is_fused_of_an_untrusted_program_is_compiled_by_a_child() {
 // ---- Children that go wrong ---------------------------------------------------------------------
 
 /// Checks that a fault affects only one build: the application continues, and the trusted module can be built.
-async fn goes_on(rt: &Runtime, number: usize) {
+async fn assert_still_builds(rt: &Runtime, number: usize) {
     let program = rt.build(&source(number)).await.unwrap();
     assert_eq!(program.origin(), Origin::Compiled);
-    computes(rt, &program).await;
+    assert_computes(rt, &program).await;
     // The fault does not stay with the module once there is a program.
     let program = rt.build(&source(number).untrusted()).await.unwrap();
     assert_eq!(program.origin(), Origin::Memory);
 }
 
 #[test]
-fn a_compiler_that_crashes_is_a_refusal_with_what_it_wrote() {
-    on_each_device_by("greet; echo 'Stack dump:' >&2; kill -SEGV $$", async |rt, folder| {
-        let words = ["crashed on the program", "signal 11", "Stack dump:"];
-        let error = refused(rt.build(&source(0).untrusted()).await, ErrorKind::BuildFailed, &words);
-        assert!(error.is_deterministic() && error.build_log().unwrap().contains("Stack dump:"));
-        let again = rt.build(&source(0).untrusted()).await.unwrap_err();
-        assert!(again.same(&error), "it is kept");
-        assert_eq!(folder.started().len(), 1);
-        goes_on(&rt, 0).await;
-    });
+fn a_compiler_crash_is_a_build_failure_with_its_output() {
+    on_each_device_with_child(
+        "greet; echo 'Stack dump:' >&2; kill -SEGV $$",
+        async |rt, folder| {
+            let words = ["crashed on the program", "signal 11", "Stack dump:"];
+            let error =
+                refused(rt.build(&source(0).untrusted()).await, ErrorKind::BuildFailed, &words);
+            assert!(error.is_deterministic() && error.build_log().unwrap().contains("Stack dump:"));
+            let again = rt.build(&source(0).untrusted()).await.unwrap_err();
+            assert!(again.same(&error), "it is kept");
+            assert_eq!(folder.started().len(), 1);
+            assert_still_builds(&rt, 0).await;
+        },
+    );
 }
 
 #[test]
-fn a_compiler_that_ends_the_process_is_a_refusal() {
+fn a_compiler_that_exits_the_process_is_a_build_failure() {
     for (script, how) in [
         ("greet; exit 0", "exited with status 0"),
         ("greet; exit 5", "exited with status 5"),
         ("greet; echo nonsense", "without an answer"),
         ("kiln | head -c 200", "without an answer"),
     ] {
-        on_each_device_by(script, async |rt, _| {
+        on_each_device_with_child(script, async |rt, _| {
             let build = rt.build(&source(0).untrusted()).await;
             refused(build, ErrorKind::BuildFailed, &[how]);
-            goes_on(&rt, 0).await;
+            assert_still_builds(&rt, 0).await;
         });
     }
 }
 
 #[test]
-fn a_child_that_crashes_after_its_answer_has_answered() {
-    on_each_device_by("kiln; kill -SEGV $$", async |rt, _| {
+fn a_crash_after_the_answer_does_not_affect_the_result() {
+    on_each_device_with_child("kiln; kill -SEGV $$", async |rt, _| {
         let program = rt.build(&source(0).untrusted()).await.unwrap();
-        computes(&rt, &program).await;
+        assert_computes(&rt, &program).await;
     });
 }
 
 #[test]
-fn a_compiler_that_hangs_is_killed_and_may_be_tried_again() {
+fn a_hanging_compiler_is_killed_and_may_be_retried() {
     let limit = Duration::from_millis(1_500);
     on_each_device_within(limit, "echo 'so far' >&2; sleep 600", async |rt, folder| {
         for runs in 1..=2 {
@@ -357,43 +361,43 @@ fn a_compiler_that_hangs_is_killed_and_may_be_tried_again() {
         for process in folder.started() {
             assert!(!Path::new(&format!("/proc/{process}")).exists(), "{process} still runs");
         }
-        goes_on(&rt, 0).await;
+        assert_still_builds(&rt, 0).await;
     });
 }
 
 #[test]
-fn a_compiler_that_is_starved_is_tried_once() {
-    on_each_device_by("greet; kill -KILL $$", async |rt, folder| {
+fn a_compiler_that_runs_out_of_memory_is_not_retried() {
+    on_each_device_with_child("greet; kill -KILL $$", async |rt, folder| {
         let build = rt.build(&source(0).untrusted()).await;
         let error = refused(build, ErrorKind::OutOfResources, &["ran out of memory"]);
         assert!(!error.is_deterministic());
-        assert_eq!(folder.started().len(), 1, "it would take as much again");
-        goes_on(&rt, 0).await;
+        assert_eq!(folder.started().len(), 1, "a retry would need as much memory");
+        assert_still_builds(&rt, 0).await;
     });
 }
 
 #[test]
-fn a_program_that_is_no_child_or_of_another_version_is_told_so_and_is_asked_again() {
+fn programs_that_are_not_a_matching_child_are_reported_and_retried() {
     let other = format!("greet | sed 's/{}/9.8.7/'", env!("CARGO_PKG_VERSION"));
     for (script, words) in [
         ("echo hello; exit 4", &["is not a build child", "status 4", "kiln::build_child()"][..]),
         ("cat > /dev/null", &["is not a build child"]),
         (&other, &["9.8.7", env!("CARGO_PKG_VERSION"), "the same version"]),
     ] {
-        on_each_device_by(script, async |rt, folder| {
+        on_each_device_with_child(script, async |rt, folder| {
             for runs in 1..=2 {
                 let build = rt.build(&source(0).untrusted()).await;
                 let error = refused(build, ErrorKind::Configuration, words);
-                assert!(!error.is_deterministic(), "somebody may put it right");
+                assert!(!error.is_deterministic(), "the program may be replaced");
                 assert_eq!(folder.started().len(), runs);
             }
-            goes_on(&rt, 0).await;
+            assert_still_builds(&rt, 0).await;
         });
     }
 }
 
 #[test]
-fn what_drivers_print_does_not_get_into_the_answer() {
+fn output_of_drivers_does_not_corrupt_the_answer() {
     // The command that starts programs on an imitated GPU would print, too.
     if is_by_loader() || !tools::has_tool("cc", &["cc", "--version"]) {
         return;
@@ -407,14 +411,14 @@ fn what_drivers_print_does_not_get_into_the_answer() {
     let cc = Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&to, &from]).status();
     assert!(cc.unwrap().success());
     let preload = format!("export LD_PRELOAD={}\nkiln", to.display());
-    on_each_device_by(&preload, async |rt, _| {
+    on_each_device_with_child(&preload, async |rt, _| {
         let program = rt.build(&source(0).untrusted()).await.unwrap();
-        computes(&rt, &program).await;
+        assert_computes(&rt, &program).await;
     });
 }
 
 #[test]
-fn a_child_that_cannot_be_is_refused_when_the_runtime_is_built() {
+fn a_missing_child_program_is_refused_when_the_runtime_is_built() {
     let folder = Folder::new();
     let runtime = smol::block_on(builder().build_child(folder.file("nothing")).build());
     let words = ["RuntimeBuilder::build_child", "nothing", "no executable file"];
@@ -427,7 +431,7 @@ fn a_child_that_cannot_be_is_refused_when_the_runtime_is_built() {
 // ---- Which program ------------------------------------------------------------------------------
 
 /// Runs a test of this binary in another process, with these variables.
-fn elsewhere(test: &str, variables: &[(&str, &str)]) -> children::Report {
+fn in_another_process(test: &str, variables: &[(&str, &str)]) -> children::Report {
     let command = if !is_by_loader() {
         Command::new(this_binary())
     } else {
@@ -441,10 +445,10 @@ fn elsewhere(test: &str, variables: &[(&str, &str)]) -> children::Report {
 }
 
 #[test]
-fn without_a_child_the_error_says_how_to_have_one_and_nothing_is_compiled() {
+fn without_a_child_the_error_explains_how_to_configure_one() {
     // The command that starts programs on an imitated GPU needs programs itself.
     let path = if is_by_loader() { "/usr/bin:/bin" } else { "/nowhere" };
-    elsewhere("childless", &[("KILN_BUILD_CHILD", ""), ("PATH", path)]);
+    in_another_process("childless", &[("KILN_BUILD_CHILD", ""), ("PATH", path)]);
 }
 
 #[test]
@@ -457,16 +461,16 @@ fn childless() {
         let error = refused(build, ErrorKind::Configuration, &ways);
         assert!(!error.is_deterministic());
         assert_eq!(rt.stats().programs_in_memory, 0);
-        goes_on(&rt, 0).await;
+        assert_still_builds(&rt, 0).await;
     }));
     report("done", 1);
 }
 
 #[test]
-fn the_environment_names_the_child_and_the_application_overrules_it() {
+fn the_application_overrides_the_child_that_the_environment_names() {
     let folder = Folder::new();
-    let child = folder.child(WELL);
-    elsewhere("by_environment", &[("KILN_BUILD_CHILD", child.to_str().unwrap())]);
+    let child = folder.child(WORKING);
+    in_another_process("by_environment", &[("KILN_BUILD_CHILD", child.to_str().unwrap())]);
     assert!(!folder.started().is_empty());
 }
 
@@ -476,8 +480,8 @@ fn by_environment() {
     let folder = Folder::new();
     let child = folder.child("exit 4");
     smol::block_on(on_each_device_with(builder, async |rt| {
-        computes(&rt, &rt.build(&source(0).untrusted()).await.unwrap()).await;
-        let overruled = again(&rt, builder().build_child(&child)).await;
+        assert_computes(&rt, &rt.build(&source(0).untrusted()).await.unwrap()).await;
+        let overruled = runtime_like(&rt, builder().build_child(&child)).await;
         let build = overruled.build(&source(0).untrusted()).await;
         refused(build, ErrorKind::Configuration, &["is not a build child"]);
     }));
@@ -487,11 +491,11 @@ fn by_environment() {
 #[test]
 fn the_tool_is_found_in_path() {
     let folder = Folder::new();
-    let child = folder.child(WELL);
+    let child = folder.child(WORKING);
     fs::rename(child, folder.file("kiln")).unwrap();
     let path = std::env::var("PATH").unwrap_or_default();
     let path = format!("{}:{path}", folder.0.path().display());
-    elsewhere("by_path", &[("KILN_BUILD_CHILD", ""), ("PATH", &path)]);
+    in_another_process("by_path", &[("KILN_BUILD_CHILD", ""), ("PATH", &path)]);
     assert!(!folder.started().is_empty());
 }
 
@@ -499,13 +503,13 @@ fn the_tool_is_found_in_path() {
 #[ignore = "another test runs it"]
 fn by_path() {
     smol::block_on(on_each_device_with(builder, async |rt| {
-        computes(&rt, &rt.build(&source(0).untrusted()).await.unwrap()).await;
+        assert_computes(&rt, &rt.build(&source(0).untrusted()).await.unwrap()).await;
     }));
     report("done", 1);
 }
 
 #[test]
-fn a_program_that_calls_the_function_is_its_own_child() {
+fn a_program_that_calls_build_child_is_its_own_child() {
     if is_by_loader() {
         // Such a program cannot be started again without the loader.
         return;
@@ -532,9 +536,9 @@ fn a_program_that_calls_the_function_is_its_own_child() {
 // ---- Trusted and untrusted requests -------------------------------------------------------------
 
 #[test]
-fn whoever_trusts_a_module_waits_for_no_child() {
+fn trusted_builds_do_not_wait_for_child_processes() {
     let script = "while [ ! -e go ]; do sleep 0.01; done; kiln";
-    on_each_device_by(script, async |rt, folder| {
+    on_each_device_with_child(script, async |rt, folder| {
         let _ = fs::remove_file(folder.file("go"));
         let (one, two) = (source(0).untrusted(), source(1).untrusted());
         // The number of builds equals the number of threads for them.
@@ -544,20 +548,20 @@ fn whoever_trusts_a_module_waits_for_no_child() {
         }
         let program = rt.build(&source(0)).await.unwrap();
         assert_eq!(program.origin(), Origin::Compiled);
-        computes(&rt, &program).await;
+        assert_computes(&rt, &program).await;
         fs::write(folder.file("go"), "").unwrap();
         for build in builds {
             let program = build.await.unwrap();
             assert_eq!(program.origin(), Origin::Compiled);
-            computes(&rt, &program).await;
+            assert_computes(&rt, &program).await;
         }
         assert_eq!((rt.stats().compiles, rt.stats().build_children), (3, 2));
     });
 }
 
 #[test]
-fn those_who_do_not_trust_a_module_share_one_child() {
-    on_each_device_by(WELL, async |rt, folder| {
+fn concurrent_untrusted_requests_share_one_child() {
+    on_each_device_with_child(WORKING, async |rt, folder| {
         let module = source(0).untrusted();
         let builds: Vec<_> = (0..8).map(|_| rt.build(&module).start()).collect();
         for build in builds {
@@ -610,7 +614,7 @@ fn mutated(random: &mut fastrand::Rng) -> Vec<u8> {
 }
 
 /// Returns modules that are known to crash compilers, as far as Kiln accepts them as modules.
-fn killers() -> Vec<Vec<u8>> {
+fn known_crashers() -> Vec<Vec<u8>> {
     let with = |at: usize, value: u32| {
         let mut module = SAXPY_SPIRV.to_vec();
         module[at..at + 4].copy_from_slice(&value.to_le_bytes());
@@ -632,7 +636,7 @@ fn killers() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn mutated_modules_are_programs_or_errors_in_time() {
+fn mutated_modules_build_or_fail_in_time() {
     /// Default number of modules; `KILN_TEST_MODULES` sets another one.
     const COUNT: usize = 12;
     let number = |name: &str| {
@@ -645,9 +649,9 @@ fn mutated_modules_are_programs_or_errors_in_time() {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut modules = Vec::new();
         let mut refused = 0;
-        let mut killers = killers().into_iter();
+        let mut known_crashers = known_crashers().into_iter();
         while modules.len() < count {
-            let module = killers.next().unwrap_or_else(|| mutated(&mut random));
+            let module = known_crashers.next().unwrap_or_else(|| mutated(&mut random));
             match Module::spirv(module) {
                 Ok(module) => modules.push(module.untrusted()),
                 Err(error) => {
@@ -672,13 +676,13 @@ fn mutated_modules_are_programs_or_errors_in_time() {
                     ErrorKind::BuildFailed | ErrorKind::InvalidModule | ErrorKind::Unsupported => {
                         "errors"
                     }
-                    kind => panic!("{kind} is none of what may come: {error}"),
+                    kind => panic!("{kind} is not an expected kind: {error}"),
                 },
             };
             *tally.entry(outcome).or_default() += 1;
         }
         let device = &rt.device().name;
-        eprintln!("{device}: {tally:?}, {refused} more that are no modules");
-        goes_on(&rt, 0).await;
+        eprintln!("{device}: {tally:?}, {refused} more that are not modules");
+        assert_still_builds(&rt, 0).await;
     });
 }

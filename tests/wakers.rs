@@ -18,7 +18,7 @@ use futures::FutureExt;
 use futures::executor::block_on;
 use kiln::simulated::Simulator;
 use kiln::{Event, Module, Runtime};
-use simulation::{KERNELS, eventually, kernel, runtime, teach};
+use simulation::{KERNELS, eventually, kernel, runtime, with_kernels};
 
 const LEN: usize = 64;
 
@@ -35,12 +35,12 @@ const FUNCTIONS: [Function; 4] =
     [Function::Clone, Function::Wake, Function::WakeByRef, Function::Drop];
 
 /// State shared by wakers, one function of which panics while it is armed.
-struct Bad {
+struct PanickingWaker {
     panics_in: Function,
     is_armed: AtomicBool,
 }
 
-impl Bad {
+impl PanickingWaker {
     fn new(panics_in: Function) -> Arc<Self> {
         Arc::new(Self { panics_in, is_armed: AtomicBool::new(true) })
     }
@@ -69,16 +69,16 @@ static TABLE: RawWakerVTable = RawWakerVTable::new(
     |data| owned(data).called(Function::Drop),
 );
 
-fn raw(bad: Arc<Bad>) -> RawWaker {
+fn raw(bad: Arc<PanickingWaker>) -> RawWaker {
     RawWaker::new(Arc::into_raw(bad).cast(), &TABLE)
 }
 
-fn owned(data: *const ()) -> Arc<Bad> {
+fn owned(data: *const ()) -> Arc<PanickingWaker> {
     // SAFETY: `raw` made the data from such an `Arc`, which the waker owns.
     unsafe { Arc::from_raw(data.cast()) }
 }
 
-fn borrowed(data: *const ()) -> std::mem::ManuallyDrop<Arc<Bad>> {
+fn borrowed(data: *const ()) -> std::mem::ManuallyDrop<Arc<PanickingWaker>> {
     std::mem::ManuallyDrop::new(owned(data))
 }
 
@@ -97,24 +97,29 @@ fn poll<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
 }
 
 /// Polls futures with wakers that panic and with others, in several orders. Checks that the others are woken.
-fn others_are_woken<F: Future + Unpin>(future: &impl Fn() -> F, end: impl Fn() + Copy) {
+fn assert_others_are_woken_in_each_order<F: Future + Unpin>(
+    future: &impl Fn() -> F,
+    end: impl Fn() + Copy,
+) {
     for function in FUNCTIONS {
         for bad_comes_first in [true, false] {
-            one_bad_waker(function, bad_comes_first, future, end);
+            assert_others_are_woken(function, bad_comes_first, future, end);
         }
     }
 }
 
-fn one_bad_waker<F: Future + Unpin>(
+fn assert_others_are_woken<F: Future + Unpin>(
     function: Function,
     bad_comes_first: bool,
     future: impl Fn() -> F,
     end: impl Fn(),
 ) {
     let case = format!("{function:?}, first: {bad_comes_first}");
-    let (bads, good) =
-        ([(); 4].map(|()| Bad::new(function)), [(); 6].map(|()| Arc::<Count>::default()));
-    let bad_wakers = bads.each_ref().map(Bad::waker);
+    let (bads, good) = (
+        [(); 4].map(|()| PanickingWaker::new(function)),
+        [(); 6].map(|()| Arc::<Count>::default()),
+    );
+    let bad_wakers = bads.each_ref().map(PanickingWaker::waker);
     let good_wakers = good.each_ref().map(|good| Waker::from(good.clone()));
     let mut goods = [(); 6].map(|()| future());
     let mut waits = |numbers: std::ops::Range<usize>| {
@@ -157,7 +162,7 @@ fn one_bad_waker<F: Future + Unpin>(
 }
 
 #[test]
-fn a_waker_that_panics_keeps_no_other_waiter_of_an_event_asleep() {
+fn panicking_wakers_do_not_affect_other_waiters_of_an_event() {
     for simulator in [Simulator::new(), Simulator::immediate()] {
         let rt = block_on(runtime(&simulator));
         let queue = rt.queue();
@@ -167,14 +172,19 @@ fn a_waker_that_panics_keeps_no_other_waiter_of_an_event_asleep() {
                 let pause = simulator.pause();
                 let event = queue.fill(&buffer, 1).unwrap();
                 let pause = std::cell::Cell::new(Some(pause));
-                one_bad_waker(function, bad_comes_first, || event.clone(), || drop(pause.take()));
+                assert_others_are_woken(
+                    function,
+                    bad_comes_first,
+                    || event.clone(),
+                    || drop(pause.take()),
+                );
             }
         }
     }
 }
 
 #[test]
-fn a_waker_that_panics_keeps_no_other_waiter_of_a_host_task_asleep() {
+fn panicking_wakers_do_not_affect_other_waiters_of_a_host_task() {
     let simulator = Simulator::new();
     let rt = block_on(runtime(&simulator));
     for function in FUNCTIONS {
@@ -183,13 +193,13 @@ fn a_waker_that_panics_keeps_no_other_waiter_of_a_host_task_asleep() {
             let event = rt.queue().host_task(gate).unwrap();
             let open = std::cell::Cell::new(Some(open));
             let end = || open.take().unwrap().send(()).unwrap();
-            one_bad_waker(function, bad_comes_first, || event.clone(), end);
+            assert_others_are_woken(function, bad_comes_first, || event.clone(), end);
         }
     }
 }
 
 #[test]
-fn a_waker_that_panics_keeps_no_other_drain_marker_read_or_upload_asleep() {
+fn panicking_wakers_do_not_affect_other_drains_markers_reads_or_uploads() {
     let simulator = Simulator::new();
     let rt = block_on(runtime(&simulator));
     let queue = rt.queue();
@@ -199,7 +209,7 @@ fn a_waker_that_panics_keeps_no_other_drain_marker_read_or_upload_asleep() {
         pause.borrow_mut().get_or_insert_with(|| simulator.pause());
     };
     let end = || drop(pause.take());
-    others_are_woken(
+    assert_others_are_woken_in_each_order(
         &|| {
             hang();
             drop(queue.fill(&buffer, 1).unwrap());
@@ -207,7 +217,7 @@ fn a_waker_that_panics_keeps_no_other_drain_marker_read_or_upload_asleep() {
         },
         end,
     );
-    others_are_woken(
+    assert_others_are_woken_in_each_order(
         &|| {
             hang();
             drop(queue.fill(&buffer, 1).unwrap());
@@ -215,14 +225,14 @@ fn a_waker_that_panics_keeps_no_other_drain_marker_read_or_upload_asleep() {
         },
         end,
     );
-    others_are_woken(
+    assert_others_are_woken_in_each_order(
         &|| {
             hang();
             queue.read(&buffer)
         },
         end,
     );
-    others_are_woken(
+    assert_others_are_woken_in_each_order(
         &|| {
             hang();
             rt.buffer_from(vec![1u32; LEN])
@@ -232,8 +242,8 @@ fn a_waker_that_panics_keeps_no_other_drain_marker_read_or_upload_asleep() {
 }
 
 #[test]
-fn a_waker_that_panics_keeps_no_other_waiter_of_a_build_asleep() {
-    let simulator = teach(Simulator::new());
+fn panicking_wakers_do_not_affect_other_waiters_of_a_build() {
+    let simulator = with_kernels(Simulator::new());
     let rt = block_on(runtime(&simulator));
     let mut number = 0;
     for function in FUNCTIONS {
@@ -242,14 +252,19 @@ fn a_waker_that_panics_keeps_no_other_waiter_of_a_build_asleep() {
             number += 1;
             let module = Module::opencl_c(format!("{KERNELS}\n// {number}"));
             let build = rt.build(&module).start();
-            one_bad_waker(function, bad_comes_first, || build.clone(), || drop(pause.take()));
+            assert_others_are_woken(
+                function,
+                bad_comes_first,
+                || build.clone(),
+                || drop(pause.take()),
+            );
         }
     }
 }
 
 #[test]
-fn a_waker_that_panics_does_not_end_the_thread_of_host_tasks() {
-    let simulator = teach(Simulator::new());
+fn panicking_wakers_do_not_end_the_thread_of_host_tasks() {
+    let simulator = with_kernels(Simulator::new());
     let rt = block_on(runtime(&simulator));
     let scale = block_on(kernel(&rt, "scale"));
     let x = rt.buffer::<u32>(LEN).unwrap();
@@ -258,7 +273,7 @@ fn a_waker_that_panics_does_not_end_the_thread_of_host_tasks() {
         let pause = simulator.pause_builds();
         let _ = scope.submit(scale.launch(LEN).args((2u32, &x))).unwrap();
         let _ = scope.submit(scale.launch(LEN).args((3u32, &x))).unwrap();
-        let bad = Bad::new(function);
+        let bad = PanickingWaker::new(function);
         let waker = bad.waker();
         let mut fusing = scope.complete();
         let _ = catch_unwind(AssertUnwindSafe(|| poll(&mut fusing, &waker)));
@@ -323,7 +338,7 @@ fn many_waiters_of_one_event_cost_linear_time() {
 
 #[test]
 fn many_waiters_of_one_build_cost_linear_time() {
-    let simulator = teach(Simulator::new());
+    let simulator = with_kernels(Simulator::new());
     let rt = block_on(runtime(&simulator));
     let pause = simulator.pause_builds();
     let build = rt.build(&Module::opencl_c(KERNELS)).start();
@@ -333,7 +348,7 @@ fn many_waiters_of_one_build_cost_linear_time() {
 /// Launches that each depend on one event, also while their program is still being built.
 #[test]
 fn many_launches_after_one_event_cost_linear_time() {
-    let simulator = teach(Simulator::immediate());
+    let simulator = with_kernels(Simulator::immediate());
     let rt = block_on(runtime(&simulator));
     let scale = block_on(kernel(&rt, "scale"));
     let x = rt.buffer::<u32>(LEN).unwrap();

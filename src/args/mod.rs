@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_told_with_what_would() {
+    fn mismatched_arguments_are_reported_with_the_expected_type() {
         let local = |name| check_in(AddressSpace::Local, Local::<u32>::new(4), name);
         for (result, instead) in [
             (check(3.0f64, "float"), "give an `f32`, such as `3.0f32`"),
@@ -581,12 +581,13 @@ mod tests {
     }
 
     #[test]
-    fn vectors_of_three_take_the_room_of_four() {
+    fn vectors_of_three_occupy_the_size_of_four() {
         for (result, given) in [
             (check_in(AddressSpace::Local, Local::<[f32; 3]>::new(8), "float3*"), "[f32; 3]"),
             (check_in(AddressSpace::Local, Local::<[i16; 3]>::new(8), "short4*"), "[i16; 3]"),
         ] {
-            let message = result.expect_err("the kernel uses more than there is").to_string();
+            let message =
+                result.expect_err("the kernel uses more than the given memory").to_string();
             assert!(message.contains(given) && message.contains("of four"), "{message}");
         }
         let check = |local: Local<[f32; 3]>, name| check_in(AddressSpace::Local, local, name);
@@ -603,7 +604,7 @@ mod tests {
     }
 
     #[test]
-    fn a_half_is_given_as_its_bits() {
+    fn half_values_are_given_as_bits() {
         assert!(check(1u16, "half").is_ok());
         assert!(check([1i16; 4], "half4").is_ok());
         let global = |argument| check_in(AddressSpace::Local, argument, "half*");
@@ -614,7 +615,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_of_opencl_cannot_be_given() {
+    fn opencl_objects_are_refused_as_arguments() {
         for name in ["image2d_t", "sampler_t", "queue_t", "event_t", "clk_event_t", "reserve_id_t"]
         {
             let message =
@@ -624,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_counts_where_the_type_is_not_known() {
+    fn sizes_are_compared_where_the_type_is_unknown() {
         let structure =
             Parameter { size: Some(12), ..parameter("struct Params", AddressSpace::Private) };
         let check = |argument: ArgumentValue| argument.check("k", 0, &structure, None);
@@ -635,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_must_fit() {
+    fn kinds_of_arguments_must_match() {
         let local = Local::<f32>::new(4);
         assert!(check_in(AddressSpace::Local, local, "float*").is_ok());
         assert!(check_in(AddressSpace::Global, local, "float*").is_err());

@@ -227,12 +227,12 @@ mod tests {
     use super::*;
 
     /// Native queue that reports each `look`, and returns the results that a test sends.
-    struct Told {
+    struct FakeQueue {
         looks: Sender<()>,
         answers: Mutex<Receiver<Found>>,
     }
 
-    impl Watched for Told {
+    impl Watched for FakeQueue {
         fn look(&self) -> Found {
             // The receiver is gone once a test is over.
             let _ = self.looks.send(());
@@ -241,37 +241,37 @@ mod tests {
         }
     }
 
-    fn native_queue() -> (Arc<Told>, Sender<Found>, Receiver<()>) {
+    fn native_queue() -> (Arc<FakeQueue>, Sender<Found>, Receiver<()>) {
         let (looks, looked) = mpsc::channel();
         let (answer, answers) = mpsc::channel();
-        (Arc::new(Told { looks, answers: Mutex::new(answers) }), answer, looked)
+        (Arc::new(FakeQueue { looks, answers: Mutex::new(answers) }), answer, looked)
     }
 
     const SOON: Duration = Duration::from_secs(60);
 
     #[test]
-    fn a_queue_is_polled_until_nobody_waits() {
+    fn a_queue_is_polled_until_no_command_is_awaited() {
         let watcher = Watcher::new();
         let (native_queue, answer, looked) = native_queue();
         assert!(watcher.add(native_queue));
         for found in [Found::Pending, Found::Ended, Found::Pending, Found::Nothing] {
-            looked.recv_timeout(SOON).expect("it is looked at");
-            answer.send(found).expect("the native queue is there");
+            looked.recv_timeout(SOON).expect("the queue is polled");
+            answer.send(found).expect("the native queue is alive");
         }
         // The native queue is dropped, and with it the sender.
         assert_eq!(looked.recv_timeout(SOON), Err(mpsc::RecvTimeoutError::Disconnected));
     }
 
     #[test]
-    fn a_watcher_that_is_dropped_watches_to_the_end() {
+    fn a_dropped_watcher_polls_until_no_command_is_awaited() {
         let watcher = Watcher::new();
         let shared = Arc::downgrade(&watcher.shared);
         let (native_queue, answer, looked) = native_queue();
         assert!(watcher.add(native_queue));
-        looked.recv_timeout(SOON).expect("it is looked at");
+        looked.recv_timeout(SOON).expect("the queue is polled");
         drop(watcher);
         for found in [Found::Pending, Found::Ended, Found::Nothing] {
-            answer.send(found).expect("the native queue is there");
+            answer.send(found).expect("the native queue is alive");
         }
         let deadline = Instant::now() + SOON;
         while shared.strong_count() > 0 && Instant::now() < deadline {
@@ -286,14 +286,14 @@ mod tests {
         for _ in 0..100 {
             let (native_queue, answer, looked) = native_queue();
             assert!(watcher.add(native_queue));
-            looked.recv_timeout(SOON).expect("it is looked at");
-            answer.send(Found::Nothing).expect("the native queue is there");
+            looked.recv_timeout(SOON).expect("the queue is polled");
+            answer.send(Found::Nothing).expect("the native queue is alive");
             let _ = looked.recv_timeout(SOON);
         }
     }
 
     #[test]
-    fn a_thread_that_cannot_be_had_is_asked_for_again() {
+    fn starting_the_thread_is_retried_after_a_failure() {
         static REFUSALS: AtomicUsize = AtomicUsize::new(2);
         let watcher = Watcher::with_spawn(|shared| {
             let is_left = |left: usize| left.checked_sub(1);
@@ -307,7 +307,7 @@ mod tests {
         assert!(!watcher.add(native_queue) && !watcher.nudge());
         assert!(looked.try_recv().is_err());
         assert!(watcher.nudge());
-        looked.recv_timeout(SOON).expect("it is looked at");
-        answer.send(Found::Nothing).expect("the native queue is there");
+        looked.recv_timeout(SOON).expect("the queue is polled");
+        answer.send(Found::Nothing).expect("the native queue is alive");
     }
 }

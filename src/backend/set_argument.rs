@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_what_was_set_last_and_nothing_else() {
+    fn a_set_argument_holds_only_the_last_value() {
         let given = [
             Given::Memory(1),
             Given::Memory(2),
@@ -110,6 +110,6 @@ mod tests {
             }
         }
         argument.forget();
-        assert!(!given.iter().any(|one| argument.holds(*one)), "what was set is not known");
+        assert!(!given.iter().any(|one| argument.holds(*one)), "the value was forgotten");
     }
 }

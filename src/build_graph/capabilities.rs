@@ -219,7 +219,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_the_device_lacks_is_told_with_its_name() {
+    fn capabilities_that_the_device_lacks_are_named() {
         for (capability, needs) in EACH {
             let code = using(capability);
             let error = check(&code, "m", &device(&["cl_other"], false)).expect_err(needs);
@@ -227,12 +227,13 @@ mod tests {
             let text = error.to_string();
             assert!(text.contains(&format!("m needs `{capability:?}`")), "{text}");
             assert!(text.contains(needs) && text.contains("device (fake cpu)"), "{text}");
-            check(&code, "m", &device(&[needs], needs == "images")).expect("it has it");
+            check(&code, "m", &device(&[needs], needs == "images"))
+                .expect("the device supports it");
         }
     }
 
     #[test]
-    fn half_precision_is_needed_by_its_values_whatever_is_declared() {
+    fn half_precision_is_required_by_values_not_by_declarations() {
         let code = module(|b| {
             b.capability(Capability::Float16Buffer);
             let half = b.type_float(16, None);
@@ -245,7 +246,7 @@ mod tests {
         });
         let error = check(&code, "m", &device(&["cl_other"], false)).expect_err("it lacks it");
         assert!(error.to_string().contains("m needs `Float16` (half precision)"), "{error}");
-        check(&code, "m", &device(&["cl_khr_fp16"], false)).expect("it has it");
+        check(&code, "m", &device(&["cl_khr_fp16"], false)).expect("the device supports it");
     }
 
     #[test]
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn features_that_a_device_lists_are_the_only_ones_that_it_has() {
+    fn features_missing_from_the_list_of_the_device_are_unsupported() {
         let each = [
             (Demand::Long, "Int64", "__opencl_c_int64"),
             (Demand::ExtendedLongAtomics, "Int64Atomics", "cl_khr_int64_extended_atomics"),
@@ -295,19 +296,20 @@ mod tests {
             let text = error.expect_err(feature).to_string();
             assert!(text.contains(&format!("m needs `{capability}`")), "{text}");
             assert!(text.contains(feature), "{text}");
-            check_features([demand], "m", &listing(&[feature])).expect("it has it");
-            check_features([demand], "m", &device(&[], true)).expect("it tells nothing");
+            check_features([demand], "m", &listing(&[feature])).expect("the device supports it");
+            check_features([demand], "m", &device(&[], true)).expect("the device reports nothing");
         }
         check_features([Demand::LongAtomics], "m", &listing(&["__opencl_c_other"]))
             .expect("it has the base ones");
     }
 
     #[test]
-    fn what_is_declared_and_not_used_or_not_told_is_left_to_the_driver() {
+    fn unused_capabilities_and_unknown_support_are_left_to_the_driver() {
         for (capability, _) in EACH {
             let declared = module(|b| b.capability(capability));
             check(&declared, "m", &device(&["cl_other"], false)).expect("it is not used");
-            check(&using(capability), "m", &device(&[], false)).expect("it tells nothing");
+            check(&using(capability), "m", &device(&[], false))
+                .expect("the device reports nothing");
         }
         let loaded_only = module(|b| {
             b.capability(Capability::Float16Buffer);
@@ -317,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_those_of_the_device() {
+    fn the_address_width_must_match_the_device() {
         let of = |model| module(|b| b.memory_model(model, MemoryModel::OpenCL));
         let check_both = |code: &[u8]| {
             let device = device(&[], false);
@@ -334,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn an_extension_that_the_compiler_may_not_know_is_named() {
+    fn unsupported_extensions_are_named() {
         let declaring = |name: &str| module(|b| b.extension(name));
         let error =
             check(&declaring("SPV_KHR_new"), "m", &device(&[], false)).expect_err("it is new");
@@ -342,6 +344,6 @@ mod tests {
         assert!(error.to_string().contains("SPV_KHR_new"), "{error}");
         check(&declaring("SPV_KHR_known"), "m", &device(&[], false)).expect("it is known");
         let untold = Device::new(0, Arc::new(DeviceInfo::fake()));
-        check(&declaring("SPV_KHR_new"), "m", &untold).expect("it tells none");
+        check(&declaring("SPV_KHR_new"), "m", &untold).expect("the device reports none");
     }
 }

@@ -372,22 +372,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_needed_is_found_through_any_number_of_libraries_and_nothing_else_is() {
+    fn only_needed_libraries_are_resolved_transitively() {
         let chain = [module(&["a"], &["b", "c"]), module(&["b"], &["c"]), module(&["c"], &["a"])];
         let stranger = module(&["d"], &["nobody"]);
         let [a, b, c] = &chain;
         let application = module(&[], &["a"]);
         for order in [[a, b, c, &stranger], [&stranger, c, b, a], [b, &stranger, a, c]] {
-            let found = libraries(&order).resolve(&application).expect("all are there");
+            let found = libraries(&order).resolve(&application).expect("all exist");
             assert_eq!(found.len(), chain.len(), "each once");
             assert_eq!(digests(&found), digests(&chain));
         }
-        let found = libraries(&[a, b, c]).resolve(a).expect("all are there");
+        let found = libraries(&[a, b, c]).resolve(a).expect("all exist");
         assert_eq!(digests(&found), digests(&chain[1..]), "without itself");
     }
 
     #[test]
-    fn whole_names_that_a_log_has_and_no_text_states_are_told() {
+    fn exported_names_in_a_log_are_listed_unless_modules_state_them() {
         let libraries = libraries(&[&module(&["a", "b", "c", "ab"], &[])]);
         let log = "x.cl:1: error: 'b' is undeclared, in a.c of x.ab: 'c' 'b' abc";
         assert_eq!(libraries.not_stated(&[&module(&[], &["c"])], log), ["`a`", "`ab`", "`b`"]);
@@ -419,10 +419,10 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_left_is_not_found() {
+    fn unregistered_libraries_are_not_found() {
         let (library, application) = (module(&["a", "b"], &[]), module(&[], &["b"]));
         let mut libraries = libraries(&[&library]);
-        assert_eq!(libraries.resolve(&application).expect("it is there").len(), 1);
+        assert_eq!(libraries.resolve(&application).expect("it exists").len(), 1);
         assert!(libraries.unregister(&library));
         assert!(!libraries.unregister(&library));
         assert!(libraries.resolve(&application).is_err());
@@ -434,18 +434,18 @@ mod tests {
         let (library, application) = (module(&["a"], &[]), module(&[], &["a"]));
         let mut libraries = libraries(&[&library]);
         let found = |libraries: &Libraries| {
-            let found = libraries.resolve(&application).expect("it is there");
+            let found = libraries.resolve(&application).expect("it exists");
             found[0].is_untrusted()
         };
         assert!(!found(&libraries));
         assert!(!libraries.register(&library.clone().untrusted()).expect("it exports something"));
         assert!(found(&libraries));
         assert!(!libraries.register(&library).expect("it exports something"));
-        assert!(found(&libraries), "there is no way back");
+        assert!(found(&libraries), "trust cannot be regained");
     }
 
     #[test]
-    fn an_error_tells_every_step_to_the_one_who_asked() {
+    fn errors_list_every_import_up_to_the_requested_module() {
         let (a, b) = (module(&["a"], &["b"]), module(&["b"], &["missing"]));
         let text = libraries(&[&a, &b]).resolve(&module(&[], &["a"])).expect_err("one is missing");
         let text = text.to_string();
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_are_told_by_what_they_are_known_for() {
+    fn modules_are_described_by_their_format_and_exports() {
         let few = describe(&module(&["a", "b", "c"], &[]));
         assert!(few.starts_with("the OpenCL C module ") && few.ends_with(" (a, b, c)"), "{few}");
         let many = describe(&module(&["a", "b", "c", "d"], &[]));

@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn only_refusals_of_the_program_are_kept() {
+    fn only_refusals_of_the_program_are_deterministic() {
         let judged = |log: &str, is_exhausted| {
             let error = judge_log(refused(log), || is_exhausted);
             (error.kind(), error.is_deterministic())
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kiln_says_itself_stays_as_it_is() {
+    fn errors_of_kiln_itself_are_unchanged() {
         let own = Error::new(ErrorKind::BuildFailed, "nobody exports `f`");
         assert!(judge_log(own.clone(), || true).same(&own));
         let other = Error::new(ErrorKind::Unsupported, "no SPIR-V").with_log("out of memory");

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_woken_task_may_poll_at_once() {
+    fn a_waker_may_poll_while_it_is_woken() {
         let (flight, promise) = flight();
         let waker = Arc::new(Repoll(flight.clone(), AtomicUsize::new(0)));
         let poll = |flight: &mut SharedOutcome<Outcome>| {
@@ -150,13 +150,13 @@ mod tests {
     }
 
     #[test]
-    fn a_waker_that_panics_keeps_nobody_asleep() {
+    fn panicking_wakers_do_not_affect_other_waiters() {
         struct Panics(AtomicUsize);
 
         impl Wake for Panics {
             fn wake(self: Arc<Self>) {
                 self.0.fetch_add(1, SeqCst);
-                panic!("a waker does as it likes");
+                panic!("a waker panics");
             }
         }
 
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_outcome_goes_with_the_last_handle() {
+    fn the_outcome_is_dropped_with_the_last_handle() {
         let (flight, promise) = flight::<Outcome>();
         let other = flight.clone();
         let shared = promise.0.clone();

@@ -60,12 +60,12 @@ impl Bench {
         Self { script, counters, graph }
     }
 
-    fn ask(&self, module: &Module) -> BuildRequest {
+    fn request(&self, module: &Module) -> BuildRequest {
         BuildRequest::new(Arc::clone(&self.graph), 0, module)
     }
 
     fn build(&self, text: &str) -> Result<super::Program> {
-        block_on(self.ask(&Module::opencl_c(text)).into_future())
+        block_on(self.request(&Module::opencl_c(text)).into_future())
     }
 
     fn origin(&self, text: &str) -> Origin {
@@ -86,7 +86,7 @@ impl Bench {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        panic!("it did not come to pass; {:?}", self.stats());
+        panic!("the condition never held; {:?}", self.stats());
     }
 }
 
@@ -108,7 +108,7 @@ fn a_thousand_requests_for_ten_programs_build_ten() {
                 let starts: Vec<_> = (0..125)
                     .map(|i| {
                         bench
-                            .ask(&Module::opencl_c(format!("kernel {}", (i + thread) % 10)))
+                            .request(&Module::opencl_c(format!("kernel {}", (i + thread) % 10)))
                             .start()
                     })
                     .collect();
@@ -129,26 +129,26 @@ fn a_thousand_requests_for_ten_programs_build_ten() {
 }
 
 #[test]
-fn those_who_trust_a_module_and_those_who_do_not_share_programs_and_nothing_else() {
+fn trusted_and_untrusted_requests_share_programs_but_not_builds() {
     let bench = Bench::new(PLENTY);
-    let ask = |text: &str, trusts: bool| {
+    let request = |text: &str, trusts: bool| {
         let module = Module::opencl_c(text);
-        bench.ask(&if trusts { module } else { module.untrusted() }).start()
+        bench.request(&if trusts { module } else { module.untrusted() }).start()
     };
     bench.script.close();
-    let flights: Vec<_> =
-        [true, false, true, false].map(|trusts| ask("kernel", trusts)).into_iter().collect();
+    let builds: Vec<_> =
+        [true, false, true, false].map(|trusts| request("kernel", trusts)).into_iter().collect();
     bench.script.open();
     let keys: Vec<_> =
-        flights.into_iter().map(|one| block_on(one).expect("it builds").key()).collect();
+        builds.into_iter().map(|one| block_on(one).expect("it builds").key()).collect();
     assert!(keys.iter().all(|key| *key == keys[0]), "{keys:?}");
     assert_eq!((bench.script.builds(), bench.stats().joined_builds), (2, 2));
-    assert_eq!(bench.stats().programs_in_memory, 1, "each stands for the other");
+    assert_eq!(bench.stats().programs_in_memory, 1, "both requests share one program");
     for trusts in [true, false] {
-        let program = block_on(ask("kernel", trusts)).expect("it is there");
+        let program = block_on(request("kernel", trusts)).expect("it exists");
         assert_eq!(program.origin(), Origin::Memory);
     }
-    let failures = [true, false, true, false].map(|trusts| block_on(ask("refuse", trusts)));
+    let failures = [true, false, true, false].map(|trusts| block_on(request("refuse", trusts)));
     let [first, second, third, fourth] = failures.map(|failed| failed.expect_err("it fails"));
     assert!(first.same(&third) && second.same(&fourth) && !first.same(&second));
     assert_eq!(bench.script.builds(), 4);
@@ -169,14 +169,14 @@ fn requests_that_race_with_the_end_of_a_build_never_repeat_it() {
 }
 
 #[test]
-fn a_build_needs_no_waiter() {
+fn a_build_completes_without_a_waiter() {
     let bench = Bench::new(PLENTY);
     bench.script.close();
     let module = Module::opencl_c("kernel");
-    drop(bench.ask(&module).start());
-    std::mem::forget(bench.ask(&module).start());
-    let never_polled = bench.ask(&module).start();
-    let polled_once = bench.ask(&module).start();
+    drop(bench.request(&module).start());
+    std::mem::forget(bench.request(&module).start());
+    let never_polled = bench.request(&module).start();
+    let polled_once = bench.request(&module).start();
     assert!(polled_once.peek().is_none());
     drop(polled_once);
     bench.script.open();
@@ -188,10 +188,10 @@ fn a_build_needs_no_waiter() {
 }
 
 #[test]
-fn waiters_outlive_the_graphs_owner() {
+fn builds_complete_after_the_graph_is_dropped() {
     let bench = Bench::new(PLENTY);
     bench.script.close();
-    let build = bench.ask(&Module::opencl_c("kernel")).start();
+    let build = bench.request(&Module::opencl_c("kernel")).start();
     let Bench { script, graph, .. } = bench;
     drop(graph);
     script.open();
@@ -200,14 +200,14 @@ fn waiters_outlive_the_graphs_owner() {
 }
 
 #[test]
-fn handles_tell_the_origin_and_may_be_polled_again() {
+fn builds_report_their_origin_and_may_be_polled_again() {
     let bench = Bench::new(PLENTY);
     let module = Module::opencl_c("kernel");
-    let mut first = bench.ask(&module).start();
+    let mut first = bench.request(&module).start();
     for _ in 0..2 {
         assert_eq!(block_on(&mut first).expect("it builds").origin(), Origin::Compiled);
     }
-    let mut second = bench.ask(&module).start();
+    let mut second = bench.request(&module).start();
     for _ in 0..2 {
         assert_eq!(block_on(&mut second).expect("it builds").origin(), Origin::Memory);
     }
@@ -218,7 +218,7 @@ fn handles_tell_the_origin_and_may_be_polled_again() {
 }
 
 #[test]
-fn handles_go_anywhere() {
+fn handles_can_be_sent_and_shared_between_threads() {
     fn assert<T: Clone + Send + Sync + Unpin + 'static>() {}
     assert::<super::Build>();
     assert::<BuildRequest>();
@@ -229,7 +229,7 @@ fn handles_go_anywhere() {
 // ---- Failures -----------------------------------------------------------------------------------
 
 #[test]
-fn a_refusal_is_kept_with_its_log() {
+fn build_failures_are_cached_with_their_log() {
     let bench = Bench::new(PLENTY);
     let first = bench.build("refuse").expect_err("it fails");
     let second = bench.build("refuse").expect_err("it fails");
@@ -242,7 +242,7 @@ fn a_refusal_is_kept_with_its_log() {
 }
 
 #[test]
-fn a_panic_is_an_error_and_not_kept() {
+fn a_panic_is_an_error_and_not_cached() {
     let bench = Bench::new(PLENTY);
     for builds in 1..=10 {
         let (kind, message) = kind(bench.build("panic"));
@@ -255,7 +255,7 @@ fn a_panic_is_an_error_and_not_kept() {
 }
 
 #[test]
-fn a_lost_device_is_neither_retried_nor_kept() {
+fn a_lost_device_is_neither_retried_nor_cached() {
     let bench = Bench::new(PLENTY);
     for builds in 1..=2 {
         assert_eq!(kind(bench.build("lose")).0, ErrorKind::DeviceLost);
@@ -293,7 +293,7 @@ fn out_of_resources_drops_idle_programs_and_tries_again() {
 }
 
 #[test]
-fn lasting_exhaustion_ends_after_three_tries_and_is_not_kept() {
+fn persistent_exhaustion_ends_after_three_tries_and_is_not_cached() {
     let bench = Bench::new(PLENTY);
     bench.script.exhausted.store(3, SeqCst);
     assert_eq!(kind(bench.build("kernel")).0, ErrorKind::OutOfResources);
@@ -303,7 +303,7 @@ fn lasting_exhaustion_ends_after_three_tries_and_is_not_kept() {
 }
 
 #[test]
-fn a_failure_of_circumstance_is_over_once_it_is_known() {
+fn requests_after_a_transient_failure_build_again() {
     let bench = Bench::new(PLENTY);
     for builds in 1..=500 {
         bench.build("lose").expect_err("it fails");
@@ -314,7 +314,7 @@ fn a_failure_of_circumstance_is_over_once_it_is_known() {
 // ---- Memory -------------------------------------------------------------------------------------
 
 #[test]
-fn the_least_recently_used_program_goes_first() {
+fn the_least_recently_used_program_is_evicted_first() {
     let bench = Bench::new(30);
     for text in ["kernel-aaa", "kernel-bbb", "kernel-ccc"] {
         assert_eq!(bench.origin(text), Origin::Compiled);
@@ -331,11 +331,11 @@ fn the_least_recently_used_program_goes_first() {
 }
 
 #[test]
-fn a_limit_of_zero_keeps_nothing_but_shares_flights() {
+fn a_limit_of_zero_caches_nothing_but_shares_in_flight_builds() {
     let bench = Bench::new(0);
     bench.script.close();
     let module = Module::opencl_c("kernel");
-    let (first, second) = (bench.ask(&module).start(), bench.ask(&module).start());
+    let (first, second) = (bench.request(&module).start(), bench.request(&module).start());
     bench.script.open();
     let (first, second) =
         (block_on(first).expect("it builds"), block_on(second).expect("it builds"));
@@ -347,7 +347,7 @@ fn a_limit_of_zero_keeps_nothing_but_shares_flights() {
 }
 
 #[test]
-fn a_program_larger_than_the_limit_serves_all_the_same() {
+fn programs_larger_than_the_limit_are_built_but_not_cached() {
     let bench = Bench::new(8);
     assert_eq!(bench.origin("small"), Origin::Compiled);
     let large = bench.build("larger than the limit").expect("it builds");
@@ -357,7 +357,7 @@ fn a_program_larger_than_the_limit_serves_all_the_same() {
 }
 
 #[test]
-fn eviction_leaves_programs_in_use_alone() {
+fn eviction_does_not_affect_programs_in_use() {
     let bench = Bench::new(10);
     let program = bench.build("kernel-aaa").expect("it builds");
     // SAFETY: never launched.
@@ -365,7 +365,7 @@ fn eviction_leaves_programs_in_use_alone() {
     drop(program);
     bench.build("kernel-bbb").expect("it builds");
     assert_eq!(bench.stats().evictions, 1);
-    let resolved = kernel.resolved().expect("it is there").as_ref().expect("it built");
+    let resolved = kernel.resolved().expect("it exists").as_ref().expect("it built");
     assert_eq!((resolved.native.name(), bench.script.alive()), ("main", 2));
     drop(kernel);
     bench.until(|bench| bench.script.alive() == 1);
@@ -403,7 +403,7 @@ fn spirv_module() -> Module {
 }
 
 #[test]
-fn what_cannot_be_right_reaches_no_driver() {
+fn invalid_requests_do_not_reach_the_driver() {
     let formats = vec![ModuleFormat::OpenClC, ModuleFormat::SpirV];
     let bench = Bench::with_info(DeviceInfo { formats, ..DeviceInfo::fake() }, PLENTY);
     let native = Module::native(*b"binary").expect("it has bytes");
@@ -411,55 +411,72 @@ fn what_cannot_be_right_reaches_no_driver() {
     let other = Bench::new(PLENTY);
     let stranger = other.graph.device(0);
     let cases = [
-        (bench.ask(&native), ErrorKind::Unsupported, "native binary; it accepts: OpenCL C, SPIR-V"),
-        (bench.ask(&Module::opencl_c(" \n\t")), ErrorKind::InvalidModule, "empty"),
-        (bench.ask(&Module::opencl_c("ker\0nel")), ErrorKind::InvalidModule, "byte 3"),
-        (bench.ask(&text).options("-D A\0B"), ErrorKind::InvalidArgument, "byte 4"),
-        (bench.ask(&text).specialize(7, 1u32), ErrorKind::InvalidArgument, "only SPIR-V"),
-        (bench.ask(&text).device(stranger), ErrorKind::InvalidArgument, "another runtime"),
         (
-            bench.ask(&spirv_module()).specialize(8, 1u32),
+            bench.request(&native),
+            ErrorKind::Unsupported,
+            "native binary; it accepts: OpenCL C, SPIR-V",
+        ),
+        (bench.request(&Module::opencl_c(" \n\t")), ErrorKind::InvalidModule, "empty"),
+        (bench.request(&Module::opencl_c("ker\0nel")), ErrorKind::InvalidModule, "byte 3"),
+        (bench.request(&text).options("-D A\0B"), ErrorKind::InvalidArgument, "byte 4"),
+        (bench.request(&text).specialize(7, 1u32), ErrorKind::InvalidArgument, "only SPIR-V"),
+        (bench.request(&text).device(stranger), ErrorKind::InvalidArgument, "another runtime"),
+        (
+            bench.request(&native),
+            ErrorKind::Unsupported,
+            "native binary; it takes: OpenCL C, SPIR-V",
+        ),
+        (bench.request(&Module::opencl_c(" \n\t")), ErrorKind::InvalidModule, "empty"),
+        (bench.request(&Module::opencl_c("ker\0nel")), ErrorKind::InvalidModule, "byte 3"),
+        (bench.request(&text).options("-D A\0B"), ErrorKind::InvalidArgument, "byte 4"),
+        (bench.request(&text).specialize(7, 1u32), ErrorKind::InvalidArgument, "only SPIR-V"),
+        (bench.request(&text).device(stranger), ErrorKind::InvalidArgument, "another runtime"),
+        (
+            bench.request(&spirv_module()).specialize(8, 1u32),
             ErrorKind::InvalidArgument,
             "id 8; it has 7 `wid` (uint, 4 bytes)",
         ),
         (
-            bench.ask(&spirv_module()).specialize(7, 1u64),
+            bench.request(&spirv_module()).specialize(7, 1u64),
             ErrorKind::InvalidArgument,
             "8 bytes long, but the constant's type, uint, has 4",
         ),
     ];
-    let asked = cases.len() as u64;
+    let requested = cases.len() as u64;
     for (request, expected, part) in cases {
         let (kind, message) = kind(block_on(request.into_future()));
         assert_eq!(kind, expected, "{message}");
         assert!(message.contains(part), "{message:?} lacks {part:?}");
     }
     let stats = bench.stats();
-    assert_eq!((stats.builds_requested, stats.failed_builds, stats.compiles), (asked, asked, 0));
+    assert_eq!(
+        (stats.builds_requested, stats.failed_builds, stats.compiles),
+        (requested, requested, 0)
+    );
     assert_eq!(bench.script.builds(), 0);
 }
 
 #[test]
-fn settings_make_programs_of_their_own() {
+fn requests_with_different_settings_build_different_programs() {
     let bench = Bench::new(PLENTY);
     let module = spirv_module();
     let key = |request: BuildRequest| block_on(request.into_future()).expect("it builds").key();
     let keys = [
-        key(bench.ask(&module)),
-        key(bench.ask(&module).specialize(7, 1u32)),
-        key(bench.ask(&module).specialize(7, 2u32)),
-        key(bench.ask(&module).options("-w")),
+        key(bench.request(&module)),
+        key(bench.request(&module).specialize(7, 1u32)),
+        key(bench.request(&module).specialize(7, 2u32)),
+        key(bench.request(&module).options("-w")),
     ];
     assert_eq!(keys.iter().collect::<HashSet<_>>().len(), keys.len());
-    assert_eq!(key(bench.ask(&module).specialize(7, 1u32).specialize(7, 2u32)), keys[2]);
-    assert_eq!(key(bench.ask(&module).options("-g").options("  -w ")), keys[3]);
+    assert_eq!(key(bench.request(&module).specialize(7, 1u32).specialize(7, 2u32)), keys[2]);
+    assert_eq!(key(bench.request(&module).options("-g").options("  -w ")), keys[3]);
     assert_eq!(bench.script.builds(), keys.len());
 }
 
 #[test]
 fn drivers_get_the_options_that_the_key_covers() {
     let bench = Bench::new(PLENTY);
-    let request = bench.ask(&Module::opencl_c("kernel")).options(" -w\t -D A=1 ");
+    let request = bench.request(&Module::opencl_c("kernel")).options(" -w\t -D A=1 ");
     block_on(request.into_future()).expect("it builds");
     assert_eq!(*bench.script.built.lock().expect("not poisoned"), ["kernel|-w -D A=1"]);
 }
@@ -483,10 +500,10 @@ fn kernels_are_found_by_name() {
 }
 
 #[test]
-fn a_kernel_may_be_had_before_its_program() {
+fn kernels_can_be_created_before_their_program_is_built() {
     let bench = Bench::new(PLENTY);
     bench.script.close();
-    let build = bench.ask(&Module::opencl_c("kernel")).start();
+    let build = bench.request(&Module::opencl_c("kernel")).start();
     // SAFETY: never launched.
     let [main, absent] = ["main", "absent"].map(|name| unsafe { build.kernel(name) });
     assert!(main.resolved().is_none() && main.params().is_none());
@@ -500,12 +517,12 @@ fn a_kernel_may_be_had_before_its_program() {
 }
 
 #[test]
-fn the_module_tells_of_parameters_what_the_driver_does_not() {
+fn parameters_unknown_to_the_driver_are_read_from_the_module() {
     let bench = Bench::new(PLENTY);
-    let program = block_on(bench.ask(&spirv_module()).into_future()).expect("it builds");
+    let program = block_on(bench.request(&spirv_module()).into_future()).expect("it builds");
     // SAFETY: never launched.
     let kernel = unsafe { program.kernel("main") }.expect("there is one");
-    let [parameter] = kernel.params().expect("it is there") else { panic!("one parameter") };
+    let [parameter] = kernel.params().expect("it exists") else { panic!("one parameter") };
     assert_eq!(parameter.name.as_deref(), Some("n"));
     assert_eq!(parameter.address_space, Some(AddressSpace::Private));
 }
@@ -537,7 +554,7 @@ fn workers_are_bounded_and_survive_panics() {
 }
 
 #[test]
-fn queued_jobs_run_after_the_pool_is_gone() {
+fn queued_jobs_run_after_the_pool_is_dropped() {
     let pool = Pool::new("kiln-compile", 1);
     let (gate, wait) = std::sync::mpsc::channel::<()>();
     let first = pool.run(move || wait.recv().is_ok());

@@ -447,9 +447,9 @@ mod tests {
     }
 
     #[test]
-    fn the_directory_is_the_first_that_is_known() {
+    fn the_first_known_directory_is_used() {
         let unset = CacheConfig::new();
-        let directory = tempfile::tempdir().expect("there is room");
+        let directory = tempfile::tempdir().expect("there is disk space");
         // A home has to exist; the other directories are created.
         let [at_home, caches, local] = ["", "caches", "local"]
             .map(|name| directory.path().join(name).to_str().expect("it is Unicode").to_owned());
@@ -504,20 +504,21 @@ mod tests {
     }
 
     #[test]
-    fn the_application_comes_before_the_environment() {
+    fn settings_of_the_application_override_the_environment() {
         let variables = HashMap::from([
             ("HOME", "/nowhere"),
             ("KILN_CACHE", "off"),
             ("KILN_CACHE_MAX_SIZE", "1MiB"),
         ]);
         let resolve = |config: CacheConfig| {
-            let caching = config.resolve_in(&variables, &Arc::default()).expect("it is right");
+            let caching = config.resolve_in(&variables, &Arc::default()).expect("it is valid");
             (caching.memory, caching.store.is_some())
         };
         assert_eq!(resolve(CacheConfig::new()), (false, false));
         assert_eq!(resolve(CacheConfig::memory_only()), (true, false));
         assert_eq!(resolve(CacheConfig::at("/nowhere/kiln")), (true, true));
-        let limit = |config: CacheConfig| config.settings(&variables).expect("right").max_bytes;
+        let limit =
+            |config: CacheConfig| config.settings(&variables).expect("it is valid").max_bytes;
         assert_eq!(limit(CacheConfig::new()), Some(1 << 20));
         assert_eq!(limit(CacheConfig::new().max_bytes(7)), Some(7));
         assert_eq!(limit(CacheConfig::new().max_bytes(0)), None);
@@ -525,7 +526,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn nothing_is_made_below_a_home_that_is_not_a_users() {
+    fn homes_that_do_not_belong_to_a_user_are_ignored() {
         // `/dev/null` is not a home for any user.
         for home in ["/", "/nowhere/at/all", "relative", "/dev/null"] {
             assert_eq!(root(&CacheConfig::new(), &[("HOME", home)]), None, "{home}");
@@ -536,10 +537,10 @@ mod tests {
     }
 
     #[test]
-    fn without_a_directory_there_is_no_store_and_a_count() {
+    fn a_missing_directory_disables_the_store_and_is_counted() {
         let counters = Arc::new(Counters::default());
         let caching = CacheConfig::new().resolve_in(&HashMap::new(), &counters);
-        assert!(caching.expect("it is no error").store.is_none());
+        assert!(caching.expect("it is not an error").store.is_none());
         assert_eq!(counters.disk_failures.get(), 1);
     }
 }

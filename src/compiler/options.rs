@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_lose_only_white_space_that_means_nothing() {
+    fn only_insignificant_white_space_is_removed() {
         for (given, canonical) in [
             ("", ""),
             (" \t\n", ""),

@@ -139,28 +139,20 @@ mod tests {
         assert_eq!(names, expected.map(|name| Some(name).filter(|name| !name.is_empty())));
         for (index, name) in expected.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
             let selected = Selector::parse(&name.to_uppercase()).expect("a name");
-            assert_eq!(
-                selected.select(&devices, &[]).expect("it is there").index(),
-                index,
-                "{name}"
-            );
+            assert_eq!(selected.select(&devices, &[]).expect("it exists").index(), index, "{name}");
         }
         // Parts of names select devices. A driver's name selects another driver's device if the driver itself
         // is absent.
         for (text, index) in [("portable", 0), ("h100", 2), ("radeon", 3), ("genuineintel", 0)] {
             let selected = Selector::parse(text).expect("a name");
-            assert_eq!(
-                selected.select(&devices, &[]).expect("it is there").index(),
-                index,
-                "{text}"
-            );
+            assert_eq!(selected.select(&devices, &[]).expect("it exists").index(), index, "{text}");
         }
         let intel = Selector::parse("intel").expect("a name");
-        assert_eq!(intel.select(&devices[..1], &[]).expect("it is there").index(), 0);
+        assert_eq!(intel.select(&devices[..1], &[]).expect("it exists").index(), 0);
     }
 
     #[test]
-    fn what_fits_nothing_is_told_what_there_is_and_what_is_not() {
+    fn selectors_without_a_match_list_available_and_missing_backends() {
         let absent = [("level-zero", Error::new(ErrorKind::NoDevice, "no loader"))];
         let selector = Selector::parse("toaster").expect("a name");
         let error = selector.select(&devices(), &absent).expect_err("there is none");

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quirks_are_those_of_the_driver_not_of_the_hardware() {
+    fn workarounds_depend_on_the_driver_not_on_the_hardware() {
         let of = |platform: &str, kind| {
             let platform = platform.to_owned();
             Workarounds::of(&DeviceInfo { platform, kind, ..DeviceInfo::fake() })

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn known_names_are_passed_over() {
+    fn known_names_are_accepted() {
         assert_eq!(known().count(), 16);
         for name in known().chain(INTERNAL).chain(["HOME", "KILNS", "KILN", "POCL_DEBUG"]) {
             assert_eq!(said(name), None);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelling_is_told_with_the_nearest_name() {
+    fn misspellings_are_reported_with_the_nearest_name() {
         for (rest, nearest) in [
             ("CACHE_DRI", "KILN_CACHE_DIR"),
             ("CACHEDIR", "KILN_CACHE_DIR"),

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_a_regular_file_is_opened() {
+    fn only_regular_files_are_opened() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         fs::write(at("file"), "text").unwrap();
@@ -231,15 +231,19 @@ mod tests {
             ("socket", Links::Refuse, "a socket"),
             (".", Links::Follow, "a directory"),
         ] {
-            let told = format!("it is {kind}, not a regular file");
-            assert_eq!(refusal(read(&at(name), links, 4).unwrap_err()), told, "{name} {links:?}");
+            let expected = format!("it is {kind}, not a regular file");
+            assert_eq!(
+                refusal(read(&at(name), links, 4).unwrap_err()),
+                expected,
+                "{name} {links:?}"
+            );
             let written = open(&at(name), replacing(), links).map(drop);
-            assert_eq!(refusal(written.unwrap_err()), told, "{name} {links:?}");
+            assert_eq!(refusal(written.unwrap_err()), expected, "{name} {links:?}");
         }
     }
 
     #[test]
-    fn a_file_that_does_not_tell_its_length_is_read_to_the_limit() {
+    fn files_of_unknown_length_are_read_up_to_the_limit() {
         let path = Path::new("/proc/self/status");
         assert!(!read(path, Links::Follow, 1 << 20).unwrap().is_empty());
         let error = read(path, Links::Follow, 10).unwrap_err();

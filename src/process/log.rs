@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_speak_of_the_program() {
+    fn compile_errors_are_attributed_to_the_program() {
         let logs = [
             // PoCL 3.1.
             "error: /cache/tempfile_byLHln.cl:1:42: use of undeclared identifier 'absent'\n\
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_up_is_no_refusal() {
+    fn exhausted_resources_are_not_errors_of_the_program() {
         let logs = [
             "LLVM ERROR: out of memory\n",
             "terminate called after throwing an instance of 'std::bad_alloc'\n",
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn other_logs_show_no_cause() {
+    fn other_logs_have_an_unknown_cause() {
         let logs = [
             "",
             "Failed to load the builtins rtl library\n",

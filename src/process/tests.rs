@@ -10,14 +10,14 @@ use super::*;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn run_script(script: &str, input: &[u8], limit: Duration) -> Result<Ended> {
-    let folder = tempfile::tempdir().expect("there is room");
+    let folder = tempfile::tempdir().expect("there is disk space");
     let path = folder.path().join("program");
     scripts::place(&path, script);
     run(Command::new(path), input, limit)
 }
 
 #[test]
-fn what_a_process_writes_comes_back_with_how_it_ended() {
+fn the_output_and_status_of_a_process_are_returned() {
     let ended = run_script("cat; echo 'so far' >&2; exit 3", b"\0input", PATIENCE);
     let ended = ended.expect("it ends");
     assert_eq!((&*ended.output, &*ended.log), (&b"\0input"[..], "so far\n"));
@@ -29,8 +29,8 @@ fn what_a_process_writes_comes_back_with_how_it_ended() {
 }
 
 #[test]
-fn a_process_that_hangs_is_killed_with_all_that_it_started() {
-    let folder = tempfile::tempdir().expect("there is room");
+fn hanging_processes_are_killed_with_their_children() {
+    let folder = tempfile::tempdir().expect("there is disk space");
     let sleeper = folder.path().join("sleeper");
     let script = format!("echo 'so far' >&2; sleep 600 & echo $! > {}; wait", sleeper.display());
     let error = run_script(&script, b"", Duration::from_secs(3)).expect_err("it hangs");
@@ -55,7 +55,7 @@ fn is_gone(process: &str) {
 }
 
 #[test]
-fn what_a_process_leaves_behind_is_killed_when_it_ends() {
+fn remaining_children_are_killed_when_a_process_ends() {
     let script = "sleep 600 >/dev/null 2>&1 & echo $!; exit 3";
     let ended = run_script(script, b"", PATIENCE).expect("it ends");
     assert_eq!(in_words(ended.status), "exited with status 3");
@@ -64,7 +64,7 @@ fn what_a_process_leaves_behind_is_killed_when_it_ends() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_process_ends_by_itself_should_nobody_end_it() {
+fn processes_have_limits_of_cpu_time_and_core_size() {
     // The limits are set when the script is already running.
     let script =
         "while [ \"$(ulimit -t)\" = unlimited ]; do sleep 0.01; done; ulimit -c; ulimit -t";
@@ -75,7 +75,7 @@ fn a_process_ends_by_itself_should_nobody_end_it() {
 }
 
 #[test]
-fn want_of_memory_is_not_read_from_what_a_compiler_quotes() {
+fn quoted_source_text_does_not_count_as_memory_exhaustion() {
     let starved = |log: &str| {
         let ended = run_script(&format!("cat >&2 <<'END'\n{log}\nEND\nexit 1"), b"", PATIENCE);
         was_starved(&ended.expect("it ends"))
@@ -100,9 +100,9 @@ fn a_process_that_writes_without_end_is_killed() {
 }
 
 #[test]
-fn a_chosen_program_is_the_one_that_was_there() {
+fn chosen_programs_have_absolute_paths() {
     let chosen = Chosen::find(Some(("scripts/env".into(), "the test")), "UNSET", None);
-    let chosen = chosen.expect("it is there").expect("it was chosen");
+    let chosen = chosen.expect("it exists").expect("it was chosen");
     // The path is absolute, so it depends neither on the current directory nor on `PATH`.
     assert!(chosen.path.is_absolute(), "{}", chosen.path.display());
 }

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn every_thread_has_room_for_a_compiler() {
+    fn every_thread_has_a_stack_large_enough_for_a_compiler() {
         assert!(call("test", has_room).expect("there is a thread"));
         assert!(block_on(run("test", has_room)).expect("there is a thread"));
         let (sender, receiver) = std::sync::mpsc::channel();
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_told() {
+    fn a_panic_is_returned_as_an_error() {
         let error = block_on(run("test", || panic!("in the call"))).expect_err("it panics");
         assert_eq!(error.kind(), ErrorKind::Panicked);
     }

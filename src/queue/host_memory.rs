@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_than_the_host_has_is_an_error() {
+    fn allocating_more_than_the_host_has_is_an_error() {
         for len in [usize::MAX, isize::MAX as usize / 16] {
             let error = room_for::<[f32; 3]>(len, "a fill").expect_err("the host has less memory");
             assert_eq!(error.kind(), ErrorKind::OutOfResources);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_what_was_asked_for() {
+    fn allocations_have_the_requested_capacity() {
         for len in [0, 1, LARGE / 3, LARGE + 5, 3 * LARGE + 1] {
             let mut room = room_for::<u8>(len, "a read").expect("there is");
             assert!(room.is_empty() && room.capacity() >= len);

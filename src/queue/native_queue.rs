@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_that_fails_is_repeated_until_it_does_not() {
+    fn failed_flushes_are_repeated_until_they_succeed() {
         let flushes = Arc::<AtomicUsize>::default();
         let mut native_queue = TrackedQueue::new(Box::new(Reluctant(flushes.clone())));
         let mut dag = Dag::new(|(): &()| Uses::new());
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_nothing_is_told_of_has_failed_and_may_run() {
+    fn commands_of_unknown_state_have_failed_and_may_still_run() {
         let mut native_queue = TrackedQueue::new(Box::new(Driver(Arc::new(Silent))));
         let mut dag = Dag::new(|(): &()| Uses::new());
         let id = dag.add((), &[] as &[Uses], [], 0, None, &mut NextList::new());
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_fails_while_it_is_asked_about_has_failed() {
+    fn commands_that_fail_during_a_check_have_failed() {
         let command = Arc::new(Failing::default());
         let mut native_queue = TrackedQueue::new(Box::new(Driver(command.clone())));
         let mut dag = Dag::new(|(): &()| Uses::new());

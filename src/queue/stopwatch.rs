@@ -78,33 +78,33 @@ mod tests {
         Some(Profile { queued: 0, submitted: 0, started, ended })
     }
 
-    fn told(profiles: [Option<Profile>; 2]) -> Vec<Duration> {
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let times = told.clone();
+    fn measured(profiles: [Option<Profile>; 2]) -> Vec<Duration> {
+        let measured = Arc::new(Mutex::new(Vec::new()));
+        let times = measured.clone();
         let watch = Stopwatch::new(2, Box::new(move |time| times.lock().unwrap().push(time)));
         profiles.into_iter().for_each(|profile| watch.ended(profile));
-        let times = told.lock().unwrap();
+        let times = measured.lock().unwrap();
         times.clone()
     }
 
     #[test]
     fn commands_are_timed_from_the_first_start_to_the_last_end() {
         let expected = [Duration::from_nanos(50)];
-        assert_eq!(told([profile(10, 20), profile(30, 60)]), expected);
-        assert_eq!(told([profile(30, 60), profile(10, 20)]), expected);
-        assert_eq!(told([profile(10, 50), profile(30, 60)]), expected);
+        assert_eq!(measured([profile(10, 20), profile(30, 60)]), expected);
+        assert_eq!(measured([profile(30, 60), profile(10, 20)]), expected);
+        assert_eq!(measured([profile(10, 50), profile(30, 60)]), expected);
     }
 
     #[test]
-    fn what_others_took_in_between_does_not_count() {
+    fn time_of_other_commands_in_between_is_not_counted() {
         let between = LONGEST_GAP * 1000;
         let expected = [Duration::from_nanos(10 + LONGEST_GAP + 30)];
-        assert_eq!(told([profile(10, 20), profile(20 + between, 50 + between)]), expected);
+        assert_eq!(measured([profile(10, 20), profile(20 + between, 50 + between)]), expected);
     }
 
     #[test]
-    fn a_command_without_times_leaves_nothing_to_tell() {
-        assert!(told([profile(10, 20), None]).is_empty());
-        assert!(told([None, profile(10, 20)]).is_empty());
+    fn no_time_is_reported_if_a_command_has_none() {
+        assert!(measured([profile(10, 20), None]).is_empty());
+        assert!(measured([None, profile(10, 20)]).is_empty());
     }
 }

@@ -52,7 +52,7 @@ fn readers_run_side_by_side_and_the_next_writer_waits_for_all() {
 }
 
 #[test]
-fn what_waits_for_ends_comes_up_again_when_the_last_has_come() {
+fn commands_that_wait_for_ends_are_dispatched_after_the_last_end() {
     let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
     let writes =
         [0, 1].map(|n| add(&mut dag, n, &[used(n as u64, 0..8, Access::Write)], &mut next));
@@ -65,17 +65,17 @@ fn what_waits_for_ends_comes_up_again_when_the_last_has_come() {
     assert!(!dag.wait_for_ends(reader));
     next.clear();
     dag.complete(writes[1], Ok(()), &mut next);
-    assert_eq!(next.as_slice(), [], "the other has not ended");
+    assert_eq!(next.as_slice(), [], "the other write has not ended");
     dag.complete(writes[0], Ok(()), &mut next);
     assert_eq!(next.as_slice(), [Next::Dispatch(reader)]);
     assert!(dag.wait_for_ends(reader));
     next.clear();
     dag.complete(reader, Ok(()), &mut next);
-    assert_eq!(next.as_slice(), [Next::Dispatch(after)], "it has ended, though never dispatched");
+    assert_eq!(next.as_slice(), [Next::Dispatch(after)], "it ended without being dispatched");
 }
 
 #[test]
-fn what_waits_for_the_end_of_a_failure_fails_with_it() {
+fn commands_that_wait_for_the_end_of_a_failing_one_fail() {
     let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
     let write = add(&mut dag, 0, &[used(0, 0..8, Access::Write)], &mut next);
     let reader = add(&mut dag, 1, &[used(0, 0..8, Access::Read)], &mut next);
@@ -100,7 +100,7 @@ fn slices_conflict_only_where_they_overlap() {
 }
 
 #[test]
-fn a_command_waits_for_dispatch_of_what_is_before_it_and_not_for_its_end() {
+fn commands_wait_for_the_dispatch_of_dependencies_not_for_their_end() {
     let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
     let first = add(&mut dag, 0, &[used(1, 0..8, Access::Write)], &mut next);
     let second = add(&mut dag, 1, &[used(1, 0..8, Access::ReadWrite)], &mut next);
@@ -111,7 +111,7 @@ fn a_command_waits_for_dispatch_of_what_is_before_it_and_not_for_its_end() {
 }
 
 #[test]
-fn commands_without_the_edges_among_them_wait_only_for_others() {
+fn commands_with_detached_edges_wait_only_for_others() {
     let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
     let outside = add(&mut dag, 0, &[used(1, 0..8, Access::Write)], &mut next);
     let first = add(&mut dag, 1, &[used(1, 0..8, Access::ReadWrite)], &mut next);
@@ -133,7 +133,7 @@ fn commands_without_the_edges_among_them_wait_only_for_others() {
 }
 
 #[test]
-fn edges_that_come_back_among_dispatched_commands_carry_failures() {
+fn restored_edges_among_dispatched_commands_propagate_failures() {
     let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
     let outside = add(&mut dag, 0, &[used(1, 0..8, Access::Write)], &mut next);
     let first = add(&mut dag, 1, &[used(1, 0..8, Access::ReadWrite)], &mut next);
@@ -147,7 +147,7 @@ fn edges_that_come_back_among_dispatched_commands_carry_failures() {
 }
 
 #[test]
-fn closed_gates_are_found_through_what_waits_for_them() {
+fn unmet_preconditions_are_found_through_dependents() {
     let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
     let write = [used(1, 0..8, Access::Write)];
     let gated = dag.add((0, write.to_vec()), &[&write], [], 1, None, &mut next);
@@ -161,7 +161,7 @@ fn closed_gates_are_found_through_what_waits_for_them() {
 }
 
 #[test]
-fn it_is_told_beforehand_whether_anything_would_be_in_the_way() {
+fn is_clear_predicts_whether_a_command_would_wait_or_fail() {
     let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
     let [write, read, both] = [Access::Write, Access::Read, Access::ReadWrite]
         .map(|access| move |allocation| [used(allocation, 0..8, access)]);
@@ -188,7 +188,7 @@ fn it_is_told_beforehand_whether_anything_would_be_in_the_way() {
 }
 
 #[test]
-fn what_a_command_does_without_is_lost_and_orders_only_its_users() {
+fn omitted_accesses_are_invalidated_and_order_only_their_users() {
     let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
     let writer = add(&mut dag, 0, &[used(1, 0..8, Access::Write)], &mut next);
     let reader = add(&mut dag, 1, &[used(1, 0..4, Access::Read)], &mut next);
@@ -214,7 +214,7 @@ fn what_a_command_does_without_is_lost_and_orders_only_its_users() {
 }
 
 #[test]
-fn a_command_fails_with_what_those_would_have_read_that_it_stands_for() {
+fn a_replacement_fails_with_the_inputs_of_the_replaced_commands() {
     let [read, both, write] = [Access::Read, Access::ReadWrite, Access::Write]
         .map(|access| move |bytes| used(1, bytes, access));
     let cases = [
@@ -241,7 +241,7 @@ fn a_command_fails_with_what_those_would_have_read_that_it_stands_for() {
 }
 
 #[test]
-fn lost_contents_fail_those_who_only_read_and_keep_the_order() {
+fn lost_contents_fail_pure_readers_and_keep_the_order() {
     let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
     let writer = add(&mut dag, 0, &[used(1, 0..8, Access::Write)], &mut next);
     dag.invalidate_writes(1, &[writer], &LOST);
@@ -254,7 +254,7 @@ fn lost_contents_fail_those_who_only_read_and_keep_the_order() {
 }
 
 #[test]
-fn a_failure_reaches_readers_but_heals_with_the_next_whole_write() {
+fn a_failure_reaches_readers_until_the_next_complete_write() {
     let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
     let bad = add(&mut dag, 0, &[used(1, 0..8, Access::Write)], &mut next);
     let reader = add(&mut dag, 1, &[used(1, 4..8, Access::Read)], &mut next);
@@ -266,13 +266,13 @@ fn a_failure_reaches_readers_but_heals_with_the_next_whole_write() {
     let root = failure();
     dag.complete(bad, Err(root.clone()), &mut next);
     let outcome = dag.complete(reader, Ok(()), &mut next).outcome;
-    assert!(outcome.expect_err("it read nothing").same(&root));
+    assert!(outcome.expect_err("its input is missing").same(&root));
     assert!(dag.complete(healer, Ok(()), &mut next).outcome.is_ok());
     assert!(dag.complete(healed, Ok(()), &mut next).outcome.is_ok());
 }
 
 #[test]
-fn a_failure_is_found_by_commands_that_come_after_it_ended() {
+fn a_failure_reaches_commands_added_after_it_ended() {
     let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
     let bad = add(&mut dag, 0, &[used(1, 0..8, Access::ReadWrite)], &mut next);
     dag.dispatched(bad, &mut next);
@@ -290,7 +290,7 @@ fn a_failure_is_found_by_commands_that_come_after_it_ended() {
 }
 
 #[test]
-fn what_fails_undispatched_ends_after_all_before_it() {
+fn undispatched_failures_end_after_all_earlier_commands() {
     let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
     let running = add(&mut dag, 0, &[used(1, 0..8, Access::Read)], &mut next);
     dag.dispatched(running, &mut next);
@@ -427,7 +427,7 @@ proptest! {
                         if !dag.can_dispatch(id) {
                             continue;
                         }
-                        let number = dag.command(id).expect("it is there").0;
+                        let number = dag.command(id).expect("it exists").0;
                         for earlier in 0..number {
                             if conflict(&plans[earlier].uses, &plans[number].uses) {
                                 prop_assert!(outcome[earlier].is_some() || dispatched[earlier], "{} before {}", number, earlier);

@@ -376,7 +376,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_to_include_is_seen() {
+    fn every_form_of_include_is_recognized() {
         for text in [
             "#include \"x.h\"",
             "  #  include <x.h>\nkernel void k() {}",
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn the_word_alone_includes_nothing() {
+    fn the_word_include_alone_includes_no_file() {
         for text in [
             "kernel void k(global float *included) { included[0] = 1; }",
             "// This is important: nothing is included.\nkernel void k() {}",
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_to_name_a_file_is_seen() {
+    fn every_form_of_file_name_is_recognized() {
         let names = |text: &str| {
             let Names { given, defined, .. } = Names::of(text.as_bytes());
             [defined, given].concat()
@@ -429,7 +429,7 @@ mod tests {
         assert!(names("kernel void k() { printf(\"x.h\"); }\n#pragma a \"b\"").is_empty());
         assert_eq!(names("#include /* 1 < 2 < 3 */ <x.h>"), ["x.h"]);
         let options = r#"-I a -Ib "-I" "c d" -I e\ f -include x.h -DN=\"y.h\" -DM=<z.h>"#;
-        let given = Given::of(options, &mut Search::new(None)).expect("there are few");
+        let given = Given::of(options, &mut Search::new(None)).expect("there are few files");
         let directories: Vec<_> =
             given.directories.iter().filter_map(|path| path.to_str()).collect();
         assert_eq!(directories, ["a", "b", "c d", "e\\ f", "e f", ""]);
@@ -439,19 +439,19 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_is_that_of_all_files_and_only_of_those() {
-        let folder = tempfile::tempdir().expect("there is room");
+    fn the_digest_covers_exactly_the_included_files() {
+        let folder = tempfile::tempdir().expect("there is disk space");
         let write = |name: &str, text: &str| {
             let path = folder.path().join(name);
-            fs::create_dir_all(path.parent().expect("it has one")).expect("there is room");
-            fs::write(path, text).expect("there is room");
+            fs::create_dir_all(path.parent().expect("it has one")).expect("there is disk space");
+            fs::write(path, text).expect("there is disk space");
         };
         let text = b"#ifdef A\n#include \"a.h\"\n#endif\n#include <later.h>\n#include NAME\n\
             #include TEXT(FOLDER/made.h)\n";
         write("sub/deep/empty.h", "");
         let given = "-DNAME=<n.h> -D FOLDER=sub/deep";
         let options = format!("-I {} {given}", folder.path().display());
-        let digest = || included_files(text, &options, None).expect("there are few").digest;
+        let digest = || included_files(text, &options, None).expect("there are few files").digest;
         let mut seen = vec![digest()];
         for (name, text) in [
             ("a.h", "int a;"),
@@ -473,37 +473,38 @@ mod tests {
         write("other.h", "int unnamed;");
         assert_eq!(digest(), seen[seen.len() - 1]);
         write("n.h", "");
-        fs::remove_file(folder.path().join("n.h")).expect("it was there");
+        fs::remove_file(folder.path().join("n.h")).expect("it existed");
         assert_eq!(digest(), seen[seen.len() - 2]);
     }
 
     /// Compilers look beside the link: build systems create such trees of links.
     #[test]
     #[cfg(unix)]
-    fn a_link_s_own_folder_is_the_one_beside_it() {
-        let folder = tempfile::tempdir().expect("there is room");
+    fn includes_of_a_link_are_searched_beside_the_link() {
+        let folder = tempfile::tempdir().expect("there is disk space");
         let at = |name: &str| folder.path().join(name);
         for made in ["include/sub", "src"] {
-            fs::create_dir_all(at(made)).expect("there is room");
+            fs::create_dir_all(at(made)).expect("there is disk space");
         }
         fs::write(at("src/a.h"), "#include \"made.h\"\n#include \"sub/a.h\"\n")
-            .expect("there is room");
-        std::os::unix::fs::symlink("../../src/a.h", at("include/sub/a.h")).expect("there is room");
+            .expect("there is disk space");
+        std::os::unix::fs::symlink("../../src/a.h", at("include/sub/a.h"))
+            .expect("there is disk space");
         let options = format!("-I {}", at("include").display());
         let text = b"#include \"sub/a.h\"\n";
-        let digest = || included_files(text, &options, None).expect("there are few").digest;
+        let digest = || included_files(text, &options, None).expect("there are few files").digest;
         let mut seen = vec![digest()];
         for (name, text) in
             [("include/sub/made.h", "1"), ("include/sub/made.h", "2"), ("src/a.h", "3")]
         {
-            fs::write(at(name), text).expect("there is room");
+            fs::write(at(name), text).expect("there is disk space");
             assert!(!seen.contains(&digest()), "{name}: {text}");
             seen.push(digest());
         }
     }
 
     #[test]
-    fn names_take_little_more_room_than_the_text() {
+    fn names_take_memory_linear_in_the_text() {
         const LENGTH: usize = 1 << 16;
         for line in [
             format!("#define A {}>", "<".repeat(LENGTH)),
@@ -537,10 +538,10 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_looked_for_once_however_often_it_is_named() {
-        let folder = tempfile::tempdir().expect("there is room");
+    fn a_file_that_is_named_repeatedly_is_searched_once() {
+        let folder = tempfile::tempdir().expect("there is disk space");
         let text = "#include \"x.h\"\n".repeat(10_000);
-        fs::write(folder.path().join("x.h"), &text).expect("there is room");
+        fs::write(folder.path().join("x.h"), &text).expect("there is disk space");
         let mut search = Search::new(None);
         search.add(None, text.as_bytes());
         let names: Vec<_> = search.names.iter().map(|(_, names)| names.len()).collect();
@@ -551,7 +552,7 @@ mod tests {
 
     /// Texts have many strings in macros, most of which are not names of files.
     #[test]
-    fn strings_of_macros_are_files_only_if_a_directive_names_one_by_a_macro() {
+    fn strings_of_macros_are_files_only_if_a_directive_uses_a_macro() {
         let strings: String = (0..10).map(|n| format!("#define S{n} \"{n}\"\n")).collect();
         for (last, names) in [("#include \"x.h\"", 1), ("#include S1", 10)] {
             let mut search = Search::new(None);
@@ -562,8 +563,8 @@ mod tests {
     }
 
     #[test]
-    fn more_places_or_bytes_than_the_limits_are_refused_by_number() {
-        let folder = tempfile::tempdir().expect("there is room");
+    fn exceeding_the_limits_of_the_search_is_an_error() {
+        let folder = tempfile::tempdir().expect("there is disk space");
         let options = format!("-I {}", folder.path().display());
         let text: String = (0..=MAX_PLACES / 2).map(|n| format!("#include <{n}>\n")).collect();
         let error = included_files(text.as_bytes(), &options, None).expect_err("they are many");
@@ -571,20 +572,21 @@ mod tests {
         assert!(error.to_string().contains(&MAX_PLACES.to_string()), "{error}");
 
         let path = folder.path().join("x.h");
-        let file = fs::File::create(&path).expect("there is room");
+        let file = fs::File::create(&path).expect("there is disk space");
         file.set_len(MAX_BYTES + 1).expect("holes take no room");
         let error = included_files(b"#include <x.h>", &options, None).expect_err("it is long");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("64 MiB"), "{error}");
 
         let past = Some(Duration::ZERO);
-        let error = included_files(b"#include <y.h>", &options, past).expect_err("it is over");
+        let error = included_files(b"#include <y.h>", &options, past)
+            .expect_err("the time limit has passed");
         assert_eq!(error.kind(), ErrorKind::Driver);
     }
 
     #[test]
     #[cfg(unix)]
-    fn what_never_ends_is_not_read() {
+    fn endless_files_are_not_read() {
         let text = b"#embed </proc/kmsg>\n#include \"/\"\n#include </dev/null>";
         included_files(text, "", None).expect("nothing is read");
         let text = b"#include \"/dev/zero\"";

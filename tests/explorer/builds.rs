@@ -13,7 +13,7 @@ fn lines(run: &Run) -> Vec<Value> {
 }
 
 #[test]
-fn a_line_for_each_file_tells_what_became_of_it() {
+fn build_reports_one_json_line_for_each_file() {
     on_benches(async |bench| {
         let files = ["saxpy.cl", "broken.cl", "absent.cl", "saxpy.cl"];
         let run = bench.run(["build", "--json"].iter().chain(&files)).ended(1);
@@ -41,7 +41,7 @@ fn a_line_for_each_file_tells_what_became_of_it() {
 }
 
 #[test]
-fn what_was_built_is_found_by_the_next_run() {
+fn built_programs_are_found_by_the_next_run() {
     on_benches(async |bench| {
         assert_eq!(bench.build("saxpy.cl", &[])["origin"], "compiled");
         assert_eq!(bench.build("saxpy.cl", &[])["origin"], "disk");
@@ -53,7 +53,7 @@ fn what_was_built_is_found_by_the_next_run() {
 }
 
 #[test]
-fn people_get_the_compilers_log() {
+fn readable_output_contains_the_compilers_log() {
     on_benches(async |bench| {
         let run = bench.run(["build", "saxpy.cl", "broken.cl"]).ended(1).fits();
         assert!(run.out.contains("BuildFailed"), "{run:?}");
@@ -62,7 +62,7 @@ fn people_get_the_compilers_log() {
 }
 
 #[test]
-fn what_is_untrusted_is_compiled_by_children() {
+fn untrusted_modules_are_compiled_by_child_processes() {
     on_benches(async |bench| {
         let untrusted = ["build", "--untrusted", "--json", "saxpy.cl"];
         // Without a child, nothing is compiled.
@@ -75,12 +75,12 @@ fn what_is_untrusted_is_compiled_by_children() {
         assert_eq!((&built["origin"], &built["kernels"][0]), (&"compiled".into(), &"saxpy".into()));
         assert_eq!(broken["error"]["kind"], "BuildFailed");
         assert!(broken["error"]["log"].as_str().unwrap().contains("mistake"), "{broken}");
-        assert_eq!(bench.build("saxpy.cl", &[])["origin"], "disk", "whoever trusts it finds it");
+        assert_eq!(bench.build("saxpy.cl", &[])["origin"], "disk", "a trusted build finds it");
     });
 }
 
 #[test]
-fn programs_that_could_not_be_stored_are_told() {
+fn programs_that_could_not_be_stored_are_reported() {
     on_benches(async |bench| {
         // A cache directory cannot be created below a file.
         let run = bench.run(["build", "saxpy.cl", "--json", "--cache-dir", "saxpy.cl/cache"]);
@@ -133,7 +133,7 @@ fn every_lookup_is_traced_with_its_fields_and_its_outcome() {
     });
 }
 
-/// Returns a module with constants of these types. Its kernel uses none of them.
+/// Returns a module with a specialization constant of each type. Its kernel does not use them.
 pub(crate) fn module() -> Vec<u8> {
     use rspirv::binary::Assemble as _;
     use rspirv::dr::{Builder, Operand};
@@ -179,15 +179,15 @@ pub(crate) fn module() -> Vec<u8> {
 }
 
 /// Adds `module.spv` to the bench. Returns whether its device takes SPIR-V.
-fn with_module(bench: &Bench) -> bool {
+fn add_spirv_module(bench: &Bench) -> bool {
     fs::write(bench.path("module.spv"), module()).unwrap();
     bench.rt.device().formats.contains(&ModuleFormat::SpirV)
 }
 
 #[test]
-fn constants_are_read_as_their_modules_types() {
+fn specialization_constants_are_parsed_as_their_declared_types() {
     on_benches(async |bench| {
-        if !with_module(&bench) {
+        if !add_spirv_module(&bench) {
             return;
         }
         bench.build("module.spv", &[]);
@@ -217,9 +217,9 @@ fn constants_are_read_as_their_modules_types() {
 }
 
 #[test]
-fn values_that_do_not_fit_a_constant_are_refused_by_name() {
+fn values_that_do_not_fit_a_constant_are_refused() {
     on_benches(async |bench| {
-        if !with_module(&bench) {
+        if !add_spirv_module(&bench) {
             return;
         }
         for (spec, words) in [

@@ -24,7 +24,7 @@ fn names(value: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn the_binary_of_an_entry_can_be_taken_out_and_runs() {
+fn the_binary_of_an_entry_can_be_extracted_and_loaded() {
     on_filled_benches(async |bench| {
         let entry = &bench.entries()[0];
         let key = entry.key().to_string();
@@ -32,8 +32,8 @@ fn the_binary_of_an_entry_can_be_taken_out_and_runs() {
         let text = bench.text(["cache", "extract", &key, "-o", "binary"]);
         assert!(text.contains("binary"), "{text}");
         assert_eq!(fs::read(bench.path("binary")).unwrap(), whole.payload());
-        let told = bench.json(["cache", "extract", &key, "--output", "binary"]);
-        assert_eq!(told["bytes"], whole.payload().len());
+        let output = bench.json(["cache", "extract", &key, "--output", "binary"]);
+        assert_eq!(output["bytes"], whole.payload().len());
         let piped = bench.command(["cache", "extract", &key]).output().unwrap();
         assert_eq!(piped.stdout, whole.payload());
 
@@ -46,11 +46,11 @@ fn the_binary_of_an_entry_can_be_taken_out_and_runs() {
 }
 
 #[test]
-fn a_bundle_brings_the_programs_to_another_cache() {
+fn a_bundle_transfers_programs_to_another_cache() {
     on_filled_benches(async |bench| {
         let entries = bench.entries();
-        let told = bench.json(["cache", "export", "all.tar"]);
-        assert_eq!(told["exported"], 2);
+        let output = bench.json(["cache", "export", "all.tar"]);
+        assert_eq!(output["exported"], 2);
 
         let mut bundle = Archive::new(fs::File::open(bench.path("all.tar")).unwrap());
         let inside: Vec<_> = bundle
@@ -60,7 +60,7 @@ fn a_bundle_brings_the_programs_to_another_cache() {
             .collect();
         let mut expected: Vec<_> = entries.iter().map(|entry| entry.name()).collect();
         expected.sort();
-        assert_eq!(inside, expected, "any tool can look inside");
+        assert_eq!(inside, expected, "other tools can list the bundle");
 
         let other = ["--cache-dir", "other"];
         let imported = bench.json(["cache", "import", "all.tar"].iter().chain(&other));
@@ -95,7 +95,7 @@ fn damaged_entries_are_not_exported() {
 }
 
 #[test]
-fn what_is_no_entry_is_refused_by_name_and_the_others_are_imported() {
+fn invalid_entries_are_refused_by_name_and_valid_ones_are_imported() {
     on_filled_benches(async |bench| {
         let [first, second] = &*bench.entries() else { panic!("there are two") };
         let [whole, mut flipped] = [first, second].map(|entry| fs::read(entry.path()).unwrap());
@@ -133,7 +133,7 @@ fn what_is_no_entry_is_refused_by_name_and_the_others_are_imported() {
 
         let run = bench.run(["cache", "import", "bad.tar", "--cache-dir", "other", "--json"]);
         let run = run.ended(1).says(&["checksum", "another key", "link: it is not a regular file"]);
-        assert!(!run.errors.contains('\u{1b}'), "names command no terminal: {run:?}");
+        assert!(!run.errors.contains('\u{1b}'), "names cannot control the terminal: {run:?}");
         let expected: Vec<_> = bad.iter().map(|(name, _)| *name).chain(["link"]).collect();
         assert_eq!(names(&run.json()["refused"]), expected);
         assert_eq!(run.json()["imported"], serde_json::json!([first.key().to_string()]));
@@ -151,7 +151,7 @@ fn what_is_no_entry_is_refused_by_name_and_the_others_are_imported() {
 
 /// The import runs with little memory where the system can limit it.
 #[test]
-fn sizes_that_a_bundle_only_declares_cost_no_memory() {
+fn sizes_declared_in_a_bundle_are_not_allocated() {
     on_filled_benches(async |bench| {
         let entry = &bench.entries()[0];
         let whole = fs::read(entry.path()).unwrap();
@@ -203,7 +203,7 @@ fn limit_memory(_: &mut std::process::Command) {}
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_pipe_is_refused_by_name_and_nobody_waits_for_it() {
+fn named_pipes_are_refused_without_blocking() {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
 
     on_filled_benches(async |bench| {

@@ -20,7 +20,7 @@ fn entries_are_listed_by_last_use() {
         }
         let by_use = [entries[1].key().to_string(), entries[0].key().to_string()];
 
-        let Value::Array(lines) = bench.json(["cache", "ls"]) else { panic!("it is no array") };
+        let Value::Array(lines) = bench.json(["cache", "ls"]) else { panic!("not an array") };
         assert_eq!(
             lines.iter().map(|line| &line["key"]).collect::<Vec<_>>(),
             by_use.each_ref().map(String::as_str)
@@ -51,7 +51,7 @@ fn entries_are_listed_by_last_use() {
 }
 
 #[test]
-fn a_cache_that_is_not_there_is_an_empty_one() {
+fn a_missing_cache_is_treated_as_empty() {
     on_benches(async |bench| {
         assert!(bench.text(["cache", "ls"]).contains("no entries"));
         assert_eq!(bench.json(["cache", "ls"]), Value::Array(Vec::new()));
@@ -59,12 +59,12 @@ fn a_cache_that_is_not_there_is_an_empty_one() {
         assert_eq!(bench.json(["cache", "verify"])["entries"], 0);
         bench.text(["cache", "stats"]);
         bench.run(["cache", "show", "abcd"]).ended(1).says(&["abcd"]);
-        assert!(!bench.path("cache").exists(), "looking makes nothing");
+        assert!(!bench.path("cache").exists(), "inspecting does not create a cache");
     });
 }
 
 #[test]
-fn everything_known_of_an_entry_is_shown() {
+fn show_prints_the_whole_manifest_of_an_entry() {
     on_filled_benches(async |bench| {
         for entry in bench.entries() {
             let key = entry.key().to_string();
@@ -85,7 +85,7 @@ fn everything_known_of_an_entry_is_shown() {
 }
 
 #[test]
-fn stats_count_what_there_is() {
+fn stats_count_entries_and_bytes() {
     on_filled_benches(async |bench| {
         let bytes: u64 = bench.entries().iter().map(|entry| entry.bytes()).sum();
         let stats = bench.json(["cache", "stats"]);
@@ -106,7 +106,7 @@ fn stats_count_what_there_is() {
 }
 
 #[test]
-fn damaged_entries_are_found_by_reason_and_removed_on_request() {
+fn verify_reports_damaged_entries_and_removes_them_on_request() {
     on_filled_benches(async |bench| {
         assert_eq!(bench.json(["cache", "verify"])["whole"], 2);
         bench.text(["cache", "verify"]);
@@ -135,7 +135,7 @@ fn damaged_entries_are_found_by_reason_and_removed_on_request() {
 }
 
 #[test]
-fn entries_of_newer_versions_are_left_alone_and_told() {
+fn entries_of_newer_versions_are_kept_and_reported() {
     on_filled_benches(async |bench| {
         let [newer, older] = &*bench.entries() else { panic!("there are two") };
         set_version(newer.path(), u32::MAX);
@@ -158,14 +158,14 @@ fn entries_of_newer_versions_are_left_alone_and_told() {
 }
 
 #[test]
-fn times_of_fusions_are_told_from_programs() {
+fn fusion_timings_are_distinguished_from_programs() {
     on_benches(async |bench| {
         let builder = Runtime::builder().cache(CacheConfig::at(bench.path("cache")));
         let rt = builder.device(bench.device()).build().await.unwrap();
         let store = bench.store();
         let is_timing =
             |entry: &EntryInfo| store.manifest(entry).unwrap().field("kind") == Some("timing");
-        // Runs until the times of both ways are stored.
+        // Runs until the times of the fused and the separate launches are stored.
         for run in 0.. {
             assert!(run < 100, "the times are not kept");
             let chain = Chain::new(&rt, vec![1.0; 64], 2.0).await;
@@ -190,7 +190,7 @@ fn times_of_fusions_are_told_from_programs() {
 }
 
 #[test]
-fn collection_can_be_tried_before_it_is_done() {
+fn garbage_collection_has_a_dry_run() {
     on_filled_benches(async |bench| {
         let entries = bench.entries();
         for (entry, hours) in entries.iter().zip([2, 1]) {
@@ -217,7 +217,7 @@ fn collection_can_be_tried_before_it_is_done() {
 }
 
 #[test]
-fn what_an_application_has_room_for_stays_though_the_tool_does_not_know_of_it() {
+fn build_and_import_do_not_evict_entries_above_the_default_limit() {
     on_filled_benches(async |bench| {
         let bundle = bench.path("bundle");
         bench.text(["cache", "export", bundle.to_str().unwrap()]);
@@ -241,7 +241,7 @@ fn what_an_application_has_room_for_stays_though_the_tool_does_not_know_of_it() 
 }
 
 #[test]
-fn a_cache_is_cleared_by_those_who_mean_it() {
+fn clearing_a_cache_requires_confirmation() {
     on_filled_benches(async |bench| {
         bench.run(["cache", "clear"]).ended(2).says(&["--yes"]);
         assert_eq!(bench.entries().len(), 2);
@@ -252,7 +252,7 @@ fn a_cache_is_cleared_by_those_who_mean_it() {
 }
 
 #[test]
-fn the_first_digits_of_a_key_name_it_if_no_other_key_has_them() {
+fn keys_are_selected_by_unambiguous_prefixes() {
     on_benches(async |bench| {
         // The contents of the files do not affect their names.
         let folder = bench.path("cache/v1/0123456789abcdef/ab");

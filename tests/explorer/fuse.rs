@@ -19,30 +19,30 @@ const GATHER: &str = "gather(tmp, at, dst) over 1024";
 impl Bench {
     /// Examines launches of the kernels.
     fn fuse(&self, launches: &[&str], more: &[&str]) -> Run {
-        self.fuse_of("kernels.spv", launches, more)
+        self.fuse_file("kernels.spv", launches, more)
     }
 
-    fn fuse_of(&self, file: &str, launches: &[&str], more: &[&str]) -> Run {
+    fn fuse_file(&self, file: &str, launches: &[&str], more: &[&str]) -> Run {
         fs::write(self.path("kernels.spv"), KERNELS).unwrap();
         fs::write(self.path("kernels.cl"), TEXT).unwrap();
         let launches = launches.iter().flat_map(|launch| ["--launch", launch]);
         self.run(["fuse", file].into_iter().chain(launches).chain(more.iter().copied()))
     }
 
-    fn told(&self, launches: &[&str], more: &[&str], code: i32) -> Value {
+    fn fuse_json(&self, launches: &[&str], more: &[&str], code: i32) -> Value {
         self.fuse(launches, &[more, &["--json"]].concat()).ended(code).json()
     }
 }
 
 /// Returns the report on a buffer.
 #[track_caller]
-fn buffer<'a>(told: &'a Value, name: &str) -> &'a Value {
-    let buffers = told["buffers"].as_array().expect("they are an array");
-    buffers.iter().find(|buffer| buffer["name"] == name).unwrap_or_else(|| panic!("{told}"))
+fn buffer<'a>(report: &'a Value, name: &str) -> &'a Value {
+    let buffers = report["buffers"].as_array().expect("they are an array");
+    buffers.iter().find(|buffer| buffer["name"] == name).unwrap_or_else(|| panic!("{report}"))
 }
 
 #[test]
-fn a_chain_is_told_with_the_names_that_were_given() {
+fn a_fused_chain_is_reported_with_the_given_names() {
     on_benches(async |bench| {
         let run = bench.fuse(&[SCALE, OFFSET], &["--bytes", "tmp=4KiB"]).ended(0);
         for line in [
@@ -59,16 +59,16 @@ fn a_chain_is_told_with_the_names_that_were_given() {
 }
 
 #[test]
-fn programs_get_the_same_as_one_object() {
+fn json_output_reports_a_fusion_as_one_object() {
     on_benches(async |bench| {
-        let told = bench.told(&[SCALE, OFFSET], &["--bytes", "tmp=4KiB"], 0);
-        assert_eq!(told["device"], *bench.rt.device().name);
-        assert_eq!(told["kernel"], "fused_scale_offset");
-        assert!(told["refusal"].is_null() && told["output"].is_null(), "{told}");
-        assert_eq!(told["format"], "opencl-c");
-        assert!(told["code"].as_str().unwrap().contains("kernel void fused_scale_offset("));
+        let report = bench.fuse_json(&[SCALE, OFFSET], &["--bytes", "tmp=4KiB"], 0);
+        assert_eq!(report["device"], *bench.rt.device().name);
+        assert_eq!(report["kernel"], "fused_scale_offset");
+        assert!(report["refusal"].is_null() && report["output"].is_null(), "{report}");
+        assert_eq!(report["format"], "opencl-c");
+        assert!(report["code"].as_str().unwrap().contains("kernel void fused_scale_offset("));
         assert_eq!(
-            told["launches"][0],
+            report["launches"][0],
             json!({
                 "kernel": "scale", "file": "kernels.spv", "arguments": ["src", "tmp", "3.0"],
                 "parameters": ["src", "dst", "factor"], "global": [1024], "offset": [0],
@@ -77,7 +77,7 @@ fn programs_get_the_same_as_one_object() {
             })
         );
         assert_eq!(
-            *buffer(&told, "tmp"),
+            *buffer(&report, "tmp"),
             json!({
                 "name": "tmp", "bytes": 4096, "kept": false, "verdict": "proven", "reason": null,
                 "parameters": [
@@ -94,27 +94,27 @@ fn programs_get_the_same_as_one_object() {
 }
 
 #[test]
-fn what_is_kept_stays_in_memory() {
+fn kept_buffers_stay_in_memory() {
     on_benches(async |bench| {
-        let fate = |told: &Value, name| {
-            let buffer = buffer(told, name);
+        let fate = |report: &Value, name| {
+            let buffer = buffer(report, name);
             (buffer["kept"] == true, !buffer["internalized"].is_null())
         };
-        let told = bench.told(&[SCALE, OFFSET], &["--keep", "tmp", "--keep", "dst"], 0);
-        assert_eq!(fate(&told, "tmp"), (true, false));
-        let why = buffer(&told, "tmp")["in_memory"].as_str().unwrap();
+        let report = bench.fuse_json(&[SCALE, OFFSET], &["--keep", "tmp", "--keep", "dst"], 0);
+        assert_eq!(fate(&report, "tmp"), (true, false));
+        let why = buffer(&report, "tmp")["in_memory"].as_str().unwrap();
         assert!(why.contains("read later"), "{why}");
         // With `--keep src`, no other buffer is kept.
-        let told = bench.told(&[SCALE, OFFSET], &["--keep", "src"], 0);
-        assert_eq!(fate(&told, "dst"), (false, true));
+        let report = bench.fuse_json(&[SCALE, OFFSET], &["--keep", "src"], 0);
+        assert_eq!(fate(&report, "dst"), (false, true));
         // A buffer that the last launch changes is kept, even if that launch also reads it.
-        let told = bench.told(&[SCALE, "in_place(tmp) over 1024"], &[], 0);
-        assert_eq!(fate(&told, "tmp"), (true, false));
+        let report = bench.fuse_json(&[SCALE, "in_place(tmp) over 1024"], &[], 0);
+        assert_eq!(fate(&report, "tmp"), (true, false));
     });
 }
 
 #[test]
-fn what_would_change_the_result_is_not_fused_and_told_by_the_launches() {
+fn illegal_fusions_are_refused_with_the_conflicting_launches() {
     on_benches(async |bench| {
         let run = bench.fuse(&[SCALE, BLUR, GATHER], &[]).ended(1);
         for line in [
@@ -126,14 +126,17 @@ fn what_would_change_the_result_is_not_fused_and_told_by_the_launches() {
         }
         assert!(!run.out.contains("kernel void"), "{}", run.out);
 
-        let told = bench.told(&[SCALE, BLUR, GATHER], &[], 1);
-        assert!(told["kernel"].is_null() && told["code"].is_null(), "{told}");
-        let shared = buffer(&told, "tmp");
-        assert_eq!((&shared["verdict"], &shared["reason"]), (&json!("refuted"), &told["refusal"]));
+        let report = bench.fuse_json(&[SCALE, BLUR, GATHER], &[], 1);
+        assert!(report["kernel"].is_null() && report["code"].is_null(), "{report}");
+        let shared = buffer(&report, "tmp");
+        assert_eq!(
+            (&shared["verdict"], &shared["reason"]),
+            (&json!("refuted"), &report["refusal"])
+        );
         let verdicts = shared["pairs"].as_array().unwrap().iter().map(|pair| &pair["verdict"]);
         // Two launches that only read the buffer do not conflict.
         assert_eq!(verdicts.collect::<Vec<_>>(), ["refuted", "needs-trust", "proven"]);
-        assert_eq!(buffer(&told, "src")["verdict"], "proven");
+        assert_eq!(buffer(&report, "src")["verdict"], "proven");
 
         // `--assume-legal` covers what is unknown, but not what is refuted.
         bench.fuse(&[SCALE, GATHER], &[]).ended(1);
@@ -143,30 +146,30 @@ fn what_would_change_the_result_is_not_fused_and_told_by_the_launches() {
 }
 
 #[test]
-fn what_is_different_in_the_fused_kernel_is_told_of_its_launch() {
+fn changes_to_a_launch_in_the_fused_kernel_are_reported() {
     on_benches(async |bench| {
         let small = "plane(tmp, dst, 8i32) over 8x4";
-        let told = bench.told(&["in_place(tmp) over 1024", small], &[], 0);
-        let launch = &told["launches"][1];
+        let report = bench.fuse_json(&["in_place(tmp) over 1024", small], &[], 0);
+        let launch = &report["launches"][1];
         assert_eq!((&launch["global"], &launch["guard"]), (&json!([8, 4]), &json!(32)));
         assert_eq!((&launch["remapped"], &launch["fixed"]), (&json!(true), &json!([2])));
         let run = bench.fuse(&["in_place(tmp) over 1024", small], &[]).ended(0);
         for line in ["remapped", "only the first 32 work-items", "constants: `width`"] {
             assert!(run.out.contains(line), "{line:?} is missing: {}", run.out);
         }
-        let told = bench.told(&[SCALE, OFFSET], &["--fix-scalars"], 0);
-        assert_eq!(told["launches"][0]["fixed"], json!([2]));
+        let report = bench.fuse_json(&[SCALE, OFFSET], &["--fix-scalars"], 0);
+        assert_eq!(report["launches"][0]["fixed"], json!([2]));
         let from = ["in_place(x) over 8 from 4 in 4", "in_place(x) over 8 from 4"];
-        let launch = &bench.told(&from, &[], 0)["launches"][0];
+        let launch = &bench.fuse_json(&from, &[], 0)["launches"][0];
         assert_eq!((&launch["offset"], &launch["local"]), (&json!([4]), &json!([4])));
     });
 }
 
 #[test]
-fn code_goes_to_a_file_in_the_form_that_is_asked_for() {
+fn code_is_written_to_a_file_in_the_requested_format() {
     on_benches(async |bench| {
-        let told = bench.told(&[SCALE, OFFSET], &["--output", "fused.cl"], 0);
-        assert_eq!((&told["output"], &told["code"]), (&json!("fused.cl"), &Value::Null));
+        let report = bench.fuse_json(&[SCALE, OFFSET], &["--output", "fused.cl"], 0);
+        assert_eq!((&report["output"], &report["code"]), (&json!("fused.cl"), &Value::Null));
         let text = fs::read_to_string(bench.path("fused.cl")).unwrap();
         assert!(text.contains("kernel void fused_scale_offset("), "{text}");
 
@@ -199,7 +202,7 @@ fn arguments_must_fit_their_parameters() {
             ("offset(tmp, dst, 1.0) over 8 in 3", &["does not divide"]),
             ("offset(tmp, dst, 1.0) over 8 in 2x2", &["dimensions"]),
         ] {
-            bench.fuse_of("kernels.cl", &[SCALE, launch], &[]).ended(2).says(words);
+            bench.fuse_file("kernels.cl", &[SCALE, launch], &[]).ended(2).says(words);
         }
         bench.fuse(&[SCALE], &[]).ended(2).says(&["twice"]);
         bench.fuse(&[SCALE, OFFSET], &["--keep", "x"]).ended(2).says(&["`x`", "src, tmp, dst"]);
@@ -208,7 +211,7 @@ fn arguments_must_fit_their_parameters() {
 }
 
 #[test]
-fn numbers_of_a_type_that_nobody_tells_say_it() {
+fn numbers_state_their_type_if_the_parameter_does_not() {
     on_benches(async |bench| {
         // A module does not state the sign of integers; a driver may.
         let launch = |n| format!("guarded(tmp, dst, {n}) over 1024");
@@ -227,22 +230,22 @@ fn numbers_of_a_type_that_nobody_tells_say_it() {
 }
 
 #[test]
-fn kernels_are_of_the_file_that_is_named() {
+fn kernels_are_taken_from_the_named_file() {
     on_benches(async |bench| {
         fs::write(bench.path("more.spv"), KERNELS).unwrap();
         let more = ["more.spv"];
         let run = bench.fuse(&[SCALE, OFFSET], &more).ended(2);
         run.says(&["kernels.spv and more.spv have a kernel `scale`", "kernels.spv:scale(..)"]);
         let launches = [&*format!("more.spv:{SCALE}"), &format!("kernels.spv:{OFFSET}")];
-        let told = bench.told(&launches, &more, 0);
-        assert_eq!(told["launches"][0]["file"], "more.spv");
+        let report = bench.fuse_json(&launches, &more, 0);
+        assert_eq!(report["launches"][0]["file"], "more.spv");
         let run = bench.fuse(&launches, &["broken.cl"]).ended(1);
         run.says(&["broken.cl: build failed", "mistake"]);
     });
 }
 
 #[test]
-fn what_opencl_c_was_translated_to_is_an_entry_of_its_kind() {
+fn translations_of_opencl_c_are_listed_as_spirv_entries() {
     if !has_clang() {
         return;
     }
@@ -251,8 +254,8 @@ fn what_opencl_c_was_translated_to_is_an_entry_of_its_kind() {
         fs::write(bench.path("twice.cl"), kernels).unwrap();
         let launch = ["--launch", "twice(x) over 64"];
         let arguments = [&["fuse", "twice.cl"][..], &launch, &launch].concat();
-        let told = bench.json(&arguments);
-        assert_eq!(told["kernel"], "fused_twice_twice");
+        let report = bench.json(&arguments);
+        assert_eq!(report["kernel"], "fused_twice_twice");
 
         let listed = bench.json(["cache", "ls"]);
         let lines = listed.as_array().unwrap();

@@ -77,7 +77,7 @@ fn on_linked(test: impl AsyncFn(&Bench, Linked)) {
 }
 
 #[test]
-fn a_program_is_linked_from_the_libraries_that_are_given() {
+fn programs_are_linked_with_the_given_libraries() {
     on_linked(async |bench, linked| {
         let built = bench.json(linked.arguments(&["build"]));
         assert_eq!(built["origin"], "compiled");
@@ -98,7 +98,7 @@ fn a_symbol_that_no_given_library_exports_is_named() {
 }
 
 #[test]
-fn a_library_that_cannot_be_used_ends_the_command_and_is_named() {
+fn unusable_libraries_fail_the_command_and_are_named() {
     on_benches(async |bench| {
         linked(&bench, ModuleFormat::SpirV);
         fs::write(bench.path("nothing.spv"), crate::builds::module()).unwrap();
@@ -115,7 +115,7 @@ fn a_library_that_cannot_be_used_ends_the_command_and_is_named() {
             let file = library.split('=').next().unwrap();
             for command in [&["build", "saxpy.cl"][..], &["cache", "why", "saxpy.cl"]] {
                 let run = bench.run(command.iter().chain(&["--library", library])).ended(1);
-                assert!(run.out.is_empty(), "nothing was begun: {run:?}");
+                assert!(run.out.is_empty(), "no build was started: {run:?}");
                 run.says(&[&format!("library {file}: ")]).says(words);
             }
         }
@@ -144,11 +144,11 @@ fn why_compares_programs_with_all_their_modules() {
         let changed = module(linked.modules[2].format(), &[function("inner").plus(2.0)], &[]);
         let inner = linked.file.replace("apply", "inner");
         fs::write(bench.path(&inner), changed.code()).unwrap();
-        let told = bench.run(&json).ended(1).json();
-        assert_eq!((&told["stored"], &told["nearest"]["key"]), (&false.into(), &key.into()));
-        assert_eq!(told["nearest"]["same_module"], false);
-        let differences = told["nearest"]["differences"].as_array().unwrap();
-        assert_eq!(differences.len(), 1, "{told}");
+        let output = bench.run(&json).ended(1).json();
+        assert_eq!((&output["stored"], &output["nearest"]["key"]), (&false.into(), &key.into()));
+        assert_eq!(output["nearest"]["same_module"], false);
+        let differences = output["nearest"]["differences"].as_array().unwrap();
+        assert_eq!(differences.len(), 1, "{output}");
         assert_eq!(differences[0]["a"], changed.digest().to_string());
         assert_eq!(differences[0]["b"], linked.modules[2].digest().to_string());
         let text = bench.run(&why).ended(1).fits().out;
@@ -157,8 +157,8 @@ fn why_compares_programs_with_all_their_modules() {
         // Objects of its modules do not count as programs.
         let programs = bench.json(["cache", "ls"]);
         for line in programs.as_array().unwrap().iter().filter(|line| line["kind"] == "program") {
-            let is_it = |entry: &&EntryInfo| line["key"] == entry.key().to_string();
-            fs::remove_file(bench.entries().iter().find(is_it).unwrap().path()).unwrap();
+            let is_listed = |entry: &&EntryInfo| line["key"] == entry.key().to_string();
+            fs::remove_file(bench.entries().iter().find(is_listed).unwrap().path()).unwrap();
         }
         let text = bench.run(&why).ended(1).fits().out;
         assert!(text.contains("The cache has no programs"), "{text}");
@@ -216,10 +216,10 @@ fn the_constants_of_libraries_are_set_by_id_or_by_library() {
 }
 
 #[test]
-fn objects_are_told_from_programs() {
+fn objects_are_distinguished_from_programs() {
     on_linked(async |bench, linked| {
         bench.json(linked.arguments(&["build"]));
-        let Value::Array(lines) = bench.json(["cache", "ls"]) else { panic!("it is no array") };
+        let Value::Array(lines) = bench.json(["cache", "ls"]) else { panic!("not an array") };
         let of_kind =
             |kind: &str| -> Vec<_> { lines.iter().filter(|line| line["kind"] == kind).collect() };
         let objects = of_kind("object");

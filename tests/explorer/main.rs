@@ -239,7 +239,7 @@ fn help_describes_every_command_and_every_option() {
 }
 
 #[test]
-fn what_cannot_be_understood_ends_with_2() {
+fn invalid_arguments_exit_with_2() {
     for arguments in [
         &[][..],
         &["nonsense"],
@@ -269,7 +269,7 @@ fn what_cannot_be_understood_ends_with_2() {
 }
 
 #[test]
-fn settings_that_cannot_be_used_end_with_2_and_are_named() {
+fn invalid_settings_exit_with_2_and_are_named() {
     on_benches(async |bench| {
         for (name, value, word) in [
             ("KILN_CACHE_MAX_SIZE", "much", "KILN_CACHE_MAX_SIZE"),
@@ -289,7 +289,7 @@ fn settings_that_cannot_be_used_end_with_2_and_are_named() {
 #[test]
 fn devices_are_listed() {
     on_benches(async |bench| {
-        let Value::Array(devices) = bench.json(["devices"]) else { panic!("it is no array") };
+        let Value::Array(devices) = bench.json(["devices"]) else { panic!("not an array") };
         let absent = bench.rt.unavailable();
         assert_eq!(devices.len(), bench.rt.devices().len() + absent.len());
         let text = bench.text(["devices"]);
@@ -318,7 +318,7 @@ fn devices_are_listed() {
 }
 
 #[test]
-fn a_reader_that_has_left_stops_nothing() {
+fn a_closed_output_pipe_does_not_stop_a_command() {
     on_filled_benches(async |bench| {
         fs::remove_dir_all(bench.path("cache")).unwrap();
         for arguments in [
@@ -340,7 +340,7 @@ fn a_reader_that_has_left_stops_nothing() {
 }
 
 #[test]
-fn failures_are_json_for_programs() {
+fn failures_are_reported_as_json() {
     on_benches(async |bench| {
         let failures: [(&[&str], i32, &str, &str); 7] = [
             (&["--json", "nonsense"], 2, "Usage", "nonsense"),
@@ -382,7 +382,7 @@ fn failures_are_json_for_programs() {
 }
 
 #[test]
-fn a_loader_that_is_named_and_is_none_is_an_error() {
+fn an_invalid_loader_path_is_an_error() {
     on_benches(async |bench| {
         let text = bench.path("saxpy.cl").display().to_string();
         let both = format!("/nowhere/libOpenCL.so;{text}");

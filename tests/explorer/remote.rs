@@ -50,26 +50,26 @@ fn entries_are_pushed_once_and_pulled_once() {
 }
 
 #[test]
-fn what_does_not_verify_is_neither_pushed_nor_pulled() {
+fn damaged_entries_are_not_pushed_or_pulled() {
     on_filled_benches(async |bench| {
         let [first, second] = &bench.entries()[..] else { panic!("there are two") };
         bench.remote_json(&["cache", "push", &first.key().to_string()], 0);
         flip(second.path(), 0);
-        let told = bench.remote_json(&["cache", "push"], 1);
-        assert_eq!(told["refused"][0]["name"], second.name(), "{told}");
+        let pushed = bench.remote_json(&["cache", "push"], 1);
+        assert_eq!(pushed["refused"][0]["name"], second.name(), "{pushed}");
 
         let object = bench.path("share/v1").join(first.name().trim_end_matches(".kiln"));
         flip(&object, 0);
         fs::remove_dir_all(bench.path("cache")).unwrap();
-        let told = bench.remote_json(&["cache", "pull"], 1);
-        assert_eq!(told["refused"][0]["name"], first.name(), "{told}");
-        assert_eq!(told["pulled"], Value::Array(Vec::new()), "{told}");
+        let pulled = bench.remote_json(&["cache", "pull"], 1);
+        assert_eq!(pulled["refused"][0]["name"], first.name(), "{pulled}");
+        assert_eq!(pulled["pulled"], Value::Array(Vec::new()), "{pulled}");
         assert_eq!(bench.entries().len(), 0);
     });
 }
 
 #[test]
-fn what_is_named_is_pushed_whatever_is_there() {
+fn named_entries_are_pushed_even_if_present() {
     on_filled_benches(async |bench| {
         let first = bench.entries()[0].clone();
         bench.remote_json(&["cache", "push"], 0);
@@ -89,7 +89,7 @@ fn what_is_named_is_pushed_whatever_is_there() {
 }
 
 #[test]
-fn what_is_built_with_a_remote_cache_comes_from_there_for_the_next() {
+fn programs_built_with_a_remote_cache_are_loaded_from_it() {
     on_filled_benches(async |bench| {
         fs::remove_dir_all(bench.path("cache")).unwrap();
         assert_eq!(bench.remote_json(&["build", "saxpy.cl"], 0)["origin"], "compiled");
@@ -107,7 +107,7 @@ fn what_is_built_with_a_remote_cache_comes_from_there_for_the_next() {
 }
 
 #[test]
-fn stats_and_why_tell_of_the_remote_cache() {
+fn stats_and_why_report_the_remote_cache() {
     on_filled_benches(async |bench| {
         assert_eq!(bench.json(["cache", "stats"])["remote"], Value::Null);
         let stats = bench.remote_json(&["cache", "stats"], 0);
@@ -134,21 +134,21 @@ fn stats_and_why_tell_of_the_remote_cache() {
 }
 
 #[test]
-fn a_remote_cache_that_is_missing_or_cannot_do_it_is_told() {
+fn a_missing_or_unsuitable_remote_cache_is_an_error() {
     on_filled_benches(async |bench| {
         for command in ["push", "pull"] {
             bench.run(["cache", command]).ended(2).says(&["KILN_CACHE_REMOTE"]);
         }
         let mut bad = bench.command(["cache", "stats"]);
         bad.env("KILN_CACHE_REMOTE", "gopher://:hunter2@host");
-        let told = Run::of(bad.output().unwrap()).ended(2).says(&["KILN_CACHE_REMOTE", "gopher"]);
-        assert!(!told.errors.contains("hunter2"), "{told:?}");
-        for (command, access, told) in
+        let run = Run::of(bad.output().unwrap()).ended(2).says(&["KILN_CACHE_REMOTE", "gopher"]);
+        assert!(!run.errors.contains("hunter2"), "{run:?}");
+        for (command, access, reason) in
             [("push", "read-only", "is read-only"), ("pull", "write-only", "is write-only")]
         {
             let mut command = bench.remote(&["cache", command]);
             command.env("KILN_CACHE_REMOTE_ACCESS", access);
-            Run::of(command.output().unwrap()).ended(2).says(&[told]);
+            Run::of(command.output().unwrap()).ended(2).says(&[reason]);
         }
         if cfg!(feature = "remote-redis") {
             let mut redis = bench.command(["cache", "pull"]);

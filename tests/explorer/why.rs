@@ -13,7 +13,7 @@ fn fields(differences: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn two_keys_differ_in_fields_or_are_equal() {
+fn two_keys_are_compared_field_by_field() {
     on_filled_benches(async |bench| {
         let [a, b] = &*bench.entries() else { panic!("there are two") };
         let [a, b] = [a, b].map(|entry| entry.key().to_string());
@@ -34,7 +34,7 @@ fn two_keys_differ_in_fields_or_are_equal() {
 }
 
 #[test]
-fn a_file_stands_for_what_it_would_ask_for() {
+fn a_file_stands_for_the_key_that_its_build_requests() {
     on_filled_benches(async |bench| {
         let saxpy = bench.build("saxpy.cl", &[])["key"].as_str().unwrap().to_owned();
         let why = bench.json(["cache", "why", &saxpy, "saxpy.cl"]);
@@ -80,7 +80,7 @@ fn a_source_alone_is_compared_with_the_nearest_entry() {
 }
 
 #[test]
-fn an_entry_that_would_not_be_loaded_is_told() {
+fn entries_that_cannot_be_loaded_are_reported() {
     on_benches(async |bench| {
         let run = bench.run(["cache", "why", "saxpy.cl"]).ended(1);
         assert!(run.out.contains("The cache has no programs"), "{run:?}");
@@ -100,7 +100,7 @@ fn an_entry_that_would_not_be_loaded_is_told() {
 
 /// The file's name has the form of a key.
 #[test]
-fn a_path_is_never_taken_for_a_key() {
+fn a_path_with_a_directory_is_not_read_as_a_key() {
     on_benches(async |bench| {
         fs::write(bench.path("facade"), SAXPY).unwrap();
         bench.run(["cache", "why", "facade", "saxpy.cl"]).ended(1).says(&["no key", "facade"]);

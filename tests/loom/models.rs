@@ -74,7 +74,7 @@ fn a_later_waiter_sees_the_settlement() {
 }
 
 #[test]
-fn a_waiter_that_leaves_takes_no_wake_up_from_another() {
+fn a_waiter_that_leaves_does_not_consume_the_wake_up_of_another() {
     loom::model(|| {
         let signal = Arc::new(Signal::new());
         let mut first = Seat::default();

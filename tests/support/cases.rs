@@ -142,11 +142,11 @@ pub fn case(random: &mut Rng, pool: &[Kernel]) -> Case {
         let arguments = arguments(random, &mut case, &pool[kernel], shape);
         case.launches.push(Launch { kernel, range, arguments });
     }
-    kill(random, &mut case);
+    mark_dead(random, &mut case);
     case
 }
 
-fn kill(random: &mut Rng, case: &mut Case) {
+fn mark_dead(random: &mut Rng, case: &mut Case) {
     case.dead = (2..case.buffers.saturating_sub(1)).filter(|_| random.u8(..) < 170).collect();
 }
 

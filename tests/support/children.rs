@@ -125,7 +125,7 @@ impl Drop for Child {
 /// Returns the path of the program that this process runs.
 pub fn this_binary() -> PathBuf {
     let executed = std::env::current_exe().expect("it is known");
-    // If a dynamic loader was told to start the program, the system reports the path of the loader.
+    // If a dynamic loader started the program, the system reports the path of the loader.
     let is_loader =
         executed.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"ld-"));
     if is_loader { std::env::args_os().next().expect("it is known").into() } else { executed }
@@ -148,9 +148,8 @@ pub fn report(name: &str, value: impl Display) {
 }
 
 /// Returns the value of a variable that the parent set. Called in a child.
-pub fn told(variable: &str) -> String {
-    std::env::var(variable)
-        .unwrap_or_else(|_| panic!("{variable} is not set: another test runs it"))
+pub fn variable(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: another test runs this one"))
 }
 
 /// Returns the sum of the numbers that all children reported under a name.

@@ -18,7 +18,7 @@ pub async fn kernels<const N: usize>(rt: &Runtime, module: &[u8], names: [&str; 
     let program = rt.build(&module).await.expect("it builds");
     // SAFETY: the kernels access only elements of their work-item, or of its neighbours. The buffers of the
     // suites contain all of these.
-    names.map(|name| unsafe { program.kernel(name) }.expect("it is there"))
+    names.map(|name| unsafe { program.kernel(name) }.expect("it exists"))
 }
 
 /// Builds kernels of a text, which satisfy the same conditions.
@@ -29,11 +29,11 @@ pub async fn kernels_of_text<const N: usize>(
 ) -> [Kernel; N] {
     let program = support::program(rt, text).await;
     // SAFETY: as above.
-    names.map(|name| unsafe { program.kernel(name) }.expect("it is there"))
+    names.map(|name| unsafe { program.kernel(name) }.expect("it exists"))
 }
 
-/// Whether a GPU is imitated. The kernels that stand in for its kernels are built by Intel's compiler for CPUs,
-/// which is not told to keep the launches apart.
+/// Whether a GPU is imitated. Intel's compiler for CPUs builds the stand-ins for its kernels, without the options
+/// that keep launches separate.
 pub fn is_imitated() -> bool {
     std::env::var_os("KILN_STAND_INS_OPENCL").is_some()
 }
@@ -41,13 +41,13 @@ pub fn is_imitated() -> bool {
 /// Creates a runtime for the same device, whose scopes fuse all launches for which this is legal.
 pub async fn always(rt: &Runtime) -> Runtime {
     let builder = support::builder().fusion(FusionMode::Always);
-    builder.device(rt.device().name.clone()).build().await.expect("the device is there")
+    builder.device(rt.device().name.clone()).build().await.expect("the device exists")
 }
 
 /// Creates a buffer with these numbers, and two empty ones of the same length.
 pub async fn buffers(rt: &Runtime, numbers: &[f32]) -> [Buffer<f32>; 3] {
-    let none = || rt.buffer(numbers.len()).expect("there is room");
-    [rt.buffer_from(numbers.to_vec()).await.expect("there is room"), none(), none()]
+    let none = || rt.buffer(numbers.len()).expect("there is disk space");
+    [rt.buffer_from(numbers.to_vec()).await.expect("there is disk space"), none(), none()]
 }
 
 /// Two launches, of which the second uses the output of the first, and one more kernel.

@@ -230,7 +230,7 @@ pub async fn expect(rt: &Runtime, program: &Program, kernel: &str, expected: [f3
 /// Returns the result of a kernel on 1, 2, 3.
 pub async fn run(rt: &Runtime, program: &Program, kernel: &str) -> Vec<f32> {
     // SAFETY: these kernels touch one element a work-item.
-    let kernel = unsafe { program.kernel(kernel) }.expect("the kernel is there");
+    let kernel = unsafe { program.kernel(kernel) }.expect("the kernel exists");
     let x = rt.buffer_from(vec![1.0f32, 2.0, 3.0]).await.expect("there is memory");
     let queue = rt.queue();
     queue.submit(kernel.launch(3).args((&x,))).expect("it fits");
@@ -244,12 +244,12 @@ pub fn register(rt: &Runtime, libraries: &[&Module]) {
 }
 
 /// Returns the number of compiled modules, and of linked programs.
-pub fn work(rt: &Runtime) -> (u64, u64) {
+pub fn work_counts(rt: &Runtime) -> (u64, u64) {
     (rt.stats().compiles, rt.stats().links)
 }
 
 /// Returns these numbers for one program of `modules` modules.
-pub fn work_of_one(rt: &Runtime, format: ModuleFormat, modules: u64) -> (u64, u64) {
+pub fn work_counts_of_one(rt: &Runtime, format: ModuleFormat, modules: u64) -> (u64, u64) {
     // Modules that the device does not link are compiled as one module.
     if links(rt, format) { (modules, 1) } else { (1, 0) }
 }

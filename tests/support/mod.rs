@@ -129,12 +129,12 @@ pub async fn module_for(rt: &Runtime, source: &str) -> Module {
     // Another runtime translates, so that the counters of this one stay at zero.
     let other = builder().device(rt.device().index().to_string()).build().await;
     let spirv = translate::spirv_of(&other.expect("it starts"), &module, "").await;
-    spirv.expect("the source is right")
+    spirv.expect("the source is valid")
 }
 
 /// Builds the program of a source text.
 pub async fn program(rt: &Runtime, source: &str) -> Program {
-    rt.build(&Module::opencl_c(source)).await.expect("the source is right")
+    rt.build(&Module::opencl_c(source)).await.expect("the source is valid")
 }
 
 /// Converts sizes, one for each dimension, for launches.
@@ -159,5 +159,5 @@ pub fn launch_over(kernel: &Kernel, range: &NdRange) -> Launch {
 /// Builds a kernel of a source text.
 pub async fn kernel(rt: &Runtime, source: &str, name: &str) -> Kernel {
     // SAFETY: the kernels of the suites stay inside the buffers that the suites give them.
-    unsafe { program(rt, source).await.kernel(name) }.expect("the kernel is there")
+    unsafe { program(rt, source).await.kernel(name) }.expect("the kernel exists")
 }

@@ -4,8 +4,8 @@
 #![allow(dead_code, unreachable_pub, reason = "each suite uses a part of it")]
 #![allow(clippy::print_stderr, reason = "a log tells what could not be tested here")]
 
-#[path = "told.rs"]
-mod told;
+#[path = "log_recorder.rs"]
+mod log_recorder;
 #[path = "tools.rs"]
 pub mod tools;
 
@@ -21,8 +21,8 @@ use std::time::Duration;
 use kiln::simulated::Simulator;
 use kiln::store::Durability;
 use kiln::{CacheConfig, Module, Origin, Program, Runtime};
+use log_recorder::LogRecorder;
 use serde::{Deserialize, Serialize};
-use told::Told;
 use tracing::Level;
 
 /// Environment variable with the order of a process that was started again.
@@ -115,18 +115,18 @@ pub async fn runtime(cache: CacheConfig, samples: impl IntoIterator<Item = Sampl
 }
 
 /// Carries out the order in the environment, and ends the process. Returns if there is no order.
-pub fn obey() {
+pub fn run_order() {
     let Ok(order) = std::env::var(ORDER) else { return };
     let order: Order = serde_json::from_str(&order).expect("it was written by `Process`");
-    let told = Told::listen();
+    let recorder = LogRecorder::install();
     thread::spawn(|| {
         thread::sleep(HANGS);
         process::exit(3);
     });
     let stdin = io::stdin().as_fd().try_clone_to_owned().expect("it is open");
     let parent = UnixDatagram::from(stdin);
-    let report = futures::executor::block_on(order.obey(&parent));
-    let warnings = [Level::ERROR, Level::WARN].map(|level| told.at(level)).concat();
+    let report = futures::executor::block_on(order.run_order(&parent));
+    let warnings = [Level::ERROR, Level::WARN].map(|level| recorder.at(level)).concat();
     let report = serde_json::to_vec(&Report { warnings, ..report }).expect("it is plain data");
     // The report is sent with `writev`, and the start signal above is received with `recvfrom`, since calls
     // that a store makes may fail.
@@ -150,7 +150,7 @@ impl Order {
         })
     }
 
-    async fn obey(&self, parent: &UnixDatagram) -> Report {
+    async fn run_order(&self, parent: &UnixDatagram) -> Report {
         let rt = runtime(self.cache(), self.samples()).await;
         let root = || self.root.as_deref().expect("the order names it");
         let mut programs = Vec::new();
@@ -171,7 +171,7 @@ impl Order {
                 }
                 Step::Mark => drop(std::os::unix::process::parent_id()),
                 Step::RemoveRoot => fs::remove_dir_all(root()).expect("it can be removed"),
-                Step::BlockRoot => fs::write(root(), "in the way").expect("nothing is there"),
+                Step::BlockRoot => fs::write(root(), "blocking file").expect("nothing is there"),
                 Step::Count => unfinished = files(&root().join("v1/tmp")).len(),
                 Step::Fill => fill(&root().join("full")),
             }
@@ -203,7 +203,7 @@ impl Report {
 
 /// Writes until the disk is full.
 fn fill(path: &Path) {
-    let mut file = fs::File::create(path).expect("there is room for a name");
+    let mut file = fs::File::create(path).expect("a file can be created");
     for size in [4096, 1] {
         while file.write_all(&vec![1; size]).is_ok() {}
     }
@@ -233,7 +233,7 @@ pub struct Ended {
 }
 
 impl Process {
-    /// Starts the test `child` of this binary, which calls [`obey`]. The words of `through`, if any, are a
+    /// Starts the test `child` of this binary, which calls [`run_order`]. The words of `through`, if any, are a
     /// command that runs another one. The variables in `without` are removed from the environment.
     pub fn start(order: &Order, through: &[&str], without: &[&str]) -> Self {
         let (socket, other) = UnixDatagram::pair().expect("there are sockets");
@@ -261,20 +261,20 @@ impl Process {
         command.args(["-f", "-y", "-o"]).arg(log).args(arguments);
         command.arg("-p").arg(self.child.id().to_string());
         command.stdin(Stdio::null()).stderr(Stdio::piped());
-        let mut strace = command.spawn().expect("it is there");
-        let mut told = BufReader::new(strace.stderr.take().expect("it is piped"));
+        let mut strace = command.spawn().expect("it exists");
+        let mut messages = BufReader::new(strace.stderr.take().expect("it is piped"));
         let mut line = String::new();
-        told.read_line(&mut line).expect("it can be read");
+        messages.read_line(&mut line).expect("it can be read");
         assert!(line.contains("attached"), "strace: {line}");
         // Closing the pipe would end `strace` at its next message.
-        self.strace = Some((strace, told));
+        self.strace = Some((strace, messages));
         self
     }
 
     /// Sends the start signal, and waits for the process to end.
     pub fn run(self) -> Ended {
         self.socket.send(b"go").expect("it waits");
-        let socket = self.socket.try_clone().expect("there is room for a descriptor");
+        let socket = self.socket.try_clone().expect("a descriptor can be duplicated");
         let ended = self.wait();
         // A process that was killed has sent nothing.
         socket.set_nonblocking(true).expect("it is a socket");
@@ -285,8 +285,8 @@ impl Process {
 
     fn wait(self) -> Ended {
         let output = self.child.wait_with_output().expect("it was started");
-        if let Some((mut strace, mut told)) = self.strace {
-            let _ = told.read_to_end(&mut Vec::new());
+        if let Some((mut strace, mut messages)) = self.strace {
+            let _ = messages.read_to_end(&mut Vec::new());
             strace.wait().expect("it was started");
         }
         let text = [output.stdout, output.stderr].concat();

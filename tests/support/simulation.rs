@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use kiln::simulated::Simulator;
 use kiln::{Kernel, Module, Runtime, RuntimeBuilder};
 
-/// Source of the kernels that [`teach`] defines.
+/// Source of the kernels that [`with_kernels`] defines.
 pub const KERNELS: &str = "
     kernel void add(global const uint *a, global const uint *b, global uint *c) {
         size_t i = get_global_id(0);
@@ -28,7 +28,7 @@ pub const KERNELS: &str = "
     }";
 
 /// Defines the kernels of [`KERNELS`] on a device.
-pub fn teach(simulator: Simulator) -> Simulator {
+pub fn with_kernels(simulator: Simulator) -> Simulator {
     simulator.kernel("add", |call| {
         let (a, b) = (call.read::<u32>(0), call.read::<u32>(1));
         let c: Vec<_> = a.iter().zip(&b).map(|(a, b)| a.wrapping_add(*b)).collect();
@@ -70,9 +70,9 @@ pub async fn runtime_with(simulator: &Simulator, builder: RuntimeBuilder) -> Run
 
 /// Builds a kernel of [`KERNELS`].
 pub async fn kernel(rt: &Runtime, name: &str) -> Kernel {
-    let program = rt.build(&Module::opencl_c(KERNELS)).await.expect("the source is right");
+    let program = rt.build(&Module::opencl_c(KERNELS)).await.expect("the source is valid");
     // SAFETY: the suites give the kernels buffers with as many elements as work-items.
-    unsafe { program.kernel(name) }.expect("the kernel is there")
+    unsafe { program.kernel(name) }.expect("the kernel exists")
 }
 
 /// Waits until a condition on threads of Kiln or of the device holds. Panics after 60 s.

@@ -458,7 +458,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_version_of_spirv_up_to_the_newest_is_told() {
+    fn spirv_versions_up_to_the_newest_are_listed() {
         assert_eq!(il_version(0x1_0002), "SPIR-V_1.0 SPIR-V_1.1 SPIR-V_1.2");
     }
 }

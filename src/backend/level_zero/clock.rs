@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_is_completed_in_the_round_in_which_the_command_was_queued() {
+    fn timestamps_are_completed_from_the_time_of_enqueueing() {
         let round = 1 << 32;
         let clock = clock(5 * round + 100);
         let queued = clock.origin.0 + Duration::from_micros(900);
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_runs_across_the_end_of_a_round() {
+    fn timestamps_are_completed_across_a_counter_wraparound() {
         let round = 1 << 32;
         let clock = clock(6 * round - 10);
         let profile = clock.profile(clock.origin.0, round - 5, 20);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn stations_are_in_order_though_the_clocks_differ() {
+    fn profile_times_are_ordered_although_the_clocks_differ() {
         let clock = clock(1000);
         let profile = clock.profile(clock.origin.0, 990, 995);
         assert!(profile.queued <= profile.submitted && profile.submitted <= profile.started);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_of_all_bits_is_taken_as_it_is() {
+    fn timestamps_of_64_bits_are_used_unchanged() {
         let clock = Clock { stamp_bits: 64, ..clock(0) };
         assert_eq!(clock.complete(u64::MAX - 1, 5), u64::MAX - 1);
     }

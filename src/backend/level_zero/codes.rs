@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_refines_the_kind() {
+    fn the_failed_call_refines_the_error_kind() {
         let invalid = Code(ZE_RESULT_ERROR_INVALID_ARGUMENT);
         assert_eq!(invalid.kind(), ErrorKind::Driver);
         assert_eq!(invalid.build_kind(), ErrorKind::BuildFailed);

@@ -81,12 +81,12 @@ mod tests {
     }
 
     #[test]
-    fn a_container_gives_what_was_put_in() {
+    fn containers_return_the_packed_binaries() {
         let (binaries, packed) = container();
-        assert_eq!(unpack(&packed).expect("it is one").expect("it is whole"), binaries);
+        assert_eq!(unpack(&packed).expect("it is one").expect("it is complete"), binaries);
         let sizes: Vec<_> = binaries.iter().map(Vec::len).collect();
         assert_eq!(packed.len(), packed_size(&sizes));
-        assert!(std::str::from_utf8(&MAGIC).is_err(), "it is no text");
+        assert!(std::str::from_utf8(&MAGIC).is_err(), "it is not text");
         assert!(unpack(b"\x7fELF").is_none() && unpack(b"").is_none());
     }
 

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_loader_that_lacks_a_function_is_named_with_what_it_lacks() {
+    fn errors_name_the_loader_and_the_function_that_it_lacks() {
         let text = missing("zeFuture").to_string();
         assert!(text.contains("`zeFuture`") && text.contains(LIBRARY), "{text}");
         assert_eq!(missing("zeFuture").kind(), ErrorKind::NoDevice);
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     #[cfg(unix)]
-    fn a_library_that_is_no_loader_lacks_the_first_function() {
+    fn libraries_other_than_the_loader_lack_the_first_function() {
         let library = libloading::os::unix::Library::this();
         let error = Api::of(&library.into()).err().expect("this program is not a loader");
         assert!(error.to_string().contains("`zeInit`"), "{error}");

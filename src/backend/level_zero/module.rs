@@ -217,7 +217,7 @@ mod tests {
     const TAKEN: &str = "SPIR-V_1.0 SPIR-V_1.1 SPIR-V_1.2";
 
     #[test]
-    fn what_would_end_the_process_does_not_get_to_the_compiler() {
+    fn invalid_spirv_is_refused_before_it_reaches_the_compiler() {
         let check = |code: &[u8]| check_spirv("a GPU", TAKEN, code).map_err(|error| error.kind());
         assert_eq!(check(SAXPY), Ok(()));
         for length in [0, 4, 19, SAXPY.len() - 1] {
@@ -234,8 +234,9 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_is_not_taken_is_told_with_those_that_are() {
-        let error = check_spirv("a GPU", "SPIR-V_1.3", SAXPY).expect_err("it is 1.0 or so");
+    fn unsupported_versions_are_reported_with_the_supported_ones() {
+        let error =
+            check_spirv("a GPU", "SPIR-V_1.3", SAXPY).expect_err("the module has an older version");
         let text = error.to_string();
         assert!(text.contains("`a GPU`") && text.contains("SPIR-V_1.3"), "{text}");
     }

@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_tells_each_missing_symbol_once_and_nothing_of_those_that_are_there() {
+    fn logs_list_each_unresolved_symbol_once_and_no_resolved_ones() {
         let log = "Module <0x5650>:  Unresolved Symbol <f> Successfully Resolved Thru Dynamic Link to \
                    Module <0x5651>\nModule <0x5650>:  Unresolved Symbol <g>\n\
                    Module <0x5650>:  Unresolved Symbol <g>\nerror : something else\n";

@@ -354,7 +354,7 @@ kernels_misc_info:
     }
 
     #[test]
-    fn parameters_are_read_of_both_lists() {
+    fn parameters_are_read_from_both_lists() {
         let binary = elf(INFO);
         let found = signatures(&binary);
         let known = |kind, bytes| Known { kind: Some(kind), name: None, bytes };
@@ -371,7 +371,7 @@ kernels_misc_info:
     }
 
     #[test]
-    fn empty_lines_and_other_ends_of_lines_change_nothing() {
+    fn empty_lines_and_other_line_endings_are_ignored() {
         let plain = elf(INFO);
         for end in ["\r\n", "\n\n", "\n    \n"] {
             let binary = elf(&INFO.replace('\n', end));
@@ -380,7 +380,7 @@ kernels_misc_info:
     }
 
     #[test]
-    fn other_files_tell_nothing() {
+    fn other_files_have_no_signatures() {
         for binary in [&b""[..], b"\x7fELF", b"!<arch>\n", INFO.as_bytes(), &[0xff; 200]] {
             assert!(signatures(binary).is_empty());
         }
@@ -388,7 +388,7 @@ kernels_misc_info:
     }
 
     #[test]
-    fn numbers_that_cannot_be_take_no_memory() {
+    fn impossible_argument_indexes_allocate_no_memory() {
         let text = INFO.replace("arg_index:       0", "arg_index:       4294967295");
         let binary = elf(&text);
         let found = signatures(&binary);

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_refines_the_kind() {
+    fn the_failed_call_refines_the_error_kind() {
         assert_eq!(kind(CL_INVALID_VALUE), ErrorKind::Driver);
         assert_eq!(build_kind(CL_INVALID_VALUE), ErrorKind::BuildFailed);
         assert_eq!(build_kind(CL_OUT_OF_HOST_MEMORY), ErrorKind::OutOfResources);

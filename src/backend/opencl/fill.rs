@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_bytes_become_one() {
+    fn patterns_of_equal_bytes_become_one_byte_for_pocl() {
         assert_eq!(POCL.pattern(&[7; 16], 16, 64)[..], [7]);
         assert_eq!(PLAIN.pattern(&[7; 16], 16, 64)[..], [7; 16]);
     }

@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_binary_without_its_program_is_told_from_a_whole_one() {
+    fn binaries_without_a_program_are_detected() {
         let binary = |program: &str| format!("poclbin\0\x09\0\0\0{program}\x27\0\0\0apply\0");
         assert!(!is_hollow(binary("\x0b\0\0\0/program.bc\x04\0\0\0BCxx").as_bytes()));
         assert!(is_hollow(binary("\0\0\0\0\0\0\0\0").as_bytes()));

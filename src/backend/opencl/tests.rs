@@ -135,8 +135,8 @@ fn launch(
 }
 
 #[test]
-fn devices_describe_themselves() {
-    on_every_device("devices_describe_themselves", |info, _| {
+fn devices_report_their_properties() {
+    on_every_device("devices_report_their_properties", |info, _| {
         assert_eq!(info.backend, "opencl");
         for (field, value) in info.identity() {
             assert!(!value.contains('\0') && value.trim() == value, "{field}: {value:?}");
@@ -302,8 +302,8 @@ fn fills_copies_and_views() {
 }
 
 #[test]
-fn lanes_wait_for_each_other() {
-    on_every_device("lanes_wait_for_each_other", |_, device| {
+fn native_queues_wait_for_each_other() {
+    on_every_device("native_queues_wait_for_each_other", |_, device| {
         let program = device.build(&source(SAXPY)).unwrap();
         let kernel = &*program.kernels()[0];
         let x = device.allocate(1 << 16).unwrap();
@@ -333,8 +333,8 @@ fn lanes_wait_for_each_other() {
 }
 
 #[test]
-fn one_kernel_on_many_threads() {
-    on_every_device("one_kernel_on_many_threads", |_, device| {
+fn a_kernel_can_be_launched_on_several_threads() {
+    on_every_device("a_kernel_can_be_launched_on_several_threads", |_, device| {
         let program = device.build(&source(SAXPY)).unwrap();
         let kernel = &*program.kernels()[0];
         std::thread::scope(|scope| {
@@ -364,8 +364,8 @@ fn one_kernel_on_many_threads() {
 }
 
 #[test]
-fn a_notification_may_come_late_and_may_panic() {
-    on_every_device("a_notification_may_come_late_and_may_panic", |_, device| {
+fn callbacks_may_be_registered_late_and_may_panic() {
+    on_every_device("callbacks_may_be_registered_late_and_may_panic", |_, device| {
         let mut native_queue = device.create_native_queue(false).unwrap();
         // SAFETY: a marker touches no memory.
         let event = unsafe { native_queue.enqueue(&Operation::Marker, &[]) }.unwrap();
@@ -411,8 +411,8 @@ fn commands_in_quick_succession_start_together() {
 }
 
 #[test]
-fn commands_end_without_a_flush_if_many_come_and_with_one_else() {
-    on_every_device("commands_end_without_a_flush", |info, device| {
+fn full_batches_end_without_a_flush_and_partial_ones_with_it() {
+    on_every_device("full_batches_end_without_a_flush_and_partial_ones_with_it", |info, device| {
         if !Workarounds::of(info).enqueue_in_batches {
             return;
         }
@@ -431,8 +431,8 @@ fn commands_end_without_a_flush_if_many_come_and_with_one_else() {
 }
 
 #[test]
-fn a_failed_event_is_told_and_holds_up_nobody() {
-    on_every_device("a_failed_event_is_told_and_holds_up_nobody", |_, device| {
+fn failed_events_are_reported_and_do_not_block_dependents() {
+    on_every_device("failed_events_are_reported_and_do_not_block_dependents", |_, device| {
         let mut native_queue = device.create_native_queue(false).unwrap();
         let memory = device.allocate(64).unwrap();
         write(&mut *native_queue, &*memory, 0, &[1.0; 16]);
@@ -461,8 +461,8 @@ fn a_failed_event_is_told_and_holds_up_nobody() {
 }
 
 #[test]
-fn memory_is_not_released_while_there_are_commands() {
-    on_every_device("memory_is_not_released_while_there_are_commands", |_, device| {
+fn memory_is_not_released_while_commands_are_in_flight() {
+    on_every_device("memory_is_not_released_while_commands_are_in_flight", |_, device| {
         let Some(spare) = &device.context.spare else { return };
         let _call = shutdown::begin().unwrap();
         let raw = |memory: &Arc<dyn Memory>| ClMemory::of(&**memory).unwrap().raw();
@@ -476,7 +476,7 @@ fn memory_is_not_released_while_there_are_commands() {
         let command = marker(&mut *native_queue);
         let raws = [raw(&first), raw(&second), raw(&view)];
         drop((first, second));
-        assert_eq!(spare.kept(), 4096, "a view keeps the other");
+        assert_eq!(spare.kept(), 4096, "a view keeps the other memory alive");
         drop(view);
         assert_eq!(spare.kept(), 2 * 4096);
 
@@ -503,8 +503,8 @@ fn memory_is_not_released_while_there_are_commands() {
 }
 
 #[test]
-fn views_that_nobody_uses_are_not_kept_for_ever() {
-    on_every_device("views_that_nobody_uses_are_not_kept_for_ever", |info, device| {
+fn only_the_latest_unused_view_is_kept() {
+    on_every_device("only_the_latest_unused_view_is_kept", |info, device| {
         if device.context.spare.is_none() {
             return;
         }
@@ -520,8 +520,8 @@ fn views_that_nobody_uses_are_not_kept_for_ever() {
 }
 
 #[test]
-fn no_more_memory_is_kept_than_a_part() {
-    on_every_device("no_more_memory_is_kept_than_a_part", |info, device| {
+fn spare_memory_is_limited_to_a_part_of_global_memory() {
+    on_every_device("spare_memory_is_limited_to_a_part_of_global_memory", |info, device| {
         let Some(spare) = &device.context.spare else { return };
         let mut native_queue = device.create_native_queue(false).unwrap();
         // SAFETY: a marker touches no memory.
@@ -532,7 +532,7 @@ fn no_more_memory_is_kept_than_a_part() {
         drop((half, third));
         assert_eq!(spare.kept(), part / 2 + part / 3);
         drop(device.allocate(part / 3 + 1).unwrap());
-        assert_eq!(spare.kept(), part / 2 + part / 3, "there was no room for this");
+        assert_eq!(spare.kept(), part / 2 + part / 3, "this exceeds the limit");
         assert!(spare.release() && !spare.release());
         assert_eq!(spare.kept(), 0);
         completed(&mut *native_queue, &command);

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_compiled_serves_smaller_ranges_of_its_kind() {
+    fn compiled_variants_serve_smaller_ranges_of_the_same_kind() {
         let of =
             |width, local: &[usize], has_offset| Variant { local: local.into(), has_offset, width };
         assert!(of(64, &[8], false).serves(&of(32, &[8], false)));

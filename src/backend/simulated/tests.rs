@@ -83,7 +83,7 @@ fn launch(
     enqueue(native_queue, &Operation::Launch { kernel: &**kernel, arguments, range: &range })
 }
 
-fn told(event: &Arc<dyn NativeEvent>) -> Receiver<()> {
+fn notified(event: &Arc<dyn NativeEvent>) -> Receiver<()> {
     let (sender, receiver) = channel();
     event.notify(Box::new(move || sender.send(()).unwrap_or_default())).unwrap();
     receiver
@@ -91,9 +91,9 @@ fn told(event: &Arc<dyn NativeEvent>) -> Receiver<()> {
 
 /// Waits for the end through a callback, and returns the outcome.
 fn end_of(event: &Arc<dyn NativeEvent>) -> Result<()> {
-    told(event).recv_timeout(Duration::from_secs(20)).expect("the command hangs");
+    notified(event).recv_timeout(Duration::from_secs(20)).expect("the command hangs");
     match event.progress() {
-        Progress::Pending => panic!("told of an end that has not come"),
+        Progress::Pending => panic!("notified before the command ended"),
         Progress::Complete => Ok(()),
         Progress::Failed(error) | Progress::Unknown(error) => Err(error),
     }

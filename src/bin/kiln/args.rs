@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn names_follow_the_last_part_of_a_path() {
+    fn exported_names_follow_the_last_component_of_the_path() {
         for (text, file, names) in [
             ("lib.spv", "lib.spv", Vec::new()),
             ("lib.cl=scale", "lib.cl", vec!["scale"]),
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_the_digits_of_a_key_is_one() {
+    fn operands_of_hexadecimal_digits_are_keys() {
         for (text, is_key) in [
             ("abcd", true),
             (&"0".repeat(64), true),

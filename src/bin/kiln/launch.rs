@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn launches_are_read_in_all_their_parts() {
+    fn all_parts_of_a_launch_are_parsed() {
         let launch: LaunchText =
             "scale( src,tmp , -3.0, local:256,zeros:8 ) over 1024".parse().expect("fits");
         assert_eq!((launch.file, &*launch.kernel), (None, "scale"));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_launch_is_told_what_is_wrong() {
+    fn invalid_launches_are_refused_with_the_reason() {
         for (text, word) in [
             ("scale over 8", "no `(`"),
             ("scale(x over 8", "no `)`"),

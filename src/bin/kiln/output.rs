@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_keep_to_their_width_and_cut_what_may_give_way() {
+    fn tables_keep_their_width_by_truncating_flexible_columns() {
         let mut listing = Listing::new(&[("KEY", Width::Whole), ("NAME", Width::Flexible)]);
         listing.row(["0123456789ab", &"long ".repeat(40)]);
         listing.row(["0123456789ab", &"長い".repeat(40)]);
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn text_from_files_commands_no_terminal() {
+    fn control_characters_in_text_are_escaped() {
         assert_eq!(plain("a\u{1b}[2Jb\u{7}\tc"), "a\\u{1b}[2Jb\\u{7}    c");
     }
 }

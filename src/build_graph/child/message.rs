@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_a_child_says_so_much_is_kept() {
+    fn error_texts_of_a_child_are_truncated() {
         let failure = |message: String| Failure {
             kind: ErrorKind::BuildFailed,
             message: message.clone(),
@@ -287,11 +287,11 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_comes_back_as_it_was() {
+    fn frames_round_trip() {
         let request = request();
         let sections: [&[u8]; 3] = [b"", b"\0code", b"more"];
         let bytes = seal(&request, &sections).expect("it is plain data");
-        let (header, read) = open::<Request>(&bytes, |_| 3).expect("it is whole");
+        let (header, read) = open::<Request>(&bytes, |_| 3).expect("it is complete");
         assert_eq!((header, &*read), (request, &sections[..]));
         for count in [0, 1, 2, 4, usize::MAX] {
             assert!(open::<Request>(&bytes, |_| count).is_none(), "{count} sections");
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_or_changed_is_no_frame() {
+    fn truncated_or_changed_frames_are_rejected() {
         let bytes = seal(&request(), &[b"code"]).expect("it is plain data");
         for length in 0..bytes.len() {
             assert!(open(&bytes[..length], Request::sections).is_none(), "{length} bytes");
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn greetings_are_told_apart_from_anything_else() {
+    fn greetings_are_distinguished_from_other_output() {
         let own = Greeting::own();
         let mut bytes = own.write();
         bytes.extend_from_slice(b"rest");
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_keeps_all_that_is_known_of_it() {
+    fn errors_keep_their_kind_code_source_and_log() {
         let code = DriverCode { code: -11, name: "CL_BUILD_PROGRAM_FAILURE" };
         let inner = std::io::Error::other("the reason");
         let error = Error::new(ErrorKind::BuildFailed, "refused").with_code(code).with_log("log");

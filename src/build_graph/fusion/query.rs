@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_beside_the_key_and_lengths_are_in_it() {
+    fn keys_contain_the_lengths_but_not_the_values_of_scalars() {
         let of = |value: &[u8]| query(|query| query.scalar(value));
         assert_eq!(of(&[1, 2]).key, of(&[3, 4]).key);
         assert_ne!(of(&[1, 2]).key, of(&[1, 2, 3]).key);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn scalars_that_are_to_be_fixed_are_in_the_key() {
+    fn values_of_fixed_scalars_are_in_the_key() {
         let of = |value| {
             let mut query = Query::new(0, Trust::ProofOnly, true, 1);
             query.launch(BuildKey([7; 32]), "scale", &NdSize::from(16).into());
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_else_differs_makes_another_key() {
+    fn every_other_difference_changes_the_key() {
         let launch = |device, trust, program, kernel, range: NdRange| {
             let mut query = Query::new(device, trust, false, 1);
             query.launch(BuildKey([program; 32]), kernel, &range);
@@ -187,7 +187,7 @@ mod tests {
             buffer(0, 0..8, Some(Some(Internalization::Local))),
         ];
         for (at, key) in keys.iter().enumerate() {
-            assert!(!keys[..at].contains(key), "the key {at} was there before");
+            assert!(!keys[..at].contains(key), "the key {at} is not unique");
         }
     }
 }

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_as_they_were_written() {
+    fn times_round_trip_and_other_texts_are_ignored() {
         let times = Fastest {
             fused: Duration::from_nanos(1_234_567_890),
             unfused: Duration::from_micros(7),

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ways_take_turns_until_the_faster_is_known_and_used() {
+    fn fused_and_unfused_runs_alternate_until_the_faster_is_chosen() {
         let choices = run(&Trials::new(), 90, 100);
         assert_eq!(choices[..2], [Choice::Time(Run::Fused), Choice::Time(Run::Unfused)]);
         assert_eq!(choices.iter().filter(|c| matches!(c, Choice::Time(_))).count(), 8);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_that_was_given_back_comes_again() {
+    fn a_trial_run_that_was_given_back_is_repeated() {
         let trials = Trials::new();
         for _ in 0..12 {
             assert_eq!(trials.choose(), Choice::Time(Run::Fused));

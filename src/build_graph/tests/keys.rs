@@ -129,7 +129,7 @@ fn every_field_alone_changes_the_key() {
 }
 
 #[test]
-fn bytes_do_not_move_between_fields() {
+fn moving_bytes_between_fields_changes_the_key() {
     type Change = fn(&mut Inputs);
     let changes: &[Change] = &[
         |i| {
@@ -185,7 +185,7 @@ fn fields_are_listed_by_name_and_value() {
 /// Keys of ten typical requests. Every version of this crate must produce the same keys, unless it raises the
 /// schema version.
 #[test]
-fn keys_are_those_of_the_golden_file() {
+fn keys_match_the_golden_file() {
     type Change = fn(&mut Inputs);
     let requests: [(&str, Change); 10] = [
         ("plain", |_| {}),

@@ -377,7 +377,7 @@ mod chosen {
 
         #[cfg(feature = "remote-redis")]
         #[test]
-        fn the_environment_names_one_unless_the_application_wants_less() {
+        fn the_environment_names_a_remote_unless_the_application_disables_it() {
             let home = ("HOME", "/nowhere");
             let url = (URL, "redis://localhost");
             let set = Set::from([home, url]);
@@ -393,14 +393,14 @@ mod chosen {
 
         #[cfg(feature = "remote-opendal")]
         #[test]
-        fn the_application_may_ask_for_one_and_nothing_else() {
+        fn the_application_may_request_a_remote_without_other_caches() {
             for config in [CacheConfig::memory_only(), CacheConfig::disabled()] {
                 assert!(found(&config.remote_operator(operator()), &Set::new()));
             }
         }
 
         #[test]
-        fn what_the_application_sets_comes_before_the_environment() {
+        fn settings_of_the_application_override_the_environment() {
             let set = Set::from([
                 (ACCESS, "read-only"),
                 (BUDGET, "500ms"),
@@ -426,7 +426,7 @@ mod chosen {
 
         #[cfg(feature = "remote-opendal")]
         #[test]
-        fn a_bad_value_is_an_error_that_names_its_variable_and_no_secret() {
+        fn errors_name_the_variable_but_no_secret() {
             let missing = "/nowhere/at/all";
             for (name, set) in [
                 (ACCESS, Set::from([(ACCESS, "readonly")])),
@@ -451,20 +451,20 @@ mod chosen {
                 let error = config.resolve_in(&set, &Arc::default()).expect_err(name);
                 assert_eq!(error.kind(), ErrorKind::Configuration);
                 assert!(error.to_string().contains(name), "{error}");
-                let told = format!("{error:?}{error}");
-                assert!(!told.contains("hunter2") && !told.contains("caf"), "{error}");
+                let printed = format!("{error:?}{error}");
+                assert!(!printed.contains("hunter2") && !printed.contains("caf"), "{error}");
             }
         }
 
         #[test]
-        fn a_secret_and_an_address_are_not_shown() {
+        fn debug_output_contains_neither_secret_nor_address() {
             let config =
                 CacheConfig::new().remote("redis://:hunter2@host").remote_secret("hunter2");
             assert!(!format!("{config:?}").contains("hunter2"));
         }
 
         #[test]
-        fn the_line_that_ends_a_file_is_no_part_of_the_secret() {
+        fn the_newline_at_the_end_of_a_file_is_not_part_of_the_secret() {
             let directory = tempfile::tempdir().expect("there is room");
             let secrets = ["hunter2", "hunter2\n", "hunter2\r\n"].map(|text| {
                 let path = directory.path().join("secret");

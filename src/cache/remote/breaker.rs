@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_in_a_row_open_it_and_others_do_not() {
+    fn only_consecutive_failures_open_the_breaker() {
         let now = Instant::now();
         let mut breaker = Breaker::default();
         for _ in 0..10 {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_that_nothing_mends_opens_it_at_once() {
+    fn a_permanent_failure_opens_the_breaker_at_once() {
         let now = Instant::now();
         let mut breaker = Breaker::default();
         assert_eq!(breaker.failed(now, Try::Ordinary, true), Change::Opened);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn one_try_at_a_time_is_made_after_a_pause_that_grows() {
+    fn probes_are_allowed_one_at_a_time_after_growing_pauses() {
         let mut now = Instant::now();
         let mut breaker = opened(now);
         let mut pause = SECOND;
@@ -145,21 +145,21 @@ mod tests {
             now += pause;
             assert_eq!(breaker.allow(now), Some(Try::Probe));
             assert_eq!(breaker.allow(now), None, "the probe is under way");
-            assert_eq!(breaker.failed(now, Try::Probe, false), Change::None, "it is told once");
+            assert_eq!(breaker.failed(now, Try::Probe, false), Change::None, "it is reported once");
             pause = (pause * 2).min(PAUSES[1]);
         }
         assert_eq!(pause, PAUSES[1]);
     }
 
     #[test]
-    fn a_success_closes_it_and_the_pauses_begin_anew() {
+    fn a_success_closes_the_breaker_and_resets_the_pauses() {
         let now = Instant::now();
         let mut breaker = opened(now);
         assert_eq!(breaker.allow(now + SECOND), Some(Try::Probe));
         assert_eq!(breaker.failed(now + SECOND, Try::Probe, false), Change::None);
         assert_eq!(breaker.allow(now + SECOND * 3), Some(Try::Probe));
         assert_eq!(breaker.succeeded(), Change::Closed);
-        assert_eq!(breaker.succeeded(), Change::None, "it is told once");
+        assert_eq!(breaker.succeeded(), Change::None, "it is reported once");
         assert_eq!(breaker.allow(now), Some(Try::Ordinary));
         for _ in 0..FAILURES {
             breaker.failed(now, Try::Ordinary, false);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_begun_before_it_opened_changes_nothing_by_failing() {
+    fn failures_of_earlier_requests_do_not_change_an_open_breaker() {
         let now = Instant::now();
         let mut breaker = opened(now);
         assert_eq!(breaker.failed(now, Try::Ordinary, true), Change::None);

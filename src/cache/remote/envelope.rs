@@ -199,23 +199,23 @@ mod tests {
     }
 
     fn refused(object: Vec<u8>, secret: Option<&Secret>) -> Refused {
-        open(&KEY, object, secret).expect_err("it is not right")
+        open(&KEY, object, secret).expect_err("it is invalid")
     }
 
     #[test]
-    fn an_object_is_opened_to_the_file_that_it_was_made_of() {
+    fn sealed_objects_open_to_the_original_file() {
         let mine = secret("mine");
         for (sealed, opened) in [(None, None), (Some(&mine), Some(&mine)), (Some(&mine), None)] {
             let object = seal(file(), sealed);
             assert_eq!(object.len(), file().len() + TRAILER);
-            let entry = open(&KEY, object, opened).expect("it is right");
+            let entry = open(&KEY, object, opened).expect("it is valid");
             assert_eq!(entry.bytes(), file());
             assert_eq!(entry.payload(), b"payload");
         }
     }
 
     #[test]
-    fn with_a_secret_only_objects_made_with_it_are_opened() {
+    fn with_a_secret_only_objects_sealed_with_it_are_opened() {
         let (mine, yours) = (secret("mine"), secret("yours"));
         assert_eq!(refused(seal(file(), None), Some(&mine)), Refused::Untagged);
         assert_eq!(refused(seal(file(), Some(&yours)), Some(&mine)), Refused::Tag);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_stands_for_one_file() {
+    fn a_tag_is_not_valid_for_another_file() {
         let mine = secret("mine");
         let other = [&b"malice!"[..], &encode(&KEY, &Manifest::default(), b"malice!")].concat();
         let mut forged = seal(other, None);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn no_flipped_bit_goes_unseen() {
+    fn every_flipped_bit_is_detected() {
         let mine = secret("mine");
         let whole = seal(file(), Some(&mine));
         for at in 0..whole.len() {
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn no_other_length_passes() {
+    fn every_other_length_is_refused() {
         let whole = seal(file(), None);
         for length in 0..whole.len() {
             assert!(open(&KEY, whole[..length].to_vec(), None).is_err(), "cut to {length}");
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_whole_but_something_else_is_refused_by_name() {
+    fn objects_of_other_keys_or_newer_versions_are_refused_as_such() {
         let other = BuildKey([8; 32]);
         let object = seal(file(), None);
         assert_eq!(
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_never_told() {
+    fn debug_output_hides_the_secret() {
         assert_eq!(format!("{:?}", secret("mine")), "Secret(..)");
     }
 }

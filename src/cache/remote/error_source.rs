@@ -58,43 +58,43 @@ mod tests {
     use super::*;
 
     #[derive(Debug)]
-    struct Told(&'static str, Option<Shared>);
+    struct TestError(&'static str, Option<Shared>);
 
-    impl fmt::Display for Told {
+    impl fmt::Display for TestError {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str(self.0)
         }
     }
 
-    impl Error for Told {
+    impl Error for TestError {
         fn source(&self) -> Option<&(dyn Error + 'static)> {
             self.1.as_ref().map(|shared| shared as _)
         }
     }
 
-    fn told(text: &'static str, cause: impl Error + Send + Sync + 'static) -> Told {
-        Told(text, Some(Arc::new(cause)))
+    fn test_error(text: &'static str, cause: impl Error + Send + Sync + 'static) -> TestError {
+        TestError(text, Some(Arc::new(cause)))
     }
 
     #[test]
-    fn a_cause_is_found_however_deep_and_in_whatever_it_is_kept() {
-        let late = || told("it failed", io::Error::from(io::ErrorKind::TimedOut));
-        for late in [late(), told("it failed", io::Error::other(late()))] {
+    fn causes_are_found_at_any_depth_and_inside_io_errors() {
+        let late = || test_error("it failed", io::Error::from(io::ErrorKind::TimedOut));
+        for late in [late(), test_error("it failed", io::Error::other(late()))] {
             assert!(is_timeout(&late) && !is_distrust(&late));
         }
         let bad = io::Error::new(io::ErrorKind::InvalidData, "no such authority");
-        let untrusted = told("it cannot be reached", told("no connection", bad));
+        let untrusted = test_error("it cannot be reached", test_error("no connection", bad));
         assert!(is_distrust(&untrusted) && !is_timeout(&untrusted));
-        let refused = told("it failed", io::Error::from(io::ErrorKind::ConnectionRefused));
-        for other in [Told("it failed", None), refused] {
+        let refused = test_error("it failed", io::Error::from(io::ErrorKind::ConnectionRefused));
+        for other in [TestError("it failed", None), refused] {
             assert!(!is_timeout(&other) && !is_distrust(&other));
         }
     }
 
     #[test]
-    fn each_cause_is_told_once() {
+    fn each_cause_is_reported_once() {
         let bad = io::Error::new(io::ErrorKind::InvalidData, "no such authority");
-        let error = told("it failed: no connection", told("no connection", bad));
+        let error = test_error("it failed: no connection", test_error("no connection", bad));
         assert_eq!(in_words(&error), "it failed: no connection: no such authority");
     }
 }

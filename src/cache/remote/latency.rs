@@ -113,20 +113,20 @@ mod tests {
     }
 
     #[test]
-    fn one_that_nobody_knows_gets_a_small_part_of_the_budget() {
+    fn an_unknown_service_gets_a_small_part_of_the_budget() {
         assert_eq!(Record::new(BUDGET).patience(), MS * 50);
         assert_eq!(Record::new(Duration::ZERO).patience(), Duration::ZERO);
     }
 
     #[test]
-    fn one_that_has_everything_gets_a_multiple_of_what_it_takes() {
+    fn a_service_with_hits_gets_a_multiple_of_its_latency() {
         assert_eq!(after(&[(MS, true); 20]).patience(), MS * 200);
         assert_eq!(after(&[(MS * 100, true); 20]).patience(), MS * 400);
         assert_eq!(after(&[(MS * 1_500, true); 20]).patience(), BUDGET);
     }
 
     #[test]
-    fn no_patience_exceeds_the_budget() {
+    fn the_patience_never_exceeds_the_budget() {
         for took in [0, 1, 40, 199, 200, 500, 1_000, 1_999, 2_000, 2_001, 10_000] {
             for found in [true, false] {
                 let patience = after(&[(MS * took, found)]).patience();
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_did_not_answer_in_time_is_raced_until_it_does() {
+    fn a_late_service_is_not_awaited_until_it_answers_in_time() {
         let mut record = after(&[(MS, true); 4]);
         record.is_late();
         assert_eq!(record.patience(), Duration::ZERO);
@@ -148,20 +148,20 @@ mod tests {
     }
 
     #[test]
-    fn one_that_has_nothing_is_waited_for_only_if_that_is_cheap() {
+    fn a_service_without_hits_is_awaited_only_if_that_is_cheap() {
         let mut record = after(&[(MS * 2, false); 4]);
-        assert_eq!(record.patience(), MS * 200, "nothing is known of compiles");
+        assert_eq!(record.patience(), MS * 200, "the duration of compiles is unknown");
         record.compiled(MS * 100);
-        assert_eq!(record.patience(), MS * 200, "2 ms are cheap beside 100");
+        assert_eq!(record.patience(), MS * 200, "2 ms are little compared with 100 ms");
         for _ in 0..20 {
             record.compiled(MS * 20);
         }
-        assert_eq!(record.patience(), Duration::ZERO, "they are not beside 20");
+        assert_eq!(record.patience(), Duration::ZERO, "2 ms are too much compared with 20 ms");
         assert_eq!(after(&[(MS * 500, false)]).patience(), Duration::ZERO, "it is slow");
     }
 
     #[test]
-    fn what_was_long_ago_does_not_count() {
+    fn old_answers_are_forgotten() {
         let mut record = after(&[(MS * 500, false); 100]);
         assert_eq!(record.patience(), Duration::ZERO);
         for _ in 0..KEPT {

@@ -52,18 +52,18 @@ mod tests {
     fn error(text: &str) -> String {
         let Err(error) = locate(text, &Settings::default()) else { panic!("{text} is not right") };
         assert_eq!(error.kind(), ErrorKind::Configuration, "{error}");
-        let mut told = error.to_string();
+        let mut message = error.to_string();
         let mut source = std::error::Error::source(&error);
         while let Some(error) = source {
-            told += &format!(": {error}");
+            message += &format!(": {error}");
             source = error.source();
         }
-        assert!(!told.contains("hunter2"), "{told}");
-        told
+        assert!(!message.contains("hunter2"), "{message}");
+        message
     }
 
     #[test]
-    fn what_is_no_address_is_refused_with_what_would_be_one() {
+    fn invalid_addresses_are_refused_with_the_reason() {
         for (text, said) in [
             ("hunter2", "it has no `://`"),
             ("", "it has no `://`"),
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn the_address_of_an_s3_bucket_has_no_credentials() {
         let text = "s3://bucket/kiln?region=eu-central-1&endpoint=http://localhost:9000";
-        let Ok(located) = locate(text, &Settings::default()) else { panic!("it is right") };
+        let Ok(located) = locate(text, &Settings::default()) else { panic!("it is valid") };
         assert_eq!(located.name, "s3://bucket/kiln");
         assert!(format!("{:?}", located.objects).contains("bucket"), "{:?}", located.objects);
         assert!(error("s3://ada:hunter2@bucket").contains("AWS_ACCESS_KEY_ID"));
@@ -122,11 +122,11 @@ mod tests {
 
     #[cfg(feature = "remote-fs")]
     #[test]
-    fn a_directory_follows_three_slashes() {
-        let directory = tempfile::tempdir().expect("there is room");
+    fn the_path_of_a_directory_follows_three_slashes() {
+        let directory = tempfile::tempdir().expect("there is disk space");
         let shared = directory.path().join("share");
         let text = share::address(&shared);
-        let Ok(located) = locate(&text, &Settings::default()) else { panic!("it is right") };
+        let Ok(located) = locate(&text, &Settings::default()) else { panic!("it is valid") };
         assert_eq!(located.name, text);
         assert!(!shared.exists(), "it may be mounted later");
         assert!(error("fs://mnt/kiln").contains("three slashes"));

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn an_access_is_one_of_three() {
+    fn access_modes_are_parsed() {
         for (text, reads, writes) in
             [("read-write", true, true), ("read-only", true, false), ("write-only", false, true)]
         {

@@ -263,14 +263,14 @@ mod tests {
 
     impl Bench {
         fn new() -> Self {
-            let directory = tempfile::tempdir().expect("there is room");
+            let directory = tempfile::tempdir().expect("there is disk space");
             let layout = Layout::new(directory.path());
             layout.create().expect("it can be written");
             let key = BuildKey([7; 32]);
             let path = layout.entry(&crate::cache::store::Address { device: [1; 8], key });
             fs::create_dir_all(path.parent().expect("it has one")).expect("it can be written");
             fs::write(path, "old").expect("it can be written");
-            let found = scan(&layout).next().expect("it is there");
+            let found = scan(&layout).next().expect("it exists");
             Self { _directory: directory, layout, found }
         }
 
@@ -280,8 +280,8 @@ mod tests {
             fs::write(&other, "new").expect("it can be written");
             let stamped = File::options().write(true).open(&other);
             // Both files have the same time, so that the time does not distinguish them.
-            stamped.and_then(|file| file.set_modified(self.found.used)).expect("it is there");
-            fs::rename(other, &self.found.path).expect("it is there");
+            stamped.and_then(|file| file.set_modified(self.found.used)).expect("it exists");
+            fs::rename(other, &self.found.path).expect("it exists");
         }
 
         fn assert_is(&self, contents: &str) {
@@ -290,36 +290,37 @@ mod tests {
         }
 
         fn assert_nothing_is_left_behind(&self) {
-            let mut left = fs::read_dir(self.layout.temporary()).expect("it is there");
+            let mut left = fs::read_dir(self.layout.temporary()).expect("it exists");
             assert!(left.next().is_none());
         }
     }
 
     #[test]
-    fn what_was_found_is_removed_once() {
+    fn a_found_entry_is_removed_once() {
         let bench = Bench::new();
         assert!(remove(&bench.layout, &bench.found));
         assert!(!bench.found.path.exists());
-        assert!(!remove(&bench.layout, &bench.found), "there is nothing to remove");
+        assert!(!remove(&bench.layout, &bench.found), "the entry is already removed");
         bench.assert_nothing_is_left_behind();
     }
 
     #[test]
-    fn what_another_collector_removed_counts_no_more() {
+    fn entries_removed_by_another_collector_are_not_counted() {
         let bench = Bench::new();
         let old = SystemTime::now() - 2 * YOUNG;
         let entry = |number: u8| {
             let path = bench.found.path.with_file_name(format!("{number}"));
             fs::write(&path, "old").expect("it can be written");
-            let file = File::options().write(true).open(&path).expect("it is there");
-            file.set_modified(old + Duration::from_millis(number.into())).expect("it is ours");
-            let metadata = file.metadata().expect("it is there");
+            let file = File::options().write(true).open(&path).expect("it exists");
+            file.set_modified(old + Duration::from_millis(number.into()))
+                .expect("it belongs to this test");
+            let metadata = file.metadata().expect("it exists");
             let used = metadata.modified().expect("it has a time");
             Found { path, used, file: file_id(&metadata), ..bench.found.clone() }
         };
         let found: Vec<_> = (0..10).map(entry).collect();
         for entry in &found[..4] {
-            fs::remove_file(&entry.path).expect("it is there");
+            fs::remove_file(&entry.path).expect("it exists");
         }
         let goal = Goal { bytes: Some(20), aim: Some(18), max_age: None, dry_run: false };
         let collected = reduce(&bench.layout, found, goal);
@@ -339,60 +340,60 @@ mod tests {
     fn an_entry_used_since_it_was_found_stays() {
         let bench = Bench::new();
         let used = bench.found.used + Duration::from_nanos(1000);
-        let file = File::options().write(true).open(&bench.found.path).expect("it is there");
-        file.set_modified(used).expect("it is ours");
+        let file = File::options().write(true).open(&bench.found.path).expect("it exists");
+        file.set_modified(used).expect("it belongs to this test");
         drop(file);
         assert!(!remove(&bench.layout, &bench.found));
         bench.assert_is("old");
-        assert_eq!(scan(&bench.layout).next().expect("it is there").used, used);
+        assert_eq!(scan(&bench.layout).next().expect("it exists").used, used);
     }
 
     /// Here the file that was taken out is the older one.
     #[test]
-    fn an_entry_put_while_another_was_looked_at_stays() {
+    fn an_entry_stored_while_an_older_one_is_checked_stays() {
         let bench = Bench::new();
         let taken = unique(&bench.layout, "out");
-        fs::rename(&bench.found.path, &taken).expect("it is there");
+        fs::rename(&bench.found.path, &taken).expect("it exists");
         bench.replace();
         put_back(&taken, &bench.found.path);
-        fs::remove_file(&taken).expect("it is still there");
+        fs::remove_file(&taken).expect("it still exists");
         bench.assert_is("new");
     }
 
     #[test]
-    fn what_was_taken_out_is_put_back() {
+    fn an_entry_taken_out_for_a_check_is_put_back() {
         let bench = Bench::new();
         let taken = unique(&bench.layout, "out");
-        fs::rename(&bench.found.path, &taken).expect("it is there");
+        fs::rename(&bench.found.path, &taken).expect("it exists");
         put_back(&taken, &bench.found.path);
         let _ = fs::remove_file(&taken);
         bench.assert_is("old");
     }
 
     #[test]
-    fn clocks_that_differ_a_little_cost_no_entry_and_wrong_ones_keep_none() {
+    fn only_entries_slightly_in_the_future_are_kept() {
         let nothing = Goal { bytes: Some(0), aim: Some(0), max_age: None, dry_run: false };
         for (ahead, removed) in [(YOUNG / 2, 0), (YOUNG * 100, 1)] {
             let bench = Bench::new();
-            let file = File::options().write(true).open(&bench.found.path).expect("it is there");
-            file.set_modified(SystemTime::now() + ahead).expect("it is ours");
+            let file = File::options().write(true).open(&bench.found.path).expect("it exists");
+            file.set_modified(SystemTime::now() + ahead).expect("it belongs to this test");
             assert_eq!(collect(&bench.layout, nothing).removed, removed, "{ahead:?} ahead");
         }
     }
 
     #[test]
-    fn only_what_dead_writers_left_is_swept() {
+    fn only_old_temporary_files_of_dead_writers_are_removed() {
         let bench = Bench::new();
         let now = SystemTime::now();
         let part = |age: Duration| {
             let path = unique(&bench.layout, "part");
             let file = File::create_new(&path).expect("it can be written");
-            file.set_modified(now - age).expect("it is ours");
+            file.set_modified(now - age).expect("it belongs to this test");
             (path, file)
         };
         let (dead, _) = part(ABANDONED * 2);
         let (living, file) = part(ABANDONED * 2);
-        file.try_lock().expect("nobody else holds it");
+        file.try_lock().expect("the lock is free");
         let (fresh, _) = part(ABANDONED / 2);
         assert_eq!(sweep(&bench.layout, now, true), 1);
         assert!(dead.exists(), "a dry run removes nothing");

@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn records_without_end_are_refused() {
+    fn manifests_with_too_many_records_are_refused() {
         let many = |count: usize, of: &str| vec![of; count].join(",");
         let kernel = |parameters: usize| {
             format!(r#"{{"name":"k","parameters":[{}]}}"#, many(parameters, "{}"))
@@ -503,11 +503,11 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_reads_back_as_it_was_written() {
+    fn entries_round_trip() {
         for payload in [&b""[..], b"x", &[0xAB; 70_000]] {
             let bytes = file(payload);
             assert!(bytes.starts_with(payload), "device tools open an entry as it is");
-            let entry = decode_for(&KEY, bytes.clone()).expect("it is whole");
+            let entry = decode_for(&KEY, bytes.clone()).expect("it is complete");
             assert_eq!(entry.payload(), payload);
             assert_eq!(entry.manifest(), &manifest());
             assert_eq!(entry.key(), KEY);
@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn no_flipped_bit_goes_unseen() {
+    fn every_flipped_bit_is_detected() {
         let whole = file(b"payload");
         for at in 0..whole.len() {
             for bit in 0..8 {
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn no_other_length_passes() {
+    fn every_other_length_is_refused() {
         let whole = file(b"payload");
         for length in 0..whole.len() {
             assert!(decode_for(&KEY, whole[..length].to_vec()).is_err(), "cut to {length}");
@@ -540,19 +540,19 @@ mod tests {
         assert_eq!(
             decode_for(&KEY, [&whole[..], &whole].concat()).err(),
             Some(Unusable::Lengths),
-            "two in one file"
+            "two entries in one file"
         );
         assert_eq!(decode_for(&KEY, vec![0; whole.len()]).err(), Some(Unusable::Foreign));
     }
 
     #[test]
-    fn another_keys_entry_is_told() {
+    fn entries_of_other_keys_are_reported() {
         let other = BuildKey([8; 32]);
         assert_eq!(decode_for(&other, file(b"x")).err(), Some(Unusable::OtherKey(KEY)));
     }
 
     #[test]
-    fn other_versions_are_told() {
+    fn other_versions_are_reported() {
         let version = |version: u32| {
             let mut bytes = file(b"x");
             let at = bytes.len() - FOOTER + TAIL;

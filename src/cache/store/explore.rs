@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_imported_under_the_name_that_it_had() {
+    fn entries_are_imported_under_their_original_name() {
         let (_directory, store) = store();
         assert_eq!(store.import(&name(), &*file("a log")).unwrap(), KEY);
         let entry = store.entries().next().unwrap();

@@ -158,7 +158,7 @@ mod tests {
                     unsafe { libc::sleep(60) };
                 },
                 child => {
-                    assert!(child > 0, "there is room for a process");
+                    assert!(child > 0, "a process can be started");
                     Self(child)
                 }
             }
@@ -177,22 +177,22 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_forked_child_that_lives_on_does_not_prolong_a_lock() {
-        let directory = tempfile::tempdir().expect("there is room");
+    fn a_running_forked_child_does_not_prolong_a_lock() {
+        let directory = tempfile::tempdir().expect("there is disk space");
         let path = directory.path().join("lock");
-        let Try::Held(held) = try_lock(&path) else { panic!("nobody else holds it") };
+        let Try::Held(held) = try_lock(&path) else { panic!("the lock is free") };
         let _sleeper = Sleeper::fork();
-        assert!(matches!(try_lock(&path), Try::Busy), "the child frees nothing");
+        assert!(matches!(try_lock(&path), Try::Busy), "the child does not release the lock");
         drop(held);
         assert!(matches!(try_lock(&path), Try::Held(_)));
     }
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_forked_child_has_no_share_in_a_lock() {
-        let directory = tempfile::tempdir().expect("there is room");
+    fn a_forked_child_closes_the_lock_file() {
+        let directory = tempfile::tempdir().expect("there is disk space");
         let path = directory.path().join("lock");
-        let Try::Held(held) = try_lock(&path) else { panic!("nobody else holds it") };
+        let Try::Held(held) = try_lock(&path) else { panic!("the lock is free") };
         let child = Sleeper::fork();
         let eventually = std::time::Instant::now() + std::time::Duration::from_secs(60);
         let shares = || {
@@ -209,18 +209,18 @@ mod tests {
     }
 
     #[test]
-    fn one_holds_it_until_it_is_dropped() {
-        let directory = tempfile::tempdir().expect("there is room");
+    fn a_lock_is_exclusive_until_it_is_dropped() {
+        let directory = tempfile::tempdir().expect("there is disk space");
         let path = directory.path().join("lock");
-        let Try::Held(held) = try_lock(&path) else { panic!("nobody else holds it") };
-        assert!(matches!(try_lock(&path), Try::Busy), "also within one process");
+        let Try::Held(held) = try_lock(&path) else { panic!("the lock is free") };
+        assert!(matches!(try_lock(&path), Try::Busy), "a lock excludes other threads, too");
         drop(held);
         assert!(matches!(try_lock(&path), Try::Held(_)));
     }
 
     #[test]
-    fn a_file_that_cannot_be_made_is_not_taken_for_a_system_without_locks() {
-        let directory = tempfile::tempdir().expect("there is room");
+    fn failing_to_create_the_file_does_not_count_as_missing_lock_support() {
+        let directory = tempfile::tempdir().expect("there is disk space");
         let path = directory.path().join("missing").join("lock");
         assert!(matches!(try_lock(&path), Try::Unopened(_)));
     }

@@ -60,12 +60,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_under_way_is_settled() {
+    fn a_tracker_without_tasks_is_settled() {
         assert!(TaskTracker::default().settled().now_or_never().is_some());
     }
 
     #[test]
-    fn waiting_covers_what_was_begun_before_and_nothing_later() {
+    fn settled_waits_only_for_tasks_that_began_earlier() {
         let behind = TaskTracker::default();
         let (first, second) = (behind.begin(), behind.begin());
         let mut one = Box::pin(behind.settled());

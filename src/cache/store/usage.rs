@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     fn usage() -> (tempfile::TempDir, UsageFile) {
-        let directory = tempfile::tempdir().expect("there is room");
+        let directory = tempfile::tempdir().expect("there is disk space");
         let layout = Layout::new(directory.path());
         layout.create().expect("it can be written");
         (directory, UsageFile::new(&layout))
@@ -165,7 +165,7 @@ mod tests {
     const ONE: i64 = 50;
 
     #[test]
-    fn nothing_is_known_before_the_first_count() {
+    fn usage_is_unknown_before_the_first_count() {
         let (_directory, usage) = usage();
         assert_eq!(usage.add(ONE), None);
         usage.set(None, COUNTED).expect("it can be written");
@@ -174,10 +174,10 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_says_nothing_until_the_next_count() {
+    fn usage_is_unknown_after_damage_until_the_next_count() {
         let (_directory, usage) = usage();
         usage.set(None, COUNTED).expect("it can be written");
-        let whole = fs::read(&usage.state).expect("it is there");
+        let whole = fs::read(&usage.state).expect("it exists");
         let (longer, other) =
             ([&whole[..], &[0]].concat(), [&whole[..SIZE - 1], &[!whole[SIZE - 1]]].concat());
         for bytes in [&whole[1..], &[], &[0; SIZE], &other, &longer] {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_during_a_count_is_not_forgotten() {
+    fn entries_added_during_a_count_are_included() {
         let (_directory, usage) = usage();
         usage.set(None, COUNTED).expect("it can be written");
         let before = usage.read();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_carried_while_the_lock_is_held_by_others() {
+    fn changes_made_while_the_lock_is_held_are_added_later() {
         let (_directory, usage) = usage();
         usage.set(None, COUNTED).expect("it can be written");
         let held = try_lock(&usage.lock);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_age() {
+    fn counts_become_outdated() {
         let now = seconds(SystemTime::now());
         let counted = |counted| Usage { bytes: COUNTED, counted };
         assert!(!counted(now).is_old());

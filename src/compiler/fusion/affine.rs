@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn work_items_are_told_apart_where_rows_do_not_reach_into_each_other() {
+    fn work_items_are_distinct_where_rows_do_not_overlap() {
         let space = space([10, 8], None);
         let form = |x, y| {
             let (x, y) = (
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn work_groups_are_told_apart_by_what_their_items_reach() {
+    fn work_groups_are_distinguished_by_the_range_of_their_items() {
         let mut range = NdRange::from(NdSize::from(64));
         range.set_local(16.into()).unwrap();
         range.set_offset(5.into()).unwrap();
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_and_columns_make_the_id_that_they_are_of() {
+    fn rows_and_columns_combine_to_the_id_they_were_computed_from() {
         let mut range = NdRange::from(NdSize::from(100));
         range.set_offset(7.into()).unwrap();
         let space = Space::new(&range);
@@ -527,7 +527,7 @@ mod tests {
 
     #[cfg(target_pointer_width = "64")]
     #[test]
-    fn large_numbers_are_no_forms() {
+    fn large_numbers_are_not_representable() {
         let space = space(usize::MAX / 2, None);
         let id = Form::id(Id::Global, 0, &space);
         assert_eq!(id.times(LIMIT), None);

@@ -155,7 +155,7 @@ mod tests {
     use crate::compiler::nd_range::{NdRange, NdSize};
 
     #[test]
-    fn rows_are_lines() {
+    fn row_major_accesses_are_linear() {
         let mut range = NdRange::from(NdSize::from([8, 4]));
         let space = Space::new(&range);
         let [x, y] = [0, 1].map(|d| Form::id(Id::Global, d, &space));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn dimensions_of_one_are_no_dimensions() {
+    fn dimensions_of_size_one_are_ignored() {
         let space = Space::new(&NdRange::from(NdSize::from([1, 6, 5])));
         let [y, z] = [1, 2].map(|d| Form::id(Id::Global, d, &space));
         let sum = z.times(6).unwrap().plus(&y, &space).unwrap();

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn values_count_only_where_they_are_constants() {
+    fn values_are_compared_only_where_they_are_constants() {
         let constants = BTreeSet::from([Place { slot: 1, argument: 2 }]);
         let none = BTreeSet::new();
         let without =
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn plans_that_fit_no_modules_are_refused() {
+    fn plans_that_do_not_match_their_modules_are_refused() {
         assert!(plan(1.0, 0).check(1).is_ok());
         assert!(plan(1.0, 0).check(2).unwrap_err().to_string().contains("1 modules"));
         let empty = Plan { slots: Vec::new(), ..plan(1.0, 0) };

@@ -103,7 +103,8 @@ fn valid(fused: &Fused) -> String {
 #[track_caller]
 fn assert_unfused(plan: &Plan, expected: Verdict) {
     let outcome = fuse_in(OPTIMISED, plan, Trust::ProofOnly);
-    let verdicts: Vec<_> = outcome.judgements.iter().map(|it| it.verdict.clone()).collect();
+    let verdicts: Vec<_> =
+        outcome.judgements.iter().map(|judgement| judgement.verdict.clone()).collect();
     assert!(verdicts.contains(&expected), "{verdicts:?}");
     let (Verdict::NeedsTrust(why) | Verdict::Refuted(why)) = &expected else { panic!("refused") };
     assert_eq!(outcome.fused.unwrap_err(), *why);
@@ -154,7 +155,7 @@ fn a_chain_becomes_one_kernel_with_each_argument_once() {
 
 /// Since SPIR-V 1.4, entry points list all global variables; before, only those that the device sets.
 #[test]
-fn entries_list_what_their_version_demands() {
+fn entry_points_list_the_variables_that_their_version_requires() {
     let launches = [
         ("turned", vec![buffer(0), buffer(1)]),
         ("scale", vec![buffer(1), buffer(2), float(2.0)]),
@@ -233,7 +234,7 @@ fn a_neighbours_element_refutes_fusion() {
 }
 
 #[test]
-fn one_work_item_has_no_neighbours() {
+fn a_single_work_item_has_no_neighbours() {
     let launches =
         [("scale", vec![buffer(0), buffer(1), float(2.0)]), ("blur", vec![buffer(1), buffer(2)])];
     fused(OPTIMISED, &plan(&launches, 1, &[]));
@@ -263,7 +264,7 @@ fn transposed_and_reversed_accesses_refute_fusion() {
 }
 
 #[test]
-fn what_is_not_known_needs_trust() {
+fn unknown_accesses_need_trust() {
     let scale = ("scale", vec![buffer(0), buffer(1), float(2.0)]);
     for (second, parts) in [
         (
@@ -389,7 +390,7 @@ fn work_group_sizes_that_differ_are_refused_by_name() {
 }
 
 #[test]
-fn what_drivers_pass_in_other_ways_is_passed_on() {
+fn by_value_and_local_arguments_are_passed_on() {
     let pair = Argument::Scalar([1.5f32, 2.5].iter().flat_map(|f| f.to_le_bytes()).collect());
     let launches = [
         ("by_value", vec![buffer(0), buffer(1), pair]),

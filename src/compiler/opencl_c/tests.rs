@@ -45,7 +45,7 @@ const EMITTED: (u32, &str) =
     (11, "7397ceb94f462614bd06d052e697a9c76f6546a5e0910987b02f83878e22ab13");
 
 #[test]
-fn each_change_of_what_is_emitted_has_a_version_of_its_own() {
+fn changes_of_the_emitted_text_require_a_new_version() {
     let mut hasher = blake3::Hasher::new();
     let bodies = [ARITHMETIC, BITS, GROUPS, UNCOMMON];
     for module in [SAXPY, SWITCHES, OPERATIONS, CONTROL, GENERIC, MEMORY].into_iter().chain(bodies)
@@ -89,7 +89,7 @@ fn refused(bytes: &[u8], what: &str) {
 }
 
 #[test]
-fn a_kernel_reads_like_the_module() {
+fn the_emitted_kernel_follows_the_module() {
     assert_eq!(
         emit(SAXPY).unwrap(),
         "// OpenCL C 1.2, translated from SPIR-V: numbers in names are the ids of the module.\n\
@@ -124,7 +124,7 @@ fn a_kernel_reads_like_the_module() {
 }
 
 #[test]
-fn what_the_module_asks_to_inline_is_inlined() {
+fn functions_marked_inline_are_inlined() {
     let text = emit(&inlined(SAXPY)).unwrap();
     let inline = "static inline __attribute__((always_inline)) void saxpy_10(";
     assert_eq!(text.replace(inline, "static void saxpy_10("), emit(SAXPY).unwrap());
@@ -132,7 +132,7 @@ fn what_the_module_asks_to_inline_is_inlined() {
 }
 
 #[test]
-fn names_that_the_language_uses_have_the_id_behind() {
+fn reserved_names_are_suffixed_with_the_id() {
     for (from, to) in [("call", "long"), ("arrayidx", "popcount"), ("arrayidx", "get_size")] {
         let mut bytes = SAXPY.to_vec();
         let (from, to) = (format!("{from}\0"), format!("{to}\0"));
@@ -146,7 +146,7 @@ fn names_that_the_language_uses_have_the_id_behind() {
 }
 
 #[test]
-fn what_cannot_be_expressed_is_named() {
+fn constructs_that_cannot_be_expressed_are_named() {
     refused(
         include_bytes!("../../../tests/data/application.spv"),
         "function `bump`, which no module",
@@ -172,7 +172,7 @@ fn cases_of_switches_have_the_width_of_the_selector() {
 }
 
 #[test]
-fn cases_that_lead_to_one_block_do_so_by_one_edge() {
+fn cases_with_the_same_target_share_one_edge() {
     const MANY: u32 = 1000;
     let module = module_of(|b| {
         let int = b.type_int(32, 0);
@@ -250,7 +250,7 @@ fn doubled(b: &mut Builder, op: Op, (ty, first): (u32, u32), times: u32) -> (u32
 }
 
 #[test]
-fn constants_of_constants_are_followed_however_many_there_are() {
+fn long_chains_of_constants_are_evaluated() {
     let sum = |times| {
         let module = storing(|b| {
             let int = b.type_int(32, 0);
@@ -293,7 +293,7 @@ fn constants_that_are_too_large_to_be_written_are_refused() {
 }
 
 #[test]
-fn what_is_said_of_a_group_is_not_repeated_for_each_member() {
+fn decorations_of_a_group_are_not_copied_to_each_member() {
     let members = storing(|b| {
         let group = b.decoration_group();
         for _ in 0..20_000 {
@@ -381,7 +381,7 @@ fn function(b: &mut Builder, types: &[u32], body: impl FnOnce(&mut Builder, &[u3
 }
 
 #[test]
-fn structs_of_structs_are_looked_into_once() {
+fn nested_structs_are_visited_once() {
     let nested = storing(|b| {
         let int = b.type_int(32, 0);
         let ty = (0..40).fold(int, |inner, _| b.type_struct([inner, inner]));
@@ -391,7 +391,7 @@ fn structs_of_structs_are_looked_into_once() {
 }
 
 #[test]
-fn events_begin_as_what_compilers_take_for_one() {
+fn null_events_are_emitted_as_a_cast_of_zero() {
     let module = module_of(|b| {
         let event = b.type_event();
         let pointer = b.type_pointer(None, StorageClass::Function, event);
@@ -406,7 +406,7 @@ fn events_begin_as_what_compilers_take_for_one() {
 }
 
 #[test]
-fn what_is_made_for_the_text_is_not_named_like_a_kernel() {
+fn generated_functions_are_not_named_like_a_kernel() {
     let module = module_of(|b| {
         let uint = b.type_int(32, 0);
         let reversed = |b: &mut Builder, parameters: &[u32]| {
@@ -417,7 +417,7 @@ fn what_is_made_for_the_text_is_not_named_like_a_kernel() {
         let call = |b: &mut Builder, parameters: &[u32]| {
             b.function_call(void, None, helper, [parameters[0]]).unwrap();
         };
-        assert!(helper < 10, "the name below is made of it");
+        assert!(helper < 10, "the names below contain it");
         let names = ["function_1", "function_2", "function_3", "function_4", "function_5"];
         let names = names.into_iter().chain(["function_6", "function_7", "bit_reverse_uint"]);
         names.map(|name| (function(b, &[uint], call), name)).collect()
@@ -490,7 +490,7 @@ fn copies_of_generic_pointers_keep_what_they_point_to() {
 }
 
 #[test]
-fn what_compilers_would_refuse_or_take_for_something_else_is_refused() {
+fn constructs_that_compilers_would_refuse_or_misread_are_refused() {
     let valued = module_of(|b| {
         let uint = b.type_int(32, 0);
         let pointer = b.type_pointer(None, StorageClass::Workgroup, uint);
@@ -510,7 +510,7 @@ fn what_compilers_would_refuse_or_take_for_something_else_is_refused() {
 }
 
 #[test]
-fn whole_structs_and_arrays_alias_with_what_they_hold() {
+fn whole_structs_and_arrays_may_alias_their_elements() {
     let module = module_of(|b| {
         let (uint, float) = (b.type_int(32, 0), b.type_float(32, None));
         let four = b.constant_bit32(uint, 4);
@@ -532,7 +532,7 @@ fn whole_structs_and_arrays_alias_with_what_they_hold() {
 }
 
 #[test]
-fn bits_of_pointers_are_those_of_vectors() {
+fn pointers_are_bitcast_to_and_from_vectors() {
     let module = module_of(|b| {
         let uint = b.type_int(32, 0);
         let pair = b.type_vector(uint, 2);
@@ -549,7 +549,7 @@ fn bits_of_pointers_are_those_of_vectors() {
 }
 
 #[test]
-fn dot_products_of_many_components_are_sums_of_those_of_four() {
+fn wide_dot_products_are_sums_of_dot_products_of_four() {
     let module = module_of(|b| {
         let float = b.type_float(32, None);
         let eight = b.type_vector(float, 8);
@@ -618,7 +618,7 @@ proptest! {
 
     /// Any words yield an error or a text, and do so quickly.
     #[test]
-    fn damaged_modules_do_no_harm(
+    fn damaged_modules_do_not_panic(
         module in prop::sample::select(vec![SAXPY, SWITCHES, OPERATIONS, CONTROL, GENERIC, MEMORY]),
         damage in prop::collection::vec((any::<prop::sample::Index>(), 0..800_u32), 1..6),
     ) {

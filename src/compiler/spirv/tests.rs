@@ -141,7 +141,7 @@ const READS: Option<Access> = Some(Access::Read);
 const READS_AND_WRITES: Option<Access> = Some(Access::ReadWrite);
 
 #[test]
-fn saxpy_is_known_in_full() {
+fn saxpy_is_reflected_completely() {
     let (bytes, module) = read(SAXPY.to_vec()).unwrap();
     assert_eq!(bytes, SAXPY);
     assert_eq!(module.kernels, ["saxpy"]);
@@ -159,7 +159,7 @@ fn saxpy_is_known_in_full() {
 }
 
 #[test]
-fn types_of_the_source_are_used_where_they_are_kept() {
+fn types_of_the_source_are_used_where_the_module_has_them() {
     let (_, module) = read(MIXED.to_vec()).unwrap();
     assert_eq!(module.kernels, ["mixed", "clear"]);
     assert_parameters(
@@ -203,7 +203,7 @@ fn inferred_types_are_not_taken_for_those_of_the_source() {
 }
 
 #[test]
-fn big_endian_modules_are_turned() {
+fn big_endian_modules_are_byte_swapped() {
     for original in [SAXPY, MIXED, INFERRED] {
         let big_endian = swapped(original);
         assert!(has_magic(&big_endian) && has_magic(original));
@@ -212,7 +212,7 @@ fn big_endian_modules_are_turned() {
 }
 
 #[test]
-fn what_is_no_module_is_refused_with_advice() {
+fn inputs_other_than_modules_are_refused_with_advice() {
     assert!(!has_magic(b"") && !has_magic(b"\x03\x02\x23") && !has_magic(b"kernel"));
     assert_invalid([], &["empty", ".spv"]);
     assert_invalid(*b"kernel void f() {}", &["[6b, 65, 72, 6e]", "0x07230203", "opencl_c"]);
@@ -242,7 +242,7 @@ fn a_bad_header_is_refused() {
 }
 
 #[test]
-fn instructions_end_where_the_module_does() {
+fn truncated_modules_are_refused() {
     let zero = Builder::new().op(Op::TypeVoid, &[1]).raw(0, &[]);
     let mut bytes = zero.bytes();
     let end = bytes.len();
@@ -264,7 +264,7 @@ fn instructions_end_where_the_module_does() {
 }
 
 #[test]
-fn unknown_instructions_are_passed_over() {
+fn unknown_instructions_are_skipped() {
     let module = Builder::new()
         .raw(UNKNOWN_OPCODE, &[1, 2, 3])
         .kernel("k")
@@ -278,7 +278,7 @@ fn unknown_instructions_are_passed_over() {
 }
 
 #[test]
-fn instructions_without_operands_say_nothing() {
+fn instructions_without_operands_are_ignored() {
     let mut builder = Builder::new().kernel("k");
     for opcode in 0..8000 {
         builder = builder.raw(opcode, &[]).raw(opcode, &[3]).raw(opcode, &[3, 3]);
@@ -335,7 +335,7 @@ fn values_are_named_where_their_type_is_certain() {
 }
 
 #[test]
-fn numbers_and_vectors_have_sizes_whatever_the_source_named_them() {
+fn numbers_and_vectors_have_sizes_without_names_of_the_source() {
     for (op, operands, size) in [
         (Op::TypeInt, &[8, 0][..], Some(1)),
         (Op::TypeInt, &[16, 1], Some(2)),
@@ -378,7 +378,7 @@ fn structs_are_named_as_in_the_source() {
 }
 
 #[test]
-fn pointers_say_where_they_point_and_what_is_done_there() {
+fn pointers_have_an_address_space_and_an_access() {
     let pointer = |class: StorageClass| {
         let typed = parameter(Op::TypePointer, &[class as u32, 5]);
         assert_eq!(typed, parameter(Op::TypeUntypedPointerKHR, &[class as u32]));
@@ -515,7 +515,7 @@ fn malformed_specialization_constants_are_left_out() {
 }
 
 #[test]
-fn private_memory_is_that_of_functions_that_are_no_kernels() {
+fn private_memory_is_counted_in_functions_other_than_kernels() {
     let function = StorageClass::Function as u32;
     let types = |module: Builder| {
         module

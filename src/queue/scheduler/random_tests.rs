@@ -222,7 +222,7 @@ impl Case {
                 self.events.push(self.queue.host_task(task).unwrap());
                 self.note(("host task", fails));
             }
-            40..46 => self.look_at_an_event(),
+            40..46 => self.poll_or_wait(),
             46..60 => self.scope(),
             _ => self.launch(),
         }
@@ -266,7 +266,7 @@ impl Case {
     }
 
     /// Polls a random event once, or waits for it.
-    fn look_at_an_event(&mut self) {
+    fn poll_or_wait(&mut self) {
         let Some(event) = self.rng.choice(&self.events).cloned() else { return };
         if self.rng.bool() {
             let _ = pin!(event).poll(&mut Context::from_waker(Waker::noop()));
@@ -424,7 +424,7 @@ impl Case {
 }
 
 #[test]
-fn whatever_comes_when_each_read_gives_what_was_written_before() {
+fn reads_in_random_schedules_return_what_was_written_before() {
     let seeds = std::env::var("KILN_TEST_SEEDS").ok().and_then(|count| count.parse().ok());
     for seed in 0..seeds.unwrap_or(SEEDS) {
         let mut case = Case::new(seed);

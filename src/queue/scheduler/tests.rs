@@ -42,15 +42,15 @@ impl Bench {
     }
 
     fn of(simulator: Simulator) -> Self {
-        let teach = |name, change: fn(u32) -> u32| {
+        let define = |name, change: fn(u32) -> u32| {
             simulator.kernel(name, move |call| {
                 let x: Vec<_> = call.read::<u32>(0).into_iter().map(change).collect();
                 call.write(0, &x);
             });
         };
-        teach("one", |x| x + 1);
-        teach("double", |x| x * 2);
-        teach("both", |x| x + 100);
+        define("one", |x| x + 1);
+        define("double", |x| x * 2);
+        define("both", |x| x + 100);
         block_on(async {
             let rt = Runtime::builder().simulator(&simulator).build().await.unwrap();
             let program = rt.build(&Module::opencl_c(SOURCE)).await.unwrap();
@@ -117,15 +117,15 @@ impl Bench {
 
     /// Returns the events to collect launches after: `None` to hold the launches, an event to have them
     /// in the DAG from the start.
-    fn ways(&self) -> [Option<Event>; 2] {
+    fn predecessors(&self) -> [Option<Event>; 2] {
         [None, Some(self.queue.marker().unwrap())]
     }
 }
 
 #[test]
-fn launches_run_as_the_one_that_is_made_of_them() {
+fn launches_of_a_group_run_as_their_fused_launch() {
     let bench = Bench::new();
-    for (after, expected) in bench.ways().into_iter().zip([105, 205]) {
+    for (after, expected) in bench.predecessors().into_iter().zip([105, 205]) {
         let [first, last] = bench.collect(after.as_ref());
         bench.run_as_one().unwrap();
         assert_eq!(bench.contents().unwrap(), [expected; 8]);
@@ -136,9 +136,9 @@ fn launches_run_as_the_one_that_is_made_of_them() {
 }
 
 #[test]
-fn launches_run_one_by_one_if_the_driver_does_not_take_the_one() {
+fn launches_run_separately_if_the_driver_refuses_the_fused_one() {
     let bench = Bench::new();
-    for (after, expected) in bench.ways().into_iter().zip([12, 26]) {
+    for (after, expected) in bench.predecessors().into_iter().zip([12, 26]) {
         let [first, last] = bench.collect(after.as_ref());
         bench.simulator.fail_enqueues(1, Fault::OutOfResources);
         bench.run_as_one().unwrap();
@@ -150,7 +150,7 @@ fn launches_run_one_by_one_if_the_driver_does_not_take_the_one() {
 }
 
 #[test]
-fn launches_that_run_one_by_one_after_all_come_after_what_is_in_flight() {
+fn separated_launches_run_after_commands_in_flight() {
     let bench = Bench::of(Simulator::new());
     bench.simulator.kernel("slow", |call| {
         std::thread::sleep(Duration::from_millis(100));
@@ -166,7 +166,7 @@ fn launches_that_run_one_by_one_after_all_come_after_what_is_in_flight() {
 }
 
 #[test]
-fn launches_that_run_one_by_one_after_all_fail_only_with_what_they_read() {
+fn separated_launches_fail_only_with_their_inputs() {
     let bench = Bench::of(Simulator::new());
     bench.simulator.kernel("slow", |_| std::thread::sleep(Duration::from_millis(100)));
     let other = block_on(async { bench.rt.buffer_from(vec![5u32; 8]).await }).unwrap();
@@ -180,21 +180,21 @@ fn launches_that_run_one_by_one_after_all_fail_only_with_what_they_read() {
     bench.simulator.fail_enqueues(1, Fault::OutOfResources);
     bench.run_as_one().unwrap();
     block_on(failing).expect_err("the command was set to fail");
-    block_on(reading).expect_err("its input is not there");
+    block_on(reading).expect_err("its input is missing");
     block_on(apart).unwrap();
     assert_eq!(block_on(bench.queue.read(&other)).unwrap(), [10; 8]);
 }
 
 #[test]
-fn all_launches_fail_if_the_one_does() {
+fn all_launches_fail_if_the_fused_one_fails() {
     let bench = Bench::new();
-    for after in bench.ways() {
+    for after in bench.predecessors() {
         let events = bench.collect(after.as_ref());
         bench.simulator.fail_launches("both", 1, Fault::OutOfResources);
         bench.run_as_one().unwrap();
         bench.contents().expect_err("it was not written");
         for event in events {
-            block_on(event).expect_err("it is what failed");
+            block_on(event).expect_err("its fused launch failed");
         }
         block_on(bench.queue.fill(&bench.x, 5).unwrap()).unwrap();
     }
@@ -202,17 +202,17 @@ fn all_launches_fail_if_the_one_does() {
 }
 
 #[test]
-fn what_comes_after_a_failure_runs_one_by_one() {
+fn launches_after_a_failure_are_not_fused() {
     let bench = Bench::new();
     bench.simulator.fail_launches("double", 1, Fault::OutOfResources);
     let doubled = bench.kernel("double").launch(8).args((&bench.x,));
     let doubled = bench.queue.submit(doubled).unwrap();
     block_on(doubled).expect_err("the command was set to fail");
     let events = bench.collect(None);
-    let blocker = bench.run_as_one().expect_err("its input is not there");
+    let blocker = bench.run_as_one().expect_err("its input is missing");
     assert!(blocker.to_string().contains("launch 0"), "{blocker}");
     for event in events {
-        block_on(event).expect_err("its input is not there");
+        block_on(event).expect_err("its input is missing");
     }
 }
 
@@ -243,14 +243,14 @@ fn a_failure_before_launches_without_edges_reaches_each_of_them_once() {
         std::thread::sleep(Duration::from_millis(1));
     }
     for end in ends {
-        end.join().unwrap().expect_err("its input is not there");
+        end.join().unwrap().expect_err("its input is missing");
     }
     block_on(bench.rt.drain());
     assert_eq!(bench.rt.stats().commands_in_flight, 0);
 }
 
 #[test]
-fn a_launch_comes_after_one_of_its_own_scope_if_it_is_told_to() {
+fn launches_can_be_ordered_after_others_of_their_scope() {
     let bench = Bench::new();
     let other = block_on(async { bench.rt.buffer_from(vec![5u32; 8]).await }).unwrap();
     bench.simulator.fail_launches("one", 1, Fault::OutOfResources);
@@ -264,7 +264,7 @@ fn a_launch_comes_after_one_of_its_own_scope_if_it_is_told_to() {
 }
 
 #[test]
-fn a_launch_that_comes_too_late_for_its_scope_runs_after_it() {
+fn launches_submitted_after_their_scope_closed_run_after_it() {
     let bench = Bench::new();
     bench.open_group();
     bench.submit("one", None);
@@ -276,7 +276,7 @@ fn a_launch_that_comes_too_late_for_its_scope_runs_after_it() {
 }
 
 #[test]
-fn what_reads_before_it_is_decided_has_the_launches_run_one_by_one() {
+fn reads_before_the_decision_make_launches_run_separately() {
     let bench = Bench::new();
     bench.collect(None);
     let read = bench.queue.read(&bench.x);
@@ -290,7 +290,7 @@ fn what_reads_before_it_is_decided_has_the_launches_run_one_by_one() {
 }
 
 #[test]
-fn what_reads_and_writes_before_it_is_decided_has_the_launches_run_one_by_one() {
+fn updates_before_the_decision_make_launches_run_separately() {
     let bench = Bench::new();
     bench.collect(None);
     let changes = bench.kernel("one").launch(8).args((&bench.x,));
@@ -303,9 +303,9 @@ fn what_reads_and_writes_before_it_is_decided_has_the_launches_run_one_by_one() 
 }
 
 #[test]
-fn what_writes_before_it_is_decided_is_not_lost() {
+fn writes_before_the_decision_are_not_lost() {
     let bench = Bench::new();
-    for after in bench.ways() {
+    for after in bench.predecessors() {
         bench.collect(after.as_ref());
         let filled = bench.queue.fill(&bench.x, 7).unwrap();
         bench.run_as_one_without(Some(&bench.x)).unwrap();
@@ -315,7 +315,7 @@ fn what_writes_before_it_is_decided_is_not_lost() {
 }
 
 #[test]
-fn what_others_wrote_beside_is_not_lost() {
+fn writes_beside_internalized_contents_are_not_lost() {
     let bench = Bench::new();
     let x = block_on(async { bench.rt.buffer_from(vec![5u32; 64]).await }).unwrap();
     let [left, right] = [0..32, 32..64].map(|half| x.slice(half).unwrap());
@@ -326,11 +326,11 @@ fn what_others_wrote_beside_is_not_lost() {
     block_on(bench.queue.fill(&right, 7).unwrap()).unwrap();
     bench.run_as_one_without(Some(&x)).unwrap();
     assert_eq!(block_on(bench.queue.read(&right)).unwrap(), [7; 32]);
-    block_on(bench.queue.read(&left)).expect_err("it is not there");
+    block_on(bench.queue.read(&left)).expect_err("the contents are missing");
 }
 
 #[test]
-fn whoever_first_reads_what_was_lost_fails() {
+fn reading_internalized_contents_fails() {
     let bench = Bench::new();
     bench.collect(None);
     bench.run_as_one_without(Some(&bench.x)).unwrap();
@@ -339,14 +339,14 @@ fn whoever_first_reads_what_was_lost_fails() {
     let reader = bench.queue.submit_to(reads, Some(GROUP)).unwrap();
     bench.submit("double", None);
     bench.close_group();
-    let blocker = bench.run_as_one().expect_err("there is nothing to read");
+    let blocker = bench.run_as_one().expect_err("the contents are missing");
     assert!(matches!(blocker, FusionBlocker::Failed(0)), "{blocker}");
     let error = block_on(reader).unwrap_err();
     assert!(error.to_string().contains("internalized"), "{error}");
 }
 
 #[test]
-fn nothing_is_lost_if_the_driver_does_not_take_the_one() {
+fn contents_are_not_lost_if_the_driver_refuses_the_fused_launch() {
     let bench = Bench::new();
     bench.simulator.kernel("slow", |_| ());
     let y = block_on(async { bench.rt.buffer_from(vec![5u32; 8]).await }).unwrap();
@@ -362,7 +362,7 @@ fn nothing_is_lost_if_the_driver_does_not_take_the_one() {
 }
 
 #[test]
-fn what_the_one_does_without_is_let_go_and_orders_nobody() {
+fn internalized_buffers_are_released_and_add_no_edges() {
     let bench = Bench::of(Simulator::new());
     // SAFETY: it is written before it is read.
     let without = unsafe { bench.rt.buffer_uninit::<u32>(8) }.unwrap();

@@ -354,7 +354,7 @@ mod tests {
 
     /// Some compilers treat the text as a comment, others do not.
     #[test]
-    fn each_reading_of_what_is_malformed_is_followed() {
+    fn every_interpretation_of_malformed_text_is_followed() {
         for text in [
             "#error don't /*\n#include <x.h>",
             "#error don't \" /* '\n#include <x.h>",
@@ -371,7 +371,7 @@ mod tests {
 
     /// The bytes that are visited bound the time and the memory of the caller.
     #[test]
-    fn what_is_visited_is_linear_in_the_text() {
+    fn the_number_of_visited_bytes_is_linear_in_the_text() {
         const LENGTH: usize = 1 << 16;
         for part in [
             "#include /*\n*/ ' /*\n",

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_to_name_a_macro_is_seen() {
+    fn every_form_of_a_time_macro_is_recognized() {
         for text in [
             "constant char built[] = __TIME__;",
             "constant char built[] = __DATE__ \" \" __TIME__;",
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_one_is_passed_over() {
+    fn text_that_only_resembles_a_time_macro_is_ignored() {
         for text in [
             "",
             "kernel void k() {}",

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_come_after_those_that_lead_to_them() {
+    fn blocks_are_ordered_after_their_dominators() {
         // A loop of blocks 1 and 4, whose body follows its end, and an unreachable block.
         let next = vec![vec![1], vec![3, 4], vec![], vec![5], vec![1], vec![]];
         assert_eq!(order(&next), [0, 1, 4, 3, 5, 2]);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_that_is_right_stays_as_it_is() {
+    fn valid_modules_are_unchanged() {
         for bytes in [
             &include_bytes!("../../../tests/data/saxpy.spv")[..],
             include_bytes!("../../../tests/data/switches.spv"),

@@ -175,13 +175,13 @@ mod tests {
     }
 
     #[test]
-    fn the_last_standard_counts() {
+    fn the_last_standard_is_used() {
         let options = BuildOptions::parse("-cl-std=CL2.0 -cl-std=CL1.1").expect("understood");
         assert_eq!(options.standard.as_deref(), Some("CL1.1"));
     }
 
     #[test]
-    fn what_only_concerns_the_build_is_passed_over() {
+    fn options_that_only_concern_the_build_are_ignored() {
         let options = BuildOptions::parse("-g -Werror -cl-kernel-arg-info -cl-opt-disable");
         assert_eq!(options.expect("understood"), BuildOptions::default());
     }
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_device_gets_what_the_module_does_not_carry() {
+    fn options_that_the_module_does_not_carry_reach_the_device() {
         let options = options_for_device("-DA=1 -cl-denorms-are-zero -w -cl-opt-disable -I x");
         assert_eq!(options.expect("they are understood"), "-cl-denorms-are-zero -cl-opt-disable");
     }

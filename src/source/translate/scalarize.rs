@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn every_component_is_computed_from_those_of_its_place() {
+    fn each_component_is_computed_from_the_corresponding_ones() {
         let mut module = calling(Some(3), false);
         let returned = module.functions[0].body.iter().find(|i| i.op() == Some(Op::ReturnValue));
         let returned = returned.and_then(|i| i.word(0));
@@ -146,14 +146,14 @@ mod tests {
         }
         let made: Vec<_> =
             body().filter(|i| i.op() == Some(Op::ExtInst)).filter_map(|i| i.result()).collect();
-        let whole = body().find(|i| i.op() == Some(Op::CompositeConstruct)).expect("it is there");
+        let whole = body().find(|i| i.op() == Some(Op::CompositeConstruct)).expect("it exists");
         assert_eq!(whole.words_from(2).collect::<Vec<_>>(), made);
-        assert_eq!(whole.result(), returned, "users of the call do not notice");
+        assert_eq!(whole.result(), returned, "the id of the result is unchanged");
         Module::parse(module.assemble()).expect("it is a module");
     }
 
     #[test]
-    fn other_calls_stay_as_they_are() {
+    fn other_calls_are_unchanged() {
         for (components, decorates) in [(None, false), (Some(4), true), (Some(u32::MAX), false)] {
             let mut module = calling(components, decorates);
             let before = module.assemble();

@@ -21,7 +21,7 @@ struct Folder(TempDir);
 
 impl Folder {
     fn new() -> Self {
-        Self(tempfile::tempdir().expect("there is room"))
+        Self(tempfile::tempdir().expect("there is disk space"))
     }
 
     fn path(&self) -> &Path {
@@ -82,7 +82,7 @@ impl Folder {
     ) -> Result<translation::Translated> {
         self.clang("clang", 15, clang);
         self.llvm_spirv("llvm-spirv", 15, llvm_spirv);
-        let tools = self.found().expect("they are there");
+        let tools = self.found().expect("they exist");
         Translation::new(&tools, limit, "", &device())?.run(b"kernel void k() {}")
     }
 
@@ -115,7 +115,7 @@ fn assert_error<T: std::fmt::Debug>(result: Result<T>, kind: ErrorKind, words: &
 // ---- Finding ------------------------------------------------------------------------------------
 
 #[test]
-fn a_pair_of_one_version_is_found() {
+fn compilers_of_equal_versions_are_found() {
     let folder = Folder::new();
     folder.clang("clang-22", 22, "echo '  spirv64 - SPIR-V'");
     folder.clang("clang-14", 14, "");
@@ -130,7 +130,7 @@ fn a_pair_of_one_version_is_found() {
 }
 
 #[test]
-fn names_without_a_version_come_first() {
+fn names_without_a_version_are_preferred() {
     let folder = Folder::new();
     for name in ["clang", "clang-15"] {
         folder.clang(name, if name == "clang" { 17 } else { 15 }, "");
@@ -141,7 +141,7 @@ fn names_without_a_version_come_first() {
 }
 
 #[test]
-fn a_clang_that_is_chosen_and_writes_spirv_needs_no_translator() {
+fn a_chosen_clang_that_writes_spirv_needs_no_translator() {
     let folder = Folder::new();
     let spirv = "echo '    spirv64    - SPIR-V 64-bit'";
     let other = "echo '    x86-64     - 64-bit X86'";
@@ -168,10 +168,10 @@ fn without_compilers_the_error_says_what_to_install() {
     folder.llvm_spirv("llvm-spirv", 15, "");
     let found = ["clang version 16.0.6", "LLVM version 15.0.6"];
     assert_error(folder.found(), ErrorKind::Unsupported, &found);
-    let chosen = folder.front_end(&[("KILN_CLANG", &folder.file("clang"))]).expect("it is there");
+    let chosen = folder.front_end(&[("KILN_CLANG", &folder.file("clang"))]).expect("it exists");
     let install = ["apt install clang-16 llvm-spirv-16"];
     let error = assert_error(chosen.tools(), ErrorKind::Unsupported, &install);
-    assert!(!error.is_deterministic(), "it would be kept, and they may be installed meanwhile");
+    assert!(!error.is_deterministic(), "compilers may be installed later");
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn compilers_that_cannot_be_run_are_named_with_the_reason() {
         "without its interpreter" => write(&clang, b"#!/nowhere/interpreter\n", 0o755),
         "without a library" => script(&missing),
         "killed" => script("kill -KILL $$"),
-        _ => std::os::unix::fs::symlink("/nowhere/clang", &clang).expect("there is room"),
+        _ => std::os::unix::fs::symlink("/nowhere/clang", &clang).expect("there is disk space"),
     };
     for (what, kind, words) in [
         ("not executable", Io, &["not executable"][..]),
@@ -207,7 +207,7 @@ fn compilers_that_cannot_be_run_are_named_with_the_reason() {
         assert!(!text.contains("neither was found"), "{what}: {text}");
         assert!(!error.is_deterministic(), "{what}: it may be put right");
     }
-    fs::remove_file(&clang).expect("it is there");
+    fs::remove_file(&clang).expect("it exists");
     folder.clang("clang", 15, "");
     folder.llvm_spirv("llvm-spirv", 15, "");
     front_end.tools().expect("they work now");
@@ -215,27 +215,27 @@ fn compilers_that_cannot_be_run_are_named_with_the_reason() {
 
 fn write(path: &Path, contents: &[u8], mode: u32) {
     use std::os::unix::fs::PermissionsExt;
-    fs::write(path, contents).expect("there is room");
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
+    fs::write(path, contents).expect("there is disk space");
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it belongs to this test");
 }
 
 #[test]
-fn a_compiler_behind_one_that_cannot_be_run_is_found() {
+fn compilers_that_cannot_be_run_are_skipped() {
     let (broken, working) = (Folder::new(), Folder::new());
     write(&broken.file("clang"), b"\x7fELF", 0o755);
     let clang = working.clang("clang", 15, "");
     working.llvm_spirv("llvm-spirv", 15, "");
     let path = std::env::join_paths([broken.path(), working.path()]).expect("they are plain");
     let front_end = FrontEnd::new_in(None, None, |name| (name == "PATH").then(|| path.clone()));
-    let tools = front_end.and_then(|front_end| front_end.tools().cloned()).expect("it is there");
+    let tools = front_end.and_then(|front_end| front_end.tools().cloned()).expect("it exists");
     assert_eq!(tools.clang.path, clang);
 }
 
 #[test]
-fn what_is_no_program_is_passed_over() {
+fn files_that_are_not_compilers_are_skipped() {
     let folder = Folder::new();
-    fs::create_dir(folder.file("clang")).expect("there is room");
-    fs::write(folder.file("clang-18"), "no script").expect("there is room");
+    fs::create_dir(folder.file("clang")).expect("there is disk space");
+    fs::write(folder.file("clang-18"), "no script").expect("there is disk space");
     folder.program("clang-17", "exit 3");
     folder.program("clang-16", "echo 'some other program, version 1'");
     folder.clang("clang-15", 15, "");
@@ -257,7 +257,7 @@ fn a_bad_path_is_an_error_that_names_its_variable() {
 }
 
 #[test]
-fn paths_that_were_chosen_are_used_whatever_their_names() {
+fn chosen_paths_may_have_any_name() {
     let folder = Folder::new();
     folder.clang("clang", 15, "");
     folder.llvm_spirv("llvm-spirv", 15, "");
@@ -273,7 +273,7 @@ fn paths_that_were_chosen_are_used_whatever_their_names() {
 }
 
 #[test]
-fn the_compilers_are_looked_for_once_they_are_there() {
+fn compilers_are_searched_until_found_and_then_remembered() {
     let folder = Folder::new();
     let front_end = folder.front_end(&[]).expect("nothing is chosen");
     assert!(front_end.tools().is_err());
@@ -282,7 +282,7 @@ fn the_compilers_are_looked_for_once_they_are_there() {
     folder.llvm_spirv("llvm-spirv", 15, "");
     assert!(front_end.known_tools().is_none());
     for _ in 0..3 {
-        front_end.tools().expect("they are there now");
+        front_end.tools().expect("they exist now");
     }
     assert_eq!(folder.lines("probes"), 1);
 }
@@ -290,7 +290,7 @@ fn the_compilers_are_looked_for_once_they_are_there() {
 // ---- Translating --------------------------------------------------------------------------------
 
 #[test]
-fn what_the_compilers_write_is_the_module() {
+fn the_output_of_the_compilers_is_the_module() {
     let folder = Folder::new();
     let warn = "echo 'a warning' >&2; cat";
     let translated = folder.translate(warn, MODULE).expect("it is SPIR-V");
@@ -299,17 +299,17 @@ fn what_the_compilers_write_is_the_module() {
 }
 
 #[test]
-fn the_text_and_the_code_between_come_as_they_are() {
+fn the_text_and_the_intermediate_code_are_passed_unchanged() {
     let folder = Folder::new();
     let keep = |name: &str| format!("tee {}", folder.file(name).display());
     folder.translate(&keep("text"), &format!("{} > /dev/null; {MODULE}", keep("code"))).expect("");
     for name in ["text", "code"] {
-        assert_eq!(fs::read(folder.file(name)).expect("it is there"), b"kernel void k() {}");
+        assert_eq!(fs::read(folder.file(name)).expect("it exists"), b"kernel void k() {}");
     }
 }
 
 #[test]
-fn a_refused_text_is_refused_once_with_the_log() {
+fn refused_texts_are_compiled_once_and_reported_with_the_log() {
     let folder = Folder::new();
     let script = format!(
         "echo 1 >> {}; echo '<stdin>:1:2: error: no' >&2; exit 1",
@@ -334,7 +334,7 @@ fn a_compiler_that_crashes_is_an_error_with_its_log() {
 }
 
 #[test]
-fn a_compiler_that_is_starved_may_be_asked_again() {
+fn compilers_that_run_out_of_memory_may_be_retried() {
     let folder = Folder::new();
     for script in ["kill -KILL $$", "echo 'LLVM ERROR: out of memory' >&2; exit 1"] {
         let error = assert_error(folder.translate(script, ""), ErrorKind::OutOfResources, &[]);
@@ -343,7 +343,7 @@ fn a_compiler_that_is_starved_may_be_asked_again() {
 }
 
 #[test]
-fn a_compiler_that_has_no_room_for_its_reasons_may_be_asked_again() {
+fn compilers_that_fail_without_a_log_may_be_retried() {
     let folder = Folder::new();
     let words = ["without a message", "free memory"];
     let error = assert_error(folder.translate("exit 1", ""), ErrorKind::Io, &words);
@@ -351,7 +351,7 @@ fn a_compiler_that_has_no_room_for_its_reasons_may_be_asked_again() {
 }
 
 #[test]
-fn a_compiler_that_does_not_end_may_on_the_next_try() {
+fn compilers_that_time_out_may_be_retried() {
     let folder = Folder::new();
     let result = folder.translate_within("exec sleep 600", "", Duration::from_millis(100));
     let error = assert_error(result, ErrorKind::Driver, &["did not end within 0.1 s"]);
@@ -359,7 +359,7 @@ fn a_compiler_that_does_not_end_may_on_the_next_try() {
 }
 
 #[test]
-fn garbage_and_nothing_are_no_spirv() {
+fn invalid_or_empty_output_is_an_error() {
     let folder = Folder::new();
     for script in ["", "echo garbage", &format!("{MODULE} | head -c 200")] {
         let words = ["did not write usable SPIR-V"];
@@ -369,7 +369,7 @@ fn garbage_and_nothing_are_no_spirv() {
 }
 
 #[test]
-fn what_optimised_code_does_not_survive_is_translated_with_less() {
+fn refused_optimised_code_is_translated_with_less_optimisation() {
     let folder = Folder::new();
     let runs = format!("echo \"$*\" >> {}", folder.file("runs").display());
     let picky = format!("case \"$*\" in *mem2reg*) {MODULE};; *) echo 'i3' >&2; exit 6;; esac");
@@ -382,7 +382,7 @@ fn what_optimised_code_does_not_survive_is_translated_with_less() {
 }
 
 #[test]
-fn compilers_get_little_of_the_environment() {
+fn compilers_get_a_minimal_environment() {
     let folder = Folder::new();
     let translated = folder.translate("env >&2; cat", MODULE).expect("it is SPIR-V");
     let expected = ["PATH", "TMPDIR", "LD_LIBRARY_PATH", "LC_ALL"];
@@ -395,12 +395,12 @@ fn compilers_get_little_of_the_environment() {
 }
 
 #[test]
-fn a_compiler_that_is_gone_may_come_back() {
+fn removed_compilers_may_be_retried() {
     let folder = Folder::new();
     folder.clang("clang", 15, "");
     folder.llvm_spirv("llvm-spirv", 15, "");
-    let tools = folder.found().expect("they are there");
-    fs::remove_file(folder.file("clang")).expect("it was there");
+    let tools = folder.found().expect("they exist");
+    fs::remove_file(folder.file("clang")).expect("it existed");
     let translation = Translation::new(&tools, LIMIT, "", &device()).expect("no options");
     let error = assert_error(translation.run(b""), ErrorKind::Io, &["cannot be started"]);
     assert!(!error.is_deterministic());
@@ -412,16 +412,16 @@ fn arguments(options: &str, device: &DeviceInfo) -> String {
     let folder = Folder::new();
     folder.clang("clang", 15, "");
     folder.llvm_spirv("llvm-spirv", 15, "");
-    let tools = folder.found().expect("they are there");
+    let tools = folder.found().expect("they exist");
     let translation = Translation::new(&tools, LIMIT, options, device).expect("understood");
     let fields = translation.fields();
-    let field = |name: &str| fields.iter().find(|(known, _)| *known == name).expect("it is there");
+    let field = |name: &str| fields.iter().find(|(known, _)| *known == name).expect("it exists");
     format!("{} spirv:{}", field("arguments").1, field("spirv version").1)
 }
 
 #[test]
-fn the_device_is_what_is_predefined() {
-    let told = arguments("", &device());
+fn predefined_macros_describe_the_device() {
+    let passed = arguments("", &device());
     for argument in [
         "-cl-std=CL1.2 ",
         "--target=spir64 ",
@@ -431,21 +431,21 @@ fn the_device_is_what_is_predefined() {
         "-Dcl_khr_fp64=1 ",
         "spirv:1.1",
     ] {
-        assert!(told.contains(argument), "no `{argument}` in {told}");
+        assert!(passed.contains(argument), "no `{argument}` in {passed}");
     }
-    assert!(!told.contains("bad,name") && !told.contains("__opencl_c_fp64"), "{told}");
-    let told = arguments("-cl-std=CL3.0", &device());
-    assert!(told.contains("+__opencl_c_fp64 "), "{told}");
+    assert!(!passed.contains("bad,name") && !passed.contains("__opencl_c_fp64"), "{passed}");
+    let passed = arguments("-cl-std=CL3.0", &device());
+    assert!(passed.contains("+__opencl_c_fp64 "), "{passed}");
     let mut small = device();
     small.limits.address_bits = 32;
     (small.images, small.il_version) = (true, String::new());
-    let told = arguments("", &small);
-    assert!(told.contains("--target=spir ") && told.contains("spirv:1.2"), "{told}");
-    assert!(!told.contains("__IMAGE_SUPPORT__"), "{told}");
+    let passed = arguments("", &small);
+    assert!(passed.contains("--target=spir ") && passed.contains("spirv:1.2"), "{passed}");
+    assert!(!passed.contains("__IMAGE_SUPPORT__"), "{passed}");
 }
 
 #[test]
-fn where_included_files_are_is_no_part_of_keys() {
+fn include_directories_are_not_part_of_the_key() {
     assert_eq!(arguments("-I somewhere -DA", &device()), arguments("-I elsewhere -DA", &device()));
     assert_ne!(arguments("-DA", &device()), arguments("-DB", &device()));
 }

@@ -329,7 +329,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn integers_are_told_in_the_data_layout() {
+    fn native_integers_are_added_to_the_data_layout() {
         let text = "; comment\ntarget datalayout = \"e-i64:64\"\ntarget triple = \"spir64\"\n";
         let expected = text.replace("i64:64", "i64:64-n8:16:32:64");
         assert_eq!(with_integers(text.into()), expected.as_bytes());
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn contractions_are_fused_and_nothing_is_declared_twice() {
+    fn contractions_become_fma_without_duplicate_declarations() {
         let text = "@s = constant [2 x i8] c\"@llvm.fmuladd.f32\"\n\
                     %1 = call float @llvm.fmuladd.f32(float %a, float %b, float %c)\n\
                     %2 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %a)\n\

@@ -1,17 +1,16 @@
-/* Stand-ins for the kernels of a GPU that is imitated: there, Intel's driver and its compiler are
- * the real ones, but no GPU code runs. The very SPIR-V that the driver was given runs on this
- * machine's processor instead (opencl.c), with the arguments and sizes that the driver was given.
+/* Stand-ins for the kernels of an imitated GPU. Intel's driver and compiler are the real ones, but no
+ * GPU code runs. Instead, the SPIR-V that the driver was given runs on this machine's processor
+ * (opencl.c), with the arguments and sizes that the driver was given.
  *
- * This library is a Level Zero driver that is Intel's but for a few functions, which take note of
- * what passes through them: the loader asks it for its functions, and what it does not have itself
- * is found in the driver that it is linked with. `ZE_ENABLE_ALT_DRIVERS` names it to the loader.
+ * This library is a Level Zero driver. It replaces a few functions of Intel's driver by functions that
+ * record their arguments. The loader looks up all other functions in Intel's driver, with which this
+ * library is linked. `ZE_ENABLE_ALT_DRIVERS` names this library to the loader.
  *
- * Where the commands run, the imitated device calls the C function `drmshim_kernel_<name>` of the
- * library that `DRMSHIM_KERNELS` names, which is this one, too. The device can tell neither
- * kernels of equal names nor similar code apart. So in front of each launch goes one of a kernel
- * of ours (launch.cl), whose arguments are the number of the launch, and the buffers, of which the
- * device finds the addresses on the host. The launch itself follows it, and has no effect. Command
- * lists must be in order. */
+ * For each command, the imitated device calls the C function `drmshim_kernel_<name>` of the library that
+ * `DRMSHIM_KERNELS` names, which is this library, too. The device cannot distinguish kernels of equal
+ * names or of similar code. So each launch is preceded by a launch of the kernel in launch.cl. Its
+ * arguments are the number of the launch, and the buffers, whose addresses on the host the device looks
+ * up. The original launch follows, and has no effect. Command lists must be in order. */
 #define _GNU_SOURCE
 #include "stand_ins.h"
 
@@ -25,7 +24,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Level Zero, as far as it is needed here. */
+/* The part of Level Zero that is needed here. */
 
 typedef void *handle;
 typedef int result;
@@ -72,7 +71,7 @@ static struct {
     result (*launch)(handle, handle, const struct group_count *, handle, uint32_t, handle *);
 } intel;
 
-/* As the imitated device declares it. */
+/* Call of a kernel, as the imitated device declares it. */
 struct drmshim_call {
     const char *name;
     uint32_t groups[3], local[3], offset[3];
@@ -86,10 +85,10 @@ struct drmshim_call {
     } arg[48];
 };
 
-/* How many buffers launch.cl takes. */
+/* Number of buffers that launch.cl takes. */
 #define MAX_BUFFERS 40
 
-/* What was given to zeModuleCreate, with its constants' values in place. */
+/* Input of zeModuleCreate, with the values of its specialization constants in place. */
 struct image {
     uint32_t *words;
     size_t count;
@@ -99,7 +98,7 @@ struct image {
 struct module {
     struct module *next;
     handle handle, launch_module, launch_kernel;
-    /* Of itself, or of all that were linked with it. NULL: a binary that nothing is known of. */
+    /* Image of this module, or images of all modules linked with it. NULL for an unknown binary. */
     struct image **images;
     int image_count;
 };
@@ -118,17 +117,17 @@ struct launch {
     struct launch *next;
     uint64_t number;
     struct program *program;
-    struct kernel kernel; /* as it was when it was launched */
+    struct kernel kernel; /* copy from the time of the launch */
     struct group_count groups;
 };
 
-/* Held while the lists are read and changed; never while the driver is called. */
+/* Locked while the lists are read and changed, but never while the driver is called. */
 static pthread_mutex_t lists = PTHREAD_MUTEX_INITIALIZER;
 static struct module *modules;
 static struct kernel *kernels;
 static struct launch *launches;
 
-/* Held from the first argument of a launch of ours to the launch behind it. */
+/* Locked from the first argument of a launch of launch.cl to the launch that follows it. */
 static pthread_mutex_t launching = PTHREAD_MUTEX_INITIALIZER;
 
 void die(const char *format, ...)
@@ -168,7 +167,7 @@ void *allocate(size_t bytes)
         pthread_mutex_unlock(&lists);                                  \
     })
 
-/* Gives what was taken out, or NULL. */
+/* Removes an item from a list. Returns the item, or NULL. */
 #define TAKE(list, item, sought)                                       \
     ({                                                                 \
         pthread_mutex_lock(&lists);                                    \
@@ -182,7 +181,7 @@ void *allocate(size_t bytes)
         taken_;                                                        \
     })
 
-/* Files beside this library: what binaries were built of, since other processes load them. */
+/* Files beside this library: the images of binaries, for other processes that load the binaries. */
 
 static void path_beside(char path[4096], const char *name)
 {
@@ -217,7 +216,7 @@ static void path_of_binary(char path[4096], const uint8_t *binary, size_t bytes)
     path_beside(path, name);
 }
 
-/* The options as text that ends in NUL, and the module behind it. */
+/* Stores the image of a binary: the options as text that ends in NUL, followed by the module. */
 static void keep_image(const struct image *image, const uint8_t *binary, size_t bytes)
 {
     char path[4096], new[4200];
@@ -254,7 +253,7 @@ static struct image *image_of_binary(const uint8_t *binary, size_t bytes)
     return image;
 }
 
-/* Of options, those that OpenCL has, too. */
+/* Returns the options that OpenCL has, too. */
 static char *opencl_options(const char *options)
 {
     char *words = strdup(options ? options : ""), *rest = words, *word;
@@ -281,7 +280,7 @@ static struct image *image_of_spirv(const struct module_description *description
 
 /* The functions that differ from Intel's. */
 
-/* Adds launch.cl to a module. Part of zeModuleCreate, of which Kiln makes one at a time. */
+/* Adds launch.cl to a module. Part of zeModuleCreate, which Kiln does not call concurrently. */
 static void add_launch_kernel(struct module *module, handle context, handle device)
 {
     static struct { handle device; uint8_t *binary; size_t bytes; } built[16];
@@ -297,36 +296,36 @@ static void add_launch_kernel(struct module *module, handle context, handle devi
     if (!built[at].device) {
         text = read_file(path, &description.bytes);
         if (!text)
-            die("there is no %s", path);
+            die("%s does not exist", path);
         description.format = SPIRV;
     }
     description.input = text ? text : built[at].binary;
     description.bytes = text ? description.bytes : built[at].bytes;
-    result told = intel.create_module(context, device, &description, &module->launch_module, NULL);
-    if (told)
-        die("%s does not build: %#x", path, told);
+    result status = intel.create_module(context, device, &description, &module->launch_module, NULL);
+    if (status)
+        die("%s does not build: %#x", path, status);
     struct kernel_description kernel = { .type = KERNEL_DESCRIPTION, .name = "kiln_stand_in" };
-    told = intel.create_kernel(module->launch_module, &kernel, &module->launch_kernel);
-    if (!told)
-        told = intel.set_group(module->launch_kernel, 1, 1, 1);
-    if (!told && text) {
-        told = intel.native_binary(module->launch_module, &built[at].bytes, NULL);
+    status = intel.create_kernel(module->launch_module, &kernel, &module->launch_kernel);
+    if (!status)
+        status = intel.set_group(module->launch_kernel, 1, 1, 1);
+    if (!status && text) {
+        status = intel.native_binary(module->launch_module, &built[at].bytes, NULL);
         built[at].binary = allocate(built[at].bytes);
-        if (!told)
-            told = intel.native_binary(module->launch_module, &built[at].bytes, built[at].binary);
+        if (!status)
+            status = intel.native_binary(module->launch_module, &built[at].bytes, built[at].binary);
         built[at].device = device;
     }
-    if (told)
-        die("%s is of no use: %#x", path, told);
+    if (status)
+        die("%s cannot be used: %#x", path, status);
     free(text);
 }
 
 static result create_module(handle context, handle device, const struct module_description *description,
                             handle *created, handle *log)
 {
-    result told = intel.create_module(context, device, description, created, log);
-    if (told)
-        return told;
+    result status = intel.create_module(context, device, description, created, log);
+    if (status)
+        return status;
     struct module *module = allocate(sizeof *module);
     module->handle = *created;
     struct image *image = description->format == SPIRV
@@ -339,12 +338,12 @@ static result create_module(handle context, handle device, const struct module_d
     }
     add_launch_kernel(module, context, device);
     ADD(modules, module);
-    return told;
+    return status;
 }
 
 static result destroy_module(handle module)
 {
-    /* What it was built of stays, for the others that it may have been linked with. */
+    /* The images stay, for other modules that may be linked with this one. */
     struct module *taken = TAKE(modules, handle, module);
     if (taken) {
         intel.destroy_kernel(taken->launch_kernel);
@@ -356,9 +355,9 @@ static result destroy_module(handle module)
 
 static result link_modules(uint32_t count, handle *linked, handle *log)
 {
-    result told = intel.link_modules(count, linked, log);
-    if (told)
-        return told;
+    result status = intel.link_modules(count, linked, log);
+    if (status)
+        return status;
     struct image **images = allocate(count * sizeof *images);
     int known = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -373,24 +372,24 @@ static result link_modules(uint32_t count, handle *linked, handle *log)
             module->image_count = known == (int)count ? known : 0;
         }
     }
-    return told;
+    return status;
 }
 
 static result native_binary(handle of, size_t *bytes, uint8_t *binary)
 {
-    result told = intel.native_binary(of, bytes, binary);
+    result status = intel.native_binary(of, bytes, binary);
     struct module *module = FIND(modules, handle, of);
-    if (!told && binary && module && module->image_count == 1)
+    if (!status && binary && module && module->image_count == 1)
         keep_image(module->images[0], binary, *bytes);
-    return told;
+    return status;
 }
 
 static result create_kernel(handle of, const struct kernel_description *description, handle *created)
 {
-    result told = intel.create_kernel(of, description, created);
+    result status = intel.create_kernel(of, description, created);
     struct module *module = FIND(modules, handle, of);
-    if (told || !module)
-        return told;
+    if (status || !module)
+        return status;
     struct kernel *kernel = allocate(sizeof *kernel);
     kernel->handle = *created;
     kernel->module = module;
@@ -404,7 +403,7 @@ static result create_kernel(handle of, const struct kernel_description *descript
     for (int i = 0; i < kernel->count; i++)
         kernel->arguments[i].kind = parameters[i];
     ADD(kernels, kernel);
-    return told;
+    return status;
 }
 
 static void free_values(struct kernel *kernel)
@@ -426,20 +425,20 @@ static result destroy_kernel(handle kernel)
 
 static result set_group(handle of, uint32_t x, uint32_t y, uint32_t z)
 {
-    result told = intel.set_group(of, x, y, z);
+    result status = intel.set_group(of, x, y, z);
     struct kernel *kernel = FIND(kernels, handle, of);
-    if (!told && kernel)
+    if (!status && kernel)
         memcpy(kernel->local, (uint32_t[]){ x, y, z }, sizeof kernel->local);
-    return told;
+    return status;
 }
 
 static result set_offset(handle of, uint32_t x, uint32_t y, uint32_t z)
 {
-    result told = intel.set_offset(of, x, y, z);
+    result status = intel.set_offset(of, x, y, z);
     struct kernel *kernel = FIND(kernels, handle, of);
-    if (!told && kernel)
+    if (!status && kernel)
         memcpy(kernel->offset, (uint32_t[]){ x, y, z }, sizeof kernel->offset);
-    return told;
+    return status;
 }
 
 static void *copy_of(const void *data, size_t bytes)
@@ -449,25 +448,25 @@ static void *copy_of(const void *data, size_t bytes)
 
 static result set_argument(handle of, uint32_t index, size_t bytes, const void *value)
 {
-    result told = intel.set_argument(of, index, bytes, value);
+    result status = intel.set_argument(of, index, bytes, value);
     struct kernel *kernel = FIND(kernels, handle, of);
-    if (!told && kernel && (int)index < kernel->count) {
+    if (!status && kernel && (int)index < kernel->count) {
         struct argument *argument = &kernel->arguments[index];
         free(argument->value);
         argument->value = copy_of(value, bytes);
         argument->size = bytes;
     }
-    return told;
+    return status;
 }
 
-/* Appends the launch of ours that goes in front. */
+/* Appends the launch of launch.cl that precedes each launch. */
 static void announce(handle list, struct kernel *kernel, const struct group_count *groups, uint32_t waits,
                      handle *wait)
 {
     static uint64_t last;
     struct module *module = kernel->module;
     if (!module->image_count || kernel->count < 0)
-        die("nothing stands in for kernel %s, since nothing is known of its binary", kernel->name);
+        die("kernel %s has no stand-in, since its binary is unknown", kernel->name);
     struct launch *launch = allocate(sizeof *launch);
     launch->kernel = *kernel;
     launch->kernel.name = strdup(kernel->name);
@@ -477,7 +476,7 @@ static void announce(handle list, struct kernel *kernel, const struct group_coun
         texts[i] = (struct module_text){ module->images[i]->words, module->images[i]->count * 4 };
     launch->program = program_of(texts, module->image_count, module->images[0]->options);
     uint64_t nothing = 0;
-    result told = 0;
+    result status = 0;
     uint32_t buffers = 0;
     for (int i = 0; i < kernel->count; i++) {
         const struct argument *argument = &kernel->arguments[i];
@@ -486,19 +485,19 @@ static void announce(handle list, struct kernel *kernel, const struct group_coun
             continue;
         if (buffers == MAX_BUFFERS)
             die("kernel %s has more than %d buffers", kernel->name, MAX_BUFFERS);
-        told |= intel.set_argument(module->launch_kernel, ++buffers, sizeof nothing,
+        status |= intel.set_argument(module->launch_kernel, ++buffers, sizeof nothing,
                                    argument->value ? argument->value : &nothing);
     }
     while (buffers < MAX_BUFFERS)
-        told |= intel.set_argument(module->launch_kernel, ++buffers, sizeof nothing, &nothing);
+        status |= intel.set_argument(module->launch_kernel, ++buffers, sizeof nothing, &nothing);
     launch->number = ++last;
-    told |= intel.set_argument(module->launch_kernel, 0, sizeof last, &last);
+    status |= intel.set_argument(module->launch_kernel, 0, sizeof last, &last);
     ADD(launches, launch);
     const struct group_count one = { { 1, 1, 1 } };
-    if (!told)
-        told = intel.launch(list, module->launch_kernel, &one, NULL, waits, wait);
-    if (told)
-        die("the launch in front of kernel %s is refused: %#x", kernel->name, told);
+    if (!status)
+        status = intel.launch(list, module->launch_kernel, &one, NULL, waits, wait);
+    if (status)
+        die("the launch that precedes kernel %s is refused: %#x", kernel->name, status);
 }
 
 static result launch(handle list, handle of, const struct group_count *groups, handle signal, uint32_t waits,
@@ -509,21 +508,21 @@ static result launch(handle list, handle of, const struct group_count *groups, h
         return intel.launch(list, of, groups, signal, waits, wait);
     pthread_mutex_lock(&launching);
     announce(list, kernel, groups, waits, wait);
-    result told = intel.launch(list, of, groups, signal, 0, NULL);
+    result status = intel.launch(list, of, groups, signal, 0, NULL);
     pthread_mutex_unlock(&launching);
-    if (told)
-        die("the launch of kernel %s is refused, but that in front was not: %#x", kernel->name, told);
-    return told;
+    if (status)
+        die("the launch of kernel %s is refused, but the preceding launch was not: %#x", kernel->name, status);
+    return status;
 }
 
-/* What the imitated device calls in place of launch.cl. */
+/* Called by the imitated device in place of launch.cl. */
 void drmshim_kernel_kiln_stand_in(const struct drmshim_call *call)
 {
     uint64_t number;
     memcpy(&number, call->arg[0].value, sizeof number);
     struct launch *launch = TAKE(launches, number, number);
     if (!launch)
-        die("launch %llu is not known", (unsigned long long)number);
+        die("launch %llu is unknown", (unsigned long long)number);
     struct kernel *kernel = &launch->kernel;
     struct argument arguments[MAX_PARAMETERS];
     int buffers = 0;
@@ -536,7 +535,7 @@ void drmshim_kernel_kiln_stand_in(const struct drmshim_call *call)
             memcpy(&address, arguments[i].value, sizeof address);
         arguments[i].value = call->arg[++buffers].ptr;
         if (address && !arguments[i].value)
-            die("argument %d of kernel %s is no memory of the device", i, kernel->name);
+            die("argument %d of kernel %s is not memory of the device", i, kernel->name);
     }
     run_kernel(launch->program, kernel->name, arguments, kernel->count, launch->groups.size, kernel->local,
                kernel->offset);
@@ -544,7 +543,7 @@ void drmshim_kernel_kiln_stand_in(const struct drmshim_call *call)
     free(launch);
 }
 
-/* The tables that the loader asks for: Intel's, with our functions in some places. */
+/* The tables that the loader requests: those of Intel's driver, with some functions replaced. */
 
 static result table_of_intel(const char *name, uint32_t version, void **table)
 {
@@ -559,9 +558,9 @@ static result table_of_intel(const char *name, uint32_t version, void **table)
     result name(uint32_t version, void **table);              \
     result name(uint32_t version, void **table)               \
     {                                                         \
-        result told = table_of_intel(#name, version, table);  \
-        if (told)                                             \
-            return told;                                      \
+        result status = table_of_intel(#name, version, table);  \
+        if (status)                                             \
+            return status;                                      \
         __VA_ARGS__                                           \
         return 0;                                             \
     }

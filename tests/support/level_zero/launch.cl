@@ -1,5 +1,5 @@
-// What is launched in front of each kernel on an imitated GPU: it names a launch, by a number, and
-// the buffers that the launch has. See driver.c.
+// Launched in front of each kernel on an imitated GPU. The arguments are the number of the launch and its
+// buffers. See driver.c.
 #define EIGHT(a, b, c, d, e, f, g, h) \
     global ulong *a, global ulong *b, global ulong *c, global ulong *d, \
     global ulong *e, global ulong *f, global ulong *g, global ulong *h

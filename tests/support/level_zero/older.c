@@ -1,7 +1,7 @@
-/* Makes Intel's driver one that came before in-order lists, if `KILN_STAND_INS_OLDER` is set: it does
- * not know the events that came with them, and its lists keep no order by themselves. The latter need
- * not show where commands run. So a command that does not wait for the one before it on its list,
- * while that may still run, ends the process. */
+/* Makes Intel's driver behave like a version without in-order lists, if `KILN_STAND_INS_OLDER` is set:
+ * the driver does not report the extension for events of in-order lists, and its lists keep no order by
+ * themselves. Missing order may have no visible effect on an imitated GPU. So a command that does not wait
+ * for the command before it on its list, while that command may still run, ends the process. */
 #include "stand_ins.h"
 
 #include <pthread.h>
@@ -11,7 +11,7 @@
 typedef void *handle;
 typedef int result;
 
-/* `ZE_EVENT_POOL_COUNTER_BASED_EXP_NAME`, the extension. */
+/* Value of `ZE_EVENT_POOL_COUNTER_BASED_EXP_NAME`, the name of the extension. */
 static const char *const COUNTED = "ZE_experimental_event_pool_counter_based";
 
 struct extension {
@@ -19,7 +19,7 @@ struct extension {
     uint32_t version;
 };
 
-/* What the tables had. */
+/* The replaced functions of the tables. */
 static struct {
     result (*extensions)(handle, uint32_t *, struct extension *);
     result (*reset)(handle);
@@ -31,7 +31,7 @@ static struct {
     result (*launch)(handle, handle, const void *, handle, uint32_t, handle *);
 } next;
 
-/* A list, and what signals the end of the command that was appended to it last. */
+/* A list, and the event that signals the end of its latest command. */
 struct list {
     struct list *next;
     handle handle, latest;
@@ -87,7 +87,7 @@ static result launch(handle list, handle kernel, const void *groups, handle sign
     return next.launch(list, kernel, groups, signal, waits, wait);
 }
 
-/* Of an event that will signal the end of another command, or of a list that is gone. */
+/* Forgets an event that will signal the end of another command, or a list that is destroyed. */
 static void forget(handle of)
 {
     pthread_mutex_lock(&lock);
@@ -109,12 +109,12 @@ static result destroy(handle list)
     return next.destroy(list);
 }
 
-static result extensions(handle driver, uint32_t *count, struct extension *told)
+static result extensions(handle driver, uint32_t *count, struct extension *found)
 {
-    result answer = next.extensions(driver, count, told);
-    for (uint32_t i = 0; told && !answer && i < *count; i++)
-        if (!strcmp(told[i].name, COUNTED))
-            strcpy(told[i].name, "unknown");
+    result answer = next.extensions(driver, count, found);
+    for (uint32_t i = 0; found && !answer && i < *count; i++)
+        if (!strcmp(found[i].name, COUNTED))
+            strcpy(found[i].name, "unknown");
     return answer;
 }
 

@@ -1,7 +1,6 @@
 /* Runs SPIR-V on this machine's processor, by Intel's OpenCL runtime for CPUs.
  *
- * The runtime is loaded by itself, so that the program under test, whose loader is told of no
- * OpenCL driver, does not find it. */
+ * The runtime is loaded without the OpenCL loader, so that the program under test does not find it. */
 #include "stand_ins.h"
 
 #include <dlfcn.h>
@@ -12,7 +11,7 @@
 
 typedef void *handle;
 
-/* As OpenCL's headers declare them; they need not be installed. */
+/* Declarations from OpenCL's headers, which need not be installed. */
 static struct {
     int (*clGetPlatformIDs)(uint32_t, handle *, uint32_t *);
     int (*clGetDeviceIDs)(handle, uint64_t, uint32_t, handle *, uint32_t *);
@@ -52,7 +51,7 @@ static void start(void)
     const char *path = getenv("KILN_STAND_INS_OPENCL");
     void *library = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
     if (!library)
-        die("KILN_STAND_INS_OPENCL=%s is no OpenCL driver for the CPU: %s", path ? path : "", dlerror());
+        die("KILN_STAND_INS_OPENCL=%s is not an OpenCL driver for the CPU: %s", path ? path : "", dlerror());
 #define FIND(name)                                            \
     if (!(*(void **)&cl.name = dlsym(library, #name)))        \
         die("%s has no function " #name, path);

@@ -1,4 +1,4 @@
-/* What the stand-ins ask of SPIR-V. The driver has accepted each module before it gets here. */
+/* Queries and changes of SPIR-V modules. The driver has accepted each module before. */
 #include "stand_ins.h"
 
 #include <string.h>
@@ -21,7 +21,7 @@ enum {
     STORAGE_CROSS_WORKGROUP = 5,
 };
 
-/* For each instruction: its first word is `at[0]`, and there are `length` of them. */
+/* Iterates over instructions: the first word is `at[0]`, and there are `length` words. */
 #define EACH_INSTRUCTION(words, count, at, length)                                                \
     for (uint32_t *at = (uint32_t *)(words) + HEADER, length;                                     \
          at < (words) + (count) && (length = at[0] >> 16) > 0 && at + length <= (words) + (count); \
@@ -66,13 +66,13 @@ int parameters_of(const uint32_t *words, size_t count, const char *kernel,
     return found;
 }
 
-/* The size of a number's type. */
+/* Returns the size of the type of a number. */
 static size_t bytes_of(const uint32_t *words, size_t count, uint32_t type)
 {
     EACH_INSTRUCTION(words, count, at, length)
         if ((opcode(at) == OP_TYPE_INT || opcode(at) == OP_TYPE_FLOAT) && at[1] == type)
             return at[2] / 8;
-    die("a specialization constant is no number");
+    die("a specialization constant is not a number");
 }
 
 void specialize(uint32_t *words, size_t count, uint32_t id, const void *value)

@@ -11,22 +11,22 @@ _Noreturn void die(const char *format, ...) __attribute__((format(printf, 1, 2))
 
 void *allocate(size_t bytes);
 
-/* spirv.c: what is asked of a module. */
+/* spirv.c: queries and changes of a module. */
 
 enum parameter { VALUE, BUFFER, LOCAL };
 
 #define MAX_PARAMETERS 128
 
-/* Tells what the parameters of a kernel are, and how many; -1 without such a kernel. */
+/* Writes the parameters of a kernel, and returns their number; -1 if there is no such kernel. */
 int parameters_of(const uint32_t *words, size_t count, const char *kernel,
                   enum parameter parameters[MAX_PARAMETERS]);
 
-/* Puts a value for a specialization constant in place of its default. */
+/* Replaces the default of a specialization constant. */
 void specialize(uint32_t *words, size_t count, uint32_t id, const void *value);
 
-/* opencl.c: running one. */
+/* opencl.c: building and running programs. */
 
-/* What was built of SPIR-V: one module, or those that were linked. */
+/* Program built from one SPIR-V module, or from several linked ones. */
 struct program;
 
 struct module_text {
@@ -34,20 +34,20 @@ struct module_text {
     size_t bytes;
 };
 
-/* Builds a program, or gives the one that was built of the same before. */
+/* Builds a program, or returns the one that was built from the same modules before. */
 struct program *program_of(const struct module_text *modules, int count, const char *options);
 
 struct argument {
     enum parameter kind;
     size_t size;
-    void *value; /* of a buffer: its address on the host */
+    void *value; /* for a buffer: its address on the host */
 };
 
 /* Runs a kernel to its end. */
 void run_kernel(struct program *program, const char *kernel, const struct argument *arguments, int count,
                 const uint32_t groups[3], const uint32_t local[3], const uint32_t offset[3]);
 
-/* older.c: what a driver that came before in-order lists has elsewhere in its tables. */
+/* older.c: replaces functions in the tables of a driver without in-order lists. */
 
 void older_driver(void **table);
 void older_events(void **table);

@@ -5,10 +5,10 @@
 #![allow(clippy::print_stderr, reason = "a log tells what could not be tested here")]
 
 pub mod flood;
+#[path = "../log_recorder.rs"]
+mod log_recorder;
 pub mod proxy;
 pub mod services;
-#[path = "../told.rs"]
-mod told;
 #[path = "../tools.rs"]
 pub mod tools;
 pub mod warnings;
@@ -57,7 +57,7 @@ pub struct Machine {
 
 impl Machine {
     pub fn new() -> Self {
-        Self { disk: tempfile::tempdir().expect("there is room"), simulator: simulator() }
+        Self { disk: tempfile::tempdir().expect("there is disk space"), simulator: simulator() }
     }
 
     /// Returns the machine's settings, with a remote cache at `url`. Builds wait for the remote cache up to
@@ -89,7 +89,7 @@ pub async fn assert_right(rt: &Runtime, program: &Program, number: u32) {
     let name = format!("write_{number}");
     assert_eq!(program.kernel_names(), [&*name]);
     // SAFETY: the kernel writes one element per work-item.
-    let write = unsafe { program.kernel(&name) }.expect("the kernel is there");
+    let write = unsafe { program.kernel(&name) }.expect("the kernel exists");
     let x = rt.buffer_from(vec![u32::MAX; 4]).await.expect("there is memory");
     rt.queue().submit(write.launch(4).args((&x,))).expect("it fits");
     assert_eq!(rt.queue().read(&x).await.expect("it runs"), [number; 4]);

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 /// Effect on the data that the service sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mood {
+pub enum Mode {
     /// Data arrives.
-    Well,
-    /// Data does not arrive until the mood changes.
+    Passes,
+    /// Data does not arrive until the mode changes.
     Hangs,
     /// Data arrives after this delay.
     Slow(Duration),
-    /// Data does not arrive, even after the mood changes: existing connections become mute forever.
+    /// Data does not arrive, even after the mode changes: existing connections become mute forever.
     Mutes,
     /// Existing and new connections end.
     Cuts,
@@ -30,7 +30,7 @@ pub struct Proxy {
 }
 
 struct Shared {
-    mood: Mutex<Mood>,
+    mode: Mutex<Mode>,
     changed: Condvar,
     open: Mutex<Vec<TcpStream>>,
     requests: Mutex<Vec<String>>,
@@ -41,7 +41,7 @@ impl Proxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there are ports");
         let address = listener.local_addr().expect("it is bound");
         let shared = Arc::new(Shared {
-            mood: Mutex::new(Mood::Well),
+            mode: Mutex::new(Mode::Passes),
             changed: Condvar::new(),
             open: Mutex::default(),
             requests: Mutex::default(),
@@ -49,7 +49,7 @@ impl Proxy {
         let accepting = shared.clone();
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
-                if accepting.mood() == Mood::Cuts {
+                if accepting.mode() == Mode::Cuts {
                     continue;
                 }
                 let Ok(server) = TcpStream::connect(service) else { continue };
@@ -59,11 +59,11 @@ impl Proxy {
         Self { address, shared }
     }
 
-    pub fn set(&self, mood: Mood) {
-        *self.shared.mood.lock().expect("nobody panicked") = mood;
+    pub fn set(&self, mode: Mode) {
+        *self.shared.mode.lock().expect("no thread panicked") = mode;
         self.shared.changed.notify_all();
-        if mood == Mood::Cuts {
-            for stream in self.shared.open.lock().expect("nobody panicked").drain(..) {
+        if mode == Mode::Cuts {
+            for stream in self.shared.open.lock().expect("no thread panicked").drain(..) {
                 // The connection may have ended already.
                 let _ = stream.shutdown(Shutdown::Both);
             }
@@ -72,7 +72,7 @@ impl Proxy {
 
     /// Returns the HTTP requests so far, each as method and path.
     pub fn requests(&self) -> Vec<String> {
-        self.shared.requests.lock().expect("nobody panicked").clone()
+        self.shared.requests.lock().expect("no thread panicked").clone()
     }
 
     pub fn redis_url(&self) -> String {
@@ -81,15 +81,15 @@ impl Proxy {
 }
 
 impl Shared {
-    fn mood(&self) -> Mood {
-        *self.mood.lock().expect("nobody panicked")
+    fn mode(&self) -> Mode {
+        *self.mode.lock().expect("no thread panicked")
     }
 
     fn connect(self: &Arc<Self>, client: &TcpStream, server: &TcpStream) {
         let clone = |stream: &TcpStream| stream.try_clone().expect("there are descriptors");
         for stream in [client, server] {
             stream.set_nodelay(true).expect("it is a socket");
-            self.open.lock().expect("nobody panicked").push(clone(stream));
+            self.open.lock().expect("no thread panicked").push(clone(stream));
         }
         let (from, to, shared) = (clone(client), clone(server), self.clone());
         thread::spawn(move || {
@@ -108,26 +108,26 @@ impl Shared {
         let line = bytes.split(|byte| *byte == b'\r').next().unwrap_or_default();
         let line = String::from_utf8_lossy(line);
         if let Some(request) = line.strip_suffix(" HTTP/1.1") {
-            self.requests.lock().expect("nobody panicked").push(request.to_owned());
+            self.requests.lock().expect("no thread panicked").push(request.to_owned());
         }
     }
 
     /// Returns the number of bytes of the service's data that arrive; `None` ends the connection.
     fn admit(&self, bytes: &[u8]) -> Option<usize> {
-        let mood = self.mood.lock().expect("nobody panicked");
-        let mood = self.changed.wait_while(mood, |mood| *mood == Mood::Hangs);
-        let mood = *mood.expect("nobody panicked");
-        match mood {
-            Mood::Well | Mood::Hangs => Some(bytes.len()),
-            Mood::Slow(delay) => {
+        let mode = self.mode.lock().expect("no thread panicked");
+        let mode = self.changed.wait_while(mode, |mode| *mode == Mode::Hangs);
+        let mode = *mode.expect("no thread panicked");
+        match mode {
+            Mode::Passes | Mode::Hangs => Some(bytes.len()),
+            Mode::Slow(delay) => {
                 thread::sleep(delay);
                 Some(bytes.len())
             }
-            Mood::Mutes => loop {
+            Mode::Mutes => loop {
                 thread::park();
             },
-            Mood::Cuts => None,
-            Mood::Truncates(most) => Some(most.min(bytes.len())),
+            Mode::Cuts => None,
+            Mode::Truncates(most) => Some(most.min(bytes.len())),
         }
     }
 }

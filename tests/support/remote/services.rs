@@ -26,12 +26,12 @@ impl Server {
     fn start(command: impl Fn(&TempDir, u16) -> Command) -> Self {
         let deadline = Instant::now() + START;
         loop {
-            let directory = tempfile::tempdir().expect("there is room");
+            let directory = tempfile::tempdir().expect("there is disk space");
             let port = free_port();
             let address = (Ipv4Addr::LOCALHOST, port).into();
             let mut command = command(&directory, port);
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-            let process = command.spawn().expect("it is there");
+            let process = command.spawn().expect("it exists");
             let mut server = Self { process, address, directory };
             while server.process.try_wait().expect("it can be waited for").is_none() {
                 if TcpStream::connect(address).is_ok() {
@@ -125,29 +125,29 @@ impl Redis {
     /// Returns the number of calls of each command so far. The names are in lower case.
     pub fn calls(&self) -> BTreeMap<String, u64> {
         let parse = |line: &str| {
-            let (command, told) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-            Some((command.to_owned(), told.split(',').next()?.parse().ok()?))
+            let (command, counts) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+            Some((command.to_owned(), counts.split(',').next()?.parse().ok()?))
         };
         self.info("commandstats").lines().filter_map(parse).collect()
     }
 
     /// Returns the number of bytes that the server has sent so far.
     pub fn sent(&self) -> u64 {
-        let told = self.info("stats");
-        let sent = told.lines().find_map(|line| line.strip_prefix("total_net_output_bytes:"));
-        sent.expect("it tells").parse().expect("it is a number")
+        let stats = self.info("stats");
+        let sent = stats.lines().find_map(|line| line.strip_prefix("total_net_output_bytes:"));
+        sent.expect("it answers").parse().expect("it is a number")
     }
 
     /// Returns the value of a setting, as given at the start or by default.
     pub fn setting(&self, name: &str) -> String {
-        let mut told = Client::connect(self.address()).list(&[b"CONFIG", b"GET", name.as_bytes()]);
-        told.pop().expect("there is such a setting")
+        let mut reply = Client::connect(self.address()).list(&[b"CONFIG", b"GET", name.as_bytes()]);
+        reply.pop().expect("the setting exists")
     }
 
     /// Returns a section of the answer to `INFO`.
     pub fn info(&self, section: &str) -> String {
-        let told = self.send(&[b"INFO", section.as_bytes()]).expect("it tells");
-        String::from_utf8(told).expect("it is text")
+        let reply = self.send(&[b"INFO", section.as_bytes()]).expect("it answers");
+        String::from_utf8(reply).expect("it is text")
     }
 
     /// Returns all keys in database 0.
@@ -159,7 +159,7 @@ impl Redis {
     pub fn only(&self) -> (String, Vec<u8>) {
         let keys = self.keys();
         assert_eq!(keys.len(), 1, "{keys:?}");
-        let value = self.send(&[b"GET", keys[0].as_bytes()]).expect("it is there");
+        let value = self.send(&[b"GET", keys[0].as_bytes()]).expect("it exists");
         (keys[0].clone(), value)
     }
 
@@ -204,7 +204,7 @@ impl Client {
                 bytes.truncate(length);
                 Some(bytes)
             }
-            ("+" | ":", told) => Some(told.as_bytes().to_vec()),
+            ("+" | ":", text) => Some(text.as_bytes().to_vec()),
             _ => panic!("it answers {line}"),
         }
     }
@@ -215,7 +215,7 @@ impl Client {
         let length = line.strip_prefix('*').and_then(|length| length.parse().ok());
         let length: usize = length.unwrap_or_else(|| panic!("it answers {line}"));
         let text = |bytes| String::from_utf8(bytes).expect("it is text");
-        (0..length).map(|_| text(self.answer().expect("it is there"))).collect()
+        (0..length).map(|_| text(self.answer().expect("it exists"))).collect()
     }
 
     fn line(&mut self) -> String {
@@ -341,14 +341,14 @@ impl WebDav {
         }
         let server = Server::start(|directory, port| {
             let (root, config) = (directory.path().join("root"), directory.path().join("dav.json"));
-            std::fs::create_dir(&root).expect("there is room");
+            std::fs::create_dir(&root).expect("there is disk space");
             let settings = format!(
                 r#"{{{settings} "host": "127.0.0.1", "port": {port},
                 "provider_mapping": {{"/": "{}"}},
                 "simple_dc": {{"user_mapping": {{"*": {{"ada": {{"password": "hunter2"}}}}}}}}}}"#,
                 root.display(),
             );
-            std::fs::write(&config, settings).expect("there is room");
+            std::fs::write(&config, settings).expect("there is disk space");
             let mut command = Command::new(&program);
             command.arg("--config").arg(config);
             command

@@ -4,28 +4,28 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tracing::Level;
 
-use super::told::Told;
+use super::log_recorder::LogRecorder;
 
 /// Exclusive use of the log, from [`begin`](Self::begin) until dropped.
-pub struct Listening {
-    told: Told,
+pub struct LogCapture {
+    recorder: LogRecorder,
     _alone: MutexGuard<'static, ()>,
 }
 
-impl Listening {
+impl LogCapture {
     pub fn begin() -> Self {
         static ALONE: Mutex<()> = Mutex::new(());
-        static TOLD: OnceLock<Told> = OnceLock::new();
+        static RECORDER: OnceLock<LogRecorder> = OnceLock::new();
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let told = TOLD.get_or_init(Told::listen);
-        told.clear();
-        Self { told: told.clone(), _alone: alone }
+        let recorder = RECORDER.get_or_init(LogRecorder::install);
+        recorder.clear();
+        Self { recorder: recorder.clone(), _alone: alone }
     }
 
     /// Returns the messages about the remote cache at a level so far.
-    pub fn told(&self, level: Level) -> Vec<String> {
-        let mut told = self.told.at(level);
-        told.retain(|text| text.contains("remote"));
-        told
+    pub fn messages(&self, level: Level) -> Vec<String> {
+        let mut messages = self.recorder.at(level);
+        messages.retain(|text| text.contains("remote"));
+        messages
     }
 }

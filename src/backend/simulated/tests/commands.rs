@@ -104,7 +104,7 @@ fn panics_of_a_closure_fail_the_command() {
 }
 
 #[test]
-fn refuses_arguments_that_do_not_fit() {
+fn mismatched_arguments_are_refused() {
     let simulator = Simulator::immediate();
     let device = device(&simulator);
     let kernel = only_kernel(&*device, "kernel void k(int n, global int *x) {}");
@@ -120,7 +120,7 @@ fn refuses_arguments_that_do_not_fit() {
 }
 
 #[test]
-fn refuses_what_another_device_made() {
+fn objects_of_another_device_are_refused() {
     let simulator = Simulator::immediate();
     let (own, other) = (device(&simulator), device(&Simulator::immediate()));
     let mut native_queue = own.create_native_queue(false).unwrap();
@@ -221,7 +221,7 @@ fn commands_start_at_a_flush_or_in_batches() {
 }
 
 #[test]
-fn lanes_wait_for_each_other_and_pass_failures_on() {
+fn native_queues_wait_for_each_other_and_propagate_failures() {
     let simulator = Simulator::new();
     let device = device(&simulator);
     let kernel = only_kernel(&*device, "kernel void k() {}");

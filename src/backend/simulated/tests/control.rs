@@ -26,7 +26,11 @@ fn memory_is_limited_and_counted() {
     let view = first.view(128, 100).unwrap();
     drop(first);
     let counts = simulator.counts();
-    assert_eq!((counts.live_allocations, counts.live_bytes), (1, 600), "the view keeps the whole");
+    assert_eq!(
+        (counts.live_allocations, counts.live_bytes),
+        (1, 600),
+        "the view keeps the whole memory alive"
+    );
     drop(view);
     device.allocate(1000).unwrap();
     let counts = simulator.counts();
@@ -50,7 +54,7 @@ fn views_are_checked() {
 }
 
 #[test]
-fn faults_come_in_order_and_end() {
+fn injected_faults_occur_in_order_and_then_stop() {
     for simulator in both() {
         let device = device(&simulator);
         let kernel = only_kernel(&*device, "kernel void k() {}");
@@ -105,7 +109,7 @@ fn a_pause_holds_commands_back() {
         drop(inner);
         thread::sleep(Duration::from_millis(20));
         assert!(is_pending(&previous[0]), "one guard is left");
-        let last = told(&previous[0]);
+        let last = notified(&previous[0]);
         drop(outer);
         last.recv_timeout(Duration::from_secs(20)).unwrap();
         assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4, 5]);
@@ -116,7 +120,7 @@ fn a_pause_holds_commands_back() {
 }
 
 #[test]
-fn an_immediate_device_keeps_order_while_it_catches_up() {
+fn an_immediate_device_keeps_the_order_after_a_pause() {
     let simulator = Simulator::immediate();
     let device = device(&simulator);
     let mut native_queue = device.create_native_queue(false).unwrap();
@@ -137,16 +141,16 @@ fn an_immediate_device_keeps_order_while_it_catches_up() {
 }
 
 #[test]
-fn callbacks_come_once_or_are_lost() {
+fn callbacks_are_called_once_or_lost() {
     for simulator in both() {
         let device = device(&simulator);
         let mut native_queue = device.create_native_queue(false).unwrap();
         let pause = simulator.pause();
         let event = marker(&mut *native_queue);
         native_queue.flush().unwrap();
-        let before = told(&event);
+        let before = notified(&event);
         simulator.lose_notifications(1);
-        let lost = told(&event);
+        let lost = notified(&event);
         drop(pause);
         before.recv_timeout(Duration::from_secs(20)).unwrap();
         let here = thread::current().id();
@@ -159,13 +163,13 @@ fn callbacks_come_once_or_are_lost() {
         assert_eq!(after.try_recv().unwrap(), here, "at once");
         assert!(lost.try_recv().is_err());
         simulator.lose_notifications(1);
-        assert!(told(&event).try_recv().is_err(), "also of what has ended");
+        assert!(notified(&event).try_recv().is_err(), "also for commands that have ended");
         assert_eq!(simulator.counts().notifications, 4);
     }
 }
 
 #[test]
-fn everything_is_let_go_of() {
+fn all_objects_and_threads_are_released() {
     for simulator in both() {
         let device = device(&simulator);
         let kernel = only_kernel(&*device, "kernel void k(global int *x) {}");

@@ -62,7 +62,7 @@ fn parameters_are_reflected() {
 }
 
 #[test]
-fn kernels_are_found_wherever_they_stand() {
+fn kernels_are_found_outside_of_comments_strings_and_macros() {
     let device = device(&Simulator::immediate());
     let text = r#"
         // kernel void not_this() {}
@@ -89,7 +89,7 @@ fn kernels_are_found_wherever_they_stand() {
 }
 
 #[test]
-fn odd_sources_do_no_harm() {
+fn malformed_sources_build_without_kernels() {
     let device = device(&Simulator::immediate());
     let texts = [
         "",
@@ -232,7 +232,7 @@ fn empty_module() -> Vec<u8> {
 }
 
 #[test]
-fn spirv_has_its_kernels() {
+fn spirv_programs_have_the_kernels_of_the_module() {
     let simulator = Simulator::immediate();
     simulator.kernel("other", |_| {});
     let device = device(&simulator);
@@ -251,7 +251,7 @@ fn spirv_has_its_kernels() {
 }
 
 #[test]
-fn specialization_constants_must_be_there() {
+fn unknown_specialization_constants_are_refused() {
     // `OpTypeInt 1 32 0`, `OpSpecConstant 1 2 7` and its decoration with `SpecId` 3.
     let mut code = empty_module();
     code[12] = 3;

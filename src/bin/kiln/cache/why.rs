@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_are_missing_or_repeat_are_compared_too() {
+    fn missing_and_repeated_fields_are_compared() {
         let a = fields(&[("schema", "1"), ("module", "x"), ("module", "y"), ("options", "-w")]);
         let b = fields(&[
             ("schema", "1"),

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_within_the_limit_pass_in_whatever_pieces_they_come() {
+    fn replies_within_the_limit_pass_in_pieces_of_any_size() {
         let replies: &[&[u8]] = &[
             b"+OK\r\n",
             b"$5\r\n*9\r\n!\r\n",
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_that_announces_too_much_is_refused_before_it_comes() {
+    fn a_reply_that_announces_too_much_is_refused_before_it_arrives() {
         for reply in [
             "$10000000000\r\n",
             "$27\r\n",
@@ -238,12 +238,15 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_that_never_ends_is_refused() {
+    fn endless_replies_are_refused() {
         for piece in ["+", "+OK", "*1\r\n", "$", "$0"] {
             let reply = piece.repeat(100);
             assert_eq!(pass(32, reply.as_bytes(), 5), Err(TooLarge { most: 32 }), "{piece:?}");
         }
         let nested = "*2\r\n_\r\n".repeat(1 << 20);
-        assert!(pass(1 << 30, nested.as_bytes(), 4096).is_err(), "its values are counted");
+        assert!(
+            pass(1 << 30, nested.as_bytes(), 4096).is_err(),
+            "the values of an array are counted"
+        );
     }
 }

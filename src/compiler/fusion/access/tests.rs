@@ -29,8 +29,8 @@ fn found_in(bytes: &[u8], kernel: &str, values: &[Value], range: &NdRange) -> Ac
 
 /// Formats accesses, such as `0 reads 4x+0 4 always`: the parameter, the kind of access, the start in
 /// bytes, the number of bytes, and whether the access is certain.
-fn told(accesses: &Accesses) -> Vec<String> {
-    let told = accesses.all.iter().map(|access| {
+fn described(accesses: &Accesses) -> Vec<String> {
+    let described = accesses.all.iter().map(|access| {
         let kind = match access.kind {
             Kind::Read => "reads",
             Kind::Write => "writes",
@@ -57,14 +57,14 @@ fn told(accesses: &Accesses) -> Vec<String> {
         let always = if access.is_certain { " always" } else { "" };
         format!("{} {kind} {place}{always}", access.parameter)
     });
-    told.collect()
+    described.collect()
 }
 
 #[track_caller]
 fn assert_found(kernel: &str, values: &[Value], range: impl Into<NdSize>, expected: &[&str]) {
     let range = NdRange::from(range.into());
     for bytes in [OPTIMISED, UNOPTIMISED] {
-        assert_eq!(told(&found_in(bytes, kernel, values, &range)), expected);
+        assert_eq!(described(&found_in(bytes, kernel, values, &range)), expected);
     }
 }
 
@@ -92,16 +92,19 @@ fn a_stencil_touches_its_neighbours() {
 
 #[cfg(target_pointer_width = "64")]
 #[test]
-fn an_index_that_may_wrap_is_not_known() {
+fn an_index_that_may_wrap_is_unknown() {
     let wide = NdRange::from(NdSize::from(1_usize << 33));
     for bytes in [OPTIMISED, UNOPTIMISED] {
-        let told = told(&found_in(bytes, "offset", &[B, B, O], &wide));
-        assert!(told.iter().all(|access| access.contains("-8589934592..8589934588")), "{told:?}");
+        let described = described(&found_in(bytes, "offset", &[B, B, O], &wide));
+        assert!(
+            described.iter().all(|access| access.contains("-8589934592..8589934588")),
+            "{described:?}"
+        );
     }
 }
 
 #[test]
-fn a_guard_that_always_holds_is_no_condition() {
+fn a_guard_that_always_holds_is_not_a_condition() {
     let certain = ["0 reads 4x+0 4 always", "1 writes 4x+0 4 always"];
     let conditional = ["0 reads 4x+0 4", "1 writes 4x+0 4"];
     assert_found("guarded", &[B, B, int(1000)], 1000, &certain);
@@ -111,7 +114,7 @@ fn a_guard_that_always_holds_is_no_condition() {
 }
 
 #[test]
-fn the_values_that_a_result_relies_on_are_told() {
+fn values_that_a_result_relies_on_are_reported() {
     let range = NdRange::from(NdSize::from(1000));
     let relied = |value| found_in(OPTIMISED, "guarded", &[B, B, value], &range).constants;
     assert_eq!(relied(int(1000)), BTreeSet::from([2]));
@@ -119,7 +122,7 @@ fn the_values_that_a_result_relies_on_are_told() {
     let plane = NdRange::from(NdSize::from([8, 4]));
     let accesses = found_in(OPTIMISED, "plane", &[B, B, int(8)], &plane);
     assert_eq!(accesses.constants, BTreeSet::from([2]));
-    assert_eq!(told(&accesses), ["0 reads 4x+32y+0 4 always", "1 writes 4x+32y+0 4 always"]);
+    assert_eq!(described(&accesses), ["0 reads 4x+32y+0 4 always", "1 writes 4x+32y+0 4 always"]);
 }
 
 #[test]
@@ -133,16 +136,16 @@ fn rows_and_columns_are_affine_where_the_width_is_known() {
 }
 
 #[test]
-fn loops_are_bounded_by_what_ends_them() {
+fn loops_are_bounded_by_their_exit_conditions() {
     let range = NdRange::from(NdSize::from(100));
     let rows = found_in(OPTIMISED, "rows", &[B, B, int(16)], &range);
-    assert_eq!(told(&rows)[0], "0 reads 64x+0..60 4 always");
+    assert_eq!(described(&rows)[0], "0 reads 64x+0..60 4 always");
     let rows = found_in(OPTIMISED, "rows", &[B, B, O], &range);
-    assert!(told(&rows)[0].starts_with("0 reads 0.."), "{rows:?}");
+    assert!(described(&rows)[0].starts_with("0 reads 0.."), "{rows:?}");
 }
 
 #[test]
-fn vectors_and_structs_are_touched_in_their_parts() {
+fn accesses_to_vectors_and_structs_are_listed_by_part() {
     assert_found("vectors", &[B, B], 10, &["0 reads 16x+0 16 always", "1 writes 16x+0 16 always"]);
     assert_found("loaded", &[B, B], 10, &["0 reads 16x+0 16 always", "1 writes 16x+0 16 always"]);
     assert_found(
@@ -159,48 +162,51 @@ fn vectors_and_structs_are_touched_in_their_parts() {
         ],
     );
     let range = NdRange::from(NdSize::from(10));
-    let quads = told(&found_in(OPTIMISED, "quads", &[B, B], &range));
+    let quads = described(&found_in(OPTIMISED, "quads", &[B, B], &range));
     assert_eq!(quads.len(), 8);
     assert_eq!(quads[7], "1 writes 16x+12 4 always");
 }
 
 #[test]
-fn the_global_id_is_known_in_parts() {
+fn the_global_id_is_recognized_when_computed_from_parts() {
     let mut range = NdRange::from(NdSize::from(64));
     range.set_local(16.into()).unwrap();
     range.set_offset(3.into()).unwrap();
     for bytes in [OPTIMISED, UNOPTIMISED] {
-        let told = told(&found_in(bytes, "by_group", &[B, B], &range));
-        assert_eq!(told, ["0 reads 4x+-12 4 always", "1 writes 4x+-12 4 always"]);
+        let described = described(&found_in(bytes, "by_group", &[B, B], &range));
+        assert_eq!(described, ["0 reads 4x+-12 4 always", "1 writes 4x+-12 4 always"]);
     }
     // The driver may choose any local size.
     let range = NdRange::from(NdSize::from(64));
-    let told = told(&found_in(OPTIMISED, "by_group", &[B, B], &range));
-    assert!(!told[0].contains('x'), "{told:?}");
+    let described = described(&found_in(OPTIMISED, "by_group", &[B, B], &range));
+    assert!(!described[0].contains('x'), "{described:?}");
     assert_found("reversed", &[B, B], 64, &["0 reads 4x+0 4 always", "1 writes -4x+252 4 always"]);
 }
 
 #[test]
-fn what_is_not_followed_is_unknown() {
+fn accesses_that_cannot_be_followed_are_unknown() {
     let range = NdRange::from(NdSize::from(64));
     for bytes in [OPTIMISED, UNOPTIMISED] {
-        let told_of = |kernel, values: &[Value]| told(&found_in(bytes, kernel, values, &range));
-        assert!(told_of("gather", &[B, B, B])[1].starts_with("0 reads 0..17179869180 4"));
-        assert_eq!(told_of("count", &[B, B])[1], "1 changes 0..60 4 always");
-        assert_eq!(told_of("total", &[B, B])[1], "1 writes 0 4 always");
-        let escaping = told_of("escaping", &[B, B]);
+        let described_accesses =
+            |kernel, values: &[Value]| described(&found_in(bytes, kernel, values, &range));
+        assert!(
+            described_accesses("gather", &[B, B, B])[1].starts_with("0 reads 0..17179869180 4")
+        );
+        assert_eq!(described_accesses("count", &[B, B])[1], "1 changes 0..60 4 always");
+        assert_eq!(described_accesses("total", &[B, B])[1], "1 writes 0 4 always");
+        let escaping = described_accesses("escaping", &[B, B]);
         assert_eq!(escaping[0], "0 escapes ? has its address converted to an integer always");
-        let chosen = told_of("chosen", &[B, B, B, B]);
+        let chosen = described_accesses("chosen", &[B, B, B, B]);
         assert!(chosen.iter().any(|access| access.starts_with("0 reads ? through a pointer")));
         assert!(chosen.iter().any(|access| access.starts_with("1 reads ? through a pointer")));
     }
     // A variable that is stored to more than once.
-    let quads = told(&found_in(UNOPTIMISED, "quads", &[B, B], &range));
+    let quads = described(&found_in(UNOPTIMISED, "quads", &[B, B], &range));
     assert!(quads.iter().all(|access| !access.contains("16x+0 4")), "{quads:?}");
 }
 
 #[test]
-fn launches_that_fit_no_kernel_are_refused() {
+fn launches_that_do_not_match_a_kernel_are_refused() {
     let module = Module::parse(OPTIMISED).unwrap();
     let error = function_of(&module, "sharpen").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnknownKernel);
@@ -243,7 +249,7 @@ fn stored_at(make: impl FnOnce(&mut Builder, u32) -> u32) -> Option<i128> {
 }
 
 #[test]
-fn parts_are_known_of_vectors_only() {
+fn parts_are_known_for_vectors_only() {
     let of_constant = |is_vector| {
         stored_at(|b, _| {
             let int = b.type_int(32, 0);
@@ -269,7 +275,7 @@ fn parts_are_known_of_vectors_only() {
 }
 
 #[test]
-fn constants_within_constants_take_no_memory() {
+fn nested_constants_are_not_expanded() {
     let nested = |is_vector| {
         stored_at(|b, _| {
             let int = b.type_int(32, 0);
@@ -288,7 +294,7 @@ fn constants_within_constants_take_no_memory() {
 }
 
 #[test]
-fn conditions_of_values_that_are_made_of_too_much_are_unknown() {
+fn conditions_on_large_expressions_are_ignored() {
     let conditions = |squared| {
         let bytes = storing(|b, number| {
             let (int, bool) = (b.type_int(32, 0), b.type_bool());

@@ -18,7 +18,7 @@ fn products_then_sums() -> Plan {
 }
 
 #[test]
-fn launches_that_forbid_contraction_make_kernels_that_do() {
+fn kernels_fused_from_launches_that_forbid_contraction_forbid_it() {
     for bytes in ALL {
         let (_, text) = fused(bytes, &products_then_sums());
         assert!(text.contains("ContractionOff"), "{text}");
@@ -26,7 +26,7 @@ fn launches_that_forbid_contraction_make_kernels_that_do() {
 }
 
 #[test]
-fn launches_with_nothing_to_contract_make_kernels_that_contract_nothing() {
+fn contraction_is_disabled_where_fusion_joins_products_and_sums() {
     for bytes in ALL {
         let module = contracting(bytes);
         let outcome =
@@ -58,7 +58,7 @@ fn launches_with_nothing_to_contract_make_kernels_that_contract_nothing() {
 }
 
 #[test]
-fn launches_that_may_be_contracted_themselves_pass_no_products_on() {
+fn contractible_launches_that_pass_products_on_are_not_fused() {
     let module = contracting(PATTERNS);
     let sums = |from, to| ("sum_of_products", vec![buffer(from), buffer(to)]);
     let chain = plan(&[sums(0, 1), sums(1, 2)], 64, &[1]);
@@ -119,7 +119,7 @@ fn are_apart(launches: &[Launch]) -> bool {
 }
 
 #[test]
-fn what_is_calculated_otherwise_for_vectors_stays_apart_or_alone() {
+fn operations_that_differ_for_vectors_are_kept_separate_or_unfused() {
     let [src, a, o] = [0, 1, 2].map(buffer);
     let launches =
         |kernel| [("squared", vec![src.clone(), a.clone()]), (kernel, vec![a.clone(), o.clone()])];
@@ -141,7 +141,7 @@ fn what_is_calculated_otherwise_for_vectors_stays_apart_or_alone() {
 }
 
 #[test]
-fn scalars_that_estimates_may_be_made_of_stay_arguments() {
+fn scalars_used_by_estimates_stay_arguments() {
     for bytes in ESTIMATES {
         let mut plan = plan(&[("by_scalar", vec![buffer(0), int(4)])], 64, &[]);
         let place = Place { slot: 0, argument: 1 };

@@ -18,7 +18,7 @@ fn assert_barriers(bytes: &[u8], plan: &Plan, expected: &[usize]) {
 }
 
 #[test]
-fn a_barrier_is_where_a_work_group_shares_what_it_wrote() {
+fn barriers_are_inserted_where_a_work_group_shares_data() {
     for bytes in ALL_PATTERNS {
         let turn = |from, to| ("turned_in_memory", vec![buffer(from), buffer(to)]);
         assert_barriers(bytes, &grouped(&[turn(0, 1), turn(1, 2)], &[]), &[1]);
@@ -36,7 +36,7 @@ fn a_barrier_is_where_a_work_group_shares_what_it_wrote() {
 }
 
 #[test]
-fn values_of_a_work_group_reach_its_work_items_behind_a_barrier() {
+fn values_of_a_work_group_are_read_behind_a_barrier() {
     for bytes in ALL_PATTERNS {
         let launches = [
             ("group_most", vec![buffer(0), buffer(1)]),
@@ -47,7 +47,7 @@ fn values_of_a_work_group_reach_its_work_items_behind_a_barrier() {
 }
 
 #[test]
-fn without_a_size_of_groups_nothing_is_known_of_them() {
+fn sharing_within_work_groups_of_unknown_size_needs_trust() {
     let launches = [
         ("turned_in_memory", vec![buffer(0), buffer(1)]),
         ("turned_in_memory", vec![buffer(1), buffer(2)]),
@@ -59,7 +59,7 @@ fn without_a_size_of_groups_nothing_is_known_of_them() {
 }
 
 #[test]
-fn neighbours_of_other_work_groups_are_out_of_reach() {
+fn reading_neighbours_in_other_work_groups_refutes_fusion() {
     let launches =
         [("scale", vec![buffer(0), buffer(1), float(2.0)]), ("blur", vec![buffer(1), buffer(2)])];
     for bytes in ALL {
@@ -69,7 +69,7 @@ fn neighbours_of_other_work_groups_are_out_of_reach() {
 }
 
 #[test]
-fn each_two_slots_that_share_a_memory_have_their_own_verdict() {
+fn each_pair_of_slots_that_shares_a_memory_has_its_own_verdict() {
     let launches = [
         ("scale", vec![buffer(0), buffer(1), float(2.0)]),
         ("turned", vec![buffer(1), buffer(2)]),
@@ -113,7 +113,7 @@ fn pairs_that_a_barrier_makes_legal_are_proven() {
 }
 
 #[test]
-fn a_barrier_orders_what_only_some_work_items_write_with_what_others_of_the_chain_use() {
+fn barriers_order_partial_writes_with_other_accesses() {
     // Only the first 100 of 256 work-items write.
     let some = |from, to| ("guarded", vec![buffer(from), buffer(to), int(100)]);
     let all = |from, to| ("scale", vec![buffer(from), buffer(to), float(2.0)]);
@@ -133,7 +133,7 @@ fn a_barrier_orders_what_only_some_work_items_write_with_what_others_of_the_chai
 }
 
 #[test]
-fn what_helpers_keep_in_variables_needs_no_barrier() {
+fn values_that_helpers_keep_in_variables_need_no_barrier() {
     for bytes in ALL_PATTERNS {
         let line = |from, to| ("squared", vec![buffer(from), buffer(to)]);
         assert_barriers(bytes, &plan(&[line(0, 1), line(1, 2)], 256, &[]), &[]);

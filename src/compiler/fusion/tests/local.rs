@@ -34,7 +34,7 @@ fn assert_in_memory(bytes: &[u8], plan: &Plan, why: &str) {
 }
 
 #[test]
-fn what_a_work_group_passes_on_becomes_local() {
+fn buffers_passed_on_within_a_work_group_become_local() {
     for bytes in ALL_PATTERNS {
         let plan = grouped(&[turn(0, 1), turn(1, 2)], &[1]);
         let (fused, text) = assert_local(bytes, &plan, 256);
@@ -51,7 +51,7 @@ fn what_a_work_group_passes_on_becomes_local() {
 }
 
 #[test]
-fn what_is_aligned_as_nothing_can_be_stays_in_memory() {
+fn accesses_with_an_impossible_alignment_stay_in_memory() {
     let mut words: Vec<_> =
         PATTERNS.as_chunks().0.iter().copied().map(u32::from_le_bytes).collect();
     // First words of loads and stores, each with the position of the operand that announces an alignment,
@@ -72,7 +72,7 @@ fn what_is_aligned_as_nothing_can_be_stays_in_memory() {
 }
 
 #[test]
-fn entries_list_local_memory_where_their_version_demands_it() {
+fn entry_points_list_local_memory_where_their_version_requires_it() {
     for (minor, listed) in [(0, false), (3, false), (4, true), (6, true)] {
         let mut bytes = PATTERNS.to_vec();
         bytes[4..8].copy_from_slice(&[0, minor, 1, 0]);
@@ -86,7 +86,7 @@ fn entries_list_local_memory_where_their_version_demands_it() {
 }
 
 #[test]
-fn launches_that_begin_at_other_ids_have_the_same_parts() {
+fn launches_with_equal_global_offsets_share_local_memory() {
     for bytes in ALL_PATTERNS {
         let mut plan = grouped(&[turn(0, 1), turn(1, 2)], &[1]);
         plan.slots.iter_mut().for_each(|slot| slot.range.set_offset(3.into()).unwrap());
@@ -95,7 +95,7 @@ fn launches_that_begin_at_other_ids_have_the_same_parts() {
 }
 
 #[test]
-fn slices_are_local_where_they_lie_in_the_memory() {
+fn slices_of_a_memory_become_local() {
     let slice = |offset, length| Argument::Buffer(Region { memory: Memory(1), offset, length });
     for bytes in ALL_PATTERNS {
         let launches = [
@@ -107,14 +107,14 @@ fn slices_are_local_where_they_lie_in_the_memory() {
 }
 
 #[test]
-fn loops_over_the_part_of_a_work_group_read_it_there() {
+fn loops_over_the_elements_of_a_work_group_read_local_memory() {
     let launches = [turn(0, 1), ("group_most", vec![buffer(1), buffer(2)])];
     // Without optimisation, the range of the loop is not known.
     assert_local(PATTERNS, &grouped(&launches, &[1]), 256);
 }
 
 #[test]
-fn what_only_some_work_items_write_stays_in_memory() {
+fn buffers_that_only_some_work_items_write_stay_in_memory() {
     let launches = [
         ("group_most", vec![buffer(0), buffer(1)]),
         ("group_scaled", vec![buffer(3), buffer(1), buffer(2)]),
@@ -155,7 +155,7 @@ fn local_memory_is_limited() {
 
 /// `turned` has 256 bytes of local memory of its own.
 #[test]
-fn local_memory_of_kernels_counts() {
+fn local_memory_of_the_kernels_counts_towards_the_limit() {
     for bytes in ALL {
         let launches =
             [("turned", vec![buffer(0), buffer(1)]), ("by_group", vec![buffer(1), buffer(2)])];
@@ -171,7 +171,7 @@ fn local_memory_of_kernels_counts() {
 }
 
 #[test]
-fn private_is_better_unless_asked_for() {
+fn private_memory_is_preferred_unless_local_is_requested() {
     for bytes in ALL {
         let launches =
             [("by_group", vec![buffer(0), buffer(1)]), ("by_group", vec![buffer(1), buffer(2)])];
@@ -197,7 +197,7 @@ fn private_is_better_unless_asked_for() {
 }
 
 #[test]
-fn without_groups_of_a_known_size_nothing_is_local() {
+fn local_memory_needs_work_groups_of_a_known_size() {
     let launches =
         [("scale", vec![buffer(0), buffer(1), float(2.0)]), ("in_place", vec![buffer(1)])];
     let mut plan = plan(&launches, 64, &[1]);

@@ -106,7 +106,7 @@ fn exercise(bytes: &[u8], choices: &[u8]) {
 }
 
 #[test]
-fn changed_modules_are_refused_or_taken_without_a_panic() {
+fn randomly_changed_modules_do_not_panic() {
     let asked = std::env::var("KILN_MALFORMED").ok().and_then(|number| number.parse().ok());
     let all: Vec<_> = MODULES.iter().map(|bytes| instructions(bytes)).collect();
     for seed in 1..=asked.unwrap_or(CHANGES) {

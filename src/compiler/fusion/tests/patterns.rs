@@ -23,7 +23,7 @@ fn an_index_split_in_rows_and_columns_is_the_index() {
 }
 
 #[test]
-fn strides_of_all_work_items_do_not_meet() {
+fn strided_loops_of_work_items_do_not_overlap() {
     let strided = |kernel, from, to, n| (kernel, vec![buffer(from), buffer(to), int(n)]);
     let launches = [strided("strided", 0, 1, 1000), strided("strided_int", 1, 2, 900)];
     fused(PATTERNS, &plan(&launches, 64, &[]));
@@ -59,7 +59,7 @@ fn guards_of_two_dimensions_are_compared() {
 }
 
 #[test]
-fn a_condition_on_data_guards_nothing() {
+fn conditions_on_data_are_not_guards() {
     for bytes in ALL_PATTERNS {
         let by_data = |from, to| ("guarded_by_data", vec![buffer(from), buffer(to), float(1.0)]);
         let (fused, _) = fused(bytes, &plan(&[by_data(0, 1), by_data(1, 2)], 64, &[1]));
@@ -68,7 +68,7 @@ fn a_condition_on_data_guards_nothing() {
 }
 
 #[test]
-fn loops_read_again_what_they_wrote() {
+fn loops_that_read_their_own_writes_also_write_to_memory() {
     let launches =
         [("repeated", vec![buffer(1), buffer(1)]), ("repeated", vec![buffer(1), buffer(2)])];
     let outcome = fuse_in(PATTERNS, &plan(&launches, 64, &[1]), Trust::ProofOnly);

@@ -33,7 +33,7 @@ fn traffic(bytes: &[u8], plan: &Plan) -> (usize, usize) {
 }
 
 #[test]
-fn what_is_read_later_is_written_but_not_read_again() {
+fn buffers_that_are_read_later_are_written_but_not_read_again() {
     for bytes in ALL {
         let mut plan = plan(&chain(), 1000, &[]);
         // Memories 1, 2 and 3 are written. Memory 2 is written twice, but only the second write remains.
@@ -48,7 +48,7 @@ fn what_is_read_later_is_written_but_not_read_again() {
 }
 
 #[test]
-fn what_nobody_wrote_is_read_once() {
+fn unwritten_memory_is_read_once() {
     let launches = [
         ("scale", vec![buffer(0), buffer(1), float(3.0)]),
         ("scale", vec![buffer(0), buffer(2), float(3.0)]),
@@ -108,7 +108,7 @@ fn assert_kept(launches: &[Launch], why: &str) {
 }
 
 #[test]
-fn what_is_not_proven_private_stays_in_memory() {
+fn buffers_not_proven_private_stay_in_memory() {
     assert_kept(
         &[
             ("guarded", vec![buffer(0), buffer(1), int(60)]),
@@ -119,7 +119,7 @@ fn what_is_not_proven_private_stays_in_memory() {
 }
 
 #[test]
-fn what_a_helper_reads_or_writes_is_private_like_anything_else() {
+fn accesses_of_helper_functions_become_private() {
     for (bytes, launches) in [
         (
             ALL,
@@ -161,7 +161,7 @@ fn slices_of_one_memory_share_their_bytes() {
 }
 
 #[test]
-fn the_same_guard_makes_what_it_guards_private() {
+fn equal_guards_make_guarded_buffers_private() {
     for bytes in ALL {
         let launches = |n| {
             [
@@ -193,7 +193,7 @@ fn the_same_guard_makes_what_it_guards_private() {
 }
 
 #[test]
-fn values_that_are_only_compared_are_arguments_still() {
+fn values_that_are_only_compared_stay_arguments() {
     for bytes in ALL {
         let launches = [
             ("guarded", vec![buffer(0), buffer(1), int(64)]),

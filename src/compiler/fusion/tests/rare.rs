@@ -38,7 +38,7 @@ fn bytes_that_a_store_skips_are_read_from_memory() {
 }
 
 #[test]
-fn what_a_later_store_skips_is_written() {
+fn bytes_that_a_later_store_skips_are_written() {
     let fourths = ("fourths", vec![buffer(0), float(0.5)]);
     let filled = ("filled", vec![buffer(0), float(1.5)]);
     assert_in_memory(&[fourths, filled], "its contents may be read later");
@@ -59,7 +59,7 @@ fn bytes_that_a_store_skips_are_not_local() {
 }
 
 #[test]
-fn a_variable_is_aligned_as_its_accesses_are_told_to_be() {
+fn a_variable_has_the_alignment_of_its_accesses() {
     let launches = [("heads", vec![buffer(0), buffer(1)]), ("heads", vec![buffer(1), buffer(2)])];
     let outcome = fuse_in(RARE, &plan(&launches, 64, &[1]), Trust::ProofOnly);
     let promotion = outcome.judgements[1].promotion.as_ref().unwrap();
@@ -106,7 +106,7 @@ fn in_groups(bytes: &[u8], is_wanted: impl Fn(Option<Decoration>) -> bool) -> Ve
 }
 
 #[test]
-fn what_is_said_of_a_group_is_said_of_its_members() {
+fn decorations_of_a_group_apply_to_its_members() {
     let launches = [("packed", vec![buffer(0)]), ("loose", vec![buffer(0), buffer(1)])];
     let why = |bytes: &[u8]| {
         let outcome = fuse_in(bytes, &plan(&launches, 64, &[]), Trust::ProofOnly);
@@ -153,7 +153,7 @@ fn kernel(make: impl FnOnce(&mut Builder)) -> Vec<u8> {
 }
 
 #[test]
-fn members_of_structures_have_what_is_said_of_their_group() {
+fn decorations_of_a_group_apply_to_members_of_structures() {
     let mut structure = 0;
     let bytes = kernel(|b| {
         let int = b.type_int(32, 0);
@@ -172,7 +172,7 @@ fn members_of_structures_have_what_is_said_of_their_group() {
 }
 
 #[test]
-fn what_is_said_of_too_many_by_groups_is_refused() {
+fn too_many_decorations_by_groups_are_refused() {
     let bytes = kernel(|b| {
         let group = b.decoration_group();
         for _ in 0..2000 {
@@ -188,7 +188,7 @@ fn what_is_said_of_too_many_by_groups_is_refused() {
 }
 
 #[test]
-fn barriers_in_two_halves_are_barriers() {
+fn split_barriers_count_as_barriers() {
     let bytes = kernel(|b| {
         let int = b.type_int(32, 0);
         let (group, semantics) = (b.constant_bit32(int, 2), b.constant_bit32(int, 0x210));
@@ -212,7 +212,7 @@ fn barriers_in_two_halves_are_barriers() {
 }
 
 #[test]
-fn modes_of_several_widths_all_stay() {
+fn execution_modes_of_several_widths_are_kept() {
     let with = |widths: &[u32]| {
         let bytes = kernel(|_| {});
         let mut module = Module::parse(bytes.as_slice()).unwrap();
@@ -238,7 +238,7 @@ fn modes_of_several_widths_all_stay() {
 }
 
 #[test]
-fn launches_that_print_stay_apart() {
+fn launches_that_both_print_are_not_fused() {
     let bytes = kernel(|b| {
         let (int, char) = (b.type_int(32, 0), b.type_int(8, 0));
         let one = b.constant_bit32(int, 1);
@@ -261,11 +261,11 @@ fn launches_that_print_stay_apart() {
     plan.modules = vec![Digest([0; 32]), Digest([1; 32])];
     plan.slots[1].module = 1;
     let outcome = fuse(&plan, &[&prints, &silent], Trust::ProofOnly, Width::ONE).unwrap();
-    assert!(outcome.fused.is_ok(), "one that prints is in order");
+    assert!(outcome.fused.is_ok(), "one launch may print");
 }
 
 #[test]
-fn a_copy_of_no_bytes_is_no_accident() {
+fn a_copy_of_no_bytes_does_not_panic() {
     let bytes = kernel(|b| {
         let buffer = b.module_ref().functions[0].parameters[0].result_id.unwrap();
         let int = b.type_int(32, 0);

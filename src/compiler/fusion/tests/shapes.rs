@@ -60,7 +60,7 @@ fn fewer_work_items_are_guarded_by_their_linear_id() {
 }
 
 #[test]
-fn what_fewer_work_items_wrote_stays_in_memory_for_more() {
+fn buffers_written_by_fewer_work_items_stay_in_memory() {
     let plan = plan_of(&through(over(500), over(1000)), &[1]);
     let outcome = fuse_in(SHAPES, &plan, Trust::ProofOnly);
     assert_eq!(
@@ -71,7 +71,7 @@ fn what_fewer_work_items_wrote_stays_in_memory_for_more() {
 }
 
 #[test]
-fn equal_shapes_change_nothing() {
+fn equal_shapes_add_neither_guards_nor_divisions() {
     let (_, text) = fused(SHAPES, &plan_of(&through(over(64), over(64)), &[]));
     assert!(!text.contains("OpULessThan") && !text.contains("OpUDiv"), "{text}");
     // An additional dimension of one work-item changes nothing but the number of dimensions.
@@ -80,7 +80,7 @@ fn equal_shapes_change_nothing() {
 }
 
 #[test]
-fn rows_and_a_line_meet_by_their_linear_ids() {
+fn ranges_of_different_shapes_match_by_linear_id() {
     for (first, second) in
         [(over([8, 4]), over(32)), (over(32), over([8, 4])), (over([8, 4]), over([4, 8]))]
     {
@@ -104,7 +104,7 @@ fn rows_and_a_line_meet_by_their_linear_ids() {
 }
 
 #[test]
-fn work_items_keep_their_places_in_their_own_nd_range() {
+fn work_items_keep_the_ids_of_their_own_nd_range() {
     let launches = [
         ("places", over([4, 2, 3]), vec![buffer(0), int(2)]),
         ("places", over([5, 3]), vec![buffer(1), int(1)]),
@@ -120,7 +120,7 @@ fn work_items_keep_their_places_in_their_own_nd_range() {
 }
 
 #[test]
-fn what_needs_its_own_work_groups_is_refused_by_name() {
+fn kernels_that_need_their_own_work_groups_are_refused_by_name() {
     let linear = ("linear", over([8, 8]), vec![buffer(0), buffer(1)]);
     let among = "but among the [8, 8] work-items of the fused kernel, its [32] work-items would \
                  not have their own work-groups";
@@ -141,7 +141,7 @@ fn what_needs_its_own_work_groups_is_refused_by_name() {
 }
 
 #[test]
-fn whole_work_groups_stay_what_they_are() {
+fn whole_work_groups_are_preserved() {
     let launches = |items| {
         [
             ("linear", over(64), vec![buffer(0), buffer(1)]),
@@ -199,7 +199,7 @@ fn work_groups_must_divide_the_largest_launch() {
 }
 
 #[test]
-fn what_is_no_line_needs_trust_across_shapes() {
+fn non_linear_accesses_need_trust_across_shapes() {
     let launches = [
         ("transpose", over([8, 4]), vec![buffer(0), buffer(1), int(8), int(4)]),
         ("scale", over(32), vec![buffer(1), buffer(2), float(2.0)]),
@@ -219,7 +219,7 @@ fn what_is_no_line_needs_trust_across_shapes() {
 }
 
 #[test]
-fn a_neighbour_is_one_only_where_it_runs() {
+fn reading_neighbours_refutes_fusion_across_shapes() {
     let launches = |items| {
         [
             ("scale", over(items), vec![buffer(0), buffer(1), float(2.0)]),
@@ -279,7 +279,7 @@ fn vectors_become_literals() {
 }
 
 #[test]
-fn the_version_is_one_that_the_device_takes() {
+fn the_version_of_a_fused_module_is_supported_by_the_device() {
     let mut newer = SHAPES.to_vec();
     newer[4..8].copy_from_slice(&[0, 4, 1, 0]);
     for (most, expected) in [((1, 0), (1, 0)), ((1, 3), (1, 3)), ((1, 6), (1, 4))] {
@@ -300,7 +300,7 @@ fn the_version_is_one_that_the_device_takes() {
 }
 
 #[test]
-fn what_a_device_has_to_offer_is_told() {
+fn the_required_local_and_parameter_memory_is_reported() {
     let launches = [
         ("turned", grouped(64, 64), vec![buffer(0), buffer(1)]),
         ("turned", grouped(64, 64), vec![buffer(2), buffer(3)]),
@@ -313,7 +313,7 @@ fn what_a_device_has_to_offer_is_told() {
 }
 
 #[test]
-fn plans_that_make_no_sense_do_not_panic() {
+fn random_plans_do_not_panic() {
     let mut random = fastrand::Rng::with_seed(11);
     let mut choices = [0; 160];
     for round in 0..48 {
@@ -324,7 +324,7 @@ fn plans_that_make_no_sense_do_not_panic() {
 }
 
 #[test]
-fn branches_of_many_ways_are_remapped() {
+fn kernels_with_switches_are_remapped() {
     let launches = [
         ("linear", over(64), vec![buffer(0), buffer(1)]),
         ("switched", over([8, 4]), vec![buffer(1)]),

@@ -22,7 +22,7 @@ fn fused_range(plan: &Plan) -> NdRange {
 }
 
 #[test]
-fn a_chain_takes_a_quarter_of_the_work_items_and_the_same_arguments() {
+fn coarsening_a_chain_by_four_keeps_its_arguments() {
     let plan = plan(&chain(), 1024, &[1, 2]);
     assert_eq!(sizes(&plan), [256]);
     let module = Module::parse(OPTIMISED).unwrap();
@@ -33,7 +33,7 @@ fn a_chain_takes_a_quarter_of_the_work_items_and_the_same_arguments() {
 }
 
 #[test]
-fn sizes_that_leave_too_few_or_groups_of_odd_sizes_stay() {
+fn small_or_indivisible_sizes_are_not_coarsened() {
     for (size, left) in [(1024, 256), (128, 64), (64, 64), (1000, 1000), (384, 192)] {
         assert_eq!(sizes(&plan(&chain(), size, &[])), [left], "{size}");
     }
@@ -44,7 +44,7 @@ fn sizes_that_leave_too_few_or_groups_of_odd_sizes_stay() {
 }
 
 #[test]
-fn kernels_with_loops_stay() {
+fn kernels_with_loops_are_not_coarsened() {
     let launch = |from, to| ("rows", vec![buffer(from), buffer(to), int(1)]);
     assert_eq!(sizes(&plan(&[launch(0, 1), launch(1, 2)], 1024, &[])), [1024]);
 }

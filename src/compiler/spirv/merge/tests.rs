@@ -119,7 +119,7 @@ fn imports_are_resolved_in_either_order() {
 }
 
 #[test]
-fn what_no_kernel_reaches_is_dropped_unless_exports_are_kept() {
+fn unreachable_code_is_dropped_unless_exports_are_kept() {
     let inputs = [("application", APPLICATION), ("library", LIBRARY)];
     let merged = link(&inputs, Options::default()).unwrap();
     assert_valid(&merged.module);
@@ -130,7 +130,7 @@ fn what_no_kernel_reaches_is_dropped_unless_exports_are_kept() {
 }
 
 #[test]
-fn a_module_linked_alone_says_the_same() {
+fn a_module_linked_alone_keeps_its_symbols_and_functions() {
     for bytes in [LIBRARY, LIBRARY_O0, LIBRARY_DEBUG] {
         let merged = link(&[("library", bytes)], KEEP).unwrap();
         assert_eq!(reflect(&merged.module), reflect(&Module::parse(bytes).unwrap()));
@@ -170,7 +170,7 @@ fn types_and_constants_are_shared() {
 }
 
 #[test]
-fn functions_of_one_name_get_different_ones() {
+fn functions_of_equal_names_are_renamed() {
     let merged = link(&[("application", APPLICATION), ("library", LIBRARY)], KEEP).unwrap();
     let names = merged.module.section(Section::Names).iter();
     let mut names: Vec<_> = names.filter_map(|name| name.string(1)).map(str::to_owned).collect();
@@ -180,7 +180,7 @@ fn functions_of_one_name_get_different_ones() {
 }
 
 #[test]
-fn an_import_without_export_is_named_with_its_type() {
+fn unresolved_imports_are_named_with_their_type() {
     let inputs = [("application", APPLICATION)];
     assert_fails(&inputs, KEEP, &["application imports `table`, constant float[4]*"]);
     let merged = link(&inputs, LOOSE).unwrap();
@@ -232,7 +232,7 @@ fn importer(ty: &str) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn one_of_several_link_once_definitions_is_kept_and_an_export_stands_for_all() {
+fn link_once_definitions_are_merged_and_replaced_by_an_export() {
     let (Some(once), Some(again), Some(export)) =
         (library("LinkOnceODR", 1), library("LinkOnceODR", 2), library("Export", 42))
     else {
@@ -259,7 +259,7 @@ fn one_of_several_link_once_definitions_is_kept_and_an_export_stands_for_all() {
 }
 
 #[test]
-fn exports_with_equal_definitions_are_one() {
+fn exports_with_equal_definitions_are_merged() {
     let (Some(one), Some(other)) = (library("Export", 1), library("Export", 2)) else { return };
     let merged = link(&[("one", &one), ("same", &one)], KEEP).unwrap();
     assert_valid(&merged.module);
@@ -309,7 +309,7 @@ fn a_kernel_cannot_be_imported() {
 }
 
 #[test]
-fn a_variable_of_a_later_module_comes_before_what_points_to_it() {
+fn variables_are_declared_before_pointers_to_them() {
     let text = |linkage: &str, initializer: &str, more: &str| {
         format!(
             "{HEAD} OpDecorate %4 LinkageAttributes \"shared\" {linkage}
@@ -335,7 +335,7 @@ fn a_variable_of_a_later_module_comes_before_what_points_to_it() {
 }
 
 #[test]
-fn specialization_constants_keep_their_ids_unless_another_module_has_the_same() {
+fn specialization_constants_keep_their_ids_unless_they_collide() {
     let constants = |ids: [u32; 2]| {
         assemble(&format!(
             "{HEAD} OpDecorate %2 SpecId {}
@@ -355,7 +355,7 @@ fn specialization_constants_keep_their_ids_unless_another_module_has_the_same() 
 }
 
 #[test]
-fn instructions_that_are_not_known_are_refused_by_name() {
+fn unknown_instructions_are_refused_by_opcode() {
     let mut module = LIBRARY.to_vec();
     module.extend_from_slice(&(1_u32 << 16 | 0xfffe).to_le_bytes());
     assert_eq!(Module::parse(&*module).unwrap().assemble(), module);
@@ -422,7 +422,7 @@ fn calls_of(module: &Module) -> BTreeMap<String, Vec<String>> {
 
 proptest! {
     #[test]
-    fn a_module_split_at_random_and_linked_calls_as_the_whole_does(
+    fn linking_a_randomly_split_module_restores_its_calls(
         parts in prop::collection::vec(0..4_usize, FUNCTIONS as usize),
         calls in prop::collection::vec((0..FUNCTIONS, 0..FUNCTIONS), 0..20),
     ) {

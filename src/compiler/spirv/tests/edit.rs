@@ -47,7 +47,7 @@ fn modules_are_assembled_word_for_word() {
 }
 
 #[test]
-fn sections_hold_what_the_layout_says() {
+fn sections_contain_the_instructions_of_the_layout() {
     let module = data("library_debug");
     let ops = |section| {
         let instructions = module.section(section).iter();
@@ -87,7 +87,7 @@ fn lines_before_a_function_belong_to_it() {
 }
 
 #[test]
-fn what_is_not_in_the_layouts_order_is_refused() {
+fn modules_that_violate_the_layout_are_refused() {
     #[track_caller]
     fn assert_refused(module: &Builder, said: &[&str]) {
         let error = Module::parse(module.bytes()).unwrap_err();
@@ -139,7 +139,7 @@ fn ids_that_are_defined_twice_or_by_themselves_are_refused_by_id() {
         Module::parse(words.into_iter().flat_map(u32::to_le_bytes).collect::<Vec<_>>())
     };
     deep(255).unwrap();
-    assert!(deep(100_000).unwrap_err().to_string().contains("more than 255"));
+    assert!(deep(100_000).unwrap_err().to_string().contains("deeper than 255 levels"));
     // Pointers come before their pointees, and literals are not ids.
     let list = int()
         .op(Op::TypeForwardPointer, &[7, 5])
@@ -151,7 +151,7 @@ fn ids_that_are_defined_twice_or_by_themselves_are_refused_by_id() {
 }
 
 #[test]
-fn the_device_s_variables_are_known_where_that_is_said_of_a_group() {
+fn built_in_variables_are_found_through_group_decorations() {
     let [global, local] = [BuiltIn::GlobalInvocationId as u32, BuiltIn::LocalInvocationId as u32];
     let module = Builder::new()
         .decorate(10, Decoration::BuiltIn, global)
@@ -180,7 +180,7 @@ fn targets_of_switches_of_every_width_are_found() {
 }
 
 #[test]
-fn operands_of_specialized_operations_are_told_from_literals() {
+fn operands_of_specialized_operations_are_distinguished_from_literals() {
     let module = data("operations");
     let counts: Vec<_> =
         all(&module, Op::SpecConstantOp).iter().map(|op| ids(&module, op).len()).collect();
@@ -197,7 +197,7 @@ fn an_access_chain_without_indexes_is_understood() {
 }
 
 #[test]
-fn literals_of_memory_operands_and_extended_instructions_are_no_ids() {
+fn literals_of_memory_operands_and_extended_instructions_are_not_ids() {
     let module = Builder::new()
         .text(Op::ExtInstImport, &[9], "OpenCL.std")
         .text(Op::ExtInstImport, &[8], "Vendor.tomorrow")
@@ -310,7 +310,7 @@ fn decorated_types_are_not_shared() {
 }
 
 #[test]
-fn ids_that_are_used_up_are_an_error() {
+fn exhausted_ids_are_an_error() {
     let mut builder = Builder::new();
     builder.0[3] = u32::MAX;
     let mut module = parse(&builder.bytes());
@@ -318,7 +318,7 @@ fn ids_that_are_used_up_are_an_error() {
 }
 
 #[test]
-fn dead_code_is_dropped_with_all_that_was_said_of_it() {
+fn dead_code_is_dropped_with_its_names_and_decorations() {
     let module = Builder::new()
         .kernel("k")
         .text(Op::String, &[20], "kernel_arg_type.k.float,")
@@ -356,7 +356,7 @@ fn dead_code_is_dropped_with_all_that_was_said_of_it() {
 }
 
 #[test]
-fn a_function_is_extracted_with_what_it_refers_to_and_all_types_and_constants() {
+fn functions_are_extracted_with_references_types_and_constants() {
     let module = Builder::new()
         .kernel("k")
         .text(Op::String, &[20], "kernel_arg_type.k.float,")
@@ -379,19 +379,19 @@ fn a_function_is_extracted_with_what_it_refers_to_and_all_types_and_constants() 
         .op(Op::FunctionEnd, &[]);
     let module = parse(&module.bytes());
     let extract = References::of(&module).unwrap().extract(4).unwrap();
-    assert_eq!(extract.header, module.header, "ids are what they were");
+    assert_eq!(extract.header, module.header, "ids are unchanged");
     let names = |section| extract.section(section).iter().map(|i| i.name()).collect::<Vec<_>>();
     assert!(names(Section::EntryPoints).is_empty());
     assert_eq!(names(Section::Globals).len(), 6, "all but the variable: {extract:?}");
     let targets = |section| extract.section(section).iter().filter_map(|i| i.word(0));
     assert_eq!(targets(Section::Names).collect::<Vec<_>>(), [4]);
     assert_eq!(targets(Section::Annotations).collect::<Vec<_>>(), [5]);
-    assert_eq!(targets(Section::Sources).collect::<Vec<_>>(), [20], "what nothing refers to");
+    assert_eq!(targets(Section::Sources).collect::<Vec<_>>(), [20], "strings without references");
     assert_eq!(extract.functions, &module.functions[1..]);
 }
 
 #[test]
-fn nothing_is_dropped_from_a_module_in_full_use() {
+fn pruning_keeps_modules_without_dead_code() {
     for name in ["saxpy", "application", "library_O0"] {
         let mut module = data(name);
         let functions = module.functions.len();
@@ -470,7 +470,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn whatever_a_module_was_changed_to_nothing_panics(
+    fn damaged_modules_do_not_panic(
         module in 0..ALL.len(),
         damages in prop::collection::vec(damage(), 1..6),
     ) {
@@ -486,7 +486,7 @@ proptest! {
 
     /// Combines opcodes that refer to one another, with so few ids that many references find a definition.
     #[test]
-    fn whatever_instructions_there_are_nothing_panics(
+    fn random_instructions_do_not_panic(
         globals in instructions(&GLOBALS, 30),
         body in instructions(&BODY, 20),
     ) {

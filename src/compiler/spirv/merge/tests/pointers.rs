@@ -57,7 +57,7 @@ fn a_struct_with_a_pointer_to_its_own_kind_is_shared() {
 }
 
 #[test]
-fn structs_that_refer_to_one_another_are_shared_whatever_their_order() {
+fn mutually_recursive_structs_are_shared_in_any_order() {
     // The elements of a list point to their owner, and the owner to the list.
     let first = "OpTypeForwardPointer %7 CrossWorkgroup
                  %1 = OpTypeStruct %2 %7
@@ -76,7 +76,7 @@ fn structs_that_refer_to_one_another_are_shared_whatever_their_order() {
 }
 
 #[test]
-fn types_that_rest_on_shared_ones_are_shared_although_declared_before() {
+fn types_are_shared_regardless_of_their_order() {
     let early = "%8 = OpTypeStruct %2
                  %9 = OpTypePointer CrossWorkgroup %8
                  %1 = OpTypeStruct %2 %3";
@@ -108,7 +108,7 @@ fn structs_of_one_name_that_differ_are_refused() {
 
 /// A cast would have to convert the pointer to the function itself, which is not implemented.
 #[test]
-fn functions_that_are_pointed_to_have_the_type_that_they_are_declared_with() {
+fn function_pointers_require_the_declared_type_of_the_function() {
     let head = "OpCapability FunctionPointersINTEL
                 OpExtension \"SPV_INTEL_function_pointers\"";
     let head = HEAD.replace("OpMemory", &format!("{head}\nOpMemory"));
@@ -146,7 +146,7 @@ fn functions_that_are_pointed_to_have_the_type_that_they_are_declared_with() {
 
 /// The structs have no names, and are so similar that only the order of declaration distinguishes them.
 #[test]
-fn a_ring_of_equal_structs_is_shared_with_one_declared_alike() {
+fn equal_cyclic_structs_are_shared_by_declaration_order() {
     let ring = |linkage: &str, body: &str| {
         assemble(&format!(
             "{HEAD} OpDecorate %10 LinkageAttributes \"length\" {linkage}
@@ -231,7 +231,7 @@ fn pointers_of_one_storage_class_are_cast_at_calls() {
 }
 
 #[test]
-fn definitions_that_stand_for_others_have_their_types() {
+fn link_once_definitions_must_have_equal_types() {
     let (Some(once), Some(other)) = (library("LinkOnceODR", 1), importer("OpTypeFloat 32")) else {
         return;
     };

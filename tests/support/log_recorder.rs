@@ -1,36 +1,37 @@
-//! Collects messages that are logged through `tracing`.
+//! Records messages that are logged through `tracing`.
 
 use std::sync::{Arc, Mutex};
 
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
-/// Collector of the messages at level info and above, on all threads. A handle.
+/// Recorder of the messages at level info and above, on all threads. Clones share their messages.
 #[derive(Clone, Default)]
-pub struct Told(Arc<Mutex<Vec<(Level, String)>>>);
+pub struct LogRecorder(Arc<Mutex<Vec<(Level, String)>>>);
 
-impl Told {
-    /// Collects all messages of this process from now on. May be called once in a process.
-    pub fn listen() -> Self {
-        let told = Self::default();
-        tracing::subscriber::set_global_default(told.clone()).expect("it is the first");
-        told
+impl LogRecorder {
+    /// Records all messages of this process from now on. May be called once in a process.
+    pub fn install() -> Self {
+        let recorder = Self::default();
+        tracing::subscriber::set_global_default(recorder.clone())
+            .expect("no subscriber is set yet");
+        recorder
     }
 
     /// Returns the messages at a level so far.
     pub fn at(&self, level: Level) -> Vec<String> {
-        let told = self.0.lock().expect("nobody panicked");
-        let told = told.iter().filter(|(of, _)| *of == level);
-        told.map(|(_, text)| text.clone()).collect()
+        let messages = self.0.lock().expect("no thread panicked");
+        let messages = messages.iter().filter(|(of, _)| *of == level);
+        messages.map(|(_, text)| text.clone()).collect()
     }
 
     /// Discards the messages so far.
     pub fn clear(&self) {
-        self.0.lock().expect("nobody panicked").clear();
+        self.0.lock().expect("no thread panicked").clear();
     }
 }
 
-impl Subscriber for Told {
+impl Subscriber for LogRecorder {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         *metadata.level() <= Level::INFO && metadata.is_event()
     }
@@ -46,7 +47,7 @@ impl Subscriber for Told {
     fn event(&self, event: &Event<'_>) {
         let mut text = Text(String::new());
         event.record(&mut text);
-        self.0.lock().expect("nobody panicked").push((*event.metadata().level(), text.0));
+        self.0.lock().expect("no thread panicked").push((*event.metadata().level(), text.0));
     }
 
     fn enter(&self, _: &span::Id) {}
