@@ -291,6 +291,7 @@ pub use crate::queue::{
     Event, Examining, Fusing, FusionMode, FusionOutcome, FusionScope, Internalization, IntoOutcome,
     Launch, Queue, Read, Status, Trace, Unfused, Upload, WriteTrace,
 };
-pub use crate::runtime::{Drain, DrainTimeout, Runtime, RuntimeBuilder, Starting};
+pub use crate::runtime::builder::RuntimeBuilder;
+pub use crate::runtime::{Drain, DrainTimeout, Runtime, Starting};
 pub use crate::source::module::{Module, OpenModule};
 pub use crate::stats::Stats;

@@ -22,7 +22,7 @@ use crate::backend::{
 use crate::compiler::nd_range::{NdRange, NdSize};
 use crate::compiler::signature::{Access, AddressSpace};
 use crate::device::ModuleFormat;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 
 const SAXPY: &str =
     "kernel void saxpy(float a, global const float *x, global float *y) { /* ... */ }";
