@@ -422,16 +422,6 @@ fn invalid_requests_do_not_reach_the_driver() {
         (bench.request(&text).specialize(7, 1u32), ErrorKind::InvalidArgument, "only SPIR-V"),
         (bench.request(&text).device(stranger), ErrorKind::InvalidArgument, "another runtime"),
         (
-            bench.request(&native),
-            ErrorKind::Unsupported,
-            "native binary; it takes: OpenCL C, SPIR-V",
-        ),
-        (bench.request(&Module::opencl_c(" \n\t")), ErrorKind::InvalidModule, "empty"),
-        (bench.request(&Module::opencl_c("ker\0nel")), ErrorKind::InvalidModule, "byte 3"),
-        (bench.request(&text).options("-D A\0B"), ErrorKind::InvalidArgument, "byte 4"),
-        (bench.request(&text).specialize(7, 1u32), ErrorKind::InvalidArgument, "only SPIR-V"),
-        (bench.request(&text).device(stranger), ErrorKind::InvalidArgument, "another runtime"),
-        (
             bench.request(&spirv_module()).specialize(8, 1u32),
             ErrorKind::InvalidArgument,
             "id 8; it has 7 `wid` (uint, 4 bytes)",
