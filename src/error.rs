@@ -461,17 +461,17 @@ fn errors_of(log: &str) -> Cow<'_, str> {
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !f.alternate() {
-            let mut told = self.to_string();
+            let mut message = self.to_string();
             let mut source = self.source();
             while let Some(cause) = source {
                 let text = cause.to_string();
-                if !told.contains(&text) {
-                    told.push_str("\ncaused by: ");
-                    told.push_str(&text);
+                if !message.contains(&text) {
+                    message.push_str("\ncaused by: ");
+                    message.push_str(&text);
                 }
                 source = cause.source();
             }
-            return f.write_str(&told);
+            return f.write_str(&message);
         }
         f.debug_struct("Error")
             .field("kind", &self.0.kind)

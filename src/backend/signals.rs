@@ -136,18 +136,18 @@ fn is_same(one: &sigaction, other: &sigaction) -> bool {
 fn current(number: c_int) -> Option<sigaction> {
     let mut found = MaybeUninit::uninit();
     // SAFETY: there is room for the answer, and nothing is changed.
-    let told = unsafe { sigaction(number, ptr::null(), found.as_mut_ptr()) };
+    let status = unsafe { sigaction(number, ptr::null(), found.as_mut_ptr()) };
     // SAFETY: the call succeeded, and so wrote the answer.
-    (told == 0).then(|| unsafe { found.assume_init() })
+    (status == 0).then(|| unsafe { found.assume_init() })
 }
 
 /// Registers a handler that was registered before, and returns the handler that it replaces.
 fn exchange(number: c_int, with: &sigaction) -> Option<sigaction> {
     let mut replaced = MaybeUninit::uninit();
     // SAFETY: the handler was registered before, and there is room for the answer.
-    let told = unsafe { sigaction(number, with, replaced.as_mut_ptr()) };
+    let status = unsafe { sigaction(number, with, replaced.as_mut_ptr()) };
     // SAFETY: the call succeeded, and so wrote the answer.
-    (told == 0).then(|| unsafe { replaced.assume_init() })
+    (status == 0).then(|| unsafe { replaced.assume_init() })
 }
 
 /// Returns the number of loads and unloads of libraries so far.

@@ -247,8 +247,8 @@ impl Trace {
                 }));
             }
         }
-        let told = json!({ "commands left out": others - self.others });
-        json!({ "traceEvents": events, "displayTimeUnit": "ns", "otherData": told }).to_string()
+        let left_out = json!({ "commands left out": others - self.others });
+        json!({ "traceEvents": events, "displayTimeUnit": "ns", "otherData": left_out }).to_string()
     }
 }
 

@@ -439,8 +439,8 @@ impl Query {
         if let Some(timestamps) = self.api.zeDeviceGetGlobalTimestamps {
             let mut host: u64 = 0;
             // SAFETY: the device is alive.
-            let told = unsafe { timestamps(self.device, &raw mut host, &raw mut ticks) };
-            if let Err(code) = check(told) {
+            let status = unsafe { timestamps(self.device, &raw mut host, &raw mut ticks) };
+            if let Err(code) = check(status) {
                 let code = code.driver_code();
                 tracing::debug!(%code, "the device does not report its timestamp");
             }

@@ -172,8 +172,9 @@ impl NativeEvent for LzEvent {
         let context = &self.native_queue.context;
         let mut times = ze_kernel_timestamp_result_t::default();
         // SAFETY: the event is alive and signalled, and of a pool with timestamps.
-        let told = unsafe { (context.api.zeEventQueryKernelTimestamp)(self.raw(), &raw mut times) };
-        check(told).ok()?;
+        let status =
+            unsafe { (context.api.zeEventQueryKernelTimestamp)(self.raw(), &raw mut times) };
+        check(status).ok()?;
         let ze_kernel_timestamp_data_t { kernelStart, kernelEnd } = times.global;
         Some(context.clock.profile(queued, kernelStart, kernelEnd))
     }

@@ -61,10 +61,10 @@ pub(super) fn binary(context: &Context, module: &OwnedModule) -> Result<Vec<u8>>
     let mut bytes = vec![0; binary_size(context, module).map_err(refused)?];
     let mut size = bytes.len();
     // SAFETY: the module is alive, and there is room for `size` bytes.
-    let told = unsafe {
+    let status = unsafe {
         (context.api.zeModuleGetNativeBinary)(module.raw(), &raw mut size, bytes.as_mut_ptr())
     };
-    check(told).map_err(refused)?;
+    check(status).map_err(refused)?;
     bytes.truncate(size);
     if bytes.is_empty() {
         let message = format!("the driver of `{name}` has no binary of the program");
@@ -178,12 +178,12 @@ pub(super) fn take_log(context: &Context, log: ze_module_build_log_handle_t) -> 
     let get = context.api.zeModuleBuildLogGetString;
     let mut size = 0;
     // SAFETY: the log is alive; without a buffer, the driver only returns the size.
-    let told = unsafe { get(log, &raw mut size, ptr::null_mut()) };
-    let mut characters: Vec<c_char> = vec![0; if check(told).is_ok() { size } else { 0 }];
+    let status = unsafe { get(log, &raw mut size, ptr::null_mut()) };
+    let mut characters: Vec<c_char> = vec![0; if check(status).is_ok() { size } else { 0 }];
     if !characters.is_empty() {
         // SAFETY: the log is alive, and there is room for `size` characters.
-        let told = unsafe { get(log, &raw mut size, characters.as_mut_ptr()) };
-        if check(told).is_err() {
+        let status = unsafe { get(log, &raw mut size, characters.as_mut_ptr()) };
+        if check(status).is_err() {
             characters.clear();
         }
     }

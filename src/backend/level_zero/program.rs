@@ -27,7 +27,7 @@ const SYMBOL_TABLE: &str = "Intel_Symbol_Table_Void_Program";
 const SHARING: &str = "-library-compilation";
 
 /// Maximum number of undefined symbols that a message names.
-const TOLD: usize = 8;
+const MAX_NAMES: usize = 8;
 
 pub(super) struct LzProgram {
     kernels: Vec<Arc<dyn Kernel>>,
@@ -216,9 +216,9 @@ fn refusal(context: &Context, code: Code, count: usize, log: &Log) -> Error {
     let mut message = format!("`{}` cannot link the {count} modules", context.info.name);
     let names: Vec<_> = log.unresolved.iter().map(|name| format!("`{name}`")).collect();
     if !names.is_empty() {
-        let (told, more) = names.split_at(names.len().min(TOLD));
+        let (named, more) = names.split_at(names.len().min(MAX_NAMES));
         let more = if more.is_empty() { "" } else { " and others" };
-        message.push_str(&format!(": none of them defines {}{more}", told.join(", ")));
+        message.push_str(&format!(": none of them defines {}{more}", named.join(", ")));
     }
     if code.is_loss() {
         return context.error(code, message);

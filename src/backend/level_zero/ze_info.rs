@@ -121,7 +121,7 @@ enum List {
 struct Section {
     column: usize,
     /// Whether the nested keys describe the parameters.
-    is_told: bool,
+    is_relevant: bool,
 }
 
 /// A parameter, as unparsed text.
@@ -159,7 +159,7 @@ impl<'t> Reader<'t> {
         if let Some(section) = &self.section
             && section.column < column
         {
-            if section.is_told {
+            if section.is_relevant {
                 self.parameter(column, is_item, content);
             }
             return;
@@ -181,11 +181,11 @@ impl<'t> Reader<'t> {
                 self.kernel = Some((value, self.signatures.remove(value).unwrap_or_default()));
             }
             Some(list) if value.is_empty() => {
-                let told = match list {
+                let relevant = match list {
                     List::Kernels => "payload_arguments",
                     List::Misc => "args_info",
                 };
-                self.section = Some(Section { column, is_told: key == told });
+                self.section = Some(Section { column, is_relevant: key == relevant });
             }
             _ => {}
         }
@@ -219,7 +219,7 @@ impl<'t> Reader<'t> {
     /// properties.
     fn end_item(&mut self) {
         let (Some(item), Some((_, known))) = (self.item.take(), &mut self.kernel) else { return };
-        let index = |told: &str| told.parse::<usize>().ok().filter(|index| *index < MOST);
+        let index = |text: &str| text.parse::<usize>().ok().filter(|index| *index < MOST);
         let Some(at) = index(item.arg_index).or_else(|| index(item.index)) else { return };
         if known.len() <= at {
             known.resize(at + 1, Known::default());
@@ -239,8 +239,8 @@ impl<'t> Reader<'t> {
         // Examples are `__global` and `float*;8`: the size follows the type.
         if let Some(qualifier) = item.address_qualifier {
             let (ty, bytes) = item.type_name.rsplit_once(';').unwrap_or((item.type_name, ""));
-            let told = if is_object(ty) { Some(Kind::Handle) } else { kind_of(qualifier) };
-            known.kind = known.kind.or(told);
+            let kind = if is_object(ty) { Some(Kind::Handle) } else { kind_of(qualifier) };
+            known.kind = known.kind.or(kind);
             known.bytes = bytes.parse().ok().or(known.bytes);
             known.name = Some(item.name).filter(|name| !name.is_empty());
         }

@@ -80,10 +80,10 @@ fn failure<T>(result: Result<T>) -> Error {
 
 /// Waits for an event as a queue does: flushes, and waits for the driver's callback.
 fn ended(native_queue: &mut dyn NativeQueue, event: &Arc<dyn NativeEvent>) -> Progress {
-    let (tell, told) = mpsc::channel();
-    event.notify(Box::new(move || tell.send(()).unwrap_or_default())).unwrap();
+    let (sender, receiver) = mpsc::channel();
+    event.notify(Box::new(move || sender.send(()).unwrap_or_default())).unwrap();
     native_queue.flush().unwrap();
-    told.recv_timeout(Duration::from_secs(60)).expect("the driver never called back");
+    receiver.recv_timeout(Duration::from_secs(60)).expect("the driver never called back");
     // A driver may call back just before it changes the status.
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {

@@ -195,8 +195,8 @@ fn print(
         let arguments: Vec<_> = call.text.arguments.iter().map(ArgumentText::text).collect();
         let (kernel, arguments) = (&call.text.kernel, arguments.join(", "));
         out.line(format_args!("launch {at}: {kernel}({arguments}) {}", in_words(&report.range)))?;
-        for told in report.notes() {
-            out.line(format_args!("  {}", plain(told)))?;
+        for note in report.notes() {
+            out.line(format_args!("  {}", plain(note)))?;
         }
     }
     for buffer in &found.buffers {

@@ -85,9 +85,9 @@ fn window(
     let mut range: Option<(Form, [i128; 3], i128, i128)> = None;
     let mut align = 4;
     for used in uses {
-        let (group, width, told) = used.of_group(slots)?;
+        let (group, width, stated) = used.of_group(slots)?;
         align = align.max((width as u128).next_power_of_two().min(MAX_ALIGN.into()) as i128);
-        align = align.max(i128::from(told));
+        align = align.max(i128::from(stated));
         let own = factors(&group, groups);
         let high = group.high + width;
         range = Some(match range {
@@ -151,7 +151,7 @@ impl Use<'_> {
         let Examined { accesses, movable, .. } = &slots[self.slot];
         let here = accesses.all.iter().filter(|access| access.location == Some(location));
         match movable.get(&location.offset) {
-            Some(&told) if here.count() == 1 => Ok((group, bytes.width, told)),
+            Some(&stated) if here.count() == 1 => Ok((group, bytes.width, stated)),
             _ => refuse("in a way that only global memory supports"),
         }
     }

@@ -22,6 +22,7 @@
 
 mod access;
 mod affine;
+mod attempt;
 mod coarsen;
 mod contraction;
 mod coordinates;
@@ -49,22 +50,12 @@ mod specialize;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, HashMap};
-
-use rspirv::spirv::{Op, StorageClass};
+use std::collections::BTreeSet;
 
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::spirv::Module;
-use crate::compiler::spirv::edit::{Definitions, Section};
-use crate::error::{Error, ErrorKind, Result};
-use access::Value;
-use affine::Space;
-use coarsen::Widening;
-use dependence::{Examined, Parameter, Use};
-use internalize::internalized;
-use merge::Part;
-use modes::Modes;
-use ranges::Shape;
+use crate::error::{ErrorKind, Result};
+use attempt::Obstacle;
 
 pub(crate) use coarsen::Width;
 pub(crate) use legality::Judgement;
@@ -170,239 +161,13 @@ pub(crate) fn fuse(
         unequal: BTreeSet::new(),
         fused: Err(String::new()),
     };
-    outcome.fused = match attempt(plan, modules, trust, width, &mut outcome) {
-        Err(error) if error.kind() == ErrorKind::Unsupported => Err(error.to_string()),
-        Err(error) if error.kind() == ErrorKind::BuildFailed => Err(error.to_string()),
-        Err(error) => return Err(error),
-        Ok(fused) => fused,
+    outcome.fused = match attempt::attempt(plan, modules, trust, width, &mut outcome) {
+        Ok(fused) => Ok(fused),
+        Err(Obstacle::Refusal(why)) => Err(why),
+        Err(Obstacle::Error(error)) => match error.kind() {
+            ErrorKind::Unsupported | ErrorKind::BuildFailed => Err(error.to_string()),
+            _ => return Err(error),
+        },
     };
     Ok(outcome)
-}
-
-fn attempt(
-    plan: &Plan,
-    modules: &[&Module],
-    trust: Trust,
-    width: Width,
-    outcome: &mut Outcome,
-) -> Result<Result<Fused, String>> {
-    let kernels = extract::kernels(plan, modules)?;
-    let demanded: Vec<_> = kernels.iter().map(|kernel| kernel.modes.local_size()).collect();
-    let ranges = ranges::join(&plan.slots, &demanded)?;
-    let mut printing = kernels.iter().filter(|kernel| kernel.prints());
-    if let (Some(first), Some(second)) = (printing.next(), printing.next())
-        && trust == Trust::ProofOnly
-    {
-        return Ok(Err(format!(
-            "the printed output of `{}` and `{}` would be interleaved",
-            first.name, second.name
-        )));
-    }
-    let definitions: Vec<_> = kernels.iter().map(|kernel| kernel.module.definitions()).collect();
-    let operations = kernels.iter().zip(&definitions);
-    let operations: Vec<_> = operations.map(|(kernel, all)| kernel.operations(all)).collect();
-    let mut slots = Vec::new();
-    for (at, (slot, kernel)) in plan.slots.iter().zip(&kernels).enumerate() {
-        let space = Space::new(&ranges.slots[at].range);
-        let examined = examine(slot, &definitions[at], kernel.function, &space);
-        let examined = examined.map_err(|error| extract::within(at, slot, error))?;
-        let relied = &examined.accesses.constants;
-        let injected = relied & &access::feeding(&definitions[at], kernel.function);
-        let place = |&argument: &usize| Place { slot: at, argument };
-        outcome.constants.extend(relied.iter().map(place));
-        if plan.target.separate_functions && operations[at].estimates {
-            // With values known in advance, the driver would compile the function differently.
-            outcome.injected.retain(|injected| injected.slot != at);
-        } else {
-            outcome.injected.extend(injected.iter().map(place));
-        }
-        slots.push(examined);
-    }
-    outcome.slots.extend(slots.iter().zip(&ranges.slots).map(|(examined, mapping)| {
-        let names = examined.parameters.iter().map(|parameter| parameter.name.clone());
-        SlotFindings {
-            parameters: names.collect(),
-            is_remapped: mapping.shape == Shape::Remapped,
-            guard: mapping.guard,
-        }
-    }));
-    let views = coordinates::unify(plan, &ranges, &mut slots);
-    outcome.judgements = legality::judge(plan, &slots, &views);
-    for Judgement { verdict, .. } in &outcome.judgements {
-        match verdict {
-            Verdict::Proven => {}
-            Verdict::NeedsTrust(_) if trust == Trust::Caller => {}
-            Verdict::NeedsTrust(why) | Verdict::Refuted(why) => return Ok(Err(why.clone())),
-        }
-    }
-    let mut privates = internalize::privates(plan, &definitions, &slots, &mut outcome.judgements);
-    let shared = internalize::shared(plan, &definitions, &slots, &ranges, &mut outcome.judgements);
-    for (privates, shared) in privates.iter_mut().zip(&shared) {
-        privates.retain(|private| shared.iter().all(|shared| shared.memory != private.memory));
-    }
-    let gone = internalized(&outcome.judgements);
-    let goes_to_memory = |used: &Use<'_>| {
-        let access = used.access;
-        let private = privates[used.slot].iter().find(|of| of.parameter == access.parameter);
-        let kept = private.zip(access.location).and_then(|(of, at)| of.accesses.get(&at.offset));
-        !gone.contains(&used.memory()) && kept.is_none_or(|kept| kept.in_memory)
-    };
-    let unordered = match plan.target.order_own_accesses {
-        true => legality::unordered(plan, &slots, &ranges, goes_to_memory),
-        false => Vec::new(),
-    };
-    let barriers = legality::barriers(&outcome.judgements, unordered);
-    unite_scalars(outcome);
-    let part = |at: usize, number: usize| {
-        let mut part = Part::new(&kernels[at], number, |module, function| {
-            promote::promote(module, function, &privates[at])?;
-            local_memory::share(module, function, &shared[at])
-        })?;
-        remap::remap(&mut part.module, &kernels[at].name, &ranges.slots[at], &ranges)?;
-        Ok::<_, Error>(part)
-    };
-    let parts = (0..plan.slots.len()).map(|at| part(at, at));
-    let mut parts = parts.collect::<Result<Vec<_>>>()?;
-    let mut modes =
-        Modes::join(kernels.iter().map(|kernel| (kernel.name.as_str(), &kernel.modes)))?;
-    if plan.target.separate_functions
-        && trust == Trust::ProofOnly
-        && let Some(why) = contraction::alone(&plan.slots, &ranges, &operations)
-    {
-        return Ok(Err(why));
-    }
-    match contraction::forbids(&plan.slots, &slots, &operations) {
-        Ok(forbids) if forbids => modes.add_contraction_off(),
-        Err(why) if trust == Trust::ProofOnly => return Ok(Err(why)),
-        Ok(_) | Err(_) => {}
-    }
-    let is_apart = barriers.is_empty() && shared.iter().all(Vec::is_empty);
-    let width = if is_apart { width } else { Width::ONE };
-    let widening = Widening::find(width, &ranges, &parts)?;
-    let items = widening.map_or(1, |widening| widening.items);
-    if let Some(widening) = widening {
-        parts.clear();
-        for (at, item) in (0..plan.slots.len()).flat_map(|at| (0..items).map(move |i| (at, i))) {
-            let mut part = part(at, parts.len())?;
-            widening.shift(&mut part.module, item)?;
-            parts.push(part);
-        }
-    }
-    let mut whole = Part::merge(&parts)?;
-    let may_meet =
-        || !barriers.is_empty() || whole.has_barriers() || contraction::may_meet(&operations);
-    if plan.target.separate_functions && may_meet() {
-        whole.keep_apart();
-    }
-    lower_version::lower(&mut whole.module, plan.target.version)?;
-    let decisions = entry::Decisions {
-        plan,
-        ranges: &ranges,
-        constants: &outcome.injected,
-        equal: &outcome.equal,
-        judgements: &outcome.judgements,
-        privates: &privates,
-        shared: &shared,
-        barriers: &barriers,
-        modes: &modes,
-        items,
-    };
-    let entry = entry::add(&mut whole, &decisions)?;
-    let (local_bytes, parameter_bytes) = sizes(plan, &whole.module, &entry.parameters);
-    Ok(Ok(Fused {
-        module: whole.module,
-        kernel: entry.name,
-        range: widening.map_or(ranges.whole, |widening| widening.range),
-        parameters: entry.parameters,
-        local_bytes,
-        parameter_bytes,
-        internalized: gone,
-        local: shared.iter().flatten().map(|shared| shared.memory).collect(),
-        barriers,
-    }))
-}
-
-/// Collects the scalars that must stay equal for the private contents to be correct, and the pairs of scalars
-/// that must stay unequal because more could be private if they were equal.
-fn unite_scalars(outcome: &mut Outcome) {
-    let promotions = outcome.judgements.iter().filter_map(|j| j.promotion.as_ref().ok());
-    let equal = promotions.flat_map(|promotion| promotion.equal.iter().cloned());
-    for equal in private_legality::united(equal.collect::<Vec<_>>()) {
-        // A fixed scalar fixes all others of its set.
-        if equal.is_disjoint(&outcome.constants) {
-            outcome.equal.insert(equal);
-        } else {
-            outcome.constants.extend(equal);
-        }
-    }
-    let unequal = outcome.judgements.iter().flat_map(|judgement| &judgement.unequal);
-    outcome.unequal = unequal.copied().collect();
-}
-
-fn examine(
-    slot: &Slot,
-    definitions: &Definitions<'_>,
-    function: u32,
-    space: &Space,
-) -> Result<Examined> {
-    let module = definitions.module();
-    let values: Vec<_> = slot
-        .arguments
-        .iter()
-        .map(|argument| match argument {
-            Argument::Buffer(_) => Value::Buffer,
-            Argument::Scalar(bytes) => Value::Scalar(bytes.clone()),
-            Argument::Local(_) => Value::Other,
-        })
-        .collect();
-    let accesses = access::analyse(definitions, function, &values, space)?;
-    let body = module.functions.iter().find(|known| known.id == function);
-    let body = body.into_iter().flat_map(|function| function.body.iter());
-    let parameters = body.filter(|i| i.op() == Some(Op::FunctionParameter));
-    let names: HashMap<_, _> = module
-        .section(Section::Names)
-        .iter()
-        .filter(|i| i.op() == Some(Op::Name))
-        .filter_map(|i| Some((i.word(0)?, i.string(1)?.to_owned())))
-        .collect();
-    let parameters = parameters.map(|parameter| Parameter {
-        name: parameter.result().and_then(|id| names.get(&id).cloned()),
-        is_constant: parameter.word(0).and_then(|ty| definitions.get(ty)?.word(1))
-            == Some(StorageClass::UniformConstant as u32),
-    });
-    Ok(Examined {
-        kernel: slot.kernel.clone(),
-        function,
-        accesses,
-        parameters: parameters.collect(),
-        movable: promote::movable(definitions, function),
-        groups: access::of_groups(definitions, function),
-    })
-}
-
-/// Returns the number of bytes of local memory and of parameters.
-fn sizes(plan: &Plan, module: &Module, parameters: &[Vec<Place>]) -> (usize, usize) {
-    let definitions = module.definitions();
-    let layouts = access::Layouts::of(module, &definitions);
-    let variables = module.section(Section::Globals).iter();
-    let variables = variables.filter(|i| {
-        i.op() == Some(Op::Variable) && i.word(2) == Some(StorageClass::Workgroup as u32)
-    });
-    let sizes = variables.filter_map(|i| {
-        let pointee = definitions.get(i.result_type()?)?.word(2)?;
-        usize::try_from(layouts.size(pointee)?).ok()
-    });
-    let (mut local, mut passed) = (sizes.fold(0, usize::saturating_add), 0_usize);
-    let pointer = layouts.address as usize;
-    for place in parameters.iter().filter_map(|places| places.first()) {
-        let argument = &plan.slots[place.slot].arguments[place.argument];
-        passed = passed.saturating_add(match argument {
-            Argument::Scalar(bytes) => bytes.len(),
-            Argument::Buffer(_) | Argument::Local(_) => pointer,
-        });
-        if let Argument::Local(bytes) = argument {
-            local = local.saturating_add(*bytes);
-        }
-    }
-    (local, passed)
 }

@@ -113,9 +113,9 @@ fn window(slots: &[Examined], uses: &[Use<'_>], space: &Space) -> Result<(Form, 
     let mut refused = None;
     for used in uses {
         match (used.followed(slots), &mut range) {
-            (Ok((Bytes { start, width, .. }, told)), range) => {
+            (Ok((Bytes { start, width, .. }, stated)), range) => {
                 let align = (width as u128).next_power_of_two().min(MAX_ALIGN.into()) as i128;
-                let align = align.max(told);
+                let align = align.max(stated);
                 *range = match *range {
                     None => Some((start, start.low, start.high + width, align)),
                     Some((known, low, high, most))
@@ -163,7 +163,7 @@ impl Use<'_> {
         let Examined { accesses, movable, .. } = &slots[self.slot];
         let here = accesses.all.iter().filter(|access| access.location == Some(location));
         match movable.get(&location.offset) {
-            Some(&told) if here.count() == 1 => Ok((bytes, told.into())),
+            Some(&stated) if here.count() == 1 => Ok((bytes, stated.into())),
             _ => refuse("in a way that only global memory supports"),
         }
     }

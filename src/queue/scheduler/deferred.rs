@@ -63,9 +63,9 @@ impl PendingCommand<'_> {
             Work::Marker => queue == self.command.queue,
             Work::Drain => true,
             _ => {
-                let told = |event: &Event| Arc::ptr_eq(event.record(), record);
+                let is_stated = |event: &Event| Arc::ptr_eq(event.record(), record);
                 let is_before = |used: &Use| uses.iter().any(|own| used.orders(own));
-                self.after.iter().any(told) || work.uses().iter().any(is_before)
+                self.after.iter().any(is_stated) || work.uses().iter().any(is_before)
             }
         }
     }

@@ -68,7 +68,7 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    pub(super) fn told(name: impl Into<String>, reason: impl Into<String>) -> Self {
+    pub(super) fn report(name: impl Into<String>, reason: impl Into<String>) -> Self {
         let refused = Self { name: name.into(), reason: reason.into() };
         note(format_args!("{}: {}", plain(&refused.name), plain(&refused.reason)));
         refused
@@ -101,13 +101,13 @@ pub(super) fn export(out: &mut Output, store: &Store, path: &Path, keys: &[KeyPr
     let done = done.map_err(|error| cannot("write", path, &error))?;
 
     let ending = Ending::well_if(done.refused.is_empty());
-    let told = format!("{} exported", count(done.exported, "entry", "entries"));
+    let summary = format!("{} exported", count(done.exported, "entry", "entries"));
     if to_stdout {
-        note(told);
+        note(summary);
     } else if out.is_json() {
         out.value(&done)?;
     } else {
-        out.line(format_args!("{told}, {}", bytes(done.bytes)))?;
+        out.line(format_args!("{summary}, {}", bytes(done.bytes)))?;
     }
     Ok(ending)
 }
@@ -119,7 +119,7 @@ fn bundle(store: &Store, entries: &[EntryInfo], to: impl Write) -> io::Result<Ex
         let entry = match whole(store, info) {
             Ok(entry) => entry,
             Err(why) => {
-                done.refused.push(Refused::told(info.name(), why));
+                done.refused.push(Refused::report(info.name(), why));
                 continue;
             }
         };
@@ -181,7 +181,7 @@ fn unbundle(store: &Store, from: impl Read, done: &mut Imported) -> io::Result<(
                 let inner = name.strip_prefix("./").unwrap_or(&name);
                 match store.import(inner, file) {
                     Ok(key) => done.imported.push(key.to_string()),
-                    Err(error) => done.refused.push(Refused::told(name, in_full(&error))),
+                    Err(error) => done.refused.push(Refused::report(name, in_full(&error))),
                 }
             }
             EntryType::Directory
@@ -189,7 +189,7 @@ fn unbundle(store: &Store, from: impl Read, done: &mut Imported) -> io::Result<(
             | EntryType::XGlobalHeader
             | EntryType::GNULongName
             | EntryType::GNULongLink => {}
-            _ => done.refused.push(Refused::told(name, "it is not a regular file")),
+            _ => done.refused.push(Refused::report(name, "it is not a regular file")),
         }
     }
     Ok(())

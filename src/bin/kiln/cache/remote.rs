@@ -185,7 +185,7 @@ fn transfer<T, D>(
         while let Some((name, transferred)) = transfers.next().await {
             match transferred {
                 Ok(transferred) => done(transferred),
-                Err(why) => bar.suspend(|| refused.push(Refused::told(name, why))),
+                Err(why) => bar.suspend(|| refused.push(Refused::report(name, why))),
             }
             bar.inc(1);
         }

@@ -112,12 +112,16 @@ fn differences(a: &Fields, b: &Fields) -> Vec<Difference> {
     }
     let each = names.into_iter().filter_map(|name| {
         let (a, b) = (values(a, name), values(b, name));
-        let told = |of: &[String], other: &[String]| {
-            let told = of.iter().filter(|value| name != "module" || !other.contains(value));
-            let told: Vec<_> = told.map(String::as_str).collect();
-            (!told.is_empty()).then(|| told.join(", "))
+        let differing = |of: &[String], other: &[String]| {
+            let differing = of.iter().filter(|value| name != "module" || !other.contains(value));
+            let differing: Vec<_> = differing.map(String::as_str).collect();
+            (!differing.is_empty()).then(|| differing.join(", "))
         };
-        (a != b).then(|| Difference { field: name.to_owned(), a: told(&a, &b), b: told(&b, &a) })
+        (a != b).then(|| Difference {
+            field: name.to_owned(),
+            a: differing(&a, &b),
+            b: differing(&b, &a),
+        })
     });
     each.collect()
 }
@@ -305,7 +309,7 @@ mod tests {
         fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     }
 
-    fn told(a: &Fields, b: &Fields) -> Vec<(String, String, String)> {
+    fn differing(a: &Fields, b: &Fields) -> Vec<(String, String, String)> {
         let text = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
         let each = differences(a, b).into_iter();
         each.map(|difference| (difference.field, text(difference.a), text(difference.b))).collect()
@@ -323,9 +327,9 @@ mod tests {
         ]);
         let row = |name: &str, a: &str, b: &str| (name.to_owned(), a.to_owned(), b.to_owned());
         assert_eq!(
-            told(&a, &b),
+            differing(&a, &b),
             [row("module", "y", "z, w"), row("options", "-w", "-"), row("constant 0", "-", "0x10")]
         );
-        assert_eq!(told(&a, &a), []);
+        assert_eq!(differing(&a, &a), []);
     }
 }

@@ -1,0 +1,366 @@
+//! Steps of fusing a plan: prepare the kernels, prove that they may be fused, transform each, and assemble one
+//! kernel.
+
+use std::collections::{BTreeSet, HashMap};
+
+use rspirv::spirv::{Op, StorageClass};
+
+use super::access::{self, Value};
+use super::affine::Space;
+use super::coarsen::{Widening, Width};
+use super::contraction::{self, Operations};
+use super::coordinates;
+use super::dependence::{Examined, Parameter, Use};
+use super::entry;
+use super::extract::{self, Kernel};
+use super::internalize::{self, internalized};
+use super::legality::{self, Judgement, Verdict};
+use super::local_memory::{self, Shared};
+use super::lower_version;
+use super::merge::Part;
+use super::modes::Modes;
+use super::plan::{Argument, Memory, Place, Plan, Slot};
+use super::private_legality;
+use super::promote::{self, Private};
+use super::ranges::{self, Ranges, Shape};
+use super::remap;
+use super::{Fused, Outcome, SlotFindings, Trust};
+use crate::compiler::spirv::Module;
+use crate::compiler::spirv::edit::{Definitions, Section};
+use crate::error::{Error, Result};
+
+/// Reason why a step does not succeed.
+pub(super) enum Obstacle {
+    /// The launches cannot be fused, for this reason.
+    Refusal(String),
+    Error(Error),
+}
+
+impl From<Error> for Obstacle {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// Fuses the launches of a plan, and notes in `outcome` what was found on the way.
+pub(super) fn attempt(
+    plan: &Plan,
+    modules: &[&Module],
+    trust: Trust,
+    width: Width,
+    outcome: &mut Outcome,
+) -> Result<Fused, Obstacle> {
+    let kernels = extract::kernels(plan, modules)?;
+    let definitions: Vec<_> = kernels.iter().map(|kernel| kernel.module.definitions()).collect();
+    let launches = Launches::prepare(plan, &kernels, &definitions, trust)?;
+    let slots = launches.examine(outcome)?;
+    let proof = launches.prove(slots, outcome)?;
+    let parts = launches.parts(&proof)?;
+    let modes = launches.modes(&proof)?;
+    let widened = launches.widen(parts, &proof, width)?;
+    launches.assemble(widened, &modes, proof, outcome)
+}
+
+/// Launches of a plan, with their kernels and their joined ranges.
+struct Launches<'a> {
+    plan: &'a Plan,
+    kernels: &'a [Kernel],
+    definitions: &'a [Definitions<'a>],
+    operations: Vec<Operations>,
+    ranges: Ranges,
+    trust: Trust,
+}
+
+/// Facts about launches that may be fused.
+struct Proof {
+    slots: Vec<Examined>,
+    /// Contents that each slot keeps in variables.
+    privates: Vec<Vec<Private>>,
+    /// Contents that each slot keeps in local memory.
+    shared: Vec<Vec<Shared>>,
+    /// Memories that the fused kernel does not use.
+    internalized: Vec<Memory>,
+    /// Slots before which the work-items of a work-group wait for each other.
+    barriers: BTreeSet<usize>,
+}
+
+/// Parts of a fused kernel, in order.
+struct Widened {
+    parts: Vec<Part>,
+    /// Set if each work-item does the work of several.
+    widening: Option<Widening>,
+}
+
+impl<'a> Launches<'a> {
+    fn prepare(
+        plan: &'a Plan,
+        kernels: &'a [Kernel],
+        definitions: &'a [Definitions<'a>],
+        trust: Trust,
+    ) -> Result<Self, Obstacle> {
+        let demanded: Vec<_> = kernels.iter().map(|kernel| kernel.modes.local_size()).collect();
+        let ranges = ranges::join(&plan.slots, &demanded)?;
+        let mut printing = kernels.iter().filter(|kernel| kernel.prints());
+        if let (Some(first), Some(second)) = (printing.next(), printing.next())
+            && trust == Trust::ProofOnly
+        {
+            return Err(Obstacle::Refusal(format!(
+                "the printed output of `{}` and `{}` would be interleaved",
+                first.name, second.name
+            )));
+        }
+        let operations = kernels.iter().zip(definitions);
+        let operations = operations.map(|(kernel, all)| kernel.operations(all)).collect();
+        Ok(Self { plan, kernels, definitions, operations, ranges, trust })
+    }
+
+    /// Analyses the accesses of each slot.
+    fn examine(&self, outcome: &mut Outcome) -> Result<Vec<Examined>> {
+        let mut slots = Vec::new();
+        for (at, (slot, kernel)) in self.plan.slots.iter().zip(self.kernels).enumerate() {
+            let space = Space::new(&self.ranges.slots[at].range);
+            let definitions = &self.definitions[at];
+            let examined = examine(slot, definitions, kernel.function, &space)
+                .map_err(|error| extract::within(at, slot, error))?;
+            let relied = &examined.accesses.constants;
+            let injected = relied & &access::feeding(definitions, kernel.function);
+            let place = |&argument: &usize| Place { slot: at, argument };
+            outcome.constants.extend(relied.iter().map(place));
+            if self.plan.target.separate_functions && self.operations[at].estimates {
+                // With values known in advance, the driver would compile the function differently.
+                outcome.injected.retain(|injected| injected.slot != at);
+            } else {
+                outcome.injected.extend(injected.iter().map(place));
+            }
+            slots.push(examined);
+        }
+        outcome.slots.extend(slots.iter().zip(&self.ranges.slots).map(|(examined, mapping)| {
+            let names = examined.parameters.iter().map(|parameter| parameter.name.clone());
+            SlotFindings {
+                parameters: names.collect(),
+                is_remapped: mapping.shape == Shape::Remapped,
+                guard: mapping.guard,
+            }
+        }));
+        Ok(slots)
+    }
+
+    /// Proves that the launches may be fused, and finds the contents that need not go through memory.
+    fn prove(&self, mut slots: Vec<Examined>, outcome: &mut Outcome) -> Result<Proof, Obstacle> {
+        let Self { plan, definitions, ranges, trust, .. } = self;
+        let views = coordinates::unify(plan, ranges, &mut slots);
+        outcome.judgements = legality::judge(plan, &slots, &views);
+        for Judgement { verdict, .. } in &outcome.judgements {
+            match verdict {
+                Verdict::Proven => {}
+                Verdict::NeedsTrust(_) if *trust == Trust::Caller => {}
+                Verdict::NeedsTrust(why) | Verdict::Refuted(why) => {
+                    return Err(Obstacle::Refusal(why.clone()));
+                }
+            }
+        }
+        let judgements = &mut outcome.judgements;
+        let mut privates = internalize::privates(plan, definitions, &slots, judgements);
+        let shared = internalize::shared(plan, definitions, &slots, ranges, judgements);
+        for (privates, shared) in privates.iter_mut().zip(&shared) {
+            privates.retain(|private| shared.iter().all(|shared| shared.memory != private.memory));
+        }
+        let internalized = internalized(judgements);
+        let goes_to_memory = |used: &Use<'_>| {
+            let access = used.access;
+            let private = privates[used.slot].iter().find(|of| of.parameter == access.parameter);
+            let kept =
+                private.zip(access.location).and_then(|(of, at)| of.accesses.get(&at.offset));
+            !internalized.contains(&used.memory()) && kept.is_none_or(|kept| kept.in_memory)
+        };
+        let unordered = match plan.target.order_own_accesses {
+            true => legality::unordered(plan, &slots, ranges, goes_to_memory),
+            false => Vec::new(),
+        };
+        let barriers = legality::barriers(&outcome.judgements, unordered);
+        unite_scalars(outcome);
+        Ok(Proof { slots, privates, shared, internalized, barriers })
+    }
+
+    /// Transforms the kernel of each slot.
+    fn parts(&self, proof: &Proof) -> Result<Vec<Part>> {
+        (0..self.plan.slots.len()).map(|at| self.part(at, at, proof)).collect()
+    }
+
+    /// Transforms the kernel of the slot at `at`, as the part with this number.
+    fn part(&self, at: usize, number: usize, proof: &Proof) -> Result<Part> {
+        let (kernel, ranges) = (&self.kernels[at], &self.ranges);
+        let mut part = Part::new(kernel, number, |module, function| {
+            promote::promote(module, function, &proof.privates[at])?;
+            local_memory::share(module, function, &proof.shared[at])
+        })?;
+        remap::remap(&mut part.module, &kernel.name, &ranges.slots[at], ranges)?;
+        Ok(part)
+    }
+
+    /// Joins the execution modes of the kernels. Fails if the driver might calculate something else in a
+    /// fused kernel.
+    fn modes(&self, proof: &Proof) -> Result<Modes, Obstacle> {
+        let Self { plan, kernels, operations, ranges, trust, .. } = self;
+        let mut modes =
+            Modes::join(kernels.iter().map(|kernel| (kernel.name.as_str(), &kernel.modes)))?;
+        if plan.target.separate_functions
+            && *trust == Trust::ProofOnly
+            && let Some(why) = contraction::alone(&plan.slots, ranges, operations)
+        {
+            return Err(Obstacle::Refusal(why));
+        }
+        match contraction::forbids(&plan.slots, &proof.slots, operations) {
+            Ok(forbids) if forbids => modes.add_contraction_off(),
+            Err(why) if *trust == Trust::ProofOnly => return Err(Obstacle::Refusal(why)),
+            Ok(_) | Err(_) => {}
+        }
+        Ok(modes)
+    }
+
+    /// Gives each work-item the work of several, if that is possible within `width`.
+    fn widen(&self, mut parts: Vec<Part>, proof: &Proof, width: Width) -> Result<Widened> {
+        let is_apart = proof.barriers.is_empty() && proof.shared.iter().all(Vec::is_empty);
+        let width = if is_apart { width } else { Width::ONE };
+        let widening = Widening::find(width, &self.ranges, &parts)?;
+        if let Some(widening) = &widening {
+            parts.clear();
+            let slots = 0..self.plan.slots.len();
+            for (at, item) in slots.flat_map(|at| (0..widening.items).map(move |i| (at, i))) {
+                let mut part = self.part(at, parts.len(), proof)?;
+                widening.shift(&mut part.module, item)?;
+                parts.push(part);
+            }
+        }
+        Ok(Widened { parts, widening })
+    }
+
+    /// Merges the parts, and adds the entry point that calls them.
+    fn assemble(
+        self,
+        Widened { parts, widening }: Widened,
+        modes: &Modes,
+        proof: Proof,
+        outcome: &Outcome,
+    ) -> Result<Fused, Obstacle> {
+        let Self { plan, operations, ranges, .. } = self;
+        let Proof { privates, shared, internalized, barriers, .. } = proof;
+        let mut whole = Part::merge(&parts)?;
+        let may_meet =
+            || !barriers.is_empty() || whole.has_barriers() || contraction::may_meet(&operations);
+        if plan.target.separate_functions && may_meet() {
+            whole.keep_apart();
+        }
+        lower_version::lower(&mut whole.module, plan.target.version)?;
+        let decisions = entry::Decisions {
+            plan,
+            ranges: &ranges,
+            constants: &outcome.injected,
+            equal: &outcome.equal,
+            judgements: &outcome.judgements,
+            privates: &privates,
+            shared: &shared,
+            barriers: &barriers,
+            modes,
+            items: widening.as_ref().map_or(1, |widening| widening.items),
+        };
+        let entry = entry::add(&mut whole, &decisions)?;
+        let (local_bytes, parameter_bytes) = sizes(plan, &whole.module, &entry.parameters);
+        Ok(Fused {
+            module: whole.module,
+            kernel: entry.name,
+            range: widening.map_or(ranges.whole, |widening| widening.range),
+            parameters: entry.parameters,
+            local_bytes,
+            parameter_bytes,
+            internalized,
+            local: shared.iter().flatten().map(|shared| shared.memory).collect(),
+            barriers,
+        })
+    }
+}
+
+/// Collects the scalars that must stay equal for the private contents to be correct, and the pairs of scalars
+/// that must stay unequal because more could be private if they were equal.
+fn unite_scalars(outcome: &mut Outcome) {
+    let promotions = outcome.judgements.iter().filter_map(|j| j.promotion.as_ref().ok());
+    let equal = promotions.flat_map(|promotion| promotion.equal.iter().cloned());
+    for equal in private_legality::united(equal.collect::<Vec<_>>()) {
+        // A fixed scalar fixes all others of its set.
+        if equal.is_disjoint(&outcome.constants) {
+            outcome.equal.insert(equal);
+        } else {
+            outcome.constants.extend(equal);
+        }
+    }
+    let unequal = outcome.judgements.iter().flat_map(|judgement| &judgement.unequal);
+    outcome.unequal = unequal.copied().collect();
+}
+
+fn examine(
+    slot: &Slot,
+    definitions: &Definitions<'_>,
+    function: u32,
+    space: &Space,
+) -> Result<Examined> {
+    let module = definitions.module();
+    let values: Vec<_> = slot
+        .arguments
+        .iter()
+        .map(|argument| match argument {
+            Argument::Buffer(_) => Value::Buffer,
+            Argument::Scalar(bytes) => Value::Scalar(bytes.clone()),
+            Argument::Local(_) => Value::Other,
+        })
+        .collect();
+    let accesses = access::analyse(definitions, function, &values, space)?;
+    let body = module.functions.iter().find(|known| known.id == function);
+    let body = body.into_iter().flat_map(|function| function.body.iter());
+    let parameters = body.filter(|i| i.op() == Some(Op::FunctionParameter));
+    let names: HashMap<_, _> = module
+        .section(Section::Names)
+        .iter()
+        .filter(|i| i.op() == Some(Op::Name))
+        .filter_map(|i| Some((i.word(0)?, i.string(1)?.to_owned())))
+        .collect();
+    let parameters = parameters.map(|parameter| Parameter {
+        name: parameter.result().and_then(|id| names.get(&id).cloned()),
+        is_constant: parameter.word(0).and_then(|ty| definitions.get(ty)?.word(1))
+            == Some(StorageClass::UniformConstant as u32),
+    });
+    Ok(Examined {
+        kernel: slot.kernel.clone(),
+        function,
+        accesses,
+        parameters: parameters.collect(),
+        movable: promote::movable(definitions, function),
+        groups: access::of_groups(definitions, function),
+    })
+}
+
+/// Returns the number of bytes of local memory and of parameters.
+fn sizes(plan: &Plan, module: &Module, parameters: &[Vec<Place>]) -> (usize, usize) {
+    let definitions = module.definitions();
+    let layouts = access::Layouts::of(module, &definitions);
+    let variables = module.section(Section::Globals).iter();
+    let variables = variables.filter(|i| {
+        i.op() == Some(Op::Variable) && i.word(2) == Some(StorageClass::Workgroup as u32)
+    });
+    let sizes = variables.filter_map(|i| {
+        let pointee = definitions.get(i.result_type()?)?.word(2)?;
+        usize::try_from(layouts.size(pointee)?).ok()
+    });
+    let (mut local, mut passed) = (sizes.fold(0, usize::saturating_add), 0_usize);
+    let pointer = layouts.address as usize;
+    for place in parameters.iter().filter_map(|places| places.first()) {
+        let argument = &plan.slots[place.slot].arguments[place.argument];
+        passed = passed.saturating_add(match argument {
+            Argument::Scalar(bytes) => bytes.len(),
+            Argument::Buffer(_) | Argument::Local(_) => pointer,
+        });
+        if let Argument::Local(bytes) = argument {
+            local = local.saturating_add(*bytes);
+        }
+    }
+    (local, passed)
+}
