@@ -71,6 +71,10 @@ fuzz: rust ## fuzz the code that reads stored and sent programs, reads and trans
 features: rust ## lint with each feature alone, and the tests with the default ones
 	scripts/check-features
 
+.PHONY: api
+api: rust ## compare the public interface with its list and with the last release, if the tools are installed
+	scripts/check-api
+
 .PHONY: deny
 deny: rust ## check licences, versions and sources of the dependencies, if cargo-deny is installed
 	scripts/check-deny
