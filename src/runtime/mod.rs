@@ -192,7 +192,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// From the future: [`InvalidArgument`](ErrorKind::InvalidArgument) for a device of another runtime;
+    /// From the future: [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a device of another runtime;
     /// otherwise the error that the driver reports.
     ///
     /// # Examples
@@ -249,12 +249,13 @@ impl Runtime {
     ///
     /// # Types
     ///
-    /// An import has to be declared as its export is defined. Not all drivers check this: NVIDIA's driver links
-    /// a call with too few arguments, and PoCL ends the process at the first launch. The types of imports and
-    /// exports are therefore compared before anything is linked. [`BuildFailed`](ErrorKind::BuildFailed) names
-    /// both types and both modules where they differ: in the result, in the number of parameters, in the width
-    /// of a number or a vector, in the address space of a pointer, in the members of a struct passed by value,
-    /// or in that one is a function and the other a variable.
+    /// An import has to be declared as its export is defined. Not all drivers check this: NVIDIA's driver
+    /// links a call with too few arguments, and PoCL ends the process at the first launch. The types of
+    /// imports and exports are therefore compared before anything is linked.
+    /// [`BuildFailed`](crate::ErrorKind::BuildFailed) names both types and both modules where they differ: in
+    /// the result, in the number of parameters, in the width of a number or a vector, in the address space of
+    /// a pointer, in the members of a struct passed by value, or in that one is a function and the other a
+    /// variable.
     ///
     /// The comparison does not cover:
     ///
@@ -267,7 +268,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the module exports nothing.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the module exports nothing.
     ///
     /// # Examples
     ///
@@ -357,9 +358,9 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a size of zero bytes,
-    /// [`OutOfResources`](ErrorKind::OutOfResources) for a size above the maximum of one allocation of the
-    /// device, or above the memory that it has left.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a size of zero bytes,
+    /// [`OutOfResources`](crate::ErrorKind::OutOfResources) for a size above the maximum of one allocation of
+    /// the device, or above the memory that it has left.
     ///
     /// # Examples
     ///
@@ -466,8 +467,8 @@ impl Runtime {
     /// A command that never ends, such as a host task that waits for something that never happens, keeps this
     /// future pending. After 5 s, a warning names the commands that it waits for.
     /// [`drain_timeout`](Self::drain_timeout) has a time limit. A [host task](Queue::host_task) that awaits
-    /// this would wait for itself: the task fails with [`Deadlock`](ErrorKind::Deadlock), and this future
-    /// continues.
+    /// this would wait for itself: the task fails with [`Deadlock`](crate::ErrorKind::Deadlock), and this
+    /// future continues.
     ///
     /// # Examples
     ///
@@ -490,8 +491,8 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// From the future: [`TimedOut`](ErrorKind::TimedOut) if something has not ended within `limit`, with the
-    /// names of the commands that hold up the others; [`Deadlock`](ErrorKind::Deadlock) in a
+    /// From the future: [`TimedOut`](crate::ErrorKind::TimedOut) if something has not ended within `limit`,
+    /// with the names of the commands that hold up the others; [`Deadlock`](crate::ErrorKind::Deadlock) in a
     /// [host task](Queue::host_task), which would wait for itself.
     ///
     /// # Examples
