@@ -93,7 +93,10 @@ fn a_service_that_recovers_is_used_again_automatically() {
         eventually("the breaker closes", async || {
             compile(&rt, next % 90).await;
             next += 1;
-            capture.messages(Level::INFO).iter().any(|message| message.contains("can be read again"))
+            capture
+                .messages(Level::INFO)
+                .iter()
+                .any(|message| message.contains("can be read again"))
         })
         .await;
         // According to the latency record, waiting may not be worthwhile. Then the first result is used.

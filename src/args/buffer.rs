@@ -295,9 +295,9 @@ impl<T: Pod> Buffer<T> {
 
     /// Returns the buffer as an argument that the kernel only reads.
     ///
-    /// This method, [`write`](Self::write) and [`read_write`](Self::read_write) override the access in the
-    /// kernel's signature, and commands are ordered by the stated access. If the kernel accesses the buffer in
-    /// another way, commands that use the buffer may overlap, and their results are unspecified.
+    /// This method, [`write_only`](Self::write_only) and [`read_write`](Self::read_write) override the access
+    /// in the kernel's signature, and commands are ordered by the stated access. If the kernel accesses the
+    /// buffer in another way, commands that use the buffer may overlap, and their results are unspecified.
     ///
     /// # Examples
     ///

@@ -126,9 +126,9 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// [`Driver`](ErrorKind::Driver) or [`OutOfResources`](ErrorKind::OutOfResources) if the driver does not
-    /// return the binary. `OutOfResources` also if the system provides no thread: some drivers compile in this
-    /// call.
+    /// [`Driver`](crate::ErrorKind::Driver) or [`OutOfResources`](crate::ErrorKind::OutOfResources) if the
+    /// driver does not return the binary. `OutOfResources` also if the system provides no thread: some
+    /// drivers compile in this call.
     ///
     /// # Examples
     ///
@@ -162,8 +162,8 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// [`UnknownKernel`](ErrorKind::UnknownKernel), listing the kernels of the program, if none of them has
-    /// that name; [`InvalidArgument`](ErrorKind::InvalidArgument) if the name holds a NUL.
+    /// [`UnknownKernel`](crate::ErrorKind::UnknownKernel), listing the kernels of the program, if none of
+    /// them has that name; [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the name holds a NUL.
     ///
     /// # Examples
     ///

@@ -347,9 +347,9 @@ impl Queue {
         Ok(self.scheduler.marker(Some(self.number)))
     }
 
-    /// Returns the DAG of the queue's device in Graphviz's language. It contains the commands that have
-    /// not finished and, while a [`Trace`] records, also those that have. Commands that were not given
-    /// to the device yet are dashed, finished ones are filled, and failed ones are red.
+    /// Returns the DAG of the queue's device in Graphviz's language. It contains the commands that have not
+    /// finished and, while a [`Trace`](crate::Trace) records, also those that have. Commands that were not
+    /// given to the device yet are dashed, finished ones are filled, and failed ones are red.
     ///
     /// # Examples
     ///

@@ -324,11 +324,11 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the program that compiles [untrusted modules](Module::untrusted) as a child process. Its `main`
-    /// calls [`build_child`](crate::build_child). It can also be a script that starts such a program, for
-    /// example in a sandbox. The script must pass on standard input and output and the environment variable
-    /// `KILN_IS_BUILD_CHILD`, by which the program detects that it is a child, and must give it access to the
-    /// driver and the device.
+    /// Sets the program that compiles [untrusted modules](crate::Module::untrusted) as a child process. Its
+    /// `main` calls [`build_child`](crate::build_child). It can also be a script that starts such a program,
+    /// for example in a sandbox. The script must pass on standard input and output and the environment
+    /// variable `KILN_IS_BUILD_CHILD`, by which the program detects that it is a child, and must give it
+    /// access to the driver and the device.
     ///
     /// Without this setting, the environment variable `KILN_BUILD_CHILD` names the program. If that is not set,
     /// it is the current program if it has called the function, and otherwise the tool `kiln` beside the
@@ -354,7 +354,7 @@ impl RuntimeBuilder {
 
     /// Sets the maximum duration of one child process. The default is 60 seconds. After that the child is
     /// killed, together with all processes that it has started, and the build fails with
-    /// [`Driver`](ErrorKind::Driver).
+    /// [`Driver`](crate::ErrorKind::Driver).
     ///
     /// # Examples
     ///
@@ -397,13 +397,13 @@ impl RuntimeBuilder {
     ///
     /// # Errors
     ///
-    /// * [`NoDevice`](ErrorKind::NoDevice) if there is no driver, listing what was tried and how to install
+    /// * [`NoDevice`](crate::ErrorKind::NoDevice) if there is no driver, listing what was tried and how to install
     ///   one, or if no device matches the selector, listing the devices found.
-    /// * [`Configuration`](ErrorKind::Configuration) in these cases: a selector, a setting of the cache or the
+    /// * [`Configuration`](crate::ErrorKind::Configuration) in these cases: a selector, a setting of the cache or the
     ///   mode of fusion is not valid (the error names the environment variable if it came from there); a
     ///   compiler or build child that was set is not a program; the cache directory that was set cannot be
     ///   trusted; or the file of `KILN_CACHE_TRACE` cannot be written.
-    /// * [`OutOfResources`](ErrorKind::OutOfResources) or [`Driver`](ErrorKind::Driver) if the device cannot be
+    /// * [`OutOfResources`](crate::ErrorKind::OutOfResources) or [`Driver`](crate::ErrorKind::Driver) if the device cannot be
     ///   opened, or if the system provides no thread.
     ///
     /// # Examples

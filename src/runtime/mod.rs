@@ -29,7 +29,7 @@ use crate::stats::Stats;
 /// A runtime starts one thread that tracks commands. It starts the following threads when they are first
 /// needed:
 ///
-/// * up to [`compile_workers`](RuntimeBuilder::compile_workers) threads for compilers, and as many for
+/// * up to [`compile_workers`](crate::RuntimeBuilder::compile_workers) threads for compilers, and as many for
 ///   compilers of untrusted modules;
 /// * one thread that reads included files, and that loads what a remote cache sends while a compile runs;
 /// * one thread for host futures, and another for each host future that blocks in
@@ -71,7 +71,7 @@ struct Inner {
 
 named_future! {
     /// A runtime that is starting, or that is opening a device: from [`Runtime::new`],
-    /// [`RuntimeBuilder::build`] and [`Runtime::on`].
+    /// [`RuntimeBuilder::build`](crate::RuntimeBuilder::build) and [`Runtime::on`].
     ///
     /// # Cancel safety
     ///
@@ -263,7 +263,7 @@ impl Runtime {
     /// * the types that pointers point to, which many compilers of SPIR-V only guess, except for structs of the
     ///   same name;
     /// * OpenCL C that cannot be translated to SPIR-V: without `clang` and `llvm-spirv` (see
-    ///   [`RuntimeBuilder::front_end`]), or if the text has something that they do not accept. A wrong
+    ///   [`RuntimeBuilder::front_end`](crate::RuntimeBuilder::front_end)), or if the text has something that they do not accept. A wrong
     ///   declaration is then handled by the driver.
     ///
     /// # Errors
@@ -456,10 +456,10 @@ impl Runtime {
     }
 
     /// Completes when all commands submitted so far, on all devices and queues, have ended, successfully or
-    /// not, and every program requested so far is on disk and in the remote cache, as far as it is stored there
-    /// at all. If the disk then holds more than its [limit](CacheConfig::max_bytes), it is also trimmed to the
-    /// limit. Programs are not removed before they are 5 s old, so this can take 5 s, and up to 35 s if other
-    /// processes write as well.
+    /// not, and every program requested so far is on disk and in the remote cache, as far as it is stored
+    /// there at all. If the disk then holds more than its [limit](crate::CacheConfig::max_bytes), it is also
+    /// trimmed to the limit. Programs are not removed before they are 5 s old, so this can take 5 s, and up
+    /// to 35 s if other processes write as well.
     ///
     /// Programs are written in the background. If a process ends before they are written, they are built again
     /// next time: await this before the process ends.

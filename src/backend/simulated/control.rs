@@ -7,7 +7,7 @@ use super::program;
 use super::shared::{self, Shared};
 use crate::error::{Error, ErrorKind};
 
-/// Failure that can be ordered from a [`Simulator`].
+/// Failure that can be ordered from a [`Simulator`](super::Simulator).
 ///
 /// # Examples
 ///
@@ -101,7 +101,7 @@ pub struct Counts {
     pub live_events: u64,
 }
 
-/// Guard that holds back the commands or the builds of a [`Simulator`] until it is dropped.
+/// Guard that holds back the commands or the builds of a [`Simulator`](super::Simulator) until it is dropped.
 ///
 /// # Examples
 ///

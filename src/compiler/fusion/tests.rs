@@ -6,9 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 use rspirv::binary::Disassemble;
+use rspirv::spirv::{Op, StorageClass};
 
 use super::*;
 use crate::compiler::nd_range::NdSize;
+use crate::compiler::spirv::edit::Section;
 use crate::digest::Digest;
 use crate::error::ErrorKind;
 

@@ -24,7 +24,7 @@ pub enum FusionMode {
     Auto,
     /// Fuses whenever that is legal, without timing.
     Always,
-    /// Runs the launches of a scope one by one, except for scopes that [require](FusionScope::require)
+    /// Runs the launches of a scope one by one, except for scopes that [require](crate::FusionScope::require)
     /// fusion.
     Never,
 }

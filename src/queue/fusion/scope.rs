@@ -54,7 +54,7 @@ use crate::sync::lock;
 /// * `-cl-fast-relaxed-math`, `-cl-unsafe-math-optimizations` and `-cl-finite-math-only` are left out,
 ///   except for the macros that they define. The fused kernel is therefore at least as accurate as the
 ///   launches. Its bytes differ from theirs, and it may treat infinities and NaNs differently. Functions
-///   take longer than with the option. Where that outweighs the gain of fusing, [`FusionMode::Auto`] runs
+///   take longer than with the option. Where that outweighs the gain of fusing, [`FusionMode::Auto`](crate::FusionMode::Auto) runs
 ///   the launches one by one. Programs that differ only in these options can be fused.
 /// * `-cl-no-signed-zeros` leaves the sign of a zero open. `-cl-denorms-are-zero` leaves open whether a
 ///   subnormal value becomes zero on its way from launch to launch.
@@ -165,7 +165,7 @@ impl FusionScope {
     ///
     /// # Errors
     ///
-    /// As for [`Queue::submit`]; [`InvalidArgument`](ErrorKind::InvalidArgument) if the scope was
+    /// As for [`Queue::submit`]; [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the scope was
     /// completed, canceled or discarded.
     ///
     /// # Examples
@@ -388,7 +388,7 @@ impl FusionScope {
         }
     }
 
-    /// Runs none of the launches. They fail with [`InvalidArgument`](ErrorKind::InvalidArgument) and a
+    /// Runs none of the launches. They fail with [`InvalidArgument`](crate::ErrorKind::InvalidArgument) and a
     /// message that names the cause. As for any [failed command](Queue#failures), their outputs count
     /// as failed, too. Does nothing if the scope was completed, canceled or aborted.
     ///
@@ -419,13 +419,13 @@ impl FusionScope {
     /// [`require`](Self::require) is set, if that is faster. The future returns how they run; dropping
     /// it changes nothing.
     ///
-    /// With [`FusionMode::Auto`], the first two to four runs of each way are timed, in turns. Every
-    /// second of these runs returns [`Unfused::Timing`].
+    /// With [`FusionMode::Auto`](crate::FusionMode::Auto), the first two to four runs of each way are timed,
+    /// in turns. Every second of these runs returns [`Unfused::Timing`].
     ///
     /// # Errors
     ///
-    /// From the future: if `require` is set, [`Unsupported`](ErrorKind::Unsupported), with the reason,
-    /// if the launches are not fused; [`Panicked`](ErrorKind::Panicked) if fusing panicked. The
+    /// From the future: if `require` is set, [`Unsupported`](crate::ErrorKind::Unsupported), with the reason,
+    /// if the launches are not fused; [`Panicked`](crate::ErrorKind::Panicked) if fusing panicked. The
     /// launches then run one by one.
     ///
     /// # Examples
@@ -594,7 +594,7 @@ named_future! {
     ///
     /// # Errors
     ///
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if there are no launches, if one has already
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if there are no launches, if one has already
     /// failed, or if the scope no longer collects; otherwise the build error of a launch's program, or
     /// a failure of circumstance, such as exhausted memory.
     ///
