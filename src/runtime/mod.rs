@@ -13,7 +13,7 @@ use bytemuck::Pod;
 
 use crate::args::buffer::{Buffer, Contents};
 use crate::backend::DeviceSlot;
-use crate::build_graph::{BuildGraph, BuildRequest};
+use crate::build_graph::BuildRequest;
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
 use crate::executor::pause;
@@ -136,7 +136,7 @@ named_future! {
 impl Runtime {
     /// Returns the build graph and the position of this handle's device in it.
     #[cfg(feature = "internal")]
-    pub(crate) fn graph(&self) -> (&Arc<BuildGraph>, usize) {
+    pub(crate) fn graph(&self) -> (&Arc<crate::build_graph::BuildGraph>, usize) {
         (&self.inner.shared.graph, self.device)
     }
 
