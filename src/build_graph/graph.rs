@@ -26,7 +26,7 @@ use super::link::{DuplicateExports, Libraries};
 use super::outcome::{Answer, Outcome};
 use super::plan::{BuildPlan, BuildSpec, BuildStrategy, LinkedModule};
 use super::pool::Pool;
-use super::shared_outcome::{SharedOutcome, flight};
+use super::shared_outcome::{SharedOutcome, shared_outcome};
 use super::trace::{Line, LookupTrace};
 use crate::backend::{self, DeviceSlot};
 use crate::cache::config::DeviceIdentity;
@@ -117,7 +117,7 @@ pub(crate) struct BuildGraph {
     /// Device part of keys, for each device in the order of `Setting::devices`.
     device_keys: Box<[DeviceKey]>,
     kept: Cache<KeptId, Outcome, foldhash::fast::RandomState>,
-    flights: Mutex<HashMap<BuildId, SharedOutcome<Outcome>>>,
+    in_flight: Mutex<HashMap<BuildId, SharedOutcome<Outcome>>>,
     libraries: RwLock<Libraries>,
     fusions: Fusions,
     /// Thread for work that must not wait for a compile to end: loading programs that the remote cache sends,
@@ -154,9 +154,9 @@ impl BuildGraph {
             })
             .build_with_hasher(foldhash::fast::RandomState::default());
         let libraries = RwLock::new(Libraries::new(setting.duplicates));
-        let (flights, fusions, loaders) =
+        let (in_flight, fusions, loaders) =
             (Mutex::default(), Fusions::new(), Pool::new("kiln-load", 1));
-        Arc::new(Self { setting, device_keys, kept, flights, libraries, fusions, loaders })
+        Arc::new(Self { setting, device_keys, kept, in_flight, libraries, fusions, loaders })
     }
 
     /// Returns the requested program if it is kept, joins it if it is in flight, and starts its build
@@ -176,7 +176,7 @@ impl BuildGraph {
 
     /// Reads the files that the key covers on a worker thread, then requests the program.
     fn ask_with_files(self: &Arc<Self>, mut plan: BuildPlan) -> Answer {
-        let (flight, promise) = flight();
+        let (shared, promise) = shared_outcome();
         let graph = Arc::clone(self);
         let pending = self.begin(&plan);
         // The directives in the text determine how long reading takes, so untrusted text uses its own threads.
@@ -189,7 +189,7 @@ impl BuildGraph {
         let completed = self.host().spawn(async move {
             promise.complete(reading.await.flatten().unwrap_or_else(Answer::Refused));
         });
-        completed.map_or_else(Answer::Refused, |()| Answer::Reading(flight))
+        completed.map_or_else(Answer::Refused, |()| Answer::Reading(shared))
     }
 
     fn ask_for_program(
@@ -225,7 +225,7 @@ impl BuildGraph {
     ) -> Answer {
         let key = self.key(&plan);
         let node = self.node(&plan, key);
-        let (flight, promise) = loop {
+        let (shared, promise) = loop {
             if let Some(outcome) = self.kept(node).or_else(|| self.serving(&plan)) {
                 count(Found::Kept);
                 if let (Ok(built), true) = (&outcome, node.is_untrusted) {
@@ -234,21 +234,21 @@ impl BuildGraph {
                 self.trace(&plan, key, "memory", [None; 2], None);
                 return Answer::Kept(outcome);
             }
-            let mut flights = self.flights();
-            if let Some(flight) = flights.get(&node).cloned() {
-                drop(flights);
+            let mut in_flight = self.in_flight();
+            if let Some(shared) = in_flight.get(&node).cloned() {
+                drop(in_flight);
                 count(Found::InFlight);
                 self.trace(&plan, key, "joined", [None; 2], None);
-                return Answer::Building(flight);
+                return Answer::Building(shared);
             }
             // The build may have ended since the first lookup. The next iteration takes its outcome: `get` may
             // free programs, which must not happen under the mutex.
             if self.keeps(node) {
                 continue;
             }
-            let (flight, promise) = flight();
-            flights.insert(node, flight.clone());
-            break (flight, promise);
+            let (shared, promise) = shared_outcome();
+            in_flight.insert(node, shared.clone());
+            break (shared, promise);
         };
 
         let completion = BuildCompletion::new(promise, begin(&plan));
@@ -256,7 +256,7 @@ impl BuildGraph {
         let job = Job::new(Arc::clone(self), node, plan, completion);
         let span = self.span(job.plan(), key);
         job.with_span(span).submit();
-        Answer::Building(flight)
+        Answer::Building(shared)
     }
 
     pub(super) fn node(&self, plan: &BuildPlan, key: BuildKey) -> BuildId {
@@ -498,9 +498,9 @@ impl BuildGraph {
             });
     }
 
-    fn flights(&self) -> MutexGuard<'_, HashMap<BuildId, SharedOutcome<Outcome>>> {
+    fn in_flight(&self) -> MutexGuard<'_, HashMap<BuildId, SharedOutcome<Outcome>>> {
         // Each holder of the lock changes the map in one call: a panic leaves no partial change.
-        lock(&self.flights)
+        lock(&self.in_flight)
     }
 
     /// Creates the span of a build. Called on the requesting thread, so that the caller's span is its parent.
@@ -548,7 +548,7 @@ impl BuildGraph {
         if is_kept && !plan.is_time_dependent() {
             self.keep(node, outcome.clone());
         }
-        self.flights().remove(&node);
+        self.in_flight().remove(&node);
     }
 
     /// Keeps an outcome in memory, replacing an earlier one.

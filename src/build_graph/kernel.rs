@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use super::built::{Built, ResolvedKernel};
-use super::request::Build;
+use super::pending::Build;
 use crate::compiler::signature::Parameter;
 use crate::error::Result;
 

@@ -29,6 +29,7 @@ mod kernel_record;
 mod key;
 mod link;
 mod outcome;
+mod pending;
 mod plan;
 mod pool;
 mod program;
@@ -46,8 +47,9 @@ pub use built::Origin;
 pub use child::build_child;
 pub use kernel::Kernel;
 pub use link::DuplicateExports;
+pub use pending::Build;
 pub use program::Program;
-pub use request::{Build, BuildRequest};
+pub use request::BuildRequest;
 pub use specialization::SpecializationValue;
 
 pub(crate) use built::{ResolvedKernel, WeakKernel};

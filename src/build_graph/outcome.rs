@@ -29,8 +29,8 @@ impl Answer {
             self = match self {
                 Self::Kept(outcome) => return outcome,
                 Self::Refused(error) => return Err(error),
-                Self::Building(flight) => return flight.await,
-                Self::Reading(flight) => flight.await,
+                Self::Building(shared) => return shared.await,
+                Self::Reading(shared) => shared.await,
             }
         }
     }

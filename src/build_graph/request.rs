@@ -1,17 +1,12 @@
-//! Requests for programs, and the future of a build.
+//! Requests for programs.
 
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
-use super::built::Origin;
 use super::graph::BuildGraph;
-use super::kernel::Kernel;
-use super::outcome::{Answer, Outcome};
+use super::pending::Build;
 use super::plan::{BuildPlan, BuildSpec, BuildStrategy};
 use super::program::Program;
-use super::shared_outcome::SharedOutcome;
 use super::specialization::SpecializationValue;
 use crate::device::Device;
 use crate::digest::BuildKey;
@@ -284,148 +279,5 @@ impl fmt::Debug for BuildRequest {
             .field("module", self.spec.module())
             .field("device", self.graph.device(self.spec.device()))
             .finish_non_exhaustive()
-    }
-}
-
-/// A requested build: a future of its [`Program`], and a handle that can be cloned.
-///
-/// # Errors
-///
-/// * [`BuildFailed`](crate::ErrorKind::BuildFailed), with the compiler's or linker's log, if it refused the
-///   program. If the log names a place or a symbol of the program, the failure is kept like a program:
-///   requesting it again gives the same error. Otherwise requesting it again compiles again. Without a log if
-///   no library, or more than one, exports a symbol that a module imports; requesting the program again
-///   resolves it against the libraries registered then.
-/// * [`Unsupported`](crate::ErrorKind::Unsupported) if the device does not take the module's format, or does not
-///   link it; if a module uses something that the device lacks, or an extension that its compiler may not know;
-///   if a module is translated to OpenCL C and that cannot express it; or if clang or llvm-spirv, which
-///   translate OpenCL C, is missing.
-/// * [`InvalidModule`](crate::ErrorKind::InvalidModule) for text that is empty or holds a NUL.
-/// * [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for options, constants or a device that do not fit
-///   the module.
-/// * [`OutOfResources`](crate::ErrorKind::OutOfResources), [`DeviceLost`](crate::ErrorKind::DeviceLost),
-///   [`Panicked`](crate::ErrorKind::Panicked), [`Driver`](crate::ErrorKind::Driver), or
-///   [`Io`](crate::ErrorKind::Io) (included files changed meanwhile, or a compiler had no room) for transient
-///   failures. They are not kept: requesting the program again builds it again.
-/// * [`Configuration`](crate::ErrorKind::Configuration) if OpenCL C is to be translated and a compiler set for
-///   that is not a valid compiler.
-/// * For [untrusted](crate::Module::untrusted) modules also: `BuildFailed` if the compiler crashes, which is
-///   kept; `Driver` if it does not end in time; and [`Configuration`](crate::ErrorKind::Configuration) or
-///   [`NoDevice`](crate::ErrorKind::NoDevice) if there is no [build child](crate::build_child), if it is of
-///   another version, or if it does not find the device.
-///
-/// # Cancel safety
-///
-/// The build does not depend on its handles. Dropping them cancels nothing, and a later request for the same
-/// program joins the build or finds its result. Polling again after completion returns the result again.
-///
-/// # Examples
-///
-/// ```no_run
-/// use kiln::Build;
-///
-/// # async fn example(rt: kiln::Runtime, module: kiln::Module) -> kiln::Result<()> {
-/// let build: Build = rt.build(&module).start();
-/// let another = build.clone(); // for another task, which awaits the same build
-/// let program = build.await?;
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone)]
-#[must_use = "the build continues, but its program or its error is lost"]
-pub struct Build(State);
-
-#[derive(Clone)]
-enum State {
-    Ready(Result<Program>),
-    Building(SharedOutcome<Outcome>),
-    Reading(SharedOutcome<Answer>),
-}
-
-impl Build {
-    fn new(answer: Answer) -> Self {
-        match answer {
-            Answer::Kept(outcome) => {
-                Self::ready(outcome.map(|built| Program::new(built, Origin::Memory)))
-            }
-            Answer::Refused(error) => Self::ready(Err(error)),
-            Answer::Building(flight) => Self(State::Building(flight)),
-            Answer::Reading(flight) => Self(State::Reading(flight)),
-        }
-    }
-
-    fn ready(result: Result<Program>) -> Self {
-        Self(State::Ready(result))
-    }
-
-    /// Returns a kernel of the program that is being built, for launches made before the program exists. If the
-    /// program has no kernel of that name, the launches fail.
-    ///
-    /// Until the program exists, the signatures of its kernels are not known, and a plain `&buffer` counts as
-    /// read and written. To keep launches independent that only read the same buffer, pass
-    /// [`buffer.read_only()`](crate::Buffer::read_only).
-    ///
-    /// # Safety
-    ///
-    /// As for [`Program::kernel`].
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(rt: kiln::Runtime, module: kiln::Module, x: kiln::Buffer<f32>) -> kiln::Result<()> {
-    /// let build = rt.build(&module).start();
-    /// // SAFETY: `blur` accesses x[i] for i below the global size only.
-    /// let blur = unsafe { build.kernel("blur") };
-    /// let event = rt.queue().submit(blur.launch(x.len()).args((&x,)))?; // runs after the build
-    /// event.await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub unsafe fn kernel(&self, name: &str) -> Kernel {
-        Kernel::of_build(self, name)
-    }
-
-    /// Returns the result, if the build has ended. Does not block.
-    pub(crate) fn peek(&self) -> Option<Result<Program>> {
-        match &self.0 {
-            State::Ready(result) => Some(result.clone()),
-            State::Building(flight) => flight.peek().map(completed),
-            State::Reading(flight) => Self::new(flight.peek()?).peek(),
-        }
-    }
-}
-
-/// Converts the outcome of an awaited build.
-fn completed(outcome: Outcome) -> Result<Program> {
-    outcome.map(|built| {
-        let origin = built.origin();
-        Program::new(built, origin)
-    })
-}
-
-impl Future for Build {
-    type Output = Result<Program>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Err(error) = process::check() {
-            return Poll::Ready(Err(error));
-        }
-        loop {
-            // Replacing the state drops the shared outcome as soon as it is not needed any more.
-            *self = match &mut self.0 {
-                State::Ready(result) => return Poll::Ready(result.clone()),
-                State::Building(flight) => {
-                    Self::ready(completed(ready!(Pin::new(flight).poll(context))))
-                }
-                State::Reading(flight) => Self::new(ready!(Pin::new(flight).poll(context))),
-            };
-        }
-    }
-}
-
-impl fmt::Debug for Build {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Build").field(&self.peek()).finish()
     }
 }

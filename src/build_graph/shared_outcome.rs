@@ -34,7 +34,7 @@ struct State<T> {
 }
 
 /// Creates a shared outcome, and the obligation to complete it.
-pub(crate) fn flight<T>() -> (SharedOutcome<T>, Promise<T>) {
+pub(crate) fn shared_outcome<T>() -> (SharedOutcome<T>, Promise<T>) {
     let state = State { handles: 1, outcome: None, next_slot: 0, wakers: HashMap::new() };
     let shared = Arc::new(Mutex::new(state));
     (SharedOutcome { shared: shared.clone(), slot: None }, Promise(shared))
@@ -133,12 +133,12 @@ mod tests {
 
     #[test]
     fn a_waker_may_poll_while_it_is_woken() {
-        let (flight, promise) = flight();
-        let waker = Arc::new(Repoll(flight.clone(), AtomicUsize::new(0)));
-        let poll = |flight: &mut SharedOutcome<Outcome>| {
-            flight.poll_unpin(&mut Context::from_waker(&waker.clone().into()))
+        let (handle, promise) = shared_outcome();
+        let waker = Arc::new(Repoll(handle.clone(), AtomicUsize::new(0)));
+        let poll = |handle: &mut SharedOutcome<Outcome>| {
+            handle.poll_unpin(&mut Context::from_waker(&waker.clone().into()))
         };
-        let (mut waiting, mut left) = (flight.clone(), flight.clone());
+        let (mut waiting, mut left) = (handle.clone(), handle.clone());
         assert!(poll(&mut waiting).is_pending());
         assert!(poll(&mut waiting).is_pending());
         assert!(poll(&mut left).is_pending());
@@ -160,12 +160,12 @@ mod tests {
             }
         }
 
-        let (flight, promise) = flight::<Outcome>();
+        let (handle, promise) = shared_outcome::<Outcome>();
         let wakers = [(); 3].map(|()| Arc::new(Panics(AtomicUsize::new(0))));
-        let mut waiting = [(); 3].map(|()| flight.clone());
-        for (flight, waker) in waiting.iter_mut().zip(&wakers) {
+        let mut waiting = [(); 3].map(|()| handle.clone());
+        for (handle, waker) in waiting.iter_mut().zip(&wakers) {
             let waker = waker.clone().into();
-            assert!(flight.poll_unpin(&mut Context::from_waker(&waker)).is_pending());
+            assert!(handle.poll_unpin(&mut Context::from_waker(&waker)).is_pending());
         }
         promise.complete(Err(Error::new(ErrorKind::DeviceLost, "it is gone")));
         assert!(wakers.iter().all(|waker| waker.0.load(SeqCst) == 1));
@@ -173,10 +173,10 @@ mod tests {
 
     #[test]
     fn the_outcome_is_dropped_with_the_last_handle() {
-        let (flight, promise) = flight::<Outcome>();
-        let other = flight.clone();
+        let (handle, promise) = shared_outcome::<Outcome>();
+        let other = handle.clone();
         let shared = promise.0.clone();
-        drop(flight);
+        drop(handle);
         promise.complete(Err(Error::new(ErrorKind::DeviceLost, "it is gone")));
         assert!(other.peek().is_some());
         drop(other);

@@ -18,7 +18,7 @@ use crate::process::threads;
 /// answer.
 pub(super) fn serve() -> io::Result<()> {
     let mut answers = own_output()?;
-    be_modest();
+    end_with_parent();
     answers.write_all(&Greeting::own().write())?;
     answers.flush()?;
     let mut input = Vec::new();
@@ -68,7 +68,7 @@ fn own_output() -> io::Result<File> {
 
 /// Disables core dumps on Unix. On Linux, also makes the child end with its parent and be the first to be
 /// killed if memory runs out. The child also works if the system does not allow these settings.
-fn be_modest() {
+fn end_with_parent() {
     #[cfg(unix)]
     {
         use rustix::process::{Resource, Rlimit, setrlimit};
