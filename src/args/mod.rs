@@ -359,7 +359,7 @@ impl ElementType {
     }
 
     /// Returns advice for an error message: the value to pass instead of an argument of this kind.
-    fn instead(self, given: &ArgumentKind) -> String {
+    fn advice(self, given: &ArgumentKind) -> String {
         let (name, example) = self.scalar.in_rust();
         let name = match self.lanes {
             1 => name.to_owned(),
@@ -487,15 +487,15 @@ impl ArgumentValue {
         };
         let scalar = (rust.scalar)();
         if scalar.is_some_and(|given| !element.scalar.takes(given)) {
-            let instead = element.instead(&self.kind);
-            return fail(format_args!("given `{rust}`, expected `{type_name}`: {instead}"));
+            let advice = element.advice(&self.kind);
+            return fail(format_args!("given `{rust}`, expected `{type_name}`: {advice}"));
         }
         match &self.kind {
             ArgumentKind::Value(bytes) if bytes.len() != element.size() => fail(format_args!(
                 "given `{rust}` of {} bytes, expected `{type_name}` of {} bytes: {}",
                 bytes.len(),
                 element.size(),
-                element.instead(&self.kind)
+                element.advice(&self.kind)
             )),
             // Other arrays are accepted: they may be part of a vector, or several vectors.
             ArgumentKind::Buffer(..) | ArgumentKind::Local(_)
@@ -565,7 +565,7 @@ mod tests {
     #[test]
     fn mismatched_arguments_are_reported_with_the_expected_type() {
         let local = |name| check_in(AddressSpace::Local, Local::<u32>::new(4), name);
-        for (result, instead) in [
+        for (result, advice) in [
             (check(3.0f64, "float"), "give an `f32`, such as `3.0f32`"),
             (check(3.0f32, "double"), "give an `f64`, such as `3.0f64`"),
             (check(5i32, "ulong"), "give a `u64`, such as `5u64`"),
@@ -576,7 +576,7 @@ mod tests {
             (local("int*"), "give `Local::<i32>::new(n)`"),
         ] {
             let message = result.expect_err("it does not fit").to_string();
-            assert!(message.ends_with(instead), "{message}");
+            assert!(message.ends_with(advice), "{message}");
         }
     }
 

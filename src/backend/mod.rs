@@ -372,7 +372,7 @@ pub(crate) trait NativeEvent: Any + Send + Sync {
 
     /// Returns whether the operation has ended, if that check costs little more than reading memory. `None` if
     /// it would take a driver's locks.
-    fn is_seen_ended(&self) -> Option<bool> {
+    fn poll_ended(&self) -> Option<bool> {
         None
     }
 

@@ -150,7 +150,7 @@ impl Shared {
     }
 
     fn run(&self) {
-        be_punctual();
+        reduce_timer_slack();
         let mut native_queues: Vec<Arc<dyn Watched>> = Vec::new();
         let mut since = Instant::now();
         loop {
@@ -209,7 +209,7 @@ impl Shared {
 
 /// Reduces the timer slack of this thread. Otherwise the system may lengthen its pauses by more than their own
 /// length.
-fn be_punctual() {
+fn reduce_timer_slack() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1)) {
         tracing::debug!(

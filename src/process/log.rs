@@ -63,7 +63,7 @@ pub(crate) fn cause(log: &str) -> Cause {
     if of_its_own(log).any(is_exhausted) || log.lines().any(is_unreadable_file) {
         return Cause::Exhaustion;
     }
-    let mut complaints = log.lines().filter(|line| is_complaint(line));
+    let mut complaints = log.lines().filter(|line| is_error_line(line));
     if complaints.any(|line| speaks_of_a_place(line) || speaks_of_a_symbol(line)) {
         return Cause::Program;
     }
@@ -107,7 +107,7 @@ fn ends_with_place(part: &str) -> bool {
 }
 
 /// Returns whether a line may be the reason for a compiler's failure. Warnings, notes and remarks are not.
-fn is_complaint(line: &str) -> bool {
+fn is_error_line(line: &str) -> bool {
     !["warning:", "warning :", "note:", "remark:", "info:"].iter().any(|word| contains(line, word))
 }
 

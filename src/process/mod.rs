@@ -105,7 +105,7 @@ pub(crate) fn run(mut command: Command, input: &[u8], limit: Duration) -> Result
         Ok(Group { child: Some(command.spawn()?) })
     };
     let mut group = start().map_err(|error| failed(not_started(&program, &error), error))?;
-    group.be_bounded(limit);
+    group.limit_resources(limit);
     // Closes the handles that the command keeps.
     drop(command);
 
@@ -168,7 +168,7 @@ fn contents(file: &mut File, most: u64) -> io::Result<Vec<u8>> {
 impl Group {
     /// Disables core files, and limits the child's CPU time to what it can use within `limit` on all
     /// processors, in case this process ends before it can kill the child.
-    fn be_bounded(&self, limit: Duration) {
+    fn limit_resources(&self, limit: Duration) {
         #[cfg(target_os = "linux")]
         if let Some(child) = &self.child {
             use rustix::process::{Pid, Resource, Rlimit, prlimit};

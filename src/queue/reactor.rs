@@ -84,7 +84,7 @@ impl Drop for Reactor {
     }
 }
 
-fn attend(post: Post) {
+fn handle_post(post: Post) {
     match post {
         Post::Late(record) => drop(record.take_early()),
         Post::Look(record) => {
@@ -107,7 +107,7 @@ fn run(mailbox: &Mailbox<Post>, schedulers: &Mutex<Vec<Weak<Scheduler>>>, waits:
             if matches!(post, Post::Close) {
                 return;
             }
-            catch_and_log("the processing of a completed command", || attend(post));
+            catch_and_log("the processing of a completed command", || handle_post(post));
         }
         let busy = || {
             let schedulers = lock(schedulers);

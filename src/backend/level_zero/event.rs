@@ -158,7 +158,7 @@ impl NativeEvent for LzEvent {
         self.outcome()
     }
 
-    fn is_seen_ended(&self) -> Option<bool> {
+    fn poll_ended(&self) -> Option<bool> {
         self.look();
         Some(!self.is_pending())
     }

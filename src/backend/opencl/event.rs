@@ -94,7 +94,7 @@ impl NativeEvent for ClEvent {
         }
     }
 
-    fn is_seen_ended(&self) -> Option<bool> {
+    fn poll_ended(&self) -> Option<bool> {
         self.watch.as_ref()?;
         let _call = shutdown::enter().ok()?;
         Some(!self.event.is_pending())

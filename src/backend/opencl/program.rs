@@ -95,7 +95,9 @@ impl Program for ClProgram {
             })?;
         // There is one binary for each device, and there is one device.
         let binary = Vec::<Vec<u8>>::from(binaries).into_iter().next().unwrap_or_default();
-        if binary.is_empty() || (context.workarounds.serialize_builds && is_hollow(&binary)) {
+        if binary.is_empty()
+            || (context.workarounds.serialize_builds && lacks_program_file(&binary))
+        {
             return Err(Error::new(
                 ErrorKind::Driver,
                 format!("the driver of `{device}` has no binary of the program"),
@@ -116,7 +118,7 @@ impl ClProgram {
 /// Returns whether PoCL made the binary without the program's file. Another process may have been writing the
 /// file, which [`Compiling`] cannot prevent. In a whole binary the file's name comes first, and then the
 /// kernels.
-fn is_hollow(binary: &[u8]) -> bool {
+fn lacks_program_file(binary: &[u8]) -> bool {
     const NAME: &[u8] = b"/program.";
     !binary.windows(NAME.len()).any(|bytes| bytes == NAME)
 }
@@ -278,7 +280,7 @@ mod tests {
     #[test]
     fn binaries_without_a_program_are_detected() {
         let binary = |program: &str| format!("poclbin\0\x09\0\0\0{program}\x27\0\0\0apply\0");
-        assert!(!is_hollow(binary("\x0b\0\0\0/program.bc\x04\0\0\0BCxx").as_bytes()));
-        assert!(is_hollow(binary("\0\0\0\0\0\0\0\0").as_bytes()));
+        assert!(!lacks_program_file(binary("\x0b\0\0\0/program.bc\x04\0\0\0BCxx").as_bytes()));
+        assert!(lacks_program_file(binary("\0\0\0\0\0\0\0\0").as_bytes()));
     }
 }

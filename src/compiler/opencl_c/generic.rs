@@ -89,7 +89,7 @@ impl<'m> Solver<'_, 'm> {
         for instruction in function.body.iter() {
             let word = |index| operand(&instruction, index);
             let Some(op) = instruction.op() else { continue };
-            self.see_through(op, &instruction)?;
+            self.track_generic_pointers(op, &instruction)?;
             match op {
                 Op::Function => {
                     self.levels(function.id, word(0)?)?;
@@ -150,7 +150,7 @@ impl<'m> Solver<'_, 'm> {
     ///
     /// A copy of memory through such a pointer is followed. Any other use would lose the address space and is
     /// refused.
-    fn see_through(&mut self, op: Op, instruction: &Instruction<'_>) -> Result<()> {
+    fn track_generic_pointers(&mut self, op: Op, instruction: &Instruction<'_>) -> Result<()> {
         let word = |index| operand(instruction, index);
         match op {
             Op::Bitcast | Op::CopyObject => {

@@ -21,12 +21,13 @@ use crate::queue::launch_work::LaunchWork;
 use crate::queue::scheduler::{FusedLaunch, Scheduler};
 use crate::queue::stopwatch::Stopwatch;
 use crate::sync::lock;
+
 pub(super) fn recents(queue: &Queue) -> MutexGuard<'_, Recents> {
     lock(&queue.recents)
 }
 
 /// Result of looking a scope's launches up among the recent scopes.
-pub(super) enum Seen {
+pub(super) enum RecentLookup {
     /// Launches that match a recent scope.
     Known(Arc<Fusion>, Arc<Recent>),
     New(Box<FusionLookup>),
@@ -37,7 +38,7 @@ struct LaunchFacts<'a> {
     /// Allocations whose contents are lost if the launches run as one, and that can still be read
     /// through other handles.
     lost: &'a [u64],
-    rest: LaunchAccesses<'a>,
+    accesses: LaunchAccesses<'a>,
 }
 
 /// Combined accesses of the launches, if a recent scope had the same launches.
@@ -102,7 +103,7 @@ pub(super) struct Completion {
 
 impl Completion {
     /// Decides at once if the fusion is known, and otherwise on Kiln's host thread.
-    pub(super) fn decide(self, seen: Seen, count: usize) -> Fusing {
+    pub(super) fn decide(self, seen: RecentLookup, count: usize) -> Fusing {
         let shared = self.queue.scheduler.shared();
         let none = match count {
             0 => Some(Unfused::Empty),
@@ -115,16 +116,16 @@ impl Completion {
         if let Some(why) = none {
             return Fusing::known(self.unfused(why));
         }
-        let inquiry = match seen {
-            Seen::Known(fusion, recent) => {
+        let lookup = match seen {
+            RecentLookup::Known(fusion, recent) => {
                 let Recent { lost, accesses, .. } = &*recent;
-                let findings = LaunchFacts { lost, rest: LaunchAccesses::Known(accesses) };
-                return Fusing::known(self.follow(&fusion, findings));
+                let facts = LaunchFacts { lost, accesses: LaunchAccesses::Known(accesses) };
+                return Fusing::known(self.follow(&fusion, facts));
             }
-            Seen::New(inquiry) => inquiry,
+            RecentLookup::New(lookup) => lookup,
         };
-        if let Some(fusion) = inquiry.known() {
-            return Fusing::known(self.follow_new(&inquiry, &fusion));
+        if let Some(fusion) = lookup.known() {
+            return Fusing::known(self.follow_new(&lookup, &fusion));
         }
         let snapshot = self.queue.scheduler.visit_group(self.group, LaunchSnapshot::of);
         let Some((_, snapshot)) = snapshot.filter(|(_, snapshot)| snapshot.len() == count) else {
@@ -133,15 +134,15 @@ impl Completion {
         };
         let (sender, receiver) = oneshot::channel();
         let host = shared.host.clone();
-        let asked = host.spawn(async move {
-            // If `find_out` panics, the completion is dropped, and the launches run.
-            let found = AssertUnwindSafe(self.find_out(*inquiry, snapshot)).catch_unwind().await;
-            if let Ok(outcome) = found {
+        let spawned = host.spawn(async move {
+            // If `fuse` panics, the completion is dropped, and the launches run.
+            let fused = AssertUnwindSafe(self.fuse(*lookup, snapshot)).catch_unwind().await;
+            if let Ok(outcome) = fused {
                 // The receiver may be dropped already.
                 let _ = sender.send(outcome);
             }
         });
-        match asked {
+        match spawned {
             Ok(()) => Fusing::awaited(receiver),
             Err(error) => {
                 Fusing::known(Err(error.within("fusion failed, and the launches run one by one")))
@@ -149,30 +150,27 @@ impl Completion {
         }
     }
 
-    async fn find_out(
-        self,
-        inquiry: FusionLookup,
-        snapshot: LaunchSnapshot,
-    ) -> Result<FusionOutcome> {
-        let found = inquiry.fusion(&snapshot).await;
+    /// Has the launches fused, and runs them.
+    async fn fuse(self, lookup: FusionLookup, snapshot: LaunchSnapshot) -> Result<FusionOutcome> {
+        let fusion = lookup.fusion(&snapshot).await;
         // The launches may run from here on. Other code must not see extra handles of their buffers by
         // then.
         drop(snapshot);
-        match found {
-            Ok(fusion) => self.follow_new(&inquiry, &fusion),
+        match fusion {
+            Ok(fusion) => self.follow_new(&lookup, &fusion),
             Err(error) => self.unfused(Unfused::Failed(error)),
         }
     }
 
     /// Runs the launches of a scope that matches no recent one.
-    fn follow_new(self, inquiry: &FusionLookup, fusion: &Arc<Fusion>) -> Result<FusionOutcome> {
+    fn follow_new(self, lookup: &FusionLookup, fusion: &Arc<Fusion>) -> Result<FusionOutcome> {
         let internalized = fusion.fused.as_ref().map_or(&[][..], |fused| &fused.internalized);
-        let lost: SmallVec<[u64; 8]> = inquiry.usage.held(internalized).collect();
-        self.follow(fusion, LaunchFacts { lost: &lost, rest: LaunchAccesses::New(inquiry) })
+        let lost: SmallVec<[u64; 8]> = lookup.usage.held(internalized).collect();
+        self.follow(fusion, LaunchFacts { lost: &lost, accesses: LaunchAccesses::New(lookup) })
     }
 
     /// Runs the launches as one or one by one: as is legal, as required, or as is faster.
-    fn follow(mut self, fusion: &Arc<Fusion>, findings: LaunchFacts<'_>) -> Result<FusionOutcome> {
+    fn follow(mut self, fusion: &Arc<Fusion>, facts: LaunchFacts<'_>) -> Result<FusionOutcome> {
         // The report of a scope is set only here, and only once.
         let _ = self.report.set(fusion.report.clone());
         let Some(fused) = &fusion.fused else {
@@ -186,8 +184,8 @@ impl Completion {
         let launches = fusion.report.launches().len();
         let stopwatch = |commands, run| {
             let fusion = fusion.clone();
-            let tell = move |took| fusion.note(run, took);
-            Some(Arc::new(Stopwatch::new(commands, Box::new(tell))))
+            let note = move |took| fusion.note(run, took);
+            Some(Arc::new(Stopwatch::new(commands, Box::new(note))))
         };
         let timed = match choice {
             Choice::Unfused(Fastest { fused, unfused }) => {
@@ -203,10 +201,10 @@ impl Completion {
             Choice::Fused => None,
         };
         self.is_decided = true;
-        let LaunchFacts { lost, rest } = findings;
-        let unite = |launches: &[&LaunchWork]| {
+        let LaunchFacts { lost, accesses } = facts;
+        let fuse = |launches: &[&LaunchWork]| {
             let launch = Box::new(plan::fused(launches, fused));
-            let accesses = match rest {
+            let accesses = match accesses {
                 LaunchAccesses::Known(accesses) => Arc::clone(accesses),
                 LaunchAccesses::New(FusionLookup { options, trust, .. }) => {
                     launch.check(self.queue.device()).transpose()?;
@@ -218,7 +216,7 @@ impl Completion {
             };
             Ok(FusedLaunch { launch, accesses })
         };
-        match self.queue.scheduler.run_as_one(self.group, unite, lost, timed) {
+        match self.queue.scheduler.run_as_one(self.group, fuse, lost, timed) {
             Ok(()) => {
                 self.queue.scheduler.shared().counters.fusions.add_one();
                 tracing::debug!(kernel = fused.kernel.name(), "launches run as a fused kernel");

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use bytemuck::Pod;
 
-use super::completion::{Completion, FusionLookup, Seen, recents};
+use super::completion::{Completion, FusionLookup, RecentLookup, recents};
 use super::outcome::{Fusing, Unfused};
 use super::plan::{FusionOptions, LaunchSnapshot, MemoryUsage};
 use crate::args::buffer::Buffer;
@@ -449,7 +449,7 @@ impl FusionScope {
     pub fn complete(&self) -> Fusing {
         let is_first = self.end();
         let scheduler = &self.queue.scheduler;
-        let look = |launches: &[&LaunchWork]| (launches.len(), self.look(launches));
+        let look = |launches: &[&LaunchWork]| (launches.len(), self.find_recent(launches));
         let closed = is_first.then(|| scheduler.close_group(self.group, look)).flatten();
         let completion = Completion {
             queue: self.queue.clone(),
@@ -494,19 +494,19 @@ impl FusionScope {
     /// # }
     /// ```
     pub fn examine(&self) -> Examining {
-        let inquiry = |launches: &[&LaunchWork]| {
-            (self.inquiry(launches, &self.settings()), LaunchSnapshot::of(launches))
+        let lookup = |launches: &[&LaunchWork]| {
+            (self.new_lookup(launches, &self.settings()), LaunchSnapshot::of(launches))
         };
         let collects = !self.has_ended.load(SeqCst) && !process::is_forked();
-        let visited = collects.then(|| self.queue.scheduler.visit_group(self.group, inquiry));
+        let visited = collects.then(|| self.queue.scheduler.visit_group(self.group, lookup));
         Examining::new(async move {
             match visited.flatten() {
                 Some((count, (_, snapshot))) if snapshot.len() < count => Err(Error::invalid(
                     "a launch of the fusion scope failed, so the other launches are not examined; \
                      await the event of the failed launch for its error",
                 )),
-                Some((1.., (inquiry, snapshot))) => {
-                    Ok(inquiry.fusion(&snapshot).await?.report.clone())
+                Some((1.., (lookup, snapshot))) => {
+                    Ok(lookup.fusion(&snapshot).await?.report.clone())
                 }
                 _ => Err(Error::invalid("the fusion scope has no collected launches to examine")),
             }
@@ -544,17 +544,17 @@ impl FusionScope {
     }
 
     /// Looks the launches up among the recent scopes. Called under the scheduler's lock.
-    fn look(&self, launches: &[&LaunchWork]) -> Seen {
+    fn find_recent(&self, launches: &[&LaunchWork]) -> RecentLookup {
         let settings = self.settings();
         let known = recents(&self.queue).find(launches, &settings.options, settings.trust);
         match known {
-            Some((fusion, recent)) => Seen::Known(fusion, recent),
-            None => Seen::New(Box::new(self.inquiry(launches, &settings))),
+            Some((fusion, recent)) => RecentLookup::Known(fusion, recent),
+            None => RecentLookup::New(Box::new(self.new_lookup(launches, &settings))),
         }
     }
 
     /// Takes a snapshot of the launches. Called under the scheduler's lock.
-    fn inquiry(&self, launches: &[&LaunchWork], settings: &Settings) -> FusionLookup {
+    fn new_lookup(&self, launches: &[&LaunchWork], settings: &Settings) -> FusionLookup {
         let (scheduler, trust) = (self.queue.scheduler.clone(), settings.trust);
         let usage = MemoryUsage::of(launches, &settings.options);
         let query = usage.query(launches, scheduler.slot().handle().index(), trust);

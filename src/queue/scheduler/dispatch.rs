@@ -25,8 +25,8 @@ impl Scheduler {
         if state.is_host(id) {
             return self.finish(state, id, Ok(()), Ending::default());
         }
-        if self.slot.handle().kind != DeviceKind::Cpu && state.is_for_movers(id) {
-            return self.move_apart(state, id);
+        if self.slot.handle().kind != DeviceKind::Cpu && state.is_for_worker(id) {
+            return self.offload(state, id);
         }
         let members = state.members(id);
         match self.enqueue(state, &members) {

@@ -210,7 +210,7 @@ impl Scheduler {
         // Other threads can submit during the busy-wait.
         drop(state);
         let has_ended = loop {
-            match event.is_seen_ended() {
+            match event.poll_ended() {
                 Some(false) if record.signal.is_pending_until(deadline) => hint::spin_loop(),
                 seen => break seen == Some(true),
             }

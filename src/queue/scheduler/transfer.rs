@@ -93,7 +93,7 @@ impl TransferWorkers {
 
 impl State {
     /// Whether the driver may not accept the command at once.
-    pub(super) fn is_for_movers(&self, id: NodeId) -> bool {
+    pub(super) fn is_for_worker(&self, id: NodeId) -> bool {
         let Some(command) = self.dag.command(id) else { return false };
         let bytes = command.work.transferred();
         bytes > LARGE
@@ -105,7 +105,7 @@ impl State {
 impl Scheduler {
     /// Offloads a command to a thread if its dependencies have ended. Otherwise, this function has to be
     /// called again when they have ended.
-    pub(super) fn move_apart(self: &Arc<Self>, state: &mut State, id: NodeId) {
+    pub(super) fn offload(self: &Arc<Self>, state: &mut State, id: NodeId) {
         if !state.dag.wait_for_ends(id) {
             // Perhaps nothing else waits for these dependencies, so their ends have to be watched. On
             // each native queue, the latest ends last.

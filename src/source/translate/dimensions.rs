@@ -34,7 +34,7 @@ pub(super) fn dimensions_looked_at(module: &mut Module) -> Result<()> {
     let found: Vec<Vec<_>> =
         functions.map(|function| function.body.iter().map(taken).collect()).collect();
     let mut interner = Interner::of(module);
-    module.replace(found, |taken, module, body| taken.after_a_look(module, &mut interner, body))
+    module.replace(found, |taken, module, body| taken.chosen_component(module, &mut interner, body))
 }
 
 /// Returns the values of the built-in variables in dimensions that do not exist.
@@ -110,7 +110,7 @@ impl Taken {
         })
     }
 
-    fn after_a_look(
+    fn chosen_component(
         &self,
         module: &mut Module,
         interner: &mut Interner,
