@@ -33,7 +33,7 @@ soak-cold: setup ## launch and store fused kernels on a cold machine, again and 
 bench: setup services ## run the benchmarks, with the same drivers
 	scripts/env cargo bench --all-features
 
-lint: fmt clippy docs rooms language ## check formatting, lints, docs and rooms
+lint: fmt clippy docs rooms language ## check formatting, lints, docs, rooms and how comments begin
 
 rooms: ## check that each room of `src` uses only rooms below it
 	scripts/check-rooms
@@ -105,7 +105,7 @@ docs: rust
 
 rust:
 	@command -v cargo >/dev/null || { \
-		echo "Kiln needs Rust 1.89 or newer: https://rustup.rs, or your system's packages (Debian: apt-get install cargo) if they are that new" >&2; \
+		echo "Kiln's checks need Rust 1.91 or newer: https://rustup.rs, or your system's packages (Debian: apt-get install cargo) if they are that new" >&2; \
 		exit 1; }
 
 # Each run is a process whose threads use a device while it ends. The runs cover five kinds of work, three

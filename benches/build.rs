@@ -11,7 +11,7 @@ use kiln::{CacheConfig, Module, Runtime};
 use support::{absolute, heading, median};
 
 /// Requests in each round.
-const ASKS: u32 = 10_000;
+const REQUESTS: u32 = 10_000;
 
 fn main() -> kiln::Result<()> {
     for platform in ["intel(r) opencl", "portable computing language", "nvidia"] {
@@ -33,10 +33,10 @@ async fn measure(rt: &Runtime) -> kiln::Result<()> {
     let mut rounds = Vec::new();
     for _ in 0..50 {
         let start = Instant::now();
-        for _ in 0..ASKS {
+        for _ in 0..REQUESTS {
             drop(rt.build(&module).await?);
         }
-        rounds.push(start.elapsed() / ASKS);
+        rounds.push(start.elapsed() / REQUESTS);
     }
     absolute(
         "a program in memory, `rt.build(&module).await`",

@@ -73,7 +73,7 @@ fn main() -> kiln::Result<()> {
 
 impl Bench {
     async fn new(rt: &Runtime) -> kiln::Result<Self> {
-        // SAFETY: it does nothing.
+        // SAFETY: the kernel does nothing.
         let kernel = unsafe { rt.build(&Module::opencl_c(SOURCE)).await?.kernel("copy")? };
         let buffers = (0..BUFFERS).map(|_| rt.buffer(16)).collect::<kiln::Result<_>>()?;
         Ok(Self { queue: rt.queue(), kernel, buffers })

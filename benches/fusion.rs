@@ -1,10 +1,12 @@
 //! Gain of fusion: `cargo bench --bench fusion`. Launches run one by one, as one fused kernel, and as a kernel
 //! written by hand. For comparison, the device copies the same number of bytes.
 //!
-//! Arguments after `--`: parts of the rows' names, to run only these rows; `--spirv FILE`, the kernels' module
-//! for devices that take SPIR-V or have the source translated, if there is no clang to translate it;
-//! `--source`, which prints the source; `--chain`, for `benches/gpu/run`, which runs only six light kernels and
-//! prints lines for programs.
+//! Arguments after `--`:
+//!
+//! * parts of the rows' names, to run only these rows;
+//! * `--spirv FILE`, the kernels as a SPIR-V module, to fuse them where no clang can translate the source;
+//! * `--source`, to print the source;
+//! * `--chain`, for `benches/gpu/run`, to run only six light kernels and print tab-separated lines.
 
 #![allow(clippy::print_stdout, reason = "printing is what benchmarks do")]
 
@@ -17,7 +19,7 @@ use futures_lite::future::block_on;
 use kiln::internal::fusion::{Argument, FusionOptions, Launch, fuse, range};
 use kiln::{
     Buffer, CacheConfig, DeviceKind, Event, FusionMode, Internalization, Kernel, Module, NdSize,
-    Queue, Result, Runtime,
+    Queue, Result, Runtime, RuntimeBuilder,
 };
 use support::{absolute, interleave, median, time};
 
@@ -51,7 +53,7 @@ fn source() -> String {
         )
     };
     let assign = |step: &&str| format!("x = {step};\n");
-    let of = |(kind, steps): (&str, &[&str])| {
+    let kernels_of = |(kind, steps): (&str, &[&str])| {
         let singles = steps.iter().enumerate();
         let singles = singles.map(|(n, step)| kernel(&format!("{kind}_{n}"), &assign(step)));
         let wholes = (2..=steps.len()).map(|count| {
@@ -60,7 +62,7 @@ fn source() -> String {
         });
         singles.chain(wholes).collect::<String>()
     };
-    KINDS.map(of).concat()
+    KINDS.map(kernels_of).concat()
 }
 
 /// Selected rows and modules.
@@ -106,6 +108,17 @@ struct Shape {
     runs: usize,
 }
 
+impl Shape {
+    /// Returns the name of the row of this shape.
+    fn name(self, suffix: &str) -> String {
+        let Self { kind, kernels, elements, .. } = self;
+        let bytes = elements * size_of::<f32>();
+        let (size, unit) =
+            if bytes >> 20 > 0 { (bytes >> 20, "MiB") } else { (bytes >> 10, "KiB") };
+        format!("{kernels} {kind} kernels, {size} {unit}{suffix}")
+    }
+}
+
 struct Chain {
     shape: Shape,
     queue: Queue,
@@ -115,7 +128,7 @@ struct Chain {
     buffers: Vec<Buffer<f32>>,
 }
 
-/// Times of each way to run: fused, one by one, written by hand, and a copy.
+/// Times of each variant: fused, one by one, written by hand, and a copy.
 type Times = [Duration; 4];
 
 impl Chain {
@@ -140,7 +153,7 @@ impl Chain {
         Ok(chain)
     }
 
-    /// Runs the chain in each way, and compares the results.
+    /// Runs the chain in each variant, and compares the results.
     fn check(&self) -> Result<()> {
         let last = &self.buffers[self.shape.kernels];
         let result = || block_on(self.queue.read(last).into_future());
@@ -151,7 +164,7 @@ impl Chain {
             run(self)?;
             let found = result()?;
             let is_near = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-4 * b.abs().max(1.0);
-            assert!(found.iter().zip(&expected).all(is_near), "they compute the same");
+            assert!(found.iter().zip(&expected).all(is_near), "the results differ");
         }
         Ok(())
     }
@@ -160,7 +173,7 @@ impl Chain {
         self.shape.elements.into()
     }
 
-    /// Runs the launches one by one. Returns the events of the first and the last launch, like the other ways.
+    /// Runs the launches one by one. Returns the events of the first and the last launch, as all variants do.
     fn one_by_one(&self) -> Result<[Event; 2]> {
         let mut events = Vec::new();
         for (step, buffers) in self.steps.iter().zip(self.buffers.windows(2)) {
@@ -237,9 +250,9 @@ impl Chain {
     fn measure_on_device(&self, rounds: usize) -> Result<Times> {
         let mut times: [Vec<Duration>; 4] = Default::default();
         for _ in 0..rounds {
-            let ways = [Self::fused, Self::one_by_one, Self::by_hand, Self::copy];
-            for (way, times) in ways.into_iter().zip(&mut times) {
-                let [first, last] = way(self)?;
+            let variants = [Self::fused, Self::one_by_one, Self::by_hand, Self::copy];
+            for (variant, times) in variants.into_iter().zip(&mut times) {
+                let [first, last] = variant(self)?;
                 last.wait()?;
                 let profiles = first.profile().zip(last.profile());
                 let (first, last) = profiles.expect("the runtime profiles");
@@ -254,7 +267,7 @@ impl Chain {
     }
 }
 
-/// Module of the chain, so that only the fusion is timed.
+/// SPIR-V module of the chain, so that only the fusion is timed.
 const CHAIN: &[u8] = include_bytes!("gpu/chain.spv");
 
 /// Measures the time from a module and launches to the fused kernel's module, without a driver.
@@ -288,73 +301,88 @@ fn main() -> Result<()> {
     }
     for platform in ["intel(r) opencl", "portable computing language", "nvidia", "amd accelerated"]
     {
-        // The peers also busy-wait on their thread.
-        let spin = if setting.is_for_peers { Duration::from_secs(1) } else { Duration::ZERO };
-        let builder = || {
-            let builder = Runtime::builder().device(platform).cache(CacheConfig::memory_only());
-            builder.spin(spin)
-        };
-        let always = || builder().fusion(FusionMode::Always);
-        let Ok(rt) = block_on(always().build()) else { continue };
-        let is_cpu = rt.device().kind == DeviceKind::Cpu;
-        // The host's waiting does not affect the result if it waits once for many runs.
-        let (mebi, runs) = if is_cpu { (64, 1) } else { (256, 100) };
-        let light = |kernels| Shape { kind: "light", kernels, elements: mebi << 18, runs };
-        if setting.is_for_peers {
-            if !is_cpu {
-                tell_peers(&Chain::new(&rt, &setting, light(6))?)?;
-            }
-            continue;
-        }
-        println!("\n{}", rt.device());
-        println!(
-            "{:44} {:>9} {:>9} {:>9} {:>9} {:>6} {:>8} {:>7} {:>8}",
-            "", "fused, us", "single", "by hand", "copy", "gain", "of hand", "GB/s", "of copy"
-        );
-        let heavy = Shape { kind: "heavy", kernels: 4, ..light(4) };
-        let mut rows: Vec<_> = (3..=8).map(|count| ("", light(count))).collect();
-        rows.push(("", heavy));
-        rows.push((", one a wait", Shape { elements: SMALL, runs: 1, ..light(6) }));
-        rows.push((", 100 a wait", Shape { elements: SMALL, runs: 100, ..light(6) }));
-        let name = |what: &str, Shape { kind, kernels, elements, .. }: Shape| {
-            let bytes = elements * size_of::<f32>();
-            let size = if bytes >> 20 > 0 { (bytes >> 20, "MiB") } else { (bytes >> 10, "KiB") };
-            format!("{kernels} {kind} kernels, {} {}{what}", size.0, size.1)
-        };
-        for (what, shape) in rows {
-            let name = name(what, shape);
-            if setting.includes(&name) {
-                let chain = Chain::new(&rt, &setting, shape)?;
-                assert!(chain.scope()?.1, "it is proven");
-                let rounds = if shape.elements == SMALL { 50 * ROUNDS } else { ROUNDS };
-                tell(&name, chain.measure(rounds / shape.runs.clamp(1, 10))?, chain.bytes());
-            }
-        }
-        let profiled = block_on(always().profiling(true).build())?;
-        for shape in [light(3), light(6), light(8), heavy] {
-            let name = name(", by the device", shape);
-            if setting.includes(&name) {
-                let chain = Chain::new(&profiled, &setting, shape)?;
-                tell(&name, chain.measure_on_device(2 * ROUNDS)?, chain.bytes());
-            }
-        }
-        let name = name(", after ten runs: ", heavy);
+        measure(platform, &setting)?;
+    }
+    Ok(())
+}
+
+/// Measures the first device of a platform, if there is one.
+fn measure(platform: &str, setting: &Setting) -> Result<()> {
+    // The peers also busy-wait on their thread.
+    let spin = if setting.is_for_peers { Duration::from_secs(1) } else { Duration::ZERO };
+    let builder = || {
+        let builder = Runtime::builder().device(platform).cache(CacheConfig::memory_only());
+        builder.spin(spin)
+    };
+    let always = || builder().fusion(FusionMode::Always);
+    let Ok(rt) = block_on(always().build()) else { return Ok(()) };
+    let is_cpu = rt.device().kind == DeviceKind::Cpu;
+    // The host's waiting does not affect the result if it waits once for many runs.
+    let (mebi, runs) = if is_cpu { (64, 1) } else { (256, 100) };
+    let light = |kernels| Shape { kind: "light", kernels, elements: mebi << 18, runs };
+    if setting.is_for_peers {
+        return if is_cpu { Ok(()) } else { print_for_peers(&Chain::new(&rt, setting, light(6))?) };
+    }
+    println!("\n{}", rt.device());
+    println!(
+        "{:44} {:>9} {:>9} {:>9} {:>9} {:>6} {:>8} {:>7} {:>8}",
+        "", "fused, us", "single", "by hand", "copy", "gain", "of hand", "GB/s", "of copy"
+    );
+    let heavy = Shape { kind: "heavy", kernels: 4, ..light(4) };
+    let mut rows: Vec<_> = (3..=8).map(|count| ("", light(count))).collect();
+    rows.push(("", heavy));
+    rows.push((", one a wait", Shape { elements: SMALL, runs: 1, ..light(6) }));
+    rows.push((", 100 a wait", Shape { elements: SMALL, runs: 100, ..light(6) }));
+    measure_waits(&rt, setting, &rows)?;
+    let profiled = block_on(always().profiling(true).build())?;
+    measure_device_times(&profiled, setting, [light(3), light(6), light(8), heavy])?;
+    measure_after_trials(builder(), setting, heavy)
+}
+
+/// Measures how long the host waits for chains, which are given with the suffixes of their names.
+fn measure_waits(rt: &Runtime, setting: &Setting, rows: &[(&str, Shape)]) -> Result<()> {
+    for &(suffix, shape) in rows {
+        let name = shape.name(suffix);
         if setting.includes(&name) {
-            let rt = block_on(builder().build())?;
-            let chain = Chain::new(&rt, &setting, heavy)?;
-            for _ in 0..10 {
-                chain.fused()?[1].wait()?;
-            }
-            let what = if chain.scope()?.1 { "fused" } else { "single" };
-            tell(&format!("{name}{what}"), chain.measure(ROUNDS)?, chain.bytes());
+            let chain = Chain::new(rt, setting, shape)?;
+            assert!(chain.scope()?.1, "it is proven");
+            let rounds = if shape.elements == SMALL { 50 * ROUNDS } else { ROUNDS };
+            print_row(&name, chain.measure(rounds / shape.runs.clamp(1, 10))?, chain.bytes());
         }
+    }
+    Ok(())
+}
+
+/// Measures the times of chains by the clock of the device, with a runtime that profiles.
+fn measure_device_times(rt: &Runtime, setting: &Setting, shapes: [Shape; 4]) -> Result<()> {
+    for shape in shapes {
+        let name = shape.name(", by the device");
+        if setting.includes(&name) {
+            let chain = Chain::new(rt, setting, shape)?;
+            print_row(&name, chain.measure_on_device(2 * ROUNDS)?, chain.bytes());
+        }
+    }
+    Ok(())
+}
+
+/// Measures a chain after the runs in which `FusionMode::Auto` has chosen the faster variant.
+fn measure_after_trials(builder: RuntimeBuilder, setting: &Setting, shape: Shape) -> Result<()> {
+    let name = shape.name(", after ten runs: ");
+    if setting.includes(&name) {
+        let rt = block_on(builder.build())?;
+        let chain = Chain::new(&rt, setting, shape)?;
+        for _ in 0..10 {
+            chain.fused()?[1].wait()?;
+        }
+        let mode = if chain.scope()?.1 { "fused" } else { "single" };
+        print_row(&format!("{name}{mode}"), chain.measure(ROUNDS)?, chain.bytes());
     }
     Ok(())
 }
 
 /// Prints the times, the speedup over single launches, and the part of the speed of the kernel written by hand
 /// and of the copy that the fused kernel reaches.
-fn tell(what: &str, [fused, single, by_hand, copy]: Times, bytes: u64) {
+fn print_row(what: &str, [fused, single, by_hand, copy]: Times, bytes: u64) {
     let micros = |time: Duration| time.as_secs_f64() * 1e6;
     println!(
         "{what:44} {:>9.1} {:>9.1} {:>9.1} {:>9.1} {:>6.2} {:>8.2} {:>7.0} {:>8.2}",
@@ -369,8 +397,8 @@ fn tell(what: &str, [fused, single, by_hand, copy]: Times, bytes: u64) {
     );
 }
 
-/// Prints the times in nanoseconds, with names.
-fn tell_peers(chain: &Chain) -> Result<()> {
+/// Prints tab-separated lines: the name, the time in nanoseconds and the number of bytes.
+fn print_for_peers(chain: &Chain) -> Result<()> {
     assert!(chain.scope()?.1, "it is proven");
     let names = ["Kiln, fused", "Kiln, one by one", "OpenCL C by hand", "copy by OpenCL"];
     for (name, time) in names.into_iter().zip(chain.measure(2 * ROUNDS)?) {

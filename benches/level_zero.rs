@@ -20,7 +20,7 @@ use support::{compare, heading, interleave, time};
 
 const SAXPY: &[u8] = include_bytes!("../tests/data/saxpy.spv");
 
-/// Modules of the disk hits.
+/// Modules whose disk hits are measured.
 const MODULES: [(&str, &[u8]); 2] =
     [("saxpy", SAXPY), ("arithmetic", include_bytes!("../tests/data/emitted/arithmetic_O2.spv"))];
 
@@ -28,7 +28,7 @@ const MODULES: [(&str, &[u8]); 2] =
 const ITEMS: usize = 64;
 
 /// Launches of the throughput runs.
-const MANY: u32 = 10_000;
+const LAUNCHES: u32 = 10_000;
 
 fn main() -> kiln::Result<()> {
     let Some(raw) = Raw::new(SAXPY, c"saxpy", ITEMS as u32) else {
@@ -72,7 +72,7 @@ async fn launches(raw: &Raw) -> kiln::Result<()> {
     let spinning = Saxpy::new(Duration::from_secs(1)).await?;
     heading(&saxpy.rt.device().to_string());
     let await_one = |saxpy: &Saxpy| time(|| block_on(saxpy.launch()).expect("it runs"));
-    let [kiln, kept, bare] = interleave(
+    let [kiln, spun, bare] = interleave(
         2000,
         [&mut || await_one(&saxpy), &mut || await_one(&spinning), &mut || {
             time(|| {
@@ -82,7 +82,7 @@ async fn launches(raw: &Raw) -> kiln::Result<()> {
         }],
     );
     compare("submit and await one, over append and spin", kiln, bare, 1, 1.15);
-    compare("  with awaits that spin, too", kept, bare, 1, 1.15);
+    compare("  with awaits that spin, too", spun, bare, 1, 1.15);
     let late = kiln.saturating_sub(bare);
     println!("{:44} {:>11.1} us (goal: 50)", "  of that later than by spinning", micros(late));
 
@@ -91,20 +91,20 @@ async fn launches(raw: &Raw) -> kiln::Result<()> {
         [
             &mut || {
                 time(|| {
-                    (1..MANY).for_each(|_| drop(saxpy.launch()));
+                    (1..LAUNCHES).for_each(|_| drop(saxpy.launch()));
                     block_on(saxpy.launch()).expect("it runs");
                 })
             },
             &mut || {
                 time(|| {
-                    (1..MANY).for_each(|_| raw.append(false));
+                    (1..LAUNCHES).for_each(|_| raw.append(false));
                     raw.append(true);
                     raw.spin();
                 })
             },
         ],
     );
-    compare("10,000 submitted, then one await", kiln, bare, MANY, 1.15);
+    compare("10,000 submitted, then one await", kiln, bare, LAUNCHES, 1.15);
     Ok(())
 }
 
@@ -146,9 +146,11 @@ async fn hits(raw: &'static Raw, directory: &Path) -> kiln::Result<()> {
         };
         let [kiln, bare, on_a_thread] = interleave(
             100,
-            [&mut || keep(build), &mut || keep(|| load(&path, &names)), &mut || {
-                keep(load_on_a_thread)
-            }],
+            [
+                &mut || time_without_drop(build),
+                &mut || time_without_drop(|| load(&path, &names)),
+                &mut || time_without_drop(load_on_a_thread),
+            ],
         );
         println!("{name}: a binary of {payload} bytes, {} kernels", names.len());
         compare("disk hit, over read, module, kernels", kiln, bare, 1, 1.05);
@@ -158,7 +160,7 @@ async fn hits(raw: &'static Raw, directory: &Path) -> kiln::Result<()> {
 }
 
 /// Measures the time of `make`, without the time of dropping its result.
-fn keep<T>(make: impl FnOnce() -> T) -> Duration {
+fn time_without_drop<T>(make: impl FnOnce() -> T) -> Duration {
     let mut made = None;
     time(|| made = Some(make()))
 }

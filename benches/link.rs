@@ -39,7 +39,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Measures linking alone: all objects are compiled before, on either side.
+/// Measures linking alone: on both sides, all objects are compiled before.
 fn links(rt: &Runtime, raw: &Raw) -> Result<()> {
     let application = Module::opencl_c(APPLICATION).importing(["scale"]);
     let raw_application = raw.compile(APPLICATION);

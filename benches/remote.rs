@@ -5,7 +5,7 @@
 //! `cargo bench --bench remote --all-features`. Needs a `redis-server`, and for S3 the `moto_server` of
 //! `make services`. Prints ratios of medians, each with its goal.
 
-#![allow(clippy::print_stdout, reason = "it is what a benchmark is for")]
+#![allow(clippy::print_stdout, reason = "printing is what benchmarks do")]
 
 #[path = "../tests/support/remote/mod.rs"]
 mod remote;
@@ -22,10 +22,11 @@ use kiln::{CacheConfig, Module, Origin, Runtime};
 use remote::proxy::{Mode, Proxy};
 use remote::services::{Client, Redis, S3};
 
+/// Number of programs that are loaded, each once, for every service and size.
 const ROUNDS: usize = 200;
 
 /// Delay of each part of an answer that simulates another machine.
-const FAR: Duration = Duration::from_millis(1);
+const PROXY_DELAY: Duration = Duration::from_millis(1);
 
 /// Size of the largest program that arrives in few parts. Larger programs arrive in many parts, one after the
 /// other, so that the proxy would dominate the time.
@@ -33,18 +34,22 @@ const FEW_PARTS: usize = 64 << 10;
 
 const SIZES: [(&str, usize); 3] = [("4 KiB", 4 << 10), ("64 KiB", 64 << 10), ("1 MiB", 1 << 20)];
 
-/// Rounds of cold starts, programs in each, and the time of their compiles.
+/// Number of rounds of cold starts.
 const STARTS: usize = 5;
+
+/// Number of programs in each cold start.
 const PROGRAMS: usize = 60;
+
+/// Time of each compile in a cold start.
 const COMPILE: Duration = Duration::from_millis(100);
 
 fn main() {
     if let Some(redis) = Redis::start(&[]) {
-        let far = Proxy::to(redis.address());
-        far.set(Mode::Slow(FAR));
+        let distant = Proxy::to(redis.address());
+        distant.set(Mode::Slow(PROXY_DELAY));
         let places = [
             ("Redis".to_owned(), redis.url(), redis.address()),
-            (format!("a Redis {FAR:?} away"), far.redis_url(), far.address),
+            (format!("a Redis {PROXY_DELAY:?} away"), distant.redis_url(), distant.address),
         ];
         for (name, bytes) in SIZES {
             redis.send(&[b"FLUSHALL"]);
@@ -119,11 +124,11 @@ fn hit(
     let rt = runtime(&Simulator::immediate(), cache.remote_budget(Duration::from_secs(60)));
     let get = Mutex::new(get);
     let get = |object: &String| (get.lock().expect("no call has failed"))(object);
-    let (asked, questions) = mpsc::channel::<(&String, oneshot::Sender<Vec<u8>>)>();
+    let (requests, received) = mpsc::channel::<(&String, oneshot::Sender<Vec<u8>>)>();
     let [mut hits, mut gets, mut awaited, mut loads] = [(); 4].map(|()| Vec::new());
     thread::scope(|scope| {
         scope.spawn(|| {
-            for (object, answer) in questions {
+            for (object, answer) in received {
                 answer.send(get(object)).expect("it is awaited");
             }
         });
@@ -140,7 +145,7 @@ fn hit(
             block_on(rt.drain());
             let start = Instant::now();
             let (answer, answered) = oneshot::channel();
-            asked.send((object, answer)).expect("the thread is there");
+            requests.send((object, answer)).expect("the thread is there");
             let again = block_on(answered).expect("it answers");
             awaited.push(start.elapsed());
             assert_eq!(again, found);
@@ -151,7 +156,7 @@ fn hit(
             loads.push(start.elapsed());
             assert!(found.len() >= bytes);
         }
-        drop(asked);
+        drop(requests);
     });
     let [hit, get, awaited, load] = [hits, gets, awaited, loads].map(median);
     let over = |get: Duration| hit.as_secs_f64() / (get + load).as_secs_f64();
@@ -175,14 +180,14 @@ fn cold_starts(redis: &Redis) {
         ("hangs", Mode::Hangs),
         ("is down", Mode::Cuts),
     ];
-    for (together, how) in [(true, "together"), (false, "one by one")] {
+    for (is_concurrent, how) in [(true, "together"), (false, "one by one")] {
         let (mut without, mut with) = (Vec::new(), modes.map(|_| Vec::new()));
         for _ in 0..STARTS {
-            without.push(cold_start(none(), together));
+            without.push(cold_start(none(), is_concurrent));
             for ((_, mode), times) in modes.iter().zip(&mut with) {
                 redis.send(&[b"FLUSHALL"]);
                 proxy.set(*mode);
-                times.push(cold_start(none().remote(&url), together));
+                times.push(cold_start(none().remote(&url), is_concurrent));
                 proxy.set(Mode::Passes);
             }
         }
@@ -198,14 +203,14 @@ fn cold_starts(redis: &Redis) {
     }
 }
 
-fn cold_start(cache: CacheConfig, together: bool) -> Duration {
+fn cold_start(cache: CacheConfig, is_concurrent: bool) -> Duration {
     let simulator = Simulator::immediate();
     simulator.delay_compiles(COMPILE);
     let rt = runtime(&simulator, cache);
     let start = Instant::now();
     block_on(async {
         let builds = (0..PROGRAMS).map(|number| rt.build(&module(number, 1)));
-        if together {
+        if is_concurrent {
             let builds: Vec<_> = builds.map(|build| build.start()).collect();
             join_all(builds).await.into_iter().for_each(|built| drop(built.expect("it builds")));
         } else {

@@ -89,10 +89,10 @@ fn hits(directory: &Path, platform: &str, raw: &Arc<Raw>) -> Result<()> {
         let [kiln, bare, with_kernels, on_a_thread] = interleave(
             60,
             [
-                &mut || keep(|| build(&rt, &module, Origin::Disk)),
-                &mut || keep(|| raw.load(&path, payload)),
-                &mut || keep(load),
-                &mut || keep(load_on_a_thread),
+                &mut || time_without_drop(|| build(&rt, &module, Origin::Disk)),
+                &mut || time_without_drop(|| raw.load(&path, payload)),
+                &mut || time_without_drop(load),
+                &mut || time_without_drop(load_on_a_thread),
             ],
         );
         println!("a binary of {payload} bytes");
@@ -111,7 +111,7 @@ fn hits(directory: &Path, platform: &str, raw: &Arc<Raw>) -> Result<()> {
 }
 
 /// Measures the time of `make`, without the time of dropping its result.
-fn keep<T>(make: impl FnOnce() -> T) -> Duration {
+fn time_without_drop<T>(make: impl FnOnce() -> T) -> Duration {
     let mut made = None;
     time(|| made = Some(make()))
 }
@@ -164,8 +164,8 @@ fn starts(directory: &Path, platform: &str) -> Result<()> {
 }
 
 /// Measures the cost that the disk adds, on a device whose builds take no time.
-fn puts(what: &str, directory: &Path) -> Result<()> {
-    heading(&format!("a put into {what}, on a device that builds in no time"));
+fn puts(store: &str, directory: &Path) -> Result<()> {
+    heading(&format!("a put into {store}, on a device that builds in no time"));
     let runtime =
         |cache| block_on(Runtime::builder().simulator(&Simulator::new()).cache(cache).build());
     let (stored, unstored) =
@@ -176,19 +176,19 @@ fn puts(what: &str, directory: &Path) -> Result<()> {
         let module = Module::opencl_c(format!(
             "#pragma binary_size 65536\nkernel void f{number}(global uint *x) {{}}"
         ));
-        let took = keep(|| build(rt, &module, Origin::Compiled));
+        let took = time_without_drop(|| build(rt, &module, Origin::Compiled));
         block_on(rt.drain());
         took
     };
-    let mut others = 1_000_000;
+    let mut unstored_number = 1_000_000;
     let [with, without] = interleave(
         500,
         [&mut || once(&stored), &mut || {
-            others += 1;
+            unstored_number += 1;
             let module = Module::opencl_c(format!(
-                "#pragma binary_size 65536\nkernel void f{others}(global uint *x) {{}}"
+                "#pragma binary_size 65536\nkernel void f{unstored_number}(global uint *x) {{}}"
             ));
-            keep(|| build(&unstored, &module, Origin::Compiled))
+            time_without_drop(|| build(&unstored, &module, Origin::Compiled))
         }],
     );
     compare("a build with a store, over one without", with, without, 1, 0.0);
@@ -222,7 +222,8 @@ fn collection(directory: &Path) -> Result<()> {
         let file = fs::File::options().write(true).open(path).expect("it is there");
         file.set_modified(long_ago).expect("it is ours");
     }
-    let quiet: Vec<_> = (0..2000).map(|_| keep(|| build(&rt, &module, Origin::Disk))).collect();
+    let quiet: Vec<_> =
+        (0..2000).map(|_| time_without_drop(|| build(&rt, &module, Origin::Disk))).collect();
     let limit = u64::from(ENTRIES) * BYTES as u64;
     let store = config.max_bytes(limit).open_store()?.expect("it has a directory");
     let done = AtomicBool::new(false);
@@ -236,7 +237,7 @@ fn collection(directory: &Path) -> Result<()> {
         });
         let mut hits = Vec::new();
         while !done.load(SeqCst) {
-            hits.push(keep(|| build(&rt, &module, Origin::Disk)));
+            hits.push(time_without_drop(|| build(&rt, &module, Origin::Disk)));
         }
         let (took, collected) = collector.join().expect("it does not panic");
         (hits, took, collected)

@@ -14,7 +14,7 @@ mod work;
 use std::time::Duration;
 
 use kiln::{Buffer, Event};
-use raw::Raw;
+use raw::{Raw, RawBuffer};
 use support::{compare, heading, interleave, time};
 use work::Work;
 
@@ -42,13 +42,35 @@ fn main() -> kiln::Result<()> {
 
 async fn measure(platform: &str, raw: &Raw) -> kiln::Result<()> {
     let work = Work::new(platform, Duration::ZERO).await?;
-    let (rt, queue) = (&work.rt, &work.queue);
-    let new = || -> Buffer<u8> {
-        // SAFETY: the fill below writes all of it.
-        let buffer = unsafe { rt.buffer_uninit(LARGE) }.expect("there is room");
-        queue.fill(&buffer, 1).expect("it is right").wait().expect("it runs");
-        buffer
-    };
+    let (buffer, raw_buffer) = (filled_buffer(&work), raw.buffer(LARGE));
+    let data = vec![2; LARGE];
+    raw.write(&raw_buffer, &data);
+    raw.finish();
+
+    heading(&format!("{}: calls while it is busy for {BUSY:?}", work.rt.device()));
+    calls_while_busy(&work, raw, &buffer, &raw_buffer, &data);
+    heading(&format!("{}: until the end", work.rt.device()));
+    transfers(&work, raw, &buffer, &raw_buffer, &data);
+    fills(&work, raw, &buffer, &raw_buffer)
+}
+
+/// Creates a buffer of `LARGE` bytes, and fills it.
+fn filled_buffer(Work { rt, queue, .. }: &Work) -> Buffer<u8> {
+    // SAFETY: the fill below writes all of it.
+    let buffer = unsafe { rt.buffer_uninit(LARGE) }.expect("there is memory");
+    queue.fill(&buffer, 1).expect("it is right").wait().expect("it runs");
+    buffer
+}
+
+/// Measures how long the calls alone block their caller while the device is busy.
+fn calls_while_busy(
+    work: &Work,
+    raw: &Raw,
+    buffer: &Buffer<u8>,
+    raw_buffer: &RawBuffer,
+    data: &[u8],
+) {
+    let queue = &work.queue;
     // Measures a call while the device is busy.
     let kiln = |call: &mut dyn FnMut()| {
         let busy = work.submit(raw.number);
@@ -64,12 +86,6 @@ async fn measure(platform: &str, raw: &Raw) -> kiln::Result<()> {
         raw.finish();
         took
     };
-    let (buffer, raw_buffer) = (new(), raw.buffer(LARGE));
-    let data = vec![2; LARGE];
-    raw.write(&raw_buffer, &data);
-    raw.finish();
-
-    heading(&format!("{}: calls while it is busy for {BUSY:?}", rt.device()));
     let mut read = Vec::with_capacity(LARGE);
     let write = |len: usize| {
         let part = buffer.slice(..len).expect("it is inside");
@@ -77,7 +93,7 @@ async fn measure(platform: &str, raw: &Raw) -> kiln::Result<()> {
             let mut given = data[..len].to_vec();
             kiln(&mut || drop(queue.write(&part, std::mem::take(&mut given))))
         };
-        let mut raw_write = || driver(&mut || raw.write(&raw_buffer, &data[..len]));
+        let mut raw_write = || driver(&mut || raw.write(raw_buffer, &data[..len]));
         interleave(ROUNDS, [&mut kiln_write, &mut raw_write])
     };
     let [small, raw_small] = write(64 << 10);
@@ -86,8 +102,8 @@ async fn measure(platform: &str, raw: &Raw) -> kiln::Result<()> {
     compare("a write of 256 MiB", large, raw_large, 1, 0.0);
     let [large, raw_large] = interleave(
         ROUNDS,
-        [&mut || kiln(&mut || drop(queue.read(&buffer))), &mut || {
-            driver(&mut || raw.read(&raw_buffer, &mut read))
+        [&mut || kiln(&mut || drop(queue.read(buffer))), &mut || {
+            driver(&mut || raw.read(raw_buffer, &mut read))
         }],
     );
     compare("a read of 256 MiB", large, raw_large, 1, 0.0);
@@ -95,28 +111,36 @@ async fn measure(platform: &str, raw: &Raw) -> kiln::Result<()> {
         ROUNDS,
         [
             &mut || {
-                let mut buffer = Some(new());
+                let mut buffer = Some(filled_buffer(work));
                 kiln(&mut || drop(buffer.take()))
             },
             &mut || {
                 let mut buffer = Some(raw.buffer(LARGE));
-                buffer.iter().for_each(|buffer| raw.write(buffer, &data));
+                buffer.iter().for_each(|buffer| raw.write(buffer, data));
                 raw.finish();
                 driver(&mut || drop(buffer.take()))
             },
         ],
     );
     compare("freeing 256 MiB", freed, raw_freed, 1, 0.0);
+}
 
-    heading(&format!("{}: until the end", rt.device()));
+/// Measures complete writes and reads.
+fn transfers(
+    Work { queue, .. }: &Work,
+    raw: &Raw,
+    buffer: &Buffer<u8>,
+    raw_buffer: &RawBuffer,
+    data: &[u8],
+) {
     let mut kiln_write = || {
-        let given = data.clone();
-        time(|| queue.write(&buffer, given).expect("it is right").wait().expect("it runs"))
+        let given = data.to_vec();
+        time(|| queue.write(buffer, given).expect("it is right").wait().expect("it runs"))
     };
     let mut raw_write = || {
-        let given = data.clone();
+        let given = data.to_vec();
         time(|| {
-            raw.write(&raw_buffer, &given);
+            raw.write(raw_buffer, &given);
             raw.finish();
         })
     };
@@ -124,15 +148,24 @@ async fn measure(platform: &str, raw: &Raw) -> kiln::Result<()> {
     compare("a write of 256 MiB", written, raw_written, 1, 1.10);
     let [read, raw_read] = interleave(
         ROUNDS,
-        [&mut || time(|| drop(futures_lite::future::block_on(queue.read(&buffer)))), &mut || {
+        [&mut || time(|| drop(futures_lite::future::block_on(queue.read(buffer)))), &mut || {
             time(|| {
                 let mut read = Vec::with_capacity(LARGE);
-                raw.read(&raw_buffer, &mut read);
+                raw.read(raw_buffer, &mut read);
                 raw.finish();
             })
         }],
     );
     compare("a read of 256 MiB", read, raw_read, 1, 1.10);
+}
+
+/// Measures complete fills with patterns of different lengths.
+fn fills(
+    Work { queue, .. }: &Work,
+    raw: &Raw,
+    buffer: &Buffer<u8>,
+    raw_buffer: &RawBuffer,
+) -> kiln::Result<()> {
     let part = buffer.slice(..FILLED).expect("it is inside");
     let (pairs, numbers) = (part.cast::<u16>()?, part.cast::<f32>()?);
     let fills: [Fill<'_>; 4] = [
@@ -146,7 +179,7 @@ async fn measure(platform: &str, raw: &Raw) -> kiln::Result<()> {
             ROUNDS,
             [&mut || time(|| fill().expect("it is right").wait().expect("it runs")), &mut || {
                 time(|| {
-                    raw.fill(&raw_buffer, pattern, FILLED);
+                    raw.fill(raw_buffer, pattern, FILLED);
                     raw.finish();
                 })
             }],

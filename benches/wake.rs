@@ -49,7 +49,7 @@ async fn measure(platform: &str, raw: &mut Raw) -> kiln::Result<()> {
         let rounds = (400_000 / length.as_micros()).clamp(30, 2000) as usize;
         let await_one =
             |work: &Work, count| time(|| block_on(work.submit(count)).expect("it runs"));
-        let [bare, kiln, kept] = interleave(
+        let [bare, kiln, spun] = interleave(
             rounds,
             [
                 &mut || time(|| raw.enqueue_and_spin()),
@@ -67,10 +67,10 @@ async fn measure(platform: &str, raw: &mut Raw) -> kiln::Result<()> {
             micros(bare),
             micros(callback),
             micros(kiln),
-            micros(kept),
+            micros(spun),
             late(callback),
             late(kiln),
-            late(kept),
+            late(spun),
         );
     }
     Ok(())

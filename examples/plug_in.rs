@@ -1,7 +1,7 @@
 //! Plug-in: a library that an application loads, calls and unloads, and that computes on a device.
 //!
-//! Kiln's threads, and those of drivers, outlive the call. Kiln therefore keeps the library in memory
-//! once it has made a runtime, though the application unloads it.
+//! Kiln's threads, and those of drivers, outlive the call. Therefore Kiln keeps the library in memory once it
+//! has created a runtime, even if the application unloads it.
 
 use futures::executor::block_on;
 use kiln::{CacheConfig, Module, Result, Runtime};

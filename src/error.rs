@@ -165,7 +165,7 @@ struct Inner {
     build_log: Option<String>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
     /// Whether the failure is transient even if its kind is deterministic.
-    passes: bool,
+    is_transient: bool,
     /// The original failure, if this error is of a command that was not run because another command failed.
     root: Option<Error>,
 }
@@ -178,7 +178,7 @@ impl Error {
             driver: None,
             build_log: None,
             source: None,
-            passes: false,
+            is_transient: false,
             root: None,
         }))
     }
@@ -211,8 +211,8 @@ impl Error {
     }
 
     /// Marks the error as transient, whatever its kind.
-    pub(crate) fn passing(self) -> Self {
-        self.map(|inner| inner.passes = true)
+    pub(crate) fn transient(self) -> Self {
+        self.map(|inner| inner.is_transient = true)
     }
 
     /// Replaces the error's kind.
@@ -344,7 +344,7 @@ impl Error {
     #[must_use]
     pub fn is_deterministic(&self) -> bool {
         match self.0.kind {
-            _ if self.0.passes => false,
+            _ if self.0.is_transient => false,
             ErrorKind::Configuration
             | ErrorKind::InvalidModule
             | ErrorKind::Unsupported
@@ -411,6 +411,7 @@ enum Heading {
     Note,
 }
 
+/// Returns the kind of message that a log line begins, or `None` if it begins none.
 fn heading(line: &str) -> Option<Heading> {
     let begins = |word: &str| {
         // `file:1:2: error: ..`, `error: ..`, `ptxas error   : ..`, `error X1234 : ..`
@@ -425,8 +426,8 @@ fn heading(line: &str) -> Option<Heading> {
     let error = ["fatal error", "error", "fatal"].iter().filter_map(|word| begins(word)).min();
     let other = ["warning", "remark", "info"].iter().filter_map(|word| begins(word)).min();
     let note = begins("note");
-    let first = [(error, Heading::Error), (other, Heading::Other), (note, Heading::Note)];
-    first
+    let candidates = [(error, Heading::Error), (other, Heading::Other), (note, Heading::Note)];
+    candidates
         .into_iter()
         .filter_map(|(at, kind)| Some((at?, kind)))
         .min_by_key(|(at, _)| *at)

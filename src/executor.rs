@@ -24,7 +24,7 @@ thread_local! {
 }
 
 /// The name of the threads that run tasks.
-const THREAD: &str = "kiln-host";
+const THREAD_NAME: &str = "kiln-host";
 
 /// Runs tasks on one thread.
 ///
@@ -44,7 +44,7 @@ type Start = fn(Box<dyn FnOnce() + Send>) -> io::Result<()>;
 
 impl HostExecutor {
     pub(crate) fn new() -> Arc<Self> {
-        Self::with_start(|run| threads::start(THREAD, run))
+        Self::with_start(|run| threads::start(THREAD_NAME, run))
     }
 
     fn with_start(start: Start) -> Arc<Self> {
@@ -67,7 +67,7 @@ impl HostExecutor {
         self: &Arc<Self>,
         future: impl Future<Output = ()> + Send + 'static,
     ) -> Result<()> {
-        if let Err(error) = self.run() {
+        if let Err(error) = self.ensure_thread() {
             catch_and_log("a future that was dropped", || drop(future));
             return Err(error);
         }
@@ -87,7 +87,7 @@ impl HostExecutor {
     }
 
     /// Starts the thread unless it is already running.
-    fn run(&self) -> Result<()> {
+    fn ensure_thread(&self) -> Result<()> {
         if self.running.get().is_some() {
             return Ok(());
         }
@@ -175,21 +175,21 @@ pub(crate) fn wait_for<T>(future: impl Future<Output = T>) -> io::Result<T> {
     let Some(executor) = running() else { return Ok(block_on(future)) };
     // This thread would run those tasks, so another thread runs them meanwhile. Nothing joins that thread: it
     // may be inside a task that waits for the task blocked here.
-    let (_waiting, over) = async_channel::bounded::<()>(1);
+    let (_waiting, done) = async_channel::bounded::<()>(1);
     let run = move || {
-        run_tasks(executor.clone(), over.recv());
+        run_tasks(executor.clone(), done.recv());
         // A runner that ends may hold tasks that the other runners do not see. This empty task makes them look
         // again.
         executor.spawn(async {}).detach();
     };
-    threads::start(THREAD, run)?;
+    threads::start(THREAD_NAME, run)?;
     Ok(block_on(future))
 }
 
-/// Runs the tasks of an executor on this thread until `over` completes, with any output.
-fn run_tasks<T>(executor: Arc<Executor<'static>>, over: impl Future<Output = T>) {
+/// Runs the tasks of an executor on this thread until `done` completes, with any output.
+fn run_tasks<T>(executor: Arc<Executor<'static>>, done: impl Future<Output = T>) {
     RUNNING.set(Some(executor.clone()));
-    block_on(executor.run(over));
+    block_on(executor.run(done));
     RUNNING.take();
 }
 
@@ -210,8 +210,8 @@ mod tests {
             let (answer, answered) = futures::channel::oneshot::channel();
             let task = async move { answer.send(7).expect("the other task waits") };
             inner.spawn(task).expect("there is a thread");
-            let heard = wait_for(answered).expect("there is a thread");
-            sender.send(heard).expect("the test waits");
+            let output = wait_for(answered).expect("there is a thread");
+            sender.send(output).expect("the test waits");
         });
         first.expect("there is a thread");
         assert_eq!(received.recv_timeout(Duration::from_secs(60)), Ok(Ok(7)));
@@ -224,14 +224,14 @@ mod tests {
         let (answer, answered) = futures::channel::oneshot::channel();
         let (ended, first_ended) = futures::channel::oneshot::channel();
         let first = async move {
-            let heard = wait_for(answered).expect("there is a thread");
-            ended.send(heard).expect("the other task waits");
+            let output = wait_for(answered).expect("there is a thread");
+            ended.send(output).expect("the other task waits");
         };
         let (sender, received) = mpsc::channel();
         let second = async move {
             answer.send(7).expect("the first task waits");
-            let heard = wait_for(first_ended).expect("there is a thread");
-            sender.send(heard).expect("the test waits");
+            let output = wait_for(first_ended).expect("there is a thread");
+            sender.send(output).expect("the test waits");
         };
         executor.spawn(first).expect("there is a thread");
         executor.spawn(second).expect("there is a thread");

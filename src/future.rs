@@ -96,7 +96,7 @@ macro_rules! named_future {
             ) -> std::task::Poll<Self::Output> {
                 // In a forked child, the threads that would complete the future do not exist.
                 if let Err(error) = crate::process::check() {
-                    return std::task::Poll::Ready(crate::process::Unfinished::of(error));
+                    return std::task::Poll::Ready(crate::process::ForkedOutput::from_error(error));
                 }
                 std::pin::Pin::new(&mut self.0).poll(context)
             }

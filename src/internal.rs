@@ -200,6 +200,48 @@ pub mod fusion {
         Ok(range)
     }
 
+    /// Memories of a plan, numbered in the order in which their buffers are first used.
+    #[derive(Default)]
+    struct Memories {
+        by_buffer: HashMap<u32, Memory>,
+        buffers: Vec<u32>,
+    }
+
+    impl Memories {
+        /// Returns the memory of a buffer. Adds it if it is new.
+        fn memory_of(&mut self, buffer: u32) -> Memory {
+            let Self { by_buffer, buffers } = self;
+            *by_buffer.entry(buffer).or_insert_with(|| {
+                buffers.push(buffer);
+                Memory(buffers.len() as u32 - 1)
+            })
+        }
+
+        /// Returns the number of the buffer that a memory stands for.
+        fn buffer_of(&self, memory: Memory) -> u32 {
+            self.buffers.get(memory.0 as usize).copied().unwrap_or_default()
+        }
+    }
+
+    /// Converts a launch to a slot of a plan.
+    fn slot(launch: &Launch, memories: &mut Memories) -> Slot {
+        let arguments = launch.arguments.iter().map(|argument| match argument {
+            &Argument::Buffer { buffer, offset, length } => {
+                let memory = memories.memory_of(buffer);
+                crate::compiler::fusion::Argument::Buffer(Region { memory, offset, length })
+            }
+            Argument::Scalar(bytes) => crate::compiler::fusion::Argument::Scalar(bytes.clone()),
+            Argument::Local(bytes) => crate::compiler::fusion::Argument::Local(*bytes),
+        });
+        Slot {
+            module: launch.module,
+            kernel: launch.kernel.clone(),
+            range: launch.range,
+            arguments: arguments.collect(),
+            constants: launch.constants.clone(),
+        }
+    }
+
     /// Fuses launches, or returns the reason why they cannot be fused. `dead` lists the buffers whose contents
     /// are not read afterwards.
     ///
@@ -216,36 +258,9 @@ pub mod fusion {
     ) -> Result<Result<Fused, String>> {
         let modules =
             modules.iter().map(|&module| Module::parse(module)).collect::<Result<Vec<_>>>()?;
-        let mut numbers = HashMap::new();
-        let mut originals = Vec::new();
-        let mut memory = |number: u32| {
-            *numbers.entry(number).or_insert_with(|| {
-                originals.push(number);
-                Memory(originals.len() as u32 - 1)
-            })
-        };
-        let mut slots = Vec::new();
-        for launch in launches {
-            let arguments = launch.arguments.iter().map(|argument| match argument {
-                &Argument::Buffer { buffer, offset, length } => {
-                    crate::compiler::fusion::Argument::Buffer(Region {
-                        memory: memory(buffer),
-                        offset,
-                        length,
-                    })
-                }
-                Argument::Scalar(bytes) => crate::compiler::fusion::Argument::Scalar(bytes.clone()),
-                Argument::Local(bytes) => crate::compiler::fusion::Argument::Local(*bytes),
-            });
-            slots.push(Slot {
-                module: launch.module,
-                kernel: launch.kernel.clone(),
-                range: launch.range,
-                arguments: arguments.collect(),
-                constants: launch.constants.clone(),
-            });
-        }
-        let dead: BTreeSet<_> = dead.iter().map(|&buffer| memory(buffer)).collect();
+        let mut memories = Memories::default();
+        let slots = launches.iter().map(|launch| slot(launch, &mut memories)).collect();
+        let dead: BTreeSet<_> = dead.iter().map(|&buffer| memories.memory_of(buffer)).collect();
         let plan = Plan {
             modules: vec![Digest([0; 32]); modules.len()],
             slots,
@@ -259,10 +274,10 @@ pub mod fusion {
                 order_own_accesses: options.order_own_accesses,
             },
         };
-        let number = |memory: Memory| originals.get(memory.0 as usize).copied().unwrap_or_default();
-        let all: Vec<_> = modules.iter().collect();
+        let number = |memory: Memory| memories.buffer_of(memory);
+        let module_refs: Vec<_> = modules.iter().collect();
         let width = Width { most: options.width, least_left: 0 };
-        let outcome = crate::compiler::fusion::fuse(&plan, &all, Trust::ProofOnly, width)?;
+        let outcome = crate::compiler::fusion::fuse(&plan, &module_refs, Trust::ProofOnly, width)?;
         let kept = outcome.judgements.iter().filter(|judgement| judgement.promotion.is_ok());
         let kept = kept.map(|judgement| number(judgement.memory)).collect();
         Ok(outcome.fused.map(|fused| {

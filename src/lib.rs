@@ -1,17 +1,18 @@
 //! Kiln runs compute kernels from async Rust, on OpenCL and Level Zero devices.
 //!
 //! An application passes device code to Kiln and awaits the results. Kiln handles three tasks that are hard to
-//! get right around a driver whose calls block, whose objects are not reference-counted and whose compiler
-//! takes seconds:
+//! get right around a driver whose calls block, whose compiler takes seconds, and whose objects give no
+//! guarantee that memory outlives its use:
 //!
-//! * **A program is built once.** A build is a shared future: all callers that request the same module, with the
-//!   same options, for the same device, await the same build. Later requests find the program in memory, and
-//!   after the next start on disk. No caller owns a build: if the caller that requested it first is dropped,
-//!   the build goes on.
+//! * **A program is built once.** A build is a shared future: all callers that request the same module, with
+//!   the same options, for the same device, await the same build. Later requests find the program in memory,
+//!   and after the next start on disk. No caller owns a build: if the caller that requested it first is
+//!   dropped, the build goes on.
 //! * **No executor thread blocks.** Launches, copies and host futures form a DAG whose edges follow from the
 //!   buffers that they use. Submitting returns at once, and the end of a command wakes the task that awaits it.
-//!   The few calls that block are documented as such: allocating a [buffer](Runtime::buffer) calls the driver,
-//!   [`BuildRequest::key`] reads files, and [`Event::wait`] is for host code that blocks.
+//!   The few calls that block are documented as such: allocating a [buffer](Runtime::buffer) and
+//!   [`Program::binary`] call the driver, [`BuildRequest::key`] and the module [`store`] read files, and
+//!   [`Event::wait`] is for host code that blocks.
 //! * **Memory outlives the device's use of it.** Commands own the memory that they access until the driver
 //!   reports that they have ended. Futures own nothing: any of them can be dropped, leaked or raced at any
 //!   time.
@@ -71,11 +72,11 @@
 //! builds again. The programs in memory are limited by their total size in bytes. The least recently used ones
 //! are evicted first, and a program that is in use survives its eviction.
 //!
-//! **Untrusted modules.** Drivers' compilers run in the application's own process, and malformed code can crash,
-//! exit or hang it. A module that is marked as [untrusted](Module::untrusted) is compiled by a child process,
-//! with a time limit. The child runs the program that [`RuntimeBuilder::build_child`] or `KILN_BUILD_CHILD`
-//! names. By default, it runs this program itself if its `main` calls [`build_child`] first, or else the tool
-//! `kiln`. Whatever the compiler does, the build returns a program or an error.
+//! **Untrusted modules.** Drivers' compilers run in the application's own process, and malformed code can
+//! crash, exit or hang it. A module that is marked as [untrusted](Module::untrusted) is compiled by a child
+//! process, with a time limit. The child runs the program that [`RuntimeBuilder::build_child`] or
+//! `KILN_BUILD_CHILD` names. By default, it runs this program itself if its `main` calls [`build_child`]
+//! first, or else the tool `kiln`. Whatever the compiler does, the build returns a program or an error.
 //!
 //! **Device libraries.** A module can import functions that another module exports. The imports are resolved
 //! from the libraries given to [`Runtime::register`], including the imports of these libraries themselves. The
@@ -86,7 +87,7 @@
 //!
 //! # async fn example(rt: Runtime) -> kiln::Result<()> {
 //! let library = Module::opencl_c("float tone(float x) { return x * x; }").exporting(["tone"]);
-//! rt.register(&library)?; // or `rt.open_library(path)`, of SPIR-V, which says itself what it exports
+//! rt.register(&library)?; // or `rt.open_library(path)` for SPIR-V, which states its exports itself
 //! let application = Module::opencl_c(
 //!     "float tone(float x);
 //!      kernel void apply(global float *x) { x[get_global_id(0)] = tone(x[get_global_id(0)]); }",
@@ -164,6 +165,7 @@
 //! * one that reads included files, and loads programs that a remote cache sends while a compile runs;
 //! * with a remote cache, one that communicates with it;
 //! * for a trace, one that writes it;
+//! * one for each call of [`Module::open`] or [`Program::binary`], which ends with the call;
 //! * once Kiln waits for another process's build, the timer thread of `async-io`;
 //! * while a store is larger than its limit, one that collects.
 //!

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The chain of `benches/fusion.rs --chain` in other libraries: a line each, of the name, the time of a
-run in nanoseconds, and the bytes that it cannot but move, separated by tabs."""
+"""The chain of `benches/fusion.rs --chain` in other libraries. Prints a line for each: the name, the time
+of a run in nanoseconds, and the bytes that a run has to move, separated by tabs."""
 
 import statistics
 import sys
@@ -25,7 +25,7 @@ def measure(run, wait):
     return statistics.median(batch() for _ in range(ROUNDS))
 
 
-def tell(name, run, wait):
+def print_row(name, run, wait):
     print(name, round(measure(run, wait)), 2 * 4 * ELEMENTS, sep="\t", flush=True)
 
 
@@ -58,12 +58,12 @@ def torch_peers():
         x = (torch.arange(ELEMENTS, device="cuda") % 1000).float() * 0.01 - 3.0
         version = torch.__version__
         check("eager", x, chain(x))
-        tell(f"PyTorch {version}, eager", lambda: chain(x), torch.cuda.synchronize)
+        print_row(f"PyTorch {version}, eager", lambda: chain(x), torch.cuda.synchronize)
         compiled = torch.compile(chain)
         check("compiled", x, compiled(x))
-        tell(f"PyTorch {version}, compiled", lambda: compiled(x), torch.cuda.synchronize)
+        print_row(f"PyTorch {version}, compiled", lambda: compiled(x), torch.cuda.synchronize)
         y = torch.empty_like(x)
-        tell(f"copy by PyTorch {version}", lambda: y.copy_(x), torch.cuda.synchronize)
+        print_row(f"copy by PyTorch {version}", lambda: y.copy_(x), torch.cuda.synchronize)
     del x, y
     torch.cuda.empty_cache()
 
@@ -85,7 +85,7 @@ def cupy_peers():
     result = chain(x)
     assert result.dtype == cupy.float32
     check("CuPy", x, result)
-    tell(f"CuPy {cupy.__version__}, fuse", lambda: chain(x), wait)
+    print_row(f"CuPy {cupy.__version__}, fuse", lambda: chain(x), wait)
 
 
 for name, peers in (("PyTorch", torch_peers), ("CuPy", cupy_peers)):

@@ -80,7 +80,7 @@ impl Raw {
                     null(),
                 )
             };
-            drop(KeptEvent(filled.ok()?));
+            drop(OwnedEvent(filled.ok()?));
         }
         Some(Self { context, device, queue, kernel, buffers, items, number: 1.0 })
     }
@@ -119,7 +119,7 @@ impl Raw {
     pub(crate) fn buffer(&self, bytes: usize) -> RawBuffer {
         // SAFETY: no host memory is given.
         let buffer = unsafe { create_buffer(self.context, CL_MEM_READ_WRITE, bytes, null_mut()) };
-        RawBuffer(buffer.expect("there is room"))
+        RawBuffer(buffer.expect("there is memory"))
     }
 
     /// Enqueues a write, without waiting for it.
@@ -137,13 +137,13 @@ impl Raw {
                 null(),
             )
         };
-        drop(KeptEvent(enqueued.expect("it is enqueued")));
+        drop(OwnedEvent(enqueued.expect("it is enqueued")));
         self.flush();
     }
 
     /// Enqueues a fill of the first `bytes` bytes, without waiting for it.
     pub(crate) fn fill(&self, to: &RawBuffer, pattern: &[u8], bytes: usize) {
-        // SAFETY: the buffer has so many bytes, and the driver copies the pattern.
+        // SAFETY: the buffer has at least this many bytes, and the driver copies the pattern.
         let enqueued = unsafe {
             enqueue_fill_buffer(
                 self.queue,
@@ -156,7 +156,7 @@ impl Raw {
                 null(),
             )
         };
-        drop(KeptEvent(enqueued.expect("it is enqueued")));
+        drop(OwnedEvent(enqueued.expect("it is enqueued")));
         self.flush();
     }
 
@@ -175,7 +175,7 @@ impl Raw {
                 null(),
             )
         };
-        drop(KeptEvent(enqueued.expect("it is enqueued")));
+        drop(OwnedEvent(enqueued.expect("it is enqueued")));
         self.flush();
     }
 
@@ -209,10 +209,10 @@ impl Raw {
     }
 
     /// Enqueues a launch, and returns its event.
-    pub(crate) fn enqueue_with_event(&self) -> KeptEvent {
+    pub(crate) fn enqueue_with_event(&self) -> OwnedEvent {
         let mut event = null_mut();
         self.enqueue(Some(&mut event));
-        KeptEvent(event)
+        OwnedEvent(event)
     }
 
     /// Flushes the queue.
@@ -239,7 +239,7 @@ impl Raw {
     pub(crate) fn enqueue_and_await(&self) {
         let event = self.enqueue_with_event();
         let wake = Wake { done: AtomicBool::new(false), thread: thread::current() };
-        set_event_callback(event.0, CL_COMPLETE, woken, (&raw const wake).cast_mut().cast())
+        set_event_callback(event.0, CL_COMPLETE, on_complete, (&raw const wake).cast_mut().cast())
             .expect("it is registered");
         self.flush();
         while !wake.done.load(SeqCst) {
@@ -249,9 +249,9 @@ impl Raw {
 }
 
 /// An event, released when dropped.
-pub(crate) struct KeptEvent(cl_event);
+pub(crate) struct OwnedEvent(cl_event);
 
-impl Drop for KeptEvent {
+impl Drop for OwnedEvent {
     fn drop(&mut self) {
         // SAFETY: the event is this object's own.
         unsafe { release_event(self.0) }.expect("it is released");
@@ -273,7 +273,7 @@ struct Wake {
     thread: Thread,
 }
 
-extern "C" fn woken(_: cl_event, _: i32, wake: *mut c_void) {
+extern "C" fn on_complete(_: cl_event, _: i32, wake: *mut c_void) {
     // SAFETY: the waiting thread keeps it until `done` is set.
     let wake = unsafe { &*wake.cast::<Wake>() };
     // The waiting thread may drop `wake` as soon as `done` is set.

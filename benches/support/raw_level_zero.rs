@@ -133,7 +133,7 @@ impl Raw {
             flags: ZE_EVENT_POOL_FLAG_HOST_VISIBLE,
             count: 1,
         };
-        let mut made = null_mut();
+        let mut pool_handle = null_mut();
         call!(
             self,
             zeEventPoolCreate: ze_pfnEventPoolCreate_t(
@@ -141,7 +141,7 @@ impl Raw {
                 &raw const pool,
                 1,
                 &raw mut self.device,
-                &raw mut made,
+                &raw mut pool_handle,
             )
         );
         let event = ze_event_desc_t {
@@ -153,7 +153,7 @@ impl Raw {
         };
         call!(
             self,
-            zeEventCreate: ze_pfnEventCreate_t(made, &raw const event, &raw mut self.event)
+            zeEventCreate: ze_pfnEventCreate_t(pool_handle, &raw const event, &raw mut self.event)
         );
     }
 

@@ -10,8 +10,8 @@ use crate::support::{median, time};
 /// Source of the command, which runs as one work-item.
 const SOURCE: &str = "kernel void work(float count, global const float *x, global float *y) {
     uint value = as_uint(x[0]);
-    for (uint left = (uint)count; left > 0; --left)
-        value ^= value * 1664525u + left;
+    for (uint rest = (uint)count; rest > 0; --rest)
+        value ^= value * 1664525u + rest;
     y[0] = as_float(value);
 }";
 

@@ -15,7 +15,7 @@ type Pixels = Named<[f32; 4]>;
 
 /// Grouping of the launches of a frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Grouping {
     /// All launches run one by one.
     Unfused,
     /// The edges are in one scope, and everything from the second pass of the blur on is in another.
@@ -24,7 +24,7 @@ pub(crate) enum Way {
     OneScope,
 }
 
-impl Way {
+impl Grouping {
     pub(crate) const ALL: [Self; 3] = [Self::Unfused, Self::TwoScopes, Self::OneScope];
 
     pub(crate) fn name(self) -> &'static str {
@@ -36,8 +36,8 @@ impl Way {
     }
 }
 
-/// Number of launches, at the end of a frame, that at least one way fuses.
-const CAN_FUSE: usize = 6;
+/// Number of launches, at the end of a frame, that at least one grouping fuses.
+const FUSABLE: usize = 6;
 
 /// Device memory that frames share, one after the other.
 pub(crate) struct Frame {
@@ -61,12 +61,12 @@ pub(crate) struct Temporaries {
 }
 
 /// Completed frame.
-pub(crate) struct Ended {
+pub(crate) struct CompletedFrame {
     /// Time from the first submission to the completion of all launches.
     pub(crate) wall: Duration,
     /// Time from the start of the first launch to the end of the last, by the device's clock.
     pub(crate) device: Option<Duration>,
-    /// Device time of the launches that at least one way fuses.
+    /// Device time of the launches that at least one grouping fuses.
     pub(crate) part: Option<Duration>,
     /// Number of kernels that ran.
     pub(crate) launches: usize,
@@ -140,7 +140,12 @@ impl Frame {
     /// Returns all launches of a frame, in groups. A group of one is submitted to the queue, a larger
     /// one to a fusion scope. The temporaries are dropped here. From then on only the launches hold
     /// them, so no other command can read data that a fused kernel does not write.
-    fn groups(&self, stages: &Stages, temporaries: Temporaries, way: Way) -> Vec<Vec<Step>> {
+    fn groups(
+        &self,
+        stages: &Stages,
+        temporaries: Temporaries,
+        grouping: Grouping,
+    ) -> Vec<Vec<Step>> {
         let (s, t) = (stages, temporaries);
         let each = self.range;
         let pixels = self.file.buffer.len() as u32;
@@ -198,10 +203,12 @@ impl Frame {
                 .value(0.4f32)
                 .writes(&self.result),
         ];
-        match way {
-            Way::Unfused => groups.extend(edges.into_iter().chain(finish).map(|step| vec![step])),
-            Way::TwoScopes => groups.extend([edges, finish]),
-            Way::OneScope => groups.push(edges.into_iter().chain(finish).collect()),
+        match grouping {
+            Grouping::Unfused => {
+                groups.extend(edges.into_iter().chain(finish).map(|step| vec![step]))
+            }
+            Grouping::TwoScopes => groups.extend([edges, finish]),
+            Grouping::OneScope => groups.push(edges.into_iter().chain(finish).collect()),
         }
         groups
     }
@@ -212,9 +219,9 @@ impl Frame {
         queue: &Queue,
         stages: &Stages,
         temporaries: Temporaries,
-        way: Way,
-    ) -> Result<Ended> {
-        let groups = self.groups(stages, temporaries, way);
+        grouping: Grouping,
+    ) -> Result<CompletedFrame> {
+        let groups = self.groups(stages, temporaries, grouping);
         let (mut single, mut scopes) = (Vec::<Uses>::new(), Vec::new());
         let mut events = Vec::<Event>::new();
         let start = Instant::now();
@@ -234,31 +241,31 @@ impl Frame {
             event.clone().await?;
         }
         let wall = start.elapsed();
-        let mut ended = Ended {
+        let mut completed = CompletedFrame {
             wall,
             device: span(&events),
-            part: busy(&events[events.len() - CAN_FUSE..]),
+            part: busy(&events[events.len() - FUSABLE..]),
             launches: single.len(),
             traffic: single.iter().map(steps::traffic).sum(),
             traffic_in_memory: 0,
             scopes: Vec::new(),
         };
-        ended.traffic_in_memory = ended.traffic;
+        completed.traffic_in_memory = completed.traffic;
         for (outcome, scope, launches) in scopes {
             let scope = outcome_of(outcome, &scope, launches).await?;
             if scope.outcome.is_fused() {
-                ended.launches += 1;
-                ended.traffic += steps::traffic_as_one(&scope.launches, &scope.internalized());
-                ended.traffic_in_memory += steps::traffic_as_one(&scope.launches, &[]);
+                completed.launches += 1;
+                completed.traffic += steps::traffic_as_one(&scope.launches, &scope.internalized());
+                completed.traffic_in_memory += steps::traffic_as_one(&scope.launches, &[]);
             } else {
                 let bytes: usize = scope.launches.iter().map(steps::traffic).sum();
-                ended.launches += scope.launches.len();
-                ended.traffic += bytes;
-                ended.traffic_in_memory += bytes;
+                completed.launches += scope.launches.len();
+                completed.traffic += bytes;
+                completed.traffic_in_memory += bytes;
             }
-            ended.scopes.push(scope);
+            completed.scopes.push(scope);
         }
-        Ok(ended)
+        Ok(completed)
     }
 
     /// Puts the launches of some kernels into a scope, and returns the outcome. They run by themselves,
@@ -270,7 +277,7 @@ impl Frame {
         temporaries: Temporaries,
         kernels: &[&str],
     ) -> Result<Scope> {
-        let steps = self.groups(stages, temporaries, Way::Unfused).into_iter().flatten();
+        let steps = self.groups(stages, temporaries, Grouping::Unfused).into_iter().flatten();
         let group = steps.filter(|step| kernels.contains(&step.uses.kernel.as_str()));
         let mut events = Vec::new();
         let (scope, uses) = collect(queue, group.collect(), &mut events)?;

@@ -34,7 +34,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use frame::{Frame, Temporaries, Way};
+use frame::{Frame, Grouping, Temporaries};
 use kiln::{Device, FusionMode, Queue, Runtime};
 use options::Options;
 use picture::Picture;
@@ -47,14 +47,14 @@ const OUTPUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/fused_pipeline
 /// no cache.
 const TILES: usize = 4;
 
-/// Number of frames that are measured each way. Fewer are measured if they take longer than `LONG`, but
-/// at least `FEWEST_FRAMES`.
+/// Number of frames that are measured for each grouping. Fewer are measured if they take longer than
+/// `TIME_LIMIT`, but at least `MIN_FRAMES`.
 const FRAMES: usize = 100;
-const FEWEST_FRAMES: usize = 5;
-const LONG: Duration = Duration::from_secs(5);
+const MIN_FRAMES: usize = 5;
+const TIME_LIMIT: Duration = Duration::from_secs(5);
 
 /// Maximum number of frames until `FusionMode::Auto` has decided.
-const MOST_TRIALS: usize = 12;
+const MAX_TRIALS: usize = 12;
 
 /// Further groups of launches that look like candidates for fusion.
 const ATTEMPTS: [&[&str]; 3] =
@@ -63,17 +63,17 @@ const ATTEMPTS: [&[&str]; 3] =
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 fn main() -> Result<()> {
-    let Options { on_all, photograph } = Options::read()?;
+    let Options { on_all_devices, photograph } = Options::read()?;
     futures::executor::block_on(async {
-        // With `Always`, both ways can be measured, even if fusing is slower.
+        // With `Always`, fused launches can be measured even if fusing is slower.
         let always = Runtime::builder().profiling(true).fusion(FusionMode::Always).build().await?;
         let auto = Runtime::builder().fusion(FusionMode::Auto).build().await?;
         let mut devices = vec![always.device().clone()];
-        if on_all {
+        if on_all_devices {
             devices = always.devices().to_vec();
         }
         for device in &devices {
-            let output = match on_all {
+            let output = match on_all_devices {
                 true => Path::new(OUTPUT).join(device.index().to_string()),
                 false => PathBuf::from(OUTPUT),
             };
@@ -105,15 +105,15 @@ async fn run(
         let picture = tiled(photograph, tiles);
         let frame = Frame::new(rt, queue, &picture).await?;
         let output = output.join(size);
-        let ways = same_pictures(rt, queue, stages, &frame, &output, tiles == 1).await?;
-        if ways.len() == 1 {
+        let groupings = same_pictures(rt, queue, stages, &frame, &output, tiles == 1).await?;
+        if groupings.len() == 1 {
             println!("  nothing is fused: all launches run one by one\n");
             return Ok(());
         }
         if tiles == 1 {
             attempt(rt, queue, stages, &frame).await?;
         }
-        let rows = measure(rt, queue, stages, &frame, &ways).await?;
+        let rows = measure(rt, queue, stages, &frame, &groupings).await?;
         let title = format!("{size}, {} x {} pixels", picture.width, picture.height);
         report::table(&title, &rows);
         panels.extend(report::panels(&title, &rows));
@@ -128,7 +128,7 @@ async fn run(
     Ok(())
 }
 
-/// Runs a frame each way, and compares the pictures. Returns the unfused way and the ways in which
+/// Runs a frame in each grouping, and compares the pictures. Returns the unfused grouping and those in which
 /// something is fused.
 async fn same_pictures(
     rt: &Runtime,
@@ -136,20 +136,22 @@ async fn same_pictures(
     stages: &Stages,
     frame: &Frame,
     output: &Path,
-    tells: bool,
-) -> Result<Vec<Way>> {
+    prints_scopes: bool,
+) -> Result<Vec<Grouping>> {
     fs::create_dir_all(output)?;
-    let mut ways = Vec::new();
+    let mut groupings = Vec::new();
     let mut expected: Option<[Picture; 2]> = None;
-    for way in Way::ALL {
+    for grouping in Grouping::ALL {
         let temporaries = Temporaries::new(rt, queue, frame).await?;
-        let ended = frame.run(queue, stages, temporaries, way).await?;
+        let completed = frame.run(queue, stages, temporaries, grouping).await?;
         let pictures = frame.pictures(queue).await?;
-        if tells {
-            report::scopes(way.name(), &ended.scopes);
+        if prints_scopes {
+            report::scopes(grouping.name(), &completed.scopes);
         }
-        if ended.scopes.is_empty() || ended.scopes.iter().any(|scope| scope.outcome.is_fused()) {
-            ways.push(way);
+        if completed.scopes.is_empty()
+            || completed.scopes.iter().any(|scope| scope.outcome.is_fused())
+        {
+            groupings.push(grouping);
         }
         let Some(expected) = &expected else {
             pictures[0].save(&output.join("result.png"))?;
@@ -160,14 +162,14 @@ async fn same_pictures(
         for (expected, picture) in expected.iter().zip(&pictures) {
             if expected.pixels != picture.pixels {
                 let by = expected.difference(picture);
-                return Err(format!("{}: differs by up to {by} of 255", way.name()).into());
+                return Err(format!("{}: differs by up to {by} of 255", grouping.name()).into());
             }
         }
     }
-    if ways.len() > 1 {
-        println!("  both pictures are the same in every way, byte by byte");
+    if groupings.len() > 1 {
+        println!("  both pictures are the same in every grouping, byte by byte");
     }
-    Ok(ways)
+    Ok(groupings)
 }
 
 /// Completes scopes of other launches, and reports why they do not run as one kernel.
@@ -180,26 +182,30 @@ async fn attempt(rt: &Runtime, queue: &Queue, stages: &Stages, frame: &Frame) ->
     Ok(())
 }
 
-/// Returns the medians over many frames, with the ways in turn.
+/// Returns the medians over many frames, with the groupings in turn.
 async fn measure(
     rt: &Runtime,
     queue: &Queue,
     stages: &Stages,
     frame: &Frame,
-    ways: &[Way],
+    groupings: &[Grouping],
 ) -> Result<Vec<Row>> {
-    let mut frames: Vec<Vec<_>> = ways.iter().map(|_| Vec::new()).collect();
+    let mut frames: Vec<Vec<_>> = groupings.iter().map(|_| Vec::new()).collect();
     let start = Instant::now();
     for round in 0..FRAMES {
-        if round >= FEWEST_FRAMES && start.elapsed() > LONG {
+        if round >= MIN_FRAMES && start.elapsed() > TIME_LIMIT {
             break;
         }
-        for (&way, frames) in ways.iter().zip(&mut frames) {
+        for (&grouping, frames) in groupings.iter().zip(&mut frames) {
             let temporaries = Temporaries::new(rt, queue, frame).await?;
-            frames.push(frame.run(queue, stages, temporaries, way).await?);
+            frames.push(frame.run(queue, stages, temporaries, grouping).await?);
         }
     }
-    Ok(ways.iter().zip(frames).filter_map(|(&way, frames)| Row::of(way, &frames)).collect())
+    Ok(groupings
+        .iter()
+        .zip(frames)
+        .filter_map(|(&grouping, frames)| Row::of(grouping, &frames))
+        .collect())
 }
 
 /// Prints the choice of `FusionMode::Auto` after it has timed the first frames.
@@ -208,14 +214,16 @@ async fn decide(rt: &Runtime, photograph: &Picture) -> Result<()> {
     let stages = &Stages::start(rt);
     stages.built().await?;
     println!("  FusionMode::Auto, which times the first frames in turns");
-    for (tiles, ways) in [(1, &[Way::TwoScopes, Way::OneScope][..]), (TILES, &[Way::OneScope])] {
+    for (tiles, groupings) in
+        [(1, &[Grouping::TwoScopes, Grouping::OneScope][..]), (TILES, &[Grouping::OneScope])]
+    {
         let picture = tiled(photograph, tiles);
         let frame = Frame::new(rt, queue, &picture).await?;
-        for &way in ways {
+        for &grouping in groupings {
             let mut before = Vec::new();
-            for frames in 1..=MOST_TRIALS {
+            for frames in 1..=MAX_TRIALS {
                 let temporaries = Temporaries::new(rt, queue, &frame).await?;
-                let scopes = frame.run(queue, stages, temporaries, way).await?.scopes;
+                let scopes = frame.run(queue, stages, temporaries, grouping).await?.scopes;
                 // The choice is known once a scope is fused twice in a row, or is left unfused other
                 // than for timing.
                 let fused: Vec<_> = scopes.iter().map(|scope| scope.outcome.is_fused()).collect();
@@ -223,7 +231,7 @@ async fn decide(rt: &Runtime, photograph: &Picture) -> Result<()> {
                     true => before.get(at) == Some(&true),
                     false => !scope.is_timed(),
                 });
-                if known || frames == MOST_TRIALS {
+                if known || frames == MAX_TRIALS {
                     report::decisions(&picture, frames, &scopes);
                     break;
                 }

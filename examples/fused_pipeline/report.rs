@@ -5,16 +5,16 @@ use std::time::Duration;
 use kiln::FusionOutcome;
 
 use crate::chart::{Bar, Panel};
-use crate::frame::{Ended, Scope, Way};
+use crate::frame::{CompletedFrame, Grouping, Scope};
 use crate::picture::Picture;
 
-/// Medians over the frames of one way.
+/// Medians over the frames of one grouping.
 pub(crate) struct Row {
-    way: Way,
+    grouping: Grouping,
     frames: usize,
     launches: usize,
     device: Option<Duration>,
-    /// Device time of the launches that at least one way fuses.
+    /// Device time of the launches that at least one grouping fuses.
     part: Option<Duration>,
     wall: Duration,
     traffic: usize,
@@ -22,10 +22,10 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    pub(crate) fn of(way: Way, frames: &[Ended]) -> Option<Self> {
+    pub(crate) fn of(grouping: Grouping, frames: &[CompletedFrame]) -> Option<Self> {
         let last = frames.last()?;
         Some(Self {
-            way,
+            grouping,
             frames: frames.len(),
             launches: last.launches,
             device: median(frames.iter().filter_map(|frame| frame.device)),
@@ -74,7 +74,10 @@ pub(crate) fn decisions(picture: &Picture, frames: usize, scopes: &[Scope]) {
 
 pub(crate) fn table(title: &str, rows: &[Row]) {
     let Some(first) = rows.first() else { return };
-    println!("  {title}: medians of {} frames a way, in turns, FusionMode::Always", first.frames);
+    println!(
+        "  {title}: medians of {} frames for each grouping, in turns, FusionMode::Always",
+        first.frames
+    );
     println!(
         "    {:<12}{:>9}{:>14}{:>14}{:>14}{:>14}{:>16}",
         "", "launches", "frame", "on device", "fusable part", "traffic", "all in memory"
@@ -83,7 +86,7 @@ pub(crate) fn table(title: &str, rows: &[Row]) {
         let on_device = |time: Option<Duration>| time.map_or_else(|| "-".into(), milliseconds);
         println!(
             "    {:<12}{:>9}{:>14}{:>14}{:>14}{:>14}{:>16}",
-            row.way.name(),
+            row.grouping.name(),
             row.launches,
             milliseconds(row.wall),
             on_device(row.device),
@@ -100,7 +103,7 @@ pub(crate) fn panels(title: &str, rows: &[Row]) -> [Panel; 2] {
     let bars = |value: &dyn Fn(&Row) -> (f64, f64)| {
         let bar = |row: &Row| {
             let (value, spared) = value(row);
-            Bar { label: row.way.name().to_owned(), value, spared }
+            Bar { label: row.grouping.name().to_owned(), value, spared }
         };
         rows.iter().map(bar).collect()
     };

@@ -70,7 +70,7 @@ impl Step {
 
 /// Returns the number of bytes that a launch reads and writes, counting each buffer whole.
 pub(crate) fn traffic(launch: &Uses) -> usize {
-    launch.memory.iter().map(|of| of.bytes).sum()
+    launch.memory.iter().map(|used| used.bytes).sum()
 }
 
 /// Returns the number of bytes that launches read and write if they run as one kernel. Memory that
@@ -78,11 +78,11 @@ pub(crate) fn traffic(launch: &Uses) -> usize {
 pub(crate) fn traffic_as_one(launches: &[Uses], internalized: &[&str]) -> usize {
     // Size of each buffer, whether it is read before it is written, and whether it is written.
     let mut crossings = BTreeMap::<_, (usize, bool, bool)>::new();
-    for of in launches.iter().flat_map(|launch| &launch.memory) {
+    for used in launches.iter().flat_map(|launch| &launch.memory) {
         let (_, is_read, is_written) =
-            crossings.entry(of.memory).or_insert((of.bytes, false, false));
-        *is_read |= !of.is_written && !*is_written;
-        *is_written |= of.is_written;
+            crossings.entry(used.memory).or_insert((used.bytes, false, false));
+        *is_read |= !used.is_written && !*is_written;
+        *is_written |= used.is_written;
     }
     let in_memory = crossings.iter().filter(|(memory, _)| !internalized.contains(memory));
     in_memory
@@ -96,7 +96,7 @@ pub(crate) fn internalized(launches: &[Uses], buffers: &[BufferReport]) -> Vec<&
     let name = |buffer: &BufferReport| {
         let &(launch, parameter) = buffer.parameters.first()?;
         let mut memory = launches.get(launch)?.memory.iter();
-        Some(memory.find(|of| of.parameter == parameter)?.memory)
+        Some(memory.find(|used| used.parameter == parameter)?.memory)
     };
     internalized.filter_map(name).collect()
 }

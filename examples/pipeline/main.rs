@@ -41,10 +41,10 @@ const FRAMES: usize = 100;
 const IN_FLIGHT: usize = 3;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let Options { on_all, photograph } = Options::read()?;
+    let Options { on_all_devices, photograph } = Options::read()?;
     futures::executor::block_on(async {
         let rt = Runtime::builder().profiling(true).build().await?;
-        if !on_all {
+        if !on_all_devices {
             run(&rt, &photograph, Path::new(OUTPUT)).await?;
             rt.drain().await; // programs are stored in the background
             return Ok(());

@@ -23,8 +23,8 @@ pub(crate) fn builds(programs: &[(&str, Program, Duration)]) {
 pub(crate) fn stages(frames: &[Vec<(String, Event)>]) {
     println!("  median time on the device");
     let Some(first) = frames.first() else { return };
-    for (place, (name, _)) in first.iter().enumerate() {
-        let events = frames.iter().filter_map(|launches| launches.get(place));
+    for (index, (name, _)) in first.iter().enumerate() {
+        let events = frames.iter().filter_map(|launches| launches.get(index));
         let mut nanoseconds: Vec<u64> = events
             .filter_map(|(_, event)| event.profile())
             .map(|profile| profile.ended.saturating_sub(profile.started))

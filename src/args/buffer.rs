@@ -74,12 +74,12 @@ pub(crate) enum Contents {
 
 /// Memory of a device that is no longer used.
 pub(crate) struct Freed {
-    /// Ids of dropped allocations, which are then removed from the DAG.
-    gone: ConcurrentQueue<u64>,
+    /// Ids of dropped allocations, which are still to be removed from the DAG.
+    dropped: ConcurrentQueue<u64>,
     /// Memory whose last handle was held by a finished command. Freed later, where no lock is held.
     unused: ConcurrentQueue<Unused>,
-    /// Whether a caller has undertaken to free the unused memory.
-    is_noticed: AtomicBool,
+    /// Whether a caller of `claim_unused` is going to free the unused memory.
+    is_claimed: AtomicBool,
     /// Held while unused memory is freed.
     freeing: Mutex<()>,
 }
@@ -93,9 +93,9 @@ struct Unused {
 impl Default for Freed {
     fn default() -> Self {
         Self {
-            gone: ConcurrentQueue::unbounded(),
+            dropped: ConcurrentQueue::unbounded(),
             unused: ConcurrentQueue::unbounded(),
-            is_noticed: AtomicBool::new(false),
+            is_claimed: AtomicBool::new(false),
             freeing: Mutex::new(()),
         }
     }
@@ -103,21 +103,21 @@ impl Default for Freed {
 
 impl Freed {
     /// Returns the id of a dropped allocation. Returns each id once.
-    pub(crate) fn next_gone(&self) -> Option<u64> {
+    pub(crate) fn next_dropped(&self) -> Option<u64> {
         // Checking first avoids a fence if the queue is empty.
-        if self.gone.is_empty() { None } else { self.gone.pop().ok() }
+        if self.dropped.is_empty() { None } else { self.dropped.pop().ok() }
     }
 
-    /// Returns whether there is unused memory that no caller has undertaken to free. If so, this caller must
-    /// have it freed.
-    pub(crate) fn has_new_unused(&self) -> bool {
-        !self.unused.is_empty() && !self.is_noticed.swap(true, SeqCst)
+    /// Returns whether there is unused memory that no earlier caller has claimed. If so, this caller must call
+    /// [`free_unused`](Self::free_unused) or have another thread call it.
+    pub(crate) fn claim_unused(&self) -> bool {
+        !self.unused.is_empty() && !self.is_claimed.swap(true, SeqCst)
     }
 
     /// Frees the unused memory, and waits for other threads that are freeing it. Calls the driver.
     pub(crate) fn free_unused(&self) {
         let _freeing = lock(&self.freeing);
-        self.is_noticed.store(false, SeqCst);
+        self.is_claimed.store(false, SeqCst);
         while let Ok(unused) = self.unused.pop() {
             drop(unused);
         }
@@ -127,7 +127,7 @@ impl Freed {
 impl Drop for Allocation {
     fn drop(&mut self) {
         // Never fails: the queue is unbounded and never closed.
-        let _ = self.freed.gone.push(self.id);
+        let _ = self.freed.dropped.push(self.id);
     }
 }
 
@@ -146,14 +146,14 @@ impl<T: Pod> Buffer<T> {
                 std::any::type_name::<T>()
             )));
         }
-        let too_large =
+        let description =
             || format!("a buffer of {len} elements of {} bytes on {device}", size_of::<T>());
         let bytes = len
             .checked_mul(size_of::<T>())
             .filter(|&bytes| isize::try_from(bytes).is_ok())
             .ok_or_else(|| {
                 Error::new(ErrorKind::OutOfResources, "the size in bytes exceeds the address space")
-                    .within(too_large())
+                    .within(description())
             })?;
         // Not checked against the reported maximum size of an allocation, because drivers can exceed it.
         let open = slot.open()?;
@@ -165,7 +165,7 @@ impl<T: Pod> Buffer<T> {
             freed.free_unused();
             open.allocate(bytes)
         });
-        let memory = memory.map_err(|error| error.within(too_large()))?;
+        let memory = memory.map_err(|error| error.within(description()))?;
         let allocation = Allocation {
             id: NEXT.fetch_add(1, Relaxed),
             slot: slot.clone(),
@@ -487,7 +487,7 @@ impl Region {
         }
         // A failure is not kept: resources that the device lacks now may be available later. If threads race,
         // only the first view is kept.
-        let made = self.allocation.memory.view(self.bytes.start, self.bytes.len())?;
-        Ok(&**self.view.get_or_init(|| made))
+        let view = self.allocation.memory.view(self.bytes.start, self.bytes.len())?;
+        Ok(&**self.view.get_or_init(|| view))
     }
 }

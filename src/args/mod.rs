@@ -270,7 +270,7 @@ impl Scalar {
     fn of<T: 'static>() -> Option<Self> {
         macro_rules! search {
             ($($rust:ty => $scalar:ident),*) => {
-                $(if same::<T, $rust>() { return Some(Self::$scalar); })*
+                $(if is_or_is_array_of::<T, $rust>() { return Some(Self::$scalar); })*
             };
         }
         search!(
@@ -281,7 +281,7 @@ impl Scalar {
     }
 
     /// Returns whether elements of type `given` can be passed for this type.
-    fn takes(self, given: Self) -> bool {
+    fn accepts(self, given: Self) -> bool {
         given == self || self == Self::Half && matches!(given, Self::Short | Self::UShort)
     }
 
@@ -383,7 +383,8 @@ fn article(type_name: &str) -> &'static str {
     if type_name.starts_with(['f', 'i']) { "an" } else { "a" }
 }
 
-fn same<T: 'static, U: 'static>() -> bool {
+/// Returns whether `T` is `U` or an array of as many `U` as a vector of OpenCL C has.
+fn is_or_is_array_of<T: 'static, U: 'static>() -> bool {
     let id = TypeId::of::<T>();
     id == TypeId::of::<U>()
         || id == TypeId::of::<[U; 2]>()
@@ -404,7 +405,7 @@ impl ArgumentKind {
 }
 
 impl ArgumentValue {
-    /// Checks the argument against the known properties of the parameter.
+    /// Checks the argument against what is known about the parameter.
     pub(crate) fn check(
         &self,
         kernel: &str,
@@ -412,86 +413,91 @@ impl ArgumentValue {
         parameter: &Parameter,
         element: Option<ElementType>,
     ) -> Result<()> {
-        let fail = |problem: fmt::Arguments<'_>| {
-            Err(Error::invalid(format!(
+        let problem =
+            self.kind_problem(parameter).or_else(|| self.element_problem(parameter, element));
+        match problem {
+            Some(problem) => Err(Error::invalid(format!(
                 "kernel `{kernel}`, {}: {problem}",
                 describe(index, parameter)
-            )))
-        };
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the problem for a message if the parameter does not take this kind of argument.
+    fn kind_problem(&self, parameter: &Parameter) -> Option<String> {
         if parameter.type_name.as_deref().is_some_and(is_object) {
             let given = self.kind.in_words();
-            return fail(format_args!(
+            return Some(format!(
                 "given {given}, expected an image, a sampler or another OpenCL object, which Kiln \
                  does not support as arguments"
             ));
         }
-        let (rust, size) = (self.element, self.element.size);
-        match (parameter.address_space, &self.kind) {
-            (None, _) => return Ok(()),
-            (
-                Some(AddressSpace::Global | AddressSpace::Constant),
-                ArgumentKind::Buffer(_, stated),
-            ) => {
+        let rust = self.element;
+        match (parameter.address_space?, &self.kind) {
+            (AddressSpace::Global | AddressSpace::Constant, ArgumentKind::Buffer(_, stated)) => {
                 // A kernel may cast `const` away, but cannot write to `constant` memory.
-                let is_refused = match stated {
-                    Some(Access::Write) => parameter.access == Some(Access::Read),
-                    Some(Access::ReadWrite) => {
-                        parameter.address_space == Some(AddressSpace::Constant)
-                    }
-                    Some(Access::Read) | None => false,
+                let is_constant = parameter.address_space == Some(AddressSpace::Constant);
+                let stated = match stated {
+                    Some(Access::Write) if parameter.access == Some(Access::Read) => "write_only()",
+                    Some(Access::ReadWrite) if is_constant => "read_write()",
+                    _ => return None,
                 };
-                if is_refused {
-                    return fail(format_args!(
-                        "given as `{}`, but the kernel's signature declares the parameter as \
-                         read-only; give `read_only()`, or the plain buffer",
-                        if stated == &Some(Access::Write) {
-                            "write_only()"
-                        } else {
-                            "read_write()"
-                        }
-                    ));
-                }
+                Some(format!(
+                    "given as `{stated}`, but the kernel's signature declares the parameter as \
+                     read-only; give `read_only()`, or the plain buffer"
+                ))
             }
-            (Some(AddressSpace::Local), ArgumentKind::Local(bytes)) => {
-                if *bytes == 0 || *bytes == usize::MAX {
-                    let many = if *bytes == 0 { "0" } else { "too many" };
-                    return fail(format_args!(
-                        "given local memory of {many} elements of `{rust}`; give at least one \
-                         element, and at most as many as fit in the device's local memory"
-                    ));
-                }
+            (AddressSpace::Local, ArgumentKind::Local(bytes)) => {
+                let many = match *bytes {
+                    0 => "0",
+                    usize::MAX => "too many",
+                    _ => return None,
+                };
+                Some(format!(
+                    "given local memory of {many} elements of `{rust}`; give at least one element, \
+                     and at most as many as fit in the device's local memory"
+                ))
             }
-            (Some(AddressSpace::Private), ArgumentKind::Value(_)) => {}
-            (Some(expected), given) => {
+            (AddressSpace::Private, ArgumentKind::Value(_)) => None,
+            (expected, given) => {
                 let expected = match expected {
                     AddressSpace::Global | AddressSpace::Constant => "a buffer",
                     AddressSpace::Local => "local memory (`Local::new`)",
                     AddressSpace::Private => "a value",
                 };
-                return fail(format_args!(
-                    "given {} of `{rust}`, expected {expected}",
-                    given.in_words()
-                ));
+                Some(format!("given {} of `{rust}`, expected {expected}", given.in_words()))
             }
         }
+    }
+
+    /// Returns the problem for a message if the argument's elements do not fit the parameter's. Returns `None`
+    /// for a parameter without an address space, of which nothing is known.
+    fn element_problem(
+        &self,
+        parameter: &Parameter,
+        element: Option<ElementType>,
+    ) -> Option<String> {
+        parameter.address_space?;
+        let (rust, size) = (self.element, self.element.size);
         let (Some(element), Some(type_name)) = (element, &parameter.type_name) else {
             return match (parameter.size, &self.kind) {
                 (Some(expected), ArgumentKind::Value(bytes)) if bytes.len() != expected => {
                     let given = bytes.len();
-                    fail(format_args!(
+                    Some(format!(
                         "given `{rust}` of {given} bytes, expected a value of {expected} bytes"
                     ))
                 }
-                _ => Ok(()),
+                _ => None,
             };
         };
         let scalar = (rust.scalar)();
-        if scalar.is_some_and(|given| !element.scalar.takes(given)) {
+        if scalar.is_some_and(|given| !element.scalar.accepts(given)) {
             let advice = element.advice(&self.kind);
-            return fail(format_args!("given `{rust}`, expected `{type_name}`: {advice}"));
+            return Some(format!("given `{rust}`, expected `{type_name}`: {advice}"));
         }
         match &self.kind {
-            ArgumentKind::Value(bytes) if bytes.len() != element.size() => fail(format_args!(
+            ArgumentKind::Value(bytes) if bytes.len() != element.size() => Some(format!(
                 "given `{rust}` of {} bytes, expected `{type_name}` of {} bytes: {}",
                 bytes.len(),
                 element.size(),
@@ -501,13 +507,13 @@ impl ArgumentValue {
             ArgumentKind::Buffer(..) | ArgumentKind::Local(_)
                 if scalar.is_some() && element.lanes == 4 && 4 * size == 3 * element.size() =>
             {
-                fail(format_args!(
+                Some(format!(
                     "given elements of `{rust}`, {size} bytes each, expected `{type_name}`, whose \
                      elements take {} bytes each, like arrays of four elements",
                     element.size()
                 ))
             }
-            _ => Ok(()),
+            _ => None,
         }
     }
 }

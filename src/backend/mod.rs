@@ -11,7 +11,7 @@
 )]
 
 #[cfg(any(feature = "level-zero", feature = "opencl"))]
-mod arranging;
+mod handler_guard;
 #[cfg(feature = "level-zero")]
 pub(crate) mod level_zero;
 #[cfg(feature = "opencl")]
@@ -361,7 +361,7 @@ pub(crate) type Notify = Box<dyn FnOnce() + Send>;
 /// Calls `notify` and catches a panic. The callback may run the application's wakers; if one panics, neither a
 /// driver's thread nor the thread that found the end is affected.
 #[cfg(any(feature = "level-zero", feature = "opencl", feature = "simulated"))]
-fn tell(notify: Notify) {
+fn run_notify(notify: Notify) {
     catch_and_log("a waker", notify);
 }
 

@@ -20,29 +20,29 @@ use crate::sync::{ignore_poison, lock};
 const SPIN: Duration = Duration::from_micros(50);
 
 /// Divisor of the time already waited that gives the next pause. An end is found late by this part of the wait.
-const PART: u32 = 256;
+const PAUSE_DIVISOR: u32 = 256;
 
 /// Shortest pause. Shorter ones would find nothing sooner, because waking up takes a few microseconds.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(2);
 
 /// Time without an end after which the thread checks, at every pause, whether the device still works.
-const SUSPICIOUS: Duration = Duration::from_millis(20);
+const CHECK_AFTER: Duration = Duration::from_millis(20);
 
 /// Native queue whose commands are polled.
-pub(super) trait Watched: Send + Sync {
+pub(super) trait PolledQueue: Send + Sync {
     /// Polls the oldest awaited command, and handles its end if it has ended.
-    fn look(&self) -> Found;
+    fn poll_oldest(&self) -> PollOutcome;
 
     /// Checks whether the device still works, if that can be queried. Called when nothing has ended for a
     /// while.
-    fn suspect(&self) {}
+    fn check_device(&self) {}
 }
 
 /// Result of polling a native queue.
-pub(super) enum Found {
+pub(super) enum PollOutcome {
     /// Nothing is awaited there any more. The native queue is no longer polled.
-    Nothing,
+    Idle,
     /// The oldest awaited command still runs.
     Pending,
     /// Some commands have ended.
@@ -51,7 +51,7 @@ pub(super) enum Found {
 
 /// Handle of the poller thread, which is started when there is something to poll. The thread ends once the
 /// handle is dropped and nothing is awaited.
-pub(super) struct Watcher {
+pub(super) struct Poller {
     shared: Arc<Shared>,
     spawn: Spawn,
 }
@@ -72,11 +72,11 @@ struct Shared {
 #[derive(Default)]
 struct State {
     /// Native queues that the thread has not taken over yet.
-    new: Vec<Arc<dyn Watched>>,
+    new: Vec<Arc<dyn PolledQueue>>,
     closed: bool,
 }
 
-impl Watcher {
+impl Poller {
     pub(super) fn new() -> Self {
         Self::with_spawn(|shared| threads::start("kiln-watcher", move || shared.run()))
     }
@@ -94,9 +94,9 @@ impl Watcher {
         }
     }
 
-    /// Adds a native queue, which is polled until [`Nothing`](Found::Nothing) is found there. Returns the
+    /// Adds a native queue, which is polled until [`Idle`](PollOutcome::Idle) is found there. Returns the
     /// result of [`nudge`](Self::nudge).
-    pub(super) fn add(&self, native_queue: Arc<dyn Watched>) -> bool {
+    pub(super) fn add(&self, native_queue: Arc<dyn PolledQueue>) -> bool {
         self.shared.lock().new.push(native_queue);
         self.nudge()
     }
@@ -122,7 +122,7 @@ impl Watcher {
     }
 }
 
-impl Drop for Watcher {
+impl Drop for Poller {
     fn drop(&mut self) {
         // A forked child does not have the thread, which may have held the lock.
         if process::is_forked() {
@@ -151,7 +151,7 @@ impl Shared {
 
     fn run(&self) {
         reduce_timer_slack();
-        let mut native_queues: Vec<Arc<dyn Watched>> = Vec::new();
+        let mut native_queues: Vec<Arc<dyn PolledQueue>> = Vec::new();
         let mut since = Instant::now();
         loop {
             let nudged = self.nudged.swap(false, SeqCst);
@@ -160,10 +160,10 @@ impl Shared {
                 native_queues.append(&mut self.lock().new);
             }
             let mut ended = false;
-            native_queues.retain(|native_queue| match native_queue.look() {
-                Found::Nothing => false,
-                Found::Pending => true,
-                Found::Ended => {
+            native_queues.retain(|native_queue| match native_queue.poll_oldest() {
+                PollOutcome::Idle => false,
+                PollOutcome::Pending => true,
+                PollOutcome::Ended => {
                     ended = true;
                     true
                 }
@@ -184,10 +184,10 @@ impl Shared {
                 self.sleep(None);
                 continue;
             };
-            if waited > SUSPICIOUS {
-                first.suspect();
+            if waited > CHECK_AFTER {
+                first.check_device();
             }
-            self.sleep(Some((waited / PART).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)));
+            self.sleep(Some((waited / PAUSE_DIVISOR).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)));
         }
     }
 
@@ -226,51 +226,53 @@ mod tests {
 
     use super::*;
 
-    /// Native queue that reports each `look`, and returns the results that a test sends.
+    /// Native queue that reports each `poll_oldest`, and returns the results that a test sends.
     struct FakeQueue {
-        looks: Sender<()>,
-        answers: Mutex<Receiver<Found>>,
+        polls: Sender<()>,
+        answers: Mutex<Receiver<PollOutcome>>,
     }
 
-    impl Watched for FakeQueue {
-        fn look(&self) -> Found {
+    impl PolledQueue for FakeQueue {
+        fn poll_oldest(&self) -> PollOutcome {
             // The receiver is gone once a test is over.
-            let _ = self.looks.send(());
+            let _ = self.polls.send(());
             let answers = lock(&self.answers);
-            answers.recv().unwrap_or(Found::Nothing)
+            answers.recv().unwrap_or(PollOutcome::Idle)
         }
     }
 
-    fn native_queue() -> (Arc<FakeQueue>, Sender<Found>, Receiver<()>) {
-        let (looks, looked) = mpsc::channel();
+    fn native_queue() -> (Arc<FakeQueue>, Sender<PollOutcome>, Receiver<()>) {
+        let (polls, polled) = mpsc::channel();
         let (answer, answers) = mpsc::channel();
-        (Arc::new(FakeQueue { looks, answers: Mutex::new(answers) }), answer, looked)
+        (Arc::new(FakeQueue { polls, answers: Mutex::new(answers) }), answer, polled)
     }
 
     const SOON: Duration = Duration::from_secs(60);
 
     #[test]
     fn a_queue_is_polled_until_no_command_is_awaited() {
-        let watcher = Watcher::new();
-        let (native_queue, answer, looked) = native_queue();
-        assert!(watcher.add(native_queue));
-        for found in [Found::Pending, Found::Ended, Found::Pending, Found::Nothing] {
-            looked.recv_timeout(SOON).expect("the queue is polled");
+        let poller = Poller::new();
+        let (native_queue, answer, polled) = native_queue();
+        assert!(poller.add(native_queue));
+        for found in
+            [PollOutcome::Pending, PollOutcome::Ended, PollOutcome::Pending, PollOutcome::Idle]
+        {
+            polled.recv_timeout(SOON).expect("the queue is polled");
             answer.send(found).expect("the native queue is alive");
         }
         // The native queue is dropped, and with it the sender.
-        assert_eq!(looked.recv_timeout(SOON), Err(mpsc::RecvTimeoutError::Disconnected));
+        assert_eq!(polled.recv_timeout(SOON), Err(mpsc::RecvTimeoutError::Disconnected));
     }
 
     #[test]
-    fn a_dropped_watcher_polls_until_no_command_is_awaited() {
-        let watcher = Watcher::new();
-        let shared = Arc::downgrade(&watcher.shared);
-        let (native_queue, answer, looked) = native_queue();
-        assert!(watcher.add(native_queue));
-        looked.recv_timeout(SOON).expect("the queue is polled");
-        drop(watcher);
-        for found in [Found::Pending, Found::Ended, Found::Nothing] {
+    fn a_dropped_poller_polls_until_no_command_is_awaited() {
+        let poller = Poller::new();
+        let shared = Arc::downgrade(&poller.shared);
+        let (native_queue, answer, polled) = native_queue();
+        assert!(poller.add(native_queue));
+        polled.recv_timeout(SOON).expect("the queue is polled");
+        drop(poller);
+        for found in [PollOutcome::Pending, PollOutcome::Ended, PollOutcome::Idle] {
             answer.send(found).expect("the native queue is alive");
         }
         let deadline = Instant::now() + SOON;
@@ -282,20 +284,20 @@ mod tests {
 
     #[test]
     fn a_sleeping_poller_is_woken_for_a_new_queue() {
-        let watcher = Watcher::new();
+        let poller = Poller::new();
         for _ in 0..100 {
-            let (native_queue, answer, looked) = native_queue();
-            assert!(watcher.add(native_queue));
-            looked.recv_timeout(SOON).expect("the queue is polled");
-            answer.send(Found::Nothing).expect("the native queue is alive");
-            let _ = looked.recv_timeout(SOON);
+            let (native_queue, answer, polled) = native_queue();
+            assert!(poller.add(native_queue));
+            polled.recv_timeout(SOON).expect("the queue is polled");
+            answer.send(PollOutcome::Idle).expect("the native queue is alive");
+            let _ = polled.recv_timeout(SOON);
         }
     }
 
     #[test]
     fn starting_the_thread_is_retried_after_a_failure() {
         static REFUSALS: AtomicUsize = AtomicUsize::new(2);
-        let watcher = Watcher::with_spawn(|shared| {
+        let poller = Poller::with_spawn(|shared| {
             let is_left = |left: usize| left.checked_sub(1);
             if REFUSALS.fetch_update(SeqCst, SeqCst, is_left).is_ok() {
                 return Err(io::ErrorKind::WouldBlock.into());
@@ -303,11 +305,11 @@ mod tests {
             thread::spawn(move || shared.run());
             Ok(())
         });
-        let (native_queue, answer, looked) = native_queue();
-        assert!(!watcher.add(native_queue) && !watcher.nudge());
-        assert!(looked.try_recv().is_err());
-        assert!(watcher.nudge());
-        looked.recv_timeout(SOON).expect("the queue is polled");
-        answer.send(Found::Nothing).expect("the native queue is alive");
+        let (native_queue, answer, polled) = native_queue();
+        assert!(!poller.add(native_queue) && !poller.nudge());
+        assert!(polled.try_recv().is_err());
+        assert!(poller.nudge());
+        polled.recv_timeout(SOON).expect("the queue is polled");
+        answer.send(PollOutcome::Idle).expect("the native queue is alive");
     }
 }

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 
 /// Identity of an argument, to compare it with the one that was set last.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Given<'a> {
+pub(super) enum ArgumentIdentity<'a> {
     /// Id of the memory object. Addresses are reused, so they do not identify it.
     Memory(u64),
     Local(usize),
@@ -17,13 +17,14 @@ pub(super) enum Given<'a> {
 /// Argument that was last set for a parameter.
 #[derive(Default)]
 pub(super) struct SetArgument {
-    holds: Holds,
+    last: LastSet,
     /// Bytes of the last value. Kept across launches to reuse its allocation.
     value: SmallVec<[u8; 16]>,
 }
 
+/// Kind and identity of the argument that was last set.
 #[derive(Clone, Copy, Default)]
-enum Holds {
+enum LastSet {
     #[default]
     Unknown,
     Memory(u64),
@@ -32,7 +33,7 @@ enum Holds {
     Value,
 }
 
-/// Returns the error for any argument that is given for an image or a sampler.
+/// Returns the error for an argument whose parameter is an image or a sampler.
 pub(super) fn not_an_image(kernel: &str, index: u32, argument: &Argument<'_>) -> Error {
     Error::invalid(format!(
         "kernel `{kernel}`, parameter {index}: given {argument}, expected an image or a sampler, \
@@ -41,31 +42,32 @@ pub(super) fn not_an_image(kernel: &str, index: u32, argument: &Argument<'_>) ->
 }
 
 impl SetArgument {
-    pub(super) fn holds(&self, given: Given<'_>) -> bool {
-        let held = match self.holds {
-            Holds::Unknown => return false,
-            Holds::Memory(id) => Given::Memory(id),
-            Holds::Local(bytes) => Given::Local(bytes),
-            Holds::Value => Given::Value(&self.value),
+    /// Returns whether the driver's kernel holds this argument.
+    pub(super) fn holds(&self, argument: ArgumentIdentity<'_>) -> bool {
+        let held = match self.last {
+            LastSet::Unknown => return false,
+            LastSet::Memory(id) => ArgumentIdentity::Memory(id),
+            LastSet::Local(bytes) => ArgumentIdentity::Local(bytes),
+            LastSet::Value => ArgumentIdentity::Value(&self.value),
         };
-        held == given
+        held == argument
     }
 
     /// Marks the held argument as unknown. Called before an argument is set, because after a failure it is
     /// unknown what the driver holds.
-    pub(super) fn forget(&mut self) {
-        self.holds = Holds::Unknown;
+    pub(super) fn invalidate(&mut self) {
+        self.last = LastSet::Unknown;
     }
 
     /// Records an argument after it was set.
-    pub(super) fn keep(&mut self, given: Given<'_>) {
-        self.holds = match given {
-            Given::Memory(id) => Holds::Memory(id),
-            Given::Local(bytes) => Holds::Local(bytes),
-            Given::Value(bytes) => {
+    pub(super) fn record(&mut self, argument: ArgumentIdentity<'_>) {
+        self.last = match argument {
+            ArgumentIdentity::Memory(id) => LastSet::Memory(id),
+            ArgumentIdentity::Local(bytes) => LastSet::Local(bytes),
+            ArgumentIdentity::Value(bytes) => {
                 self.value.clear();
                 self.value.extend_from_slice(bytes);
-                Holds::Value
+                LastSet::Value
             }
         };
     }
@@ -93,23 +95,23 @@ mod tests {
     #[test]
     fn a_set_argument_holds_only_the_last_value() {
         let given = [
-            Given::Memory(1),
-            Given::Memory(2),
-            Given::Local(1),
-            Given::Local(2),
-            Given::Value(&[1]),
-            Given::Value(&[1, 0]),
-            Given::Value(&[]),
+            ArgumentIdentity::Memory(1),
+            ArgumentIdentity::Memory(2),
+            ArgumentIdentity::Local(1),
+            ArgumentIdentity::Local(2),
+            ArgumentIdentity::Value(&[1]),
+            ArgumentIdentity::Value(&[1, 0]),
+            ArgumentIdentity::Value(&[]),
         ];
         let mut argument = SetArgument::default();
         assert!(!given.iter().any(|one| argument.holds(*one)), "nothing was set");
         for set in given {
-            argument.keep(set);
+            argument.record(set);
             for other in given {
                 assert_eq!(argument.holds(other), set == other);
             }
         }
-        argument.forget();
+        argument.invalidate();
         assert!(!given.iter().any(|one| argument.holds(*one)), "the value was forgotten");
     }
 }

@@ -1,10 +1,10 @@
 //! The end of the process while other threads call a driver.
 //!
-//! When a process ends, its drivers free what their calls rely on, whatever other threads do: a thread
-//! that then calls a driver, or is still inside one, crashes the process. Therefore each call of a
-//! driver is made inside a [`Call`], and the end of the process comes in three phases:
+//! When a process ends, its drivers free the data that their calls rely on, whatever other threads do: a thread
+//! that then calls a driver, or is still inside one, crashes the process. Therefore each call of a driver is
+//! made inside a [`Call`], and the end of the process comes in three phases:
 //!
-//! 1. New work is rejected. Work that is being submitted, and commands in flight, may end.
+//! 1. New work is rejected. Submissions in progress and commands in flight may end.
 //! 2. All driver calls are rejected. Calls that have begun may end.
 //! 3. The drivers' own exit handlers run.
 //!
@@ -44,28 +44,28 @@ static CALLS: Count = Count::new();
 static COMPILES: Count = Count::new();
 
 /// Counter that many threads change at the same time. It is sharded, so that threads rarely share a cache line.
-struct Count([Shard; Self::PARTS]);
+struct Count([Shard; Self::SHARDS]);
 
 #[repr(align(128))]
 struct Shard(AtomicUsize);
 
 impl Count {
-    const PARTS: usize = 16;
+    const SHARDS: usize = 16;
 
     const fn new() -> Self {
-        Self([const { Shard(AtomicUsize::new(0)) }; Self::PARTS])
+        Self([const { Shard(AtomicUsize::new(0)) }; Self::SHARDS])
     }
 
     /// Returns the calling thread's shard.
-    fn part(&'static self) -> &'static AtomicUsize {
+    fn shard(&'static self) -> &'static AtomicUsize {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
-        thread_local!(static INDEX: usize = NEXT.fetch_add(1, Relaxed) % Count::PARTS);
+        thread_local!(static INDEX: usize = NEXT.fetch_add(1, Relaxed) % Count::SHARDS);
         &self.0[INDEX.try_with(|index| *index).unwrap_or_default()].0
     }
 
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     fn is_zero(&self) -> bool {
-        self.0.iter().all(|part| part.0.load(SeqCst) == 0)
+        self.0.iter().all(|shard| shard.0.load(SeqCst) == 0)
     }
 }
 
@@ -81,19 +81,19 @@ pub(super) fn is_inside() -> bool {
 
 /// Guard that permits driver calls while it is held. Bound to its thread.
 pub(super) struct Call {
-    part: &'static AtomicUsize,
-    of_this_thread: PhantomData<*const ()>,
+    shard: &'static AtomicUsize,
+    not_send: PhantomData<*const ()>,
 }
 
 impl Call {
     /// Enters a driver call in any phase.
     fn new(count: &'static Count) -> Self {
-        let part = count.part();
-        part.fetch_add(1, SeqCst);
+        let shard = count.shard();
+        shard.fetch_add(1, SeqCst);
         // `try_with` fails only on a thread that is ending. Such a thread has no code of its own left that
         // could end the process.
         let _ = DEPTH.try_with(|depth| depth.set(depth.get() + 1));
-        Self { part, of_this_thread: PhantomData }
+        Self { shard, not_send: PhantomData }
     }
 
     /// Enters a driver call if `phase` has not begun. The call is counted before the phase is read, and the
@@ -110,7 +110,7 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        self.part.fetch_sub(1, SeqCst);
+        self.shard.fetch_sub(1, SeqCst);
         let _ = DEPTH.try_with(|depth| depth.set(depth.get() - 1));
     }
 }
@@ -138,12 +138,12 @@ pub(super) fn begin() -> Result<Call> {
 
 /// Enters a driver call from within a driver's callback.
 #[cfg(feature = "opencl")]
-pub(super) fn called_back() -> Call {
+pub(super) fn enter_from_callback() -> Call {
     Call::new(&CALLS)
 }
 
 /// Enters a driver's compiler. Fails like [`begin`].
-pub(super) fn compile() -> Result<Call> {
+pub(super) fn enter_compiler() -> Result<Call> {
     Call::before(DRAINING, &COMPILES)
 }
 
@@ -172,11 +172,11 @@ pub(super) fn prepare_when_thread_ends() {
 }
 
 /// Makes the end of the process wait for commands.
-pub(super) fn look_after(commands: Weak<dyn Commands>) {
+pub(super) fn wait_at_end(commands: Weak<dyn Commands>) {
     prepare();
     prepare_when_thread_ends();
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    linux::look_after(commands);
+    linux::wait_at_end(commands);
     #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
     drop(commands);
 }
@@ -196,8 +196,10 @@ mod linux {
     /// Time limit for commands and calls to end once the process ends.
     pub(super) const GRACE: Duration = Duration::from_secs(1);
 
+    /// Pause between two checks of whether commands and calls have ended.
     const PAUSE: Duration = Duration::from_millis(1);
 
+    /// Queues of commands whose ends the process waits for.
     static COMMANDS: Mutex<Vec<Weak<dyn Commands>>> = Mutex::new(Vec::new());
 
     /// Static whose address identifies Kiln's handler.
@@ -224,6 +226,7 @@ mod linux {
     /// Guard that is held while the handler is removed and registered again.
     struct Turn;
 
+    /// Whether a [`Turn`] is held.
     static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 
     impl Turn {
@@ -250,8 +253,8 @@ mod linux {
         unsafe extern "C" fn after() {
             drop(Turn);
         }
-        static HAS_ASKED: AtomicBool = AtomicBool::new(false);
-        if !HAS_ASKED.swap(true, Relaxed) {
+        static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
+        if !IS_INSTALLED.swap(true, Relaxed) {
             // SAFETY: the handlers only use an atomic and the scheduler of the system.
             let refused = unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) };
             if refused != 0 {
@@ -285,11 +288,11 @@ mod linux {
         let _turn = Turn::take();
         let owner = (&raw const OWNER).cast_mut().cast();
         IS_REMOVED.store(true, SeqCst);
-        // SAFETY: calls `first` if it is registered; nothing else is registered with this owner.
+        // SAFETY: calls `register_at_exit` if it is registered; nothing else is registered with this owner.
         unsafe { __cxa_finalize(owner) };
         IS_REMOVED.store(false, SeqCst);
         // SAFETY: the function stays, since its library is never unloaded.
-        let refused = unsafe { __cxa_atexit(first, ptr::null_mut(), owner) };
+        let refused = unsafe { __cxa_atexit(register_at_exit, ptr::null_mut(), owner) };
         if refused != 0 {
             tracing::debug!(
                 "the exit handler could not be installed; drivers may be in use while the process \
@@ -315,20 +318,22 @@ mod linux {
     }
 
     /// Registers [`at_exit`], unless this handler is only being removed. A handler that is registered while
-    /// handlers run is the next to run, and handlers of `on_exit` receive the exit status.
-    unsafe extern "C" fn first(_: *mut c_void) {
+    /// handlers run is the next to run. `on_exit` is used because its handlers receive the exit status.
+    unsafe extern "C" fn register_at_exit(_: *mut c_void) {
         if !IS_REMOVED.load(SeqCst) {
             // SAFETY: the function stays, since its library is never unloaded.
             unsafe { on_exit(at_exit, ptr::null_mut()) };
         }
     }
 
-    pub(super) fn look_after(commands: Weak<dyn Commands>) {
+    /// Adds a queue of commands to wait for.
+    pub(super) fn wait_at_end(commands: Weak<dyn Commands>) {
         let mut all = crate::sync::lock(&COMMANDS);
         all.retain(|known| known.strong_count() > 0);
         all.push(commands);
     }
 
+    /// Runs the phases, then returns, so that the drivers' handlers run, or ends the process without them.
     unsafe extern "C" fn at_exit(status: c_int, _: *mut c_void) {
         // A driver's handlers would wait for threads that a forked child does not have, or for the callback
         // that ends the process.

@@ -15,7 +15,7 @@ pub(super) enum Artifact {
     SpirV { module: Module, log: String },
 }
 
-/// Kernel of an artifact.
+/// Kernel of an artifact, by reference.
 pub(super) struct ArtifactKernel<'a> {
     pub(super) name: &'a str,
     /// Parameters; empty if the artifact does not describe them.
@@ -95,11 +95,11 @@ impl Artifact {
     }
 }
 
-/// Source of a kernel's parameters that takes precedence where two sources differ.
+/// Source that takes precedence where the driver and the module describe a kernel's parameters differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SignatureSource {
-    /// The driver, which reports on the program that it built. The other source fills the gaps.
+    /// The driver, which describes the program that it built. The module supplies what the driver omits.
     Driver,
-    /// The module, or the stored record of it: the driver was given a translation.
+    /// The module, or the record of its parameters in a stored entry: the driver was given a translation.
     Module,
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
 use super::artifact::{Artifact, SignatureSource};
-use super::link::near;
+use super::link::similar_names;
 use super::plan::{BuildPlan, LinkedModule};
 use crate::args::ElementType;
 use crate::backend;
@@ -66,13 +66,12 @@ pub(crate) struct Built {
     parts: Box<[LinkedModule]>,
     /// Build plan that the program was built from, for fusing its kernels.
     plan: OnceLock<BuildPlan>,
-    /// Whether any request that received the program marked its modules as untrusted.
+    /// Whether the modules were marked as untrusted in any request that received the program.
     is_untrusted: AtomicBool,
 }
 
-/// Facts about a program that are not reported by its driver.
+/// Properties of a program that its driver does not report.
 pub(crate) struct BuildMetadata<'a> {
-    /// Origin of the program.
     pub(crate) origin: Origin,
     /// Messages of the compiler that built the program.
     pub(crate) build_log: &'a str,
@@ -81,7 +80,7 @@ pub(crate) struct BuildMetadata<'a> {
     /// Modules that the program was linked from; empty if it was not linked.
     pub(crate) parts: Box<[LinkedModule]>,
     /// Preferred source of the signatures of its kernels.
-    pub(crate) source: SignatureSource,
+    pub(crate) signature_source: SignatureSource,
 }
 
 struct BuiltKernel {
@@ -102,8 +101,9 @@ impl Built {
         parameters: impl Fn(&str) -> Option<Vec<Parameter>>,
     ) -> Self {
         let kernels = artifact.kernels().into_iter().map(|kernel| {
-            let others = parameters(kernel.name);
-            let parameters = merge(metadata.source, kernel.parameters, others.as_deref());
+            let declared = parameters(kernel.name);
+            let parameters =
+                merge_parameters(metadata.signature_source, kernel.parameters, declared.as_deref());
             let elements = parameters.iter().map(ElementType::of).collect();
             let native = kernel.native.cloned();
             BuiltKernel { name: kernel.name.into(), native, parameters, elements }
@@ -135,7 +135,7 @@ impl Built {
         self.plan.get_or_init(|| plan.clone());
     }
 
-    /// Whether everything compiled from this program must be compiled outside this process.
+    /// Whether everything that is compiled from this program must be compiled outside this process.
     pub(crate) fn is_untrusted(&self) -> bool {
         self.is_untrusted.load(Relaxed)
     }
@@ -218,20 +218,20 @@ impl Built {
     }
 
     fn unknown_kernel(&self, name: &str) -> Error {
-        let names = self.names();
+        let names = self.kernel_names();
         let message = match names.as_slice() {
             [] => format!("the program has no kernel `{name}`; it has no kernels"),
             names => {
-                // PoCL's headers rename its built-in functions this way, and with them every kernel that has
-                // the name of one.
-                let is_built_in = names.iter().any(|there| *there == format!("_cl_{name}"));
-                let hint = match near(name, names.iter().copied()).first() {
+                // PoCL's headers rename its built-in functions this way, and also kernels that have the name of
+                // a built-in function.
+                let is_built_in = names.iter().any(|known| *known == format!("_cl_{name}"));
+                let hint = match similar_names(name, names.iter().copied()).first() {
                     _ if is_built_in => {
                         "; it has the name of a built-in function of OpenCL C, which PoCL renames: \
                          give it another name"
                             .to_owned()
                     }
-                    Some(near) => format!("; did you mean `{near}`?"),
+                    Some(similar) => format!("; did you mean `{similar}`?"),
                     None => String::new(),
                 };
                 format!("the program has no kernel `{name}`; it has: {}{hint}", names.join(", "))
@@ -240,29 +240,29 @@ impl Built {
         Error::new(ErrorKind::UnknownKernel, message)
     }
 
-    pub(super) fn names(&self) -> Vec<&str> {
+    pub(super) fn kernel_names(&self) -> Vec<&str> {
         self.kernels.iter().map(|kernel| &*kernel.name).collect()
     }
 }
 
-/// Merges the parameters from the driver with those from the module or the disk.
-fn merge(
+/// Merges the parameters that the driver reports with those from the module or the stored entry.
+fn merge_parameters(
     source: SignatureSource,
     driver: &[Parameter],
-    others: Option<&[Parameter]>,
+    declared: Option<&[Parameter]>,
 ) -> Box<[Parameter]> {
-    match others {
-        Some(others) if driver.is_empty() => others.into(),
-        Some(others) if driver.len() == others.len() && source == SignatureSource::Module => {
-            others.into()
+    match declared {
+        Some(declared) if driver.is_empty() => declared.into(),
+        Some(declared) if driver.len() == declared.len() && source == SignatureSource::Module => {
+            declared.into()
         }
-        Some(others) if driver.len() == others.len() => {
-            let both = driver.iter().zip(others).map(|(driver, other)| Parameter {
-                name: driver.name.clone().or_else(|| other.name.clone()),
-                type_name: driver.type_name.clone().or_else(|| other.type_name.clone()),
-                address_space: driver.address_space.or(other.address_space),
-                access: driver.access.or(other.access),
-                size: driver.size.or(other.size),
+        Some(declared) if driver.len() == declared.len() => {
+            let both = driver.iter().zip(declared).map(|(driver, declared)| Parameter {
+                name: driver.name.clone().or_else(|| declared.name.clone()),
+                type_name: driver.type_name.clone().or_else(|| declared.type_name.clone()),
+                address_space: driver.address_space.or(declared.address_space),
+                access: driver.access.or(declared.access),
+                size: driver.size.or(declared.size),
             });
             both.collect()
         }

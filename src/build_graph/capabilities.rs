@@ -5,12 +5,12 @@ use crate::compiler::spirv::{self, Demand};
 use crate::device::Device;
 use crate::error::{Error, Result};
 
-/// Checks a module, named `name` in messages, against the device's description. Features that the description
-/// does not cover are left to the driver.
+/// Checks that a device supports a module, as far as the device's description shows. `name` is the module's
+/// name in messages.
 ///
 /// # Errors
 ///
-/// [`Unsupported`](crate::ErrorKind::Unsupported), with what the device lacks.
+/// [`Unsupported`](crate::ErrorKind::Unsupported), naming the feature that the device lacks.
 pub(super) fn check(code: &[u8], name: &str, device: &Device) -> Result<()> {
     let spirv::Demands { features, extensions, address_bits } = spirv::demands(code);
     check_addresses(address_bits, device)?;
@@ -25,7 +25,8 @@ pub(super) fn check(code: &[u8], name: &str, device: &Device) -> Result<()> {
     }
 }
 
-/// Like [`check`], for a module whose translation, which needs `features`, is given to the device's compiler.
+/// Like [`check`], for a module that the device's compiler gets in translation. The translation needs
+/// `features`.
 pub(super) fn check_translated(
     code: &[u8],
     features: impl IntoIterator<Item = Demand>,
@@ -64,24 +65,24 @@ pub(super) fn lacking_by_log(log: &str, name: &str, device: &Device) -> Option<S
 }
 
 fn lacking(feature: Demand, name: &str, device: &Device) -> String {
-    let Feature { capability, in_words, names } = Feature::of(feature);
+    let Feature { capability, description, names } = Feature::of(feature);
     let missing = match names {
         [] => String::new(),
         names => format!(": it does not list {}", names.join(" or ")),
     };
     format!(
-        "kernel module {name} needs `{capability}` ({in_words}), which {device} does not \
+        "kernel module {name} needs `{capability}` ({description}), which {device} does not \
          support{missing}; run it on a device that supports it, or write the module without it"
     )
 }
 
 fn check_addresses(bits: Option<u32>, device: &Device) -> Result<()> {
-    let has = device.limits.address_bits;
+    let device_bits = device.limits.address_bits;
     match bits {
-        Some(bits) if bits != has => Err(Error::unsupported(format!(
-            "the SPIR-V module has {bits}-bit addresses, but {device} has {has}-bit addresses; \
-             compile the module for the target `spir{}` or `spirv{has}`",
-            if has == 64 { "64" } else { "" }
+        Some(bits) if bits != device_bits => Err(Error::unsupported(format!(
+            "the SPIR-V module has {bits}-bit addresses, but {device} has {device_bits}-bit \
+             addresses; compile the module for the target `spir{}` or `spirv{device_bits}`",
+            if device_bits == 64 { "64" } else { "" }
         ))),
         _ => Ok(()),
     }
@@ -91,14 +92,14 @@ fn check_addresses(bits: Option<u32>, device: &Device) -> Result<()> {
 struct Feature {
     /// Name of the SPIR-V capability.
     capability: &'static str,
-    in_words: &'static str,
+    description: &'static str,
     /// Extensions and features of OpenCL C. Each of them implies that a device has the feature.
     names: &'static [&'static str],
 }
 
 impl Feature {
     fn of(feature: Demand) -> Self {
-        let (capability, in_words, names): (_, _, &[_]) = match feature {
+        let (capability, description, names): (_, _, &[_]) = match feature {
             Demand::Half => ("Float16", "half precision", &["cl_khr_fp16"]),
             Demand::Double => ("Float64", "double precision", &["cl_khr_fp64", "__opencl_c_fp64"]),
             Demand::Long => ("Int64", "64-bit integers", &["cles_khr_int64", "__opencl_c_int64"]),
@@ -134,7 +135,7 @@ impl Feature {
                 ("DeviceEnqueue", "device-side enqueue", &["__opencl_c_device_enqueue"])
             }
         };
-        Self { capability, in_words, names }
+        Self { capability, description, names }
     }
 }
 
@@ -143,7 +144,7 @@ fn has(device: &Device, feature: Demand) -> bool {
     let lists_extensions = !device.extensions.is_empty();
     // Only OpenCL 3.0 devices list their optional features. Level Zero devices list only some of them.
     let lists_features = device.backend == "opencl" && !device.opencl_c_features.is_empty();
-    let tells = match feature {
+    let is_covered = match feature {
         Demand::Images | Demand::ReadWriteImages if !device.images => return !lists_extensions,
         Demand::Images => return true,
         Demand::Half | Demand::Double | Demand::LongAtomics | Demand::ExtendedLongAtomics => {
@@ -158,7 +159,7 @@ fn has(device: &Device, feature: Demand) -> bool {
         | Demand::DeviceQueues => lists_features,
     };
     let mut listed = device.extensions.iter().chain(&device.opencl_c_features);
-    !tells || listed.any(|name| Feature::of(feature).names.contains(&name.as_str()))
+    !is_covered || listed.any(|name| Feature::of(feature).names.contains(&name.as_str()))
 }
 
 #[cfg(test)]
@@ -211,7 +212,7 @@ mod tests {
         })
     }
 
-    const EACH: [(Capability, &str); 4] = [
+    const CAPABILITIES: [(Capability, &str); 4] = [
         (Capability::Float16, "cl_khr_fp16"),
         (Capability::Float64, "cl_khr_fp64"),
         (Capability::Int64Atomics, "cl_khr_int64_base_atomics"),
@@ -220,7 +221,7 @@ mod tests {
 
     #[test]
     fn capabilities_that_the_device_lacks_are_named() {
-        for (capability, needs) in EACH {
+        for (capability, needs) in CAPABILITIES {
             let code = using(capability);
             let error = check(&code, "m", &device(&["cl_other"], false)).expect_err(needs);
             assert_eq!(error.kind(), ErrorKind::Unsupported);
@@ -264,7 +265,7 @@ mod tests {
         assert_eq!(lacking_by_log("'half'", "m", &device(&["cl_khr_fp16"], false)), None);
     }
 
-    /// A device of OpenCL 3.0 that has these optional features.
+    /// Returns an OpenCL 3.0 device that has these optional features.
     fn listing(features: &[&str]) -> Device {
         let opencl_c_features = features.iter().map(|&name| name.to_owned()).collect();
         let extensions = vec!["cl_khr_int64_base_atomics".to_owned()];
@@ -305,7 +306,7 @@ mod tests {
 
     #[test]
     fn unused_capabilities_and_unknown_support_are_left_to_the_driver() {
-        for (capability, _) in EACH {
+        for (capability, _) in CAPABILITIES {
             let declared = module(|b| b.capability(capability));
             check(&declared, "m", &device(&["cl_other"], false)).expect("it is not used");
             check(&using(capability), "m", &device(&[], false))
@@ -343,7 +344,7 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("SPV_KHR_new"), "{error}");
         check(&declaring("SPV_KHR_known"), "m", &device(&[], false)).expect("it is known");
-        let untold = Device::new(0, Arc::new(DeviceInfo::fake()));
-        check(&declaring("SPV_KHR_new"), "m", &untold).expect("the device reports none");
+        let unspecified = Device::new(0, Arc::new(DeviceInfo::fake()));
+        check(&declaring("SPV_KHR_new"), "m", &unspecified).expect("the device reports none");
     }
 }

@@ -1,5 +1,5 @@
-//! End of an in-flight build for which two jobs may race: one that compiles, and one that loads the program
-//! that the remote cache has sent meanwhile.
+//! Completion of an in-flight build. Two jobs may race for it: one compiles the program, and the other loads
+//! the program that the remote cache sends meanwhile.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -17,9 +17,9 @@ pub(super) struct BuildCompletion {
     promise: Mutex<Option<Promise<Outcome>>>,
     start: Instant,
     /// Handle that ends the wait for the remote cache.
-    waiting: Mutex<Option<AbortHandle>>,
-    /// Whether the entry in the remote cache must not be replaced, because it is newer.
-    has_newer: AtomicBool,
+    remote_wait: Mutex<Option<AbortHandle>>,
+    /// Whether the remote cache has an entry of a newer version, which must not be replaced.
+    remote_has_newer: AtomicBool,
     /// Keeps `settled()` pending until the result is stored.
     _pending: Option<Pending>,
 }
@@ -29,8 +29,8 @@ impl BuildCompletion {
         Self {
             promise: Mutex::new(Some(promise)),
             start: Instant::now(),
-            waiting: Mutex::default(),
-            has_newer: AtomicBool::new(false),
+            remote_wait: Mutex::default(),
+            remote_has_newer: AtomicBool::new(false),
             _pending: pending,
         }
     }
@@ -40,30 +40,30 @@ impl BuildCompletion {
         self.start.elapsed()
     }
 
-    /// Returns the obligation to end the build, to the first caller only. Ends the wait for the remote cache.
+    /// Returns the promise to the first caller, which must complete it. Ends the wait for the remote cache.
     pub(super) fn claim(&self) -> Option<Promise<Outcome>> {
         let promise = lock(&self.promise).take();
-        if let Some(waiting) = lock(&self.waiting).take() {
-            waiting.abort();
+        if let Some(wait) = lock(&self.remote_wait).take() {
+            wait.abort();
         }
         promise
     }
 
-    /// Whether a job has claimed the end of the build.
+    /// Whether a job has claimed the promise.
     pub(super) fn is_claimed(&self) -> bool {
         lock(&self.promise).is_none()
     }
 
-    /// Sets a wait that is aborted when the end of the build is claimed.
-    pub(super) fn abort_when_claimed(&self, waiting: AbortHandle) {
-        *lock(&self.waiting) = Some(waiting);
+    /// Sets a wait that is aborted when the promise is claimed.
+    pub(super) fn abort_when_claimed(&self, wait: AbortHandle) {
+        *lock(&self.remote_wait) = Some(wait);
     }
 
-    pub(super) fn has_newer(&self) -> bool {
-        self.has_newer.load(SeqCst)
+    pub(super) fn remote_has_newer(&self) -> bool {
+        self.remote_has_newer.load(SeqCst)
     }
 
-    pub(super) fn found_newer(&self) {
-        self.has_newer.store(true, SeqCst);
+    pub(super) fn set_remote_has_newer(&self) {
+        self.remote_has_newer.store(true, SeqCst);
     }
 }

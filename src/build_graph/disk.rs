@@ -1,4 +1,4 @@
-//! The disk cache below the graph: programs found there, and turns to build those that are not.
+//! The disk cache below the graph: it loads programs, and decides which process builds a missing one.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,16 +13,16 @@ use crate::stats::Counters;
 /// Shortest and longest pause, before jitter, between two lookups while another process builds a program.
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(250)];
 
-/// Divisor of the time waited so far that gives the next pause. A program is then found soon after it is
+/// The next pause is the time waited so far, divided by this number. A program is then found soon after it is
 /// stored, relative to the duration of its compile, and waiting for many programs leaves the processor to the
 /// compilers.
-const PAUSE_PART: u32 = 8;
+const PAUSE_DIVISOR: u32 = 8;
 
 /// The store of a graph.
 pub(crate) struct Disk {
     store: Store,
     /// Maximum time to wait for another process's build.
-    wait: Duration,
+    max_wait: Duration,
     counters: Arc<Counters>,
 }
 
@@ -42,15 +42,16 @@ pub(crate) enum NextStep {
     Wait(Duration),
 }
 
-/// State of waiting for another process's build.
+/// State of a wait for another process's build lock.
 #[derive(Default)]
-pub(crate) struct Waiting {
+pub(crate) struct LockWait {
+    /// Start of the wait, once there is one.
     since: Option<Instant>,
 }
 
 impl Disk {
-    pub(crate) fn new(store: Store, wait: Duration, counters: Arc<Counters>) -> Self {
-        Self { store, wait, counters }
+    pub(crate) fn new(store: Store, max_wait: Duration, counters: Arc<Counters>) -> Self {
+        Self { store, max_wait, counters }
     }
 
     /// Returns a guard that [`Store::settled`] waits for.
@@ -62,22 +63,22 @@ impl Disk {
         &self.store
     }
 
-    /// Loads a program. Errors are transient failures only: a damaged entry, or one that the driver does not
-    /// take, is a miss. It is counted unless its reason is that of the last miss.
+    /// Loads a program. Errors are transient failures only: a damaged entry, or one that the driver rejects, is
+    /// a miss. Such a miss is counted, unless `last_miss` has the same reason.
     pub(crate) fn load(
         &self,
         address: &Address,
-        last: Option<&Miss>,
+        last_miss: Option<&Miss>,
         load: impl FnOnce(&Entry) -> Result<Loaded>,
     ) -> Result<Result<Arc<Built>, Miss>> {
-        let is_news =
-            |reason: &str| !matches!(last, Some(Miss::Unusable(known)) if *known == reason);
+        let is_new_reason =
+            |reason: &str| !matches!(last_miss, Some(Miss::Unusable(known)) if *known == reason);
         let entry = match self.store.get(address) {
             Lookup::Hit(entry) => entry,
             Lookup::Absent => return Ok(Err(Miss::Absent)),
             Lookup::Unusable(unusable) => {
                 let reason = unusable.to_string();
-                if is_news(&reason) {
+                if is_new_reason(&reason) {
                     self.counters.disk_damaged.add_one();
                     tracing::debug!(key = %address.key, %reason, "a stored entry is not used");
                 }
@@ -91,7 +92,7 @@ impl Disk {
                 Ok(Ok(built))
             }
             Loaded::Refused(reason) => {
-                if is_news(&reason) {
+                if is_new_reason(&reason) {
                     self.counters.disk_refused.add_one();
                     tracing::debug!(
                         key = %address.key,
@@ -106,23 +107,23 @@ impl Disk {
 
     /// Returns whether to build a program that the disk does not have, or to wait for another process that is
     /// building it.
-    pub(crate) fn turn(&self, key: &BuildKey, waiting: &mut Waiting) -> NextStep {
+    pub(crate) fn next_step(&self, key: &BuildKey, lock_wait: &mut LockWait) -> NextStep {
         match self.store.try_build_lock(key) {
             Try::Held(lock) => return NextStep::Build(Some(lock)),
             Try::Unopened(_) | Try::Impossible(_) => return NextStep::Build(None),
             Try::Busy => {}
         }
-        let since = *waiting.since.get_or_insert_with(|| {
+        let since = *lock_wait.since.get_or_insert_with(|| {
             self.counters.lock_waits.add_one();
             Instant::now()
         });
-        if since.elapsed() >= self.wait {
+        if since.elapsed() >= self.max_wait {
             self.counters.lock_timeouts.add_one();
             tracing::debug!(%key, "another process has held the build lock for too long");
             return NextStep::Build(None);
         }
         let [shortest, longest] = PAUSES;
-        let pause = (since.elapsed() / PAUSE_PART).clamp(shortest, longest);
+        let pause = (since.elapsed() / PAUSE_DIVISOR).clamp(shortest, longest);
         // The jitter keeps many processes from looking at the same time.
         NextStep::Wait(pause.mul_f64(0.5 + fastrand::f64()))
     }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::artifact::Artifact;
-use super::artifact::SignatureSource;
+use super::artifact::{Artifact, SignatureSource};
 use super::built::{BuildMetadata, Built, Origin};
 use super::kernel_record::{has_kernels, parameters, record};
 use super::key::{EMITTER, NodeKind};
@@ -19,7 +18,7 @@ use crate::source::module::Module;
 /// Result of loading an entry into the driver.
 pub(crate) enum Loaded {
     Built(Arc<Built>),
-    /// The driver does not take the entry, for this reason.
+    /// The driver rejects the entry, for this reason.
     Refused(String),
 }
 
@@ -47,7 +46,7 @@ pub(crate) fn load(
                 build_log: &manifest.build_log,
                 size: entry.payload().len(),
                 parts: parts(),
-                source: match manifest.field(EMITTER) {
+                signature_source: match manifest.field(EMITTER) {
                     Some(_) => SignatureSource::Module,
                     None => SignatureSource::Driver,
                 },
@@ -75,8 +74,9 @@ pub(crate) struct Packed {
     pub(crate) rest: Vec<u8>,
 }
 
-/// Creates the entry of a program that was built in the time `took`. `tools` are tools other than drivers that
-/// took part. Some drivers complete the binary only now; errors are those of the driver.
+/// Creates the entry of a program. `took` is the duration of its build, and `tools` are the compilers other
+/// than the driver's that took part. Some drivers generate the binary only in this call; errors are those of
+/// the driver.
 pub(crate) fn pack(
     key: &BuildKey,
     built: &Built,
@@ -86,7 +86,7 @@ pub(crate) fn pack(
 ) -> Result<Packed> {
     let payload = built.binary()?;
     let mut manifest = Manifest {
-        kernels: built.kernels().map(|(name, of)| record(name, of)).collect(),
+        kernels: built.kernels().map(|(name, parameters)| record(name, parameters)).collect(),
         build_log: built.build_log().to_owned(),
         build_microseconds: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
         ..Manifest::new(fields)

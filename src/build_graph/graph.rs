@@ -1,4 +1,4 @@
-//! Nodes of the build graph: programs in flight and programs kept, and the rules for both.
+//! The build graph: its in-flight builds, the outcomes that it keeps in memory, and the rules for both.
 //!
 //! A node is in one of two places. While it is built, it is an in-flight build in a map behind a mutex, so
 //! nothing can evict it. When the build ends, its outcome moves to a cache, where a hit takes no lock of this
@@ -42,7 +42,7 @@ use crate::source::translate::FrontEnd;
 use crate::stats::{Counters, Stats};
 use crate::sync::{ignore_poison, lock};
 
-/// Name of a node.
+/// Identity of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct BuildId {
     /// The device's position in the graph. Devices that are alike, such as two cards of one model, share keys
@@ -54,12 +54,12 @@ pub(super) struct BuildId {
     is_untrusted: bool,
 }
 
-/// Name of a kept outcome. All requests share one program; failures are separate for trusted and untrusted
-/// builds.
-type KeptId = (usize, BuildKey, Sort);
+/// Identity of a kept outcome: the device's position, the key and the kind. All requests share one program;
+/// failures are separate for trusted and untrusted builds.
+type KeptId = (usize, BuildKey, KeptKind);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Sort {
+enum KeptKind {
     Program,
     Failure,
     /// Failure of a compiler in a child process.
@@ -68,12 +68,12 @@ enum Sort {
 
 impl BuildId {
     fn program(self) -> KeptId {
-        (self.device, self.key, Sort::Program)
+        (self.device, self.key, KeptKind::Program)
     }
 
     fn failure(self) -> KeptId {
-        let sort = if self.is_untrusted { Sort::ChildFailure } else { Sort::Failure };
-        (self.device, self.key, sort)
+        let kind = if self.is_untrusted { KeptKind::ChildFailure } else { KeptKind::Failure };
+        (self.device, self.key, kind)
     }
 }
 
@@ -141,7 +141,7 @@ impl BuildGraph {
             }
         };
         let device_keys = setting.devices.iter().map(device_key).collect();
-        let evictions = Arc::clone(&setting.counters);
+        let counters = Arc::clone(&setting.counters);
         let kept = Cache::builder()
             // The default policy may reject a new entry.
             .eviction_policy(EvictionPolicy::lru())
@@ -149,7 +149,7 @@ impl BuildGraph {
             .weigher(|_, outcome| weight(outcome))
             .eviction_listener(move |_, outcome: Outcome, cause| {
                 if outcome.is_ok() && cause != RemovalCause::Replaced {
-                    evictions.evictions.add_one();
+                    counters.evictions.add_one();
                 }
             })
             .build_with_hasher(foldhash::fast::RandomState::default());
@@ -159,32 +159,32 @@ impl BuildGraph {
         Arc::new(Self { setting, device_keys, kept, in_flight, libraries, fusions, loaders })
     }
 
-    /// Returns the requested program if it is kept, joins it if it is in flight, and starts its build
+    /// Requests a program. Returns it if it is kept, joins its build if that is in flight, and starts a build
     /// otherwise. Never blocks on a driver.
-    pub(crate) fn ask(self: &Arc<Self>, spec: BuildSpec) -> Answer {
+    pub(crate) fn request(self: &Arc<Self>, spec: BuildSpec) -> Answer {
         let plan = match self.resolve(spec) {
             Ok(plan) => plan,
             Err(error) => return Answer::Refused(self.refuse(error)),
         };
         self.counters().builds_requested.add_one();
         if plan.includes_files() {
-            self.ask_with_files(plan)
+            self.request_with_files(plan)
         } else {
-            self.ask_for_program(plan, |plan| self.begin(plan))
+            self.request_program(plan, |plan| self.pending_guard(plan))
         }
     }
 
     /// Reads the files that the key covers on a worker thread, then requests the program.
-    fn ask_with_files(self: &Arc<Self>, mut plan: BuildPlan) -> Answer {
+    fn request_with_files(self: &Arc<Self>, mut plan: BuildPlan) -> Answer {
         let (shared, promise) = shared_outcome();
         let graph = Arc::clone(self);
-        let pending = self.begin(&plan);
+        let pending = self.pending_guard(&plan);
         // The directives in the text determine how long reading takes, so untrusted text uses its own threads.
         let is_untrusted = plan.has_untrusted();
         let pool = if is_untrusted { self.pool_for(true) } else { &self.loaders };
         let reading = pool.run(move || {
             plan.read_files(graph.children().limit())?;
-            Ok(graph.ask_for_program(plan, |_| pending))
+            Ok(graph.request_program(plan, |_| pending))
         });
         let completed = self.host().spawn(async move {
             promise.complete(reading.await.flatten().unwrap_or_else(Answer::Refused));
@@ -192,41 +192,42 @@ impl BuildGraph {
         completed.map_or_else(Answer::Refused, |()| Answer::Reading(shared))
     }
 
-    fn ask_for_program(
+    /// Requests the program of a plan, and counts where it was found.
+    fn request_program(
         self: &Arc<Self>,
         plan: BuildPlan,
-        begin: impl FnOnce(&BuildPlan) -> Option<Pending>,
+        guard: impl FnOnce(&BuildPlan) -> Option<Pending>,
     ) -> Answer {
         let counters = self.counters();
-        self.ask_for(plan, begin, |found| match found {
+        self.request_node(plan, guard, |found| match found {
             Found::Kept => counters.memory_hits.add_one(),
             Found::InFlight => counters.joined_builds.add_one(),
         })
     }
 
     /// Requests a dependency of a program, an object or SPIR-V, without counting the request.
-    pub(super) fn ask_uncounted(self: &Arc<Self>, plan: BuildPlan) -> Answer {
-        self.ask_for(plan, |plan| self.begin(plan), |_| ())
+    pub(super) fn request_uncounted(self: &Arc<Self>, plan: BuildPlan) -> Answer {
+        self.request_node(plan, |plan| self.pending_guard(plan), |_| ())
     }
 
     /// Returns a guard that [`settled`](Self::settled) waits for, if the program of a plan is stored.
-    fn begin(&self, plan: &BuildPlan) -> Option<Pending> {
-        let begin = || self.disk().map(Disk::begin).or_else(|| self.remote().map(Remote::begin));
-        plan.is_stored().then(begin).flatten()
+    fn pending_guard(&self, plan: &BuildPlan) -> Option<Pending> {
+        let guard = || self.disk().map(Disk::begin).or_else(|| self.remote().map(Remote::begin));
+        plan.is_stored().then(guard).flatten()
     }
 
-    /// Requests the node of a plan. If it has to be built, `begin` returns the guard that stays pending until
+    /// Requests the node of a plan. If it has to be built, `guard` returns the guard that stays pending until
     /// the program is stored.
-    fn ask_for(
+    fn request_node(
         self: &Arc<Self>,
         plan: BuildPlan,
-        begin: impl FnOnce(&BuildPlan) -> Option<Pending>,
+        guard: impl FnOnce(&BuildPlan) -> Option<Pending>,
         count: impl FnOnce(Found),
     ) -> Answer {
         let key = self.key(&plan);
         let node = self.node(&plan, key);
         let (shared, promise) = loop {
-            if let Some(outcome) = self.kept(node).or_else(|| self.serving(&plan)) {
+            if let Some(outcome) = self.kept(node).or_else(|| self.containing_program(&plan)) {
                 count(Found::Kept);
                 if let (Ok(built), true) = (&outcome, node.is_untrusted) {
                     built.distrust();
@@ -241,9 +242,9 @@ impl BuildGraph {
                 self.trace(&plan, key, "joined", [None; 2], None);
                 return Answer::Building(shared);
             }
-            // The build may have ended since the first lookup. The next iteration takes its outcome: `get` may
-            // free programs, which must not happen under the mutex.
-            if self.keeps(node) {
+            // The build may have ended since the first lookup. The next iteration takes its outcome, because
+            // `get` may free programs, which must not happen under the mutex.
+            if self.has_kept(node) {
                 continue;
             }
             let (shared, promise) = shared_outcome();
@@ -251,7 +252,7 @@ impl BuildGraph {
             break (shared, promise);
         };
 
-        let completion = BuildCompletion::new(promise, begin(&plan));
+        let completion = BuildCompletion::new(promise, guard(&plan));
         // From here on the in-flight build always ends: dropping the job ends it with an error.
         let job = Job::new(Arc::clone(self), node, plan, completion);
         let span = self.span(job.plan(), key);
@@ -263,17 +264,18 @@ impl BuildGraph {
         BuildId { device: plan.device(), key, is_untrusted: plan.has_untrusted() }
     }
 
+    /// Returns the kept outcome of a node.
     fn kept(&self, node: BuildId) -> Option<Outcome> {
         self.kept.get(&node.program()).or_else(|| self.kept.get(&node.failure()))
     }
 
-    fn keeps(&self, node: BuildId) -> bool {
+    fn has_kept(&self, node: BuildId) -> bool {
         self.kept.contains_key(&node.program()) || self.kept.contains_key(&node.failure())
     }
 
     /// Returns a program in memory that was linked from the same modules and possibly more: its kernels are the
     /// same.
-    fn serving(&self, plan: &BuildPlan) -> Option<Outcome> {
+    fn containing_program(&self, plan: &BuildPlan) -> Option<Outcome> {
         let parts = self.parts(plan);
         if parts.is_empty() {
             return None;
@@ -305,7 +307,7 @@ impl BuildGraph {
         plan.is_untrusted() && self.device(plan.device()).runs_code
     }
 
-    /// Returns the data by which a child process finds a plan's device.
+    /// Returns the data with which a child process finds a plan's device.
     pub(super) fn target(&self, plan: &BuildPlan) -> Target<'_> {
         let info = self.device(plan.device()).info();
         let before = &self.setting.devices[..plan.device()];
@@ -318,9 +320,9 @@ impl BuildGraph {
         &self.setting.pool
     }
 
-    /// Runs a task that owns a job. If no thread is available for it, the task is dropped together with its
+    /// Spawns a task that owns a job. If no thread is available for the task, it is dropped together with its
     /// job, which ends the build with an error.
-    pub(super) fn run_later(&self, task: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn spawn_task(&self, task: impl Future<Output = ()> + Send + 'static) {
         if let Err(error) = self.host().spawn(task) {
             tracing::debug!(%error, "a build cannot continue");
         }
@@ -431,14 +433,18 @@ impl BuildGraph {
         plan.key_fields(&self.device_keys[plan.device()])
     }
 
-    /// Returns the linked parts of a plan's program.
+    /// Returns the modules that a plan's program is linked from; empty if it is not linked.
     pub(super) fn parts(&self, plan: &BuildPlan) -> Box<[LinkedModule]> {
         plan.parts(&self.device_keys[plan.device()])
     }
 
-    /// Like [`parts`](Self::parts), for the plan of `texts` whose SPIR-V is built by the strategy `way`.
-    pub(super) fn parts_by(&self, way: BuildStrategy, texts: &BuildPlan) -> Box<[LinkedModule]> {
-        texts.parts_by(way, &self.device_keys[texts.device()])
+    /// Like [`parts`](Self::parts), for the plan of `texts` whose SPIR-V is built by `strategy`.
+    pub(super) fn parts_for(
+        &self,
+        strategy: BuildStrategy,
+        texts: &BuildPlan,
+    ) -> Box<[LinkedModule]> {
+        texts.parts_for(strategy, &self.device_keys[texts.device()])
     }
 
     pub(super) fn device_key(&self, device: usize) -> &DeviceKey {
@@ -450,6 +456,7 @@ impl BuildGraph {
         Address { device: self.device_keys[plan.device()].folder(), key }
     }
 
+    /// Writes a line of the trace, if there is one.
     pub(super) fn trace(
         &self,
         plan: &BuildPlan,
@@ -461,7 +468,7 @@ impl BuildGraph {
         if let Some(trace) = &self.setting.trace {
             let microseconds = took.map(|took| took.as_micros() as u64);
             let fields = self.key_fields(plan);
-            trace.tell(&Line { outcome, key, miss, remote, microseconds, fields });
+            trace.write(&Line { outcome, key, miss, remote, microseconds, fields });
         }
     }
 
@@ -488,8 +495,8 @@ impl BuildGraph {
         )))
     }
 
-    /// Fills in the fields of `stats` that describe the current contents of memory.
-    pub(crate) fn tell(&self, stats: &mut Stats) {
+    /// Sets the fields of `stats` that describe the current contents of memory.
+    pub(crate) fn fill_stats(&self, stats: &mut Stats) {
         let kept = self.kept.iter().filter_map(|(_, outcome)| outcome.ok());
         (stats.programs_in_memory, stats.bytes_in_memory) =
             kept.fold((0, 0), |(count, bytes), built| {
@@ -509,7 +516,7 @@ impl BuildGraph {
             "build",
             device = %self.device(plan.device()).name,
             format = %plan.format(),
-            modules = plan.modules_in_short(),
+            modules = plan.module_summary(),
             key = format_args!("{key:.8}"),
             outcome = Empty,
             elapsed_ms = Empty,
@@ -527,22 +534,22 @@ impl BuildGraph {
         self.drop_idle(|_| true)
     }
 
-    fn drop_idle(&self, is_meant: impl Fn(&Built) -> bool) -> usize {
+    fn drop_idle(&self, is_selected: impl Fn(&Built) -> bool) -> usize {
         let mut dropped = 0;
         for (node, outcome) in &self.kept {
             // The two references are the cache's and this loop's.
-            if outcome.is_ok_and(|built| Arc::strong_count(&built) == 2 && is_meant(&built)) {
+            if outcome.is_ok_and(|built| Arc::strong_count(&built) == 2 && is_selected(&built)) {
                 self.kept.invalidate(&*node);
                 dropped += 1;
             }
         }
-        self.settle();
+        self.run_cache_maintenance();
         dropped
     }
 
-    /// Makes an outcome visible: first in the cache, then by removing the in-flight build. Only afterwards does
-    /// the caller wake the waiters. A waiter that receives a transient failure and requests the program again
-    /// therefore starts a new build, and one that receives a program finds it in the cache.
+    /// Makes an outcome visible: puts it into the cache, then removes the in-flight build. The caller wakes the
+    /// waiters only afterwards. So a waiter that receives a transient failure and requests the program again
+    /// starts a new build, and a waiter that receives a program finds it in the cache.
     pub(super) fn publish(&self, node: BuildId, plan: &BuildPlan, outcome: &Outcome) {
         let is_kept = outcome.as_ref().map_or_else(Error::is_deterministic, |_| true);
         if is_kept && !plan.is_time_dependent() {
@@ -553,7 +560,7 @@ impl BuildGraph {
 
     /// Keeps an outcome in memory, replacing an earlier one.
     pub(super) fn keep(&self, node: BuildId, outcome: Outcome) {
-        // The cache frees rejected entries later, which is too late where memory is this scarce.
+        // The cache would free a rejected entry only later. With a limit of zero, that is too late.
         if self.setting.memory_limit == 0 {
             return;
         }
@@ -561,18 +568,18 @@ impl BuildGraph {
         if u64::from(weight(&outcome)) <= self.setting.memory_limit {
             self.kept.insert(id, outcome);
         } else {
-            self.turn_away(id, &outcome);
+            self.reject_too_large(id, &outcome);
         }
-        self.settle();
+        self.run_cache_maintenance();
     }
 
     /// Keeps an outcome that is larger than the limit out of memory. If it were inserted in place of an earlier
     /// entry, moka would evict all other entries to make room.
-    fn turn_away(&self, id: KeptId, outcome: &Outcome) {
+    fn reject_too_large(&self, id: KeptId, outcome: &Outcome) {
         let (key, bytes, limit) = (id.1, weight(outcome), self.setting.memory_limit);
         tracing::debug!(%key, bytes, limit, "a program is larger than the memory limit");
         if self.kept.contains_key(&id) {
-            // The cache's eviction listener counts this one.
+            // The cache's eviction listener counts this eviction.
             self.kept.invalidate(&id);
         } else if outcome.is_ok() {
             self.counters().evictions.add_one();
@@ -585,22 +592,23 @@ impl BuildGraph {
             return;
         }
         built.set_weight(bytes);
-        // A program that is evicted between the check and the insertion is kept again, as if it had just been
+        // A program that is evicted between this check and the insertion is kept again, as if it had just been
         // used.
         if self.kept.contains_key(&node.program()) {
             self.keep(node, Ok(Arc::clone(built)));
         }
     }
 
-    /// Makes the cache enforce its limit now rather than at some later access. The cache frees dropped entries
-    /// only after its garbage collector has advanced a few epochs, hence more than one round.
-    fn settle(&self) {
+    /// Makes the cache enforce its limit now instead of at some later access. The cache frees dropped entries
+    /// only after its garbage collector has advanced a few epochs, so it takes several rounds.
+    fn run_cache_maintenance(&self) {
         for _ in 0..4 {
             self.kept.run_pending_tasks();
         }
     }
 
-    pub(super) fn count(&self, outcome: &Outcome) {
+    /// Counts the failure of a build.
+    pub(super) fn count_failure(&self, outcome: &Outcome) {
         let Err(error) = outcome else { return };
         let counters = self.counters();
         match error.kind() {
@@ -613,7 +621,7 @@ impl BuildGraph {
 }
 
 /// Returns the weight of an outcome in bytes, so that the limit is exact. moka's weights have 32 bits: a binary
-/// larger than 4 GiB, which no device takes, would count as 4 GiB.
+/// larger than 4 GiB, which no device accepts, would count as 4 GiB.
 fn weight(outcome: &Outcome) -> u32 {
     let bytes = match outcome {
         Ok(built) => built.weight(),

@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::key::{ConstantBytes, UnitFields};
+use super::key::{ConstantBytes, InputFields};
 use super::link::describe;
 use super::specialization::GivenConstant;
 use crate::compiler::options::canonical_options;
 use crate::compiler::signature::SpecializationConstant;
 use crate::device::{Device, ModuleFormat};
 use crate::error::{Error, ErrorKind, Result};
-use crate::source::includes::{Included, included_files, options_include_files, options_tell_time};
+use crate::source::includes::{Included, included_files, options_include_files, options_use_time};
 use crate::source::module::Module;
 
 /// A module of a program, with the other inputs of its compile.
@@ -43,12 +43,12 @@ impl BuildInput {
         }
     }
 
-    /// Creates a unit with options that need not be canonical.
+    /// Creates an input with options, which need not be in canonical form.
     pub(crate) fn with_options(module: Module, options: &str) -> Self {
         Self { options: canonical_options(options).into_owned(), ..Self::new(module) }
     }
 
-    /// Returns the unit with its module marked as untrusted, if `mark` is set.
+    /// Returns the input with its module marked as untrusted, if `mark` is set.
     pub(super) fn untrusted_if(self, mark: bool) -> Self {
         Self { module: self.module.untrusted_if(mark), ..self }
     }
@@ -72,12 +72,12 @@ impl BuildInput {
     /// Whether programs differ from build to build because the text uses the time of the build. Such programs
     /// must not be kept.
     pub(super) fn is_time_dependent(&self) -> bool {
-        let text_tells = || {
-            self.module.tells_time()
-                || self.included.is_some_and(|included| included.tells_time)
-                || options_tell_time(&self.options)
+        let text_uses_time = || {
+            self.module.uses_time()
+                || self.included.is_some_and(|included| included.uses_time)
+                || options_use_time(&self.options)
         };
-        self.is_time_dependent || self.module.format() == ModuleFormat::OpenClC && text_tells()
+        self.is_time_dependent || self.module.format() == ModuleFormat::OpenClC && text_uses_time()
     }
 
     /// Reads the files that the text includes, as they are now. Blocks; for an untrusted module, for at most
@@ -114,9 +114,9 @@ impl BuildInput {
         ))
     }
 
-    /// Returns the code that the compiler gets. Drivers with a cache of their own, such as NVIDIA's, may look
-    /// up a program by its text alone. A comment is therefore appended: for a text with included files the
-    /// digest of their contents, and for a text that uses the time of its build the current time in seconds.
+    /// Returns the code for the compiler. Drivers with a cache of their own, such as NVIDIA's, may look up a
+    /// program by its text alone. A comment is therefore appended: for a text with included files the digest of
+    /// their contents, and for a text that uses the time of its build the current time in seconds.
     pub(super) fn code(&self) -> Cow<'_, [u8]> {
         let mut code = Cow::from(self.module.code());
         if let Some(Included { digest, .. }) = &self.included {
@@ -150,12 +150,12 @@ impl BuildInput {
     }
 
     /// Whether the module exports or imports symbols.
-    pub(super) fn shares(&self) -> bool {
+    pub(super) fn shares_symbols(&self) -> bool {
         self.module.imports().len() > 0 || self.module.exports().len() > 0
     }
 
-    pub(super) fn fields(&self) -> UnitFields<'_> {
-        UnitFields {
+    pub(super) fn fields(&self) -> InputFields<'_> {
+        InputFields {
             module: self.module.digest(),
             included: self.included.map(|included| included.digest),
             constants: &self.constants,
@@ -170,8 +170,8 @@ impl BuildInput {
     /// Fails if the module cannot be built, as far as the module and the device's description show.
     pub(super) fn check(&self, device: &Device) -> Result<()> {
         let format = self.module.format();
-        let is_taken = device.formats.contains(&format);
-        if !is_taken && !is_emitted(device, format, false) && !is_translated(device, format) {
+        let is_accepted = device.formats.contains(&format);
+        if !is_accepted && !is_emitted(device, format, false) && !is_translated(device, format) {
             return Err(Error::unsupported(format!(
                 "{device} does not accept the format of this module, {format}; it accepts: {}",
                 device.formats_in_words()
@@ -187,18 +187,19 @@ impl BuildInput {
                  `-D NAME=VALUE`"
             )));
         }
-        let given = self.constants.iter().zip(&self.constant_types);
-        given
-            .into_iter()
-            .try_for_each(|((id, value), given)| self.check_constant(*id, value, given))
+        let mut constants = self.constants.iter().zip(&self.constant_types);
+        constants
+            .try_for_each(|((id, value), type_name)| self.check_constant(*id, value, type_name))
     }
 
+    /// Fails if a constant is not declared, or if its value, of the Rust type `given`, does not have the
+    /// declared type.
     fn check_constant(&self, id: u32, value: &[u8], given: &str) -> Result<()> {
         let declared = self.module.specialization_constants();
         let Some(constant) = self.constant(id) else {
             return Err(Error::invalid(format!(
                 "the module has no specialization constant with id {id}; it has {}",
-                constants_in_words(declared)
+                describe_constants(declared)
             )));
         };
         let types = rust_types(&constant.type_name);
@@ -213,7 +214,7 @@ impl BuildInput {
                 value.len(),
                 constant.type_name,
                 constant.default.len(),
-                constants_in_words(declared)
+                describe_constants(declared)
             )));
         }
         if types.is_some_and(|(types, _)| !types.contains(&given)) {
@@ -221,7 +222,7 @@ impl BuildInput {
                 "the value for specialization constant {id} is of type `{given}`, but the constant \
                  is of type {}{instead}; the module has {}",
                 constant.type_name,
-                constants_in_words(declared)
+                describe_constants(declared)
             )));
         }
         Ok(())
@@ -237,7 +238,7 @@ fn rust_types(type_name: &str) -> Option<(&'static [&'static str], &'static str)
         "uchar" => (&["u8", "i8"], "5u8"),
         "short" => (&["i16", "u16"], "5i16"),
         "ushort" => (&["u16", "i16"], "5u16"),
-        // The example is given as bits, here those of 1.0.
+        // The example is the bits of 1.0.
         "half" => (&["u16", "i16"], "0x3c00u16"),
         "int" => (&["i32", "u32"], "5i32"),
         "uint" => (&["u32", "i32"], "5u32"),
@@ -249,8 +250,8 @@ fn rust_types(type_name: &str) -> Option<(&'static [&'static str], &'static str)
     })
 }
 
-/// Whether modules of `format` reach a device as OpenCL C: SPIR-V for a device that takes only OpenCL C, or
-/// that takes both if text is preferred.
+/// Whether modules of `format` are translated to OpenCL C for a device. That applies to SPIR-V if the device
+/// takes only OpenCL C, or if it takes both and `as_text` is set.
 pub(super) fn is_emitted(device: &Device, format: ModuleFormat, as_text: bool) -> bool {
     format == ModuleFormat::SpirV
         && (as_text || !device.formats.contains(&format))
@@ -265,7 +266,7 @@ pub(super) fn is_translated(device: &Device, format: ModuleFormat) -> bool {
 }
 
 /// Describes constants for messages.
-pub(super) fn constants_in_words(constants: &[SpecializationConstant]) -> String {
+pub(super) fn describe_constants(constants: &[SpecializationConstant]) -> String {
     if constants.is_empty() {
         return "none".to_owned();
     }

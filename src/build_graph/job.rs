@@ -1,5 +1,5 @@
-//! The build of one node: the program is loaded from the disk or the remote cache if they have it. Otherwise
-//! the driver's compiler or linker makes it, in one process at a time. The inputs of a link are nodes of their
+//! The build of one node. The program is loaded from the disk or the remote cache if they have it. Otherwise
+//! the driver's compiler or linker builds it, in one process at a time. The inputs of a link are nodes of their
 //! own. Waiting for them, or for the remote cache, occupies no thread.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::built::{BuildMetadata, Built, Origin};
 use super::capabilities;
 use super::child::Order;
 use super::completion::BuildCompletion;
-use super::disk::{Disk, Miss, NextStep, Waiting};
+use super::disk::{Disk, LockWait, Miss, NextStep};
 use super::entry_codec::{self, Loaded, Packed};
 use super::graph::{BuildGraph, BuildId};
 use super::kernel_record::{has_kernels, parameters};
@@ -23,10 +23,10 @@ use super::key::NodeKind;
 use super::outcome::Outcome;
 use super::plan::{BuildPlan, BuildStrategy, LinkedModule};
 use super::pool::{catch_panic, let_others_run};
-use super::refusal::judge;
+use super::refusal::classify;
 use super::signatures::Signatures;
 use crate::backend::Source;
-use crate::cache::remote::{Answer, PendingResponse, Question, Response};
+use crate::cache::remote::{Answer, PendingResponse, RemoteLookup, Response};
 use crate::cache::store::{Entry, Lock};
 use crate::compiler::signature::Parameter;
 use crate::device::ModuleFormat;
@@ -42,37 +42,37 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(
 pub(super) struct Job {
     graph: Arc<BuildGraph>,
     node: BuildId,
-    /// Build plan of the program. Texts for a device that takes only SPIR-V are translated first; from then
-    /// on this is the plan of their SPIR-V.
+    /// Build plan of the program. If texts have to be translated first, this is the plan of their SPIR-V from
+    /// then on.
     plan: BuildPlan,
-    /// Parts of the program under the keys of the original texts. Set once the plan has been replaced by that
-    /// of their SPIR-V.
-    texts: Option<Box<[LinkedModule]>>,
+    /// Linked modules under the keys of the original texts. Set once the plan has been replaced by the plan of
+    /// their SPIR-V.
+    text_parts: Option<Box<[LinkedModule]>>,
     /// Key of `plan`.
     key: BuildKey,
     span: tracing::Span,
     completion: Arc<BuildCompletion>,
     /// Whether this job only loads the program that the remote cache sends, while another job compiles. Such a
     /// job ends the in-flight build only on success.
-    is_second: bool,
-    waiting: Waiting,
-    /// Set once it is this process's turn to build; holds the lock if locks are in use.
-    turn: Option<Option<Lock>>,
+    is_loader: bool,
+    lock_wait: LockWait,
+    /// Set once it is this process's turn to build; contains the lock if locks are in use.
+    build_turn: Option<Option<Lock>>,
     /// Objects to be linked, once they are built.
     objects: Option<Vec<Arc<Built>>>,
     /// Signatures of the symbols that the linked modules share, once they are known.
     signatures: Option<Signatures>,
-    /// Reason why the disk had no usable program, once it was looked up.
+    /// Reason why the disk had no usable program. Set by the first lookup.
     miss: Option<Miss>,
     remote: RemoteState,
 }
 
 /// State of the lookup in the remote cache.
 enum RemoteState {
-    Unasked,
+    NotQueried,
     Answered(Answer),
     /// The remote cache gave no program, for this reason.
-    Over(String),
+    NoProgram(String),
 }
 
 /// Result of one step of a job.
@@ -80,16 +80,16 @@ enum Step {
     Done(Arc<Built>),
     /// The remote cache sent the program; it is to be written to disk.
     Received(Arc<Built>, Entry),
-    /// The program was compiled; it is to be stored.
+    /// The program was compiled, in this time; it is to be stored.
     Compiled(Arc<Built>, Duration),
     /// This job has nothing left to do: another job ends, or has ended, the build.
-    Lost,
+    Superseded,
     /// Another process is building the program: look again after this pause.
     Wait(Duration),
-    /// The remote cache may have the program: ask it.
-    Ask(Question),
+    /// The remote cache may have the program: query it.
+    QueryRemote(RemoteLookup),
     /// The objects, and the signatures of the symbols that they share, are needed first.
-    Gather,
+    GatherObjects,
     /// The modules have to be translated to SPIR-V first.
     Translate,
 }
@@ -105,17 +105,17 @@ impl Job {
             graph,
             node,
             plan,
-            texts: None,
+            text_parts: None,
             key: node.key,
             span: tracing::Span::none(),
             completion: Arc::new(completion),
-            is_second: false,
-            waiting: Waiting::default(),
-            turn: None,
+            is_loader: false,
+            lock_wait: LockWait::default(),
+            build_turn: None,
             objects: None,
             signatures: None,
             miss: None,
-            remote: RemoteState::Unasked,
+            remote: RemoteState::NotQueried,
         }
     }
 
@@ -131,7 +131,7 @@ impl Job {
 
     /// Submits the job to a worker thread.
     pub(super) fn submit(self) {
-        let pool = match self.is_second {
+        let pool = match self.is_loader {
             true => self.graph.loaders(),
             false => self.graph.pool_for(self.plan.has_untrusted()),
         };
@@ -142,6 +142,7 @@ impl Job {
         });
     }
 
+    /// Runs one step, and acts on its result.
     fn run(mut self) {
         match catch_panic(|| self.step()) {
             Ok(Step::Done(built)) => _ = self.end(Ok(built)),
@@ -156,20 +157,21 @@ impl Job {
                     self.save(self.node, &self.plan, &built, took);
                 }
                 // Processes that wait for this lock now find the stored program.
-                drop(self.turn.take());
+                drop(self.build_turn.take());
             }
-            Ok(Step::Lost) => {}
+            Ok(Step::Superseded) => {}
             Ok(Step::Wait(pause)) => self.submit_after(pause),
-            Ok(Step::Ask(question)) => self.submit_with_answer(question),
-            Ok(Step::Gather) => self.submit_with_objects(),
+            Ok(Step::QueryRemote(lookup)) => self.submit_with_remote_answer(lookup),
+            Ok(Step::GatherObjects) => self.submit_with_objects(),
             Ok(Step::Translate) => self.submit_translated(),
             Err(error) => _ = self.end(Err(error)),
         }
     }
 
+    /// Continues after a pause.
     fn submit_after(mut self, pause: Duration) {
         let graph = self.graph.clone();
-        graph.run_later(async move {
+        graph.spawn_task(async move {
             match executor::pause(pause).await {
                 Ok(()) => self.submit(),
                 Err(error) => _ = self.end(Err(error)),
@@ -177,20 +179,20 @@ impl Job {
         });
     }
 
-    /// Continues with the answer of the remote cache. If the answer takes longer than the wait is worth,
-    /// compiles meanwhile: the first to finish wins.
-    fn submit_with_answer(mut self, question: Question) {
-        if question.patience().is_zero() {
-            return self.race(question.ask());
+    /// Continues with the answer of the remote cache. If the answer takes too long, the job compiles meanwhile,
+    /// and the first to finish completes the build.
+    fn submit_with_remote_answer(mut self, lookup: RemoteLookup) {
+        if lookup.patience().is_zero() {
+            return self.race(lookup.start());
         }
-        question.ask_and(move |response| match response {
+        lookup.start_then(move |response| match response {
             Response::Answer(answer) => {
                 self.remote = RemoteState::answered(answer);
                 self.submit();
             }
-            Response::Nothing(answer) => {
+            Response::Pending(answer) => {
                 if let Some(remote) = self.graph.remote() {
-                    remote.is_late();
+                    remote.record_late();
                 }
                 self.race(answer);
             }
@@ -200,53 +202,54 @@ impl Job {
     /// Compiles, while a second job waits for the remote cache's answer.
     fn race(mut self, answer: PendingResponse) {
         self.graph.counters().remote_races.add_one();
-        let mut second = self.second();
-        let (answer, waiting) = abortable(answer);
-        self.completion.abort_when_claimed(waiting);
-        self.remote = RemoteState::Over("it had not arrived when the compile began".to_owned());
+        let mut loader = self.loader();
+        let (answer, wait) = abortable(answer);
+        self.completion.abort_when_claimed(wait);
+        self.remote =
+            RemoteState::NoProgram("it had not arrived when the compile began".to_owned());
         let graph = self.graph.clone();
         self.submit();
-        graph.run_later(async move {
+        graph.spawn_task(async move {
             if let Ok(answer) = answer.await {
-                second.remote = RemoteState::answered(answer);
-                second.submit();
+                loader.remote = RemoteState::answered(answer);
+                loader.submit();
             }
         });
     }
 
-    /// Creates another job for the same in-flight build that only loads.
-    fn second(&self) -> Self {
+    /// Creates another job for the same in-flight build. It only loads the program from the remote cache.
+    fn loader(&self) -> Self {
         Self {
             graph: self.graph.clone(),
             node: self.node,
             plan: self.plan.clone(),
-            texts: self.texts.clone(),
+            text_parts: self.text_parts.clone(),
             key: self.key,
             span: self.span.clone(),
             completion: self.completion.clone(),
-            is_second: true,
-            waiting: Waiting::default(),
-            turn: None,
+            is_loader: true,
+            lock_wait: LockWait::default(),
+            build_turn: None,
             objects: None,
             signatures: None,
             miss: self.miss.clone(),
-            remote: RemoteState::Unasked,
+            remote: RemoteState::NotQueried,
         }
     }
 
     /// Builds the objects and collects their signatures, and continues once all are available. No lock is held
     /// meanwhile: objects have locks of their own, and two processes could otherwise deadlock.
     fn submit_with_objects(mut self) {
-        let ask = |object: BuildPlan| {
-            let name = object.module_in_words();
-            let answer = self.graph.ask_uncounted(object);
+        let request = |object: BuildPlan| {
+            let name = object.describe_module();
+            let answer = self.graph.request_uncounted(object);
             async { answer.completed().await.map_err(|error| error.within(name)) }
         };
         let links_here = !self.graph.has_child_compile(&self.plan);
-        let objects: Vec<_> = self.plan.objects().filter(|_| links_here).map(ask).collect();
+        let objects: Vec<_> = self.plan.objects().filter(|_| links_here).map(request).collect();
         let signatures = self.graph.signatures(&self.plan);
         let graph = self.graph.clone();
-        graph.run_later(async move {
+        graph.spawn_task(async move {
             match try_join_all(objects).await {
                 Ok(objects) => {
                     self.objects = links_here.then_some(objects);
@@ -260,12 +263,12 @@ impl Job {
 
     /// Translates the modules to SPIR-V, and continues with the resulting plan.
     fn submit_translated(mut self) {
-        let translating = self.graph.in_spirv(&self.plan);
+        let translating = self.graph.plan_in_spirv(&self.plan);
         let graph = self.graph.clone();
-        graph.run_later(async move {
+        graph.spawn_task(async move {
             match translating.await {
                 Ok(plan) => {
-                    self.texts = Some(self.graph.parts_by(plan.way(), &self.plan));
+                    self.text_parts = Some(self.graph.parts_for(plan.strategy(), &self.plan));
                     self.key = self.graph.key(&plan);
                     self.plan = plan;
                     self.submit();
@@ -275,49 +278,54 @@ impl Job {
         });
     }
 
+    /// Does the next part of the work, on a worker thread, and returns how the job continues.
     fn step(&mut self) -> Result<Step> {
         if self.completion.is_claimed() {
-            return Ok(Step::Lost);
+            return Ok(Step::Superseded);
         }
-        if self.plan.way() == BuildStrategy::Front {
+        if self.plan.strategy() == BuildStrategy::TranslateFirst {
             return Ok(Step::Translate);
         }
-        let needs_objects = self.plan.way().is_link() && self.signatures.is_none();
+        let needs_objects = self.plan.strategy().is_link() && self.signatures.is_none();
         let graph = self.graph.clone();
         let has_stores = graph.disk().is_some() || graph.remote().is_some();
         if !self.plan.is_stored() || !has_stores {
-            // The program is not stored, so this job holds no reference to it after the build has ended.
-            return if needs_objects { Ok(Step::Gather) } else { self.compile().map(Step::Done) };
+            // The program is not stored, so the job needs no reference to it after the build has ended.
+            return if needs_objects {
+                Ok(Step::GatherObjects)
+            } else {
+                self.compile().map(Step::Done)
+            };
         }
         if let Some((built, entry)) = self.receive()? {
             return Ok(Step::Received(built, entry));
         }
-        if self.is_second {
-            return Ok(Step::Lost);
+        if self.is_loader {
+            return Ok(Step::Superseded);
         }
-        let remote = graph.remote().filter(|_| matches!(self.remote, RemoteState::Unasked));
-        if self.turn.is_none() {
+        let remote = graph.remote().filter(|_| matches!(self.remote, RemoteState::NotQueried));
+        if self.build_turn.is_none() {
             if let Some(disk) = graph.disk()
                 && let Some(built) = self.load(disk)?
             {
                 return Ok(Step::Done(built));
             }
             if needs_objects && remote.is_none() {
-                return Ok(Step::Gather);
+                return Ok(Step::GatherObjects);
             }
             if let Some(step) = self.take_turn()? {
                 return Ok(step);
             }
         }
         if let Some(remote) = remote {
-            self.remote = RemoteState::Over("it was not queried".to_owned());
-            if let Some(question) = remote.question(&graph.address(&self.plan, self.key)) {
-                return Ok(Step::Ask(question));
+            self.remote = RemoteState::NoProgram("it was not queried".to_owned());
+            if let Some(lookup) = remote.lookup(&graph.address(&self.plan, self.key)) {
+                return Ok(Step::QueryRemote(lookup));
             }
         }
         if needs_objects {
-            self.turn = None;
-            return Ok(Step::Gather);
+            self.build_turn = None;
+            return Ok(Step::GatherObjects);
         }
         let start = Instant::now();
         let built = self.compile()?;
@@ -329,12 +337,12 @@ impl Job {
     fn take_turn(&mut self) -> Result<Option<Step>> {
         let graph = self.graph.clone();
         let Some(disk) = graph.disk() else {
-            self.turn = Some(None);
+            self.build_turn = Some(None);
             return Ok(None);
         };
-        match disk.turn(&self.key, &mut self.waiting) {
+        match disk.next_step(&self.key, &mut self.lock_wait) {
             NextStep::Wait(pause) => return Ok(Some(Step::Wait(pause))),
-            NextStep::Build(lock) => self.turn = Some(lock),
+            NextStep::Build(lock) => self.build_turn = Some(lock),
         }
         // Another process may have built the program between the lookup and the lock. An entry that this driver
         // has just refused is not tried again, as it would be refused again.
@@ -366,7 +374,7 @@ impl Job {
 
     /// Loads the program that the remote cache sent, if it sent one.
     fn receive(&mut self) -> Result<Option<(Arc<Built>, Entry)>> {
-        let unused = RemoteState::Over(String::new());
+        let unused = RemoteState::NoProgram(String::new());
         let answer = match std::mem::replace(&mut self.remote, unused) {
             RemoteState::Answered(answer) => answer,
             other => {
@@ -393,13 +401,13 @@ impl Job {
             Answer::Absent => "absent".to_owned(),
             Answer::Refused { reason, is_newer } => {
                 if is_newer {
-                    self.completion.found_newer();
+                    self.completion.set_remote_has_newer();
                 }
                 reason
             }
             Answer::Failed(reason) => reason,
         };
-        self.remote = RemoteState::Over(reason);
+        self.remote = RemoteState::NoProgram(reason);
         Ok(None)
     }
 
@@ -408,40 +416,44 @@ impl Job {
         entry_codec::load(entry, origin, slot, self.plan.kind(), || self.parts(&self.plan))
     }
 
+    /// Compiles or links the program, with retries, and adds likely causes to an error.
     fn compile(&self) -> Outcome {
-        let is_of_child =
-            self.graph.has_child_compile(&self.plan) || self.plan.way() == BuildStrategy::Translate;
+        let uses_child = self.graph.has_child_compile(&self.plan)
+            || self.plan.strategy() == BuildStrategy::Translate;
         let device = self.graph.device(self.plan.device());
-        let attempt = || self.try_compile().map_err(|error| judge(error, device));
+        let attempt = || self.try_compile().map_err(|error| classify(error, device));
         // A child that ran out of memory would do so again, and could bring this process down as well.
-        let outcome = if is_of_child { attempt() } else { self.with_retries(attempt) };
+        let outcome = if uses_child { attempt() } else { self.with_retries(attempt) };
         outcome.map_err(|error| self.graph.explain(&self.plan, error))
     }
 
+    /// Compiles or links the program once.
     fn try_compile(&self) -> Outcome {
         self.signatures.iter().try_for_each(Signatures::check)?;
         match &self.objects {
             Some(objects) => self.link(objects),
-            None if self.plan.way().is_link() => {
-                self.with_files(&self.plan, || self.link_in_child())
+            None if self.plan.strategy().is_link() => {
+                self.with_unchanged_files(&self.plan, || self.link_in_child())
             }
             None => self.compile_modules(&self.plan, self.key),
         }
     }
 
-    /// Compiles a plan that needs no driver linker.
+    /// Compiles a plan that needs no driver linker. Fails if the included files have changed meanwhile.
     fn compile_modules(&self, plan: &BuildPlan, key: BuildKey) -> Outcome {
-        self.with_files(plan, || self.compile_units(plan, key))
+        self.with_unchanged_files(plan, || self.run_compiler(plan, key))
     }
 
-    /// Returns the outcome of `compile` if the included files still are those that the key covers.
-    fn with_files(&self, plan: &BuildPlan, compile: impl FnOnce() -> Outcome) -> Outcome {
+    /// Returns the outcome of `compile`, or an error if the included files are no longer those that the key
+    /// covers.
+    fn with_unchanged_files(&self, plan: &BuildPlan, compile: impl FnOnce() -> Outcome) -> Outcome {
         let outcome = compile();
         plan.check_files(self.graph.children().limit())?;
         outcome
     }
 
-    fn compile_units(&self, plan: &BuildPlan, key: BuildKey) -> Outcome {
+    /// Compiles a plan that needs no driver linker, without checking the included files.
+    fn run_compiler(&self, plan: &BuildPlan, key: BuildKey) -> Outcome {
         if let Some(translation) = plan.translation() {
             self.graph.counters().translations.add_one();
             let translated = translation.run(plan.module().code())?;
@@ -449,7 +461,7 @@ impl Job {
             return Ok(self.built(plan, key, artifact));
         }
         plan.with_source(self.graph.slot(plan).handle(), |source| {
-            self.check(source)?;
+            self.check_capabilities(source)?;
             let compiles = &self.graph.counters().compiles;
             if self.graph.has_child_compile(plan) {
                 compiles.add_one();
@@ -465,8 +477,8 @@ impl Job {
         })
     }
 
-    /// Fails if the module uses something that the device cannot run, before its compiler is called.
-    fn check(&self, source: &Source<'_>) -> Result<()> {
+    /// Fails if SPIR-V uses a feature that the device lacks.
+    fn check_capabilities(&self, source: &Source<'_>) -> Result<()> {
         if source.format == ModuleFormat::SpirV {
             let device = self.graph.slot(&self.plan).handle();
             capabilities::check(source.code, &self.plan.describe(), device)?;
@@ -474,6 +486,7 @@ impl Job {
         Ok(())
     }
 
+    /// Links the objects. If that fails, stored objects are compiled again, and linking is retried.
     fn link(&self, objects: &[Arc<Built>]) -> Outcome {
         let device = self.graph.compiler(&self.plan)?;
         let counters = self.graph.counters();
@@ -490,11 +503,11 @@ impl Job {
             Err(error)
                 if error.kind() == ErrorKind::BuildFailed && objects.iter().any(is_stored) =>
             {
-                let renew = |(plan, object): (BuildPlan, &Arc<Built>)| {
-                    if is_stored(object) { self.renew(&plan) } else { Ok(Arc::clone(object)) }
+                let recompile = |(plan, object): (BuildPlan, &Arc<Built>)| {
+                    if is_stored(object) { self.recompile(&plan) } else { Ok(Arc::clone(object)) }
                 };
                 let objects: Vec<_> =
-                    self.plan.objects().zip(objects).map(renew).collect::<Result<_>>()?;
+                    self.plan.objects().zip(objects).map(recompile).collect::<Result<_>>()?;
                 let native = link(&objects)?;
                 tracing::debug!(%error, "a stored object could not be used");
                 counters.disk_refused.add_one();
@@ -505,10 +518,11 @@ impl Job {
         Ok(self.built(&self.plan, self.key, Artifact::Native(native)))
     }
 
+    /// Compiles the modules and links the objects in a child process.
     fn link_in_child(&self) -> Outcome {
         let counters = self.graph.counters();
         self.plan.with_sources(|sources| {
-            sources.iter().try_for_each(|source| self.check(source))?;
+            sources.iter().try_for_each(|source| self.check_capabilities(source))?;
             counters.compiles.add(sources.len() as u64);
             counters.links.add_one();
             self.in_child(Order::Link(sources))
@@ -518,29 +532,29 @@ impl Job {
     /// Builds the program in a child process, and loads the resulting binary as if it came from the disk.
     fn in_child(&self, order: Order<'_>) -> Outcome {
         self.graph.counters().build_children.add_one();
-        let made = self.graph.children().run(&self.graph.target(&self.plan), order)?;
+        let output = self.graph.children().run(&self.graph.target(&self.plan), order)?;
         let device = self.graph.slot(&self.plan).open()?;
         let code = match order {
             // The child has verified that the module's own binary loads.
             Order::Build(source) if source.format == ModuleFormat::Native => source.code,
-            _ => &made.binary,
+            _ => &output.binary,
         };
         let source = Source { format: ModuleFormat::Native, code, options: "", constants: &[] };
         let program = self
             .with_retries(|| device.build(&source))
             .map_err(|error| error.within("the program compiled by a build child"))?;
         let artifact = Artifact::Native(program);
-        if !has_kernels(&artifact, &made.kernels) {
+        if !has_kernels(&artifact, &output.kernels) {
             let message = "the driver finds kernels in the program that differ from those that the \
                            build child reported";
-            return Err(Error::new(ErrorKind::BuildFailed, message).with_log(made.log));
+            return Err(Error::new(ErrorKind::BuildFailed, message).with_log(output.log));
         }
-        let by_child = parameters(&made.kernels);
-        Ok(self.built_with(&self.plan, self.key, artifact, &made.log, by_child))
+        let child_parameters = parameters(&output.kernels);
+        Ok(self.built_with(&self.plan, self.key, artifact, &output.log, child_parameters))
     }
 
     /// Compiles an object again, and replaces the earlier one in memory and in the stores.
-    fn renew(&self, plan: &BuildPlan) -> Outcome {
+    fn recompile(&self, plan: &BuildPlan) -> Outcome {
         let start = Instant::now();
         let key = self.graph.key(plan);
         let built = self.compile_modules(plan, key)?;
@@ -550,35 +564,38 @@ impl Job {
         Ok(built)
     }
 
+    /// Creates the node's program from an artifact.
     fn built(&self, plan: &BuildPlan, key: BuildKey, artifact: Artifact) -> Arc<Built> {
         let build_log = artifact.build_log().to_owned();
         self.built_with(plan, key, artifact, &build_log, |_| None)
     }
 
-    /// Like [`built`](Self::built), with the build log and the parameters that the compiler reported, for
-    /// kernels whose parameters the plan does not state.
+    /// Like [`built`](Self::built), with a build log. `reported_parameters` returns the parameters of a kernel
+    /// that the compiler reported; they are used if the plan does not state them.
     fn built_with(
         &self,
         plan: &BuildPlan,
         key: BuildKey,
         artifact: Artifact,
         build_log: &str,
-        compiled: impl Fn(&str) -> Option<Vec<Parameter>>,
+        reported_parameters: impl Fn(&str) -> Option<Vec<Parameter>>,
     ) -> Arc<Built> {
         // If the driver does not report the size of its binary, the program still must not have weight zero.
         let size = artifact.binary_size().unwrap_or_else(|| plan.code_len());
         let parts = self.parts(plan);
-        let source = plan.source();
-        let metadata = BuildMetadata { origin: Origin::Compiled, build_log, size, parts, source };
-        let parameters =
-            |kernel: &str| plan.parameters(kernel).map(<[_]>::to_vec).or_else(|| compiled(kernel));
+        let signature_source = plan.signature_source();
+        let metadata =
+            BuildMetadata { origin: Origin::Compiled, build_log, size, parts, signature_source };
+        let parameters = |kernel: &str| {
+            plan.parameters(kernel).map(<[_]>::to_vec).or_else(|| reported_parameters(kernel))
+        };
         let device = self.graph.slot(plan).handle().clone();
         Arc::new(Built::new(artifact, device, key, metadata, parameters))
     }
 
-    /// Returns the linked parts of a plan's program, under the keys that the request knows.
+    /// Returns the linked modules of a plan's program, under the keys of the original modules.
     fn parts(&self, plan: &BuildPlan) -> Box<[LinkedModule]> {
-        match &self.texts {
+        match &self.text_parts {
             Some(parts) if plan.kind() == NodeKind::Program => parts.clone(),
             _ => self.graph.parts(plan),
         }
@@ -608,7 +625,11 @@ impl Job {
                 return Ok(());
             }
             let fields = self.graph.key_fields(plan);
-            let tools: Vec<_> = plan.translation().into_iter().flat_map(|t| t.tools()).collect();
+            let tools: Vec<_> = plan
+                .translation()
+                .into_iter()
+                .flat_map(|translation| translation.tools())
+                .collect();
             let packed = match entry_codec::pack(&built.key(), built, fields, &tools, took) {
                 Ok(packed) => packed,
                 Err(error) => {
@@ -625,7 +646,7 @@ impl Job {
             self.graph.reweigh(node, built, payload.len());
             if let Some(remote) = remote {
                 remote.compiled(took);
-                if !self.completion.has_newer() {
+                if !self.completion.remote_has_newer() {
                     payload.extend_from_slice(&rest);
                     remote.put(&address, payload);
                 }
@@ -645,17 +666,17 @@ impl Job {
         }
     }
 
-    /// Ends the in-flight build. Returns `false` if another job has ended it, or if this is a second job that
+    /// Ends the in-flight build. Returns `false` if another job has ended it, or if this job only loads and has
     /// failed.
     fn end(&mut self, outcome: Outcome) -> bool {
-        if self.is_second && outcome.is_err() {
+        if self.is_loader && outcome.is_err() {
             return false;
         }
         let Some(promise) = self.completion.claim() else { return false };
         let took = self.completion.elapsed();
         // An object's failure is counted with each program that needs the object.
         if self.plan.kind() == NodeKind::Program {
-            self.graph.count(&outcome);
+            self.graph.count_failure(&outcome);
         }
         if let Ok(built) = &outcome {
             built.set_plan(&self.plan);
@@ -671,7 +692,7 @@ impl Job {
             Err(_) => "failed",
         };
         let failure = outcome.as_ref().err().map(Error::kind);
-        // Completes the waiters first: a subscriber of spans may panic.
+        // The waiters are completed first: a subscriber of spans may panic.
         promise.complete(outcome);
         self.span.record("elapsed_ms", took.as_secs_f64() * 1e3);
         match failure {
@@ -683,7 +704,7 @@ impl Job {
             Miss::Unusable(reason) => reason,
         });
         let remote = match &self.remote {
-            RemoteState::Over(reason) if result != "remote" => Some(reason.as_str()),
+            RemoteState::NoProgram(reason) if result != "remote" => Some(reason.as_str()),
             _ => None,
         };
         self.graph.trace(&self.plan, self.key, result, [miss, remote], Some(took));
@@ -695,7 +716,7 @@ impl RemoteState {
     fn answered(answer: std::result::Result<Answer, oneshot::Canceled>) -> Self {
         match answer {
             Ok(answer) => Self::Answered(answer),
-            Err(oneshot::Canceled) => Self::Over("it could not be queried".to_owned()),
+            Err(oneshot::Canceled) => Self::NoProgram("it could not be queried".to_owned()),
         }
     }
 }

@@ -41,13 +41,13 @@ const ENVIRONMENT: &[&str] = &[
     "CPATH",
 ];
 
-/// Prefixes of environment variables that are assumed to change the compiler, except those [known](HARMLESS)
-/// not to: of PoCL, of Intel's runtime for CPUs, and of the Intel Graphics Compiler. New versions of these add
-/// variables.
+/// Prefixes of environment variables of PoCL, of Intel's runtime for CPUs, and of the Intel Graphics Compiler.
+/// All such variables are assumed to affect the compiler, except the [harmless](HARMLESS) ones, because new
+/// versions add variables.
 const ENVIRONMENT_PREFIXES: &[&str] = &["POCL_", "CL_CONFIG_", "IGC_"];
 
-/// Variables with such a prefix that only move caches, write diagnostics, or control how kernels are run.
-/// Covering them would cause needless rebuilds.
+/// Variables with one of these prefixes that only move caches, write diagnostics, or control how kernels are
+/// run. If keys covered them, they would cause needless rebuilds.
 const HARMLESS: &[&str] = &[
     "POCL_AFFINITY",
     "POCL_CACHE_DIR",
@@ -80,7 +80,8 @@ const HARMLESS: &[&str] = &[
     "CL_CONFIG_USE_VTUNE",
 ];
 
-fn changes_a_compiler(name: &str) -> bool {
+/// Whether an environment variable may affect a compiler's output.
+fn affects_compiler(name: &str) -> bool {
     let has_prefix = ENVIRONMENT_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
     ENVIRONMENT.contains(&name) || has_prefix && !HARMLESS.contains(&name)
 }
@@ -211,8 +212,8 @@ impl Sink for Listing {
     }
 }
 
-/// Part of a key that depends only on a device and the environment. It is equal for every build for
-/// that device, so it is read and hashed once.
+/// Part of a key that depends only on a device and the environment. It is equal for all builds for the device,
+/// so it is hashed once.
 pub(crate) struct DeviceKey {
     digest: [u8; 32],
     fields: Vec<(String, String)>,
@@ -231,7 +232,7 @@ impl DeviceKey {
         let mut variables: Vec<_> = environment
             .into_iter()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
-            .filter(|(name, _)| changes_a_compiler(name))
+            .filter(|(name, _)| affects_compiler(name))
             .collect();
         variables.sort_unstable();
 
@@ -275,12 +276,12 @@ pub(crate) enum NodeKind {
     Program,
     /// An object, the input of a linker.
     Object,
-    /// The SPIR-V translated from OpenCL C.
+    /// SPIR-V, translated from OpenCL C.
     SpirV,
 }
 
-/// Fields of a key for one module.
-pub(crate) struct UnitFields<'a> {
+/// Fields of a key for one module and the inputs of its compile.
+pub(crate) struct InputFields<'a> {
     pub(crate) module: Digest,
     /// Digest of the files that the text includes, if it may include any.
     pub(crate) included: Option<Digest>,
@@ -300,8 +301,8 @@ pub(crate) struct ProgramFields<'a> {
     /// Whether the driver links objects although it could have been given one merged module.
     pub(crate) is_linked_by_calls: bool,
     /// Fields of the modules that the program consists of, in order.
-    pub(crate) inputs: &'a [UnitFields<'a>],
-    /// Fields of the translation to SPIR-V, if this is one; otherwise empty.
+    pub(crate) inputs: &'a [InputFields<'a>],
+    /// Fields of the translation to SPIR-V; empty for other builds.
     pub(crate) front_end: &'a [(&'static str, String)],
     pub(crate) device: &'a DeviceKey,
 }

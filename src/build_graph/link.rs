@@ -34,8 +34,8 @@ pub enum DuplicateExports {
     FirstRegistered,
 }
 
-/// Minimum similarity of a name to be suggested in a message; 1 is the same name.
-const NEAR: f64 = 0.7;
+/// Minimum similarity of a name to be suggested in a message; equal names have a similarity of 1.
+const MIN_SIMILARITY: f64 = 0.7;
 
 /// Maximum number of names listed in a message.
 const MAX_NAMES: usize = 3;
@@ -145,8 +145,8 @@ impl Libraries {
         Ok(members.into_iter().skip(1).map(|member| member.module).collect())
     }
 
-    /// Returns the library that exports a name imported by the member at `at`. Returns `None` if the requested
-    /// module, which is the first member, exports it.
+    /// Returns the library that exports a name which the member at `at` imports. Returns `None` if the
+    /// requested module, which is the first member, exports the name: `is_requested`.
     fn exporter(
         &self,
         name: &str,
@@ -155,11 +155,11 @@ impl Libraries {
         at: usize,
     ) -> Result<Option<Module>> {
         let requested = &members[0].module;
-        let known = self.exporters.get(name).map_or(&[][..], Vec::as_slice);
+        let exporters = self.exporters.get(name).map_or(&[][..], Vec::as_slice);
         let fits = |library: &&Module| {
             library.format() == requested.format() && library.digest() != requested.digest()
         };
-        let mut fitting = known.iter().filter(fits);
+        let mut fitting = exporters.iter().filter(fits);
         let first = fitting.next();
         if is_requested {
             return match first {
@@ -169,23 +169,25 @@ impl Libraries {
                 _ => Ok(None),
             };
         }
-        let Some(first) = first else { return Err(self.unresolved(name, known, members, at)) };
+        let Some(first) = first else { return Err(self.unresolved(name, exporters, members, at)) };
         let others: Vec<_> = fitting.collect();
         // Functions that every module may define have the same definition everywhere.
-        let merges = |module: &Module| module.exports_mergeably(name);
+        let is_mergeable = |module: &Module| module.exports_mergeably(name);
         if self.duplicates == DuplicateExports::Refuse
-            && others.iter().any(|other| !(merges(first) && merges(other)))
+            && others.iter().any(|other| !(is_mergeable(first) && is_mergeable(other)))
         {
-            let exporters: Vec<_> = [first].into_iter().chain(others).collect();
-            return Err(ambiguous(name, &members[at].module, &exporters));
+            let all: Vec<_> = [first].into_iter().chain(others).collect();
+            return Err(ambiguous(name, &members[at].module, &all));
         }
         Ok(Some(first.clone()))
     }
 
-    fn unresolved(&self, name: &str, known: &[Module], members: &[Member], at: usize) -> Error {
+    /// Creates the error for a name that no fitting library exports. `exporters` are libraries of other
+    /// formats.
+    fn unresolved(&self, name: &str, exporters: &[Module], members: &[Member], at: usize) -> Error {
         let importer = &members[at].module;
         let mut message = format!("{} imports `{name}`", describe(importer));
-        if let Some(other) = known.first() {
+        if let Some(other) = exporters.first() {
             let _ = write!(
                 message,
                 ", which only {} exports; modules of different formats cannot be linked",
@@ -194,39 +196,39 @@ impl Libraries {
         } else {
             message.push_str(", which no registered library exports");
         }
-        message.push_str(&chain(members, at));
+        message.push_str(&import_chain(members, at));
         let requested = &members[0].module;
-        let kernel = |module: &&Module| module.kernels().iter().any(|kernel| kernel == name);
-        if let Some(module) = [requested].into_iter().chain(&self.modules).find(kernel) {
+        let has_kernel = |module: &&Module| module.kernels().iter().any(|kernel| kernel == name);
+        if let Some(module) = [requested].into_iter().chain(&self.modules).find(has_kernel) {
             let _ = write!(
                 message,
                 "; there is a kernel of this name in {}, but kernels cannot be imported: export a \
                  function that the kernel calls",
                 describe(module)
             );
-        } else if known.is_empty() {
-            match &near(name, self.exporters.keys().map(String::as_str))[..] {
+        } else if exporters.is_empty() {
+            match &similar_names(name, self.exporters.keys().map(String::as_str))[..] {
                 [] if self.modules.is_empty() => {
                     message.push_str("; no libraries are registered: see `Runtime::register`");
                 }
                 [] => {}
-                near => {
-                    let near: Vec<_> = near.iter().map(|name| format!("`{name}`")).collect();
-                    let _ = write!(message, "; similar exported names: {}", near.join(", "));
+                similar => {
+                    let similar: Vec<_> = similar.iter().map(|name| format!("`{name}`")).collect();
+                    let _ = write!(message, "; similar exported names: {}", similar.join(", "));
                 }
             }
         }
         Error::new(ErrorKind::BuildFailed, message)
     }
 
-    /// Returns the names in a compiler's log that libraries in OpenCL C export, and that none of the compiled
-    /// texts states as an import or export: one of the texts may need them without stating it.
-    pub(crate) fn not_stated(&self, texts: &[&Module], log: &str) -> Vec<String> {
+    /// Returns the names in a compiler's log that libraries in OpenCL C export, but that none of the compiled
+    /// texts states as an import or export. One of the texts probably imports them without stating it.
+    pub(crate) fn unstated_names(&self, texts: &[&Module], log: &str) -> Vec<String> {
         let is_stated = |name: &str| {
             texts.iter().any(|text| text.imports().chain(text.exports()).any(|own| own == name))
         };
         let is_text = |library: &Module| library.format() == ModuleFormat::OpenClC;
-        let words = log.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+        let words = log.split(|c: char| !is_name_char(c));
         let names: BTreeSet<_> = words
             .filter_map(|word| self.exporters.get_key_value(word))
             .filter(|(name, exporters)| exporters.iter().any(is_text) && !is_stated(name))
@@ -236,8 +238,8 @@ impl Libraries {
     }
 }
 
-/// Phrases of compilers and linkers that precede the name of a missing function, in lower case.
-const NOT_THERE: [&str; 9] = [
+/// Phrases in logs of compilers and linkers that precede the name of a missing function, in lower case.
+const MISSING_FUNCTION_PHRASES: [&str; 9] = [
     "implicit declaration of function",
     "undefined reference to",
     "undefined symbol",
@@ -249,15 +251,19 @@ const NOT_THERE: [&str; 9] = [
     "symbols not found",
 ];
 
-/// Phrase of compilers that precedes an undeclared name, which may be a function.
-const NOT_DECLARED: &str = "use of undeclared identifier";
+/// Phrase in logs of compilers that precedes an undeclared name, which may be a function.
+const UNDECLARED_NAME_PHRASE: &str = "use of undeclared identifier";
+
+/// Whether a name in OpenCL C may contain this character.
+fn is_name_char(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
 
 /// Whether a text calls a function of this name.
 fn calls(text: &str, name: &str) -> bool {
-    let is_of_name = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(name).any(|(at, _)| {
         let (before, after) = (&text[..at], &text[at + name.len()..]);
-        !before.ends_with(is_of_name) && after.trim_start().starts_with('(')
+        !before.ends_with(is_name_char) && after.trim_start().starts_with('(')
     })
 }
 
@@ -266,13 +272,12 @@ pub(crate) fn undefined_functions<'log>(log: &'log str, texts: &[&str]) -> BTree
     let found = log.lines().filter_map(|line| {
         // `to_ascii_lowercase` keeps the length.
         let lower = line.to_ascii_lowercase();
-        let end = |said: &&str| lower.find(said).map(|at| at + said.len());
-        let missing = NOT_THERE.iter().filter_map(end).min();
-        let rest = &line[missing.or_else(|| end(&NOT_DECLARED))?..];
+        let end = |phrase: &&str| lower.find(phrase).map(|at| at + phrase.len());
+        let missing = MISSING_FUNCTION_PHRASES.iter().filter_map(end).min();
+        let rest = &line[missing.or_else(|| end(&UNDECLARED_NAME_PHRASE))?..];
         // `: name`, `'name'`, `` `name(float)'``, `"name"`
         let rest = rest.trim_start_matches(|c: char| !c.is_alphabetic() && c != '_');
-        let is_of_name = |c: char| c.is_alphanumeric() || c == '_';
-        let name = &rest[..rest.find(|c| !is_of_name(c)).unwrap_or(rest.len())];
+        let name = &rest[..rest.find(|c| !is_name_char(c)).unwrap_or(rest.len())];
         let is_function = || missing.is_some() || texts.iter().any(|text| calls(text, name));
         (!name.is_empty() && is_function()).then_some(name)
     });
@@ -280,17 +285,17 @@ pub(crate) fn undefined_functions<'log>(log: &'log str, texts: &[&str]) -> BTree
 }
 
 /// Returns the known names that are similar to `name`, the most similar first.
-pub(super) fn near<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    let mut near: Vec<_> = known
+pub(super) fn similar_names<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut similar: Vec<_> = known
         .map(|known| (strsim::jaro_winkler(name, known), known))
-        .filter(|(likeness, _)| *likeness >= NEAR)
+        .filter(|(similarity, _)| *similarity >= MIN_SIMILARITY)
         .collect();
-    near.sort_by(|(a, first), (b, second)| b.total_cmp(a).then(first.cmp(second)));
-    near.into_iter().take(MAX_NAMES).map(|(_, known)| known).collect()
+    similar.sort_by(|(a, first), (b, second)| b.total_cmp(a).then(first.cmp(second)));
+    similar.into_iter().take(MAX_NAMES).map(|(_, known)| known).collect()
 }
 
-/// Fails if two members export the same symbol, except one that every module may define. A linker takes one
-/// definition, regardless of which member needs it.
+/// Fails if two members export the same symbol, unless every module may define that symbol. A linker takes one
+/// definition for all members.
 fn check_exports(members: &[Member]) -> Result<()> {
     let mut exporters: HashMap<&str, &Module> = HashMap::new();
     for Member { module, .. } in members {
@@ -324,7 +329,7 @@ fn ambiguous(name: &str, importer: &Module, exporters: &[&Module]) -> Error {
 }
 
 /// Describes why the member at `at` is part of the program.
-fn chain(members: &[Member], at: usize) -> String {
+fn import_chain(members: &[Member], at: usize) -> String {
     let mut text = String::new();
     let mut member = &members[at];
     while let Some((by, symbol)) = &member.needed_by {
@@ -340,12 +345,12 @@ pub(crate) fn describe(module: &Module) -> String {
     let label = module.get_label().map(|label| format!("`{label}` ")).unwrap_or_default();
     let mut text = format!("the {} module {label}{digest:.8}", module.format());
     let kernels = module.kernels().iter().map(String::as_str);
-    let mut known_for: Vec<_> = module.exports().chain(kernels).take(MAX_NAMES + 1).collect();
-    if known_for.len() > MAX_NAMES {
-        known_for[MAX_NAMES] = "..";
+    let mut names: Vec<_> = module.exports().chain(kernels).take(MAX_NAMES + 1).collect();
+    if names.len() > MAX_NAMES {
+        names[MAX_NAMES] = "..";
     }
-    if !known_for.is_empty() {
-        let _ = write!(text, " ({})", known_for.join(", "));
+    if !names.is_empty() {
+        let _ = write!(text, " ({})", names.join(", "));
     }
     text
 }
@@ -390,10 +395,10 @@ mod tests {
     fn exported_names_in_a_log_are_listed_unless_modules_state_them() {
         let libraries = libraries(&[&module(&["a", "b", "c", "ab"], &[])]);
         let log = "x.cl:1: error: 'b' is undeclared, in a.c of x.ab: 'c' 'b' abc";
-        assert_eq!(libraries.not_stated(&[&module(&[], &["c"])], log), ["`a`", "`ab`", "`b`"]);
+        assert_eq!(libraries.unstated_names(&[&module(&[], &["c"])], log), ["`a`", "`ab`", "`b`"]);
         let both = [&module(&["a"], &["c"]), &module(&["ab"], &[])];
-        assert_eq!(libraries.not_stated(&both, log), ["`b`"]);
-        assert!(libraries.not_stated(&both, "nothing of the kind").is_empty());
+        assert_eq!(libraries.unstated_names(&both, log), ["`b`"]);
+        assert!(libraries.unstated_names(&both, "nothing of the kind").is_empty());
     }
 
     #[test]

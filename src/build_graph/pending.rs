@@ -19,20 +19,20 @@ use crate::process;
 ///
 /// * [`BuildFailed`](crate::ErrorKind::BuildFailed), with the compiler's or linker's log, if it refused the
 ///   program. If the log names a place or a symbol of the program, the failure is kept like a program:
-///   requesting it again gives the same error. Otherwise requesting it again compiles again. Without a log if
-///   no library, or more than one, exports a symbol that a module imports; requesting the program again
-///   resolves it against the libraries registered then.
-/// * [`Unsupported`](crate::ErrorKind::Unsupported) if the device does not take the module's format, or does not
-///   link it; if a module uses something that the device lacks, or an extension that its compiler may not know;
-///   if a module is translated to OpenCL C and that cannot express it; or if clang or llvm-spirv, which
-///   translate OpenCL C, is missing.
-/// * [`InvalidModule`](crate::ErrorKind::InvalidModule) for text that is empty or holds a NUL.
+///   requesting it again gives the same error. Otherwise requesting it again compiles again. There is no log if
+///   no library, or more than one, exports a symbol that a module imports; a later request resolves the symbol
+///   against the libraries that are registered then.
+/// * [`Unsupported`](crate::ErrorKind::Unsupported) if the device does not accept the module's format, or does
+///   not link it; if a module uses a feature that the device lacks, or an extension that its compiler may not
+///   know; if a module has to be translated to OpenCL C, which cannot express it; or if clang or llvm-spirv,
+///   which translate OpenCL C, is missing.
+/// * [`InvalidModule`](crate::ErrorKind::InvalidModule) for text that is empty or contains a NUL character.
 /// * [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for options, constants or a device that do not fit
 ///   the module.
 /// * [`OutOfResources`](crate::ErrorKind::OutOfResources), [`DeviceLost`](crate::ErrorKind::DeviceLost),
 ///   [`Panicked`](crate::ErrorKind::Panicked), [`Driver`](crate::ErrorKind::Driver), or
-///   [`Io`](crate::ErrorKind::Io) (included files changed meanwhile, or a compiler had no room) for transient
-///   failures. They are not kept: requesting the program again builds it again.
+///   [`Io`](crate::ErrorKind::Io) (included files have changed meanwhile, or a compiler had no space for its
+///   output) for transient failures. They are not kept: requesting the program again builds it again.
 /// * [`Configuration`](crate::ErrorKind::Configuration) if OpenCL C is to be translated and a compiler set for
 ///   that is not a valid compiler.
 /// * For [untrusted](crate::Module::untrusted) modules also: `BuildFailed` if the compiler crashes, which is

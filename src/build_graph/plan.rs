@@ -9,8 +9,8 @@ use smallvec::{SmallVec, smallvec};
 
 use super::artifact::SignatureSource;
 use super::capabilities;
-use super::input::{BuildInput, Constants, constants_in_words, is_emitted, is_translated};
-use super::key::{DeviceKey, NodeKind, ProgramFields, UnitFields};
+use super::input::{BuildInput, Constants, describe_constants, is_emitted, is_translated};
+use super::key::{DeviceKey, InputFields, NodeKind, ProgramFields};
 use super::link::{Libraries, describe, undefined_functions};
 use super::specialization::GivenConstant;
 use crate::backend::Source;
@@ -32,21 +32,22 @@ pub(crate) struct BuildSpec {
     as_text: bool,
     /// The device's position in the graph.
     device: usize,
-    /// Specialization constants of libraries, with the module that each belongs to.
-    of_libraries: Vec<(Module, u32, GivenConstant)>,
+    /// Specialization constants of libraries: the library, the id and the value.
+    library_constants: Vec<(Module, u32, GivenConstant)>,
 }
 
 /// The inputs of one build.
 #[derive(Clone)]
 pub(crate) struct BuildPlan {
-    /// Units sorted by the digests of their modules, each module once: the order of registration makes no
-    /// difference.
+    /// Modules with their inputs, sorted by digest, each module once. So the order in which libraries are
+    /// registered makes no difference.
     inputs: SmallVec<[BuildInput; 1]>,
+    /// The device's position in the graph.
     device: usize,
-    way: BuildStrategy,
+    strategy: BuildStrategy,
     /// Whether the device gets SPIR-V modules as OpenCL C.
     is_emitted: bool,
-    /// Translation of the OpenCL C to SPIR-V, if this plan is one.
+    /// Translation of OpenCL C to SPIR-V, if the plan is for a translation.
     translation: Option<Arc<Translation>>,
 }
 
@@ -58,7 +59,7 @@ pub(crate) struct LinkedModule {
     pub(crate) object: BuildKey,
 }
 
-/// Strategy by which a device gets from the modules to the requested node.
+/// Strategy for building the requested node from the modules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BuildStrategy {
     /// The module is built directly.
@@ -75,7 +76,7 @@ pub(crate) enum BuildStrategy {
     Translate,
     /// The OpenCL C modules, for a device that takes only SPIR-V, are first translated by nodes of their own.
     /// Their SPIR-V is then [built](Self::Build), [merged](Self::Merge) or [linked](Self::LinkByCalls).
-    Front,
+    TranslateFirst,
 }
 
 impl BuildStrategy {
@@ -87,7 +88,12 @@ impl BuildStrategy {
 
 impl BuildSpec {
     pub(crate) fn new(module: Module, device: usize) -> Self {
-        Self { input: BuildInput::new(module), as_text: false, device, of_libraries: Vec::new() }
+        Self {
+            input: BuildInput::new(module),
+            as_text: false,
+            device,
+            library_constants: Vec::new(),
+        }
     }
 
     pub(crate) fn set_device(&mut self, device: usize) {
@@ -104,7 +110,7 @@ impl BuildSpec {
     }
 
     pub(crate) fn set_constant_of(&mut self, library: &Module, id: u32, value: GivenConstant) {
-        self.of_libraries.push((library.clone(), id, value));
+        self.library_constants.push((library.clone(), id, value));
     }
 
     pub(crate) fn set_options(&mut self, options: &str) -> Result<()> {
@@ -125,56 +131,58 @@ impl BuildSpec {
         self.device
     }
 
-    /// Determines how the device gets from the modules to a program. `libraries` returns the libraries that a
+    /// Determines how the program is built from the modules. `find_libraries` returns the libraries that a
     /// module needs; it is called only for a module that shares symbols. With `link_objects`, the driver links
     /// wherever it can.
     pub(crate) fn resolve(
         self,
         device: &Device,
         link_objects: bool,
-        libraries: impl FnOnce(&Module) -> Result<Vec<Module>>,
+        find_libraries: impl FnOnce(&Module) -> Result<Vec<Module>>,
     ) -> Result<BuildPlan> {
-        let Self { input, as_text, device: position, of_libraries } = self;
+        let Self { input, as_text, device: position, library_constants } = self;
         let module = &input.module;
-        let others = if input.shares() { libraries(module)? } else { Vec::new() };
-        let way = match input.shares() {
-            _ if is_translated(device, module.format()) => BuildStrategy::Front,
-            true => way(device, link_objects, module, &others)?,
-            false => BuildStrategy::Build,
+        let libraries = if input.shares_symbols() { find_libraries(module)? } else { Vec::new() };
+        let strategy = if is_translated(device, module.format()) {
+            BuildStrategy::TranslateFirst
+        } else if input.shares_symbols() {
+            strategy_for(device, link_objects, module, &libraries)?
+        } else {
+            BuildStrategy::Build
         };
         let mut inputs: SmallVec<[BuildInput; 1]> = smallvec![input];
-        inputs.extend(others.into_iter().map(BuildInput::new));
-        set_constants(&mut inputs, of_libraries)?;
+        inputs.extend(libraries.into_iter().map(BuildInput::new));
+        set_constants(&mut inputs, library_constants)?;
         inputs.iter().try_for_each(|input| input.check(device))?;
         let is_emitted = is_emitted(device, inputs[0].module.format(), as_text);
         inputs.sort_unstable_by_key(|input| input.module.digest());
-        Ok(BuildPlan { inputs, device: position, way, is_emitted, translation: None })
+        Ok(BuildPlan { inputs, device: position, strategy, is_emitted, translation: None })
     }
 }
 
 /// Returns the strategy for a module that shares symbols and the libraries that it needs.
-fn way(
+fn strategy_for(
     device: &Device,
     link_objects: bool,
     module: &Module,
-    others: &[Module],
+    libraries: &[Module],
 ) -> Result<BuildStrategy> {
     let format = module.format();
     let imports_its_own = |module: &Module| {
         let own: HashSet<_> = module.exports().collect();
         module.imports().any(|name| own.contains(name))
     };
-    let can_be_called = || [module].into_iter().chain(others).all(Module::can_be_called);
+    let can_be_called = || [module].into_iter().chain(libraries).all(Module::can_be_called);
     Ok(match format {
         // Drivers report a duplicate definition for a module that imports a symbol which it also exports.
-        ModuleFormat::SpirV if imports_its_own(module) || others.iter().any(imports_its_own) => {
+        ModuleFormat::SpirV if imports_its_own(module) || libraries.iter().any(imports_its_own) => {
             BuildStrategy::Merge
         }
         _ if device.links.contains(&format) && !device.links_by_calls => BuildStrategy::Link,
         _ if device.links.contains(&format) && link_objects && can_be_called() => {
             BuildStrategy::LinkByCalls
         }
-        _ if module.imports().len() == 0 && others.is_empty() => BuildStrategy::Build,
+        _ if module.imports().len() == 0 && libraries.is_empty() => BuildStrategy::Build,
         ModuleFormat::SpirV => BuildStrategy::Merge,
         _ => {
             return Err(Error::unsupported(format!(
@@ -186,8 +194,8 @@ fn way(
     })
 }
 
-/// Returns the index of the unit that a constant's id belongs to. The first unit is the requested module: an id
-/// that it has is its own.
+/// Returns the index of the input whose module declares a constant. The first input is the requested module,
+/// which takes precedence.
 fn owner(inputs: &[BuildInput], id: u32) -> Result<usize> {
     let has = |at: &usize| inputs[*at].constant(id).is_some();
     // If the only module does not have the constant either, its validation reports that.
@@ -195,9 +203,9 @@ fn owner(inputs: &[BuildInput], id: u32) -> Result<usize> {
         return Ok(0);
     }
     let owners: Vec<_> = (1..inputs.len()).filter(has).collect();
-    let in_words = |inputs: &mut dyn Iterator<Item = &BuildInput>| {
+    let describe_all = |inputs: &mut dyn Iterator<Item = &BuildInput>| {
         let constants = |input: &BuildInput| {
-            let constants = constants_in_words(input.module.specialization_constants());
+            let constants = describe_constants(input.module.specialization_constants());
             format!("{} has {constants}", describe(&input.module))
         };
         inputs.map(constants).collect::<Vec<_>>().join("; ")
@@ -206,28 +214,28 @@ fn owner(inputs: &[BuildInput], id: u32) -> Result<usize> {
         [owner] => Ok(owner),
         [] => Err(Error::invalid(format!(
             "none of the linked modules has a specialization constant with id {id}; {}",
-            in_words(&mut inputs.iter())
+            describe_all(&mut inputs.iter())
         ))),
         _ => Err(Error::invalid(format!(
             "several of the linked modules have a specialization constant with id {id}; set it with \
              `specialize_in`, which names the module: {}",
-            in_words(&mut owners.iter().map(|at| &inputs[*at]))
+            describe_all(&mut owners.iter().map(|at| &inputs[*at]))
         ))),
     }
 }
 
-/// Assigns constants to the units that declare them. The first unit is the requested module.
+/// Assigns constants to the inputs whose modules declare them. The first input is the requested module.
 fn set_constants(
     inputs: &mut [BuildInput],
-    of_libraries: Vec<(Module, u32, GivenConstant)>,
+    library_constants: Vec<(Module, u32, GivenConstant)>,
 ) -> Result<()> {
-    let given = std::mem::take(&mut inputs[0].constants);
+    let constants = std::mem::take(&mut inputs[0].constants);
     let types = std::mem::take(&mut inputs[0].constant_types);
-    for ((id, bytes), type_name) in given.into_iter().zip(types) {
+    for ((id, bytes), type_name) in constants.into_iter().zip(types) {
         let owner = owner(inputs, id)?;
         inputs[owner].set_constant(id, GivenConstant { bytes, type_name });
     }
-    for (module, id, value) in of_libraries {
+    for (module, id, value) in library_constants {
         match inputs.iter_mut().find(|input| input.module.digest() == module.digest()) {
             Some(input) => input.set_constant(id, value),
             None => {
@@ -274,13 +282,13 @@ impl BuildPlan {
         Self {
             inputs: smallvec![input],
             device,
-            way: BuildStrategy::Translate,
+            strategy: BuildStrategy::Translate,
             is_emitted: false,
             translation,
         }
     }
 
-    /// Returns the translation to SPIR-V, if this plan is one.
+    /// Returns the translation to SPIR-V, if the plan is for a translation.
     pub(crate) fn translation(&self) -> Option<&Translation> {
         self.translation.as_deref()
     }
@@ -288,7 +296,7 @@ impl BuildPlan {
     /// Whether the driver's compiler must not process the modules in this process. Translating OpenCL C uses no
     /// driver.
     pub(crate) fn is_untrusted(&self) -> bool {
-        self.way != BuildStrategy::Translate && self.has_untrusted()
+        self.strategy != BuildStrategy::Translate && self.has_untrusted()
     }
 
     /// Whether one of the modules is untrusted.
@@ -301,8 +309,8 @@ impl BuildPlan {
         &self.inputs[0].module
     }
 
-    pub(crate) fn way(&self) -> BuildStrategy {
-        self.way
+    pub(crate) fn strategy(&self) -> BuildStrategy {
+        self.strategy
     }
 
     pub(crate) fn device(&self) -> usize {
@@ -327,18 +335,18 @@ impl BuildPlan {
         if labels.is_empty() { error } else { error.within(labels.join(", ")) }
     }
 
-    /// Returns the label of the module that contains a kernel, as far as that is known.
+    /// Returns the label of the module that contains a kernel, if both are known.
     pub(crate) fn label_of(&self, kernel: &str) -> Option<&str> {
-        let has_it =
+        let contains_kernel =
             |input: &&BuildInput| input.module.kernels().iter().any(|known| known == kernel);
         match &self.inputs[..] {
             [input] => input.module.get_label(),
-            inputs => inputs.iter().find(has_it)?.module.get_label(),
+            inputs => inputs.iter().find(contains_kernel)?.module.get_label(),
         }
     }
 
     fn explain_refusal(&self, error: Error, libraries: &Libraries, device: &Device) -> Error {
-        let refused = matches!(error.kind(), ErrorKind::BuildFailed | ErrorKind::Unsupported);
+        let is_refusal = matches!(error.kind(), ErrorKind::BuildFailed | ErrorKind::Unsupported);
         let error = if error.kind() == ErrorKind::BuildFailed && self.is_emitted {
             error.within(
                 "the SPIR-V was translated to OpenCL C for the device, and the log refers to that \
@@ -347,7 +355,7 @@ impl BuildPlan {
         } else {
             error
         };
-        if refused && self.inputs.iter().any(|input| input.module.has_function_pointers()) {
+        if is_refusal && self.inputs.iter().any(|input| input.module.has_function_pointers()) {
             return error.within(
                 "the program has function pointers (SPV_INTEL_function_pointers), which few \
                  drivers support",
@@ -359,12 +367,12 @@ impl BuildPlan {
         {
             return error.within(lacking);
         }
-        match self.not_stated(&error, libraries) {
+        match self.unstated_names(&error, libraries) {
             Some(names) => error.within(format_args!(
                 "the log names {names}, which a registered library exports; state the functions \
                  that a text imports with `Module::importing`"
             )),
-            None => match self.undefined(&error) {
+            None => match self.undefined_names(&error) {
                 Some((names, first)) => error.within(format_args!(
                     "according to the log, {names} is not defined; to call a function of another \
                      module, declare it in the text, state it with \
@@ -376,8 +384,9 @@ impl BuildPlan {
         }
     }
 
-    /// Returns the undefined functions that a compiler's log names, and the first of them, if there are any.
-    fn undefined(&self, error: &Error) -> Option<(String, String)> {
+    /// Returns the undefined functions that a compiler's log names as a list, and the first of them, if there
+    /// are any.
+    fn undefined_names(&self, error: &Error) -> Option<(String, String)> {
         let log = error.build_log().filter(|_| self.format() == ModuleFormat::OpenClC)?;
         let texts =
             self.inputs.iter().map(|input| std::str::from_utf8(input.module.code()).unwrap_or(""));
@@ -388,16 +397,16 @@ impl BuildPlan {
         Some((names.join(", "), first))
     }
 
-    /// Returns the symbols that the texts seem to import from libraries without stating it.
-    fn not_stated(&self, error: &Error, libraries: &Libraries) -> Option<String> {
+    /// Returns a list of the names that the texts seem to import from libraries without stating it.
+    fn unstated_names(&self, error: &Error, libraries: &Libraries) -> Option<String> {
         let log = error.build_log().filter(|_| self.format() == ModuleFormat::OpenClC)?;
         let modules: Vec<_> = self.inputs.iter().map(|input| &input.module).collect();
-        let names = libraries.not_stated(&modules, log);
+        let names = libraries.unstated_names(&modules, log);
         (!names.is_empty()).then(|| names.join(", "))
     }
 
-    /// Returns the description of the first module for messages, which is the only module of an object.
-    pub(crate) fn module_in_words(&self) -> String {
+    /// Describes the first module for messages. It is the only module of an object.
+    pub(crate) fn describe_module(&self) -> String {
         describe(&self.inputs[0].module)
     }
 
@@ -406,8 +415,8 @@ impl BuildPlan {
         &self.inputs
     }
 
-    /// Returns a plan with other modules in place of these. Several modules are merged into one module. Each is
-    /// as trusted as the module that it replaces.
+    /// Returns a plan with `modules` in place of the modules of this plan, in the same order. If there are
+    /// several, they are merged into one. Each is as trusted as the module that it replaces.
     pub(crate) fn with_modules(&self, modules: impl IntoIterator<Item = Module>) -> Self {
         let inputs = self.inputs.iter().zip(modules).map(|(input, module)| {
             let (is_untrusted, is_time_dependent) =
@@ -416,24 +425,26 @@ impl BuildPlan {
             BuildInput { module, included: None, is_time_dependent, ..input.clone() }
                 .untrusted_if(is_untrusted)
         });
-        let way = if self.inputs.len() == 1 { BuildStrategy::Build } else { BuildStrategy::Merge };
+        let strategy =
+            if self.inputs.len() == 1 { BuildStrategy::Build } else { BuildStrategy::Merge };
         Self {
             inputs: inputs.collect(),
             device: self.device,
-            way,
+            strategy,
             is_emitted: false,
             translation: None,
         }
     }
 
-    /// Returns the options of the compile: those of the requested module.
+    /// Returns the options of the compile: the options of the requested module, which is the only one that has
+    /// any.
     pub(crate) fn options(&self) -> &str {
         let options = self.inputs.iter().map(|input| &*input.options);
         options.into_iter().find(|text| !text.is_empty()).unwrap_or_default()
     }
 
     /// Returns the abbreviated digests and the labels of the modules.
-    pub(crate) fn modules_in_short(&self) -> String {
+    pub(crate) fn module_summary(&self) -> String {
         let each = self.inputs.iter().map(|BuildInput { module, .. }| {
             let label = module.get_label().map(|label| format!(" `{label}`")).unwrap_or_default();
             format!("{:.8}{label}", module.digest())
@@ -447,23 +458,23 @@ impl BuildPlan {
     }
 
     pub(crate) fn kind(&self) -> NodeKind {
-        match self.way {
+        match self.strategy {
             BuildStrategy::Compile => NodeKind::Object,
             BuildStrategy::Translate => NodeKind::SpirV,
             BuildStrategy::Build
             | BuildStrategy::Link
             | BuildStrategy::LinkByCalls
             | BuildStrategy::Merge
-            | BuildStrategy::Front => NodeKind::Program,
+            | BuildStrategy::TranslateFirst => NodeKind::Program,
         }
     }
 
-    /// Returns the plans of the objects that the modules are compiled to, for the linker.
+    /// Returns a plan for each object that the linker takes.
     pub(crate) fn objects(&self) -> impl Iterator<Item = Self> {
         self.inputs.iter().map(|input| Self {
             inputs: smallvec![input.clone()],
             device: self.device,
-            way: BuildStrategy::Compile,
+            strategy: BuildStrategy::Compile,
             is_emitted: self.is_emitted,
             translation: None,
         })
@@ -471,19 +482,24 @@ impl BuildPlan {
 
     /// Returns the modules that the program is linked from; empty if it is not linked.
     pub(crate) fn parts(&self, device: &DeviceKey) -> Box<[LinkedModule]> {
-        self.parts_by(self.way, device)
+        self.parts_for(self.strategy, device)
     }
 
-    /// Like [`parts`](Self::parts), for texts whose SPIR-V is built by the strategy `way`.
-    pub(crate) fn parts_by(&self, way: BuildStrategy, device: &DeviceKey) -> Box<[LinkedModule]> {
-        match self.way {
+    /// Like [`parts`](Self::parts), for texts whose SPIR-V is built by `strategy`.
+    pub(crate) fn parts_for(
+        &self,
+        strategy: BuildStrategy,
+        device: &DeviceKey,
+    ) -> Box<[LinkedModule]> {
+        match self.strategy {
             BuildStrategy::Link | BuildStrategy::LinkByCalls | BuildStrategy::Merge => {}
-            BuildStrategy::Front if self.inputs.iter().any(BuildInput::shares) => {}
+            BuildStrategy::TranslateFirst if self.inputs.iter().any(BuildInput::shares_symbols) => {
+            }
             _ => return Box::default(),
         }
         let part = |mut object: Self| {
             let input = &mut object.inputs[0];
-            if !way.is_link() {
+            if !strategy.is_link() {
                 // The modules are merged into one module, which is compiled with the options of one of them.
                 input.options = self.options().to_owned();
             }
@@ -503,8 +519,8 @@ impl BuildPlan {
         self.inputs.iter().any(BuildInput::is_time_dependent)
     }
 
-    /// Returns the plan that replaces this one once its texts are SPIR-V. `modules` are in the order of the
-    /// texts. The key of the new plan covers all inputs of the translations.
+    /// Returns the plan that replaces this one once its texts are translated. `modules` is their SPIR-V, in the
+    /// same order. The key of the new plan covers all inputs of the translations.
     ///
     /// # Errors
     ///
@@ -516,10 +532,10 @@ impl BuildPlan {
         link_objects: bool,
     ) -> Result<Self> {
         let mut plan = self.with_modules(modules);
-        if plan.inputs.iter().any(BuildInput::shares) {
-            let others: Vec<_> =
+        if plan.inputs.iter().any(BuildInput::shares_symbols) {
+            let libraries: Vec<_> =
                 plan.inputs[1..].iter().map(|input| input.module.clone()).collect();
-            plan.way = way(device, link_objects, plan.module(), &others)?;
+            plan.strategy = strategy_for(device, link_objects, plan.module(), &libraries)?;
         }
         for input in &mut plan.inputs {
             let options = options_for_device(&input.options)?;
@@ -539,15 +555,15 @@ impl BuildPlan {
     }
 
     fn with_fields<T>(&self, device: &DeviceKey, read: impl FnOnce(&ProgramFields<'_>) -> T) -> T {
-        let inputs: SmallVec<[UnitFields<'_>; 1]> =
+        let inputs: SmallVec<[InputFields<'_>; 1]> =
             self.inputs.iter().map(BuildInput::fields).collect();
         let emitter = self.is_emitted.then_some(opencl_c::VERSION);
         let front_end = self.translation().map(Translation::fields).unwrap_or_default();
         read(&ProgramFields {
             kind: self.kind(),
             emitter,
-            merger: (self.way == BuildStrategy::Merge).then_some(spirv::MERGER),
-            is_linked_by_calls: self.way == BuildStrategy::LinkByCalls,
+            merger: (self.strategy == BuildStrategy::Merge).then_some(spirv::MERGER),
+            is_linked_by_calls: self.strategy == BuildStrategy::LinkByCalls,
             inputs: &inputs,
             front_end: &front_end,
             device,
@@ -559,9 +575,9 @@ impl BuildPlan {
         self.inputs.iter().find_map(|input| input.module.parameters(kernel))
     }
 
-    /// Returns the preferred source of the parameters. If SPIR-V is passed as OpenCL C, the names and types
-    /// that the driver reports are not those of the source.
-    pub(crate) fn source(&self) -> SignatureSource {
+    /// Returns the preferred source of the parameters. If SPIR-V is passed as OpenCL C, the driver reports
+    /// names and types that differ from those in the module.
+    pub(crate) fn signature_source(&self) -> SignatureSource {
         if self.is_emitted { SignatureSource::Module } else { SignatureSource::Driver }
     }
 
@@ -573,7 +589,7 @@ impl BuildPlan {
         build: impl FnOnce(&Source<'_>) -> Result<T>,
     ) -> Result<T> {
         let (code, constants) = match &self.inputs[..] {
-            [input] if self.way != BuildStrategy::Merge => (input.code(), input.constants()),
+            [input] if self.strategy != BuildStrategy::Merge => (input.code(), input.constants()),
             inputs => {
                 let (merged, constants) = merge(inputs)?;
                 (merged.into(), constants)
@@ -595,13 +611,13 @@ impl BuildPlan {
         build(&Source { format: self.format(), code: &code, options, constants: &constants })
     }
 
-    /// Returns the description of all modules for messages.
+    /// Describes all modules for messages.
     pub(crate) fn describe(&self) -> String {
         let names: Vec<_> = self.inputs.iter().map(|input| describe(&input.module)).collect();
         names.join(" with ")
     }
 
-    /// Calls `link` with the input of the device's compiler for each linked module.
+    /// Calls `link` with the inputs of the device's compiler, one for each linked module.
     pub(crate) fn with_sources<T>(&self, link: impl FnOnce(&[Source<'_>]) -> T) -> T {
         let inputs: Vec<_> =
             self.inputs.iter().map(|input| (input, input.code(), input.constants())).collect();
@@ -618,7 +634,7 @@ impl BuildPlan {
     }
 }
 
-/// Merges SPIR-V modules into one. Returns it with the constants under their ids in the merged module.
+/// Merges SPIR-V modules. Returns the merged module, and the constants under their ids in it.
 fn merge(inputs: &[BuildInput]) -> Result<(Vec<u8>, Constants)> {
     let names: Vec<_> = inputs.iter().map(|input| describe(&input.module)).collect();
     let mut modules = Vec::with_capacity(inputs.len());
@@ -634,10 +650,10 @@ fn merge(inputs: &[BuildInput]) -> Result<(Vec<u8>, Constants)> {
     let mut constants = Vec::new();
     for (input, ids) in inputs.iter().zip(&spec_ids) {
         for (id, value) in &input.constants {
-            let became = ids.iter().find(|(before, _)| before == id).map(|(_, after)| *after);
+            let merged_id = ids.iter().find(|(before, _)| before == id).map(|(_, after)| *after);
             // A constant that no kernel reaches is not in the merged module.
             let declared = &reflection.specialization_constants;
-            let found = declared.iter().find(|constant| Some(constant.id) == became);
+            let found = declared.iter().find(|constant| Some(constant.id) == merged_id);
             constants.extend(found.map(|constant| (constant.id, value.to_vec())));
         }
     }

@@ -27,9 +27,9 @@ struct Workers {
     name: &'static str,
     limit: usize,
     queue: Mutex<Queue>,
-    /// Signals threads that have no job. It is notified only after the lock is released: a thread that wakes
-    /// and finds the lock taken sleeps again, and a job waits for that.
-    bell: Condvar,
+    /// Wakes threads that have no job. It is notified only after the lock is released: a thread that wakes
+    /// while the lock is held sleeps again, which delays its job.
+    job_queued: Condvar,
 }
 
 #[derive(Default)]
@@ -46,7 +46,7 @@ impl Pool {
     /// Starts no thread yet.
     pub(crate) fn new(name: &'static str, limit: usize) -> Self {
         let limit = limit.max(1);
-        let workers = Workers { name, limit, queue: Mutex::default(), bell: Condvar::new() };
+        let workers = Workers { name, limit, queue: Mutex::default(), job_queued: Condvar::new() };
         Self(Arc::new(Handle(Arc::new(workers))))
     }
 
@@ -58,13 +58,13 @@ impl Pool {
         queue.jobs.push_back(Box::new(job));
         queue.unfinished += 1;
         let number = queue.threads;
-        let has_few = number < queue.unfinished.min(workers.limit);
-        queue.threads += usize::from(has_few);
+        let needs_thread = number < queue.unfinished.min(workers.limit);
+        queue.threads += usize::from(needs_thread);
         drop(queue);
-        if has_few {
+        if needs_thread {
             Workers::start(workers, number);
         } else {
-            workers.bell.notify_one();
+            workers.job_queued.notify_one();
         }
     }
 
@@ -94,8 +94,8 @@ impl Workers {
         lock(&self.queue)
     }
 
-    /// Starts a thread that is already counted. A failure is harmless while there are other threads. Without
-    /// any, the queued jobs are dropped, which their owners detect.
+    /// Starts a thread that is already counted. A failure is harmless while there are other threads. If there
+    /// are none, the queued jobs are dropped, which their owners detect.
     fn start(workers: &Arc<Self>, number: usize) {
         if let Err(error) = Self::spawn(workers, number) {
             tracing::warn!(%error, name = workers.name, "cannot start a worker thread");
@@ -127,7 +127,7 @@ impl Workers {
     /// Waits for a job. Returns `None` once the pool is closed and its queue is empty.
     fn next(&self) -> Option<Job> {
         let idle = |queue: &mut Queue| queue.jobs.is_empty() && !queue.is_closed;
-        let queue = self.bell.wait_while(self.lock(), idle);
+        let queue = self.job_queued.wait_while(self.lock(), idle);
         ignore_poison(queue).jobs.pop_front()
     }
 }
@@ -139,7 +139,7 @@ impl Drop for Handle {
             return;
         }
         self.0.lock().is_closed = true;
-        self.0.bell.notify_all();
+        self.0.job_queued.notify_all();
     }
 }
 

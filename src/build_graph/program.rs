@@ -119,16 +119,16 @@ impl Program {
     /// ```
     #[must_use]
     pub fn kernel_names(&self) -> Vec<&str> {
-        self.built.names()
+        self.built.kernel_names()
     }
 
     /// Returns the device's own form of the program, which [`Module::native`](crate::Module::native) takes.
     ///
     /// # Errors
     ///
-    /// [`Driver`](crate::ErrorKind::Driver) or [`OutOfResources`](crate::ErrorKind::OutOfResources) if the
-    /// driver does not return the binary. `OutOfResources` also if the system provides no thread: some
-    /// drivers compile in this call.
+    /// [`Driver`](crate::ErrorKind::Driver) or [`OutOfResources`](crate::ErrorKind::OutOfResources) if the driver
+    /// does not return the binary. `OutOfResources` also if the system provides no thread for the call, in which
+    /// some drivers compile.
     ///
     /// # Examples
     ///
@@ -163,7 +163,8 @@ impl Program {
     /// # Errors
     ///
     /// [`UnknownKernel`](crate::ErrorKind::UnknownKernel), listing the kernels of the program, if none of
-    /// them has that name; [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the name holds a NUL.
+    /// them has that name; [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the name contains a NUL
+    /// character.
     ///
     /// # Examples
     ///

@@ -5,7 +5,7 @@ use crate::error::{Error, ErrorKind};
 use crate::process::log::{Cause, cause};
 use crate::process::resources;
 
-/// Classifies a driver's error by the log that comes with it.
+/// Classifies a driver's error by its build log.
 ///
 /// * If the log names a place in the text or a symbol of the program, the error is a refusal, which is kept.
 /// * If the log states that a resource is exhausted, or shows no cause while a resource is exhausted, the error
@@ -14,11 +14,11 @@ use crate::process::resources;
 ///
 /// Errors of other kinds, errors created by Kiln itself, and errors of simulated devices, whose compiler is
 /// part of Kiln, are returned unchanged.
-pub(super) fn judge(error: Error, device: &Device) -> Error {
-    if device.runs_code { judge_log(error, || resources::check().is_err()) } else { error }
+pub(super) fn classify(error: Error, device: &Device) -> Error {
+    if device.runs_code { classify_by_log(error, || resources::check().is_err()) } else { error }
 }
 
-fn judge_log(error: Error, is_exhausted: impl FnOnce() -> bool) -> Error {
+fn classify_by_log(error: Error, is_exhausted: impl FnOnce() -> bool) -> Error {
     if error.kind() != ErrorKind::BuildFailed || error.driver_code().is_none() {
         return error;
     }
@@ -26,7 +26,7 @@ fn judge_log(error: Error, is_exhausted: impl FnOnce() -> bool) -> Error {
         Cause::Program => error,
         Cause::Exhaustion => exhausted(error),
         Cause::Unknown if is_exhausted() => exhausted(error),
-        Cause::Unknown => error.passing(),
+        Cause::Unknown => error.transient(),
     }
 }
 
@@ -48,27 +48,27 @@ mod tests {
 
     #[test]
     fn only_refusals_of_the_program_are_deterministic() {
-        let judged = |log: &str, is_exhausted| {
-            let error = judge_log(refused(log), || is_exhausted);
+        let classified = |log: &str, is_exhausted| {
+            let error = classify_by_log(refused(log), || is_exhausted);
             (error.kind(), error.is_deterministic())
         };
         let of_program = "1:1:5: error: use of undeclared identifier 'y'\n";
         for is_exhausted in [false, true] {
-            assert_eq!(judged(of_program, is_exhausted), (ErrorKind::BuildFailed, true));
-            let used_up = "LLVM ERROR: out of memory\n";
-            assert_eq!(judged(used_up, is_exhausted), (ErrorKind::OutOfResources, false));
+            assert_eq!(classified(of_program, is_exhausted), (ErrorKind::BuildFailed, true));
+            let exhausted = "LLVM ERROR: out of memory\n";
+            assert_eq!(classified(exhausted, is_exhausted), (ErrorKind::OutOfResources, false));
         }
         let other = "Failed to load the builtins rtl library\n";
-        assert_eq!(judged(other, true), (ErrorKind::OutOfResources, false));
-        assert_eq!(judged(other, false), (ErrorKind::BuildFailed, false));
-        assert_eq!(judged("", false), (ErrorKind::BuildFailed, false));
+        assert_eq!(classified(other, true), (ErrorKind::OutOfResources, false));
+        assert_eq!(classified(other, false), (ErrorKind::BuildFailed, false));
+        assert_eq!(classified("", false), (ErrorKind::BuildFailed, false));
     }
 
     #[test]
     fn errors_of_kiln_itself_are_unchanged() {
         let own = Error::new(ErrorKind::BuildFailed, "nobody exports `f`");
-        assert!(judge_log(own.clone(), || true).same(&own));
+        assert!(classify_by_log(own.clone(), || true).same(&own));
         let other = Error::new(ErrorKind::Unsupported, "no SPIR-V").with_log("out of memory");
-        assert!(judge_log(other.clone(), || true).same(&other));
+        assert!(classify_by_log(other.clone(), || true).same(&other));
     }
 }

@@ -33,33 +33,33 @@ use crate::source::module::Module;
 pub struct BuildRequest {
     graph: Arc<BuildGraph>,
     spec: BuildSpec,
-    /// First setting that was not valid. Reported when the build is requested.
-    refused: Option<Error>,
+    /// Error of the first invalid setting. Reported when the build is requested.
+    first_error: Option<Error>,
 }
 
 impl BuildRequest {
     /// Creates a request for the device at position `device` in the graph.
     pub(crate) fn new(graph: Arc<BuildGraph>, device: usize, module: &Module) -> Self {
-        Self { graph, spec: BuildSpec::new(module.clone(), device), refused: None }
+        Self { graph, spec: BuildSpec::new(module.clone(), device), first_error: None }
     }
 
-    /// Sets the options for the driver's compiler, as OpenCL's `clBuildProgram` defines them, in
-    /// place of any set before.
+    /// Sets the options for the driver's compiler, as OpenCL's `clBuildProgram` defines them. Replaces options
+    /// set before.
     ///
-    /// The options apply to the module itself. Where each module is compiled by itself, the libraries that it
-    /// is linked with are compiled without them. Where Kiln merges the modules into one module, all of that
-    /// module is compiled with these options.
+    /// The options apply to the module itself. If each module is compiled separately, the libraries that the
+    /// module is linked with are compiled without them. If Kiln merges the modules, the merged module is
+    /// compiled with them.
     ///
     /// Options that concern source text, such as macros, include directories and the language version, have no
     /// effect on SPIR-V. This includes SPIR-V that is translated to OpenCL C because the device takes no
     /// SPIR-V.
     ///
     /// The program is cached under its module, these options, and the contents of the files that the source
-    /// includes. The files are read for each request, on one of Kiln's threads. Every file counts that a
-    /// directive names, directly or through a macro that stands for a literal. Its name is searched in the
+    /// includes. The files are read for each request, on one of Kiln's threads. They include every file that a
+    /// directive names, directly or through a macro that stands for a literal. The names are searched in the
     /// directories of `-I`, beside the file that contains the name, in the working directory of the process,
-    /// and in the directories below these that a macro of the options stands for. A file is not seen if the
-    /// preprocessor assembles its name and no part of the name stands in the directive: if such a file changes,
+    /// and in the directories below these that a macro of the options stands for. A file is not found if the
+    /// preprocessor assembles its name and the directive contains no part of that name. If such a file changes,
     /// set another option, such as a macro of your own.
     ///
     /// # Examples
@@ -74,7 +74,7 @@ impl BuildRequest {
     /// ```
     pub fn options(mut self, options: &str) -> Self {
         let result = self.spec.set_options(options);
-        self.note(result);
+        self.record_error(result);
         self
     }
 
@@ -143,7 +143,7 @@ impl BuildRequest {
     /// ```
     pub fn device(mut self, device: &Device) -> Self {
         let result = self.graph.position(device).map(|position| self.spec.set_device(position));
-        self.note(result);
+        self.record_error(result);
         self
     }
 
@@ -166,9 +166,9 @@ impl BuildRequest {
         if let Err(error) = process::check() {
             return Build::ready(Err(error));
         }
-        match self.refused {
+        match self.first_error {
             Some(error) => Build::ready(Err(self.graph.refuse(error))),
-            None => Build::new(self.graph.ask(self.spec)),
+            None => Build::new(self.graph.request(self.spec)),
         }
     }
 
@@ -179,7 +179,7 @@ impl BuildRequest {
     ///
     /// # Errors
     ///
-    /// An error for settings that are not valid, and for a translation that fails, as from [`Build`].
+    /// Fails for invalid settings, and if the translation fails, with the errors of [`Build`].
     ///
     /// # Examples
     ///
@@ -243,23 +243,23 @@ impl BuildRequest {
     /// Returns the plan under which the program is stored. Blocks.
     fn plan(&self) -> Result<BuildPlan> {
         process::check()?;
-        if let Some(error) = &self.refused {
+        if let Some(error) = &self.first_error {
             return Err(error.clone());
         }
         let mut plan = self.graph.resolve(self.spec.clone())?;
         plan.read_files(self.graph.children().limit())?;
-        match plan.way() {
-            BuildStrategy::Front => {
-                let translating = self.graph.in_spirv(&plan);
+        match plan.strategy() {
+            BuildStrategy::TranslateFirst => {
+                let translating = self.graph.plan_in_spirv(&plan);
                 wait_for(translating).unwrap_or_else(|_refused| Err(no_thread()))
             }
             _ => Ok(plan),
         }
     }
 
-    fn note(&mut self, result: Result<()>) {
+    fn record_error(&mut self, result: Result<()>) {
         if let Err(error) = result {
-            self.refused.get_or_insert(error);
+            self.first_error.get_or_insert(error);
         }
     }
 }

@@ -26,7 +26,8 @@ pub(crate) struct Promise<T>(Arc<Shared<T>>);
 type Shared<T> = Mutex<State<T>>;
 
 struct State<T> {
-    /// Number of handles. The last handle drops the outcome, so that this state does not keep a program in use.
+    /// Number of handles. The last one that is dropped also drops the outcome, so that this state does not keep
+    /// a program in use.
     handles: usize,
     outcome: Option<T>,
     next_slot: u64,
@@ -138,11 +139,11 @@ mod tests {
         let poll = |handle: &mut SharedOutcome<Outcome>| {
             handle.poll_unpin(&mut Context::from_waker(&waker.clone().into()))
         };
-        let (mut waiting, mut left) = (handle.clone(), handle.clone());
+        let (mut waiting, mut dropped) = (handle.clone(), handle.clone());
         assert!(poll(&mut waiting).is_pending());
         assert!(poll(&mut waiting).is_pending());
-        assert!(poll(&mut left).is_pending());
-        drop(left);
+        assert!(poll(&mut dropped).is_pending());
+        drop(dropped);
         promise.complete(Err(Error::new(ErrorKind::DeviceLost, "it is gone")));
         assert_eq!(waker.1.load(SeqCst), 1);
         assert!(poll(&mut waiting).is_ready());

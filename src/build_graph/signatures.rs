@@ -17,7 +17,7 @@ use crate::device::ModuleFormat;
 use crate::error::Result;
 use crate::source::module::Module;
 
-/// SPIR-V of modules, with their names in messages. Modules without SPIR-V are missing.
+/// SPIR-V of linked modules, with their names for messages. Modules that cannot be translated are left out.
 pub(super) struct Signatures(Vec<(String, Module)>);
 
 impl Signatures {
@@ -46,10 +46,10 @@ impl BuildGraph {
     ) -> impl Future<Output = Signatures> + Send + use<> {
         // A device that runs no code accepts any text, so its texts need not be OpenCL C.
         let runs_code = self.device(plan.device()).runs_code;
-        let ask = |input: &BuildInput| {
+        let translate = |input: &BuildInput| {
             let name = describe(input.module());
-            let is_code = runs_code || input.module().format() == ModuleFormat::SpirV;
-            let translating = is_code.then(|| self.spirv_of(input, plan.device()));
+            let is_translatable = runs_code || input.module().format() == ModuleFormat::SpirV;
+            let translating = is_translatable.then(|| self.spirv_of(input, plan.device()));
             async {
                 let translated = translating?.await.inspect_err(|error| {
                     tracing::debug!(%error, module = name, "parameter types are not compared");
@@ -57,7 +57,7 @@ impl BuildGraph {
                 Some((name, translated.ok()?))
             }
         };
-        let modules = join_all(plan.inputs().iter().map(ask).collect::<Vec<_>>());
+        let modules = join_all(plan.inputs().iter().map(translate).collect::<Vec<_>>());
         async { Signatures(modules.await.into_iter().flatten().collect()) }
     }
 }

@@ -1,4 +1,4 @@
-//! Tests of the build graph against a device in software: `fake`.
+//! Tests of the build graph with a device that is simulated by `fake`.
 
 mod fake;
 mod keys;
@@ -23,12 +23,14 @@ use crate::source::module::Module;
 use crate::source::translate::FrontEnd;
 use crate::stats::{Counters, Stats};
 
+/// A graph with one fake device.
 struct Bench {
     script: Arc<Script>,
     counters: Arc<Counters>,
     graph: Arc<BuildGraph>,
 }
 
+/// Memory limit that no test reaches.
 const PLENTY: u64 = 1 << 20;
 
 impl Bench {
@@ -74,11 +76,12 @@ impl Bench {
 
     fn stats(&self) -> Stats {
         let mut stats = self.counters.snapshot();
-        self.graph.tell(&mut stats);
+        self.graph.fill_stats(&mut stats);
         stats
     }
 
-    /// The graph wakes a waiter before its worker drops the job, so the condition may hold only a moment later.
+    /// Waits until the condition holds. The graph wakes a waiter before its worker drops the job, so this may
+    /// be a moment later.
     fn until(&self, holds: impl Fn(&Self) -> bool) {
         for _ in 0..2_000 {
             if holds(self) {
@@ -307,7 +310,7 @@ fn requests_after_a_transient_failure_build_again() {
     let bench = Bench::new(PLENTY);
     for builds in 1..=500 {
         bench.build("lose").expect_err("it fails");
-        assert_eq!(bench.script.builds(), builds, "asking after the error builds again");
+        assert_eq!(bench.script.builds(), builds, "a request after the error builds again");
     }
 }
 
@@ -371,7 +374,7 @@ fn eviction_does_not_affect_programs_in_use() {
     bench.until(|bench| bench.script.alive() == 1);
 }
 
-// ---- Requests that no driver gets to see --------------------------------------------------------
+// ---- Requests that the driver does not get ------------------------------------------------------
 
 /// A module with a `uint` constant of `SpecId` 7 and a kernel `main` with a parameter `n`.
 fn spirv_module() -> Module {
@@ -522,13 +525,13 @@ fn parameters_unknown_to_the_driver_are_read_from_the_module() {
 #[test]
 fn workers_are_bounded_and_survive_panics() {
     let pool = Pool::new("kiln-compile", 2);
-    let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (running, peak) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let runs: Vec<_> = (0..50)
         .map(|i| {
-            let (running, most) = (Arc::clone(&running), Arc::clone(&most));
+            let (running, peak) = (Arc::clone(&running), Arc::clone(&peak));
             pool.submit(|| panic!("in a job"));
             pool.run(move || {
-                most.fetch_max(running.fetch_add(1, SeqCst) + 1, SeqCst);
+                peak.fetch_max(running.fetch_add(1, SeqCst) + 1, SeqCst);
                 std::thread::sleep(Duration::from_millis(1));
                 running.fetch_sub(1, SeqCst);
                 i
@@ -538,7 +541,7 @@ fn workers_are_bounded_and_survive_panics() {
     for (i, run) in runs.into_iter().enumerate() {
         assert_eq!(block_on(run).expect("it ran"), i);
     }
-    assert_eq!(most.load(SeqCst), 2);
+    assert_eq!(peak.load(SeqCst), 2);
     let panicked = block_on(pool.run(|| -> u32 { panic!("in a call") })).expect_err("it fails");
     assert_eq!(panicked.kind(), ErrorKind::Panicked);
 }

@@ -47,7 +47,8 @@ impl LookupTrace {
         Ok(Self(Sink::File(Mutex::new(file))))
     }
 
-    pub(crate) fn tell(&self, line: &Line<'_>) {
+    /// Writes a line. A failure is only logged.
+    pub(crate) fn write(&self, line: &Line<'_>) {
         let Line { outcome, key, miss, remote, microseconds, fields } = line;
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let line = serde_json::json!({

@@ -27,8 +27,8 @@ impl BuildGraph {
     ///
     /// From the future:
     ///
-    /// * [`Unsupported`](ErrorKind::Unsupported) for a native binary, for options that are not known to mean
-    ///   the same to clang, and if there are no compilers, stating what to install.
+    /// * [`Unsupported`](ErrorKind::Unsupported) for a native binary, for options that clang is not known to
+    ///   interpret like drivers, and if there are no compilers, stating what to install.
     /// * [`BuildFailed`](ErrorKind::BuildFailed), with the log, if the compilers refuse the text. The failure
     ///   is kept.
     /// * [`Configuration`](ErrorKind::Configuration) if the compilers that were set are not valid.
@@ -40,13 +40,13 @@ impl BuildGraph {
         input: &BuildInput,
         device: usize,
     ) -> impl Future<Output = Result<Module>> + Send + use<> {
-        let asked = match self.front_end().known_tools() {
+        let request = match self.front_end().known_tools() {
             _ if input.module().format() != ModuleFormat::OpenClC => {
-                Asked::Now(as_it_is(input.module()))
+                SpirvRequest::Made(unchanged_spirv(input.module()))
             }
             // A request that starts no process is made here, so that a kept translation is available at once.
             Some(tools) if !input.module().includes_files() => {
-                Asked::Now(self.translate(input, device, &Arc::clone(tools)))
+                SpirvRequest::Made(self.request_translation(input, device, &Arc::clone(tools)))
             }
             _ => {
                 let (sender, receiver) = oneshot::channel();
@@ -55,40 +55,40 @@ impl BuildGraph {
                 pool.submit(move || {
                     let answer = catch_panic(|| {
                         let tools = Arc::clone(graph.front_end().tools()?);
-                        graph.translate(&input, device, &tools)
+                        graph.request_translation(&input, device, &tools)
                     });
                     // The caller may be gone.
                     let _ = sender.send(answer);
                 });
-                Asked::Soon(receiver)
+                SpirvRequest::Queued(receiver)
             }
         };
         async move {
-            let translating = match asked {
-                Asked::Now(translating) => translating?,
-                Asked::Soon(receiver) => {
+            let answer = match request {
+                SpirvRequest::Made(answer) => answer?,
+                SpirvRequest::Queued(receiver) => {
                     receiver.await.unwrap_or_else(|oneshot::Canceled| Err(no_thread()))?
                 }
             };
-            let answer = match translating {
-                Translating::Done(module) => return Ok(module),
-                Translating::Asked(answer) => answer,
+            let node = match answer {
+                SpirvAnswer::Unchanged(module) => return Ok(module),
+                SpirvAnswer::Node(node) => node,
             };
-            let built = answer.completed().await?;
+            let built = node.completed().await?;
             built.spirv().cloned().ok_or_else(|| {
                 Error::new(ErrorKind::Panicked, "the result of a translation is not SPIR-V")
             })
         }
     }
 
-    /// Returns the plan that replaces that of texts once they are SPIR-V, for a device that takes no OpenCL
-    /// C. All texts are translated concurrently. Never blocks, like [`spirv_of`](Self::spirv_of).
-    pub(super) fn in_spirv(
+    /// Translates the texts of a plan for a device that takes no OpenCL C, and returns the plan of their
+    /// SPIR-V. All texts are translated concurrently. Never blocks, like [`spirv_of`](Self::spirv_of).
+    pub(super) fn plan_in_spirv(
         self: &Arc<Self>,
         texts: &BuildPlan,
     ) -> impl Future<Output = Result<BuildPlan>> + Send + use<> {
         let is_only = texts.inputs().len() == 1;
-        let ask = |input: &BuildInput| {
+        let translate = |input: &BuildInput| {
             let name = (!is_only).then(|| describe(input.module()));
             let translated = self.spirv_of(input, texts.device());
             async {
@@ -98,7 +98,7 @@ impl BuildGraph {
                 })
             }
         };
-        let modules: Vec<_> = texts.inputs().iter().map(ask).collect();
+        let modules: Vec<_> = texts.inputs().iter().map(translate).collect();
         let (graph, texts) = (Arc::clone(self), texts.clone());
         async move {
             let modules = try_join_all(modules).await;
@@ -111,13 +111,13 @@ impl BuildGraph {
         }
     }
 
-    /// Requests the node. Blocks if the text includes files: clang then reads them.
-    fn translate(
+    /// Requests the node of a translation. Blocks if the text includes files: clang then reads them.
+    fn request_translation(
         self: &Arc<Self>,
         input: &BuildInput,
         device: usize,
         tools: &Arc<Tools>,
-    ) -> Result<Translating> {
+    ) -> Result<SpirvAnswer> {
         let module = input.module();
         if let Some(flaw) = module.flaw() {
             return Err(flaw.clone());
@@ -133,27 +133,32 @@ impl BuildGraph {
         };
         let expanded = BuildInput::with_options(module, input.options());
         let plan = BuildPlan::of_translation(expanded, device, translation);
-        Ok(Translating::Asked(self.ask_uncounted(plan)))
+        Ok(SpirvAnswer::Node(self.request_uncounted(plan)))
     }
 }
 
-/// Returns a module that is not OpenCL C, if it is SPIR-V, and fails for native binaries.
-fn as_it_is(module: &Module) -> Result<Translating> {
+/// Returns a SPIR-V module as it is. Fails for native binaries.
+fn unchanged_spirv(module: &Module) -> Result<SpirvAnswer> {
     if module.format() == ModuleFormat::SpirV {
-        return Ok(Translating::Done(module.clone()));
+        return Ok(SpirvAnswer::Unchanged(module.clone()));
     }
     Err(Error::unsupported(
         "a native binary has no SPIR-V; build the program from OpenCL C or SPIR-V",
     ))
 }
 
-/// State of the request for the node: made already, or to be made by a worker.
-enum Asked {
-    Now(Result<Translating>),
-    Soon(oneshot::Receiver<Result<Translating>>),
+/// Request for the SPIR-V of a module.
+enum SpirvRequest {
+    /// The request has been made.
+    Made(Result<SpirvAnswer>),
+    /// A worker makes the request and sends the answer.
+    Queued(oneshot::Receiver<Result<SpirvAnswer>>),
 }
 
-enum Translating {
-    Done(Module),
-    Asked(Answer),
+/// Answer to a request for SPIR-V.
+enum SpirvAnswer {
+    /// The module is SPIR-V already.
+    Unchanged(Module),
+    /// Answer of the node that translates the module.
+    Node(Answer),
 }

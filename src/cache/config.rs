@@ -1,4 +1,4 @@
-//! Configuration of the caches, from the application, or else from the environment.
+//! Configuration of the caches, from the application and the environment.
 
 mod directory;
 mod remote;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::directory::Directory;
-use self::variables::{Environment, MAX_SIZE, Variables, bad, parse_size};
+use self::variables::{Environment, MAX_SIZE, Variables, invalid_variable, parse_size};
 use crate::cache::remote::Remote;
 use crate::cache::store::{Durability, Settings, Store};
 use crate::device::DeviceInfo;
@@ -42,11 +42,11 @@ const BUILD_WAIT: Duration = Duration::from_secs(60);
 ///
 /// # The directory
 ///
-/// Unless a directory is chosen, Kiln creates nothing below a home, or a directory for caches, that belongs to
-/// another user, as where root has the `HOME` of a user: the user's programs could not use the new directories.
-/// Then there is no cache on disk, and a warning says so. Directories are created for their owner alone. A
-/// chosen directory has to belong to this user, and no other user may be able to write to it. In a shared place
-/// such as `/tmp`, choose a directory below it.
+/// By default, Kiln creates nothing in a home or cache directory that belongs to another user, because that
+/// user's programs could not use the new directories. An example is a process of root with the `HOME` of a
+/// user. In that case there is no cache on disk, and Kiln logs a warning. Directories are created for their
+/// owner alone. A chosen directory must belong to this user, and no other user may be able to write to it. In a
+/// shared directory such as `/tmp`, choose a subdirectory.
 ///
 /// # The trace
 ///
@@ -82,7 +82,7 @@ pub struct CacheConfig {
     build_wait: Option<Duration>,
     device_identity: Option<DeviceIdentity>,
     #[cfg(feature = "remote")]
-    remote: remote::Choice,
+    remote: remote::RemoteChoice,
 }
 
 /// Function that returns the fields that identify a device in keys.
@@ -245,9 +245,9 @@ impl CacheConfig {
     }
 
     /// Replaces the fields that identify a device in keys, which are [`DeviceInfo::identity`] by default.
-    /// Devices with equal fields share programs: those with the same instruction set, say. If such devices
-    /// differ in a way that matters, a driver refuses a program, which is then built again, or a program runs
-    /// wrongly. Keep at least the driver's version among the fields.
+    /// Devices with equal fields share programs, for example devices with the same instruction set. If such
+    /// devices differ in a way that matters, the driver may refuse a program, which is then built again, or a
+    /// program may compute wrong results. Keep at least the driver's version among the fields.
     ///
     /// # Examples
     ///
@@ -328,10 +328,10 @@ impl CacheConfig {
             Mode::On => match self.directory(variables) {
                 Directory::Chosen(directory) => Some(open(directory)?),
                 Directory::Default(directory) => {
-                    open(directory).map_err(|error| without_store(counters, &error)).ok()
+                    open(directory).map_err(|error| report_missing_store(counters, &error)).ok()
                 }
                 Directory::None(reason) => {
-                    without_store(counters, &reason);
+                    report_missing_store(counters, &reason);
                     None
                 }
             },
@@ -352,13 +352,14 @@ impl CacheConfig {
         if let Some(mode) = self.mode {
             return Ok(mode);
         }
-        match variables.get(MODE)?.as_deref() {
+        match variables.text(MODE)?.as_deref() {
             None | Some("on") => Ok(Mode::On),
             Some("memory") => Ok(Mode::Memory),
             Some("off") => Ok(Mode::Off),
-            Some(other) => {
-                Err(bad(MODE, format!("`{other}` is not one of `on`, `memory` and `off`")))
-            }
+            Some(other) => Err(invalid_variable(
+                MODE,
+                format!("`{other}` is not one of `on`, `memory` and `off`"),
+            )),
         }
     }
 
@@ -366,7 +367,7 @@ impl CacheConfig {
         let defaults = Settings::default();
         let max_bytes = match self.max_bytes {
             Some(bytes) => Some(bytes),
-            None => variables.get(MAX_SIZE)?.map(|text| parse_size(&text)).transpose()?,
+            None => variables.text(MAX_SIZE)?.map(|text| parse_size(&text)).transpose()?,
         };
         Ok(Settings {
             max_bytes: match max_bytes {
@@ -402,7 +403,7 @@ impl fmt::Debug for CacheConfig {
 }
 
 /// Counts and reports that there is no store, although the configuration requests one.
-fn without_store(counters: &Counters, reason: &dyn fmt::Display) {
+fn report_missing_store(counters: &Counters, reason: &dyn fmt::Display) {
     counters.disk_failures.add_one();
     warning::warn(&format!(
         "programs are not kept on disk: {reason}; set KILN_CACHE_DIR to a directory of your own, or \

@@ -95,18 +95,19 @@ impl NdRange {
     }
 
     pub(crate) fn set_local(&mut self, local: NdSize) -> Result<()> {
-        self.same_dimensions("local size", local)?;
+        self.check_dimensions("local size", local)?;
         self.local = Some(pad(local.get(), 1));
         Ok(())
     }
 
     pub(crate) fn set_offset(&mut self, offset: NdSize) -> Result<()> {
-        self.same_dimensions("offset", offset)?;
+        self.check_dimensions("offset", offset)?;
         self.offset = pad(offset.get(), 0);
         Ok(())
     }
 
-    fn same_dimensions(&self, what: &str, given: NdSize) -> Result<()> {
+    /// Checks that a size has as many dimensions as the global size. `what` names it in the error message.
+    fn check_dimensions(&self, what: &str, given: NdSize) -> Result<()> {
         if given.get().len() == self.dimensions() {
             return Ok(());
         }
@@ -210,9 +211,10 @@ impl NdRange {
     }
 }
 
+/// Returns the sizes in three dimensions; `fill` is the size in those that are missing.
 #[inline]
-fn pad(sizes: &[usize], with: usize) -> [usize; 3] {
-    std::array::from_fn(|dimension| sizes.get(dimension).copied().unwrap_or(with))
+fn pad(sizes: &[usize], fill: usize) -> [usize; 3] {
+    std::array::from_fn(|dimension| sizes.get(dimension).copied().unwrap_or(fill))
 }
 
 impl From<NdSize> for NdRange {
@@ -274,8 +276,8 @@ impl NdSize {
 /// ```no_run
 /// use kiln::{Buffer, IntoNdSize, Kernel, Launch};
 ///
-/// fn clear(kernel: &Kernel, module: &Buffer<f32>, size: impl IntoNdSize) -> Launch {
-///     kernel.launch(size).args((module, 0.0f32)) // `size` is `n`, `[width, height]` and so on
+/// fn clear(kernel: &Kernel, frame: &Buffer<f32>, size: impl IntoNdSize) -> Launch {
+///     kernel.launch(size).args((frame, 0.0f32)) // `size` is `n`, `[width, height]` and so on
 /// }
 /// ```
 #[diagnostic::on_unimplemented(

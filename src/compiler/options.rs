@@ -20,7 +20,8 @@ pub(crate) fn without_relaxed(options: &str) -> String {
     kept.join(" ")
 }
 
-/// Returns whether no white space would change. May return `false` for a text that would not change after all.
+/// Returns whether options are in the canonical form. May return `false` for some that are, such as quoted text
+/// with several spaces.
 fn is_canonical(options: &str) -> bool {
     let bytes = options.as_bytes();
     let blank = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_whitespace);

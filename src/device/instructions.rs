@@ -5,12 +5,12 @@
 
 use std::sync::OnceLock;
 
-/// Lists the names among `$name` whose instructions the processor has.
+/// Joins those of the given names whose instructions the processor has.
 macro_rules! detected {
     ($macro:ident: $($name:tt)*) => {
         [$(($name, std::arch::$macro!($name)),)*]
             .into_iter()
-            .filter_map(|(name, is_there)| is_there.then_some(name))
+            .filter_map(|(name, is_present)| is_present.then_some(name))
             .collect::<Vec<_>>()
             .join(" ")
     };

@@ -113,10 +113,10 @@ pub struct Limits {
 impl Limits {
     /// Returns the largest global size that the device can number.
     pub(crate) fn largest_size(&self) -> usize {
-        let most = usize::MAX >> 1;
+        let max = usize::MAX >> 1;
         match self.address_bits {
-            bits @ 1..usize::BITS => most.min(1 << bits),
-            _ => most,
+            bits @ 1..usize::BITS => max.min(1 << bits),
+            _ => max,
         }
     }
 }
@@ -219,9 +219,9 @@ impl DeviceInfo {
         if kind == DeviceKind::Cpu { instructions::of_host().to_owned() } else { String::new() }
     }
 
-    /// Returns the common name of the driver, which selects the device: `pocl`, `nvidia`, `amd`, `intel`,
-    /// `apple`, `mali`, `adreno`, `powervr` or `oclgrind`. The name is found by the platform's name or, if that
-    /// matches none of these, by the vendor's.
+    /// Returns the common name of the driver, by which the device can be selected: `pocl`, `nvidia`, `amd`,
+    /// `intel`, `apple`, `mali`, `adreno`, `powervr` or `oclgrind`. The name follows from the platform's name
+    /// or, if that matches none of these, from the vendor's.
     ///
     /// # Examples
     ///
@@ -236,14 +236,14 @@ impl DeviceInfo {
         [&self.platform, &self.vendor].into_iter().find_map(|text| {
             let text = text.to_lowercase();
             let words: Vec<_> = text.split(|c: char| !c.is_alphanumeric()).collect();
-            let is_in = |&pattern: &&str| {
+            let occurs = |&pattern: &&str| {
                 if pattern.contains(' ') {
                     text.contains(pattern)
                 } else {
                     words.contains(&pattern)
                 }
             };
-            let found = COMMON_NAMES.iter().find(|(_, patterns)| patterns.iter().any(&is_in));
+            let found = COMMON_NAMES.iter().find(|(_, patterns)| patterns.iter().any(&occurs));
             found.map(|(name, _)| *name)
         })
     }

@@ -37,12 +37,12 @@ impl Selector {
         Ok(Self { parts })
     }
 
-    fn fits(&self, index: usize, count: usize, info: &DeviceInfo) -> bool {
+    fn matches(&self, index: usize, count: usize, info: &DeviceInfo) -> bool {
         let kind = info.kind.to_string();
         self.parts.iter().all(|part| match part.parse::<usize>() {
             // A number of one or two digits is always the number of a device, since nearly every name contains
-            // such digits. A longer number that is too large for that may be a part of a name, as of an RTX
-            // 4090.
+            // such digits. A longer number that is not the number of a device may be a part of a name, such as
+            // `RTX 4090`.
             Ok(number) if number < count || part.len() < 3 => number == index,
             _ => {
                 *part == kind
@@ -56,7 +56,7 @@ impl Selector {
     }
 
     /// Returns whether a part is the common name of the device's driver.
-    fn names(&self, info: &DeviceInfo) -> bool {
+    fn is_common_name_of(&self, info: &DeviceInfo) -> bool {
         info.common_name().is_some_and(|name| self.parts.iter().any(|part| part == name))
     }
 
@@ -74,17 +74,23 @@ impl Selector {
     ) -> Result<&'a Device> {
         devices
             .iter()
-            .filter(|device| self.fits(device.index, devices.len(), device))
+            .filter(|device| self.matches(device.index, devices.len(), device))
             .min_by_key(|device| {
                 let kind = match device.kind {
                     DeviceKind::Gpu => 0,
                     DeviceKind::Accelerator => 1,
                     DeviceKind::Cpu => 2,
                 };
-                (!self.names(device), kind, usize::MAX - device.formats.len(), device.index)
+                (
+                    !self.is_common_name_of(device),
+                    kind,
+                    usize::MAX - device.formats.len(),
+                    device.index,
+                )
             })
             .ok_or_else(|| {
-                let there: Vec<_> = devices.iter().map(|device| format!("{device:?}")).collect();
+                let available: Vec<_> =
+                    devices.iter().map(|device| format!("{device:?}")).collect();
                 let absent: Vec<_> = unavailable
                     .iter()
                     .map(|(api, error)| format!("; {api} is not available: {}", error.message()))
@@ -97,7 +103,7 @@ impl Selector {
                          a common name of its driver (such as {}), or a part of the name of the \
                          device, its platform or its vendor",
                         self.parts.join(":"),
-                        there.join("; "),
+                        available.join("; "),
                         absent.concat(),
                         COMMON_NAMES.map(|(name, _)| format!("`{name}`")).join(", ")
                     ),

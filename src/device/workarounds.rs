@@ -1,28 +1,29 @@
 //! Table of driver quirks.
 //!
-//! Every place in Kiln that works around the behavior of one driver reads a field of [`Workarounds`]; no other
-//! file looks at the names of platforms for that. To add a quirk, add a field that states what is done about it and why,
-//! with the version of the driver that shows it, and set it in [`Workarounds::of`].
+//! A workaround that is applied to some drivers only is a field of [`Workarounds`]; no other file looks at the
+//! names of platforms for that. A workaround that does no harm to other drivers is applied to all of them,
+//! where it is needed. To add a quirk, add a field that states what is done about it and why, with the version
+//! of the driver that shows it, and set it in [`Workarounds::of`].
 
 use super::{DeviceInfo, DeviceKind};
 
-/// Deviations from the API's specification that a driver needs.
+/// Workarounds that a driver needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Workarounds {
     /// Strategy for enqueueing fills.
     pub(crate) fills: FillStrategy,
-    /// Enqueue commands in batches: the driver's worker threads sleep when they run out of work, and
-    /// waking one takes longer than all else (PoCL 3.1).
+    /// Enqueue commands in batches: the driver's worker threads sleep when they run out of work, and waking one
+    /// takes longer than the rest of a command's submission (PoCL 3.1).
     pub(crate) enqueue_in_batches: bool,
-    /// Keep launches of kernels with a required work-group size apart from fetches of their program's
-    /// binary: the driver aborts the process when they overlap (PoCL 3.1).
+    /// Keep launches of kernels with a required work-group size apart from fetches of their program's binary:
+    /// the driver aborts the process when they overlap (PoCL 3.1).
     pub(crate) separate_binary_fetches: bool,
     /// Build and link one program at a time, and check that a binary is complete: the driver keeps texts that
     /// differ only in comments in one file, removes it for a rebuild, and returns an incomplete binary to
     /// requests made meanwhile (PoCL 3.1).
     pub(crate) serialize_builds: bool,
-    /// Expect compilation at a kernel's launch and when its binary is fetched: the driver compiles
-    /// kernels for the device only then, and ends the process if it lacks resources for that (PoCL 3.1).
+    /// Expect compilation at a kernel's launch and when its binary is fetched: the driver compiles kernels for
+    /// the device only then, and ends the process if it lacks resources for that (PoCL 3.1).
     pub(crate) expect_late_compiles: bool,
     /// Take the largest work-group size from the kernel's required size where that is more than the driver
     /// reports: it reports at most 256 work-items also for a kernel that requires more (NVIDIA 580.159).
@@ -49,11 +50,11 @@ pub(crate) struct Workarounds {
 /// Strategy for enqueueing fills. The times given for drivers are for 64 MiB (`cargo bench --bench transfer`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FillStrategy {
-    /// Maximum length, in bytes, that a pattern is repeated to.
+    /// Maximum length, in bytes, to which a pattern is repeated.
     pub(crate) widest: usize,
     /// Whether a pattern of equal bytes is reduced to one byte.
     pub(crate) narrows: bool,
-    /// Whether only the beginning is filled, and then copied on.
+    /// Whether only the beginning is filled, and copies then repeat it.
     pub(crate) copies: bool,
 }
 
@@ -119,16 +120,16 @@ mod tests {
 
     #[test]
     fn workarounds_depend_on_the_driver_not_on_the_hardware() {
-        let of = |platform: &str, kind| {
+        let workarounds_of = |platform: &str, kind| {
             let platform = platform.to_owned();
             Workarounds::of(&DeviceInfo { platform, kind, ..DeviceInfo::fake() })
         };
         let (cpu, gpu) = (DeviceKind::Cpu, DeviceKind::Gpu);
-        assert_eq!(of("Portable Computing Language", cpu), Workarounds::pocl());
-        assert_eq!(of("Portable Computing Language", gpu), Workarounds::pocl());
-        assert_eq!(of("Intel(R) OpenCL", cpu), Workarounds::intel_cpu());
-        assert_eq!(of("Intel(R) OpenCL Graphics", gpu), Workarounds::default());
-        assert_eq!(of("NVIDIA CUDA", gpu), Workarounds::nvidia());
-        assert_eq!(of("rusticl", gpu), Workarounds::default());
+        assert_eq!(workarounds_of("Portable Computing Language", cpu), Workarounds::pocl());
+        assert_eq!(workarounds_of("Portable Computing Language", gpu), Workarounds::pocl());
+        assert_eq!(workarounds_of("Intel(R) OpenCL", cpu), Workarounds::intel_cpu());
+        assert_eq!(workarounds_of("Intel(R) OpenCL Graphics", gpu), Workarounds::default());
+        assert_eq!(workarounds_of("NVIDIA CUDA", gpu), Workarounds::nvidia());
+        assert_eq!(workarounds_of("rusticl", gpu), Workarounds::default());
     }
 }

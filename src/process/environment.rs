@@ -30,11 +30,11 @@ const INTERNAL: [&str; 12] = [
 const INTERNAL_PREFIXES: [&str; 4] =
     ["KILN_REQUIRE_", "KILN_SOAK_", "KILN_STAND_INS_", "KILN_TEST_"];
 
-/// Prefix of all names.
+/// Prefix of the names of all variables that Kiln reads.
 const PREFIX: &str = "KILN_";
 
 /// Minimum Jaro-Winkler similarity (0 to 1) at which a name is taken for a misspelling of a known one.
-const LIKENESS: f64 = 0.8;
+const MIN_SIMILARITY: f64 = 0.8;
 
 /// Warns of each variable of this process that has Kiln's prefix but is not a known name.
 ///
@@ -66,10 +66,10 @@ fn misspelling(name: &OsString) -> Option<String> {
         return None;
     }
     let rest = rest.to_uppercase();
-    let likeness = |known: &str| strsim::jaro_winkler(&rest, &known[PREFIX.len()..]);
+    let similarity = |known: &str| strsim::jaro_winkler(&rest, &known[PREFIX.len()..]);
     let nearest = known()
-        .map(|known| (likeness(known), known))
-        .filter(|(likeness, _)| *likeness >= LIKENESS)
+        .map(|known| (similarity(known), known))
+        .filter(|(similarity, _)| *similarity >= MIN_SIMILARITY)
         .max_by(|(a, _), (b, _)| a.total_cmp(b));
     let hint = match nearest {
         Some((_, known)) => format!("did you mean `{known}`?"),
@@ -93,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    fn said(name: &str) -> Option<String> {
+    fn warning_for(name: &str) -> Option<String> {
         misspelling(&OsString::from(name))
     }
 
@@ -101,7 +101,7 @@ mod tests {
     fn known_names_are_accepted() {
         assert_eq!(known().count(), 16);
         for name in known().chain(INTERNAL).chain(["HOME", "KILNS", "KILN", "POCL_DEBUG"]) {
-            assert_eq!(said(name), None);
+            assert_eq!(warning_for(name), None);
         }
     }
 
@@ -119,12 +119,12 @@ mod tests {
             ("CACHE_REMOTE_URL", "KILN_CACHE_REMOTE"),
         ] {
             let name = format!("{PREFIX}{rest}");
-            let said = said(&name).unwrap_or_default();
-            assert!(said.contains(&format!("`{name}`")), "{said}");
-            assert!(said.ends_with(&format!("did you mean `{nearest}`?")), "{said}");
+            let warning = warning_for(&name).unwrap_or_default();
+            assert!(warning.contains(&format!("`{name}`")), "{warning}");
+            assert!(warning.ends_with(&format!("did you mean `{nearest}`?")), "{warning}");
         }
-        let said = said(&format!("{PREFIX}WIBBLE")).expect("it is not known");
-        assert!(!said.contains("did you mean"), "{said}");
+        let warning = warning_for(&format!("{PREFIX}WIBBLE")).expect("it is not known");
+        assert!(!warning.contains("did you mean"), "{warning}");
     }
 
     /// The names are collected from the library, its tests, benches and scripts.
@@ -153,7 +153,7 @@ mod tests {
                 }
             }
         }
-        let unknown: Vec<_> = names.iter().filter(|name| said(name).is_some()).collect();
+        let unknown: Vec<_> = names.iter().filter(|name| warning_for(name).is_some()).collect();
         assert!(names.len() > 20 && unknown.is_empty(), "{unknown:?}");
     }
 }

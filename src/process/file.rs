@@ -57,14 +57,14 @@ pub(crate) fn open(
 ///
 /// [Not regular](is_not_regular) for anything else, such as a named pipe, else the system's error.
 pub(crate) fn open_output(path: &Path, options: OpenOptions) -> io::Result<File> {
-    let is_taken = |file_type: &FileType| {
+    let is_accepted = |file_type: &FileType| {
         #[cfg(unix)]
         if std::os::unix::fs::FileTypeExt::is_char_device(file_type) {
             return true;
         }
         file_type.is_file()
     };
-    let (file, metadata) = open_if(path, options, Links::Follow, is_taken)?;
+    let (file, metadata) = open_if(path, options, Links::Follow, is_accepted)?;
     #[cfg(unix)]
     if !metadata.is_file() {
         use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -87,25 +87,25 @@ pub(crate) fn replacing() -> OpenOptions {
     options
 }
 
-/// Reads a regular file of at most `most` bytes.
+/// Reads a regular file of at most `limit` bytes.
 ///
 /// # Errors
 ///
 /// [`FileTooLarge`](io::ErrorKind::FileTooLarge) for a larger file, else as [`open`].
-pub(crate) fn read(path: &Path, links: Links, most: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn read(path: &Path, links: Links, limit: u64) -> io::Result<Vec<u8>> {
     let (file, metadata) = open(path, reading(), links)?;
     let too_large = |bytes: u64| {
-        let message = format!("it has at least {bytes} bytes, and the limit is {most} bytes");
+        let message = format!("it has at least {bytes} bytes, and the limit is {limit} bytes");
         io::Error::new(io::ErrorKind::FileTooLarge, message)
     };
-    if metadata.len() > most {
+    if metadata.len() > limit {
         return Err(too_large(metadata.len()));
     }
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(metadata.len() as usize + 1)?;
-    // One byte more than `most` reveals a file that has grown, or whose metadata does not state its length.
-    file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > most { Err(too_large(bytes.len() as u64)) } else { Ok(bytes) }
+    // One byte more than `limit` reveals a file that has grown, or whose metadata does not state its length.
+    file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit { Err(too_large(bytes.len() as u64)) } else { Ok(bytes) }
 }
 
 /// Returns whether an error of this module means that a path leads to something other than a regular file.
@@ -120,8 +120,8 @@ pub(crate) fn is_endless(error: &io::Error) -> bool {
     error.is_some_and(|error| error.is_endless)
 }
 
-fn check_type(file_type: FileType, is_taken: impl Fn(&FileType) -> bool) -> io::Result<()> {
-    if is_taken(&file_type) {
+fn check_type(file_type: FileType, is_accepted: impl Fn(&FileType) -> bool) -> io::Result<()> {
+    if is_accepted(&file_type) {
         return Ok(());
     }
     Err(io::Error::new(io::ErrorKind::InvalidInput, NotRegular::of(file_type)))
@@ -131,7 +131,7 @@ fn open_if(
     path: &Path,
     options: OpenOptions,
     links: Links,
-    is_taken: impl Fn(&FileType) -> bool,
+    is_accepted: impl Fn(&FileType) -> bool,
 ) -> io::Result<(File, Metadata)> {
     let metadata = || match links {
         Links::Follow => fs::metadata(path),
@@ -141,17 +141,18 @@ fn open_if(
     if links == Links::Follow
         && let Ok(metadata) = metadata()
     {
-        check_type(metadata.file_type(), &is_taken)?;
+        check_type(metadata.file_type(), &is_accepted)?;
     }
     #[cfg(unix)]
     let options = without_waiting(options, links);
     let file = options.open(path).map_err(|error| {
         // Sockets, refused links and pipes without a reader cannot be opened at all.
-        let refused = metadata().and_then(|there| check_type(there.file_type(), &is_taken));
+        let refused =
+            metadata().and_then(|metadata| check_type(metadata.file_type(), &is_accepted));
         refused.err().filter(is_not_regular).unwrap_or(error)
     })?;
     let metadata = file.metadata()?;
-    check_type(metadata.file_type(), is_taken)?;
+    check_type(metadata.file_type(), is_accepted)?;
     Ok((file, metadata))
 }
 
@@ -175,7 +176,7 @@ impl NotRegular {
                 (file_type.is_char_device(), "a character device"),
                 (file_type.is_block_device(), "a block device"),
             ];
-            if let Some((_, kind)) = special.into_iter().find(|(is_it, _)| *is_it) {
+            if let Some((_, kind)) = special.into_iter().find(|(is_kind, _)| *is_kind) {
                 return Self { kind, is_endless: true };
             }
             if file_type.is_socket() {

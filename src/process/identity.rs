@@ -33,7 +33,7 @@ fn cached() -> Option<&'static AtomicU32> {
     #[cold]
     fn find() -> *mut AtomicU32 {
         // No lock: a fork could happen while another thread holds it.
-        let new = wiped_at_fork().unwrap_or((&raw const NONE).cast_mut());
+        let new = map_page_cleared_at_fork().unwrap_or((&raw const NONE).cast_mut());
         match CACHED.compare_exchange(ptr::null_mut(), new, AcqRel, Acquire) {
             Ok(_) => new,
             // If two threads race to be first, the loser's page stays unused.
@@ -51,7 +51,7 @@ fn cached() -> Option<&'static AtomicU32> {
 
 /// Maps a page that is zero, in this process and in each child until that child writes to it.
 #[cfg(target_os = "linux")]
-fn wiped_at_fork() -> Option<*mut AtomicU32> {
+fn map_page_cleared_at_fork() -> Option<*mut AtomicU32> {
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
     let length = rustix::param::page_size();
     let access = ProtFlags::READ | ProtFlags::WRITE;
@@ -64,7 +64,7 @@ fn wiped_at_fork() -> Option<*mut AtomicU32> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn wiped_at_fork() -> Option<*mut AtomicU32> {
+fn map_page_cleared_at_fork() -> Option<*mut AtomicU32> {
     None
 }
 
@@ -115,16 +115,16 @@ fn forked() -> Error {
 }
 
 /// The result of an operation that a forked child cannot complete.
-pub(crate) trait Unfinished {
-    fn of(error: Error) -> Self;
+pub(crate) trait ForkedOutput {
+    fn from_error(error: Error) -> Self;
 }
 
-impl<T> Unfinished for Result<T> {
-    fn of(error: Error) -> Self {
+impl<T> ForkedOutput for Result<T> {
+    fn from_error(error: Error) -> Self {
         Err(error)
     }
 }
 
-impl Unfinished for () {
-    fn of(_: Error) {}
+impl ForkedOutput for () {
+    fn from_error(_: Error) {}
 }

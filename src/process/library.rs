@@ -29,7 +29,8 @@ mod linux {
         // SAFETY: the call succeeded, so it has written the result.
         let name = unsafe { found.assume_init() }.dli_fname;
         let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
-        // The program itself is not found by its name, and cannot be unloaded either.
+        // If this code is part of the program itself, nothing is found under the program's name, and nothing
+        // has to be: a program cannot be unloaded.
         // SAFETY: the name is the loader's own; nothing is loaded, so no initializer runs.
         unsafe { libc::dlopen(name, flags) };
     }

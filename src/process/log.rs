@@ -31,8 +31,8 @@ const EXHAUSTION: [&str; 11] = [
     "thread constructor failed",
 ];
 
-/// Words in messages of linkers and assemblers about a symbol or an option of the program, which they quote.
-const OF_SYMBOLS: [&str; 13] = [
+/// Words in messages of linkers and assemblers that quote a symbol or an option of the program.
+const SYMBOL_WORDS: [&str; 13] = [
     "undefined",
     "undeclared",
     "unresolved",
@@ -48,8 +48,8 @@ const OF_SYMBOLS: [&str; 13] = [
     "no matching",
 ];
 
-/// Phrases of linkers before a symbol that they do not quote.
-const OF_NAMES: [&str; 5] = [
+/// Phrases of linkers that precede an unquoted symbol.
+const UNQUOTED_SYMBOL_PHRASES: [&str; 5] = [
     "cannot find symbol ",
     "symbols not found: [",
     "unresolved external ",
@@ -59,12 +59,12 @@ const OF_NAMES: [&str; 5] = [
 
 /// Returns the cause that a log shows.
 pub(crate) fn cause(log: &str) -> Cause {
-    let is_exhausted = |line: &str| EXHAUSTION.iter().any(|words| contains(line, words));
-    if of_its_own(log).any(is_exhausted) || log.lines().any(is_unreadable_file) {
+    let is_exhausted = |line: &str| EXHAUSTION.iter().any(|phrase| contains(line, phrase));
+    if lines_about_compiler(log).any(is_exhausted) || log.lines().any(is_unreadable_file) {
         return Cause::Exhaustion;
     }
     let mut complaints = log.lines().filter(|line| is_error_line(line));
-    if complaints.any(|line| speaks_of_a_place(line) || speaks_of_a_symbol(line)) {
+    if complaints.any(|line| names_source_position(line) || names_symbol(line)) {
         return Cause::Program;
     }
     Cause::Unknown
@@ -72,13 +72,13 @@ pub(crate) fn cause(log: &str) -> Cause {
 
 /// Returns the lines that are about the compiler itself. Lines about a place in its input are skipped, and so
 /// are the lines quoted below them, up to the line whose marker points into the quoted text.
-fn of_its_own(log: &str) -> impl Iterator<Item = &str> {
-    let mut quotes = false;
+fn lines_about_compiler(log: &str) -> impl Iterator<Item = &str> {
+    let mut is_quoting = false;
     log.lines().filter(move |line| {
         let is_marker = line.contains(['^', '~']) && line.chars().all(|c| " \t|^~".contains(c));
         let is_end = is_marker || line.ends_with(" generated.");
-        let is_quoted = quotes || speaks_of_a_place(line);
-        quotes = is_quoted && !is_end;
+        let is_quoted = is_quoting || names_source_position(line);
+        is_quoting = is_quoted && !is_end;
         !is_quoted
     })
 }
@@ -86,17 +86,17 @@ fn of_its_own(log: &str) -> impl Iterator<Item = &str> {
 /// Returns whether a line reports that an included file could not be opened because of an exhausted resource.
 fn is_unreadable_file(line: &str) -> bool {
     line.contains("cannot open file '")
-        && EXHAUSTION.iter().any(|words| line.trim_end().ends_with(&format!("': {words}")))
+        && EXHAUSTION.iter().any(|phrase| line.trim_end().ends_with(&format!("': {phrase}")))
 }
 
 /// Returns whether a line names a place in a text: `file:1:2: `, `1:2:3: `, `file(1): `, `file(1:2): ` or, as
 /// in messages of NVIDIA's assembler, `input, line 1;`.
-fn speaks_of_a_place(line: &str) -> bool {
-    line.split(": ").any(|part| ends_with_place(part.trim_end_matches(':')))
+fn names_source_position(line: &str) -> bool {
+    line.split(": ").any(|part| ends_with_position(part.trim_end_matches(':')))
         || line.contains(" input, line ")
 }
 
-fn ends_with_place(part: &str) -> bool {
+fn ends_with_position(part: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     if let Some((_, place)) = part.strip_suffix(')').and_then(|part| part.rsplit_once('(')) {
         return place.split([':', ',']).all(is_number);
@@ -113,21 +113,22 @@ fn is_error_line(line: &str) -> bool {
 
 /// Returns whether a line complains about a symbol or an option. Quoted paths do not count: they are not the
 /// program's.
-fn speaks_of_a_symbol(line: &str) -> bool {
-    if OF_NAMES.iter().any(|words| contains(line, words)) {
+fn names_symbol(line: &str) -> bool {
+    if UNQUOTED_SYMBOL_PHRASES.iter().any(|phrase| contains(line, phrase)) {
         return true;
     }
-    let says = OF_SYMBOLS.iter().any(|words| contains(line, words));
-    says && line
-        .split(['\'', '`', '"'])
-        .skip(1)
-        .step_by(2)
-        .any(|quoted| !quoted.is_empty() && !quoted.contains(['/', '\\']))
+    let has_word = SYMBOL_WORDS.iter().any(|phrase| contains(line, phrase));
+    has_word
+        && line
+            .split(['\'', '`', '"'])
+            .skip(1)
+            .step_by(2)
+            .any(|quoted| !quoted.is_empty() && !quoted.contains(['/', '\\']))
 }
 
 /// Returns whether a line contains a phrase, ignoring case.
-fn contains(line: &str, words: &str) -> bool {
-    line.to_ascii_lowercase().contains(&words.to_ascii_lowercase())
+fn contains(line: &str, phrase: &str) -> bool {
+    line.to_ascii_lowercase().contains(&phrase.to_ascii_lowercase())
 }
 
 #[cfg(test)]

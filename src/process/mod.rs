@@ -1,4 +1,4 @@
-//! Compilers as child processes, held to limits, so that the application survives whatever they do.
+//! Compilers as child processes with limits, so that the application survives whatever they do.
 //!
 //! Nothing is left behind on disk, even if this process is killed: a child's input and output are files without
 //! a name, in memory where the system supports that. [`program`] finds the programs. [`watcher`] reports how a
@@ -30,23 +30,23 @@ use std::time::{Duration, Instant};
 use self::log::Cause;
 use crate::error::{Error, ErrorKind, Result};
 
-pub(crate) use self::identity::{Unfinished, check, id, is_forked, start};
+pub(crate) use self::identity::{ForkedOutput, check, id, is_forked, start};
 pub(crate) use self::library::pin_library;
-pub(crate) use self::program::{Chosen, SearchResult, found_in, program_in};
+pub(crate) use self::program::{ChosenProgram, SearchResult, find_program, search_folder};
 #[cfg(unix)]
 use self::watcher::Watcher;
 
 /// Maximum number of bytes that a child may write to its output or its log; more than any module has.
-const MOST_OUTPUT: u64 = if cfg!(test) { 1 << 20 } else { 256 << 20 };
+const MAX_OUTPUT: u64 = if cfg!(test) { 1 << 20 } else { 256 << 20 };
 
 /// Maximum number of bytes of a child's log that are kept.
-const MOST_LOG: u64 = 1 << 20;
+const MAX_LOG: u64 = 1 << 20;
 
 /// The shortest and the longest pause between two polls of a child.
 const PAUSES: [Duration; 2] = [Duration::from_micros(500), Duration::from_millis(20)];
 
-/// Divisor of the time so far that yields the next pause.
-const PAUSE_PART: u32 = 16;
+/// Divisor of the time already waited that gives the next pause.
+const PAUSE_DIVISOR: u32 = 16;
 
 /// Message of the error if the system does not report a child's end. It reports that only once, to the first
 /// waiter.
@@ -56,7 +56,7 @@ const NO_STATUS: &str = "the system does not report its exit status; the applica
 
 /// The outcome of a child that has ended.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct ProcessOutput {
     pub(crate) status: ExitStatus,
     pub(crate) output: Vec<u8>,
     /// The child's standard error.
@@ -81,15 +81,15 @@ struct Group {
 ///
 /// Only failures that may not recur: the program cannot be started, does not end within `limit`, or writes too
 /// much. If the program ends by itself, its status is not an error here, even if it is not zero.
-pub(crate) fn run(mut command: Command, input: &[u8], limit: Duration) -> Result<Ended> {
+pub(crate) fn run(mut command: Command, input: &[u8], limit: Duration) -> Result<ProcessOutput> {
     let program = PathBuf::from(command.get_program());
     let name = program.display();
     let failed = |what: &str, error: io::Error| Error::of_system(format!("{name}: {what}"), error);
     let files = || -> io::Result<_> {
-        let mut stdin = nameless()?;
+        let mut stdin = unnamed_file()?;
         stdin.write_all(input)?;
         stdin.rewind()?;
-        Ok([stdin, nameless()?, nameless()?])
+        Ok([stdin, unnamed_file()?, unnamed_file()?])
     };
     let [stdin, mut stdout, mut stderr] = files()
         .map_err(|error| failed("cannot create temporary files for its input and output", error))?;
@@ -111,36 +111,48 @@ pub(crate) fn run(mut command: Command, input: &[u8], limit: Duration) -> Result
 
     let since = Instant::now();
     let status = loop {
-        if let Some(status) = group.ended().map_err(|error| failed(NO_STATUS, error))? {
+        if let Some(status) = group.try_wait().map_err(|error| failed(NO_STATUS, error))? {
             break status;
         }
-        let written = |file: &File| file.metadata().map_or(0, |metadata| metadata.len());
-        let (so_far, written) = (since.elapsed(), written(&stdout).max(written(&stderr)));
-        let why = if so_far >= limit {
-            format!("it did not end within {} s, and was killed", limit.as_secs_f64())
-        } else if written > MOST_OUTPUT {
-            format!("it wrote more than {} MiB, and was killed", MOST_OUTPUT >> 20)
-        } else {
-            let [shortest, longest] = PAUSES;
-            std::thread::sleep((so_far / PAUSE_PART).clamp(shortest, longest));
+        let elapsed = since.elapsed();
+        let Some(reason) = reason_to_kill(elapsed, limit, [&stdout, &stderr]) else {
+            pause(elapsed);
             continue;
         };
         drop(group);
-        let log = contents(&mut stderr, MOST_LOG).unwrap_or_default();
-        let error = Error::new(ErrorKind::Driver, format!("{name}: {why}"));
+        let log = read_from_start(&mut stderr, MAX_LOG).unwrap_or_default();
+        let error = Error::new(ErrorKind::Driver, format!("{name}: {reason}"));
         return Err(error.with_log(String::from_utf8_lossy(&log)));
     };
-    let output = contents(&mut stdout, MOST_OUTPUT);
-    let log = contents(&mut stderr, MOST_LOG);
+    let output = read_from_start(&mut stdout, MAX_OUTPUT);
+    let log = read_from_start(&mut stderr, MAX_LOG);
     let (output, log) = output
         .and_then(|output| Ok((output, log?)))
         .map_err(|error| failed("its output cannot be read", error))?;
-    Ok(Ended { status, output, log: String::from_utf8_lossy(&log).into_owned() })
+    Ok(ProcessOutput { status, output, log: String::from_utf8_lossy(&log).into_owned() })
+}
+
+/// Returns the reason why a child must be killed, if there is one, after it has run for `elapsed`.
+fn reason_to_kill(elapsed: Duration, limit: Duration, outputs: [&File; 2]) -> Option<String> {
+    let written = outputs.map(|file| file.metadata().map_or(0, |metadata| metadata.len()));
+    if elapsed >= limit {
+        Some(format!("it did not end within {} s, and was killed", limit.as_secs_f64()))
+    } else if written.iter().any(|bytes| *bytes > MAX_OUTPUT) {
+        Some(format!("it wrote more than {} MiB, and was killed", MAX_OUTPUT >> 20))
+    } else {
+        None
+    }
+}
+
+/// Pauses between two polls of a child that was started, or killed, `elapsed` ago.
+fn pause(elapsed: Duration) {
+    let [shortest, longest] = PAUSES;
+    std::thread::sleep((elapsed / PAUSE_DIVISOR).clamp(shortest, longest));
 }
 
 /// Creates a file without a name. It is in memory where the system supports that, so that a child needs no
 /// directory for temporary files.
-fn nameless() -> io::Result<File> {
+fn unnamed_file() -> io::Result<File> {
     #[cfg(target_os = "linux")]
     if let Ok(file) = rustix::fs::memfd_create("kiln", rustix::fs::MemfdFlags::CLOEXEC) {
         return Ok(file.into());
@@ -156,12 +168,13 @@ fn not_started(program: &Path, error: &io::Error) -> &'static str {
     "it cannot be started"
 }
 
-fn contents(file: &mut File, most: u64) -> io::Result<Vec<u8>> {
+/// Reads a file from its start, up to `limit` bytes.
+fn read_from_start(file: &mut File, limit: u64) -> io::Result<Vec<u8>> {
     file.rewind()?;
     // One allocation: a vector that grows takes up to three times as much.
-    let length = file.metadata().map_or(0, |metadata| metadata.len()).min(most);
+    let length = file.metadata().map_or(0, |metadata| metadata.len()).min(limit);
     let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
-    file.take(most).read_to_end(&mut bytes)?;
+    file.take(limit).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -175,17 +188,18 @@ impl Group {
             // A CPU quota may allow a fraction of a processor more, hence the one.
             let processors = std::thread::available_parallelism().map_or(1, usize::from) + 1;
             let seconds = limit.saturating_add(GRACE).as_secs().saturating_mul(processors as u64);
-            for (resource, most) in [(Resource::Core, 0), (Resource::Cpu, seconds)] {
-                let most = Rlimit { current: Some(most), maximum: Some(most) };
-                let _ = prlimit(Some(Pid::from_child(child)), resource, most);
+            for (resource, limit) in [(Resource::Core, 0), (Resource::Cpu, seconds)] {
+                let limit = Rlimit { current: Some(limit), maximum: Some(limit) };
+                let _ = prlimit(Some(Pid::from_child(child)), resource, limit);
             }
         }
         #[cfg(not(target_os = "linux"))]
         let _ = limit;
     }
 
-    /// Returns how the child ended, if it did, and then kills what it left running.
-    fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+    /// Returns how the child ended, if it did, and then kills the processes that it left running. Does not
+    /// block.
+    fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         let Some(child) = &mut self.child else { return Ok(None) };
         #[cfg(unix)]
         if let Some(watcher) = &mut self.watcher {
@@ -235,14 +249,13 @@ impl Drop for Group {
                 drop(threads::start("kiln-reap", reap));
                 return;
             }
-            let [shortest, longest] = PAUSES;
-            std::thread::sleep((since.elapsed() / PAUSE_PART).clamp(shortest, longest));
+            pause(since.elapsed());
         }
     }
 }
 
 /// Describes in words how a program ended.
-pub(crate) fn in_words(status: ExitStatus) -> String {
+pub(crate) fn describe_exit(status: ExitStatus) -> String {
     #[cfg(unix)]
     if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
         return format!("was killed by signal {signal}");
@@ -255,7 +268,7 @@ pub(crate) fn in_words(status: ExitStatus) -> String {
 
 /// Returns whether the program failed because a system resource was exhausted, as far as its status and log
 /// show.
-pub(crate) fn was_starved(ended: &Ended) -> bool {
+pub(crate) fn ran_out_of_resources(ended: &ProcessOutput) -> bool {
     #[cfg(unix)]
     {
         const KILL: i32 = 9;

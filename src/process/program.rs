@@ -7,13 +7,13 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// A program that the application or the environment has chosen.
 #[derive(Clone, Debug)]
-pub(crate) struct Chosen {
+pub(crate) struct ChosenProgram {
     pub(crate) path: PathBuf,
     /// The variable or the builder's function that chose the program, as messages name it.
-    pub(crate) by: &'static str,
+    pub(crate) setting: &'static str,
 }
 
-impl Chosen {
+impl ChosenProgram {
     /// Returns the application's choice `given`, else the environment's choice, which is the value of the
     /// variable `name`.
     ///
@@ -26,9 +26,9 @@ impl Chosen {
         value: Option<OsString>,
     ) -> Result<Option<Self>> {
         let set = value.filter(|value| !value.is_empty()).map(|path| (path.into(), name));
-        let Some((path, by)) = given.or(set) else { return Ok(None) };
+        let Some((path, setting)) = given.or(set) else { return Ok(None) };
         // Later, a bare name would be searched for in `PATH`, and the current directory may have changed.
-        let chosen = Self { path: std::path::absolute(&path).unwrap_or(path), by };
+        let chosen = Self { path: std::path::absolute(&path).unwrap_or(path), setting };
         if !is_program(&chosen.path) {
             return Err(chosen
                 .refused("there is no executable file at this path; give the path of a program"));
@@ -36,17 +36,18 @@ impl Chosen {
         Ok(Some(chosen))
     }
 
+    /// Returns the error for a program that cannot be used.
     pub(crate) fn refused(&self, why: impl std::fmt::Display) -> Error {
-        let message = format!("{}: `{}`: {why}", self.by, self.path.display());
+        let message = format!("{}: `{}`: {why}", self.setting, self.path.display());
         Error::new(ErrorKind::Configuration, message)
     }
 }
 
 /// Returns the path of the program `name` in a folder, if there is one.
-pub(crate) fn program_in(folder: &Path, name: &str) -> Option<PathBuf> {
-    match found_in(folder, name) {
+pub(crate) fn find_program(folder: &Path, name: &str) -> Option<PathBuf> {
+    match search_folder(folder, name) {
         SearchResult::Program(path) => Some(path),
-        SearchResult::Other(..) | SearchResult::Nothing => None,
+        SearchResult::NotExecutable(..) | SearchResult::Nothing => None,
     }
 }
 
@@ -54,12 +55,12 @@ pub(crate) fn program_in(folder: &Path, name: &str) -> Option<PathBuf> {
 pub(crate) enum SearchResult {
     Program(PathBuf),
     /// A file that cannot be executed, and the reason.
-    Other(PathBuf, String),
+    NotExecutable(PathBuf, String),
     Nothing,
 }
 
 /// Searches a folder for the program `name`.
-pub(crate) fn found_in(folder: &Path, name: &str) -> SearchResult {
+pub(crate) fn search_folder(folder: &Path, name: &str) -> SearchResult {
     // An empty or relative folder of `PATH` depends on the current directory.
     if !folder.is_absolute() {
         return SearchResult::Nothing;
@@ -70,11 +71,11 @@ pub(crate) fn found_in(folder: &Path, name: &str) -> SearchResult {
     }
     match path.metadata() {
         Ok(metadata) if metadata.is_file() => {
-            SearchResult::Other(path, "the file is not executable".to_owned())
+            SearchResult::NotExecutable(path, "the file is not executable".to_owned())
         }
         Ok(_) => SearchResult::Nothing,
         Err(error) if path.is_symlink() => {
-            SearchResult::Other(path, format!("the link is broken: {error}"))
+            SearchResult::NotExecutable(path, format!("the link is broken: {error}"))
         }
         Err(_) => SearchResult::Nothing,
     }

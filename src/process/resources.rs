@@ -43,13 +43,14 @@ pub(crate) fn check_for_process() -> Result<()> {
 ///
 /// As for [`check`].
 pub(crate) fn check_for_driver() -> Result<()> {
-    static WAS_THERE: AtomicBool = AtomicBool::new(false);
-    if WAS_THERE.load(Relaxed) {
+    /// Whether that many threads could be started once.
+    static HAS_THREADS: AtomicBool = AtomicBool::new(false);
+    if HAS_THREADS.load(Relaxed) {
         return check();
     }
     check()?;
     check_for_threads(thread::available_parallelism().map_or(1, NonZero::get))?;
-    WAS_THERE.store(true, Relaxed);
+    HAS_THREADS.store(true, Relaxed);
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use super::*;
 /// Time limit that no script here reaches if it ends by itself.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn run_script(script: &str, input: &[u8], limit: Duration) -> Result<Ended> {
+fn run_script(script: &str, input: &[u8], limit: Duration) -> Result<ProcessOutput> {
     let folder = tempfile::tempdir().expect("there is disk space");
     let path = folder.path().join("program");
     scripts::place(&path, script);
@@ -21,11 +21,11 @@ fn the_output_and_status_of_a_process_are_returned() {
     let ended = run_script("cat; echo 'so far' >&2; exit 3", b"\0input", PATIENCE);
     let ended = ended.expect("it ends");
     assert_eq!((&*ended.output, &*ended.log), (&b"\0input"[..], "so far\n"));
-    assert_eq!(in_words(ended.status), "exited with status 3");
-    assert!(!was_starved(&ended));
+    assert_eq!(describe_exit(ended.status), "exited with status 3");
+    assert!(!ran_out_of_resources(&ended));
     let ended = run_script("kill -KILL $$", b"", PATIENCE).expect("it ends");
-    assert_eq!(in_words(ended.status), "was killed by signal 9");
-    assert!(was_starved(&ended));
+    assert_eq!(describe_exit(ended.status), "was killed by signal 9");
+    assert!(ran_out_of_resources(&ended));
 }
 
 #[test]
@@ -38,11 +38,11 @@ fn hanging_processes_are_killed_with_their_children() {
     let text = error.to_string();
     assert!(text.contains("did not end within 3 s") && text.contains("so far"), "{text}");
     let sleeper = fs::read_to_string(sleeper).expect("it was started");
-    is_gone(&sleeper);
+    wait_until_gone(&sleeper);
 }
 
 /// Waits until a process is gone or is a zombie.
-fn is_gone(process: &str) {
+fn wait_until_gone(process: &str) {
     let status = format!("/proc/{}/stat", process.trim());
     for _ in 0..1_000 {
         let state = fs::read_to_string(&status).unwrap_or_default();
@@ -58,8 +58,8 @@ fn is_gone(process: &str) {
 fn remaining_children_are_killed_when_a_process_ends() {
     let script = "sleep 600 >/dev/null 2>&1 & echo $!; exit 3";
     let ended = run_script(script, b"", PATIENCE).expect("it ends");
-    assert_eq!(in_words(ended.status), "exited with status 3");
-    is_gone(&String::from_utf8_lossy(&ended.output));
+    assert_eq!(describe_exit(ended.status), "exited with status 3");
+    wait_until_gone(&String::from_utf8_lossy(&ended.output));
 }
 
 #[test]
@@ -76,17 +76,17 @@ fn processes_have_limits_of_cpu_time_and_core_size() {
 
 #[test]
 fn quoted_source_text_does_not_count_as_memory_exhaustion() {
-    let starved = |log: &str| {
+    let exhausted = |log: &str| {
         let ended = run_script(&format!("cat >&2 <<'END'\n{log}\nEND\nexit 1"), b"", PATIENCE);
-        was_starved(&ended.expect("it ends"))
+        ran_out_of_resources(&ended.expect("it ends"))
     };
-    assert!(starved("LLVM ERROR: out of memory"));
-    assert!(starved("a\nclang: error: unable to make temporary file: No space left on device"));
+    assert!(exhausted("LLVM ERROR: out of memory"));
+    assert!(exhausted("a\nclang: error: unable to make temporary file: No space left on device"));
     let quoted = "<stdin>:1:1: error: expected ';'\nerror: printf(\"out of memory\")\n      ^\n";
-    assert!(!starved(quoted));
-    assert!(!starved("<stdin>:1:2: error: No space left on device"));
-    assert!(starved(&format!("{quoted}1 error generated.\nLLVM ERROR: out of memory")));
-    assert!(starved("/bin/clang: error while loading libraries: Cannot allocate memory"));
+    assert!(!exhausted(quoted));
+    assert!(!exhausted("<stdin>:1:2: error: No space left on device"));
+    assert!(exhausted(&format!("{quoted}1 error generated.\nLLVM ERROR: out of memory")));
+    assert!(exhausted("/bin/clang: error while loading libraries: Cannot allocate memory"));
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn a_process_that_writes_without_end_is_killed() {
 
 #[test]
 fn chosen_programs_have_absolute_paths() {
-    let chosen = Chosen::find(Some(("scripts/env".into(), "the test")), "UNSET", None);
+    let chosen = ChosenProgram::find(Some(("scripts/env".into(), "the test")), "UNSET", None);
     let chosen = chosen.expect("it exists").expect("it was chosen");
     // The path is absolute, so it depends neither on the current directory nor on `PATH`.
     assert!(chosen.path.is_absolute(), "{}", chosen.path.display());

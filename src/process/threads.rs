@@ -13,10 +13,10 @@ use crate::error::{Error, ErrorKind, Result};
 /// Compilers, and drivers with a compiler, recurse over the code that they are given. The size is twice that of
 /// a main thread on Linux, so that whatever compiles on a program's main thread compiles in Kiln, too. The
 /// system provides only the part of the stack that is used.
-const STACK: usize = 16 << 20;
+const STACK_SIZE: usize = 16 << 20;
 
 fn builder(name: impl Into<String>) -> Builder {
-    Builder::new().name(name.into()).stack_size(STACK)
+    Builder::new().name(name.into()).stack_size(STACK_SIZE)
 }
 
 /// Starts a thread that ends by itself.
@@ -56,7 +56,7 @@ where
     }
 }
 
-/// Runs a call on a thread with a stack of [`STACK`] bytes, and waits for it to end. A panic of the call
+/// Runs a call on a thread with a stack of [`STACK_SIZE`] bytes, and waits for it to end. A panic of the call
 /// continues in the caller.
 ///
 /// # Errors
@@ -87,27 +87,28 @@ mod tests {
 
     use super::*;
 
-    /// Bytes of stack that the tests use: more than a main thread has, and most of [`STACK`].
-    const ROOM: usize = 14 << 20;
+    /// Bytes of stack that the tests use: more than a main thread has, and most of [`STACK_SIZE`].
+    const USED_STACK: usize = 14 << 20;
 
-    /// Recurses until [`ROOM`] bytes of the stack below `top` are used.
+    /// Recurses until [`USED_STACK`] bytes of the stack below `top` are used.
     fn use_stack(top: usize) -> usize {
         let frame = black_box([1u8; 4096]);
-        let is_used = top.abs_diff(frame.as_ptr().addr()) >= ROOM;
+        let is_used = top.abs_diff(frame.as_ptr().addr()) >= USED_STACK;
         if is_used { 0 } else { use_stack(top) + usize::from(frame[0]) }
     }
 
-    fn has_room() -> bool {
+    fn has_enough_stack() -> bool {
         let top = 0u8;
-        use_stack((&raw const top).addr()) > ROOM / 4096 / 8
+        use_stack((&raw const top).addr()) > USED_STACK / 4096 / 8
     }
 
     #[test]
     fn every_thread_has_a_stack_large_enough_for_a_compiler() {
-        assert!(call("test", has_room).expect("there is a thread"));
-        assert!(block_on(run("test", has_room)).expect("there is a thread"));
+        assert!(call("test", has_enough_stack).expect("there is a thread"));
+        assert!(block_on(run("test", has_enough_stack)).expect("there is a thread"));
         let (sender, receiver) = std::sync::mpsc::channel();
-        start("test", move || sender.send(has_room()).expect("the test waits")).expect("it starts");
+        start("test", move || sender.send(has_enough_stack()).expect("the test waits"))
+            .expect("it starts");
         assert_eq!(receiver.recv(), Ok(true));
     }
 

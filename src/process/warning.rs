@@ -11,7 +11,7 @@ use crate::sync::lock;
 pub(crate) const VARIABLE: &str = "KILN_WARNINGS";
 
 /// Maximum number of different warnings that a process writes.
-const MOST: usize = 32;
+const MAX_WARNINGS: usize = 32;
 
 /// Reports a warning, once per process.
 pub(crate) fn warn(message: &str) {
@@ -42,5 +42,5 @@ fn is_new(message: &str) -> bool {
     static SEEN: Mutex<Option<HashSet<String>>> = Mutex::new(None);
     let mut seen = lock(&SEEN);
     let seen = seen.get_or_insert_default();
-    seen.len() < MOST && seen.insert(message.to_owned())
+    seen.len() < MAX_WARNINGS && seen.insert(message.to_owned())
 }

@@ -3,7 +3,7 @@
 //! In that case the system discards the exit status of this process's children, and the child could not wait
 //! for its own children either. So the child forks once more. The new process becomes the program. Its parent
 //! has the default disposition of SIGCHLD: it waits for the program, reports the status through a pipe, and
-//! kills what the program left running.
+//! kills the processes that the program left running.
 
 use std::ffi::c_int;
 use std::io::{self, PipeReader, Read};
@@ -22,14 +22,14 @@ impl Watcher {
     /// Prepares a command to report its child's status through a pipe, or returns `None` if the system reports
     /// it.
     pub(super) fn if_needed(command: &mut Command) -> io::Result<Option<Self>> {
-        if !are_ends_discarded() {
+        if !are_statuses_discarded() {
             return Ok(None);
         }
         let (reader, writer) = io::pipe()?;
         fcntl_setfl(&reader, fcntl_getfl(&reader)? | OFlags::NONBLOCK)?;
-        let become_two = move || become_two(writer.as_raw_fd());
-        // SAFETY: `become_two` calls functions only that are safe between `fork` and `exec`.
-        unsafe { command.pre_exec(become_two) };
+        let fork_program = move || fork_program(writer.as_raw_fd());
+        // SAFETY: `fork_program` calls only functions that are safe between `fork` and `exec`.
+        unsafe { command.pre_exec(fork_program) };
         Ok(Some(Self(reader)))
     }
 
@@ -49,7 +49,7 @@ impl Watcher {
 }
 
 /// Returns whether the system discards the exit status of this process's children.
-fn are_ends_discarded() -> bool {
+fn are_statuses_discarded() -> bool {
     let mut current = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: without a new action, it only writes the current one, to memory that is valid for that.
     let failed = unsafe { libc::sigaction(libc::SIGCHLD, ptr::null(), current.as_mut_ptr()) } != 0;
@@ -60,8 +60,8 @@ fn are_ends_discarded() -> bool {
 }
 
 /// Forks a child that is about to become a program. Returns in the new process, which becomes that program; the
-/// old process watches it and reports its status to `reports`.
-fn become_two(reports: RawFd) -> io::Result<()> {
+/// old process watches it and reports its status through `report_pipe`.
+fn fork_program(report_pipe: RawFd) -> io::Result<()> {
     // SAFETY: the default disposition needs no handler.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     end_with_parent();
@@ -72,7 +72,7 @@ fn become_two(reports: RawFd) -> io::Result<()> {
             end_with_parent();
             Ok(())
         }
-        program => watch(program, reports),
+        program => watch(program, report_pipe),
     }
 }
 
@@ -86,8 +86,8 @@ fn end_with_parent() {
 }
 
 /// Waits for a program, reports its status, and kills the process group.
-fn watch(program: libc::pid_t, reports: RawFd) -> ! {
-    close_all_but(reports);
+fn watch(program: libc::pid_t, report_pipe: RawFd) -> ! {
+    close_all_but(report_pipe);
     let mut status: c_int = 0;
     // SAFETY: the status is valid for writes.
     while unsafe { libc::waitpid(program, &raw mut status, 0) } == -1 {
@@ -98,7 +98,7 @@ fn watch(program: libc::pid_t, reports: RawFd) -> ! {
     }
     let status = status.to_ne_bytes();
     // SAFETY: the bytes are valid for reads. A pipe accepts this few bytes in one write.
-    unsafe { libc::write(reports, status.as_ptr().cast(), status.len()) };
+    unsafe { libc::write(report_pipe, status.as_ptr().cast(), status.len()) };
     // SAFETY: neither call has an argument.
     let is_leader = unsafe { libc::getpgrp() } == std::process::id() as libc::pid_t;
     if is_leader {
@@ -109,29 +109,29 @@ fn watch(program: libc::pid_t, reports: RawFd) -> ! {
     unsafe { libc::_exit(0) }
 }
 
-/// Closes all files but `kept`. This process shares them with its parent, which waits until one of them, a
+/// Closes all files but `pipe`. This process shares them with its parent, which waits until one of them, a
 /// pipe, is closed.
-fn close_all_but(kept: RawFd) {
+fn close_all_but(pipe: RawFd) {
     let close = |from: RawFd, to: RawFd| {
         if from > to {
             return;
         }
         #[cfg(target_os = "linux")]
         {
-            // SAFETY: this process no longer uses any file but `kept`.
+            // SAFETY: this process no longer uses any file but `pipe`.
             let closed = unsafe { libc::syscall(libc::SYS_close_range, from, to, 0) };
             if closed == 0 {
                 return;
             }
         }
         // SAFETY: `_SC_OPEN_MAX` is a name that POSIX defines.
-        let most = unsafe { libc::sysconf(libc::_SC_OPEN_MAX) };
-        let most = RawFd::try_from(most).unwrap_or(1024).saturating_sub(1);
-        for file in from..=to.min(most) {
+        let limit = unsafe { libc::sysconf(libc::_SC_OPEN_MAX) };
+        let limit = RawFd::try_from(limit).unwrap_or(1024).saturating_sub(1);
+        for file in from..=to.min(limit) {
             // SAFETY: as above.
             unsafe { libc::close(file) };
         }
     };
-    close(0, kept - 1);
-    close(kept.saturating_add(1), RawFd::MAX);
+    close(0, pipe - 1);
+    close(pipe.saturating_add(1), RawFd::MAX);
 }

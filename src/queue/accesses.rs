@@ -4,30 +4,30 @@ use super::hazard::Use;
 use super::launch_work::LaunchWork;
 use crate::compiler::signature::Access;
 
-/// Combined accesses of launches that run as one, as lists that follow each other; most often a single
-/// list.
+/// Combined accesses of launches that run as one. The accesses within one list happen at once, and the lists
+/// one after another. Most often there is a single list.
 pub(crate) struct CombinedAccesses {
     /// Accesses of all launches.
     pub(super) uses: Vec<Vec<Use>>,
-    /// Accesses that remain when the launches run as one, which may make some memory unnecessary.
-    pub(super) touched: Vec<Vec<Use>>,
-    /// Accesses to memory that the single launch does not use, and to memory that it leaves without
+    /// Accesses to the memory that the fused launch still uses.
+    pub(super) remaining: Vec<Vec<Use>>,
+    /// Accesses to memory that the fused launch does not use, and to memory that it leaves without
     /// contents.
     pub(super) lost: Vec<Use>,
 }
 
 impl CombinedAccesses {
-    /// Combines the accesses of launches, in order, that run as `one`, which leaves no contents in the
-    /// allocations in `lost`.
-    pub(super) fn of(launches: &[&LaunchWork], one: &LaunchWork, lost: &[u64]) -> Self {
-        let uses = combined(launches);
-        let own = one.uses();
-        let is_touched = |used: &&Use| own.iter().any(|own| own.allocation == used.allocation);
-        let touched = uses.iter().map(|uses| uses.iter().filter(is_touched).cloned().collect());
-        let touched = touched.collect();
-        let is_lost = |used: &&Use| lost.contains(&used.allocation) || !is_touched(used);
+    /// Combines the accesses of launches, in order, that run as the launch `fused`, which leaves no
+    /// contents in the allocations in `lost`.
+    pub(super) fn of(launches: &[&LaunchWork], fused: &LaunchWork, lost: &[u64]) -> Self {
+        let uses = combine(launches);
+        let fused_uses = fused.uses();
+        let remains = |used: &&Use| fused_uses.iter().any(|own| own.allocation == used.allocation);
+        let remaining = uses.iter().map(|uses| uses.iter().filter(remains).cloned().collect());
+        let remaining = remaining.collect();
+        let is_lost = |used: &&Use| lost.contains(&used.allocation) || !remains(used);
         let lost = uses.iter().flatten().filter(is_lost).cloned().collect();
-        Self { uses, touched, lost }
+        Self { uses, remaining, lost }
     }
 }
 
@@ -35,7 +35,7 @@ impl CombinedAccesses {
 /// bytes, because later ones find what an earlier one left there. If the first only reads, the first that
 /// writes is kept, too. If accesses overlap only in part, the launches' accesses stay as they are, in
 /// order.
-fn combined(launches: &[&LaunchWork]) -> Vec<Vec<Use>> {
+fn combine(launches: &[&LaunchWork]) -> Vec<Vec<Use>> {
     let mut all = Vec::<Use>::new();
     for launch in launches {
         let uses = launch.uses();

@@ -9,7 +9,7 @@ use super::hazard::Uses;
 use super::launch_work::LaunchWork;
 use super::node::NodeId;
 use super::stopwatch::Stopwatch;
-use super::timeline::{Span, Submitted};
+use super::timeline::{PendingSpan, Span};
 use super::waits::HostFuture;
 use super::work::Work;
 use crate::backend::{Operation, Profile};
@@ -20,7 +20,7 @@ use crate::error::Result;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct GroupId(pub(crate) u64);
 
-/// Node of the DAG. The command owns, through its work, everything that the device may access.
+/// Command: a node of the DAG. It owns, through its work, everything that the device may access.
 pub(crate) struct Command {
     pub(crate) work: Work,
     pub(crate) record: Arc<Record>,
@@ -33,11 +33,11 @@ pub(crate) struct Command {
     /// Set if several launches run as one with this command.
     pub(crate) fused: Option<Fused>,
     /// Host futures that the command waited for when it was submitted.
-    pub(crate) hosts: Option<Box<[Arc<HostFuture>]>>,
+    pub(crate) host_futures: Option<Box<[Arc<HostFuture>]>>,
     /// Stopwatch that times the command.
-    pub(crate) timed: Option<Arc<Stopwatch>>,
-    /// Data for the timeline, such as the time of submission, if the command's start and end go into it.
-    pub(crate) traced: Option<Box<Submitted>>,
+    pub(crate) stopwatch: Option<Arc<Stopwatch>>,
+    /// Record of the command for the timeline, if a trace was recording at its submission.
+    pub(crate) pending_span: Option<Box<PendingSpan>>,
 }
 
 impl Command {
@@ -45,17 +45,26 @@ impl Command {
         work: Work,
         record: Arc<Record>,
         queue: u64,
-        traced: Option<Box<Submitted>>,
+        pending_span: Option<Box<PendingSpan>>,
     ) -> Self {
-        let (building, group, fused, hosts, timed) = (false, None, None, None, None);
-        Self { work, record, queue, building, group, fused, hosts, timed, traced }
+        Self {
+            work,
+            record,
+            queue,
+            building: false,
+            group: None,
+            fused: None,
+            host_futures: None,
+            stopwatch: None,
+            pending_span,
+        }
     }
 
     /// Returns the number of preconditions besides other commands: host futures, the program, and the
     /// decision on the group.
     pub(crate) fn preconditions(&self) -> u32 {
-        let hosts = self.hosts.as_ref().map_or(0, |hosts| hosts.len());
-        hosts as u32 + u32::from(self.building) + u32::from(self.group.is_some())
+        let host_futures = self.host_futures.as_ref().map_or(0, |futures| futures.len());
+        host_futures as u32 + u32::from(self.building) + u32::from(self.group.is_some())
     }
 
     /// Returns the number of submitted commands that this node stands for.
@@ -63,13 +72,12 @@ impl Command {
         1 + self.other_records().len()
     }
 
-    /// Returns the records that the events of all these commands share with this node. The node's own is
-    /// last.
+    /// Returns the records of all submitted commands that this node stands for. The node's own is last.
     pub(crate) fn records(&self) -> impl Iterator<Item = &Arc<Record>> {
         self.other_records().iter().chain([&self.record])
     }
 
-    /// Returns the records other than the node's own.
+    /// Returns these records without the node's own.
     pub(crate) fn other_records(&self) -> &[Arc<Record>] {
         match &self.fused {
             Some(Fused::OneNode(members)) => &members.records,
@@ -81,7 +89,7 @@ impl Command {
     pub(crate) fn uses(&self) -> Uses {
         match &self.fused {
             Some(Fused::OneNode(members)) => {
-                members.accesses.touched.iter().flatten().cloned().collect()
+                members.accesses.remaining.iter().flatten().cloned().collect()
             }
             _ => self.work.uses(),
         }
@@ -100,12 +108,12 @@ impl Command {
     /// Whether dropping the command, once it is [released](Self::release), frees nothing large and calls
     /// no driver.
     pub(crate) fn is_light(&self) -> bool {
-        self.work.is_light() && self.launch_of_group().is_none_or(LaunchWork::is_light)
+        self.work.is_light() && self.group_launch().is_none_or(LaunchWork::is_light)
     }
 
     /// Leaks the resources that the device may use for this command, so that they are never freed.
     pub(crate) fn abandon(&mut self) {
-        if let Some(launch) = self.launch_of_group() {
+        if let Some(launch) = self.group_launch() {
             launch.abandon();
         }
         self.work.abandon();
@@ -116,7 +124,7 @@ impl Command {
         &mut self,
         run: impl FnOnce(&Operation<'_>) -> Result<R>,
     ) -> Result<R> {
-        match self.launch_of_group() {
+        match self.group_launch() {
             Some(launch) => launch.with_operation(run),
             None => self.work.with_operation(run),
         }
@@ -125,7 +133,7 @@ impl Command {
     /// Returns the command's part of a trace, once it has ended.
     pub(super) fn span(
         &self,
-        traced: Submitted,
+        pending: PendingSpan,
         device: Device,
         id: NodeId,
         profile: Option<Profile>,
@@ -138,9 +146,9 @@ impl Command {
             serial: id.serial(),
             label: self.work.label(),
             module: self.work.module_label().map(Into::into),
-            after: traced.after,
-            submitted: traced.submitted,
-            enqueued: traced.enqueued,
+            after: pending.after,
+            submitted: pending.submitted,
+            enqueued: pending.enqueued,
             ended: Instant::now(),
             profile,
             failure: outcome.as_ref().err().cloned(),
@@ -148,7 +156,7 @@ impl Command {
     }
 
     /// Returns the launch that runs for the group whose last node this is.
-    fn launch_of_group(&self) -> Option<&LaunchWork> {
+    fn group_launch(&self) -> Option<&LaunchWork> {
         match &self.fused {
             Some(Fused::LastNode(launch)) => Some(launch),
             _ => None,
@@ -156,7 +164,7 @@ impl Command {
     }
 }
 
-/// How a command runs several launches as one.
+/// Form in which a command runs several launches as one.
 pub(crate) enum Fused {
     /// The launches have no nodes of their own: this node stands for all, and its work is the fused launch.
     OneNode(Box<FusedMembers>),

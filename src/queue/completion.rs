@@ -64,10 +64,10 @@ impl Phase {
 /// Result of [`Signal::fire`].
 #[derive(Debug)]
 pub(crate) enum Fired {
-    /// First waiter: the caller wakes it, and it then settles the signal.
+    /// First waiter: the caller wakes it, and the woken task settles the signal.
     Waiter(Waker),
     /// No waiter that the callback may wake: the signal must be settled elsewhere.
-    NobodyWaits,
+    NoWaiter,
     /// Another thread is registering or removing a waiter. The signal must be settled elsewhere,
     /// whether or not it counts as awaited yet.
     Busy,
@@ -136,8 +136,8 @@ impl Waiters {
             WaiterSlot::None => None,
             WaiterSlot::First => self.first.replace(waker),
             WaiterSlot::Later(key) => {
-                let there = self.later.as_mut()?.get_mut(*key as usize)?;
-                Some(mem::replace(there, waker))
+                let stored = self.later.as_mut()?.get_mut(*key as usize)?;
+                Some(mem::replace(stored, waker))
             }
         }
     }
@@ -181,8 +181,8 @@ impl Signal {
         self.phase()
     }
 
-    /// Registers `waker` for the future with the slot `seat`, in place of its previous waker. Returns
-    /// the phase after that. Once the signal is settled, nothing is registered.
+    /// Registers `waker` for the future with this slot, in place of its previous waker. Returns the phase
+    /// after that. Once the signal is settled, nothing is registered.
     ///
     /// If a function of the waker panics, all other waiters stay as they were.
     pub(crate) fn register(&self, slot: &mut WaiterSlot, waker: &Waker) -> Phase {
@@ -196,7 +196,7 @@ impl Signal {
             self.registered.store(true, SeqCst);
             let (phase, unused) = {
                 let mut waiters = self.lock();
-                match latest(&self.phase) {
+                match load_latest(&self.phase) {
                     SETTLED => (SETTLED, Some(fresh)),
                     phase => {
                         *slot = waiters.add(fresh);
@@ -209,7 +209,7 @@ impl Signal {
         }
         {
             let waiters = self.lock();
-            let phase = latest(&self.phase);
+            let phase = load_latest(&self.phase);
             let is_known = || waiters.get(slot).is_some_and(|known| known.will_wake(waker));
             if phase == SETTLED || is_known() {
                 return Phase::of(phase);
@@ -218,7 +218,7 @@ impl Signal {
         let fresh = waker.clone();
         let (phase, replaced) = {
             let mut waiters = self.lock();
-            match latest(&self.phase) {
+            match load_latest(&self.phase) {
                 SETTLED => (SETTLED, Some(fresh)),
                 phase => (phase, waiters.replace(slot, fresh)),
             }
@@ -246,15 +246,15 @@ impl Signal {
         if self.phase.compare_exchange(PENDING, FIRED, SeqCst, SeqCst).is_err() {
             return Fired::Late;
         }
-        if !may_wake || !ever(&self.registered) {
-            return Fired::NobodyWaits;
+        if !may_wake || !load_latest_flag(&self.registered) {
+            return Fired::NoWaiter;
         }
         let first = match self.waiters.try_lock() {
             Ok(mut waiters) => waiters.first.take(),
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().first.take(),
             Err(TryLockError::WouldBlock) => return Fired::Busy,
         };
-        first.map_or(Fired::NobodyWaits, Fired::Waiter)
+        first.map_or(Fired::NoWaiter, Fired::Waiter)
     }
 
     /// Settles the signal, once the outcome is known and readable, and appends all waiters for the
@@ -262,13 +262,15 @@ impl Signal {
     /// [late](Fired::Late).
     pub(crate) fn settle(&self, wakers: &mut Wakers) -> bool {
         let before = self.phase.swap(SETTLED, SeqCst);
-        if ever(&self.registered) {
+        if load_latest_flag(&self.registered) {
             let (first, later) = {
                 let mut waiters = self.lock();
                 (waiters.first.take(), waiters.later.take())
             };
             wakers.extend(first);
-            wakers.extend(later.into_iter().flat_map(|later| later.into_iter()).map(|(_, it)| it));
+            wakers.extend(
+                later.into_iter().flat_map(|later| later.into_iter()).map(|(_, waker)| waker),
+            );
         }
         before == FIRED
     }
@@ -280,25 +282,28 @@ impl Signal {
     }
 }
 
+/// Loads the latest value.
 #[cfg(not(kiln_loom))]
-fn latest(state: &AtomicU8) -> u8 {
+fn load_latest(state: &AtomicU8) -> u8 {
     state.load(SeqCst)
 }
 
+/// Loads the latest value.
 #[cfg(not(kiln_loom))]
-fn ever(flag: &AtomicBool) -> bool {
+fn load_latest_flag(flag: &AtomicBool) -> bool {
     flag.load(SeqCst)
 }
 
-/// With loom, a `SeqCst` load is like an `Acquire` load and may miss the latest value. Only a
-/// read-modify-write never does.
+/// Loads the latest value. With loom, a `SeqCst` load is like an `Acquire` load and may miss that value;
+/// only a read-modify-write never does.
 #[cfg(kiln_loom)]
-fn latest(state: &AtomicU8) -> u8 {
+fn load_latest(state: &AtomicU8) -> u8 {
     state.fetch_or(0, SeqCst)
 }
 
+/// Loads the latest value, as [`load_latest`] does.
 #[cfg(kiln_loom)]
-fn ever(flag: &AtomicBool) -> bool {
+fn load_latest_flag(flag: &AtomicBool) -> bool {
     flag.fetch_or(false, SeqCst)
 }
 
@@ -352,32 +357,32 @@ impl<T> Mailbox<T> {
     }
 
     fn wake_from(&self, depth: u8) {
-        if latest(&self.state) >= depth
+        if load_latest(&self.state) >= depth
             && let Some(reactor) = self.reactor.get()
         {
             reactor.unpark();
         }
     }
 
-    /// Takes the oldest post. For the reactor.
+    /// Takes the oldest post. Called by the reactor only.
     pub(crate) fn take(&self) -> Option<T> {
         self.posts.pop().ok()
     }
 
-    /// Sleeps until an urgent post arrives, for at most `tick`. For the reactor.
+    /// Sleeps until an urgent post arrives, for at most `tick`. Called by the reactor only.
     pub(crate) fn doze(&self, tick: Duration) {
         self.sleep(DOZING, || false, || park_timeout(tick));
     }
 
-    /// Sleeps until anything is posted or [`rouse`](Self::rouse) is called, unless `busy` returns true.
-    /// For the reactor.
+    /// Sleeps until anything is posted or [`wake`](Self::wake) is called, unless `busy` returns `true`.
+    /// Called by the reactor only.
     pub(crate) fn sleep_unless(&self, busy: impl FnOnce() -> bool) {
         self.sleep(ASLEEP, busy, thread::park);
     }
 
-    /// Sleeps, unless there is a post or work. A thread that posts or starts work does so first and
-    /// then reads the state; the reactor first sets the state and then looks for posts and work. One of
-    /// the two sees the other.
+    /// Sleeps, unless there is a post or `busy` returns `true`. A thread that posts or starts work does so
+    /// first and then reads the state; the reactor first sets the state and then looks for posts and work.
+    /// One of the two sees the other.
     fn sleep(&self, depth: u8, busy: impl FnOnce() -> bool, park: impl FnOnce()) {
         self.reactor.get_or_init(thread::current);
         self.state.store(depth, SeqCst);

@@ -13,24 +13,24 @@ use petgraph::stable_graph::{NodeIndex, StableDiGraph};
 use petgraph::visit::EdgeRef;
 use smallvec::SmallVec;
 
-use super::hazard::{Found, Hazards, Lacking, Use, Uses};
-use super::node::{EdgeKind, NodeId, Poison, Why};
+use super::hazard::{ConflictVisitor, Hazards, MissingBytes, Use, Uses};
+use super::node::{EdgeKind, NodeId, Poison, SkipReason};
 use crate::compiler::signature::Access;
 use crate::error::{Error, Result};
 
-/// Failures of other commands that affect a command.
+/// Failures that affect a command which has not completed.
 #[derive(Debug, Default)]
-struct Failing {
+struct FailureState {
     /// Set once the command can no longer succeed.
     poison: Option<Poison>,
-    /// Parts of its outputs that are missing again if it is refused.
-    underneath: Vec<Lacking>,
+    /// Bytes that were missing before the command, which writes them. They stay missing if it is refused.
+    missing_if_refused: Vec<MissingBytes>,
 }
 
-impl Failing {
+impl FailureState {
     /// Makes the command fail for this reason, unless it fails already.
-    fn poison(&mut self, root: &Error, why: Why) {
-        self.poison.get_or_insert_with(|| Poison { root: root.clone(), why });
+    fn poison(&mut self, root: &Error, reason: SkipReason) {
+        self.poison.get_or_insert_with(|| Poison { root: root.clone(), reason });
     }
 }
 
@@ -42,9 +42,9 @@ struct Node<C> {
     blockers: u32,
     dispatched: bool,
     /// Whether the command waits for the completion of its dependencies.
-    after_ends: bool,
+    awaits_completions: bool,
     /// Failures that affect the command; most commands have none.
-    failing: Option<Box<Failing>>,
+    failure_state: Option<Box<FailureState>>,
     /// Serial of the last command found to depend on this one, and the index of the edge among that
     /// command's edges. Detects duplicate edges without a search.
     last_dependent: (u64, u32),
@@ -56,12 +56,12 @@ struct Node<C> {
 }
 
 impl<C> Node<C> {
-    fn failing(&mut self) -> &mut Failing {
-        self.failing.get_or_insert_default()
+    fn failure_state(&mut self) -> &mut FailureState {
+        self.failure_state.get_or_insert_default()
     }
 
     fn poison(&self) -> Option<&Poison> {
-        self.failing.as_ref()?.poison.as_ref()
+        self.failure_state.as_ref()?.poison.as_ref()
     }
 }
 
@@ -79,12 +79,12 @@ pub(crate) type NextList = SmallVec<[Next; 4]>;
 
 /// Command that has completed and left the graph.
 #[derive(Debug)]
-pub(crate) struct Ended<C> {
+pub(crate) struct CompletedCommand<C> {
     pub(crate) command: C,
     /// Result, with the root cause if the command failed because of another one.
     pub(crate) outcome: Result<()>,
     /// Reason why the command was not run, if it was not.
-    pub(crate) why: Option<Why>,
+    pub(crate) reason: Option<SkipReason>,
 }
 
 /// Edge that is detached for a while.
@@ -109,9 +109,8 @@ pub(crate) struct Dag<C> {
     searches: u64,
     /// Edges of the command being added; kept to reuse the allocation.
     edges: Vec<(NodeId, EdgeKind)>,
-    /// All commands that the last command added comes after, completed or not, possibly with
-    /// duplicates.
-    found: Vec<NodeId>,
+    /// All commands that the command added last comes after, completed or not, possibly with duplicates.
+    predecessors: Vec<NodeId>,
 }
 
 impl<C> Dag<C> {
@@ -124,17 +123,18 @@ impl<C> Dag<C> {
             newest: NodeIndex::end(),
             searches: 0,
             edges: Vec::new(),
-            found: Vec::new(),
+            predecessors: Vec::new(),
         }
     }
 }
 
-struct Finder<'a, C> {
+/// Edges, failures and predecessors of the command being added.
+struct EdgeCollector<'a, C> {
     graph: &'a mut StableDiGraph<Node<C>, EdgeKind>,
     edges: &'a mut Vec<(NodeId, EdgeKind)>,
-    found: &'a mut Vec<NodeId>,
+    predecessors: &'a mut Vec<NodeId>,
     serial: u64,
-    failing: Failing,
+    failure_state: FailureState,
 }
 
 /// Returns the node of a command, unless the command has completed.
@@ -154,63 +154,63 @@ fn node_of_mut<C>(
 fn fail_dependent<C>(
     dependent: &mut Node<C>,
     kind: EdgeKind,
-    (root, why): (&Error, Option<Why>),
-    lacking: &[Lacking],
+    (root, reason): (&Error, Option<SkipReason>),
+    missing: &[MissingBytes],
     uses_of: fn(&C) -> Uses,
 ) {
     if kind == EdgeKind::After {
-        dependent.failing().poison(root, Why::After);
+        dependent.failure_state().poison(root, SkipReason::After);
     }
-    let is_refused = why == Some(Why::Refused);
+    let is_refused = reason == Some(SkipReason::Refused);
     if kind != EdgeKind::Order && !is_refused {
-        dependent.failing().poison(root, Why::Data);
+        dependent.failure_state().poison(root, SkipReason::Data);
     }
-    if lacking.is_empty() || dependent.dispatched {
+    if missing.is_empty() || dependent.dispatched {
         return;
     }
     let uses = uses_of(&dependent.command);
-    if is_refused && let Some(root) = lacking.iter().find_map(|it| it.missed_by(&uses)) {
-        dependent.failing().poison(root, Why::Data);
+    if is_refused && let Some(root) = missing.iter().find_map(|bytes| bytes.missed_by(&uses)) {
+        dependent.failure_state().poison(root, SkipReason::Data);
     }
     // If the dependent is refused in turn, these bytes stay missing.
-    let covered = lacking.iter().filter(|it| it.is_covered_by(&uses)).cloned();
-    dependent.failing().underneath.extend(covered);
+    let covered = missing.iter().filter(|bytes| bytes.is_covered_by(&uses)).cloned();
+    dependent.failure_state().missing_if_refused.extend(covered);
 }
 
-impl<C> Found for Finder<'_, C> {
+impl<C> ConflictVisitor for EdgeCollector<'_, C> {
     fn is_live(&self, id: NodeId) -> bool {
         node_of(self.graph, id).is_some()
     }
 
     fn depend(&mut self, on: NodeId, kind: EdgeKind) {
-        let next = (self.serial, self.edges.len() as u32);
+        let new_edge = (self.serial, self.edges.len() as u32);
         if on.serial == self.serial {
             return;
         }
-        self.found.push(on);
+        self.predecessors.push(on);
         let Some(node) = node_of_mut(self.graph, on) else { return };
-        if node.last_dependent.0 == next.0 {
-            let place = node.last_dependent.1 as usize;
-            self.edges[place].1 = self.edges[place].1.max(kind);
+        if node.last_dependent.0 == new_edge.0 {
+            let known = node.last_dependent.1 as usize;
+            self.edges[known].1 = self.edges[known].1.max(kind);
         } else {
-            node.last_dependent = next;
+            node.last_dependent = new_edge;
             self.edges.push((on, kind));
         }
     }
 
     fn fail(&mut self, root: &Error) {
-        self.failing.poison(root, Why::Data);
+        self.failure_state.poison(root, SkipReason::Data);
     }
 
-    fn cover(&mut self, lacking: Lacking) {
-        self.failing.underneath.push(lacking);
+    fn cover(&mut self, missing: MissingBytes) {
+        self.failure_state.missing_if_refused.push(missing);
     }
 }
 
 impl<C> Dag<C> {
     /// Adds a command after all commands that its uses conflict with and after all in `after`. It waits
-    /// for `gates` calls of [`open_gate`](Self::open_gate). With `poison`, it fails once everything
-    /// before it has completed.
+    /// for as many calls of [`meet_precondition`](Self::meet_precondition) as it has `preconditions`.
+    /// With `poison`, it fails once everything before it has completed.
     ///
     /// The uses within one list happen at once, and the lists one after another.
     pub(crate) fn add(
@@ -229,8 +229,8 @@ impl<C> Dag<C> {
             serial,
             blockers: preconditions,
             dispatched: false,
-            after_ends: false,
-            failing: None,
+            awaits_completions: false,
+            failure_state: None,
             last_dependent: (0, 0),
             searched: 0,
             older: self.newest,
@@ -241,43 +241,62 @@ impl<C> Dag<C> {
         }
         self.newest = index;
         let id = NodeId { index, serial };
+        let FailureState { poison, missing_if_refused } =
+            self.collect_edges(id, uses, after, poison);
+        let blockers = preconditions + self.add_edges(index);
+        let node = &mut self.graph[index];
+        node.blockers = blockers;
+        if poison.is_some() || !missing_if_refused.is_empty() {
+            node.failure_state = Some(Box::new(FailureState { poison, missing_if_refused }));
+        }
+        self.push_next_step(id, next);
+        id
+    }
+
+    /// Collects the edges to a new command in `edges`, and its predecessors. Returns its failure state.
+    fn collect_edges(
+        &mut self,
+        id: NodeId,
+        uses: &[impl AsRef<[Use]>],
+        after: impl IntoIterator<Item = (NodeId, EdgeKind)>,
+        poison: Option<Poison>,
+    ) -> FailureState {
         self.edges.clear();
-        self.found.clear();
-        let mut finder = Finder {
+        self.predecessors.clear();
+        let mut collector = EdgeCollector {
             graph: &mut self.graph,
             edges: &mut self.edges,
-            found: &mut self.found,
-            serial,
-            failing: Failing { poison, underneath: Vec::new() },
+            predecessors: &mut self.predecessors,
+            serial: id.serial,
+            failure_state: FailureState { poison, missing_if_refused: Vec::new() },
         };
         for (node, kind) in after {
-            finder.depend(node, kind);
+            collector.depend(node, kind);
         }
         for uses in uses {
             // A command that is given the same bytes twice reads what was there before its own writes.
             for access in [Access::Read, Access::ReadWrite, Access::Write] {
                 for used in uses.as_ref().iter().filter(|used| used.access == access) {
-                    self.hazards.touch(id, used, &mut finder);
+                    self.hazards.touch(id, used, &mut collector);
                 }
             }
         }
-        let Failing { poison, underneath } = finder.failing;
-        let mut blockers = preconditions;
+        collector.failure_state
+    }
+
+    /// Adds the collected edges to a new command. Returns the number of its dependencies that are not
+    /// dispatched.
+    fn add_edges(&mut self, index: NodeIndex) -> u32 {
+        let mut undispatched = 0;
         // Edges are added from the latest dependency to the oldest. When a command is removed, its edge
         // is searched for in the incoming list of each dependent. That list starts with the edge added
         // last, and most commands complete in the order in which they were added.
         self.edges.sort_unstable_by_key(|(on, _)| Reverse(on.serial));
         for &(on, kind) in &self.edges {
-            blockers += u32::from(!self.graph[on.index].dispatched);
+            undispatched += u32::from(!self.graph[on.index].dispatched);
             self.graph.add_edge(on.index, index, kind);
         }
-        let node = &mut self.graph[index];
-        node.blockers = blockers;
-        if poison.is_some() || !underneath.is_empty() {
-            node.failing = Some(Box::new(Failing { poison, underneath }));
-        }
-        self.consider(id, next);
-        id
+        undispatched
     }
 
     /// Returns whether a command with these uses, in the order of [`add`](Self::add), could be
@@ -287,23 +306,29 @@ impl<C> Dag<C> {
     }
 
     /// Marks one of the command's preconditions as met. Commands that have completed are ignored.
-    pub(crate) fn open_precondition(&mut self, id: NodeId, next: &mut NextList) {
+    pub(crate) fn meet_precondition(&mut self, id: NodeId, next: &mut NextList) {
         if let Some(node) = self.node_mut(id) {
             node.blockers -= 1;
             if node.poison().is_none() {
-                self.consider(id, next);
+                self.push_next_step(id, next);
             }
         }
     }
 
     /// Makes the command fail with `root` instead of being dispatched, whether or not its preconditions
     /// are met.
-    pub(crate) fn poison(&mut self, id: NodeId, root: Error, why: Why, next: &mut NextList) {
+    pub(crate) fn poison(
+        &mut self,
+        id: NodeId,
+        root: Error,
+        reason: SkipReason,
+        next: &mut NextList,
+    ) {
         if let Some(node) = self.node_mut(id)
             && node.poison().is_none()
         {
-            node.failing().poison = Some(Poison { root, why });
-            self.consider(id, next);
+            node.failure_state().poison = Some(Poison { root, reason });
+            self.push_next_step(id, next);
         } else {
             self.hazards.retire(root);
         }
@@ -321,19 +346,19 @@ impl<C> Dag<C> {
 
     /// Makes a command that is ready for dispatch wait for the completion of its dependencies. Returns
     /// whether all of them have completed; if not, [`Next::Dispatch`] is appended again once they have.
-    pub(crate) fn wait_for_ends(&mut self, id: NodeId) -> bool {
-        self.graph[id.index].after_ends = true;
-        self.is_first(id.index)
+    pub(crate) fn wait_for_completions(&mut self, id: NodeId) -> bool {
+        self.graph[id.index].awaits_completions = true;
+        self.has_no_dependencies(id.index)
     }
 
     /// Returns whether all dependencies have completed.
-    fn is_first(&self, index: NodeIndex) -> bool {
+    fn has_no_dependencies(&self, index: NodeIndex) -> bool {
         self.graph.neighbors_directed(index, Incoming).next().is_none()
     }
 
     /// Marks the command as dispatched: from here on, the device keeps the order of its dependents
     /// behind it.
-    pub(crate) fn dispatched(&mut self, id: NodeId, next: &mut NextList) {
+    pub(crate) fn set_dispatched(&mut self, id: NodeId, next: &mut NextList) {
         self.graph[id.index].dispatched = true;
         let mut dependents = self.graph.neighbors_directed(id.index, Outgoing).detach();
         while let Some(index) = dependents.next_node(&self.graph) {
@@ -352,28 +377,28 @@ impl<C> Dag<C> {
         id: NodeId,
         result: Result<()>,
         next: &mut NextList,
-    ) -> Ended<C> {
+    ) -> CompletedCommand<C> {
         let mut dependents: SmallVec<[NodeId; 8]> = SmallVec::new();
         let node = &mut self.graph[id.index];
         let undispatched = u32::from(!node.dispatched);
-        let poison = node.failing.as_mut().and_then(|failing| failing.poison.take());
-        let (outcome, why) = match poison {
-            Some(Poison { root, why }) => {
+        let poison = node.failure_state.as_mut().and_then(|state| state.poison.take());
+        let (outcome, reason) = match poison {
+            Some(Poison { root, reason }) => {
                 if let Err(own) = result {
                     self.hazards.retire(own);
                 }
-                (Err(root), Some(why))
+                (Err(root), Some(reason))
             }
             None => (result, None),
         };
-        let lacking = self.lacking_after(id, &outcome, why);
+        let missing = self.missing_after(id, &outcome, reason);
         let mut edges = self.graph.neighbors_directed(id.index, Outgoing).detach();
         while let Some((edge, index)) = edges.next(&self.graph) {
             if let Err(root) = &outcome {
-                let lacking = self.lacking_before(index, id, &lacking);
+                let missing = self.missing_before(index, id, &missing);
                 let kind = self.graph[edge];
                 let dependent = &mut self.graph[index];
-                fail_dependent(dependent, kind, (root, why), &lacking, self.uses_of);
+                fail_dependent(dependent, kind, (root, reason), &missing, self.uses_of);
             }
             let dependent = &mut self.graph[index];
             dependent.blockers -= undispatched;
@@ -385,65 +410,66 @@ impl<C> Dag<C> {
         self.unlink(node.older, node.newer);
         if outcome.is_err() {
             for used in (self.uses_of)(&node.command) {
-                self.hazards.writer_failed(id, &used, &lacking);
+                self.hazards.writer_failed(id, &used, &missing);
             }
-            self.hazards.retire_all(lacking);
+            self.hazards.retire_all(missing);
         }
-        if let Some(failing) = node.failing {
-            self.hazards.retire_all(failing.underneath);
+        if let Some(state) = node.failure_state {
+            self.hazards.retire_all(state.missing_if_refused);
         }
         // Adjacency lists start with the latest edge. Dependents proceed in the order in which they
         // were added.
         for dependent in dependents.into_iter().rev() {
             let node = &self.graph[dependent.index];
-            if undispatched > 0 || node.poison().is_some() || node.after_ends {
-                self.consider(dependent, next);
+            if undispatched > 0 || node.poison().is_some() || node.awaits_completions {
+                self.push_next_step(dependent, next);
             }
         }
-        Ended { command: node.command, outcome, why }
+        CompletedCommand { command: node.command, outcome, reason }
     }
 
     /// Returns the bytes that are missing after the command: its outputs if it failed or, if it was
     /// refused, the bytes that were missing before it.
-    fn lacking_after(
+    fn missing_after(
         &mut self,
         id: NodeId,
         outcome: &Result<()>,
-        why: Option<Why>,
-    ) -> SmallVec<[Lacking; 2]> {
+        reason: Option<SkipReason>,
+    ) -> SmallVec<[MissingBytes; 2]> {
         let Err(root) = outcome else { return SmallVec::new() };
         let node = &mut self.graph[id.index];
-        if why == Some(Why::Refused) {
-            return std::mem::take(&mut node.failing().underneath).into();
+        if reason == Some(SkipReason::Refused) {
+            return std::mem::take(&mut node.failure_state().missing_if_refused).into();
         }
         let uses = (self.uses_of)(&node.command).into_iter();
         let written = uses.filter(|used| used.access != Access::Read);
         written
-            .map(|Use { allocation, bytes, .. }| Lacking::failed(allocation, bytes, root))
+            .map(|Use { allocation, bytes, .. }| MissingBytes::failed(allocation, bytes, root))
             .collect()
     }
 
     /// Returns which of the bytes that a failed command leaves missing are still missing for a
     /// dependent: commands between the two may write some of them.
-    fn lacking_before(
+    fn missing_before(
         &self,
         dependent: NodeIndex,
         failed: NodeId,
-        lacking: &[Lacking],
-    ) -> SmallVec<[Lacking; 2]> {
-        let mut left = SmallVec::from(lacking);
-        if left.is_empty() {
-            return left;
+        missing: &[MissingBytes],
+    ) -> SmallVec<[MissingBytes; 2]> {
+        let mut still_missing = SmallVec::from(missing);
+        if still_missing.is_empty() {
+            return still_missing;
         }
         for before in self.graph.neighbors_directed(dependent, Incoming) {
             let node = &self.graph[before];
             if node.serial > failed.serial {
                 for used in (self.uses_of)(&node.command) {
-                    left = left.into_iter().flat_map(|lacking| lacking.after(&used)).collect();
+                    let bytes = still_missing.into_iter();
+                    still_missing = bytes.flat_map(|bytes| bytes.after(&used)).collect();
                 }
             }
         }
-        left
+        still_missing
     }
 
     /// Links the neighbours of a removed command in the list of live commands.
@@ -458,16 +484,18 @@ impl<C> Dag<C> {
     }
 
     /// Appends the next step of the command, if there is one.
-    pub(crate) fn consider(&self, id: NodeId, next: &mut NextList) {
+    pub(crate) fn push_next_step(&self, id: NodeId, next: &mut NextList) {
         let node = &self.graph[id.index];
         if node.dispatched {
             return;
         }
         if node.poison().is_some() {
-            if self.is_first(id.index) {
+            if self.has_no_dependencies(id.index) {
                 next.push(Next::Fail(id));
             }
-        } else if node.blockers == 0 && (!node.after_ends || self.is_first(id.index)) {
+        } else if node.blockers == 0
+            && (!node.awaits_completions || self.has_no_dependencies(id.index))
+        {
             next.push(Next::Dispatch(id));
         }
     }
@@ -494,8 +522,8 @@ impl<C> Dag<C> {
         detached
     }
 
-    /// Restores the edges that [`cut`](Self::cut) detached. None of their commands has completed, and
-    /// either all or none of them are dispatched by now.
+    /// Restores the edges that [`detach_edges`](Self::detach_edges) detached. None of their commands has
+    /// completed, and either all or none of them are dispatched by now.
     pub(crate) fn restore_edges(&mut self, detached: Vec<DetachedEdge>) {
         for DetachedEdge { from, to, kind } in detached {
             self.graph.add_edge(from.index, to.index, kind);
@@ -506,18 +534,18 @@ impl<C> Dag<C> {
     }
 
     /// Searches these commands and all undispatched commands that they wait for. Returns the first for
-    /// which `is_meant` holds; its last argument is the number of the command's unmet preconditions.
+    /// which `matches` holds; its last argument is the number of the command's unmet preconditions.
     pub(crate) fn find_preconditioned(
         &mut self,
-        from: &[NodeId],
-        mut is_meant: impl FnMut(NodeId, &C, u32) -> bool,
+        starts: &[NodeId],
+        mut matches: impl FnMut(NodeId, &C, u32) -> bool,
     ) -> Option<NodeId> {
-        let mut found: SmallVec<[NodeId; 16]> = SmallVec::from_slice(from);
+        let mut stack: SmallVec<[NodeId; 16]> = SmallVec::from_slice(starts);
         self.searches += 1;
-        for &id in from {
+        for &id in starts {
             self.graph[id.index].searched = self.searches;
         }
-        while let Some(id) = found.pop() {
+        while let Some(id) = stack.pop() {
             let mut undispatched = 0;
             let mut edges = self.graph.neighbors_directed(id.index, Incoming).detach();
             while let Some(index) = edges.next_node(&self.graph) {
@@ -528,11 +556,11 @@ impl<C> Dag<C> {
                 undispatched += 1;
                 if before.searched != self.searches {
                     before.searched = self.searches;
-                    found.push(NodeId { index, serial: before.serial });
+                    stack.push(NodeId { index, serial: before.serial });
                 }
             }
             let node = &self.graph[id.index];
-            if is_meant(id, &node.command, node.blockers - undispatched) {
+            if matches(id, &node.command, node.blockers - undispatched) {
                 return Some(id);
             }
         }
@@ -578,12 +606,15 @@ impl<C> Dag<C> {
     /// Returns whether the command is certain to fail, is not dispatched, and everything before it has
     /// completed.
     pub(crate) fn must_fail(&self, id: NodeId) -> bool {
-        self.is_poisoned(id) && !self.graph[id.index].dispatched && self.is_first(id.index)
+        self.is_poisoned(id)
+            && !self.graph[id.index].dispatched
+            && self.has_no_dependencies(id.index)
     }
 
-    /// Returns all commands that the command added last comes after, completed or not.
-    pub(crate) fn found(&self) -> &[NodeId] {
-        &self.found
+    /// Returns all commands that the command added last comes after, completed or not, possibly with
+    /// duplicates.
+    pub(crate) fn predecessors(&self) -> &[NodeId] {
+        &self.predecessors
     }
 
     /// Returns the commands that this one depends on and that have not completed.
@@ -629,9 +660,9 @@ impl<C> Dag<C> {
         })
     }
 
-    /// Adds dependencies to a command that replaces others with these uses, in order, but makes none of
-    /// the uses itself. It comes after the commands whose data the others would have read, and fails
-    /// with them.
+    /// Adds the data dependencies of commands that `id` replaces. `uses` are the uses of the replaced
+    /// commands, in order; `id` makes none of them itself. It comes after the commands whose data the
+    /// replaced ones would have read, and fails with them.
     pub(crate) fn replace(&mut self, id: NodeId, uses: &[Use]) {
         let Self { graph, hazards, .. } = self;
         hazards.writers_before(uses, |writer| {
@@ -670,9 +701,9 @@ impl<C> Dag<C> {
     /// and that depends on data of a command in `among`.
     pub(crate) fn reader_of(&self, among: &[NodeId], is_lost: impl Fn(u64) -> bool) -> Option<&C> {
         let dependents = |id: &NodeId| self.graph.edges_directed(id.index, Outgoing);
-        let of_data =
+        let data_edges =
             among.iter().flat_map(dependents).filter(|edge| *edge.weight() != EdgeKind::Order);
-        let outside = of_data
+        let outside = data_edges
             .map(|edge| &self.graph[edge.target()])
             .filter(|node| among.binary_search_by_key(&node.serial, |id| id.serial).is_err());
         let reads = |used: &Use| used.access != Access::Write && is_lost(used.allocation);

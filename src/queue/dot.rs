@@ -22,8 +22,8 @@ pub(crate) fn dot(scheduler: &Arc<Scheduler>) -> String {
     }
     scheduler.visit(|id, command, after| {
         let look = if command.record.is_dispatched() { "solid" } else { "dashed" };
-        // Only the records of a trace contain edges to commands that have ended.
-        let after = command.traced.as_ref().map_or(after, |traced| &traced.after);
+        // Only a trace records edges to commands that have ended.
+        let after = command.pending_span.as_ref().map_or(after, |span| &span.after);
         nodes.push((id.serial(), command.work.label(), look, after.to_vec()));
     });
     nodes.sort_by_key(|node| node.0);

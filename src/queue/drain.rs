@@ -20,8 +20,8 @@ pub(crate) async fn drain(
     waits: Arc<Waits>,
 ) {
     for mut marker in markers {
-        let _noted = waits.note("`drain`", marker.record());
-        // Any other failure of a marker is that of its device, whose commands have then ended, too.
+        let _registration = waits.register("`drain`", marker.record());
+        // If a marker fails for another reason, its device has failed, and all its commands have ended.
         while let Err(error) = (&mut marker).await
             && error.kind() == ErrorKind::Deadlock
         {
@@ -53,10 +53,10 @@ pub(crate) async fn drain_within(
     };
     match select(Box::pin(drained), timer).await {
         Either::Left((drained, _)) => return drained,
-        Either::Right((paused, _)) => paused?,
+        Either::Right((timed_out, _)) => timed_out?,
     }
-    let before = |marker: &Event| Scheduler::before(marker.record());
-    let commands: Vec<_> = pending.iter().flat_map(before).collect();
+    let unfinished = |marker: &Event| Scheduler::first_unfinished(marker.record());
+    let commands: Vec<_> = pending.iter().flat_map(unfinished).collect();
     let what = match commands.is_empty() {
         true => "programs are still being stored".to_owned(),
         false => format!("still pending: {}", in_words(&commands)),

@@ -14,7 +14,7 @@ use bytemuck::Pod;
 
 use super::completion::{Phase, Signal, WaiterSlot, Wakers};
 use super::host_memory::ReadSlot;
-use super::native_queue::{Native, Place};
+use super::native_queue::{CommandEvent, Place};
 use super::node::NodeId;
 use super::scheduler::Scheduler;
 use super::waits::{self, Waiting};
@@ -39,7 +39,7 @@ pub(crate) struct Record {
     /// Index and serial of the node; zero before it is added.
     node: AtomicU32,
     serial: AtomicU64,
-    /// Index of the native queue plus one, or [`ON_NO_LANE`]; zero before the command is given to the
+    /// Index of the native queue plus one, or [`ON_NO_QUEUE`]; zero before the command is given to the
     /// device.
     native_queue: AtomicU32,
     position: AtomicU64,
@@ -51,12 +51,12 @@ pub(crate) struct Record {
 struct Remains {
     failure: Option<Error>,
     profile: Option<Profile>,
-    /// Native event of a command that was settled before its callback came, kept until the callback.
-    early: Mutex<Option<Arc<dyn NativeEvent>>>,
+    /// Native event of a command that was settled before its callback came, stored until the callback.
+    armed_event: Mutex<Option<Arc<dyn NativeEvent>>>,
 }
 
-/// Value in place of a native queue's index: the command is given to the device in pieces.
-const ON_NO_LANE: u32 = u32::MAX;
+/// Value of `Record::native_queue` for a command that is given to the device in pieces, on no single queue.
+const ON_NO_QUEUE: u32 = u32::MAX;
 
 impl Record {
     pub(crate) fn new(scheduler: Weak<Scheduler>) -> Arc<Self> {
@@ -99,7 +99,7 @@ impl Record {
 
     pub(crate) fn place(&self) -> Option<Place> {
         let native_queue = self.native_queue.load(Acquire);
-        if native_queue == ON_NO_LANE {
+        if native_queue == ON_NO_QUEUE {
             return None;
         }
         let position = self.position.load(Relaxed);
@@ -108,8 +108,9 @@ impl Record {
             .map(|native_queue| Place { native_queue: native_queue as usize, position })
     }
 
+    /// Marks the command as given to the device in pieces, on no single native queue.
     pub(crate) fn set_on_no_queue(&self) {
-        self.native_queue.store(ON_NO_LANE, Release);
+        self.native_queue.store(ON_NO_QUEUE, Release);
     }
 
     /// Returns whether the command was given to the device.
@@ -118,33 +119,32 @@ impl Record {
     }
 
     /// Settles the command with its outcome and collects the waiters to wake. Returns the native event
-    /// if the driver is done with it; if its callback is still to come, the event is kept until then.
+    /// if the driver is done with it; if its callback is still to come, the event is stored until then.
     pub(crate) fn settle(
         &self,
         outcome: Result<()>,
         profile: Option<Profile>,
-        native: Option<Native>,
+        native: Option<CommandEvent>,
         wakers: &mut Wakers,
     ) -> Option<Arc<dyn NativeEvent>> {
-        let (early, done) = match native {
-            Some(Native { event, armed: true }) => (Some(event), None),
-            Some(Native { event, armed: false }) => (None, Some(event)),
+        let (armed, done) = match native {
+            Some(CommandEvent { event, armed: true }) => (Some(event), None),
+            Some(CommandEvent { event, armed: false }) => (None, Some(event)),
             None => (None, None),
         };
         let failure = outcome.err();
-        if failure.is_some() || profile.is_some() || early.is_some() {
-            let early = Mutex::new(early);
+        if failure.is_some() || profile.is_some() || armed.is_some() {
+            let armed_event = Mutex::new(armed);
             // Setting cannot fail: a command is settled once.
-            let _ = self.remains.set(Box::new(Remains { failure, profile, early }));
+            let _ = self.remains.set(Box::new(Remains { failure, profile, armed_event }));
         }
         let called_back = self.signal.settle(wakers);
-        if called_back { self.take_early() } else { done }
+        if called_back { self.take_armed_event() } else { done }
     }
 
-    /// Takes the kept native event, once the late callback has come.
-    pub(crate) fn take_early(&self) -> Option<Arc<dyn NativeEvent>> {
-        let early = &self.remains.get()?.early;
-        lock(early).take()
+    /// Takes the stored native event, once the late callback has come.
+    pub(crate) fn take_armed_event(&self) -> Option<Arc<dyn NativeEvent>> {
+        lock(&self.remains.get()?.armed_event).take()
     }
 
     fn outcome(&self) -> Option<Result<()>> {
@@ -226,12 +226,12 @@ impl Event {
     }
 
     /// Runs the launches of the fusion scope if the command is a launch of one that still collects.
-    /// `who` names the cause.
-    pub(crate) fn release_group(&self, who: &str) {
+    /// `cause` names the command or wait that needs it, for messages.
+    pub(crate) fn release_group(&self, cause: &str) {
         if !self.record.is_dispatched()
             && let Some(scheduler) = self.record.scheduler()
         {
-            scheduler.release_group_of(&self.record, who);
+            scheduler.release_group_of(&self.record, cause);
         }
     }
 
@@ -299,15 +299,16 @@ impl Event {
     /// # }
     /// ```
     pub fn wait(&self) -> Result<()> {
-        let _blocked = waits::block(&self.record)?;
-        let (mut event, mut noted) = (self.clone(), None);
+        let _blocked = waits::register_blocking(&self.record)?;
+        let (mut event, mut registration) = (self.clone(), None);
         let settled = poll_fn(|context| {
             let settled = event.poll_settled(context);
             if settled.is_pending()
-                && noted.is_none()
+                && registration.is_none()
                 && let Some(scheduler) = event.record.scheduler()
             {
-                noted = Some(scheduler.shared().waits.note("`Event::wait`", &event.record));
+                let waits = &scheduler.shared().waits;
+                registration = Some(waits.register("`Event::wait`", &event.record));
             }
             settled
         });
@@ -343,8 +344,8 @@ impl Event {
             phase = self.record.signal.phase();
         }
         if phase != Phase::Settled {
-            let began = waits::begin(&mut self.waiting, &self.record, context.waker());
-            return began.map_or_else(|error| Poll::Ready(Err(error)), |()| Poll::Pending);
+            let registered = waits::register(&mut self.waiting, &self.record, context.waker());
+            return registered.map_or_else(|error| Poll::Ready(Err(error)), |()| Poll::Pending);
         }
         self.waiting = None;
         self.record.outcome().map_or(Poll::Pending, Poll::Ready)

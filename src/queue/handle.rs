@@ -128,6 +128,7 @@ impl Queue {
         self.submit_to(launch, None)
     }
 
+    /// Submits a launch to the queue or, if `group` is set, to that fusion scope of the queue.
     pub(super) fn submit_to(&self, launch: Launch, group: Option<GroupId>) -> Result<Event> {
         process::check()?;
         let Launch { work, mistake, after, preconditions } = launch;
@@ -196,8 +197,8 @@ impl Queue {
     pub fn read<T: Pod + Send>(&self, buffer: &Buffer<T>) -> Read<T> {
         let checked = self.check_device(buffer.region(), || "a read".to_owned());
         let slot = ReadSlot::default();
-        let landing = checked.and_then(|()| ReadDestination::new(buffer.len(), slot.clone()));
-        Read::new(landing.map(|to| {
+        let destination = checked.and_then(|()| ReadDestination::new(buffer.len(), slot.clone()));
+        Read::new(destination.map(|to| {
             let event = self.run(Work::Read { from: buffer.region().clone(), to: Box::new(to) });
             (event, slot)
         }))
@@ -220,7 +221,7 @@ impl Queue {
     /// ```no_run
     /// # async fn example(queue: &kiln::Queue, histogram: &kiln::Kernel, pixels: &kiln::Buffer<u8>,
     /// #     counts: &kiln::Buffer<u32>) -> kiln::Result<()> {
-    /// queue.fill(counts, 0)?; // clears the counts of the previous module
+    /// queue.fill(counts, 0)?; // clears the counts of the previous frame
     /// queue.submit(histogram.launch(pixels.len()).args((pixels, counts)))?;
     /// let counts: Vec<u32> = queue.read(counts).await?;
     /// # Ok(())

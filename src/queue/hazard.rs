@@ -61,13 +61,14 @@ enum Writer {
     Command(NodeId),
     /// The command failed: the contents of the segment must not be read.
     Failed(Error),
-    /// A fused kernel did without these bytes, as its scope allowed. The command, if any, wrote them
+    /// A fused kernel did not write these bytes, as its scope allowed. The command, if any, wrote them
     /// before. A command that only reads them fails; a command that may write them counts as their next
     /// writer.
     Lost(Option<NodeId>, &'static Error),
 }
 
 impl Writer {
+    /// Returns the error to drop outside the lock, if there is one.
     fn error(self) -> Option<Error> {
         match self {
             Self::None | Self::Command(_) | Self::Lost(..) => None,
@@ -78,17 +79,17 @@ impl Writer {
 
 /// Bytes of an allocation whose contents must not be read.
 #[derive(Clone, Debug)]
-pub(crate) struct Lacking {
+pub(crate) struct MissingBytes {
     allocation: u64,
     bytes: Range<usize>,
     /// Reason; never [`Writer::Command`].
-    because: Writer,
+    cause: Writer,
 }
 
-impl Lacking {
+impl MissingBytes {
     /// Returns the bytes that a failed command should have written.
     pub(crate) fn failed(allocation: u64, bytes: Range<usize>, root: &Error) -> Self {
-        Self { allocation, bytes, because: Writer::Failed(root.clone()) }
+        Self { allocation, bytes, cause: Writer::Failed(root.clone()) }
     }
 
     fn touches(&self, used: &Use) -> bool {
@@ -105,10 +106,10 @@ impl Lacking {
         } else {
             self.bytes.end..self.bytes.end
         };
-        let Self { allocation, bytes, because } = self;
+        let Self { allocation, bytes, cause } = self;
         let parts = [bytes.start..overwritten.start, overwritten.end..bytes.end];
         let parts = parts.into_iter().filter(|part| !part.is_empty());
-        parts.map(move |bytes| Self { allocation, bytes, because: because.clone() })
+        parts.map(move |bytes| Self { allocation, bytes, cause: cause.clone() })
     }
 
     /// Returns whether a command with these uses writes some of the bytes.
@@ -119,7 +120,7 @@ impl Lacking {
     /// Returns the root cause if a command with these uses fails because the bytes are missing.
     pub(crate) fn missed_by(&self, uses: &[Use]) -> Option<&Error> {
         let mut uses = uses.iter().filter(|used| self.touches(used));
-        match &self.because {
+        match &self.cause {
             Writer::Failed(root) => uses.any(|used| used.access != Access::Write).then_some(root),
             Writer::Lost(_, root) => uses.any(|used| used.access == Access::Read).then_some(*root),
             Writer::None | Writer::Command(_) => None,
@@ -127,6 +128,7 @@ impl Lacking {
     }
 }
 
+/// Bytes of an allocation that the same commands wrote and read.
 #[derive(Clone, Debug)]
 struct Segment {
     bytes: Range<usize>,
@@ -142,17 +144,17 @@ impl Segment {
         Self { bytes, writer: Writer::None, readers: SmallVec::new(), prune_at: FEW_READERS }
     }
 
-    fn is_clear(&self, access: Access, is_in_the_way: impl Fn(NodeId) -> bool) -> bool {
-        let is_written = match self.writer {
+    /// Returns whether an access to the segment would come after no command for which `blocks` holds, and
+    /// would not fail.
+    fn is_clear(&self, access: Access, blocks: impl Fn(NodeId) -> bool) -> bool {
+        let is_writer_clear = match self.writer {
             Writer::None => true,
-            Writer::Command(writer) => !is_in_the_way(writer),
+            Writer::Command(writer) => !blocks(writer),
             Writer::Failed(_) => access == Access::Write,
-            Writer::Lost(writer, _) => {
-                !writer.is_some_and(&is_in_the_way) && access != Access::Read
-            }
+            Writer::Lost(writer, _) => !writer.is_some_and(&blocks) && access != Access::Read,
         };
         let mut readers = self.readers.iter();
-        is_written && (access == Access::Read || !readers.any(|reader| is_in_the_way(*reader)))
+        is_writer_clear && (access == Access::Read || !readers.any(|reader| blocks(*reader)))
     }
 }
 
@@ -171,10 +173,10 @@ impl Default for History {
     }
 }
 
-/// Number of segments below which unused ones are not looked for.
+/// Number of segments below which unused ones are not searched for.
 const FEW_SEGMENTS: usize = 64;
 
-/// Number of readers of a segment below which completed ones are not looked for.
+/// Number of readers of a segment below which completed ones are not searched for.
 const FEW_READERS: usize = 16;
 
 /// Histories of all allocations of a device.
@@ -187,7 +189,7 @@ pub(crate) struct Hazards {
 }
 
 /// Callbacks for the conflicts that a new command's uses have with earlier commands.
-pub(crate) trait Found {
+pub(crate) trait ConflictVisitor {
     /// Returns whether the command has neither completed nor been forgotten.
     fn is_live(&self, id: NodeId) -> bool;
     /// Adds an edge from `on` to the new command. May be called several times with the same command.
@@ -195,14 +197,14 @@ pub(crate) trait Found {
     /// Called if the new command reads bytes that a failed one should have written.
     fn fail(&mut self, root: &Error);
     /// Called if the new command writes bytes that were missing until then.
-    fn cover(&mut self, lacking: Lacking);
+    fn cover(&mut self, missing: MissingBytes);
 }
 
 impl Hazards {
-    /// Records that `id` makes this use, and reports its dependencies to `found`.
-    pub(crate) fn touch(&mut self, id: NodeId, used: &Use, found: &mut impl Found) {
+    /// Records that `id` makes this use, and reports its dependencies to `conflicts`.
+    pub(crate) fn touch(&mut self, id: NodeId, used: &Use, conflicts: &mut impl ConflictVisitor) {
         let history = self.histories.entry(used.allocation).or_default();
-        history.prune(found);
+        history.prune(conflicts);
         let covered = history.isolate(&used.bytes);
         let writer_edge = match used.access {
             Access::Read | Access::ReadWrite => EdgeKind::Data,
@@ -211,32 +213,32 @@ impl Hazards {
         for segment in &mut history.segments[covered.clone()] {
             match &segment.writer {
                 Writer::None => {}
-                Writer::Command(writer) => found.depend(*writer, writer_edge),
-                Writer::Failed(root) if writer_edge == EdgeKind::Data => found.fail(root),
+                Writer::Command(writer) => conflicts.depend(*writer, writer_edge),
+                Writer::Failed(root) if writer_edge == EdgeKind::Data => conflicts.fail(root),
                 Writer::Failed(_) => {}
                 Writer::Lost(writer, root) => {
                     if let Some(writer) = writer {
-                        found.depend(*writer, EdgeKind::Order);
+                        conflicts.depend(*writer, EdgeKind::Order);
                     }
                     if used.access == Access::Read {
-                        found.fail(root);
+                        conflicts.fail(root);
                     }
                 }
             }
             if used.access == Access::Read {
                 if segment.readers.len() >= segment.prune_at {
-                    segment.readers.retain(|reader| found.is_live(*reader));
+                    segment.readers.retain(|reader| conflicts.is_live(*reader));
                     segment.prune_at = (segment.readers.len() * 2).max(FEW_READERS);
                 }
                 segment.readers.push(id);
             } else {
                 for reader in segment.readers.drain(..) {
-                    found.depend(reader, EdgeKind::Order);
+                    conflicts.depend(reader, EdgeKind::Order);
                 }
-                let because = std::mem::replace(&mut segment.writer, Writer::Command(id));
-                if matches!(because, Writer::Failed(_) | Writer::Lost(..)) {
+                let cause = std::mem::replace(&mut segment.writer, Writer::Command(id));
+                if matches!(cause, Writer::Failed(_) | Writer::Lost(..)) {
                     let (allocation, bytes) = (used.allocation, segment.bytes.clone());
-                    found.cover(Lacking { allocation, bytes, because });
+                    conflicts.cover(MissingBytes { allocation, bytes, cause });
                 }
             }
         }
@@ -253,19 +255,19 @@ impl Hazards {
         }
     }
 
-    /// Returns whether a command with these uses would come after no command that `is_in_the_way`, and
+    /// Returns whether a command with these uses would come after no command for which `blocks` holds, and
     /// would not fail. The uses within one list happen at once, and the lists one after another.
     pub(crate) fn are_clear(
         &self,
         uses: &[impl AsRef<[Use]>],
-        is_in_the_way: impl Fn(NodeId) -> bool,
+        blocks: impl Fn(NodeId) -> bool,
     ) -> bool {
         let is_clear = |at: usize, used: &Use| {
             let Some(history) = self.histories.get(&used.allocation) else { return true };
             let from = history.index_of(used.bytes.start);
             let segments = history.segments[from..].iter();
             let mut segments = segments.take_while(|segment| segment.bytes.start < used.bytes.end);
-            segments.all(|segment| segment.is_clear(used.access, &is_in_the_way))
+            segments.all(|segment| segment.is_clear(used.access, &blocks))
                 || uses[..at]
                     .iter()
                     .flat_map(AsRef::as_ref)
@@ -274,37 +276,37 @@ impl Hazards {
         (0..uses.len()).all(|at| uses[at].as_ref().iter().all(|used| is_clear(at, used)))
     }
 
-    /// Records that `id`, which made this use, failed. The `lacking` bytes are missing wherever no
+    /// Records that `id`, which made this use, failed. The `missing` bytes are marked wherever no other
     /// command has written since.
-    pub(crate) fn writer_failed(&mut self, id: NodeId, used: &Use, lacking: &[Lacking]) {
+    pub(crate) fn writer_failed(&mut self, id: NodeId, used: &Use, missing: &[MissingBytes]) {
         let Some(history) = self.histories.get_mut(&used.allocation) else { return };
-        let lacking = lacking.iter().filter(|lacking| lacking.allocation == used.allocation);
-        let mut missing = SmallVec::<[_; 2]>::new();
+        let missing = missing.iter().filter(|missing| missing.allocation == used.allocation);
+        let mut marks = SmallVec::<[_; 2]>::new();
         for segment in &mut history.segments {
             if !matches!(segment.writer, Writer::Command(writer) if writer == id) {
                 continue;
             }
             segment.writer = Writer::None;
-            for Lacking { bytes, because, .. } in lacking.clone() {
+            for MissingBytes { bytes, cause, .. } in missing.clone() {
                 let start = bytes.start.max(segment.bytes.start);
                 let end = bytes.end.min(segment.bytes.end);
                 if start < end {
-                    missing.push((start..end, because));
+                    marks.push((start..end, cause));
                 }
             }
         }
-        for (bytes, because) in missing {
+        for (bytes, cause) in marks {
             let covered = history.isolate(&bytes);
             for segment in &mut history.segments[covered] {
-                let before = std::mem::replace(&mut segment.writer, because.clone());
+                let before = std::mem::replace(&mut segment.writer, cause.clone());
                 self.retired.extend(before.error());
             }
         }
     }
 
-    /// Calls `see` with the last writers of the bytes that commands with these uses, in order, would
+    /// Calls `visit` with the last writers of the bytes that commands with these uses, in order, would
     /// read.
-    pub(crate) fn writers_before(&mut self, uses: &[Use], mut see: impl FnMut(NodeId)) {
+    pub(crate) fn writers_before(&mut self, uses: &[Use], mut visit: impl FnMut(NodeId)) {
         for (at, used) in uses.iter().enumerate() {
             let Some(history) = self.histories.get_mut(&used.allocation) else { continue };
             let covered = history.isolate(&used.bytes);
@@ -317,14 +319,14 @@ impl Hazards {
                         .any(|earlier| earlier.replaces(used.allocation, &segment.bytes))
                 };
                 if used.access != Access::Write && !is_replaced() {
-                    see(writer);
+                    visit(writer);
                 }
             }
         }
     }
 
-    /// Marks bytes as lost that a command did without, though commands that it replaces would have
-    /// written them. Their earlier contents are lost, too. The next writer still comes after the
+    /// Marks bytes as lost that a command does not write, although the commands that it replaces would
+    /// have written them. Their earlier contents are lost, too. The next writer still comes after the
     /// commands that used them.
     pub(crate) fn invalidate(&mut self, used: &Use, root: &'static Error) {
         let history = self.histories.entry(used.allocation).or_default();
@@ -371,8 +373,8 @@ impl Hazards {
 
     /// Queues the errors of these bytes to be dropped by the caller of
     /// [`take_retired`](Self::take_retired).
-    pub(crate) fn retire_all(&mut self, lacking: impl IntoIterator<Item = Lacking>) {
-        self.retired.extend(lacking.into_iter().filter_map(|lacking| lacking.because.error()));
+    pub(crate) fn retire_all(&mut self, missing: impl IntoIterator<Item = MissingBytes>) {
+        self.retired.extend(missing.into_iter().filter_map(|missing| missing.cause.error()));
     }
 
     pub(crate) fn has_retired(&self) -> bool {
@@ -386,17 +388,17 @@ impl Hazards {
 
 impl History {
     /// Removes the segments that no live command wrote or read and whose contents are not missing.
-    fn prune(&mut self, found: &impl Found) {
+    fn prune(&mut self, conflicts: &impl ConflictVisitor) {
         if self.segments.len() < self.prune_at {
             return;
         }
         self.segments.retain(|segment| {
             let written = match segment.writer {
                 Writer::None => false,
-                Writer::Command(writer) => found.is_live(writer),
+                Writer::Command(writer) => conflicts.is_live(writer),
                 Writer::Failed(_) | Writer::Lost(..) => true,
             };
-            written || segment.readers.iter().any(|reader| found.is_live(*reader))
+            written || segment.readers.iter().any(|reader| conflicts.is_live(*reader))
         });
         self.prune_at = (self.segments.len() * 2).max(FEW_SEGMENTS);
     }
@@ -433,6 +435,7 @@ impl History {
         self.segments.partition_point(|segment| segment.bytes.end <= at)
     }
 
+    /// Splits the segment that contains the byte before `at` and the byte at `at`, if there is one.
     fn split_at(&mut self, at: usize) {
         let index = self.index_of(at);
         let Some(segment) = self.segments.get_mut(index) else { return };

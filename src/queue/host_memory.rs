@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn allocations_have_the_requested_capacity() {
         for len in [0, 1, LARGE / 3, LARGE + 5, 3 * LARGE + 1] {
-            let mut room = room_for::<u8>(len, "a read").expect("there is");
+            let mut room = room_for::<u8>(len, "a read").expect("the host has the memory");
             assert!(room.is_empty() && room.capacity() >= len);
             room.resize(len, 7);
             assert!(room.iter().all(|byte| *byte == 7));

@@ -93,7 +93,7 @@ impl Launch {
     /// ```
     pub fn local(mut self, size: impl IntoNdSize) -> Self {
         let changed = self.work.range.set_local(size.into_nd_size());
-        self.note(changed)
+        self.with_mistake_of(changed)
     }
 
     /// Sets the global id of the first work-item. The default is zero.
@@ -109,10 +109,11 @@ impl Launch {
     /// ```
     pub fn offset(mut self, offset: impl IntoNdSize) -> Self {
         let changed = self.work.range.set_offset(offset.into_nd_size());
-        self.note(changed)
+        self.with_mistake_of(changed)
     }
 
-    fn note(mut self, changed: Result<()>) -> Self {
+    /// Stores the error of `changed` for `submit`, unless an earlier one is stored.
+    fn with_mistake_of(mut self, changed: Result<()>) -> Self {
         let name = || format!("kernel `{}`", self.work.kernel.name());
         self.mistake = self.mistake.or_else(|| changed.err().map(|error| error.within(name())));
         self

@@ -1,5 +1,5 @@
-//! Work of a launch: a kernel with its range and its arguments, and the checks of these against the kernel's
-//! signature and the device's limits.
+//! Work of a launch: a kernel, its range and its arguments, which are checked against the kernel's signature
+//! and the device's limits.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl LaunchWork {
         let mut uses = Uses::new();
         for (index, argument) in self.arguments.iter().enumerate() {
             if let ArgumentKind::Buffer(region, stated) = &argument.kind {
-                let signature = parameters.get(index).and_then(|known| known.access);
+                let signature = parameters.get(index).and_then(|parameter| parameter.access);
                 // Without either, the kernel is assumed to read and write the buffer.
                 uses.push(Use::of(region, stated.or(signature).unwrap_or(Access::ReadWrite)));
             }
@@ -38,7 +38,7 @@ impl LaunchWork {
         uses
     }
 
-    /// See [`Command::release`].
+    /// See [`Command::release`](super::command::Command::release).
     pub(crate) fn release(&mut self) {
         for argument in self.arguments.drain(..) {
             if let ArgumentKind::Buffer(region, _) = argument.kind {
@@ -47,12 +47,12 @@ impl LaunchWork {
         }
     }
 
-    /// See [`Command::is_light`].
+    /// See [`Command::is_light`](super::command::Command::is_light).
     pub(super) fn is_light(&self) -> bool {
         self.kernel.is_shared() && self.arguments.is_empty()
     }
 
-    /// See [`Command::abandon`].
+    /// See [`Command::abandon`](super::command::Command::abandon).
     pub(super) fn abandon(&self) {
         for argument in &self.arguments {
             if let ArgumentKind::Buffer(region, _) = &argument.kind {
@@ -61,6 +61,7 @@ impl LaunchWork {
         }
     }
 
+    /// See [`Command::with_operation`](super::command::Command::with_operation).
     pub(super) fn with_operation<R>(
         &self,
         run: impl FnOnce(&Operation<'_>) -> Result<R>,
@@ -139,12 +140,13 @@ impl LaunchWork {
                 }
                 ArgumentKind::Value(bytes) => backend::Argument::Value(bytes),
             };
-            let is_open = match parameter.address_space {
+            // The signature does not determine whether the argument fits: the driver checks it.
+            let needs_driver_check = match parameter.address_space {
                 None => true,
                 Some(AddressSpace::Private) => element.is_none() && parameter.size.is_none(),
                 Some(_) => false,
             };
-            if is_open {
+            if needs_driver_check {
                 kernel.native.accepts(index as u32, &native)?;
             }
         }

@@ -24,11 +24,11 @@ pub(crate) struct Place {
 /// Command in flight.
 struct Entry {
     id: NodeId,
-    native: Native,
+    native: CommandEvent,
 }
 
 /// Native event of a command.
-pub(crate) struct Native {
+pub(crate) struct CommandEvent {
     pub(crate) event: Arc<dyn NativeEvent>,
     /// Whether the driver was asked to call back.
     pub(crate) armed: bool,
@@ -37,9 +37,9 @@ pub(crate) struct Native {
 /// Command that has ended and left its native queue.
 pub(crate) struct Departed {
     pub(crate) id: NodeId,
-    pub(crate) native: Native,
+    pub(crate) native: CommandEvent,
     pub(crate) result: Result<()>,
-    /// Whether the device may still use what it was given.
+    /// Whether the device may still use the memory of the command.
     pub(crate) may_run: bool,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct TrackedQueue {
     last_failure: Option<Error>,
 }
 
-/// Number of commands after which the queue is flushed unasked.
+/// Number of commands after which the queue is flushed even if nothing requests it.
 const FLUSH_EVERY: usize = 64;
 
 impl TrackedQueue {
@@ -79,7 +79,7 @@ impl TrackedQueue {
     ///
     /// # Safety
     ///
-    /// As for [`backend::TrackedQueue::enqueue`].
+    /// As for [`backend::NativeQueue::enqueue`].
     pub(crate) unsafe fn enqueue(
         &mut self,
         id: NodeId,
@@ -89,7 +89,7 @@ impl TrackedQueue {
     ) -> Result<u64> {
         // SAFETY: the caller upholds the contract of the callee.
         let event = unsafe { self.native.enqueue(operation, wait)? };
-        let native = Native { event, armed: false };
+        let native = CommandEvent { event, armed: false };
         self.entries.push_back(Entry { id, native });
         self.unflushed += commands;
         if self.unflushed >= FLUSH_EVERY {
@@ -120,8 +120,8 @@ impl TrackedQueue {
         }
     }
 
-    /// Returns how many commands leave when the one at `position` does.
-    pub(crate) fn ahead(&self, position: u64) -> u64 {
+    /// Returns the number of commands in flight up to the one at `position`, which is included.
+    pub(crate) fn count_up_to(&self, position: u64) -> u64 {
         (position + 1).saturating_sub(self.first)
     }
 
@@ -131,6 +131,7 @@ impl TrackedQueue {
         self.end() - self.watched.max(self.first) >= commands as u64
     }
 
+    /// Returns the index of the entry at `position`, unless the command has left.
     fn index(&self, position: u64) -> Option<usize> {
         let index = usize::try_from(position.checked_sub(self.first)?).ok()?;
         (index < self.entries.len()).then_some(index)
@@ -168,7 +169,7 @@ impl TrackedQueue {
     /// Removes the oldest command, if it has ended. If the driver has called back but the event does
     /// not report the end yet, the callback counts. The end of a later command proves nothing: some
     /// drivers fail a command as soon as one that it waits for has failed, before its turn.
-    pub(crate) fn leave(
+    pub(crate) fn pop_ended(
         &mut self,
         has_called_back: impl FnOnce(NodeId) -> bool,
     ) -> Option<Departed> {
@@ -190,10 +191,11 @@ impl TrackedQueue {
     /// after a failed one with a code that says only that; the failure before it says more.
     fn root_of(&mut self, error: Error) -> Error {
         /// `CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST`.
-        const OF_ANOTHER: i32 = -14;
-        let of_another = error.driver_code().is_some_and(|driver| driver.code == OF_ANOTHER);
+        const FAILED_DEPENDENCY: i32 = -14;
+        let is_consequence =
+            error.driver_code().is_some_and(|driver| driver.code == FAILED_DEPENDENCY);
         match &self.last_failure {
-            Some(root) if of_another => root.clone(),
+            Some(root) if is_consequence => root.clone(),
             _ => {
                 self.last_failure = Some(error.clone());
                 error
@@ -205,9 +207,9 @@ impl TrackedQueue {
 /// Returns the events that a command on `native_queue` must wait for, if it runs after the commands at
 /// `places`.
 ///
-/// Drivers fail a command if an event in its wait list fails. If the latest command of a native queue
-/// is only to run earlier, the list therefore contains a marker after it, which succeeds even if that
-/// command fails.
+/// Drivers fail a command if an event in its wait list fails. If only the order after the latest
+/// command of a native queue matters, the list therefore contains a marker behind it, which succeeds even if
+/// that command fails.
 pub(crate) fn wait_list(
     native_queues: &mut [TrackedQueue],
     native_queue: usize,
@@ -351,8 +353,8 @@ mod tests {
         unsafe { native_queue.enqueue(id, 1, &Operation::Marker, &[]) }
             .expect("the operation is accepted");
         assert!(native_queue.arm(0).is_some(), "the driver calls back");
-        let left = native_queue.leave(|_| true).expect("it counts as finished");
-        assert!(left.may_run && left.result.is_err());
+        let departed = native_queue.pop_ended(|_| true).expect("it counts as finished");
+        assert!(departed.may_run && departed.result.is_err());
     }
 
     #[test]
@@ -365,11 +367,11 @@ mod tests {
         unsafe { native_queue.enqueue(id, 1, &Operation::Marker, &[]) }
             .expect("the operation is accepted");
         assert!(native_queue.arm(0).is_some(), "the driver calls back");
-        assert!(native_queue.leave(|_| false).is_none(), "it still runs");
-        let left = native_queue.leave(|_| {
+        assert!(native_queue.pop_ended(|_| false).is_none(), "it still runs");
+        let departed = native_queue.pop_ended(|_| {
             command.0.store(true, SeqCst);
             true
         });
-        left.expect("it has finished").result.expect_err("and failed");
+        departed.expect("it has finished").result.expect_err("and failed");
     }
 }

@@ -4,7 +4,7 @@ use petgraph::stable_graph::NodeIndex;
 
 use crate::error::{Error, ErrorKind};
 
-/// Identity of a command in a [`Dag`](super::dag::Dag). No other command has the same one, even after this one has
+/// Identity of a command in a [`Dag`](super::dag::Dag). It is never reused, even after the command has
 /// completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NodeId {
@@ -41,7 +41,7 @@ pub(crate) enum EdgeKind {
 
 /// Reason why a command fails without being run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum SkipReason {
     /// The command cannot be run as it is. It changes nothing: other commands find its buffers as they
     /// were before it.
     Refused,
@@ -53,9 +53,9 @@ pub(crate) enum Why {
     After,
 }
 
-impl Why {
-    /// Returns why a launch fails that could not be started because of `error`. If the device was out
-    /// of resources or lost, the launch itself was valid, so its outputs are missing.
+impl SkipReason {
+    /// Returns the reason for a launch that could not be started because of `error`. If the device was
+    /// out of resources or lost, the launch itself was valid, so its outputs are missing.
     pub(crate) fn launch_failed(error: &Error) -> Self {
         match error.kind() {
             ErrorKind::OutOfResources | ErrorKind::DeviceLost => Self::Missing,
@@ -68,5 +68,5 @@ impl Why {
 #[derive(Debug)]
 pub(crate) struct Poison {
     pub(crate) root: Error,
-    pub(crate) why: Why,
+    pub(crate) reason: SkipReason,
 }

@@ -9,7 +9,7 @@ use super::command::Command;
 use super::completion::{Mailbox, Urgency};
 use super::event::Record;
 use super::scheduler::Scheduler;
-use super::waits::{LOOK_EVERY, Waits};
+use super::waits::{CHECK_EVERY, Waits};
 use super::work::Work;
 use crate::args::buffer::Freed;
 use crate::error::{Error, ErrorKind, Result, catch_and_log};
@@ -18,11 +18,11 @@ use crate::sync::lock;
 
 /// Request to the reactor.
 pub(crate) enum Post {
-    /// Check the command and do whatever is due: its callback has come, or its handle is awaited.
-    Look(Arc<Record>),
+    /// Check the command: its callback has come, or its handle is awaited.
+    Check(Arc<Record>),
     /// Handle the callback of a command that was settled before it came.
     Late(Arc<Record>),
-    /// Free the host memory and the programs that these kept alive.
+    /// Drop these, with the host memory and the programs that they kept alive.
     Drop(Vec<Command>, Vec<Work>),
     /// Free the device memory that only ended commands held.
     Free(Arc<Freed>),
@@ -58,7 +58,8 @@ impl Reactor {
         Ok(Arc::new(reactor))
     }
 
-    pub(crate) fn look_after(&self, scheduler: &Arc<Scheduler>) {
+    /// Adds a scheduler whose commands the reactor manages.
+    pub(crate) fn add_scheduler(&self, scheduler: &Arc<Scheduler>) {
         let mut schedulers = lock(&self.schedulers);
         schedulers.retain(|known| known.strong_count() > 0);
         schedulers.push(Arc::downgrade(scheduler));
@@ -72,7 +73,7 @@ impl Reactor {
         self.mailbox.post(post, urgency);
     }
 
-    /// Reports that a command was submitted.
+    /// Reports that a command was submitted: the reactor must not sleep without limit.
     pub(crate) fn wake(&self) {
         self.mailbox.wake();
     }
@@ -86,10 +87,10 @@ impl Drop for Reactor {
 
 fn handle_post(post: Post) {
     match post {
-        Post::Late(record) => drop(record.take_early()),
-        Post::Look(record) => {
+        Post::Late(record) => drop(record.take_armed_event()),
+        Post::Check(record) => {
             if let Some(scheduler) = record.scheduler() {
-                scheduler.look(&record);
+                scheduler.check_command(&record);
             }
         }
         Post::Drop(commands, works) => drop((commands, works)),
@@ -100,7 +101,7 @@ fn handle_post(post: Post) {
 
 fn run(mailbox: &Mailbox<Post>, schedulers: &Mutex<Vec<Weak<Scheduler>>>, waits: &Waits) {
     let mut last_tick = Instant::now();
-    let mut last_look = last_tick;
+    let mut last_wait_check = last_tick;
     let mut last_busy = last_tick;
     loop {
         while let Some(post) = mailbox.take() {
@@ -109,13 +110,13 @@ fn run(mailbox: &Mailbox<Post>, schedulers: &Mutex<Vec<Weak<Scheduler>>>, waits:
             }
             catch_and_log("the processing of a completed command", || handle_post(post));
         }
-        let busy = || {
+        let busy_schedulers = || {
             let schedulers = lock(schedulers);
             let alive = schedulers.iter().filter_map(Weak::upgrade);
             alive.filter(|scheduler| scheduler.live() > 0).collect::<Vec<_>>()
         };
         let now = Instant::now();
-        let in_flight = busy();
+        let in_flight = busy_schedulers();
         if !in_flight.is_empty() {
             last_busy = now;
         }
@@ -126,14 +127,14 @@ fn run(mailbox: &Mailbox<Post>, schedulers: &Mutex<Vec<Weak<Scheduler>>>, waits:
             }
         }
         drop(in_flight);
-        if now - last_look >= LOOK_EVERY {
-            last_look = now;
-            catch_and_log("the check for long waits", || waits.look(now));
+        if now - last_wait_check >= CHECK_EVERY {
+            last_wait_check = now;
+            catch_and_log("the check for long waits", || waits.log_long_waits(now));
         }
         if now - last_busy < LINGER {
             mailbox.doze(TICK);
         } else {
-            mailbox.sleep_unless(|| !busy().is_empty());
+            mailbox.sleep_unless(|| !busy_schedulers().is_empty());
             last_busy = Instant::now();
         }
     }

@@ -9,17 +9,19 @@ use crate::backend::Profile;
 use crate::sync::lock;
 
 /// Callback that receives the device time of the timed commands.
-pub(crate) type Tell = Box<dyn Fn(Duration) + Send + Sync>;
+pub(crate) type Report = Box<dyn Fn(Duration) + Send + Sync>;
 
 /// Stopwatch for several commands as a whole. Reports nothing if one of them failed or its times are
 /// unknown.
 pub(crate) struct Stopwatch {
-    watched: Mutex<Watched>,
-    tell: Tell,
+    measurement: Mutex<Measurement>,
+    report: Report,
 }
 
-struct Watched {
-    left: usize,
+/// Times of the commands that have ended.
+struct Measurement {
+    /// Number of commands that have not ended.
+    remaining: usize,
     /// Starts and ends in nanoseconds; `None` once the time of a command is missing.
     spans: Option<Spans>,
 }
@@ -33,39 +35,39 @@ const LONGEST_GAP: u64 = 20_000;
 
 impl Stopwatch {
     /// Creates a stopwatch for this number of commands.
-    pub(crate) fn new(commands: usize, tell: Tell) -> Self {
-        let watched = Watched { left: commands, spans: Some(Spans::new()) };
-        Self { watched: Mutex::new(watched), tell }
+    pub(crate) fn new(commands: usize, report: Report) -> Self {
+        let measurement = Measurement { remaining: commands, spans: Some(Spans::new()) };
+        Self { measurement: Mutex::new(measurement), report }
     }
 
     /// Records the end of one of the commands.
     pub(crate) fn ended(&self, profile: Option<Profile>) {
-        let mut watched = lock(&self.watched);
-        watched.left = watched.left.saturating_sub(1);
-        match (&mut watched.spans, profile) {
+        let mut measurement = lock(&self.measurement);
+        measurement.remaining = measurement.remaining.saturating_sub(1);
+        match (&mut measurement.spans, profile) {
             (Some(spans), Some(profile)) => spans.push((profile.started, profile.ended)),
             (spans, _) => *spans = None,
         }
-        let is_last = watched.left == 0;
-        let spans = if is_last { watched.spans.take() } else { None };
-        drop(watched);
+        let is_last = measurement.remaining == 0;
+        let spans = if is_last { measurement.spans.take() } else { None };
+        drop(measurement);
         if let Some(spans) = spans {
-            (self.tell)(Duration::from_nanos(taken(spans)));
+            (self.report)(Duration::from_nanos(elapsed_nanos(spans)));
         }
     }
 }
 
-/// Returns the time in nanoseconds in which a command ran or the next one was about to start.
-fn taken(mut spans: Spans) -> u64 {
+/// Returns the time in nanoseconds in which a command ran, including gaps of up to [`LONGEST_GAP`].
+fn elapsed_nanos(mut spans: Spans) -> u64 {
     spans.sort_unstable();
     let mut latest = spans.first().map_or(0, |&(start, _)| start);
-    let mut taken = 0_u64;
+    let mut elapsed = 0_u64;
     for (start, end) in spans {
         let gap = start.saturating_sub(latest).min(LONGEST_GAP);
-        taken = taken.saturating_add(gap).saturating_add(end.saturating_sub(start.max(latest)));
+        elapsed = elapsed.saturating_add(gap).saturating_add(end.saturating_sub(start.max(latest)));
         latest = latest.max(end);
     }
-    taken
+    elapsed
 }
 
 #[cfg(test)]

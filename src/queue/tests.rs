@@ -6,9 +6,8 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 
 use super::dag::{Dag, Next, NextList};
-use super::hazard::Use;
-use super::hazard::Uses;
-use super::node::{EdgeKind, NodeId, Poison, Why};
+use super::hazard::{Use, Uses};
+use super::node::{EdgeKind, NodeId, Poison, SkipReason};
 use crate::compiler::signature::Access;
 use crate::error::{Error, ErrorKind};
 
@@ -60,15 +59,15 @@ fn commands_that_wait_for_ends_are_dispatched_after_the_last_end() {
     let reader = add(&mut dag, 2, &both, &mut next);
     let after = add(&mut dag, 3, &[used(0, 0..8, Access::Write)], &mut next);
     next.clear();
-    writes.iter().for_each(|&write| dag.dispatched(write, &mut next));
+    writes.iter().for_each(|&write| dag.set_dispatched(write, &mut next));
     assert_eq!(next.as_slice(), [Next::Dispatch(reader)], "the device keeps the order");
-    assert!(!dag.wait_for_ends(reader));
+    assert!(!dag.wait_for_completions(reader));
     next.clear();
     dag.complete(writes[1], Ok(()), &mut next);
     assert_eq!(next.as_slice(), [], "the other write has not ended");
     dag.complete(writes[0], Ok(()), &mut next);
     assert_eq!(next.as_slice(), [Next::Dispatch(reader)]);
-    assert!(dag.wait_for_ends(reader));
+    assert!(dag.wait_for_completions(reader));
     next.clear();
     dag.complete(reader, Ok(()), &mut next);
     assert_eq!(next.as_slice(), [Next::Dispatch(after)], "it ended without being dispatched");
@@ -79,8 +78,8 @@ fn commands_that_wait_for_the_end_of_a_failing_one_fail() {
     let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
     let write = add(&mut dag, 0, &[used(0, 0..8, Access::Write)], &mut next);
     let reader = add(&mut dag, 1, &[used(0, 0..8, Access::Read)], &mut next);
-    dag.dispatched(write, &mut next);
-    assert!(!dag.wait_for_ends(reader));
+    dag.set_dispatched(write, &mut next);
+    assert!(!dag.wait_for_completions(reader));
     next.clear();
     dag.complete(write, Err(failure()), &mut next);
     assert_eq!(next.as_slice(), [Next::Fail(reader)]);
@@ -106,7 +105,7 @@ fn commands_wait_for_the_dispatch_of_dependencies_not_for_their_end() {
     let second = add(&mut dag, 1, &[used(1, 0..8, Access::ReadWrite)], &mut next);
     assert_eq!(next.as_slice(), [Next::Dispatch(first)]);
     next.clear();
-    dag.dispatched(first, &mut next);
+    dag.set_dispatched(first, &mut next);
     assert_eq!(next.as_slice(), [Next::Dispatch(second)]);
 }
 
@@ -120,7 +119,7 @@ fn commands_with_detached_edges_wait_only_for_others() {
     let detached = dag.detach_edges(&[first, second]);
     assert_eq!(before(&dag, first), [0]);
     assert!(before(&dag, second).is_empty());
-    dag.dispatched(outside, &mut next);
+    dag.set_dispatched(outside, &mut next);
     assert_eq!(next.as_slice(), [Next::Dispatch(first)]);
     assert!(dag.can_dispatch(second));
 
@@ -128,7 +127,7 @@ fn commands_with_detached_edges_wait_only_for_others() {
     assert_eq!(before(&dag, second), [1]);
     assert!(!dag.can_dispatch(second));
     next.clear();
-    dag.dispatched(first, &mut next);
+    dag.set_dispatched(first, &mut next);
     assert_eq!(next.as_slice(), [Next::Dispatch(second)]);
 }
 
@@ -139,7 +138,7 @@ fn restored_edges_among_dispatched_commands_propagate_failures() {
     let first = add(&mut dag, 1, &[used(1, 0..8, Access::ReadWrite)], &mut next);
     let second = add(&mut dag, 2, &[used(1, 0..8, Access::ReadWrite)], &mut next);
     let detached = dag.detach_edges(&[first, second]);
-    [outside, first, second].into_iter().for_each(|id| dag.dispatched(id, &mut next));
+    [outside, first, second].into_iter().for_each(|id| dag.set_dispatched(id, &mut next));
     dag.restore_edges(detached);
     dag.complete(outside, Err(failure()), &mut next);
     assert!(dag.complete(first, Ok(()), &mut next).outcome.is_err());
@@ -150,13 +149,13 @@ fn restored_edges_among_dispatched_commands_propagate_failures() {
 fn unmet_preconditions_are_found_through_dependents() {
     let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
     let write = [used(1, 0..8, Access::Write)];
-    let gated = dag.add((0, write.to_vec()), &[&write], [], 1, None, &mut next);
+    let waiting = dag.add((0, write.to_vec()), &[&write], [], 1, None, &mut next);
     let last = add(&mut dag, 1, &[used(1, 0..8, Access::Read)], &mut next);
     let other = add(&mut dag, 2, &[used(2, 0..8, Access::Read)], &mut next);
     let has_precondition = |_: NodeId, _: &Command, preconditions| preconditions > 0;
-    assert_eq!(dag.find_preconditioned(&[last], has_precondition), Some(gated));
+    assert_eq!(dag.find_preconditioned(&[last], has_precondition), Some(waiting));
     assert_eq!(dag.find_preconditioned(&[other], has_precondition), None);
-    dag.open_precondition(gated, &mut next);
+    dag.meet_precondition(waiting, &mut next);
     assert_eq!(dag.find_preconditioned(&[last], has_precondition), None);
 }
 
@@ -170,8 +169,8 @@ fn is_clear_predicts_whether_a_command_would_wait_or_fail() {
     assert!(!dag.is_clear(&[&read(1)]) && !dag.is_clear(&[&write(1)]));
     assert!(dag.is_clear(&[&read(2)]) && !dag.is_clear(&[&both(2)]));
     assert!(dag.is_clear(&[&[used(1, 8..16, Access::Write)], &write(3)]));
-    dag.dispatched(writer, &mut next);
-    dag.dispatched(reader, &mut next);
+    dag.set_dispatched(writer, &mut next);
+    dag.set_dispatched(reader, &mut next);
     assert!(dag.is_clear(&[&read(1), &write(1), &both(2)]));
 
     // Lost contents can be written, and then read.
@@ -181,7 +180,7 @@ fn is_clear_predicts_whether_a_command_would_wait_or_fail() {
     assert!(!dag.is_clear(&[&[used(1, 0..4, Access::Write)], &read(1)]));
     assert!(!dag.is_clear(&[&[used(1, 0..8, Access::Write), used(1, 0..8, Access::Read)]]));
     let failed = add(&mut dag, 2, &write(3), &mut next);
-    dag.dispatched(failed, &mut next);
+    dag.set_dispatched(failed, &mut next);
     dag.complete(failed, Err(failure()), &mut next);
     assert!(!dag.is_clear(&[&read(3)]) && !dag.is_clear(&[&both(3)]));
     assert!(dag.is_clear(&[&write(3), &both(3)]));
@@ -229,10 +228,10 @@ fn a_replacement_fails_with_the_inputs_of_the_replaced_commands() {
     for (without, expected) in cases {
         let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
         let writer = add(&mut dag, 0, &[used(1, 0..8, Access::Write)], &mut next);
-        dag.dispatched(writer, &mut next);
+        dag.set_dispatched(writer, &mut next);
         let one = add(&mut dag, 1, &[used(2, 0..8, Access::Write)], &mut next);
         dag.replace(one, &without);
-        dag.dispatched(one, &mut next);
+        dag.set_dispatched(one, &mut next);
         dag.invalidate(&without, &LOST);
         dag.complete(writer, Err(failure()), &mut next);
         let ended = dag.complete(one, Ok(()), &mut next);
@@ -261,7 +260,7 @@ fn a_failure_reaches_readers_until_the_next_complete_write() {
     let healer = add(&mut dag, 2, &[used(1, 0..8, Access::Write)], &mut next);
     let healed = add(&mut dag, 3, &[used(1, 0..8, Access::Read)], &mut next);
     for id in [bad, reader, healer, healed] {
-        dag.dispatched(id, &mut next);
+        dag.set_dispatched(id, &mut next);
     }
     let root = failure();
     dag.complete(bad, Err(root.clone()), &mut next);
@@ -275,7 +274,7 @@ fn a_failure_reaches_readers_until_the_next_complete_write() {
 fn a_failure_reaches_commands_added_after_it_ended() {
     let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
     let bad = add(&mut dag, 0, &[used(1, 0..8, Access::ReadWrite)], &mut next);
-    dag.dispatched(bad, &mut next);
+    dag.set_dispatched(bad, &mut next);
     let root = failure();
     dag.complete(bad, Err(root.clone()), &mut next);
     next.clear();
@@ -293,29 +292,29 @@ fn a_failure_reaches_commands_added_after_it_ended() {
 fn undispatched_failures_end_after_all_earlier_commands() {
     let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
     let running = add(&mut dag, 0, &[used(1, 0..8, Access::Read)], &mut next);
-    dag.dispatched(running, &mut next);
+    dag.set_dispatched(running, &mut next);
     next.clear();
-    let gated = {
+    let waiting = {
         let uses = [used(1, 0..8, Access::Write)];
         dag.add((1, uses.to_vec()), &[&uses], [], 1, None, &mut next)
     };
     let behind = add(&mut dag, 2, &[used(1, 0..8, Access::Write)], &mut next);
-    dag.poison(gated, failure(), Why::Missing, &mut next);
+    dag.poison(waiting, failure(), SkipReason::Missing, &mut next);
     assert!(next.is_empty(), "the reader still runs: {next:?}");
     dag.complete(running, Ok(()), &mut next);
-    assert_eq!(next.as_slice(), [Next::Fail(gated)]);
+    assert_eq!(next.as_slice(), [Next::Fail(waiting)]);
     next.clear();
-    assert!(dag.complete(gated, Ok(()), &mut next).outcome.is_err());
+    assert!(dag.complete(waiting, Ok(()), &mut next).outcome.is_err());
     assert_eq!(next.as_slice(), [Next::Dispatch(behind)]);
-    dag.open_precondition(gated, &mut next);
-    assert_eq!(next.len(), 1, "a gate of a command that has ended changes nothing");
+    dag.meet_precondition(waiting, &mut next);
+    assert_eq!(next.len(), 1, "a precondition of a completed command changes nothing");
 }
 
 #[derive(Clone, Debug)]
 struct Plan {
     uses: Vec<Use>,
     fails: bool,
-    gated: bool,
+    has_precondition: bool,
     /// Whether the command is refused when its precondition would be met.
     refused: bool,
     after: Option<prop::sample::Index>,
@@ -332,11 +331,11 @@ fn plans() -> impl Strategy<Value = Vec<Plan>> {
         prop::bool::weighted(0.4),
         prop::option::weighted(0.1, any::<prop::sample::Index>()),
     )
-        .prop_map(|(uses, fails, gated, refused, after)| Plan {
+        .prop_map(|(uses, fails, has_precondition, refused, after)| Plan {
             uses,
             fails,
-            gated,
-            refused: gated && refused,
+            has_precondition,
+            refused: has_precondition && refused,
             after,
         });
     prop::collection::vec(plan, 1..40)
@@ -373,10 +372,13 @@ proptest! {
     /// In whatever order commands are dispatched and end, two conflicting commands never swap, every
     /// command ends exactly once, and exactly the expected commands fail.
     #[test]
-    fn any_order_of_ends_keeps_the_order_of_conflicts(plans in plans(), picks in prop::collection::vec(any::<prop::sample::Index>(), 256)) {
+    fn any_order_of_ends_keeps_the_order_of_conflicts(
+        plans in plans(),
+        picks in prop::collection::vec(any::<prop::sample::Index>(), 256),
+    ) {
         let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
         let mut picks = picks.into_iter().cycle();
-        let mut ids = Vec::new();
+        let mut ids: Vec<NodeId> = Vec::new();
         let mut preconditions = Vec::new();
         let mut running: Vec<usize> = Vec::new();
         let mut dispatched = vec![false; plans.len()];
@@ -388,12 +390,25 @@ proptest! {
             match pick.index(3) {
                 0 if submitted < plans.len() => {
                     let plan = &plans[submitted];
-                    let after: Vec<_> = plan.after.filter(|_| submitted > 0).map(|index| index.index(submitted)).into_iter().collect();
-                    let poison = after.iter().any(|&n| outcome[n] == Some(false)).then(|| Poison { root: failure(), why: Why::After });
-                    let edges = after.iter().filter(|&&n| outcome[n].is_none()).map(|&n| (ids[n], EdgeKind::After)).collect::<Vec<_>>();
-                    let id = dag.add((submitted, plan.uses.clone()), &[&plan.uses], edges, u32::from(plan.gated), poison, &mut next);
+                    let after = plan.after.filter(|_| submitted > 0);
+                    let after = after.map(|index| index.index(submitted));
+                    let poison = after
+                        .filter(|&number| outcome[number] == Some(false))
+                        .map(|_| Poison { root: failure(), reason: SkipReason::After });
+                    let edges = after
+                        .filter(|&number| outcome[number].is_none())
+                        .map(|number| (ids[number], EdgeKind::After));
+                    let command = (submitted, plan.uses.clone());
+                    let id = dag.add(
+                        command,
+                        &[&plan.uses],
+                        edges,
+                        u32::from(plan.has_precondition),
+                        poison,
+                        &mut next,
+                    );
                     ids.push(id);
-                    if plan.gated {
+                    if plan.has_precondition {
                         preconditions.push(id);
                     }
                     submitted += 1;
@@ -402,14 +417,15 @@ proptest! {
                     let id = preconditions.swap_remove(pick.index(preconditions.len()));
                     match dag.command(id) {
                         Some(command) if plans[command.0].refused => {
-                            dag.poison(id, failure(), Why::Refused, &mut next);
+                            dag.poison(id, failure(), SkipReason::Refused, &mut next);
                         }
-                        _ => dag.open_precondition(id, &mut next),
+                        _ => dag.meet_precondition(id, &mut next),
                     }
                 }
                 _ if !running.is_empty() => {
                     // Any command without dependencies may end: the device keeps the order of edges.
-                    let free: Vec<_> = running.iter().copied().filter(|&n| dag.dependencies(ids[n]).next().is_none()).collect();
+                    let is_free = |&number: &usize| dag.dependencies(ids[number]).next().is_none();
+                    let free: Vec<_> = running.iter().copied().filter(is_free).collect();
                     let number = free[pick.index(free.len())];
                     running.retain(|&n| n != number);
                     let result = if plans[number].fails { Err(failure()) } else { Ok(()) };
@@ -430,17 +446,22 @@ proptest! {
                         let number = dag.command(id).expect("it exists").0;
                         for earlier in 0..number {
                             if conflict(&plans[earlier].uses, &plans[number].uses) {
-                                prop_assert!(outcome[earlier].is_some() || dispatched[earlier], "{} before {}", number, earlier);
+                                prop_assert!(
+                                    outcome[earlier].is_some() || dispatched[earlier],
+                                    "{} before {}",
+                                    number,
+                                    earlier
+                                );
                             }
                         }
                         prop_assert!(!std::mem::replace(&mut dispatched[number], true));
                         running.push(number);
-                        dag.dispatched(id, &mut next);
+                        dag.set_dispatched(id, &mut next);
                     }
                     Next::Fail(id) => {
                         let ended = dag.complete(id, Ok(()), &mut next);
                         prop_assert!(ended.outcome.is_err());
-                        refused[ended.command.0] = ended.why == Some(Why::Refused);
+                        refused[ended.command.0] = ended.reason == Some(SkipReason::Refused);
                         prop_assert!(outcome[ended.command.0].replace(false).is_none());
                     }
                 }
@@ -449,9 +470,11 @@ proptest! {
         }
         for number in 0..plans.len() {
             let mut sources = sources(&plans, &refused, number);
-            sources.extend(plans[number].after.filter(|_| number > 0).map(|index| index.index(number)));
+            let after = plans[number].after.filter(|_| number > 0);
+            sources.extend(after.map(|index| index.index(number)));
             let source_failed = sources.iter().any(|&source| outcome[source] == Some(false));
-            prop_assert_eq!(outcome[number], Some(!(plans[number].fails || refused[number] || source_failed)), "command {}", number);
+            let fails = plans[number].fails || refused[number] || source_failed;
+            prop_assert_eq!(outcome[number], Some(!fails), "command {}", number);
         }
     }
 }

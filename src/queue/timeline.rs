@@ -1,4 +1,4 @@
-//! Timing of commands: the DAG as a graph, and the timeline as a trace.
+//! Timeline of the commands of a runtime, and the traces that are written from it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -33,26 +33,28 @@ pub(crate) struct Timeline {
 struct Recorded {
     spans: Vec<Arc<Span>>,
     /// Number of commands that were not recorded because the limit was reached.
-    others: usize,
+    omitted: usize,
 }
 
 /// Maximum number of recorded commands. A trace only states the number of further ones.
-const MOST_SPANS: usize = 1 << 20;
+const MAX_SPANS: usize = 1 << 20;
 
-/// Data that a trace records about a command before its end.
-pub(crate) struct Submitted {
+/// Record of a command that has not ended, for its [`Span`].
+pub(crate) struct PendingSpan {
     /// Serial numbers of the commands that the command depends on.
     pub(super) after: Vec<u64>,
     pub(super) submitted: Instant,
     pub(super) enqueued: Option<Instant>,
 }
 
-impl Submitted {
-    pub(crate) fn comes_after(&mut self, serials: Vec<u64>) {
+impl PendingSpan {
+    /// Sets the serial numbers of the commands that the command depends on.
+    pub(crate) fn set_dependencies(&mut self, serials: Vec<u64>) {
         self.after = serials;
     }
 
-    pub(crate) fn enqueued(&mut self) {
+    /// Records that the command is handed to the driver now.
+    pub(crate) fn set_enqueued(&mut self) {
         self.enqueued = Some(Instant::now());
     }
 }
@@ -84,9 +86,9 @@ impl Timeline {
     }
 
     /// Starts the record of a command, if a trace is recording.
-    pub(crate) fn submitted(&self) -> Option<Box<Submitted>> {
+    pub(crate) fn start_span(&self) -> Option<Box<PendingSpan>> {
         (self.recorders.load(SeqCst) > 0).then(|| {
-            Box::new(Submitted { after: Vec::new(), submitted: Instant::now(), enqueued: None })
+            Box::new(PendingSpan { after: Vec::new(), submitted: Instant::now(), enqueued: None })
         })
     }
 
@@ -97,10 +99,10 @@ impl Timeline {
         if self.recorders.load(SeqCst) == 0 {
             return;
         }
-        if recorded.spans.len() < MOST_SPANS {
+        if recorded.spans.len() < MAX_SPANS {
             recorded.spans.push(Arc::new(span));
         } else {
-            recorded.others += 1;
+            recorded.omitted += 1;
         }
     }
 
@@ -134,7 +136,7 @@ pub struct Trace {
     timeline: Arc<Timeline>,
     started: Instant,
     /// Number of commands that were over the limit when the recording started.
-    others: usize,
+    omitted: usize,
     path: PathBuf,
     has_ended: bool,
 }
@@ -149,12 +151,12 @@ impl Trace {
     pub(crate) fn start(timeline: &Arc<Timeline>, path: PathBuf) -> Self {
         let started = Instant::now();
         if process::is_forked() {
-            return Self { timeline: timeline.clone(), started, others: 0, path, has_ended: true };
+            return Self { timeline: timeline.clone(), started, omitted: 0, path, has_ended: true };
         }
         let recorded = timeline.lock();
         timeline.recorders.fetch_add(1, SeqCst);
-        let others = recorded.others;
-        Self { timeline: timeline.clone(), started, others, path, has_ended: false }
+        let omitted = recorded.omitted;
+        Self { timeline: timeline.clone(), started, omitted, path, has_ended: false }
     }
 
     /// Ends the recording and writes it to the file, in the Trace Event Format that Perfetto and
@@ -210,7 +212,7 @@ impl Trace {
         }
     }
 
-    fn to_json(&self, Recorded { mut spans, others }: Recorded) -> String {
+    fn to_json(&self, Recorded { mut spans, omitted }: Recorded) -> String {
         spans.retain(|span| span.submitted >= self.started);
         let nanos =
             |at: Instant| at.saturating_duration_since(self.timeline.epoch).as_nanos() as i64;
@@ -247,7 +249,7 @@ impl Trace {
                 }));
             }
         }
-        let left_out = json!({ "commands left out": others - self.others });
+        let left_out = json!({ "commands left out": omitted - self.omitted });
         json!({ "traceEvents": events, "displayTimeUnit": "ns", "otherData": left_out }).to_string()
     }
 }
@@ -262,7 +264,7 @@ fn timed<'a>(
     // the host enqueued it.
     let origin = (spans.clone())
         .find_map(|span| Some((span.profile?.queued as i64).saturating_sub(nanos(span.enqueued?))));
-    // Place, start and end of the latest command of each native queue.
+    // Place, start and end of the latest command on each native queue.
     let mut latest: BTreeMap<usize, (Place, i64, i64)> = BTreeMap::new();
     let time = |span: &'a Arc<Span>| {
         if let (Some(profile), Some(origin)) = (span.profile, origin) {

@@ -19,7 +19,7 @@ use slab::Slab;
 
 use super::event::Record;
 use super::host_task::Precondition;
-use super::scheduler::{Known, Scheduler};
+use super::scheduler::{CommandSummary, Scheduler};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
 
@@ -73,7 +73,8 @@ impl Wake for CountedWaker {
 }
 
 impl HostFuture {
-    pub(crate) fn belongs_to(&self, record: &Arc<Record>) {
+    /// Sets the record of the future's command.
+    pub(crate) fn set_record(&self, record: &Arc<Record>) {
         // Setting cannot fail: a future has one command.
         let _ = self.record.set(record.clone());
     }
@@ -93,7 +94,8 @@ impl HostFuture {
         is_certain.then(|| wait.record.clone())
     }
 
-    fn manner_of(&self, waker: &Waker) -> WaitKind {
+    /// Returns how the future waits if it registers `waker`.
+    fn kind_of_wait(&self, waker: &Waker) -> WaitKind {
         let own = lock(&self.waker);
         match own.as_ref().is_some_and(|own| Arc::as_ptr(own).cast() == waker.data()) {
             true => WaitKind::Direct,
@@ -114,10 +116,12 @@ impl Tracked {
         Self { future, shared, waker: None }
     }
 
+    /// Returns a counted waker that wakes `given`: the previous one if it does so already.
     fn waker(&mut self, given: &Waker) -> &Waker {
         let mut counted = lock(&self.shared.waker);
         let known = self.waker.take();
-        let known = known.filter(|_| counted.as_ref().is_some_and(|it| it.0.will_wake(given)));
+        let known =
+            known.filter(|_| counted.as_ref().is_some_and(|counted| counted.0.will_wake(given)));
         self.waker.insert(known.unwrap_or_else(|| {
             let fresh = Arc::new(CountedWaker(given.clone()));
             *counted = Some(fresh.clone());
@@ -173,7 +177,7 @@ impl Drop for Waiting {
 /// # Errors
 ///
 /// [`Deadlock`](ErrorKind::Deadlock) if the command waits for the future's own command.
-pub(crate) fn begin(
+pub(crate) fn register(
     waiting: &mut Option<Box<Waiting>>,
     record: &Arc<Record>,
     waker: &Waker,
@@ -187,8 +191,8 @@ pub(crate) fn begin(
     // Each wait is checked once. If a later wait closes a circle, the future with that wait gets the
     // error.
     if waiting.as_ref().is_none_or(|waiting| !Arc::ptr_eq(&waiting.future, &future)) {
-        check(&future, record)?;
-        let kind = future.manner_of(waker);
+        check_deadlock(&future, record)?;
+        let kind = future.kind_of_wait(waker);
         lock(&future.waits).push(Wait { record: record.clone(), kind });
         *waiting = Some(Box::new(Waiting { future, record: record.clone() }));
     }
@@ -200,20 +204,21 @@ pub(crate) fn begin(
 /// # Errors
 ///
 /// [`Deadlock`](ErrorKind::Deadlock) if the command waits for the future's own command.
-pub(crate) fn block(record: &Arc<Record>) -> Result<Option<Waiting>> {
+pub(crate) fn register_blocking(record: &Arc<Record>) -> Result<Option<Waiting>> {
     let Some(future) = polled() else { return Ok(None) };
-    check(&future, record)?;
+    check_deadlock(&future, record)?;
     lock(&future.waits).push(Wait { record: record.clone(), kind: WaitKind::Blocking });
     Ok(Some(Waiting { future, record: record.clone() }))
 }
 
-fn check(future: &HostFuture, record: &Arc<Record>) -> Result<()> {
+/// Fails if the command waits for the future's own command.
+fn check_deadlock(future: &HostFuture, record: &Arc<Record>) -> Result<()> {
     let Some(own) = future.record.get() else { return Ok(()) };
     match Scheduler::waits_for(record, own) {
-        Some(words) => Err(Error::new(
+        Some(command) => Err(Error::new(
             ErrorKind::Deadlock,
             format!(
-                "a host future awaits {words}, which waits for that host future: the await would \
+                "a host future awaits {command}, which waits for that host future: the await would \
                  never complete; await it outside of the future"
             ),
         )),
@@ -233,29 +238,30 @@ pub(crate) fn fail_polled(error: &Error) {
 }
 
 /// Duration after which a wait is logged.
-const LONG: Duration = Duration::from_secs(5);
+const LONG_WAIT: Duration = Duration::from_secs(5);
 
 /// Interval at which waits are checked.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
+pub(crate) const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// Waits of a runtime that are logged if they last long.
 #[derive(Default)]
 pub(crate) struct Waits(Mutex<Slab<LongWait>>);
 
 struct LongWait {
+    /// Name of the waiting call, for messages.
     what: &'static str,
     record: Arc<Record>,
     since: Instant,
-    is_told: bool,
+    is_logged: bool,
 }
 
 /// Registration of one wait, until it is dropped.
-pub(crate) struct Noted {
+pub(crate) struct WaitRegistration {
     waits: Arc<Waits>,
     key: usize,
 }
 
-impl Drop for Noted {
+impl Drop for WaitRegistration {
     fn drop(&mut self) {
         let wait = lock(&self.waits.0).try_remove(self.key);
         drop(wait);
@@ -263,43 +269,50 @@ impl Drop for Noted {
 }
 
 impl Waits {
-    pub(crate) fn note(self: &Arc<Self>, what: &'static str, record: &Arc<Record>) -> Noted {
+    /// Registers that `what` waits for the command.
+    pub(crate) fn register(
+        self: &Arc<Self>,
+        what: &'static str,
+        record: &Arc<Record>,
+    ) -> WaitRegistration {
         let (record, since) = (record.clone(), Instant::now());
-        let key = lock(&self.0).insert(LongWait { what, record, since, is_told: false });
-        Noted { waits: self.clone(), key }
+        let key = lock(&self.0).insert(LongWait { what, record, since, is_logged: false });
+        WaitRegistration { waits: self.clone(), key }
     }
 
     /// Logs the waits that have lasted long, each of them once.
-    pub(crate) fn look(&self, now: Instant) {
+    pub(crate) fn log_long_waits(&self, now: Instant) {
         let mut long = Vec::new();
         for (_, wait) in &mut *lock(&self.0) {
-            if !wait.is_told && now.saturating_duration_since(wait.since) >= LONG {
-                wait.is_told = true;
+            if !wait.is_logged && now.saturating_duration_since(wait.since) >= LONG_WAIT {
+                wait.is_logged = true;
                 long.push((wait.what, wait.record.clone()));
             }
         }
         for (what, record) in long {
-            let held_up_by = in_words(&Scheduler::before(&record));
+            let held_up_by = in_words(&Scheduler::first_unfinished(&record));
             tracing::warn!(
                 held_up_by,
                 "{what} has been waiting for more than {} s",
-                LONG.as_secs()
+                LONG_WAIT.as_secs()
             );
         }
     }
 }
 
 /// Maximum number of commands that a message names.
-const MOST_NAMED: usize = 4;
+const MAX_NAMED: usize = 4;
 
 /// Returns a list of commands that have not completed, as text for a message.
-pub(crate) fn in_words(commands: &[Known]) -> String {
+pub(crate) fn in_words(commands: &[CommandSummary]) -> String {
     let mut text = String::new();
-    for (at, Known { words, queue, state, .. }) in commands.iter().take(MOST_NAMED).enumerate() {
+    for (at, CommandSummary { description, queue, state }) in
+        commands.iter().take(MAX_NAMED).enumerate()
+    {
         let separator = if at == 0 { "" } else { "; " };
-        let _ = write!(text, "{separator}{words} of queue {queue}, {state}");
+        let _ = write!(text, "{separator}{description} of queue {queue}, {state}");
     }
-    match commands.len().saturating_sub(MOST_NAMED) {
+    match commands.len().saturating_sub(MAX_NAMED) {
         _ if commands.is_empty() => text.push_str("no command"),
         0 => {}
         more => _ = write!(text, "; and {more} more"),

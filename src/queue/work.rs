@@ -1,5 +1,5 @@
-//! Work of commands: what each does, which memory it accesses, and the resources that it keeps alive until the
-//! device has finished with them.
+//! Work of commands: the operation of each, the memory that it accesses, and the resources that it keeps alive
+//! until the device has finished with them.
 
 use std::sync::Arc;
 
@@ -25,8 +25,8 @@ pub(crate) enum Work {
         from: Arc<Region>,
         to: Box<dyn HostTarget>,
     },
-    /// Transfer or fill that a thread is doing.
-    Moving {
+    /// Transfer or fill that a transfer worker performs.
+    Transferring {
         region: Arc<Region>,
         access: Access,
         label: String,
@@ -65,7 +65,7 @@ impl Work {
     pub(crate) fn label(&self) -> String {
         match self {
             Self::Launch(launch) => launch.kernel.name().to_owned(),
-            Self::Moving { label, .. } => label.clone(),
+            Self::Transferring { label, .. } => label.clone(),
             Self::Write { .. } => "write".to_owned(),
             Self::Read { .. } => "read".to_owned(),
             Self::Fill { .. } => "fill".to_owned(),
@@ -110,7 +110,9 @@ impl Work {
                 SmallVec::from_iter([Use::of(region, Access::Write)])
             }
             Self::Read { from, .. } => SmallVec::from_iter([Use::of(from, Access::Read)]),
-            Self::Moving { region, access, .. } => SmallVec::from_iter([Use::of(region, *access)]),
+            Self::Transferring { region, access, .. } => {
+                SmallVec::from_iter([Use::of(region, *access)])
+            }
             Self::Copy { from, to } => {
                 SmallVec::from_iter([Use::of(from, Access::Read), Use::of(to, Access::Write)])
             }
@@ -118,32 +120,36 @@ impl Work {
         }
     }
 
-    /// Calls `see` with a region of each allocation that has to be zeroed before this command.
-    pub(crate) fn for_fresh(&self, mut see: impl FnMut(&Region)) {
-        let mut look = |region: &Region| {
+    /// Calls `visit` with a region of each allocation that has to be zeroed before this command.
+    pub(crate) fn for_each_fresh(&self, mut visit: impl FnMut(&Region)) {
+        let mut visit_if_fresh = |region: &Region| {
             if region.is_fresh() {
-                see(region);
+                visit(region);
             }
         };
         match self {
             Self::Launch(launch) => {
                 for argument in &launch.arguments {
                     if let ArgumentKind::Buffer(region, _) = &argument.kind {
-                        look(region);
+                        visit_if_fresh(region);
                     }
                 }
             }
-            Self::Read { from, .. } => look(from),
+            Self::Read { from, .. } => visit_if_fresh(from),
             // The target is included, because nothing is copied if the source fails.
             Self::Copy { from, to } => {
-                look(from);
-                look(to);
+                visit_if_fresh(from);
+                visit_if_fresh(to);
             }
             Self::Write { to: region, .. } | Self::Fill { region, .. } if !region.is_whole() => {
-                look(region);
+                visit_if_fresh(region);
             }
             Self::Write { .. } | Self::Fill { .. } | Self::Zero { .. } => {}
-            Self::Moving { .. } | Self::Host | Self::Marker | Self::Drain | Self::Released(_) => {}
+            Self::Transferring { .. }
+            | Self::Host
+            | Self::Marker
+            | Self::Drain
+            | Self::Released(_) => {}
         }
     }
 
@@ -160,7 +166,7 @@ impl Work {
         }
     }
 
-    /// See [`Command::release`].
+    /// See [`Command::release`](super::command::Command::release).
     pub(crate) fn release(&mut self) {
         if let Self::Launch(launch) = self {
             return launch.release();
@@ -175,7 +181,9 @@ impl Work {
                 from.release();
                 Self::Released(HostMemory::Target(to))
             }
-            Self::Fill { region, .. } | Self::Zero { region } | Self::Moving { region, .. } => {
+            Self::Fill { region, .. }
+            | Self::Zero { region }
+            | Self::Transferring { region, .. } => {
                 region.release();
                 Self::Released(HostMemory::None)
             }
@@ -188,7 +196,7 @@ impl Work {
         };
     }
 
-    /// See [`Command::is_light`].
+    /// See [`Command::is_light`](super::command::Command::is_light).
     pub(crate) fn is_light(&self) -> bool {
         match self {
             Self::Launch(launch) => launch.is_light(),
@@ -200,7 +208,7 @@ impl Work {
     }
 
     /// Returns the number of bytes that the work moves between host memory and device memory.
-    pub(crate) fn transferred(&self) -> usize {
+    pub(crate) fn transfer_size(&self) -> usize {
         match self {
             Self::Write { to: region, .. } | Self::Read { from: region, .. } => {
                 region.bytes().len()
@@ -210,29 +218,29 @@ impl Work {
     }
 
     /// Returns the number of bytes of device memory that the work fills.
-    pub(crate) fn filled(&self) -> usize {
+    pub(crate) fn fill_size(&self) -> usize {
         match self {
             Self::Fill { region, .. } | Self::Zero { region } => region.bytes().len(),
             _ => 0,
         }
     }
 
-    /// See [`Command::abandon`].
+    /// See [`Command::abandon`](super::command::Command::abandon).
     pub(super) fn abandon(&mut self) {
         match self {
             Self::Launch(launch) => launch.abandon(),
             Self::Copy { from, to } => std::mem::forget((from.clone(), to.clone())),
             // The host memory is leaked, too.
             Self::Write { .. } | Self::Read { .. } | Self::Fill { .. } | Self::Zero { .. } => {
-                std::mem::forget(self.take_apart());
+                std::mem::forget(self.take_for_worker());
             }
             _ => {}
         }
     }
 
-    /// Takes a transfer or a fill out, so that a thread can do it, and leaves `Work::Moving` in its
-    /// place. Returns `None` for other work.
-    pub(crate) fn take_apart(&mut self) -> Option<Self> {
+    /// Takes a transfer or a fill out for a transfer worker, and leaves `Work::Transferring` in its place.
+    /// Returns `None` for other work.
+    pub(crate) fn take_for_worker(&mut self) -> Option<Self> {
         let (region, access) = match self {
             Self::Write { to: region, .. } | Self::Fill { region, .. } | Self::Zero { region } => {
                 (region, Access::Write)
@@ -241,7 +249,7 @@ impl Work {
             _ => return None,
         };
         let (region, label) = (region.clone(), self.label());
-        Some(std::mem::replace(self, Self::Moving { region, access, label }))
+        Some(std::mem::replace(self, Self::Transferring { region, access, label }))
     }
 
     /// Calls `run` with the operation in the backend's form.
@@ -285,9 +293,11 @@ impl Work {
                 to_offset: to.bytes().start,
                 bytes: to.bytes().len(),
             }),
-            Self::Moving { .. } | Self::Host | Self::Marker | Self::Drain | Self::Released(_) => {
-                run(&Operation::Marker)
-            }
+            Self::Transferring { .. }
+            | Self::Host
+            | Self::Marker
+            | Self::Drain
+            | Self::Released(_) => run(&Operation::Marker),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use super::{Inner, Runtime, Starting};
 use crate::backend::{self, Backend, DeviceSlot, Discovered, discover};
 use crate::build_graph::{
     BuildGraph, CHILD_LIMIT, Children, Disk, DuplicateExports, LookupTrace, Pool, Setting,
@@ -14,15 +15,12 @@ use crate::cache::config::CacheConfig;
 use crate::device::{Device, Selector};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::HostExecutor;
-use crate::process::resources;
-use crate::process::{self, pin_library};
+use crate::process::{self, pin_library, resources};
 use crate::queue::{FusionMode, Reactor, Shared, Timeline, Waits};
 use crate::source::translate::FrontEnd;
 use crate::stats::Counters;
 
-use super::{Inner, Runtime, Starting};
-
-/// The environment variable that selects the device.
+/// Environment variable that selects the device.
 const DEVICE_VARIABLE: &str = "KILN_DEVICE";
 
 /// Settings of a [`Runtime`], from [`Runtime::builder`].
@@ -397,14 +395,14 @@ impl RuntimeBuilder {
     ///
     /// # Errors
     ///
-    /// * [`NoDevice`](crate::ErrorKind::NoDevice) if there is no driver, listing what was tried and how to install
-    ///   one, or if no device matches the selector, listing the devices found.
-    /// * [`Configuration`](crate::ErrorKind::Configuration) in these cases: a selector, a setting of the cache or the
-    ///   mode of fusion is not valid (the error names the environment variable if it came from there); a
-    ///   compiler or build child that was set is not a program; the cache directory that was set cannot be
-    ///   trusted; or the file of `KILN_CACHE_TRACE` cannot be written.
-    /// * [`OutOfResources`](crate::ErrorKind::OutOfResources) or [`Driver`](crate::ErrorKind::Driver) if the device cannot be
-    ///   opened, or if the system provides no thread.
+    /// * [`NoDevice`](crate::ErrorKind::NoDevice) if there is no driver, listing what was tried and how to
+    ///   install one, or if no device matches the selector, listing the devices found.
+    /// * [`Configuration`](crate::ErrorKind::Configuration) in these cases: the device selector, a setting of
+    ///   the cache or the fusion mode is not valid (the error names the environment variable if it came from
+    ///   there); a compiler or build child that was set is not a program; the cache directory that was set
+    ///   cannot be trusted; or the file of `KILN_CACHE_TRACE` cannot be written.
+    /// * [`OutOfResources`](crate::ErrorKind::OutOfResources) or [`Driver`](crate::ErrorKind::Driver) if the
+    ///   device cannot be opened, or if the system provides no thread.
     ///
     /// # Examples
     ///
@@ -434,6 +432,7 @@ impl RuntimeBuilder {
         })
     }
 
+    /// Starts the runtime. Called on a thread of `pool`, because it loads drivers.
     fn start(self, pool: Pool) -> Result<Runtime> {
         let selector = self.selector()?;
         resources::check_for_driver()?;
@@ -443,11 +442,11 @@ impl RuntimeBuilder {
             .enumerate()
             .map(|(index, adapter)| Device::new(index, adapter.info().clone()))
             .collect();
-        let selected = selector.select(&devices, &unavailable);
-        let is_of_environment = self.selector.is_none() && !selector.is_any();
-        let device = selected
-            .map_err(|error| if is_of_environment { error.within(DEVICE_VARIABLE) } else { error })?
-            .index();
+        let is_from_environment = self.selector.is_none() && !selector.is_any();
+        let device = match selector.select(&devices, &unavailable) {
+            Err(error) if is_from_environment => return Err(error.within(DEVICE_VARIABLE)),
+            selected => selected?.index(),
+        };
         let slots: Arc<[_]> = devices
             .iter()
             .zip(adapters)
@@ -509,6 +508,7 @@ impl RuntimeBuilder {
         CacheConfig::new()
     }
 
+    /// Returns the device selector from this builder or, if it has none, from the environment.
     fn selector(&self) -> Result<Selector> {
         if let Some(text) = &self.selector {
             return Selector::parse(text);

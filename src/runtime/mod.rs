@@ -18,7 +18,7 @@ use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
 use crate::executor::pause;
 use crate::future::named_future;
-use crate::process::{self};
+use crate::process;
 use crate::queue::{Event, Options, Queue, Scheduler, Shared, Trace, Upload, drain, drain_within};
 use crate::source::module::{Module, OpenModule};
 use crate::stats::Stats;
@@ -58,6 +58,7 @@ pub struct Runtime {
     device: usize,
 }
 
+/// State that all handles of a runtime share.
 struct Inner {
     devices: Vec<Device>,
     unavailable: Vec<(&'static str, Error)>,
@@ -263,8 +264,8 @@ impl Runtime {
     /// * the types that pointers point to, which many compilers of SPIR-V only guess, except for structs of the
     ///   same name;
     /// * OpenCL C that cannot be translated to SPIR-V: without `clang` and `llvm-spirv` (see
-    ///   [`RuntimeBuilder::front_end`](crate::RuntimeBuilder::front_end)), or if the text has something that they do not accept. A wrong
-    ///   declaration is then handled by the driver.
+    ///   [`RuntimeBuilder::front_end`](crate::RuntimeBuilder::front_end)), or if they do not accept the text. A
+    ///   wrong declaration is then handled by the driver.
     ///
     /// # Errors
     ///
@@ -375,8 +376,7 @@ impl Runtime {
         self.allocate(len, Contents::Zeros)
     }
 
-    /// Like [`buffer`](Self::buffer), without the fill: for memory that the first commands write
-    /// anyway.
+    /// Like [`buffer`](Self::buffer), without the fill: for memory that the first commands write anyway.
     ///
     /// # Safety
     ///
@@ -448,7 +448,7 @@ impl Runtime {
     pub fn stats(&self) -> Stats {
         let mut stats = self.inner.shared.counters.snapshot();
         if !process::is_forked() {
-            self.inner.shared.graph.tell(&mut stats);
+            self.inner.shared.graph.fill_stats(&mut stats);
         }
         let schedulers = self.inner.schedulers.iter().filter_map(OnceLock::get);
         stats.commands_in_flight = schedulers.map(|scheduler| scheduler.live() as u64).sum();
@@ -513,7 +513,7 @@ impl Runtime {
         DrainTimeout::new(drain_within(self.markers(), stored, pause(limit), limit))
     }
 
-    /// Returns for each device an event that ends after everything submitted so far.
+    /// Returns an event for each device that completes once everything submitted so far has ended.
     fn markers(&self) -> Vec<Event> {
         let schedulers = self.inner.schedulers.iter().filter_map(OnceLock::get);
         schedulers.map(|scheduler| scheduler.marker(None)).collect()
@@ -540,12 +540,13 @@ impl Runtime {
         Trace::start(&self.inner.shared.timeline, path.into())
     }
 
+    /// Returns the scheduler of the handle's device, and creates it at the first call.
     fn scheduler(&self) -> Arc<Scheduler> {
-        let make = || {
+        let create = || {
             let slot = self.inner.slots[self.device].clone();
-            let unless_set = if slot.handle().kind == DeviceKind::Cpu { 16 << 10 } else { 1 << 10 };
+            let default = if slot.handle().kind == DeviceKind::Cpu { 16 << 10 } else { 1 << 10 };
             let options = Options {
-                max_in_flight: self.inner.max_in_flight.map_or(unless_set, NonZeroUsize::get),
+                max_in_flight: self.inner.max_in_flight.map_or(default, NonZeroUsize::get),
                 profiling: self.inner.profiling,
                 spin: self.inner.spin,
             };
@@ -554,9 +555,9 @@ impl Runtime {
         let scheduler = &self.inner.schedulers[self.device];
         if process::is_forked() {
             // Another thread of the parent process may have been initializing the scheduler at the fork.
-            return scheduler.get().cloned().unwrap_or_else(make);
+            return scheduler.get().cloned().unwrap_or_else(create);
         }
-        scheduler.get_or_init(make).clone()
+        scheduler.get_or_init(create).clone()
     }
 }
 

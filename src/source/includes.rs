@@ -1,9 +1,9 @@
 //! Files that an OpenCL C text includes: whether there are any, and their contents.
 //!
-//! A driver's compiler reads these files without reporting them. So that keys can cover them, they are searched
-//! here without a preprocessor: every name in a directive counts, on either side of a condition, and in each
-//! location where a compiler may look. A superfluous file costs at most one rebuild. A missed file would return
-//! a program of the file's former content.
+//! A driver's compiler reads these files without reporting them. So that keys can cover them, this module
+//! searches for them without a preprocessor: for every name in a directive, in both branches of a condition,
+//! and in each location where a compiler may look. A superfluous file costs at most one rebuild. If a file were
+//! missed, a request would return a program of the file's former content.
 //!
 //! Time and memory are linear in the size of the texts. The number of searched locations and the number of
 //! bytes read are limited.
@@ -22,38 +22,39 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::process::file::{self, Links};
 use directives::each_directive;
 
-pub(crate) use time::{options_tell_time, tells_time};
+pub(crate) use time::{options_use_time, uses_time};
 
-/// Directives that read files, and operators that check for files.
-const WORDS: [&str; 3] = ["include", "import", "embed"];
+/// Words in the directives that read files, and in the operators that check for files.
+const FILE_WORDS: [&str; 3] = ["include", "import", "embed"];
 
 /// Maximum number of bytes read from the files of one text.
 const MAX_BYTES: u64 = 64 << 20;
 
 /// Maximum number of locations searched for the files of one text.
-const MAX_PLACES: usize = 1 << 17;
+const MAX_LOCATIONS: usize = 1 << 17;
 
-/// Maximum length of a file name in bytes. No system has files with longer names.
+/// Maximum length of a file name in bytes. Linux does not open longer paths.
 const MAX_NAME_BYTES: usize = 4 << 10;
 
-/// Maximum number of leading directories of a path that a macro may stand for.
-const DEEPEST: usize = 32;
+/// Maximum number of leading directories of a path that are tried as the part that a macro stands for.
+const MAX_MACRO_DIRECTORIES: usize = 32;
 
 /// Whether a text may include files. Never returns `false` for a text that does.
 pub(crate) fn includes_files(text: &[u8]) -> bool {
     let mut includes = false;
-    each_directive(text, |directive| includes |= has_word(directive, &WORDS));
+    each_directive(text, |directive| includes |= has_word(directive, &FILE_WORDS));
     includes
 }
 
-/// Whether build options may include a file themselves.
+/// Whether build options may include a file by an option.
 pub(crate) fn options_include_files(options: &str) -> bool {
     options.contains("-include")
 }
 
+/// Whether a directive contains one of the words.
 fn has_word(directive: &[u8], words: &[&str]) -> bool {
-    let has = |word: &&str| directive.windows(word.len()).any(|part| part == word.as_bytes());
-    words.iter().any(has)
+    let contains = |word: &&str| directive.windows(word.len()).any(|part| part == word.as_bytes());
+    words.iter().any(contains)
 }
 
 /// Digest of the files that a text may include.
@@ -61,8 +62,8 @@ fn has_word(directive: &[u8], words: &[&str]) -> bool {
 pub(crate) struct Included {
     /// Digest of their names and contents.
     pub(crate) digest: Digest,
-    /// Whether one of the files [uses the time](tells_time) of the build.
-    pub(crate) tells_time: bool,
+    /// Whether one of the files [uses the time](uses_time) of the build.
+    pub(crate) uses_time: bool,
 }
 
 /// Reads all files that a text may include when it is built with options in their canonical form, and digests
@@ -78,9 +79,9 @@ pub(crate) struct Included {
 ///
 /// # Errors
 ///
-/// * [`Unsupported`](ErrorKind::Unsupported) if there are more than [`MAX_PLACES`] locations to search, if the
-///   files hold more than [`MAX_BYTES`], or if one is a pipe or a device, on which a compiler would block or
-///   which it would read without end.
+/// * [`Unsupported`](ErrorKind::Unsupported) if there are more than [`MAX_LOCATIONS`] locations to search, if
+///   the files hold more than [`MAX_BYTES`], or if one is a pipe or a device, on which a compiler would block
+///   or which it would read without end.
 /// * [`Driver`](ErrorKind::Driver) if the limit passes.
 pub(crate) fn included_files(
     text: &[u8],
@@ -88,35 +89,36 @@ pub(crate) fn included_files(
     limit: Option<Duration>,
 ) -> Result<Included> {
     let mut search = Search::new(limit);
-    let given = Given::of(options, &mut search)?;
-    search.names.push_back((None, given.names));
-    search.add(None, text);
+    let in_options = OptionPaths::of(options, &mut search)?;
+    search.names.push_back((None, in_options.names));
+    search.add_names(None, text);
     while let Some((folder, names)) = search.names.pop_front() {
         for name in &names {
             search.hash(name.as_bytes());
-            for place in folder.iter().chain(&given.directories) {
-                search.look_at(&place.join(name))?;
+            for location in folder.iter().chain(&in_options.directories) {
+                search.digest_location(&location.join(name))?;
             }
         }
     }
     let digest = Digest(search.hasher.finalize().into());
-    Ok(Included { digest, tells_time: search.tells_time })
+    Ok(Included { digest, uses_time: search.uses_time })
 }
 
 /// Search for files, with the remaining limits.
 struct Search {
     hasher: blake3::Hasher,
-    /// Numbers of the files by path, in the order in which they were found.
+    /// Number of each searched path, in the order of the search. All paths without a file share one number.
     numbers: HashMap<PathBuf, usize>,
     /// Names to search, each list with the directory of the file that contains it.
     names: VecDeque<(Option<PathBuf>, Vec<String>)>,
-    /// Names that only macros stand for, kept until a directive names a file through a macro.
+    /// Names in definitions of macros. They are held back until a directive names a file through a macro; from
+    /// then on, this is `None`.
     defined: Option<Vec<(Option<PathBuf>, Vec<String>)>>,
-    places: usize,
-    bytes: u64,
+    locations_left: usize,
+    bytes_left: u64,
     limit: Option<Duration>,
     start: Instant,
-    tells_time: bool,
+    uses_time: bool,
 }
 
 impl Search {
@@ -126,11 +128,11 @@ impl Search {
             numbers: HashMap::new(),
             names: VecDeque::new(),
             defined: Some(Vec::new()),
-            places: MAX_PLACES,
-            bytes: MAX_BYTES,
+            locations_left: MAX_LOCATIONS,
+            bytes_left: MAX_BYTES,
             limit,
             start: Instant::now(),
-            tells_time: false,
+            uses_time: false,
         }
     }
 
@@ -139,10 +141,10 @@ impl Search {
         self.hasher.update(value);
     }
 
-    /// Adds the names in a text.
-    fn add(&mut self, folder: Option<PathBuf>, text: &[u8]) {
+    /// Adds the names in a text. `folder` is the directory of the file that contains the text.
+    fn add_names(&mut self, folder: Option<PathBuf>, text: &[u8]) {
         let names = Names::of(text);
-        if names.is_by_macro {
+        if names.uses_macro {
             self.names.extend(self.defined.take().into_iter().flatten());
         }
         match &mut self.defined {
@@ -152,11 +154,11 @@ impl Search {
             Some(_) => {}
             None => self.names.push_back((folder.clone(), names.defined)),
         }
-        self.names.push_back((folder, names.given));
+        self.names.push_back((folder, names.included));
     }
 
     /// Counts a searched location. Fails if there are too many, or if the time limit has passed.
-    fn count_place(&mut self) -> Result<()> {
+    fn count_location(&mut self) -> Result<()> {
         if let Some(limit) = self.limit.filter(|limit| self.start.elapsed() > *limit) {
             return Err(Error::new(
                 ErrorKind::Driver,
@@ -166,9 +168,9 @@ impl Search {
                 ),
             ));
         }
-        self.places = self.places.checked_sub(1).ok_or_else(|| {
+        self.locations_left = self.locations_left.checked_sub(1).ok_or_else(|| {
             Error::unsupported(format!(
-                "the files that the OpenCL C text includes have more than {MAX_PLACES} possible \
+                "the files that the OpenCL C text includes have more than {MAX_LOCATIONS} possible \
                  locations, which is the maximum; include fewer files, or give fewer directories \
                  with `-I`"
             ))
@@ -176,20 +178,20 @@ impl Search {
         Ok(())
     }
 
-    /// Digests the content of a location, once.
-    fn look_at(&mut self, place: &Path) -> Result<()> {
-        self.count_place()?;
-        let path = path_of(place).unwrap_or_default();
-        let number = self.numbers.len();
-        let known = *self.numbers.entry(path.clone()).or_insert(number);
-        self.hash(&known.to_le_bytes());
-        if known < number {
+    /// Digests the content of the file at a location, or its absence. Each file is read once.
+    fn digest_location(&mut self, location: &Path) -> Result<()> {
+        self.count_location()?;
+        let path = existing_path(location).unwrap_or_default();
+        let next_number = self.numbers.len();
+        let number = *self.numbers.entry(path.clone()).or_insert(next_number);
+        self.hash(&number.to_le_bytes());
+        if number < next_number {
             return Ok(());
         }
-        let contents = read(&path, self.bytes + 1)?;
+        let contents = read(&path, self.bytes_left + 1)?;
         self.hash(&[u8::from(contents.is_some())]);
         let contents = contents.unwrap_or_default();
-        self.bytes = self.bytes.checked_sub(contents.len() as u64).ok_or_else(|| {
+        self.bytes_left = self.bytes_left.checked_sub(contents.len() as u64).ok_or_else(|| {
             Error::unsupported(format!(
                 "the files that the OpenCL C text includes contain more than {} MiB, which is the \
                  maximum; the last file read is {}",
@@ -198,29 +200,29 @@ impl Search {
             ))
         })?;
         self.hash(&contents);
-        self.tells_time |= tells_time(&contents);
-        self.add(path.parent().map(Path::to_owned), &contents);
+        self.uses_time |= uses_time(&contents);
+        self.add_names(path.parent().map(Path::to_owned), &contents);
         Ok(())
     }
 }
 
-/// Returns the canonical path of a file, so that a file that includes itself is read once. A symbolic link is
-/// not resolved itself: compilers search beside the name by which they opened a file, not beside the link's
-/// target. Returns `None` if there is no such file.
-fn path_of(named: &Path) -> Option<PathBuf> {
+/// Returns the path of a file in a canonical directory, so that a file that includes itself is read once. If
+/// the file is a symbolic link, the link is not resolved: compilers search beside the name by which they opened
+/// a file, not beside the link's target. Returns `None` if there is no such file.
+fn existing_path(named: &Path) -> Option<PathBuf> {
     let Some(name) = named.file_name() else { return named.canonicalize().ok() };
     let folder = named.parent().filter(|folder| !folder.as_os_str().is_empty());
     let path = folder.unwrap_or(Path::new(".")).canonicalize().ok()?.join(name);
     path.exists().then_some(path)
 }
 
-/// Returns the content of a file, if there is one. Files of size zero are not read: such files in `/proc` may
-/// never end.
+/// Returns at most `max_bytes` of a file, if there is one. Files that report a size of zero are not read,
+/// because such files in `/proc` may never end.
 ///
 /// # Errors
 ///
 /// [`Unsupported`](ErrorKind::Unsupported) for a pipe or a device other than the null device.
-fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>> {
+fn read(path: &Path, max_bytes: u64) -> Result<Option<Vec<u8>>> {
     let (file, metadata) = match file::open(path, file::reading(), Links::Follow) {
         Ok(opened) => opened,
         Err(error) if file::is_endless(&error) && !is_null_device(path) => {
@@ -232,28 +234,28 @@ fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>> {
         Err(_) => return Ok(None),
     };
     let mut contents = Vec::new();
-    if metadata.len() > 0 && file.take(most).read_to_end(&mut contents).is_err() {
+    if metadata.len() > 0 && file.take(max_bytes).read_to_end(&mut contents).is_err() {
         return Ok(None);
     }
     Ok(Some(contents))
 }
 
-/// Whether a path leads to the null device, which is empty: `-include /dev/null` is in use.
+/// Whether a path leads to the null device, which is empty. Some builds use `-include /dev/null`.
 fn is_null_device(path: &Path) -> bool {
     path.canonicalize().is_ok_and(|path| path == Path::new("/dev/null"))
 }
 
 /// Included files and directories in options.
-struct Given {
+struct OptionPaths {
     /// Directories to search, including the working directory of the process.
     directories: Vec<PathBuf>,
     names: Vec<String>,
 }
 
-impl Given {
-    /// Parses options. Counts the locations that it looks at.
+impl OptionPaths {
+    /// Parses options. Counts the locations that it checks.
     fn of(options: &str, search: &mut Search) -> Result<Self> {
-        let mut given = Self { directories: Vec::new(), names: quoted_in(&plain(options)) };
+        let mut paths = Self { directories: Vec::new(), names: quoted_in(&unescaped(options)) };
         let unquoted = |word: &str| word.replace(['"', '\''], "");
         let (mut words, mut values) = (words(options).into_iter().map(unquoted), Vec::new());
         while let Some(word) = words.next() {
@@ -262,54 +264,55 @@ impl Given {
                 value => Some(value.to_owned()),
             };
             if let Some(name) = value("-include") {
-                given.names.extend(readings(name));
+                paths.names.extend(readings(name));
             } else if let Some(directory) = value("-I") {
-                given.directories.extend(readings(directory).map(PathBuf::from));
+                paths.directories.extend(readings(directory).map(PathBuf::from));
             } else if let Some((_, text)) = value("-D").as_deref().and_then(|d| d.split_once('=')) {
                 values.extend(readings(text.to_owned()));
             }
         }
-        given.directories.push(PathBuf::new());
-        for at in 0..given.directories.len() {
+        paths.directories.push(PathBuf::new());
+        for at in 0..paths.directories.len() {
             for value in &values {
-                search.count_place()?;
-                let below = given.directories[at].join(value);
+                search.count_location()?;
+                let below = paths.directories[at].join(value);
                 if below.is_dir() {
-                    given.directories.push(below);
+                    paths.directories.push(below);
                 }
             }
         }
-        Ok(given)
+        Ok(paths)
     }
 }
 
 /// Returns the possible readings of a word of options: as it is, and without backslashes.
 fn readings(word: String) -> impl Iterator<Item = String> {
-    let plain = plain(&word);
-    let differs = word != plain;
-    [word].into_iter().chain(differs.then_some(plain))
+    let unescaped = unescaped(&word);
+    let differs = word != unescaped;
+    [word].into_iter().chain(differs.then_some(unescaped))
 }
 
-fn plain(text: &str) -> String {
+/// Removes the backslashes.
+fn unescaped(text: &str) -> String {
     text.replace('\\', "")
 }
 
 /// Names of files in a text, each once.
 #[derive(Default)]
 struct Names {
-    /// Names in directives that include.
-    given: Vec<String>,
+    /// Names in directives that include files.
+    included: Vec<String>,
     /// Names in definitions of macros.
     defined: Vec<String>,
-    /// Whether a directive includes a file that a macro stands for.
-    is_by_macro: bool,
+    /// Whether a directive includes a file through a macro.
+    uses_macro: bool,
 }
 
 impl Names {
     fn of(text: &[u8]) -> Self {
         let (mut names, mut known) = (Self::default(), [HashSet::new(), HashSet::new()]);
         each_directive(text, |directive| {
-            let includes = has_word(directive, &WORDS);
+            let includes = has_word(directive, &FILE_WORDS);
             if !includes && !has_word(directive, &["define"]) {
                 return;
             }
@@ -318,46 +321,47 @@ impl Names {
             if includes && found.is_empty() {
                 found = paths_in(&directive);
             }
-            let [given, defined] = &mut known;
+            let [included, defined] = &mut known;
             let (list, known) = match includes {
-                true => (&mut names.given, given),
+                true => (&mut names.included, included),
                 false => (&mut names.defined, defined),
             };
             let is_new = |name: &String| {
                 name.len() <= MAX_NAME_BYTES && !known.contains(name) && known.insert(name.clone())
             };
             list.extend(found.into_iter().filter(is_new));
-            names.is_by_macro |= includes && !names_file_itself(&directive);
+            names.uses_macro |= includes && !names_file_itself(&directive);
         });
         names
     }
 }
 
-/// Whether an including directive contains the name of the file itself.
+/// Whether a directive that includes a file contains the file's name, not a macro.
 fn names_file_itself(directive: &str) -> bool {
-    let introduced = directive.trim_start_matches(['#', '%', ':', '?', '=', ' ']);
-    let name = introduced.trim_start_matches(|c: char| c.is_ascii_alphabetic() || c == '_');
+    let word_and_name = directive.trim_start_matches(['#', '%', ':', '?', '=', ' ']);
+    let name = word_and_name.trim_start_matches(|c: char| c.is_ascii_alphabetic() || c == '_');
     name.trim_start().starts_with(['"', '<'])
 }
 
-/// Returns the words that may be paths of files, and their ends without leading directories.
+/// Returns the words that may be paths of files, and the same paths without their leading directories.
 fn paths_in(line: &str) -> Vec<String> {
-    let is_apart = |c: char| !(c.is_alphanumeric() || "_-+./\\".contains(c));
-    let words = line.split(is_apart).filter(|word| word.contains(['.', '/', '\\']));
+    let is_separator = |c: char| !(c.is_alphanumeric() || "_-+./\\".contains(c));
+    let words = line.split(is_separator).filter(|word| word.contains(['.', '/', '\\']));
     let ends = |word: &str| {
-        let starts = word.match_indices(['/', '\\']).map(|(at, _)| at + 1).take(DEEPEST);
+        let starts =
+            word.match_indices(['/', '\\']).map(|(at, _)| at + 1).take(MAX_MACRO_DIRECTORIES);
         let ends = [0].into_iter().chain(starts).map(|start| word[start..].to_owned());
         ends.collect::<Vec<_>>()
     };
     words.flat_map(ends).filter(|name| name.contains(char::is_alphanumeric)).collect()
 }
 
-/// Returns the texts between quotes, or between angle brackets. If several brackets open before one closes, the
-/// first and the last count: those between may be in a comment. So names take at most twice the space of the
-/// line.
+/// Returns the texts between quotes, or between angle brackets. If several brackets open before one closes,
+/// only the first and the last are considered, because the others may be in a comment. This limits the size of
+/// the names to twice the size of the line.
 fn quoted_in(line: &str) -> Vec<String> {
-    let closed = |by: char| {
-        let closed = line.rsplit_once(by).map(|(closed, _)| closed.split(by));
+    let closed = |quote: char| {
+        let closed = line.rsplit_once(quote).map(|(closed, _)| closed.split(quote));
         closed.into_iter().flatten()
     };
     let bracketed = closed('>').flat_map(|text| {
@@ -411,8 +415,8 @@ mod tests {
     #[test]
     fn every_form_of_file_name_is_recognized() {
         let names = |text: &str| {
-            let Names { given, defined, .. } = Names::of(text.as_bytes());
-            [defined, given].concat()
+            let Names { included, defined, .. } = Names::of(text.as_bytes());
+            [defined, included].concat()
         };
         assert_eq!(names("#include \"a b.h\"\n  # include <x/y.h> // z"), ["a b.h", "x/y.h"]);
         assert_eq!(names("#include \\\n\"x.h\"\n/* \n */ #import <y.h>"), ["x.h", "y.h"]);
@@ -429,7 +433,7 @@ mod tests {
         assert!(names("kernel void k() { printf(\"x.h\"); }\n#pragma a \"b\"").is_empty());
         assert_eq!(names("#include /* 1 < 2 < 3 */ <x.h>"), ["x.h"]);
         let options = r#"-I a -Ib "-I" "c d" -I e\ f -include x.h -DN=\"y.h\" -DM=<z.h>"#;
-        let given = Given::of(options, &mut Search::new(None)).expect("there are few files");
+        let given = OptionPaths::of(options, &mut Search::new(None)).expect("there are few files");
         let directories: Vec<_> =
             given.directories.iter().filter_map(|path| path.to_str()).collect();
         assert_eq!(directories, ["a", "b", "c d", "e\\ f", "e f", ""]);
@@ -513,9 +517,13 @@ mod tests {
             format!("#define A {}", "\"a".repeat(LENGTH)),
             format!("#include A({})", "a/".repeat(LENGTH)),
         ] {
-            let Names { given, defined, .. } = Names::of(line.as_bytes());
-            let bytes: usize = given.iter().chain(&defined).map(String::len).sum();
-            assert!(bytes <= (DEEPEST + 1) * line.len(), "{}: {bytes} bytes", &line[..16]);
+            let Names { included, defined, .. } = Names::of(line.as_bytes());
+            let bytes: usize = included.iter().chain(&defined).map(String::len).sum();
+            assert!(
+                bytes <= (MAX_MACRO_DIRECTORIES + 1) * line.len(),
+                "{}: {bytes} bytes",
+                &line[..16]
+            );
         }
     }
 
@@ -532,8 +540,8 @@ mod tests {
             format!("#include /* '\n{words} */ \"x.h\" // don't"),
         ] {
             assert!(includes_files(text.as_bytes()));
-            let Names { given, defined, is_by_macro } = Names::of(text.as_bytes());
-            assert_eq!((given, defined, is_by_macro), (vec!["x.h".to_owned()], vec![], false));
+            let Names { included, defined, uses_macro } = Names::of(text.as_bytes());
+            assert_eq!((included, defined, uses_macro), (vec!["x.h".to_owned()], vec![], false));
         }
     }
 
@@ -543,7 +551,7 @@ mod tests {
         let text = "#include \"x.h\"\n".repeat(10_000);
         fs::write(folder.path().join("x.h"), &text).expect("there is disk space");
         let mut search = Search::new(None);
-        search.add(None, text.as_bytes());
+        search.add_names(None, text.as_bytes());
         let names: Vec<_> = search.names.iter().map(|(_, names)| names.len()).collect();
         assert_eq!(names, [1]);
         let options = format!("-I {}", folder.path().display());
@@ -556,7 +564,7 @@ mod tests {
         let strings: String = (0..10).map(|n| format!("#define S{n} \"{n}\"\n")).collect();
         for (last, names) in [("#include \"x.h\"", 1), ("#include S1", 10)] {
             let mut search = Search::new(None);
-            search.add(None, format!("{strings}{last}").as_bytes());
+            search.add_names(None, format!("{strings}{last}").as_bytes());
             let found: usize = search.names.iter().map(|(_, names)| names.len()).sum();
             assert_eq!(found, names, "{last}");
         }
@@ -566,10 +574,10 @@ mod tests {
     fn exceeding_the_limits_of_the_search_is_an_error() {
         let folder = tempfile::tempdir().expect("there is disk space");
         let options = format!("-I {}", folder.path().display());
-        let text: String = (0..=MAX_PLACES / 2).map(|n| format!("#include <{n}>\n")).collect();
+        let text: String = (0..=MAX_LOCATIONS / 2).map(|n| format!("#include <{n}>\n")).collect();
         let error = included_files(text.as_bytes(), &options, None).expect_err("they are many");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
-        assert!(error.to_string().contains(&MAX_PLACES.to_string()), "{error}");
+        assert!(error.to_string().contains(&MAX_LOCATIONS.to_string()), "{error}");
 
         let path = folder.path().join("x.h");
         let file = fs::File::create(&path).expect("there is disk space");

@@ -7,8 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use rspirv::spirv::LinkageType;
 
-use crate::compiler::signature::Parameter;
-use crate::compiler::signature::SpecializationConstant;
+use crate::compiler::signature::{Parameter, SpecializationConstant};
 use crate::compiler::spirv::{self, Symbol};
 use crate::device::ModuleFormat;
 use crate::digest::Digest;
@@ -17,10 +16,10 @@ use crate::future::named_future;
 use crate::process::file::{self, Links};
 use crate::process::threads;
 use crate::process::{self, pin_library};
-use crate::source::includes::{includes_files, tells_time};
+use crate::source::includes::{includes_files, uses_time};
 
-/// Size of the largest file that is read as a module, in bytes.
-const LARGEST_FILE: u64 = 1 << 30;
+/// Maximum size of a file that is read as a module, in bytes.
+const MAX_FILE_BYTES: u64 = 1 << 30;
 
 /// Device code: OpenCL C text, SPIR-V words or a native binary, with its content digest.
 ///
@@ -52,13 +51,13 @@ struct Inner {
     digest: Digest,
     /// Symbols, kernels and constants that a SPIR-V module declares; empty for other formats.
     reflection: spirv::Reflection,
-    /// Private memory of its functions in bytes, computed at the first use.
+    /// Private memory of the module's functions in bytes, computed at the first use.
     private_memory: OnceLock<u64>,
     /// Whether OpenCL C text may include files, computed at the first use.
     includes_files: OnceLock<bool>,
     /// Whether OpenCL C text uses the time of its build, computed at the first use.
-    tells_time: OnceLock<bool>,
-    /// Reason why it cannot be built for any device.
+    uses_time: OnceLock<bool>,
+    /// Reason why the module cannot be built for any device, if there is one.
     flaw: Option<Error>,
 }
 
@@ -217,7 +216,7 @@ impl Module {
         OpenModule::new(async move {
             started?;
             let opened = threads::run("kiln-open", move || {
-                let bytes = file::read(&path, Links::Follow, LARGEST_FILE).map_err(|error| {
+                let bytes = file::read(&path, Links::Follow, MAX_FILE_BYTES).map_err(|error| {
                     let message = format!("cannot read the module {}", path.display());
                     Error::of_system(message, error)
                 })?;
@@ -229,6 +228,7 @@ impl Module {
         })
     }
 
+    /// Creates a module from the content of a file, whose format is detected.
     fn from_content(bytes: Vec<u8>) -> Result<Self> {
         if spirv::has_magic(&bytes) {
             return Self::spirv(bytes);
@@ -258,10 +258,10 @@ impl Module {
 
     fn new(format: ModuleFormat, code: Vec<u8>, reflection: spirv::Reflection) -> Self {
         let mut hasher = blake3::Hasher::new();
-        let stated = !reflection.exports.is_empty() || !reflection.imports.is_empty();
-        if format != ModuleFormat::SpirV && stated {
-            // The first byte differs from the one that other digests start with, so the two kinds cannot
-            // coincide.
+        let has_symbols = !reflection.exports.is_empty() || !reflection.imports.is_empty();
+        if format != ModuleFormat::SpirV && has_symbols {
+            // The first byte differs from the first byte of modules without stated names, so that the digests
+            // of both cannot coincide.
             hasher.update(&[format as u8 | STATED]);
             for symbols in [&reflection.exports, &reflection.imports] {
                 hasher.update(&(symbols.len() as u64).to_le_bytes());
@@ -283,14 +283,14 @@ impl Module {
             reflection,
             private_memory: OnceLock::new(),
             includes_files: OnceLock::new(),
-            tells_time: OnceLock::new(),
+            uses_time: OnceLock::new(),
             flaw,
         };
         Self { inner: Arc::new(inner), is_untrusted: false, label: None }
     }
 
-    /// Returns the reason why the module cannot be built for any device, if it was not refused when it was
-    /// made.
+    /// Returns the reason why the module cannot be built for any device, if there is one. Constructors that
+    /// return a `Result` report such errors themselves.
     pub(crate) fn flaw(&self) -> Option<&Error> {
         self.inner.flaw.as_ref()
     }
@@ -432,6 +432,7 @@ impl Module {
         self.stating(|reflection| reflection.imports = imports)
     }
 
+    /// Changes the stated names of an OpenCL C module.
     fn stating(self, change: impl FnOnce(&mut spirv::Reflection)) -> Self {
         if self.format() != ModuleFormat::OpenClC {
             return self;
@@ -468,7 +469,7 @@ impl Module {
     /// # What it does not protect against
     ///
     /// * The program runs on the device, from this process, and its kernels can do whatever the driver and the
-    ///   device allow: the promise of [`Program::kernel`](crate::Program::kernel) is still the caller's. Check
+    ///   device allow: the safety contract of [`Program::kernel`](crate::Program::kernel) still applies. Check
     ///   arguments. If kernels may run forever, use a device that you can afford to lose.
     /// * The driver loads the child's output into this process. Some drivers compile further at that point, or
     ///   when a kernel is first launched: PoCL for each work-group size, NVIDIA's driver from its PTX.
@@ -477,8 +478,8 @@ impl Module {
     ///   application can. If that matters, name a script that starts the child in a sandbox. The child's memory
     ///   is not limited; on Linux it is the first process to be ended when memory runs out.
     /// * Parsing, linking and fusing SPIR-V, and translating it to OpenCL C, is Kiln's own Rust code and stays
-    ///   in this process. Translating OpenCL C to SPIR-V runs clang in a process of its own, for trusted modules
-    ///   too.
+    ///   in this process. Translating OpenCL C to SPIR-V runs clang in a process of its own, also for trusted
+    ///   modules.
     /// * A compiler in this process has a stack of 16 MiB, twice the size of a main thread's. Text that is
     ///   nested too deeply for this stack ends the process; in a child, it ends the child.
     /// * Simulated devices have no driver, so nothing runs in a child for them.
@@ -565,38 +566,39 @@ impl Module {
         alone.map(|symbol| symbol.name.as_str())
     }
 
-    /// Whether it exports the name with linkage `LinkOnceODR`, so that other modules may define it as well.
+    /// Whether the module exports a name with linkage `LinkOnceODR`, so that other modules may define it as
+    /// well.
     pub(crate) fn exports_mergeably(&self, name: &str) -> bool {
         let symbol = self.inner.reflection.exports.iter().find(|symbol| symbol.name == name);
         symbol.is_some_and(|symbol| symbol.linkage == LinkageType::LinkOnceODR)
     }
 
-    /// Whether kernels of other objects can call its functions through a linker that only resolves calls, as
-    /// Level Zero's does. Such calls have 4 KiB of private memory for each work-item. The compiler may use half
-    /// of it, so variables must fit into the rest. The linker drops functions of linkage `LinkOnceODR` from
-    /// objects that do not call them, so the module must not have any.
+    /// Whether kernels of other objects can call the module's functions through a linker that only resolves
+    /// calls, as Level Zero's does. Such calls have 4 KiB of private memory for each work-item. The compiler
+    /// may use half of it, so variables must fit into the rest. The linker drops functions of linkage
+    /// `LinkOnceODR` from objects that do not call them, so the module must not have any.
     pub(crate) fn can_be_called(&self) -> bool {
-        const PRIVATE_MEMORY: u64 = 2 << 10;
+        const MAX_PRIVATE_MEMORY: u64 = 2 << 10;
         let mut linkages = self.inner.reflection.exports.iter().map(|symbol| symbol.linkage);
         let private_memory = || spirv::private_memory(self.code());
-        *self.inner.private_memory.get_or_init(private_memory) <= PRIVATE_MEMORY
+        *self.inner.private_memory.get_or_init(private_memory) <= MAX_PRIVATE_MEMORY
             && linkages.all(|linkage| linkage == LinkageType::Export)
     }
 
-    /// Whether it is OpenCL C text that may include files.
+    /// Whether the module is OpenCL C text that may include files.
     pub(crate) fn includes_files(&self) -> bool {
         let includes_files = || includes_files(self.code());
         self.format() == ModuleFormat::OpenClC
             && *self.inner.includes_files.get_or_init(includes_files)
     }
 
-    /// Whether it is OpenCL C text that uses the time of its build.
-    pub(crate) fn tells_time(&self) -> bool {
-        let tells_time = || tells_time(self.code());
-        self.format() == ModuleFormat::OpenClC && *self.inner.tells_time.get_or_init(tells_time)
+    /// Whether the module is OpenCL C text that uses the time of its build.
+    pub(crate) fn uses_time(&self) -> bool {
+        let uses_time = || uses_time(self.code());
+        self.format() == ModuleFormat::OpenClC && *self.inner.uses_time.get_or_init(uses_time)
     }
 
-    /// Whether it is a SPIR-V module that uses function pointers.
+    /// Whether the module is SPIR-V that uses function pointers.
     pub(crate) fn has_function_pointers(&self) -> bool {
         self.inner.reflection.has_function_pointers
     }
@@ -607,6 +609,7 @@ impl Module {
     }
 }
 
+/// Returns the reason why an OpenCL C text cannot be built for any device, if there is one.
 fn flaw_of_text(text: &[u8]) -> Option<Error> {
     let flaw = |message: String| Some(Error::new(ErrorKind::InvalidModule, message));
     if text.trim_ascii().is_empty() {
@@ -617,9 +620,10 @@ fn flaw_of_text(text: &[u8]) -> Option<Error> {
     flaw(format!("the OpenCL C text contains a NUL character at byte {at}; remove it"))
 }
 
-/// First bit of a digest's input, set if stated names precede the code.
+/// Bit that is set in the first byte of a digest's input if stated names precede the code.
 const STATED: u8 = 0x80;
 
+/// Returns the symbols with these names, sorted, each once.
 fn stated<S: Into<String>>(
     names: impl IntoIterator<Item = S>,
     linkage: LinkageType,

@@ -19,22 +19,22 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use loom::thread;
 
-use completion::{Fired, Mailbox, Phase, Seat, Signal, Urgency, Wakers};
+use completion::{Fired, Mailbox, Phase, Signal, Urgency, WaiterSlot, Wakers};
 
 fn wait(signal: &Signal) {
-    let mut seat = Seat::default();
-    block_on(poll_fn(|context| match signal.register(&mut seat, context.waker()) {
+    let mut slot = WaiterSlot::default();
+    block_on(poll_fn(|context| match signal.register(&mut slot, context.waker()) {
         Phase::Pending => Poll::Pending,
         Phase::Fired | Phase::Settled => Poll::Ready(()),
     }));
-    drop(signal.leave(&mut seat));
+    drop(signal.leave(&mut slot));
 }
 
 /// Acts as the driver's callback, and as the reactor if the callback cannot wake the waiter.
 fn call_back(signal: &Signal) {
     match signal.fire(true) {
         Fired::Waiter(waker) => waker.wake(),
-        Fired::Busy | Fired::NobodyWaits => settle(signal),
+        Fired::Busy | Fired::NoWaiter => settle(signal),
         Fired::Late => {}
     }
 }
@@ -62,7 +62,7 @@ fn the_first_waiter_sees_the_callback() {
 fn a_later_waiter_sees_the_settlement() {
     loom::model(|| {
         let signal = Arc::new(Signal::new());
-        let mut first = Seat::default();
+        let mut first = WaiterSlot::default();
         let _ = signal.register(&mut first, Waker::noop());
         let reactor = thread::spawn({
             let signal = signal.clone();
@@ -77,7 +77,7 @@ fn a_later_waiter_sees_the_settlement() {
 fn a_waiter_that_leaves_does_not_consume_the_wake_up_of_another() {
     loom::model(|| {
         let signal = Arc::new(Signal::new());
-        let mut first = Seat::default();
+        let mut first = WaiterSlot::default();
         let _ = signal.register(&mut first, Waker::noop());
         let driver = thread::spawn({
             let signal = signal.clone();

@@ -99,7 +99,7 @@ const SHAPES: [&[usize]; 14] = [
 
 pub fn case(random: &mut Rng, pool: &[Kernel]) -> Case {
     if random.u8(..) < 24 {
-        return wrong(random, pool);
+        return illegal_case(random, pool);
     }
     let scheme = match random.u8(0..10) {
         0..=4 => Scheme::Equal(SHAPES[random.usize(..SHAPES.len())]),
@@ -222,17 +222,17 @@ fn arguments(random: &mut Rng, case: &mut Case, kernel: &Kernel, shape: &[usize]
 }
 
 /// Creates a case with a kernel that reads values that other work-items wrote, or writes values that they read.
-fn wrong(random: &mut Rng, pool: &[Kernel]) -> Case {
+fn illegal_case(random: &mut Rng, pool: &[Kernel]) -> Case {
     let mut case =
         Case { launches: Vec::new(), buffers: 4, dead: vec![2], is_wrong: true, steps: Vec::new() };
-    let own = random.usize(..4);
+    let plain_kernel = random.usize(..4);
     let range = range(&[ITEMS], None, None);
-    let one = |from, to| Launch {
-        kernel: own,
+    let plain_launch = |from, to| Launch {
+        kernel: plain_kernel,
         range,
         arguments: vec![Value::Buffer(from, 0), Value::Buffer(to, 0)],
     };
-    let width = |launch: Launch| Launch {
+    let with_width = |launch: Launch| Launch {
         arguments: pool[launch.kernel]
             .parameters
             .iter()
@@ -244,11 +244,11 @@ fn wrong(random: &mut Rng, pool: &[Kernel]) -> Case {
             .collect(),
         ..launch
     };
-    if random.u8(..) < 50 && pool[own].element.size > 2 {
+    if random.u8(..) < 50 && pool[plain_kernel].element.size > 2 {
         // Slices that overlap, but begin at different places.
-        let mut second = one(2, 3);
+        let mut second = plain_launch(2, 3);
         second.arguments[0] = Value::Buffer(2, 1);
-        case.launches = vec![width(one(0, 2)), width(second)];
+        case.launches = vec![with_width(plain_launch(0, 2)), with_width(second)];
         return case;
     }
     let cross: Vec<_> = (0..pool.len()).filter(|&at| pool[at].kind == Kind::Cross).collect();
@@ -262,14 +262,14 @@ fn wrong(random: &mut Rng, pool: &[Kernel]) -> Case {
     if text.contains("dst[j]") || text.contains("atomic_add") {
         // Elements of other work-items are among those that the kernel writes.
         launch.arguments = vec![Value::Buffer(0, 0), Value::Buffer(2, 0)];
-        let mut others = vec![launch, width(one(2, 3))];
+        let mut others = vec![launch, with_width(plain_launch(2, 3))];
         if text.contains("atomic_add") && random.bool() {
             others.swap(0, 1);
-            others[0] = width(one(0, 2));
+            others[0] = with_width(plain_launch(0, 2));
         }
         case.launches = others;
     } else {
-        case.launches = vec![width(one(0, 2)), launch];
+        case.launches = vec![with_width(plain_launch(0, 2)), launch];
     }
     case
 }

@@ -21,7 +21,7 @@ pub async fn kernels<const N: usize>(rt: &Runtime, module: &[u8], names: [&str; 
     names.map(|name| unsafe { program.kernel(name) }.expect("it exists"))
 }
 
-/// Builds kernels of a text, which satisfy the same conditions.
+/// Builds kernels of an OpenCL C source, which satisfy the same conditions.
 pub async fn kernels_of_text<const N: usize>(
     rt: &Runtime,
     text: &str,
@@ -32,8 +32,8 @@ pub async fn kernels_of_text<const N: usize>(
     names.map(|name| unsafe { program.kernel(name) }.expect("it exists"))
 }
 
-/// Whether a GPU is imitated. Intel's compiler for CPUs builds the stand-ins for its kernels, without the options
-/// that keep launches separate.
+/// Whether a GPU is imitated. Intel's compiler for CPUs builds the stand-ins for its kernels, without the
+/// options that keep launches separate.
 pub fn is_imitated() -> bool {
     std::env::var_os("KILN_STAND_INS_OPENCL").is_some()
 }
@@ -46,8 +46,8 @@ pub async fn always(rt: &Runtime) -> Runtime {
 
 /// Creates a buffer with these numbers, and two empty ones of the same length.
 pub async fn buffers(rt: &Runtime, numbers: &[f32]) -> [Buffer<f32>; 3] {
-    let none = || rt.buffer(numbers.len()).expect("there is disk space");
-    [rt.buffer_from(numbers.to_vec()).await.expect("there is disk space"), none(), none()]
+    let none = || rt.buffer(numbers.len()).expect("there is memory");
+    [rt.buffer_from(numbers.to_vec()).await.expect("there is memory"), none(), none()]
 }
 
 /// Two launches, of which the second uses the output of the first, and one more kernel.

@@ -65,21 +65,21 @@ pub struct Type {
     pub size: usize,
 }
 
-const fn of(name: &'static str, unsigned: &'static str, size: usize) -> Type {
+const fn element(name: &'static str, unsigned: &'static str, size: usize) -> Type {
     Type { name, unsigned, size }
 }
 
 pub const TYPES: [Type; 10] = [
-    of("char", "uchar", 1),
-    of("uchar", "uchar", 1),
-    of("short", "ushort", 2),
-    of("ushort", "ushort", 2),
-    of("int", "uint", 4),
-    of("uint", "uint", 4),
-    of("long", "ulong", 8),
-    of("ulong", "ulong", 8),
-    of("float", "float", 4),
-    of("double", "double", 8),
+    element("char", "uchar", 1),
+    element("uchar", "uchar", 1),
+    element("short", "ushort", 2),
+    element("ushort", "ushort", 2),
+    element("int", "uint", 4),
+    element("uint", "uint", 4),
+    element("long", "ulong", 8),
+    element("ulong", "ulong", 8),
+    element("float", "float", 4),
+    element("double", "double", 8),
 ];
 
 impl Type {

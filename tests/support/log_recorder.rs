@@ -21,7 +21,7 @@ impl LogRecorder {
     /// Returns the messages at a level so far.
     pub fn at(&self, level: Level) -> Vec<String> {
         let messages = self.0.lock().expect("no thread panicked");
-        let messages = messages.iter().filter(|(of, _)| *of == level);
+        let messages = messages.iter().filter(|(logged, _)| *logged == level);
         messages.map(|(_, text)| text.clone()).collect()
     }
 

@@ -119,8 +119,8 @@ macro_rules! everywhere {
     };
 }
 
-/// Returns text in a format that the runtime's device takes: its SPIR-V if the device takes no OpenCL C. For
-/// tests that count programs, since a translated text counts together with its translation.
+/// Returns a source text as a module that the runtime's device takes: SPIR-V if the device takes no OpenCL C.
+/// For tests that count programs, since a build that translates its source also counts the translation.
 pub async fn module_for(rt: &Runtime, source: &str) -> Module {
     let module = Module::opencl_c(source);
     if rt.device().formats.contains(&ModuleFormat::OpenClC) {

@@ -166,7 +166,7 @@ impl Order {
                 }
                 Step::Collect => {
                     let store = self.cache().open_store().expect("it is trusted");
-                    let collected = store.expect("it is wanted").collect(false);
+                    let collected = store.expect("there is a disk cache").collect(false);
                     evictions += collected.map_or(0, |collected| collected.removed);
                 }
                 Step::Mark => drop(std::os::unix::process::parent_id()),

@@ -15,8 +15,8 @@ use super::handle::{DeviceHandle, DriverHandle, OwnedContext};
 use super::loader::{Api, INSTALL, LIBRARY, api};
 use super::staging_pool::StagingPool;
 use super::{NAME, extensions, text};
-use crate::backend::arranging::{self, Arranging};
-use crate::backend::poller::Watcher;
+use crate::backend::handler_guard::{CallKind, HandlerGuard};
+use crate::backend::poller::Poller;
 use crate::backend::{Adapter, Device, shutdown};
 use crate::device::{DeviceInfo, DeviceKind, Limits, ModuleFormat};
 use crate::error::{Error, ErrorKind, Result};
@@ -56,7 +56,7 @@ impl Adapter for LzAdapter {
 impl LzAdapter {
     fn open_device(&self) -> Result<LzDevice> {
         let _call = shutdown::begin()?;
-        let _arranging = Arranging::of(arranging::Kind::Open);
+        let _handler_guard = HandlerGuard::of(CallKind::Open);
         let Self { api, driver, device, ordinal, ref clock, has_counted_events, ref info } = *self;
         let events = if has_counted_events { Kind::Counted } else { Kind::Plain };
         // Drivers got in-order lists and counter-based events together. An older driver accepts the flag for an
@@ -79,7 +79,7 @@ impl LzAdapter {
             ordinal,
             clock: clock.clone(),
             info: Arc::clone(info),
-            watcher: Watcher::new(),
+            poller: Poller::new(),
             has_ordered_lists,
             events: [pool(events), pool(Kind::Stamped)],
             staging: StagingPool::default(),
@@ -89,7 +89,7 @@ impl LzAdapter {
         };
         let context = Arc::new(context);
         let commands: Weak<Context> = Arc::downgrade(&context);
-        shutdown::look_after(commands);
+        shutdown::wait_at_end(commands);
         Ok(LzDevice { context })
     }
 }
@@ -99,7 +99,7 @@ impl LzAdapter {
 pub(super) fn discover() -> Result<Vec<LzAdapter>> {
     let api = api()?;
     let _call = shutdown::begin()?;
-    let _arranging = Arranging::of(arranging::Kind::Discover);
+    let _handler_guard = HandlerGuard::of(CallKind::Discover);
     let drivers = drivers(api).map_err(|code| {
         let message = format!("the Level Zero loader `{LIBRARY}` found no driver; {INSTALL}");
         code.error_of(ErrorKind::NoDevice, message)
@@ -138,7 +138,7 @@ pub(super) fn discover() -> Result<Vec<LzAdapter>> {
 
 /// Returns the drivers of all devices that compute.
 fn drivers(api: &Api) -> Result<Vec<ze_driver_handle_t>, Code> {
-    let older = || {
+    let with_older_functions = || {
         // SAFETY: the function only takes flags.
         check(unsafe { (api.zeInit)(0) })?;
         list(ptr::null_mut(), |count, drivers| {
@@ -146,18 +146,18 @@ fn drivers(api: &Api) -> Result<Vec<ze_driver_handle_t>, Code> {
             unsafe { (api.zeDriverGet)(count, drivers) }
         })
     };
-    let Some(init_drivers) = api.zeInitDrivers else { return older() };
-    let mut wanted = ze_init_driver_type_desc_t {
+    let Some(init_drivers) = api.zeInitDrivers else { return with_older_functions() };
+    let mut description = ze_init_driver_type_desc_t {
         stype: ZE_STRUCTURE_TYPE_INIT_DRIVER_TYPE_DESC,
         pNext: ptr::null(),
         flags: ZE_INIT_DRIVER_TYPE_FLAG_GPU | ZE_INIT_DRIVER_TYPE_FLAG_NPU,
     };
     let found = list(ptr::null_mut(), |count, drivers| {
         // SAFETY: `drivers` is null or has room for `count`, and the description is valid.
-        unsafe { init_drivers(count, drivers, &raw mut wanted) }
+        unsafe { init_drivers(count, drivers, &raw mut description) }
     });
     // A loader that has the function fails if no driver is recent enough for it.
-    found.or_else(|code| older().map_err(|_| code))
+    found.or_else(|code| with_older_functions().map_err(|_| code))
 }
 
 /// Lists items of the driver in two calls: the first returns their number, the second the items.
@@ -176,9 +176,9 @@ fn list<T: Clone>(
 }
 
 /// Returns a structure that the driver fills in.
-fn ask<T>(mut into: T, call: impl FnOnce(*mut T) -> ze_result_t) -> Result<T, Code> {
-    check(call(&raw mut into))?;
-    Ok(into)
+fn fill_in<T>(mut structure: T, call: impl FnOnce(*mut T) -> ze_result_t) -> Result<T, Code> {
+    check(call(&raw mut structure))?;
+    Ok(structure)
 }
 
 /// Describes a device. Fails with the reason why the device cannot be used.
@@ -208,14 +208,7 @@ fn describe(
         return Err(unusable("does not accept SPIR-V".to_owned()));
     }
 
-    let (major, minor) = versions(query.api_version().map_err(about("its version"))?);
-    let mut device_version = format!(
-        "Level Zero {major}.{minor}, device {:#06x}:{:#06x}",
-        properties.vendorId, properties.deviceId
-    );
-    if ip_version != 0 {
-        device_version.push_str(&format!(", IP version {ip_version:#010x}"));
-    }
+    let api_version = query.api_version().map_err(about("its version"))?;
     let kind = match properties.type_ {
         ZE_DEVICE_TYPE_GPU => DeviceKind::Gpu,
         ZE_DEVICE_TYPE_CPU => DeviceKind::Cpu,
@@ -232,7 +225,7 @@ fn describe(
         kind,
         instructions: DeviceInfo::instructions_of(kind),
         driver_version: query.driver_version().map_err(about("its driver's version"))?,
-        device_version,
+        device_version: device_version(api_version, &properties, ip_version),
         il_version: il_version(module.spirvVersionSupported),
         extensions: opencl_extensions(&module),
         opencl_c_features: features(&module),
@@ -242,7 +235,7 @@ fn describe(
         formats: vec![ModuleFormat::SpirV, ModuleFormat::Native],
         links: vec![ModuleFormat::SpirV],
         links_by_calls: true,
-        spirv_extensions: (properties.vendorId == INTEL).then_some(extensions::TAKEN),
+        spirv_extensions: (properties.vendorId == INTEL).then_some(extensions::ACCEPTED),
         limits,
         name,
     };
@@ -255,6 +248,23 @@ fn describe(
         has_counted_events: query.has_extension(COUNTED_EVENTS),
         info: Arc::new(info),
     })
+}
+
+/// Returns the version of the API and the ids of the hardware, as text. An `ip_version` of 0 is left out.
+fn device_version(
+    api_version: u32,
+    properties: &ze_device_properties_t,
+    ip_version: u32,
+) -> String {
+    let (major, minor) = versions(api_version);
+    let mut version = format!(
+        "Level Zero {major}.{minor}, device {:#06x}:{:#06x}",
+        properties.vendorId, properties.deviceId
+    );
+    if ip_version != 0 {
+        version.push_str(&format!(", IP version {ip_version:#010x}"));
+    }
+    version
 }
 
 /// Splits a number into a major and a minor version.
@@ -310,27 +320,27 @@ impl Query {
             stype: ZE_STRUCTURE_TYPE_DEVICE_IP_VERSION_EXT,
             ..Default::default()
         };
-        let asked = ze_device_properties_t {
+        let empty = ze_device_properties_t {
             // With this type, the timer's resolution is in ticks per second.
             stype: ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES_1_2,
             pNext: (&raw mut version).cast(),
             ..Default::default()
         };
-        let properties = ask(asked, |into| {
+        let properties = fill_in(empty, |structure| {
             // SAFETY: the device is alive, and each structure is of the type that its `stype` states.
-            unsafe { (self.api.zeDeviceGetProperties)(self.device, into) }
+            unsafe { (self.api.zeDeviceGetProperties)(self.device, structure) }
         })?;
         Ok((properties, version.ipVersion))
     }
 
     fn module(&self) -> Result<ze_device_module_properties_t, Code> {
-        let asked = ze_device_module_properties_t {
+        let empty = ze_device_module_properties_t {
             stype: ZE_STRUCTURE_TYPE_DEVICE_MODULE_PROPERTIES,
             ..Default::default()
         };
-        ask(asked, |into| {
+        fill_in(empty, |structure| {
             // SAFETY: the device is alive, and the structure is of the type that its `stype` states.
-            unsafe { (self.api.zeDeviceGetModuleProperties)(self.device, into) }
+            unsafe { (self.api.zeDeviceGetModuleProperties)(self.device, structure) }
         })
     }
 
@@ -339,13 +349,13 @@ impl Query {
         properties: &ze_device_properties_t,
         module: &ze_device_module_properties_t,
     ) -> Result<Limits, Code> {
-        let asked = ze_device_compute_properties_t {
+        let empty = ze_device_compute_properties_t {
             stype: ZE_STRUCTURE_TYPE_DEVICE_COMPUTE_PROPERTIES,
             ..Default::default()
         };
-        let compute = ask(asked, |into| {
+        let compute = fill_in(empty, |structure| {
             // SAFETY: the device is alive, and the structure is of the type that its `stype` states.
-            unsafe { (self.api.zeDeviceGetComputeProperties)(self.device, into) }
+            unsafe { (self.api.zeDeviceGetComputeProperties)(self.device, structure) }
         })?;
         let units =
             [properties.numSlices, properties.numSubslicesPerSlice, properties.numEUsPerSubslice];
@@ -367,11 +377,11 @@ impl Query {
     }
 
     fn memory(&self) -> Result<u64, Code> {
-        let asked = ze_device_memory_properties_t {
+        let empty = ze_device_memory_properties_t {
             stype: ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES,
             ..Default::default()
         };
-        let memories = list(asked, |count, memories| {
+        let memories = list(empty, |count, memories| {
             // SAFETY: the device is alive, and `memories` null or with room for `count`.
             unsafe { (self.api.zeDeviceGetMemoryProperties)(self.device, count, memories) }
         })?;
@@ -381,11 +391,11 @@ impl Query {
     /// Returns the ordinal of the first group of queues that run kernels, and copies with them.
     fn compute_ordinal(&self) -> Result<Option<u32>, Code> {
         let get = self.api.zeDeviceGetCommandQueueGroupProperties;
-        let asked = ze_command_queue_group_properties_t {
+        let empty = ze_command_queue_group_properties_t {
             stype: ZE_STRUCTURE_TYPE_COMMAND_QUEUE_GROUP_PROPERTIES,
             ..Default::default()
         };
-        let groups = list(asked, |count, groups| {
+        let groups = list(empty, |count, groups| {
             // SAFETY: the device is alive, and `groups` null or with room for `count`.
             unsafe { get(self.device, count, groups) }
         })?;
@@ -394,32 +404,32 @@ impl Query {
     }
 
     fn has_images(&self) -> bool {
-        let asked = ze_device_image_properties_t {
+        let empty = ze_device_image_properties_t {
             stype: ZE_STRUCTURE_TYPE_DEVICE_IMAGE_PROPERTIES,
             ..Default::default()
         };
-        let answer = ask(asked, |into| {
+        let answer = fill_in(empty, |structure| {
             // SAFETY: the device is alive, and the structure is of the type that its `stype` states.
-            unsafe { (self.api.zeDeviceGetImageProperties)(self.device, into) }
+            unsafe { (self.api.zeDeviceGetImageProperties)(self.device, structure) }
         });
         answer.is_ok_and(|images| images.maxImageDims2D > 0)
     }
 
     fn api_version(&self) -> Result<u32, Code> {
-        ask(0, |into| {
+        fill_in(0, |structure| {
             // SAFETY: the driver is alive.
-            unsafe { (self.api.zeDriverGetApiVersion)(self.driver, into) }
+            unsafe { (self.api.zeDriverGetApiVersion)(self.driver, structure) }
         })
     }
 
     fn driver_version(&self) -> Result<String, Code> {
-        let asked = ze_driver_properties_t {
+        let empty = ze_driver_properties_t {
             stype: ZE_STRUCTURE_TYPE_DRIVER_PROPERTIES,
             ..Default::default()
         };
-        let properties = ask(asked, |into| {
+        let properties = fill_in(empty, |structure| {
             // SAFETY: the driver is alive, and the structure is of the type that its `stype` states.
-            unsafe { (self.api.zeDriverGetProperties)(self.driver, into) }
+            unsafe { (self.api.zeDriverGetProperties)(self.driver, structure) }
         })?;
         let number = properties.driverVersion;
         Ok(format!("{}.{}.{}", number >> 24, number >> 16 & 0xff, number & 0xffff))

@@ -10,7 +10,7 @@ use super::event_pool::EventPool;
 use super::handle::{DeviceHandle, OwnedContext};
 use super::loader::Api;
 use super::staging_pool::StagingPool;
-use crate::backend::poller::Watcher;
+use crate::backend::poller::Poller;
 use crate::backend::shutdown;
 use crate::device::DeviceInfo;
 use crate::error::{Error, ErrorKind};
@@ -22,7 +22,7 @@ pub(super) struct Context {
     pub(super) ordinal: u32,
     pub(super) clock: Clock,
     pub(super) info: Arc<DeviceInfo>,
-    pub(super) watcher: Watcher,
+    pub(super) poller: Poller,
     /// Whether command lists keep their commands in order.
     pub(super) has_ordered_lists: bool,
     /// Pools of events, without timestamps and with timestamps.
@@ -61,8 +61,8 @@ impl Context {
                 format!("the device `{name}` was lost; make a new runtime to use it again");
             code.error_of(ErrorKind::DeviceLost, message)
         });
-        // The watcher then notifies the waiters of commands on native queues that no thread polls.
-        self.watcher.nudge();
+        // The poller then notifies the waiters of commands on native queues that no thread polls.
+        self.poller.nudge();
         lost.clone()
     }
 

@@ -20,8 +20,8 @@ use super::context::Context;
 use super::event_pool::RawEvent;
 use super::handle::OwnedList;
 use super::memory::Staging;
-use crate::backend::poller::{Found, Watched};
-use crate::backend::{NativeEvent, Notify, Profile, Progress, shutdown, tell};
+use crate::backend::poller::{PollOutcome, PolledQueue};
+use crate::backend::{NativeEvent, Notify, Profile, Progress, run_notify, shutdown};
 use crate::error::{Error, Result};
 use crate::sync::lock;
 
@@ -33,17 +33,17 @@ pub(super) struct LzEvent {
     position: u64,
     /// Time when the command was enqueued, with profiling.
     queued: Option<Instant>,
-    /// Whether only the watcher finishes the command.
+    /// Whether only the poller finishes the command.
     is_large_read: bool,
     /// Outcome of the command. Set last, so that it publishes all other effects.
     outcome: OnceLock<Result<()>>,
-    due: Mutex<Due>,
+    end_actions: Mutex<EndActions>,
     native_queue: Arc<QueueState>,
 }
 
 /// Actions that are due when the command has ended, and resources that are kept until then.
 #[derive(Default)]
-pub(super) struct Due {
+pub(super) struct EndActions {
     pub(super) staging: Option<Staging>,
     /// Destination of the data that a read has brought to the staging memory.
     pub(super) read: Option<Destination>,
@@ -67,7 +67,7 @@ impl LzEvent {
         position: u64,
         queued: Option<Instant>,
         is_large_read: bool,
-        due: Due,
+        end_actions: EndActions,
     ) -> Self {
         Self {
             event: Some(event),
@@ -75,7 +75,7 @@ impl LzEvent {
             queued,
             is_large_read,
             outcome: OnceLock::new(),
-            due: Mutex::new(due),
+            end_actions: Mutex::new(end_actions),
             native_queue: Arc::clone(native_queue),
         }
     }
@@ -101,9 +101,9 @@ impl LzEvent {
     }
 
     /// Checks whether the command has ended, unless that is known already.
-    fn look(&self) {
+    fn check_end(&self) {
         if self.is_pending() {
-            self.native_queue.look_at(self);
+            self.native_queue.check_end_of(self);
         }
     }
 
@@ -130,13 +130,13 @@ impl LzEvent {
     /// the command from its native queue.
     fn finish(&self, outcome: Result<()>) {
         let (staging, read, waits_for) = {
-            let mut due = lock(&self.due);
-            (due.staging.take(), due.read.take(), std::mem::take(&mut due.waits_for))
+            let mut actions = lock(&self.end_actions);
+            (actions.staging.take(), actions.read.take(), std::mem::take(&mut actions.waits_for))
         };
         if outcome.is_ok() {
             if let (Some(staging), Some(Destination { to, bytes })) = (&staging, read) {
-                // SAFETY: the staging memory has as many bytes, which the device has written, and
-                // the caller of `enqueue` leaves the destination to the command.
+                // SAFETY: the staging memory has as many bytes, which the device has written, and the caller of
+                // `enqueue` leaves the destination to the command.
                 unsafe { ptr::copy_nonoverlapping(staging.start(), to, bytes) };
             }
             drop(staging);
@@ -145,21 +145,21 @@ impl LzEvent {
         }
         drop(waits_for);
         self.outcome.get_or_init(|| outcome);
-        // A thread that looked before the outcome was set has registered once this gets the lock. A thread that
-        // comes later sees the outcome.
-        let notify = std::mem::take(&mut lock(&self.due).notify);
-        notify.into_iter().for_each(tell);
+        // `notify` checks the outcome under this lock: it has either added its callback already, or sees the
+        // outcome.
+        let notify = std::mem::take(&mut lock(&self.end_actions).notify);
+        notify.into_iter().for_each(run_notify);
     }
 }
 
 impl NativeEvent for LzEvent {
     fn progress(&self) -> Progress {
-        self.look();
+        self.check_end();
         self.outcome()
     }
 
     fn poll_ended(&self) -> Option<bool> {
-        self.look();
+        self.check_end();
         Some(!self.is_pending())
     }
 
@@ -180,15 +180,15 @@ impl NativeEvent for LzEvent {
     }
 
     fn notify(&self, notify: Notify) -> Result<()> {
-        // A command that has ended needs no watcher.
-        self.look();
+        // A command that has ended needs no poller.
+        self.check_end();
         {
-            let mut due = lock(&self.due);
+            let mut actions = lock(&self.end_actions);
             if self.is_pending() {
-                due.notify.push(notify);
+                actions.notify.push(notify);
             } else {
-                drop(due);
-                tell(notify);
+                drop(actions);
+                run_notify(notify);
                 return Ok(());
             }
         }
@@ -256,11 +256,11 @@ struct Queue {
     /// Commands in flight, oldest first.
     in_flight: VecDeque<Arc<LzEvent>>,
     /// Positions of the commands in flight that have waiters, oldest first.
-    watched: VecDeque<u64>,
-    /// Number of commands in flight that are reads the watcher has to finish.
+    awaited: VecDeque<u64>,
+    /// Number of commands in flight that are reads the poller has to finish.
     large_reads: usize,
-    /// Whether this native queue is registered with the watcher.
-    has_watcher: bool,
+    /// Whether this native queue is registered with the poller.
+    has_poller: bool,
     /// Command list of a native queue that was dropped before its commands had ended.
     retired: Option<OwnedList>,
 }
@@ -296,7 +296,7 @@ impl QueueState {
         self.watch(latest);
     }
 
-    /// Makes the watcher detect the end of the command at `position`. Without this, only threads that look at
+    /// Makes the poller detect the end of the command at `position`. Without this, only threads that look at
     /// the command detect its end.
     pub(super) fn watch(self: &Arc<Self>, position: u64) {
         let mut queue = lock(&self.queue);
@@ -304,51 +304,53 @@ impl QueueState {
             // Another thread has just detected the end, and performs the actions that are due.
             return;
         }
-        let at = queue.watched.partition_point(|watched| *watched < position);
-        if queue.watched.get(at) != Some(&position) {
-            queue.watched.insert(at, position);
+        let at = queue.awaited.partition_point(|awaited| *awaited < position);
+        if queue.awaited.get(at) != Some(&position) {
+            queue.awaited.insert(at, position);
         }
-        let is_new = !std::mem::replace(&mut queue.has_watcher, true);
+        let is_new = !std::mem::replace(&mut queue.has_poller, true);
         drop(queue);
         if is_new {
-            self.context.watcher.add(self.clone());
+            self.context.poller.add(self.clone());
         } else {
-            self.context.watcher.nudge();
+            self.context.poller.nudge();
         }
     }
 
     /// Checks whether `event`, a command of this native queue, has ended. If so, performs the actions that are
     /// due.
-    fn look_at(&self, event: &LzEvent) {
+    fn check_end_of(&self, event: &LzEvent) {
         if let Some(lost) = self.context.loss() {
-            return self.fail(lost);
+            return self.fail_all(lost);
         }
         let _call = match shutdown::enter() {
             Ok(call) => call,
-            Err(error) => return self.fail(&error),
+            Err(error) => return self.fail_all(&error),
         };
         match event.is_signalled() {
             Ok(false) => {}
-            Ok(true) if lock(&self.queue).large_reads > 0 && self.context.watcher.nudge() => {}
-            Ok(true) => self.settle(event.position),
-            Err(code) => self.fail(&self.unknown_end(code)),
+            Ok(true) if lock(&self.queue).large_reads > 0 && self.context.poller.nudge() => {}
+            Ok(true) => self.complete_through(event.position),
+            Err(code) => self.fail_all(&self.lose_device(code)),
         }
     }
 
     /// Finishes the command at `position`, which has ended, and all commands before it, which have ended too
     /// because the list is in order.
-    fn settle(&self, position: u64) {
+    fn complete_through(&self, position: u64) {
         for event in self.take_through(position) {
             event.finish(Ok(()));
         }
     }
 
-    fn fail(&self, error: &Error) {
+    /// Fails all commands in flight.
+    fn fail_all(&self, error: &Error) {
         for event in self.take_through(u64::MAX) {
             event.finish(Err(error.clone()));
         }
     }
 
+    /// Takes the commands up to the one at `position` out of the queue.
     fn take_through(&self, position: u64) -> SmallVec<[Arc<LzEvent>; 8]> {
         let mut queue = lock(&self.queue);
         let mut taken = SmallVec::<[Arc<LzEvent>; 8]>::new();
@@ -359,8 +361,8 @@ impl QueueState {
             taken.push(event);
         }
         self.context.in_flight.fetch_sub(taken.len(), SeqCst);
-        while queue.watched.front().is_some_and(|watched| *watched <= position) {
-            queue.watched.pop_front();
+        while queue.awaited.front().is_some_and(|awaited| *awaited <= position) {
+            queue.awaited.pop_front();
         }
         let retired = if queue.in_flight.is_empty() { queue.retired.take() } else { None };
         drop(queue);
@@ -372,44 +374,44 @@ impl QueueState {
     }
 
     /// Marks the device as lost: a driver that cannot report the state of one event will not report any other.
-    fn unknown_end(&self, code: Code) -> Error {
+    fn lose_device(&self, code: Code) -> Error {
         self.context.lose(code)
     }
 }
 
-impl Watched for QueueState {
-    fn look(&self) -> Found {
+impl PolledQueue for QueueState {
+    fn poll_oldest(&self) -> PollOutcome {
         let oldest = {
             let mut queue = lock(&self.queue);
-            let Some(&position) = queue.watched.front() else {
-                queue.has_watcher = false;
-                return Found::Nothing;
+            let Some(&position) = queue.awaited.front() else {
+                queue.has_poller = false;
+                return PollOutcome::Idle;
             };
             let first = queue.in_flight.front().map_or(position, |event| event.position);
             queue.in_flight.get((position - first) as usize).cloned()
         };
         if let Some(lost) = self.context.loss() {
-            self.fail(lost);
-            return Found::Ended;
+            self.fail_all(lost);
+            return PollOutcome::Ended;
         }
-        // A watched command is in flight: both records are removed under the same lock.
-        let Some(oldest) = oldest else { return Found::Ended };
+        // An awaited command is in flight: both records are removed under the same lock.
+        let Some(oldest) = oldest else { return PollOutcome::Ended };
         let _call = match shutdown::enter() {
             Ok(call) => call,
             Err(error) => {
-                self.fail(&error);
-                return Found::Ended;
+                self.fail_all(&error);
+                return PollOutcome::Ended;
             }
         };
         match oldest.is_signalled() {
-            Ok(false) => return Found::Pending,
-            Ok(true) => self.settle(oldest.position),
-            Err(code) => self.fail(&self.unknown_end(code)),
+            Ok(false) => return PollOutcome::Pending,
+            Ok(true) => self.complete_through(oldest.position),
+            Err(code) => self.fail_all(&self.lose_device(code)),
         }
-        Found::Ended
+        PollOutcome::Ended
     }
 
-    fn suspect(&self) {
+    fn check_device(&self) {
         self.context.check();
     }
 }

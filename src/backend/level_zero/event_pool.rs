@@ -13,7 +13,7 @@ use super::loader::Api;
 use crate::sync::lock;
 
 /// Number of events in a pool of the driver.
-const BATCH: u32 = 128;
+const POOL_SIZE: u32 = 128;
 
 /// Unused events of one kind, of one context.
 pub(super) struct EventPool {
@@ -88,7 +88,7 @@ impl EventPool {
             };
         }
         let (pool, index) = match state.latest.take() {
-            Some((pool, made)) if made < BATCH => (pool, made),
+            Some((pool, index)) if index < POOL_SIZE => (pool, index),
             _ => (Arc::new(self.create_pool()?), 0),
         };
         let created = self.create(&pool, index);
@@ -116,7 +116,7 @@ impl EventPool {
             stype: ZE_STRUCTURE_TYPE_EVENT_POOL_DESC,
             pNext: extension,
             flags: ZE_EVENT_POOL_FLAG_HOST_VISIBLE | timestamps,
-            count: BATCH,
+            count: POOL_SIZE,
         };
         let mut device = self.device.0;
         let mut raw = ptr::null_mut();

@@ -6,7 +6,7 @@
 //! GPUs only, so this list cannot keep away every module that would end the process.
 
 /// Names of the accepted extensions, in alphabetical order.
-pub(super) const TAKEN: &[&str] = &[
+pub(super) const ACCEPTED: &[&str] = &[
     "SPV_EXT_long_vector",
     "SPV_EXT_optnone",
     "SPV_EXT_relaxed_printf_string_address_space",

@@ -12,8 +12,8 @@ use super::event::WaitList;
 use super::handle::{OwnedKernel, OwnedModule};
 use super::memory::LzMemory;
 use super::module::Modules;
-use super::ze_info::{Kind, Known};
-use crate::backend::set_argument::{Given, SetArgument, check_count, not_an_image};
+use super::ze_info::{Kind, KnownParameter};
+use crate::backend::set_argument::{ArgumentIdentity, SetArgument, check_count, not_an_image};
 use crate::backend::{Argument, Kernel, shutdown};
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::signature::Parameter;
@@ -32,12 +32,12 @@ pub(super) struct LzKernel {
     required: Option<[u32; 3]>,
     /// Driver's kernel. Locked from the first argument to the launch, because the driver keeps arguments in the
     /// kernel.
-    bound: Mutex<Bound>,
+    bound: Mutex<BoundKernel>,
     modules: Arc<Modules>,
 }
 
 /// The driver's kernel, with the arguments and sizes that were set last.
-struct Bound {
+struct BoundKernel {
     kernel: OwnedKernel,
     held: Vec<SetArgument>,
     group: Option<[u32; 3]>,
@@ -52,7 +52,7 @@ impl LzKernel {
         modules: &Arc<Modules>,
         module: &OwnedModule,
         name: &CStr,
-        known: &[Known<'_>],
+        known: &[KnownParameter<'_>],
     ) -> Result<Self, Code> {
         let api = modules.context.api;
         let description = ze_kernel_desc_t {
@@ -65,13 +65,13 @@ impl LzKernel {
         check(unsafe { (api.zeKernelCreate)(module.raw(), &raw const description, &raw mut raw) })?;
         // SAFETY: just created, and owned only here; it is dropped before the module.
         let kernel = unsafe { OwnedKernel::new(api, raw) };
-        let mut largest = ze_kernel_max_group_size_properties_ext_t {
+        let mut group_size = ze_kernel_max_group_size_properties_ext_t {
             stype: ZE_STRUCTURE_TYPE_KERNEL_MAX_GROUP_SIZE_EXT_PROPERTIES,
             ..Default::default()
         };
         let mut properties = ze_kernel_properties_t {
             stype: ZE_STRUCTURE_TYPE_KERNEL_PROPERTIES,
-            pNext: next(&mut largest),
+            pNext: extension_pointer(&mut group_size),
             ..Default::default()
         };
         // SAFETY: the kernel is alive, and each structure is of the type that its `stype` states.
@@ -83,7 +83,7 @@ impl LzKernel {
         ];
         let count = properties.numKernelArgs as usize;
         let known = &known[..known.len().min(count)];
-        let parameter = |known: &Known<'_>| Parameter {
+        let parameter = |known: &KnownParameter<'_>| Parameter {
             name: known.name.map(str::to_owned),
             address_space: known.address_space(),
             size: known.bytes.filter(|_| known.kind == Some(Kind::Value)),
@@ -96,10 +96,10 @@ impl LzKernel {
             name: name.to_string_lossy().into_owned(),
             parameters,
             handles: handles.map(|(index, _)| index).collect(),
-            max_work_group_size: Some(largest.maxGroupSize as usize).filter(|&size| size > 0),
+            max_work_group_size: Some(group_size.maxGroupSize as usize).filter(|&size| size > 0),
             local_memory: properties.localMemSize.into(),
             required: (!required.contains(&0)).then_some(required),
-            bound: Mutex::new(Bound {
+            bound: Mutex::new(BoundKernel {
                 kernel,
                 held: (0..count).map(|_| SetArgument::default()).collect(),
                 group: None,
@@ -156,23 +156,29 @@ impl LzKernel {
     }
 
     /// Sets an argument of the driver's kernel, unless it is set already.
-    fn set(&self, bound: &mut Bound, index: u32, argument: &Argument<'_>) -> Result<()> {
-        let Bound { kernel, held, .. } = bound;
+    fn set(&self, bound: &mut BoundKernel, index: u32, argument: &Argument<'_>) -> Result<()> {
+        let BoundKernel { kernel, held, .. } = bound;
         let Some(held) = held.get_mut(index as usize) else { return Ok(()) };
         let address: *mut c_void;
-        let (given, size, pointer): (_, usize, *const c_void) = match *argument {
+        let (identity, size, pointer): (_, usize, *const c_void) = match *argument {
             Argument::Memory(object) => {
                 let object = LzMemory::of(object)?;
                 address = object.at(0);
-                (Given::Memory(object.id()), size_of_val(&address), (&raw const address).cast())
+                (
+                    ArgumentIdentity::Memory(object.id()),
+                    size_of_val(&address),
+                    (&raw const address).cast(),
+                )
             }
-            Argument::Value(bytes) => (Given::Value(bytes), bytes.len(), bytes.as_ptr().cast()),
-            Argument::Local(bytes) => (Given::Local(bytes), bytes, ptr::null()),
+            Argument::Value(bytes) => {
+                (ArgumentIdentity::Value(bytes), bytes.len(), bytes.as_ptr().cast())
+            }
+            Argument::Local(bytes) => (ArgumentIdentity::Local(bytes), bytes, ptr::null()),
         };
-        if held.holds(given) {
+        if held.holds(identity) {
             return Ok(());
         }
-        held.forget();
+        held.invalidate();
         if self.handles.contains(&index) {
             return Err(not_an_image(&self.name, index, argument));
         }
@@ -186,70 +192,85 @@ impl LzKernel {
                 format!("kernel `{}`: {argument} does not fit parameter {index}", self.name);
             code.error_of(code.argument_kind(), message)
         })?;
-        held.keep(given);
+        held.record(identity);
         Ok(())
     }
 
     /// Sets the sizes of a launch in the driver's kernel, and returns the number of work-groups.
-    fn set_sizes(&self, bound: &mut Bound, range: &NdRange) -> Result<ze_group_count_t> {
-        let api = self.modules.context.api;
+    fn set_sizes(&self, bound: &mut BoundKernel, range: &NdRange) -> Result<ze_group_count_t> {
         let global = range.global();
-        let offset = self.three(range.offset(), 0)?;
+        let offset = self.three_sizes(range.offset(), 0)?;
         for (dimension, &size) in global.iter().enumerate() {
             // Intel's code counts the ids of a dimension in 32 bits, and does not report an overflow.
-            self.number(size.saturating_add(offset[dimension] as usize))?;
+            self.checked_size(size.saturating_add(offset[dimension] as usize))?;
         }
         let group = match range.local() {
-            Some(local) => self.three(local, 1)?,
+            Some(local) => self.three_sizes(local, 1)?,
             None => self.group_for(bound, global)?,
         };
-        if bound.group != Some(group) {
-            bound.group = None;
-            let [x, y, z] = group;
-            // SAFETY: the kernel is alive and locked.
-            let set = unsafe { (api.zeKernelSetGroupSize)(bound.kernel.raw(), x, y, z) };
-            check(set).map_err(|code| {
-                let message =
-                    format!("kernel `{}`: the driver refused the local size {group:?}", self.name);
-                code.error_of(code.argument_kind(), message)
-            })?;
-            bound.group = Some(group);
-        }
-        if bound.offset != offset {
-            let set_offset = api.zeKernelSetGlobalOffsetExp.ok_or_else(|| {
-                Error::unsupported(
-                    "the Level Zero loader is too old: it does not support launches with an \
-                     offset; update it",
-                )
-            })?;
-            let [x, y, z] = offset;
-            // SAFETY: the kernel is alive and locked.
-            let set = unsafe { set_offset(bound.kernel.raw(), x, y, z) };
-            check(set).map_err(|code| {
-                let name = &self.name;
-                code.error(format!("kernel `{name}`: the driver refused the offset {offset:?}"))
-            })?;
-            bound.offset = offset;
-        }
+        self.set_group_size(bound, group)?;
+        self.set_offset(bound, offset)?;
         let mut groups = [1; 3];
-        for (count, (&size, &of)) in zip(&mut groups, zip(global, &group)) {
-            *count = self.number(size / (of as usize).max(1))?;
+        for (count, (&size, &local)) in zip(&mut groups, zip(global, &group)) {
+            *count = self.checked_size(size / (local as usize).max(1))?;
         }
         let [x, y, z] = groups;
         Ok(ze_group_count_t { groupCountX: x, groupCountY: y, groupCountZ: z })
     }
 
+    /// Sets the work-group size in the driver's kernel, unless it is set already.
+    fn set_group_size(&self, bound: &mut BoundKernel, group: [u32; 3]) -> Result<()> {
+        if bound.group == Some(group) {
+            return Ok(());
+        }
+        bound.group = None;
+        let api = self.modules.context.api;
+        let [x, y, z] = group;
+        // SAFETY: the kernel is alive and locked.
+        let set = unsafe { (api.zeKernelSetGroupSize)(bound.kernel.raw(), x, y, z) };
+        check(set).map_err(|code| {
+            let message =
+                format!("kernel `{}`: the driver refused the local size {group:?}", self.name);
+            code.error_of(code.argument_kind(), message)
+        })?;
+        bound.group = Some(group);
+        Ok(())
+    }
+
+    /// Sets the offset in the driver's kernel, unless it is set already.
+    fn set_offset(&self, bound: &mut BoundKernel, offset: [u32; 3]) -> Result<()> {
+        if bound.offset == offset {
+            return Ok(());
+        }
+        let api = self.modules.context.api;
+        let set_offset = api.zeKernelSetGlobalOffsetExp.ok_or_else(|| {
+            Error::unsupported(
+                "the Level Zero loader is too old: it does not support launches with an offset; \
+                 update it",
+            )
+        })?;
+        let [x, y, z] = offset;
+        // SAFETY: the kernel is alive and locked.
+        let set = unsafe { set_offset(bound.kernel.raw(), x, y, z) };
+        check(set).map_err(|code| {
+            let name = &self.name;
+            code.error(format!("kernel `{name}`: the driver refused the offset {offset:?}"))
+        })?;
+        bound.offset = offset;
+        Ok(())
+    }
+
     /// Returns the work-group size for a launch without one: the size that the kernel requires, the size that
     /// the driver suggests, or else a size that divides the global size.
-    fn group_for(&self, bound: &mut Bound, global: &[usize]) -> Result<[u32; 3]> {
+    fn group_for(&self, bound: &mut BoundKernel, global: &[usize]) -> Result<[u32; 3]> {
         if let Some(required) = self.required {
             return Ok(required);
         }
         let divides = |group: &[u32; 3]| {
             let mut sizes = zip(global.iter().chain(&[1, 1]), group);
-            sizes.all(|(&size, &of)| of > 0 && size.is_multiple_of(of as usize))
+            sizes.all(|(&size, &local)| local > 0 && size.is_multiple_of(local as usize))
         };
-        let [x, y, z] = self.three(global, 1)?;
+        let [x, y, z] = self.three_sizes(global, 1)?;
         if let Some((global, group)) = bound.suggested
             && global == [x, y, z]
         {
@@ -264,30 +285,32 @@ impl LzKernel {
         };
         let group = [a, b, c];
         let fits = check(suggested).is_ok() && divides(&group);
-        let group = if fits { group } else { self.dividing(global) };
+        let group = if fits { group } else { self.dividing_group(global) };
         bound.suggested = Some(([x, y, z], group));
         Ok(group)
     }
 
     /// Returns a work-group size along the first dimension: the largest possible power of two that divides the
     /// global size.
-    fn dividing(&self, global: &[usize]) -> [u32; 3] {
+    fn dividing_group(&self, global: &[usize]) -> [u32; 3] {
         let limits = &self.modules.context.info.limits;
-        let most = self.max_work_group_size.unwrap_or(limits.max_work_group_size);
-        let most = most.min(limits.max_work_item_sizes[0]).max(1);
-        let power = 1 << global[0].trailing_zeros().min(most.ilog2());
+        let limit = self.max_work_group_size.unwrap_or(limits.max_work_group_size);
+        let limit = limit.min(limits.max_work_item_sizes[0]).max(1);
+        let power = 1 << global[0].trailing_zeros().min(limit.ilog2());
         [power, 1, 1]
     }
 
-    fn three(&self, sizes: &[usize], otherwise: u32) -> Result<[u32; 3]> {
-        let mut three = [otherwise; 3];
+    /// Returns the sizes of three dimensions; `default` for those that the launch does not have.
+    fn three_sizes(&self, sizes: &[usize], default: u32) -> Result<[u32; 3]> {
+        let mut three = [default; 3];
         for (to, &from) in zip(&mut three, sizes) {
-            *to = self.number(from)?;
+            *to = self.checked_size(from)?;
         }
         Ok(three)
     }
 
-    fn number(&self, size: usize) -> Result<u32> {
+    /// Returns a number of work-items or work-groups as Level Zero takes it.
+    fn checked_size(&self, size: usize) -> Result<u32> {
         u32::try_from(size).map_err(|_| {
             Error::invalid(format!(
                 "kernel `{}`: {size} work-items, with their offset, are more than the limit of \
@@ -327,6 +350,6 @@ impl Kernel for LzKernel {
 }
 
 /// Returns a pointer to an extension, for a description that takes untyped pointers.
-fn next<T>(extension: &mut T) -> *mut c_void {
+fn extension_pointer<T>(extension: &mut T) -> *mut c_void {
     (&raw mut *extension).cast()
 }

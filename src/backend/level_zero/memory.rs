@@ -126,8 +126,8 @@ impl Staging {
         let bytes = staging_size(bytes).ok_or_else(|| {
             Error::new(ErrorKind::OutOfResources, "the size in bytes exceeds the address space")
         })?;
-        let kept = context.staging.take(bytes);
-        let memory = kept.map_or_else(|| Self::allocate(context, bytes), Ok)?;
+        let reused = context.staging.take(bytes);
+        let memory = reused.map_or_else(|| Self::allocate(context, bytes), Ok)?;
         Ok(Self { memory: Some(memory), bytes, context: Arc::clone(context) })
     }
 

@@ -116,8 +116,8 @@ pub(super) fn create(context: &Context, source: &Source<'_>) -> Result<(OwnedMod
     };
     let (mut raw, mut log) = (ptr::null_mut(), ptr::null_mut());
     let one_at_a_time = one_at_a_time();
-    // SAFETY: context and device are alive and belong together; the description and all that it points
-    // to are alive, and each value is as long as its constant.
+    // SAFETY: context and device are alive and belong together; the description and all that it points to are
+    // alive, and each value is as long as its constant.
     let created = unsafe {
         (context.api.zeModuleCreate)(
             context.raw(),
@@ -214,11 +214,13 @@ mod tests {
     use super::*;
 
     const SAXPY: &[u8] = include_bytes!("../../../tests/data/saxpy.spv");
-    const TAKEN: &str = "SPIR-V_1.0 SPIR-V_1.1 SPIR-V_1.2";
+    const ACCEPTED_VERSIONS: &str = "SPIR-V_1.0 SPIR-V_1.1 SPIR-V_1.2";
 
     #[test]
     fn invalid_spirv_is_refused_before_it_reaches_the_compiler() {
-        let check = |code: &[u8]| check_spirv("a GPU", TAKEN, code).map_err(|error| error.kind());
+        let check = |code: &[u8]| {
+            check_spirv("a GPU", ACCEPTED_VERSIONS, code).map_err(|error| error.kind())
+        };
         assert_eq!(check(SAXPY), Ok(()));
         for length in [0, 4, 19, SAXPY.len() - 1] {
             assert_eq!(check(&SAXPY[..length]), Err(ErrorKind::InvalidModule), "{length} bytes");

@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::bindings::*;
 use super::codes::{Code, check};
 use super::context::Context;
-use super::event::{Destination, Due, LzEvent, QueueState, WaitList};
+use super::event::{Destination, EndActions, LzEvent, QueueState, WaitList};
 use super::event_pool::RawEvent;
 use super::handle::OwnedList;
 use super::kernel::LzKernel;
@@ -16,14 +16,15 @@ use super::memory::{LzMemory, Staging};
 use crate::backend::{NativeEvent, NativeQueue, Operation, shutdown};
 use crate::error::Result;
 
-/// Maximum size of a read, in bytes, that any thread copies to its destination. The watcher copies larger
-/// reads, so that no other thread waits for the copy.
-const READ_BY_ANYBODY: usize = 64 << 10;
+/// Size in bytes above which a read is large. Any thread that detects the end of a smaller read copies its data
+/// to the destination. Only the poller copies a large read, so that no other thread waits for the copy.
+const LARGE_READ: usize = 64 << 10;
 
 pub(super) struct LzNativeQueue {
     /// Command list; taken on drop.
     list: Option<OwnedList>,
     state: Arc<QueueState>,
+    /// Number of commands enqueued so far.
     enqueued: u64,
     profiling: bool,
 }
@@ -72,7 +73,7 @@ impl LzNativeQueue {
         operation: &Operation<'_>,
         signal: ze_event_handle_t,
         wait: &WaitList,
-        due: &mut Due,
+        end_actions: &mut EndActions,
     ) -> Result<()> {
         let context = &self.state.context;
         let list = self.list.as_ref().map_or(ptr::null_mut(), OwnedList::raw);
@@ -106,7 +107,7 @@ impl LzNativeQueue {
                 // SAFETY: the caller provides `bytes` bytes, and the staging memory has room for them.
                 unsafe { ptr::copy_nonoverlapping(from, staging.start(), bytes) };
                 let (to, from) = (LzMemory::of(to)?.at(offset), staging.start());
-                due.staging = Some(staging);
+                end_actions.staging = Some(staging);
                 // SAFETY: the range is inside the memory, and the staging memory is kept.
                 unsafe { self.append_copy(list, to, from.cast(), bytes, signal, wait) }
                     .map_err(|code| refused(code, "a write", bytes, offset))
@@ -114,16 +115,16 @@ impl LzNativeQueue {
             Operation::Read { from, offset, to, bytes } => {
                 let staging = Staging::take(context, bytes)?;
                 let (from, through) = (LzMemory::of(from)?.at(offset), staging.start());
-                due.staging = Some(staging);
-                due.read = Some(Destination { to, bytes });
+                end_actions.staging = Some(staging);
+                end_actions.read = Some(Destination { to, bytes });
                 // SAFETY: the range is inside the memory, and the staging memory is kept.
                 unsafe { self.append_copy(list, through.cast(), from, bytes, signal, wait) }
                     .map_err(|code| refused(code, "a read", bytes, offset))
             }
             Operation::Fill { memory, offset, bytes, pattern } => {
                 let memory = LzMemory::of(memory)?.at(offset);
-                // SAFETY: the list and the events are alive, the range is inside the memory, and the
-                // driver copies the pattern before it returns.
+                // SAFETY: the list and the events are alive, the range is inside the memory, and the driver
+                // copies the pattern before it returns.
                 let appended = unsafe {
                     (context.api.zeCommandListAppendMemoryFill)(
                         list,
@@ -198,18 +199,18 @@ impl NativeQueue for LzNativeQueue {
         let pool = &context.events[usize::from(self.profiling)];
         let signal = pool.take().map_err(|(code, message)| context.error(code, message))?;
         let queued = self.profiling.then(Instant::now);
-        let mut due = Due::default();
+        let mut end_actions = EndActions::default();
         // SAFETY: guaranteed by the caller. The event, and the events that are waited for, are kept.
-        let appended = unsafe { self.append(operation, signal.raw(), &wait, &mut due) };
+        let appended = unsafe { self.append(operation, signal.raw(), &wait, &mut end_actions) };
         if let Err(error) = appended {
             give_back(context, signal, self.profiling);
             return Err(error);
         }
-        due.waits_for = wait.events;
-        let is_large_read = due.read.as_ref().is_some_and(|read| read.bytes > READ_BY_ANYBODY);
+        end_actions.waits_for = wait.events;
+        let is_large_read = end_actions.read.as_ref().is_some_and(|read| read.bytes > LARGE_READ);
         let position = self.enqueued;
         self.enqueued += 1;
-        let event = LzEvent::new(&self.state, signal, position, queued, is_large_read, due);
+        let event = LzEvent::new(&self.state, signal, position, queued, is_large_read, end_actions);
         let event = Arc::new(event);
         self.state.push(&event);
         if is_large_read {

@@ -15,7 +15,8 @@ use super::context::Context;
 use super::kernel::LzKernel;
 use super::module::{self, Modules};
 use super::ze_info::{Signatures, signatures};
-use crate::backend::{Kernel, Program, Source, arranging};
+use crate::backend::handler_guard::{self, CallKind};
+use crate::backend::{Kernel, Program, Source};
 use crate::device::ModuleFormat;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -24,7 +25,7 @@ const SYMBOL_TABLE: &str = "Intel_Symbol_Table_Void_Program";
 
 /// Build option that keeps the symbols that other objects import. Without it the compiler drops them, and
 /// linking fails.
-const SHARING: &str = "-library-compilation";
+const KEEP_SYMBOLS: &str = "-library-compilation";
 
 /// Maximum number of undefined symbols that a message names.
 const MAX_NAMES: usize = 8;
@@ -50,7 +51,7 @@ impl Program for LzProgram {
     }
 
     fn binary(&self) -> Result<Vec<u8>> {
-        let _call = arranging::compile(arranging::Kind::Compile)?;
+        let _call = handler_guard::enter_compiler(CallKind::Compile)?;
         self.modules.binary()
     }
 }
@@ -77,18 +78,18 @@ pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<LzPro
         return Err(lost.clone());
     }
     let kind = match source.format {
-        ModuleFormat::Native => arranging::Kind::Load,
-        ModuleFormat::SpirV | ModuleFormat::OpenClC => arranging::Kind::Compile,
+        ModuleFormat::Native => CallKind::Load,
+        ModuleFormat::SpirV | ModuleFormat::OpenClC => CallKind::Compile,
     };
-    let _call = arranging::compile(kind)?;
+    let _call = handler_guard::enter_compiler(kind)?;
     let (module, build_log) = module::create(context, source)?;
-    let made;
+    let binary;
     let known = match source.format {
         ModuleFormat::Native => signatures(source.code),
         _ => {
             // Without a binary, nothing is known beyond the contents of the SPIR-V module.
-            made = module::binary(context, &module).unwrap_or_default();
-            signatures(&made)
+            binary = module::binary(context, &module).unwrap_or_default();
+            signatures(&binary)
         }
     };
     LzProgram::new(Modules::single(module, context), build_log.clone(), &[known])
@@ -156,8 +157,8 @@ pub(super) fn compile(context: &Arc<Context>, source: &Source<'_>) -> Result<LzO
     if source.format == ModuleFormat::Native {
         return Ok(LzObject { binary: source.code.to_vec(), build_log: String::new() });
     }
-    let _call = arranging::compile(arranging::Kind::Compile)?;
-    let options = format!("{SHARING} {}", source.options);
+    let _call = handler_guard::enter_compiler(CallKind::Compile)?;
+    let options = format!("{KEEP_SYMBOLS} {}", source.options);
     let (module, log) = module::create(context, &Source { options: &options, ..*source })?;
     // Imported symbols are unresolved until the object is linked.
     let is_expected = |line: &&str| line.starts_with("error : unresolved external symbol");
@@ -183,7 +184,7 @@ fn link_binaries(context: &Arc<Context>, binaries: &[&[u8]]) -> Result<LzProgram
     if let Some(lost) = context.loss() {
         return Err(lost.clone());
     }
-    let _call = arranging::compile(arranging::Kind::Load)?;
+    let _call = handler_guard::enter_compiler(CallKind::Load)?;
     let load = |code: &&[u8]| {
         let format = ModuleFormat::Native;
         let source = Source { format, code, options: "", constants: &[] };
@@ -200,10 +201,10 @@ fn link_binaries(context: &Arc<Context>, binaries: &[&[u8]]) -> Result<LzProgram
     };
     drop(linking);
     let log = Log::of(&module::take_log(context, log));
-    check(linked).map_err(|code| refusal(context, code, binaries.len(), &log))?;
+    check(linked).map_err(|code| link_error(context, code, binaries.len(), &log))?;
     let known: Vec<_> = binaries.iter().map(|binary| signatures(binary)).collect();
     let program = LzProgram::new(Modules::linked(modules, context), log.text.clone(), &known)
-        .map_err(|code| refusal(context, code, binaries.len(), &log))?;
+        .map_err(|code| link_error(context, code, binaries.len(), &log))?;
     let mut names = HashSet::new();
     if let Some(twice) = program.kernels().iter().find(|kernel| !names.insert(kernel.name())) {
         let message = format!("the kernel `{}` is in two of the linked modules", twice.name());
@@ -212,7 +213,7 @@ fn link_binaries(context: &Arc<Context>, binaries: &[&[u8]]) -> Result<LzProgram
     Ok(program)
 }
 
-fn refusal(context: &Context, code: Code, count: usize, log: &Log) -> Error {
+fn link_error(context: &Context, code: Code, count: usize, log: &Log) -> Error {
     let mut message = format!("`{}` cannot link the {count} modules", context.info.name);
     let names: Vec<_> = log.unresolved.iter().map(|name| format!("`{name}`")).collect();
     if !names.is_empty() {
@@ -240,15 +241,16 @@ impl Log {
     fn of(log: &str) -> Self {
         let (mut lines, mut unresolved) = (Vec::new(), Vec::new());
         for line in log.lines().filter(|line| !line.contains("Successfully Resolved")) {
-            let what = match line.split_once(">:") {
-                Some((module, what)) if module.starts_with("Module <") => what,
+            let message = match line.split_once(">:") {
+                Some((module, message)) if module.starts_with("Module <") => message,
                 _ => line,
             };
-            let what = what.trim();
-            if !what.is_empty() && !lines.contains(&what) {
-                lines.push(what);
+            let message = message.trim();
+            if !message.is_empty() && !lines.contains(&message) {
+                lines.push(message);
             }
-            let symbol = what.strip_prefix("Unresolved Symbol <").and_then(|s| s.split_once('>'));
+            let symbol =
+                message.strip_prefix("Unresolved Symbol <").and_then(|s| s.split_once('>'));
             if let Some((symbol, _)) = symbol
                 && !unresolved.iter().any(|known| known == symbol)
             {

@@ -7,10 +7,10 @@ use super::handle::OwnedMemory;
 use crate::sync::lock;
 
 /// Smallest size of staging memory, in bytes. Sizes are powers of two.
-const SMALLEST: usize = 4096;
+const MIN_SIZE: usize = 4096;
 
 /// Maximum number of bytes that are kept for later transfers.
-const MOST_KEPT: usize = 64 << 20;
+const MAX_KEPT: usize = 64 << 20;
 
 /// Host memory, allocated by the driver, that no transfer uses.
 #[derive(Default)]
@@ -24,7 +24,7 @@ struct Kept {
 
 /// Returns the size of the staging memory for a transfer of `bytes`. `None` if it is not a valid size.
 pub(super) fn staging_size(bytes: usize) -> Option<usize> {
-    bytes.max(SMALLEST).checked_next_power_of_two()
+    bytes.max(MIN_SIZE).checked_next_power_of_two()
 }
 
 impl StagingPool {
@@ -39,7 +39,7 @@ impl StagingPool {
     /// Takes back memory of `bytes`, and frees it if there is too much already.
     pub(super) fn give(&self, memory: OwnedMemory, bytes: usize) {
         let mut kept = lock(&self.0);
-        if kept.bytes + bytes <= MOST_KEPT {
+        if kept.bytes + bytes <= MAX_KEPT {
             kept.bytes += bytes;
             kept.by_size.entry(bytes).or_default().push(memory);
         }
@@ -52,8 +52,8 @@ mod tests {
 
     #[test]
     fn sizes_are_powers_of_two() {
-        assert_eq!(staging_size(0), Some(SMALLEST));
-        assert_eq!(staging_size(SMALLEST + 1), Some(2 * SMALLEST));
+        assert_eq!(staging_size(0), Some(MIN_SIZE));
+        assert_eq!(staging_size(MIN_SIZE + 1), Some(2 * MIN_SIZE));
         assert_eq!(staging_size(1 << 20), Some(1 << 20));
         assert_eq!(staging_size(usize::MAX), None);
     }

@@ -16,14 +16,14 @@ use crate::compiler::signature::{AddressSpace, is_object};
 const SECTION: u32 = 0xff00_0011;
 
 /// Maximum number of parameters of a kernel. Arguments take up 2 KiB at most, so a larger number is a mistake.
-const MOST: usize = 2048;
+const MAX_PARAMETERS: usize = 2048;
 
 /// Parameters of a binary's kernels, by the kernels' names.
-pub(super) type Signatures<'b> = HashMap<&'b str, Vec<Known<'b>>>;
+pub(super) type Signatures<'b> = HashMap<&'b str, Vec<KnownParameter<'b>>>;
 
 /// Known properties of a parameter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Known<'b> {
+pub(super) struct KnownParameter<'b> {
     pub(super) kind: Option<Kind>,
     pub(super) name: Option<&'b str>,
     /// Size of an argument for this parameter, in bytes.
@@ -39,7 +39,7 @@ pub(super) enum Kind {
     Handle,
 }
 
-impl Known<'_> {
+impl KnownParameter<'_> {
     /// Returns the address space, if a parameter of this kind has one.
     pub(super) fn address_space(&self) -> Option<AddressSpace> {
         match self.kind? {
@@ -87,7 +87,7 @@ fn number(from: &[u8], at: usize) -> Option<u64> {
 fn read(text: &str) -> Signatures<'_> {
     let mut reader = Reader::default();
     for line in text.lines() {
-        reader.line(line);
+        reader.read_line(line);
     }
     reader.end_kernel();
     reader.signatures
@@ -101,7 +101,7 @@ struct Reader<'t> {
     /// List of kernels that contains the current line.
     list: Option<List>,
     /// Current kernel, with the known properties of its parameters.
-    kernel: Option<(&'t str, Vec<Known<'t>>)>,
+    kernel: Option<(&'t str, Vec<KnownParameter<'t>>)>,
     /// Key of the kernel under which the current line is nested.
     section: Option<Section>,
     /// Parameter that the latest lines describe.
@@ -142,7 +142,7 @@ struct Item<'t> {
 }
 
 impl<'t> Reader<'t> {
-    fn line(&mut self, line: &'t str) {
+    fn read_line(&mut self, line: &'t str) {
         let (mut column, mut is_item) = (0, false);
         for byte in line.bytes() {
             match byte {
@@ -160,7 +160,7 @@ impl<'t> Reader<'t> {
             && section.column < column
         {
             if section.is_relevant {
-                self.parameter(column, is_item, content);
+                self.read_parameter_line(column, is_item, content);
             }
             return;
         }
@@ -192,7 +192,7 @@ impl<'t> Reader<'t> {
     }
 
     /// Reads a line that is nested under the key that describes the parameters.
-    fn parameter(&mut self, column: usize, is_item: bool, content: &'t str) {
+    fn read_parameter_line(&mut self, column: usize, is_item: bool, content: &'t str) {
         if is_item {
             self.end_item();
         }
@@ -219,10 +219,10 @@ impl<'t> Reader<'t> {
     /// properties.
     fn end_item(&mut self) {
         let (Some(item), Some((_, known))) = (self.item.take(), &mut self.kernel) else { return };
-        let index = |text: &str| text.parse::<usize>().ok().filter(|index| *index < MOST);
+        let index = |text: &str| text.parse::<usize>().ok().filter(|index| *index < MAX_PARAMETERS);
         let Some(at) = index(item.arg_index).or_else(|| index(item.index)) else { return };
         if known.len() <= at {
-            known.resize(at + 1, Known::default());
+            known.resize(at + 1, KnownParameter::default());
         }
         let known = &mut known[at];
         match item.arg_type {
@@ -357,10 +357,10 @@ kernels_misc_info:
     fn parameters_are_read_from_both_lists() {
         let binary = elf(INFO);
         let found = signatures(&binary);
-        let known = |kind, bytes| Known { kind: Some(kind), name: None, bytes };
+        let known = |kind, bytes| KnownParameter { kind: Some(kind), name: None, bytes };
         let unused = known(Kind::Memory(AddressSpace::Constant), Some(8));
         let expected = [
-            Known { name: Some("unused"), ..unused },
+            KnownParameter { name: Some("unused"), ..unused },
             known(Kind::Memory(AddressSpace::Global), None),
             known(Kind::Value, Some(16)),
             known(Kind::Handle, Some(8)),
@@ -406,7 +406,7 @@ kernels_misc_info:
                 let mut damaged = whole.clone();
                 damaged[at] = byte;
                 let found = signatures(&damaged);
-                assert!(found.values().all(|known| known.len() <= MOST));
+                assert!(found.values().all(|known| known.len() <= MAX_PARAMETERS));
             }
         }
     }

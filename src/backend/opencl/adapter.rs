@@ -20,8 +20,8 @@ use super::finish_worker::FinishWorker;
 use super::handle::{DeviceId, OwnedContext, PlatformId, Version};
 use super::spare_memory::SpareMemory;
 use super::{NAME, integer, text};
-use crate::backend::arranging::{Arranging, Kind};
-use crate::backend::poller::Watcher;
+use crate::backend::handler_guard::{CallKind, HandlerGuard};
+use crate::backend::poller::Poller;
 use crate::backend::{Adapter, Device, shutdown};
 use crate::device::{DeviceInfo, DeviceKind, Limits, ModuleFormat, Workarounds};
 use crate::error::{Error, ErrorKind, Result};
@@ -73,7 +73,7 @@ impl ClAdapter {
     /// Opens the device with these workarounds.
     pub(super) fn open_with(&self, workarounds: Workarounds) -> Result<ClDevice> {
         let _call = shutdown::begin()?;
-        let _arranging = Arranging::of(Kind::Open);
+        let _handler_guard = HandlerGuard::of(CallKind::Open);
         let Self { platform, device, version, ref info } = *self;
         let properties = [CL_CONTEXT_PLATFORM, platform.0 as cl_context_properties, 0];
         let raw = create_context(&[device.0], properties.as_ptr(), None, ptr::null_mut())
@@ -87,7 +87,7 @@ impl ClAdapter {
             context,
             device,
             version,
-            watcher: workarounds.poll_for_ends.then(|| Arc::new(Watcher::new())),
+            poller: workarounds.poll_for_ends.then(|| Arc::new(Poller::new())),
             worker: workarounds.help_execute.then(FinishWorker::new),
             has_launched: AtomicBool::new(!workarounds.expect_late_compiles),
             info,
@@ -105,7 +105,7 @@ pub(super) fn discover() -> Result<Vec<ClAdapter>> {
     let _guard = lock(&ONE_AT_A_TIME);
     check_chosen_loader()?;
     let _call = shutdown::begin()?;
-    let _arranging = Arranging::of(Kind::Discover);
+    let _handler_guard = HandlerGuard::of(CallKind::Discover);
     let platforms = match get_platform_ids() {
         Ok(platforms) if platforms.is_empty() => return Err(no_driver()),
         Ok(platforms) => platforms,
@@ -116,8 +116,8 @@ pub(super) fn discover() -> Result<Vec<ClAdapter>> {
     let mut adapters = Vec::new();
     let mut skipped = Vec::new();
     for platform in platforms {
-        let said = Platform::of(platform);
-        let name = &said.name;
+        let description = Platform::of(platform);
+        let name = &description.name;
         let devices = match get_device_ids(platform, CL_DEVICE_TYPE_ALL) {
             Ok(devices) => devices,
             Err(code) => {
@@ -131,7 +131,7 @@ pub(super) fn discover() -> Result<Vec<ClAdapter>> {
             skipped.push(format!("platform `{name}` has no devices"));
         }
         for device in devices {
-            match describe(&said, device) {
+            match describe(&description, device) {
                 Ok((version, info)) => adapters.push(ClAdapter {
                     platform: PlatformId(platform),
                     device: DeviceId(device),
@@ -227,11 +227,11 @@ struct Platform {
 
 impl Platform {
     fn of(platform: cl_platform_id) -> Self {
-        let ask = |what| {
+        let query = |what| {
             get_platform_data(platform, what)
                 .map_or_else(|_| UNKNOWN.to_owned(), |answer| text(&answer))
         };
-        Self { name: ask(CL_PLATFORM_NAME), version: ask(CL_PLATFORM_VERSION) }
+        Self { name: query(CL_PLATFORM_NAME), version: query(CL_PLATFORM_VERSION) }
     }
 }
 
@@ -257,19 +257,7 @@ fn describe(platform: &Platform, device: cl_device_id) -> Result<(Version, Devic
     } else {
         String::new()
     };
-    let mut formats = Vec::new();
-    if query.integer(CL_DEVICE_COMPILER_AVAILABLE).is_ok_and(|available| available != 0) {
-        formats.push(ModuleFormat::OpenClC);
-    }
-    if il_version.contains("SPIR-V") {
-        formats.push(ModuleFormat::SpirV);
-    }
-    let mut links = formats.clone();
-    if !query.integer(CL_DEVICE_LINKER_AVAILABLE).is_ok_and(|available| available != 0) {
-        links.clear();
-    }
-    formats.push(ModuleFormat::Native);
-
+    let (formats, links) = query.formats(&il_version);
     let kind = query.kind();
     let info = DeviceInfo {
         backend: NAME,
@@ -283,7 +271,7 @@ fn describe(platform: &Platform, device: cl_device_id) -> Result<(Version, Devic
         il_version,
         extensions: words(&query.text(CL_DEVICE_EXTENSIONS)),
         opencl_c_features: query.opencl_c_features(),
-        images: query.integer(CL_DEVICE_IMAGE_SUPPORT).is_ok_and(|support| support != 0),
+        images: query.has(CL_DEVICE_IMAGE_SUPPORT),
         runs_code: true,
         fused_multiply_add: query
             .integer(CL_DEVICE_SINGLE_FP_CONFIG)
@@ -320,6 +308,25 @@ impl Query {
                 answer.len()
             )
         })
+    }
+
+    /// Returns the answer to a query whether the device has something. A failed query counts as no.
+    fn has(&self, what: cl_device_info) -> bool {
+        self.integer(what).is_ok_and(|answer| answer != 0)
+    }
+
+    /// Returns the module formats that the driver accepts, and those of which it links several modules.
+    fn formats(&self, il_version: &str) -> (Vec<ModuleFormat>, Vec<ModuleFormat>) {
+        let mut formats = Vec::new();
+        if self.has(CL_DEVICE_COMPILER_AVAILABLE) {
+            formats.push(ModuleFormat::OpenClC);
+        }
+        if il_version.contains("SPIR-V") {
+            formats.push(ModuleFormat::SpirV);
+        }
+        let links = if self.has(CL_DEVICE_LINKER_AVAILABLE) { formats.clone() } else { Vec::new() };
+        formats.push(ModuleFormat::Native);
+        (formats, links)
     }
 
     /// Returns the names of the features that OpenCL 3.0 devices list with versions; none for other devices.

@@ -4,8 +4,8 @@
 //! command's submission. If small commands come more slowly than they run, each one pays for a wake-up.
 //! Therefore the first of several commands in quick succession waits for an event of Kiln's own. The others
 //! wait for the first one, because the queue is in order, so one wake-up serves all. A batch starts once it has
-//! [`MANY`] commands, before a command that comes after a pause, or with the next flush. A flush precedes every
-//! sleep that waits for the commands' ends.
+//! [`FULL_BATCH`] commands, before a command that comes after a pause, or with the next flush. A flush precedes
+//! every sleep that waits for the commands' ends.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -19,10 +19,10 @@ use crate::backend::shutdown;
 use crate::sync::lock;
 
 /// Maximum time between two commands in quick succession. Small fused chains are about 10 us apart.
-const QUICK: Duration = Duration::from_micros(30);
+const MAX_GAP: Duration = Duration::from_micros(30);
 
-/// Number of commands that start without a flush.
-const MANY: u32 = 8;
+/// Number of commands at which a batch starts without a flush.
+const FULL_BATCH: u32 = 8;
 
 /// Latest commands of an in-order queue that wait to be started.
 #[derive(Default)]
@@ -33,7 +33,7 @@ struct State {
     /// Time at which the latest command came.
     latest: Option<Instant>,
     /// Event that the first command of the batch waits for.
-    start: Option<OwnedEvent>,
+    start_event: Option<OwnedEvent>,
     /// Number of commands in the batch.
     commands: u32,
 }
@@ -41,21 +41,21 @@ struct State {
 impl Batch {
     /// Adds a command that waits only for its turn. Returns the event that it must wait for as well, if it is
     /// the first command of a batch.
-    pub(super) fn join(&self, context: &Context, now: Instant) -> Option<OwnedEvent> {
+    pub(super) fn add(&self, context: &Context, now: Instant) -> Option<OwnedEvent> {
         let mut state = self.state();
-        let before = state.latest.replace(now);
+        let previous = state.latest.replace(now);
         state.commands += 1;
-        let is_quick = before.is_some_and(|before| now - before < QUICK);
+        let is_quick = previous.is_some_and(|previous| now - previous < MAX_GAP);
         if !is_quick {
-            state.begin();
+            state.start();
         }
-        if !is_quick || state.start.is_some() {
+        if !is_quick || state.start_event.is_some() {
             return None;
         }
         let start = create_user_event(context.raw()).and_then(|raw| {
             // SAFETY: just created, and referenced here alone.
             let start = unsafe { OwnedEvent::new(raw) };
-            state.start = Some(start.again()?);
+            state.start_event = Some(start.retain()?);
             Ok(start)
         });
         state.commands = 1;
@@ -70,16 +70,16 @@ impl Batch {
     }
 
     /// Starts the batch if it is large enough. Called after the command has been enqueued, or has failed to be.
-    pub(super) fn joined(&self) {
+    pub(super) fn start_if_full(&self) {
         let mut state = self.state();
-        if state.commands >= MANY {
-            state.begin();
+        if state.commands >= FULL_BATCH {
+            state.start();
         }
     }
 
     /// Starts all commands of the batch.
-    pub(super) fn begin(&self) {
-        self.state().begin();
+    pub(super) fn start(&self) {
+        self.state().start();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -88,8 +88,8 @@ impl Batch {
 }
 
 impl State {
-    fn begin(&mut self) {
-        let Some(start) = self.start.take() else { return };
+    fn start(&mut self) {
+        let Some(start) = self.start_event.take() else { return };
         if let Err(code) = set_user_event_status(start.raw(), CL_COMPLETE) {
             let code = driver_code(code);
             tracing::warn!(%code, "the driver failed to start a batch of commands");
@@ -100,6 +100,6 @@ impl State {
 impl Drop for Batch {
     fn drop(&mut self) {
         let Ok(_call) = shutdown::enter() else { return };
-        self.begin();
+        self.start();
     }
 }

@@ -9,7 +9,7 @@ use opencl3::types::cl_device_id;
 use super::finish_worker::FinishWorker;
 use super::handle::{DeviceId, OwnedContext, Version};
 use super::spare_memory::SpareMemory;
-use crate::backend::poller::Watcher;
+use crate::backend::poller::Poller;
 use crate::device::{DeviceInfo, Workarounds};
 
 /// Context of one device. Every object that is created in it keeps it alive.
@@ -23,7 +23,7 @@ pub(super) struct Context {
     pub(super) info: Arc<DeviceInfo>,
     pub(super) workarounds: Workarounds,
     /// Poller thread, for a driver that reports the ends of commands too late.
-    pub(super) watcher: Option<Arc<Watcher>>,
+    pub(super) poller: Option<Arc<Poller>>,
     /// Finish worker, for a driver that relies on waiting threads to do work.
     pub(super) worker: Option<FinishWorker>,
     /// Whether there was a launch, for a driver that compiles at a launch. True from the start for other

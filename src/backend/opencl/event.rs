@@ -14,8 +14,8 @@ use super::codes::error;
 use super::handle::{OwnedEvent, failed};
 use super::queue::Queue;
 use super::watch::QueueWatch;
-use crate::backend::arranging::Arranging;
-use crate::backend::{NativeEvent, Notify, Profile, Progress, shutdown, tell};
+use crate::backend::handler_guard::HandlerGuard;
+use crate::backend::{NativeEvent, Notify, Profile, Progress, run_notify, shutdown};
 use crate::error::{Error, Result};
 
 /// Events of the commands that were enqueued for one operation. The commands run one after the other.
@@ -49,7 +49,7 @@ pub(super) struct ClEvent {
     watch: Option<(Arc<QueueWatch>, u64)>,
     /// Guard for the first launch, if the driver compiles at it. Kept until the event is released, after its
     /// command's end.
-    _arranging: Option<Arranging>,
+    _handler_guard: Option<HandlerGuard>,
     queue: Arc<Queue>,
 }
 
@@ -58,23 +58,31 @@ impl ClEvent {
         SubmittedEvents { first, last }: SubmittedEvents,
         profiling: bool,
         watch: Option<(Arc<QueueWatch>, u64)>,
-        arranging: Option<Arranging>,
+        handler_guard: Option<HandlerGuard>,
         queue: &Arc<Queue>,
     ) -> Self {
         if let Some(spare) = &queue.context.spare {
-            spare.begin();
+            spare.begin_command();
         }
         // The first event is used only for its times.
         let first = first.filter(|_| profiling);
         let (reported, queue) = (OnceLock::new(), Arc::clone(queue));
-        Self { first, event: last, profiling, reported, watch, _arranging: arranging, queue }
+        Self {
+            first,
+            event: last,
+            profiling,
+            reported,
+            watch,
+            _handler_guard: handler_guard,
+            queue,
+        }
     }
 }
 
 impl Drop for ClEvent {
     fn drop(&mut self) {
         if let Some(spare) = &self.queue.context.spare {
-            spare.end();
+            spare.end_command();
         }
     }
 }
@@ -117,15 +125,15 @@ impl NativeEvent for ClEvent {
 
     fn notify(&self, notify: Notify) -> Result<()> {
         let _call = shutdown::enter()?;
-        if let Some((native_queue, position)) = &self.watch {
-            let event = self.event.again().map_err(|code| {
+        if let Some((watch, position)) = &self.watch {
+            let event = self.event.retain().map_err(|code| {
                 error(code, "the driver failed to retain the event of an awaited command")
             })?;
-            native_queue.watch(*position, event, notify);
+            watch.watch(*position, event, notify);
             return Ok(());
         }
         let notify = match &self.queue.context.worker {
-            Some(worker) => worker.awaited(self.queue.handle(), notify),
+            Some(worker) => worker.track(self.queue.handle(), notify),
             None => notify,
         };
         let reported = Arc::clone(self.reported.get_or_init(Arc::default));
@@ -139,8 +147,8 @@ impl NativeEvent for ClEvent {
     }
 }
 
-fn time(event: &OwnedEvent, station: cl_profiling_info) -> Option<u64> {
-    get_event_profiling_info(event.raw(), station).ok().map(cl_ulong::from)
+fn time(event: &OwnedEvent, timestamp: cl_profiling_info) -> Option<u64> {
+    get_event_profiling_info(event.raw(), timestamp).ok().map(cl_ulong::from)
 }
 
 /// Data of a completion callback, passed to the driver as one thin pointer.
@@ -155,8 +163,8 @@ extern "C" fn ended(_event: cl_event, status: cl_int, data: *mut c_void) {
     // SAFETY: `notify` leaked this box for this call, which the driver makes once.
     let Callback { notify, reported } = *unsafe { Box::from_raw(data.cast::<Callback>()) };
     reported.store(status.min(0), SeqCst);
-    let _call = shutdown::called_back();
-    tell(notify);
+    let _call = shutdown::enter_from_callback();
+    run_notify(notify);
 }
 
 /// Events in the form that the driver takes.

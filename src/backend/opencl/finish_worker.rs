@@ -26,10 +26,10 @@ const PAUSE: Duration = Duration::from_micros(500);
 
 /// Maximum number of tracked commands. If more are awaited, work on the tracked commands is work that the
 /// others wait for.
-const MOST: usize = 16;
+const MAX_TRACKED: usize = 16;
 
 /// Number of passes without a newly awaited command after which the thread sleeps until there is one.
-const LOOKS: u32 = 20;
+const IDLE_PASSES: u32 = 20;
 
 /// Handle of the thread, which is started when there is something to wait for. The thread ends once the handle
 /// is dropped and no long command runs.
@@ -71,15 +71,15 @@ impl FinishWorker {
     }
 
     /// Registers an awaited command of the queue. Returns the callback that the driver is to call at the
-    /// command's end.
-    pub(super) fn awaited(&self, queue: &Arc<OwnedQueue>, notify: Notify) -> Notify {
+    /// command's end, in place of `notify`.
+    pub(super) fn track(&self, queue: &Arc<OwnedQueue>, notify: Notify) -> Notify {
         let mut state = self.shared.lock();
-        if state.awaited.len() == MOST {
+        if state.awaited.len() == MAX_TRACKED {
             return notify;
         }
         let pending = Arc::new(());
-        let (queue, until) = (Arc::downgrade(queue), Arc::downgrade(&pending));
-        state.awaited.push(Awaited { queue, pending: until });
+        let queue = Arc::downgrade(queue);
+        state.awaited.push(Awaited { queue, pending: Arc::downgrade(&pending) });
         if !state.started {
             let shared = Arc::clone(&self.shared);
             match threads::start("kiln-helper", move || shared.run()) {
@@ -123,27 +123,27 @@ impl Shared {
     }
 
     fn run(&self) {
-        let mut seen: Vec<Awaited> = Vec::new();
-        let mut looks = 0;
-        while !self.sleep(looks >= LOOKS) {
+        let mut tracked: Vec<Awaited> = Vec::new();
+        let mut idle_passes = 0;
+        while !self.sleep(idle_passes >= IDLE_PASSES) {
             let awaited = mem::take(&mut self.lock().awaited);
-            looks = if awaited.is_empty() { looks + 1 } else { 0 };
-            seen.retain(Awaited::is_pending);
-            if let Some(queue) = seen.pop().and_then(|long| long.queue.upgrade()) {
-                looks = 0;
+            idle_passes = if awaited.is_empty() { idle_passes + 1 } else { 0 };
+            tracked.retain(Awaited::is_pending);
+            if let Some(queue) = tracked.pop().and_then(|long| long.queue.upgrade()) {
+                idle_passes = 0;
                 let Ok(_call) = shutdown::enter() else { return };
                 queue.finish();
             }
-            seen.extend(awaited);
-            seen.retain(Awaited::is_pending);
-            seen.truncate(MOST);
+            tracked.extend(awaited);
+            tracked.retain(Awaited::is_pending);
+            tracked.truncate(MAX_TRACKED);
         }
     }
 
-    /// Sleeps until the next pass is due. If `soundly`, first sleeps until a command is awaited again. Returns
-    /// whether the handle was dropped.
-    fn sleep(&self, soundly: bool) -> bool {
-        if soundly {
+    /// Sleeps until the next pass is due. If `until_awaited`, first sleeps until a command is awaited again.
+    /// Returns whether the handle was dropped.
+    fn sleep(&self, until_awaited: bool) -> bool {
+        if until_awaited {
             let mut state = self.lock();
             state.asleep = true;
             let is_idle = |state: &mut State| state.awaited.is_empty() && !state.closed;

@@ -23,7 +23,7 @@ use crate::error::Result;
 use crate::sync::lock;
 
 static GATE: Mutex<Gate> =
-    Mutex::new(Gate { queues: Vec::new(), is_closed: false, held: Vec::new() });
+    Mutex::new(Gate { queues: Vec::new(), is_closed: false, start_events: Vec::new() });
 
 struct Gate {
     /// Queues on which such kernels have been launched.
@@ -31,7 +31,7 @@ struct Gate {
     /// Whether a binary is being fetched.
     is_closed: bool,
     /// Event that launches wait for during a fetch, for each context that has any.
-    held: Vec<(Arc<Context>, OwnedEvent)>,
+    start_events: Vec<(Arc<Context>, OwnedEvent)>,
 }
 
 /// Locks the gate. Every holder leaves it consistent, even if the driver rejects a call.
@@ -40,17 +40,17 @@ fn gate() -> MutexGuard<'static, Gate> {
 }
 
 /// Returns whether the end of a launch of this kernel interferes with the fetching of a binary.
-pub(super) fn concerns(context: &Context, kernel: &dyn Kernel) -> bool {
+pub(super) fn interferes(context: &Context, kernel: &dyn Kernel) -> bool {
     context.workarounds.separate_binary_fetches && kernel.required_work_group().is_some()
 }
 
 /// Guard of a launch that is being enqueued. No fetch begins before it is dropped.
-pub(super) struct Entering {
+pub(super) struct LaunchGuard {
     _gate: MutexGuard<'static, Gate>,
-    hold: Option<OwnedEvent>,
+    start_event: Option<OwnedEvent>,
 }
 
-impl Entering {
+impl LaunchGuard {
     /// Begins the enqueuing of a launch on `queue`.
     pub(super) fn on(queue: &Arc<Queue>) -> Result<Self> {
         let mut gate = gate();
@@ -59,42 +59,45 @@ impl Entering {
             gate.queues.retain(|known| known.strong_count() > 0);
             gate.queues.push(Arc::downgrade(queue));
         }
-        let hold = if gate.is_closed { Some(gate.hold(&queue.context)?) } else { None };
-        Ok(Self { _gate: gate, hold })
+        let start_event =
+            if gate.is_closed { Some(gate.start_event(&queue.context)?) } else { None };
+        Ok(Self { _gate: gate, start_event })
     }
 
     /// Returns the event that the launch has to wait for while a binary is being fetched.
-    pub(super) fn hold(&self) -> Option<&OwnedEvent> {
-        self.hold.as_ref()
+    pub(super) fn start_event(&self) -> Option<&OwnedEvent> {
+        self.start_event.as_ref()
     }
 }
 
 impl Gate {
-    /// Returns a reference to the event that launches in a context wait for. Creates the event if there is
-    /// none.
-    fn hold(&mut self, context: &Arc<Context>) -> Result<OwnedEvent> {
+    /// Returns a reference to the event that launches in a context wait for during a fetch. Creates the event
+    /// if there is none.
+    fn start_event(&mut self, context: &Arc<Context>) -> Result<OwnedEvent> {
         let failed =
             |code| error(code, "the driver failed to create a user event for a launch to wait for");
-        if let Some((_, event)) = self.held.iter().find(|(known, _)| Arc::ptr_eq(known, context)) {
-            return event.again().map_err(failed);
+        if let Some((_, event)) =
+            self.start_events.iter().find(|(known, _)| Arc::ptr_eq(known, context))
+        {
+            return event.retain().map_err(failed);
         }
         let raw = create_user_event(context.raw()).map_err(failed)?;
         // SAFETY: just created, and referenced here alone.
         let event = unsafe { OwnedEvent::new(raw) };
-        let hold = event.again().map_err(failed)?;
-        self.held.push((Arc::clone(context), event));
-        Ok(hold)
+        let start_event = event.retain().map_err(failed)?;
+        self.start_events.push((Arc::clone(context), event));
+        Ok(start_event)
     }
 
     /// Returns events that end after all launches enqueued so far.
-    fn ends(&self) -> Result<Vec<OwnedEvent>> {
+    fn end_markers(&self) -> Result<Vec<OwnedEvent>> {
         self.queues.iter().filter_map(Weak::upgrade).map(|queue| queue.marker()).collect()
     }
 }
 
 /// Waits until the launches that were enqueued so far have ended. Does not hold back later ones.
 pub(super) fn wait_for_launches() -> Result<()> {
-    let ends = gate().ends()?;
+    let ends = gate().end_markers()?;
     wait_for(&ends);
     Ok(())
 }
@@ -110,16 +113,16 @@ fn wait_for(ends: &[OwnedEvent]) {
     }
 }
 
-/// Guard that holds back launches while a binary is fetched. There is one at a time: see `Compiling`.
-pub(super) struct Closed(());
+/// Guard that holds back launches while a binary is fetched. There is one at a time: see `program::Compiling`.
+pub(super) struct FetchGuard(());
 
-impl Closed {
+impl FetchGuard {
     /// Holds back further launches, and waits until the earlier ones have ended.
     pub(super) fn new() -> Result<Self> {
         let mut gate = gate();
         // The markers are enqueued and the gate is closed under one lock, because a marker behind a launch that
         // is held back would never end.
-        let ends = gate.ends()?;
+        let ends = gate.end_markers()?;
         gate.is_closed = true;
         drop(gate);
         let closed = Self(());
@@ -128,13 +131,13 @@ impl Closed {
     }
 }
 
-impl Drop for Closed {
+impl Drop for FetchGuard {
     fn drop(&mut self) {
         let mut gate = gate();
         gate.is_closed = false;
-        let held = mem::take(&mut gate.held);
+        let start_events = mem::take(&mut gate.start_events);
         drop(gate);
-        for (_, event) in held {
+        for (_, event) in start_events {
             if let Err(code) = set_user_event_status(event.raw(), CL_COMPLETE) {
                 let code = driver_code(code);
                 tracing::warn!(

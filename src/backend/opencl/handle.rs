@@ -76,7 +76,7 @@ impl OwnedQueue {
 
 impl OwnedEvent {
     /// Returns another reference to the event.
-    pub(super) fn again(&self) -> Result<Self, cl_int> {
+    pub(super) fn retain(&self) -> Result<Self, cl_int> {
         // SAFETY: the event is alive.
         unsafe { retain_event(self.0) }?;
         Ok(Self(self.0))

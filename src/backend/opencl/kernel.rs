@@ -17,7 +17,7 @@ use super::memory::ClMemory;
 use super::program_object::ProgramObject;
 use super::variants::Variants;
 use super::{integer, text};
-use crate::backend::set_argument::{Given, SetArgument, check_count, not_an_image};
+use crate::backend::set_argument::{ArgumentIdentity, SetArgument, check_count, not_an_image};
 use crate::backend::{Argument, Kernel, shutdown};
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::signature::{Access, AddressSpace, Parameter};
@@ -33,12 +33,12 @@ pub(super) struct ClKernel {
     required: Option<[usize; 3]>,
     local_memory: u64,
     /// Locked from the first argument to the enqueue, because the driver keeps arguments in the kernel.
-    bound: Mutex<Bound>,
+    bound: Mutex<BoundKernel>,
     _program: Arc<ProgramObject>,
 }
 
 /// Driver's kernel with the arguments that it was last given.
-struct Bound {
+struct BoundKernel {
     kernel: OwnedKernel,
     held: Vec<SetArgument>,
     /// Variants that have been launched, for a driver that compiles when kernels are launched.
@@ -74,7 +74,7 @@ impl ClKernel {
                 }),
             required,
             local_memory: group(CL_KERNEL_LOCAL_MEM_SIZE).unwrap_or(0),
-            bound: Mutex::new(Bound {
+            bound: Mutex::new(BoundKernel {
                 kernel,
                 held: (0..count).map(|_| SetArgument::default()).collect(),
                 variants: workarounds.expect_late_compiles.then(Variants::default),
@@ -104,7 +104,7 @@ impl ClKernel {
     ) -> Result<cl_event> {
         check_count(&self.name, self.parameters.len(), arguments.len())?;
         let mut bound = lock(&self.bound);
-        let Bound { kernel, held, variants } = &mut *bound;
+        let BoundKernel { kernel, held, variants } = &mut *bound;
         if let Some(variants) = variants {
             variants.check(range)?;
         }
@@ -142,25 +142,31 @@ impl ClKernel {
         held: &mut SetArgument,
     ) -> Result<()> {
         let memory: cl_mem;
-        let (given, size, pointer): (_, usize, *const c_void) = match *argument {
+        let (identity, size, pointer): (_, usize, *const c_void) = match *argument {
             Argument::Memory(object) => {
                 let object = ClMemory::of(object)?;
                 memory = object.raw();
-                (Given::Memory(object.id()), size_of::<cl_mem>(), (&raw const memory).cast())
+                (
+                    ArgumentIdentity::Memory(object.id()),
+                    size_of::<cl_mem>(),
+                    (&raw const memory).cast(),
+                )
             }
-            Argument::Value(bytes) => (Given::Value(bytes), bytes.len(), bytes.as_ptr().cast()),
-            Argument::Local(bytes) => (Given::Local(bytes), bytes, ptr::null()),
+            Argument::Value(bytes) => {
+                (ArgumentIdentity::Value(bytes), bytes.len(), bytes.as_ptr().cast())
+            }
+            Argument::Local(bytes) => (ArgumentIdentity::Local(bytes), bytes, ptr::null()),
         };
-        if held.holds(given) {
+        if held.holds(identity) {
             return Ok(());
         }
         self.check(index, argument)?;
-        held.forget();
-        // SAFETY: the kernel is alive and locked; the pointer has `size` bytes or, for local memory,
-        // is null, and of the parameter's kind as far as that is known.
+        held.invalidate();
+        // SAFETY: the kernel is alive and locked. The pointer has `size` bytes or, for local memory, is null.
+        // The argument is of the parameter's kind, as far as that is known.
         let set = unsafe { set_kernel_arg(kernel, index, size, pointer) };
         set.map_err(|code| error_of(argument_kind(code), code, self.misfit(index, argument)))?;
-        held.keep(given);
+        held.record(identity);
         Ok(())
     }
 
@@ -223,7 +229,7 @@ impl Kernel for ClKernel {
     fn accepts(&self, index: cl_uint, argument: &Argument<'_>) -> Result<()> {
         let _call = shutdown::enter()?;
         let mut bound = lock(&self.bound);
-        let Bound { kernel, held, .. } = &mut *bound;
+        let BoundKernel { kernel, held, .. } = &mut *bound;
         match held.get_mut(index as usize) {
             Some(held) => self.set(kernel.raw(), index, argument, held),
             None => Ok(()),

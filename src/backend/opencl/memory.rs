@@ -52,19 +52,19 @@ impl ClMemory {
         let _call = shutdown::begin()?;
         let info = &context.info;
         // NVIDIA's driver accepts any size and fails at the first use.
-        let most = info.limits.global_memory;
-        if most > 0 && u64::try_from(bytes).is_ok_and(|bytes| bytes > most) {
+        let limit = info.limits.global_memory;
+        if limit > 0 && u64::try_from(bytes).is_ok_and(|bytes| bytes > limit) {
             let message = format!(
-                "{bytes} bytes are more than the global memory of `{}`, {most} bytes",
+                "{bytes} bytes are more than the global memory of `{}`, {limit} bytes",
                 info.name
             );
             return Err(Error::new(ErrorKind::OutOfResources, message));
         }
-        let kept = context.spare.as_ref().and_then(|spare| spare.take(bytes));
-        let piece = kept.map_or_else(|| Self::create(context, bytes), Ok);
+        let reused = context.spare.as_ref().and_then(|spare| spare.take(bytes));
+        let piece = reused.map_or_else(|| Self::create(context, bytes), Ok);
         let piece = piece.inspect_err(|_| {
             if let Some(spare) = &context.spare {
-                spare.fail(bytes);
+                spare.cancel(bytes);
             }
         })?;
         let context = Arc::clone(context);

@@ -4,8 +4,8 @@
 //! their arguments, and allocate for every launch. The loader is opened at run time. A system without OpenCL
 //! has no devices of this backend, and nothing fails to link.
 //!
-//! Entry points of OpenCL 2.0 and later are called only on devices of that version: the dispatch
-//! table of an older driver ends before them, and not every loader checks.
+//! Entry points of OpenCL 2.0 and later are called only on devices of that version: the dispatch table of an
+//! older driver ends before them, and not every loader checks.
 
 mod adapter;
 mod batch;

@@ -9,13 +9,13 @@ use opencl3::command_queue::*;
 use super::codes::{error, refused};
 use super::context::Context;
 use super::event::{ClEvent, SubmittedEvents, WaitList};
-use super::gate::{self, Entering};
+use super::gate::{self, LaunchGuard};
 use super::handle::OwnedEvent;
 use super::kernel::ClKernel;
 use super::memory::ClMemory;
 use super::queue::Queue;
 use super::watch::QueueWatch;
-use crate::backend::arranging::{Arranging, Kind};
+use crate::backend::handler_guard::{CallKind, HandlerGuard};
 use crate::backend::{NativeEvent, NativeQueue, Operation, shutdown};
 use crate::device::FillStrategy;
 use crate::error::{ErrorKind, Result};
@@ -24,7 +24,9 @@ pub(super) struct ClNativeQueue {
     queue: Arc<Queue>,
     fills: FillStrategy,
     profiling: bool,
+    /// Number of commands enqueued so far.
     enqueued: u64,
+    /// Watch that polls for the ends of commands, if the driver reports them too late.
     watch: Option<Arc<QueueWatch>>,
 }
 
@@ -32,19 +34,17 @@ impl ClNativeQueue {
     pub(super) fn create(context: &Arc<Context>, profiling: bool) -> Result<Self> {
         let _call = shutdown::begin()?;
         let queue = Queue::create(context, profiling)?;
-        let watch = context.watcher.as_ref().map(QueueWatch::new);
+        let watch = context.poller.as_ref().map(QueueWatch::new);
         let fills = context.workarounds.fills;
         Ok(Self { queue, fills, profiling, enqueued: 0, watch })
     }
 
+    /// Passes an operation to the driver, behind the events in `wait`.
+    ///
     /// # Safety
     ///
     /// As for [`NativeQueue::enqueue`].
-    unsafe fn hand_over(
-        &self,
-        operation: &Operation<'_>,
-        wait: &WaitList,
-    ) -> Result<SubmittedEvents> {
+    unsafe fn submit(&self, operation: &Operation<'_>, wait: &WaitList) -> Result<SubmittedEvents> {
         let queue = self.queue.raw();
         let raw = match *operation {
             Operation::Launch { kernel, arguments, range } => {
@@ -65,8 +65,8 @@ impl ClNativeQueue {
             }
             Operation::Write { to, offset, from, bytes } => {
                 let to = ClMemory::of(to)?.raw();
-                // SAFETY: the queue, the memory and the events are alive, the range is inside the
-                // memory, and the caller keeps the host memory until the command's end.
+                // SAFETY: the queue, the memory and the events are alive, the range is inside the memory, and
+                // the caller keeps the host memory until the command's end.
                 let enqueued = unsafe {
                     enqueue_write_buffer(
                         queue,
@@ -83,8 +83,8 @@ impl ClNativeQueue {
             }
             Operation::Read { from, offset, to, bytes } => {
                 let from = ClMemory::of(from)?.raw();
-                // SAFETY: the queue, the memory and the events are alive, the range is inside the
-                // memory, and the caller keeps the host memory, untouched, until the command's end.
+                // SAFETY: the queue, the memory and the events are alive, the range is inside the memory, and
+                // the caller keeps the host memory, untouched, until the command's end.
                 let enqueued = unsafe {
                     enqueue_read_buffer(
                         queue,
@@ -101,7 +101,7 @@ impl ClNativeQueue {
             }
             Operation::Fill { memory, offset, bytes, pattern } => {
                 let memory = ClMemory::of(memory)?;
-                // SAFETY: the caller promises what the callee asks for.
+                // SAFETY: guaranteed by the caller.
                 return unsafe {
                     self.fills.enqueue(&self.queue, memory, (offset, bytes), pattern, wait)
                 };
@@ -109,8 +109,7 @@ impl ClNativeQueue {
             Operation::Copy { from, from_offset, to, to_offset, bytes } => {
                 let from = ClMemory::of(from)?.raw();
                 let to = ClMemory::of(to)?.raw();
-                // SAFETY: the queue, both memories and the events are alive, and both ranges are
-                // inside theirs.
+                // SAFETY: the queue, both memories and the events are alive, and both ranges are inside theirs.
                 let enqueued = unsafe {
                     enqueue_copy_buffer(
                         queue,
@@ -131,12 +130,12 @@ impl ClNativeQueue {
     }
 
     /// Returns a guard for the first launch, if the driver compiles at it and may register handlers.
-    fn arranging(&self, operation: &Operation<'_>) -> Option<Arranging> {
+    fn handler_guard(&self, operation: &Operation<'_>) -> Option<HandlerGuard> {
         let has_launched = &self.queue.context.has_launched;
         let is_first = matches!(operation, Operation::Launch { .. })
             && !has_launched.load(Relaxed)
             && !has_launched.swap(true, Relaxed);
-        is_first.then(|| Arranging::of(Kind::Launch))
+        is_first.then(|| HandlerGuard::of(CallKind::Launch))
     }
 }
 
@@ -149,35 +148,35 @@ impl NativeQueue for ClNativeQueue {
         let _call = shutdown::begin()?;
         let mut wait = WaitList::new(wait)?;
         let batch = self.queue.batch.as_ref().filter(|_| wait.len() == 0);
-        let start = batch.and_then(|batch| batch.join(&self.queue.context, Instant::now()));
+        let start = batch.and_then(|batch| batch.add(&self.queue.context, Instant::now()));
         wait.add(start.as_ref());
-        let entering = match operation {
-            Operation::Launch { kernel, .. } if gate::concerns(&self.queue.context, *kernel) => {
-                Some(Entering::on(&self.queue)?)
+        let launch_guard = match operation {
+            Operation::Launch { kernel, .. } if gate::interferes(&self.queue.context, *kernel) => {
+                Some(LaunchGuard::on(&self.queue)?)
             }
             _ => None,
         };
-        wait.add(entering.as_ref().and_then(Entering::hold));
-        // SAFETY: the caller promises what the callee asks for.
-        let mut enqueued = unsafe { self.hand_over(operation, &wait) };
+        wait.add(launch_guard.as_ref().and_then(LaunchGuard::start_event));
+        // SAFETY: guaranteed by the caller.
+        let mut enqueued = unsafe { self.submit(operation, &wait) };
         // Drivers often allocate memory only when a command first uses it.
         if let (Err(error), Some(spare)) = (&enqueued, &self.queue.context.spare)
             && error.kind() == ErrorKind::OutOfResources
             && spare.release()
         {
             // SAFETY: as above; the first attempt left nothing behind.
-            enqueued = unsafe { self.hand_over(operation, &wait) };
+            enqueued = unsafe { self.submit(operation, &wait) };
         }
-        drop(entering);
+        drop(launch_guard);
         if let Some(batch) = batch {
-            batch.joined();
+            batch.start_if_full();
         }
         let submitted = enqueued?;
-        let arranging = self.arranging(operation);
+        let handler_guard = self.handler_guard(operation);
         let position = self.enqueued;
         self.enqueued += 1;
-        let watch = self.watch.clone().map(|native_queue| (native_queue, position));
-        let event = ClEvent::new(submitted, self.profiling, watch, arranging, &self.queue);
+        let watch = self.watch.clone().map(|watch| (watch, position));
+        let event = ClEvent::new(submitted, self.profiling, watch, handler_guard, &self.queue);
         Ok(Arc::new(event))
     }
 

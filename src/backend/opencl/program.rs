@@ -13,12 +13,12 @@ use opencl3::program::*;
 
 use super::codes::{build_kind, error, error_of};
 use super::context::Context;
-use super::gate::{self, Closed};
+use super::gate::{self, FetchGuard};
 use super::handle::OwnedProgram;
 use super::kernel::ClKernel;
 use super::program_object::{ProgramObject, failure};
 use super::text;
-use crate::backend::arranging::{self, Kind};
+use crate::backend::handler_guard::{self, CallKind};
 use crate::backend::{Kernel, Program, Source, shutdown};
 use crate::device::ModuleFormat;
 use crate::error::{Error, ErrorKind, Result};
@@ -37,25 +37,25 @@ pub(super) struct ClProgram {
 
 /// Guard that permits calls of a device's compiler while it is held.
 struct Compiling {
-    _call: arranging::Compiling,
+    _call: handler_guard::CompilerCall,
     _turn: Option<MutexGuard<'static, ()>>,
 }
 
 impl Compiling {
     /// Waits for this thread's turn, if the driver does not serialize builds itself. Fails if the process is
     /// ending.
-    fn on(context: &Context, kind: Kind) -> Result<Self> {
+    fn on(context: &Context, kind: CallKind) -> Result<Self> {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         // A forked child may have inherited the lock from a thread that it does not have.
         drop(shutdown::begin()?);
         let turn = (context.workarounds.serialize_builds).then(|| lock(&ONE_AT_A_TIME));
-        Ok(Self { _call: arranging::compile(kind)?, _turn: turn })
+        Ok(Self { _call: handler_guard::enter_compiler(kind)?, _turn: turn })
     }
 }
 
 /// Returns the kind of the call that creates a program from a source.
-fn kind(source: &Source<'_>) -> Kind {
-    if source.format == ModuleFormat::Native { Kind::Load } else { Kind::Compile }
+fn call_kind(source: &Source<'_>) -> CallKind {
+    if source.format == ModuleFormat::Native { CallKind::Load } else { CallKind::Compile }
 }
 
 impl Program for ClProgram {
@@ -76,15 +76,15 @@ impl Program for ClProgram {
         if context.workarounds.expect_late_compiles {
             resources::check_for_process()?;
         }
-        let is_confused = self.kernels.iter().any(|kernel| gate::concerns(context, &**kernel));
-        if is_confused {
+        let may_interfere = self.kernels.iter().any(|kernel| gate::interferes(context, &**kernel));
+        if may_interfere {
             // This wait comes before this thread's turn to compile, because a launch may take long and other
             // threads may compile meanwhile.
             let _call = shutdown::begin()?;
             gate::wait_for_launches()?;
         }
-        let _compiling = Compiling::on(context, Kind::Compile)?;
-        let _closed = if is_confused { Some(Closed::new()?) } else { None };
+        let _compiling = Compiling::on(context, CallKind::Compile)?;
+        let _fetch_guard = if may_interfere { Some(FetchGuard::new()?) } else { None };
         let device = &context.info.name;
         let binaries =
             get_program_info(self.object.raw(), CL_PROGRAM_BINARIES).map_err(|code| {
@@ -125,7 +125,7 @@ fn lacks_program_file(binary: &[u8]) -> bool {
 
 /// Builds a program and creates all its kernels.
 pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<ClProgram> {
-    let _compiling = Compiling::on(context, kind(source))?;
+    let _compiling = Compiling::on(context, call_kind(source))?;
     let options = c_string(source.options)?;
     let object = ProgramObject::create(context, source)?;
     let (built, build_log) = match source.format {
@@ -140,7 +140,7 @@ pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<ClPro
 
 /// Compiles an object, or loads the binary of one.
 pub(super) fn compile_object(context: &Arc<Context>, source: &Source<'_>) -> Result<ClProgram> {
-    let _compiling = Compiling::on(context, kind(source))?;
+    let _compiling = Compiling::on(context, call_kind(source))?;
     let object = ProgramObject::create(context, source)?;
     let device = context.device();
     if source.format == ModuleFormat::Native {
@@ -171,7 +171,7 @@ pub(super) fn compile_object(context: &Arc<Context>, source: &Source<'_>) -> Res
 
 /// Links objects to a program, and creates all its kernels.
 pub(super) fn link(context: &Arc<Context>, objects: &[&dyn Program]) -> Result<ClProgram> {
-    let _compiling = Compiling::on(context, Kind::Compile)?;
+    let _compiling = Compiling::on(context, CallKind::Compile)?;
     let mut raw = Vec::with_capacity(objects.len());
     for object in objects {
         let object = (*object as &dyn Any).downcast_ref::<ClProgram>().ok_or_else(|| {

@@ -39,7 +39,7 @@ impl Queue {
         // The commands of a CPU device run on threads of this process, so its end must wait for them.
         if queue.context.info.kind == DeviceKind::Cpu {
             let commands: Weak<Self> = Arc::downgrade(&queue);
-            shutdown::look_after(commands);
+            shutdown::wait_at_end(commands);
         }
         Ok(queue)
     }
@@ -51,7 +51,7 @@ impl Queue {
     /// Starts all commands that were enqueued.
     pub(super) fn flush(&self) -> Result<()> {
         if let Some(batch) = &self.batch {
-            batch.begin();
+            batch.start();
         }
         flush(self.raw()).map_err(|code| error(code, "the driver failed to start the commands"))
     }

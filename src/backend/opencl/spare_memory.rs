@@ -24,8 +24,10 @@ const RELEASED_AT_ONCE: usize = 4;
 pub(super) struct SpareMemory {
     /// Number of events of commands that exist.
     commands: AtomicUsize,
-    /// Maximum number of bytes that are kept, and maximum number that are kept and used together.
-    most: [usize; 2],
+    /// Maximum number of bytes that are kept.
+    max_kept: usize,
+    /// Maximum number of bytes that are kept or used.
+    max_total: usize,
     pieces: Mutex<Pieces>,
 }
 
@@ -39,19 +41,24 @@ struct Pieces {
 }
 
 impl SpareMemory {
-    /// Creates the spare memory of a device that has `all` bytes.
-    pub(super) fn new(all: u64) -> Self {
-        let part = usize::try_from(all / 8).unwrap_or(usize::MAX / 8);
-        Self { commands: AtomicUsize::new(0), most: [part, 7 * part], pieces: Mutex::default() }
+    /// Creates the spare memory of a device that has `global_memory` bytes.
+    pub(super) fn new(global_memory: u64) -> Self {
+        let part = usize::try_from(global_memory / 8).unwrap_or(usize::MAX / 8);
+        Self {
+            commands: AtomicUsize::new(0),
+            max_kept: part,
+            max_total: 7 * part,
+            pieces: Mutex::default(),
+        }
     }
 
     /// Counts a command that was submitted.
-    pub(super) fn begin(&self) {
+    pub(super) fn begin_command(&self) {
         self.commands.fetch_add(1, SeqCst);
     }
 
     /// Uncounts a command whose end is known.
-    pub(super) fn end(&self) {
+    pub(super) fn end_command(&self) {
         self.commands.fetch_sub(1, SeqCst);
     }
 
@@ -79,7 +86,7 @@ impl SpareMemory {
             pieces.kept -= bytes;
             return piece;
         }
-        let released = if pieces.used.saturating_add(pieces.kept) > self.most[1] {
+        let released = if pieces.used.saturating_add(pieces.kept) > self.max_total {
             pieces.release(usize::MAX)
         } else if self.is_idle() {
             pieces.release(RELEASED_AT_ONCE)
@@ -92,7 +99,7 @@ impl SpareMemory {
     }
 
     /// Uncounts the bytes of a buffer that could not be allocated.
-    pub(super) fn fail(&self, bytes: usize) {
+    pub(super) fn cancel(&self, bytes: usize) {
         self.pieces().used -= bytes;
     }
 
@@ -108,7 +115,7 @@ impl SpareMemory {
         pieces.used -= bytes;
         let released = if self.is_idle() {
             pieces.release(RELEASED_AT_ONCE)
-        } else if pieces.kept + bytes <= self.most[0] {
+        } else if pieces.kept + bytes <= self.max_kept {
             pieces.kept += bytes;
             return pieces.by_size.entry(bytes).or_default().push(piece);
         } else {
@@ -120,10 +127,10 @@ impl SpareMemory {
 }
 
 impl Pieces {
-    /// Removes up to `most` pieces, for the caller to drop without the lock.
-    fn release(&mut self, most: usize) -> Vec<Piece> {
+    /// Removes up to `limit` pieces, for the caller to drop without the lock.
+    fn release(&mut self, limit: usize) -> Vec<Piece> {
         let mut released = Vec::new();
-        while released.len() < most
+        while released.len() < limit
             && let Some((&bytes, pieces)) = self.by_size.iter_mut().next()
         {
             match pieces.pop() {

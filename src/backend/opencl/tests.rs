@@ -384,8 +384,8 @@ fn commands_in_quick_succession_start_together() {
         let batch = Batch::default();
         let start = Instant::now();
         let join = |micros| {
-            let waits = batch.join(&device.context, start + Duration::from_micros(micros));
-            batch.joined();
+            let waits = batch.add(&device.context, start + Duration::from_micros(micros));
+            batch.start_if_full();
             waits
         };
         assert!(join(0).is_none(), "nothing came before");
@@ -401,7 +401,7 @@ fn commands_in_quick_succession_start_together() {
         assert!(!second.is_pending());
         let third = join(110).expect("it came quickly");
         assert!(third.is_pending());
-        batch.begin();
+        batch.start();
         assert!(!third.is_pending());
         let fourth = join(120).expect("it came quickly");
         assert!(fourth.is_pending());

@@ -64,12 +64,12 @@ mod tests {
 
     #[test]
     fn compiled_variants_serve_smaller_ranges_of_the_same_kind() {
-        let of =
+        let variant =
             |width, local: &[usize], has_offset| Variant { local: local.into(), has_offset, width };
-        assert!(of(64, &[8], false).serves(&of(32, &[8], false)));
-        assert!(!of(64, &[8], false).serves(&of(128, &[8], false)));
-        assert!(!of(64, &[8], false).serves(&of(64, &[16], false)));
-        assert!(!of(64, &[8], false).serves(&of(64, &[], false)));
-        assert!(!of(64, &[8], false).serves(&of(64, &[8], true)));
+        assert!(variant(64, &[8], false).serves(&variant(32, &[8], false)));
+        assert!(!variant(64, &[8], false).serves(&variant(128, &[8], false)));
+        assert!(!variant(64, &[8], false).serves(&variant(64, &[16], false)));
+        assert!(!variant(64, &[8], false).serves(&variant(64, &[], false)));
+        assert!(!variant(64, &[8], false).serves(&variant(64, &[8], true)));
     }
 }

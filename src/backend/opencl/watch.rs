@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::handle::OwnedEvent;
-use crate::backend::poller::{Found, Watched, Watcher};
-use crate::backend::{Notify, shutdown, tell};
+use crate::backend::poller::{PollOutcome, PolledQueue, Poller};
+use crate::backend::{Notify, run_notify, shutdown};
 use crate::sync::lock;
 
 pub(super) struct QueueWatch {
     awaited: Mutex<Awaited>,
-    watcher: Arc<Watcher>,
+    poller: Arc<Poller>,
 }
 
 #[derive(Default)]
@@ -18,7 +18,7 @@ struct Awaited {
     /// Awaited commands by their positions on the native queue, oldest first.
     commands: VecDeque<Command>,
     /// Whether the poller thread has this native queue.
-    has_watcher: bool,
+    has_poller: bool,
 }
 
 struct Command {
@@ -28,25 +28,25 @@ struct Command {
 }
 
 impl QueueWatch {
-    pub(super) fn new(watcher: &Arc<Watcher>) -> Arc<Self> {
-        Arc::new(Self { awaited: Mutex::default(), watcher: Arc::clone(watcher) })
+    pub(super) fn new(poller: &Arc<Poller>) -> Arc<Self> {
+        Arc::new(Self { awaited: Mutex::default(), poller: Arc::clone(poller) })
     }
 
     /// Registers `notify` to be called when the command at `position` has ended.
     pub(super) fn watch(self: &Arc<Self>, position: u64, event: OwnedEvent, notify: Notify) {
         if !event.is_pending() {
-            return tell(notify);
+            return run_notify(notify);
         }
         let mut awaited = self.lock();
         let at = awaited.commands.partition_point(|command| command.position <= position);
         awaited.commands.insert(at, Command { position, event: Arc::new(event), notify });
-        let is_new = !std::mem::replace(&mut awaited.has_watcher, true);
+        let is_new = !std::mem::replace(&mut awaited.has_poller, true);
         drop(awaited);
         // Without a poller thread, the scheduler polls, and `notify` is called once there is a thread.
         if is_new {
-            self.watcher.add(self.clone());
+            self.poller.add(self.clone());
         } else {
-            self.watcher.nudge();
+            self.poller.nudge();
         }
     }
 
@@ -55,20 +55,20 @@ impl QueueWatch {
     }
 }
 
-impl Watched for QueueWatch {
-    fn look(&self) -> Found {
-        let Ok(_call) = shutdown::enter() else { return Found::Pending };
+impl PolledQueue for QueueWatch {
+    fn poll_oldest(&self) -> PollOutcome {
+        let Ok(_call) = shutdown::enter() else { return PollOutcome::Pending };
         let oldest = {
             let mut awaited = self.lock();
             let Some(oldest) = awaited.commands.front() else {
-                awaited.has_watcher = false;
-                return Found::Nothing;
+                awaited.has_poller = false;
+                return PollOutcome::Idle;
             };
             Arc::clone(&oldest.event)
         };
         // Success or failure is left to the notified code.
         if oldest.is_pending() {
-            return Found::Pending;
+            return PollOutcome::Pending;
         }
         let ended = {
             let mut awaited = self.lock();
@@ -81,8 +81,8 @@ impl Watched for QueueWatch {
             }
         };
         if let Some(Command { notify, .. }) = ended {
-            tell(notify);
+            run_notify(notify);
         }
-        Found::Ended
+        PollOutcome::Ended
     }
 }

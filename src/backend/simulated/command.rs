@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Invocation;
 use super::event::Event;
-use super::invocation::Bound;
+use super::invocation::BoundArgument;
 use super::memory::Region;
 use super::program::Code;
 use super::shared::{Behaviour, Shared, count, driver_error};
@@ -20,7 +20,7 @@ use crate::error::{Error, ErrorKind, Result, panic_message};
 /// Keeps everything of the device that it uses alive, as a driver does. Host memory is only pointed to: the
 /// caller that enqueued the operation guarantees that the pointers are valid until its event ends.
 pub(super) enum Action {
-    Launch { kernel: Arc<Code>, call: Option<Box<Call>> },
+    Launch { kernel: Arc<Code>, call: Option<Box<ClosureCall>> },
     Write { to: Region, from: HostMemory<*const u8> },
     Read { from: Region, to: HostMemory<*mut u8> },
     Fill { region: Region, pattern: Box<[u8]> },
@@ -29,20 +29,20 @@ pub(super) enum Action {
 }
 
 /// Launch of a kernel that has a behaviour.
-pub(super) struct Call {
+pub(super) struct ClosureCall {
     behaviour: Behaviour,
-    arguments: Vec<Bound>,
+    arguments: Vec<BoundArgument>,
     range: NdRange,
 }
 
 /// Pointer to host memory that has as many bytes as the region beside it.
 pub(super) struct HostMemory<P>(P);
 
-// SAFETY: `NativeQueue::enqueue` requires its caller to keep the memory alive and, where it is written, unshared until
-// the command has ended, on whatever thread that is.
+// SAFETY: `NativeQueue::enqueue` requires its caller to keep the memory alive until the command has ended, on
+// whatever thread that is, and to let no other code access memory that the command writes.
 unsafe impl Send for HostMemory<*const u8> {}
 
-// SAFETY: As above.
+// SAFETY: as above.
 unsafe impl Send for HostMemory<*mut u8> {}
 
 impl Action {
@@ -121,9 +121,10 @@ impl Action {
                 None
             }
             Some(behaviour) => {
-                let arguments = arguments.iter().map(|argument| Bound::new(argument, shared));
+                let arguments =
+                    arguments.iter().map(|argument| BoundArgument::new(argument, shared));
                 let arguments = arguments.collect::<Result<_>>()?;
-                Some(Box::new(Call { behaviour, arguments, range: *range }))
+                Some(Box::new(ClosureCall { behaviour, arguments, range: *range }))
             }
         };
         Ok(Self::Launch { kernel: kernel.clone(), call })
@@ -149,12 +150,12 @@ impl Action {
                 }
             }
             Self::Write { to, from } => to.with_mut(|bytes| {
-                // SAFETY: The caller that enqueued the action vouches for as many bytes at `from`. Host memory
+                // SAFETY: the caller that enqueued the action vouches for as many bytes at `from`. Host memory
                 // never overlaps device memory, which this module exposes only by copies.
                 unsafe { ptr::copy_nonoverlapping(from.0, bytes.as_mut_ptr(), bytes.len()) }
             }),
             Self::Read { from, to } => from.with(|bytes| {
-                // SAFETY: As for writing, and no other code accesses the bytes at `to`.
+                // SAFETY: as for writing, and no other code accesses the bytes at `to`.
                 unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.0, bytes.len()) }
             }),
             Self::Fill { region, pattern } => region.with_mut(|bytes| {
@@ -178,7 +179,7 @@ impl Action {
     }
 }
 
-impl Call {
+impl ClosureCall {
     fn run(&self, kernel: &Code) -> Result<()> {
         let mut invocation = Invocation::new(kernel, &self.range, &self.arguments);
         // The closure's own state is the only thing that a panic can leave broken.
@@ -261,7 +262,7 @@ impl Command {
     }
 }
 
-/// Runs `action` at its turn, or fails it if it is `blocked` by the failure of another command.
+/// Runs `action` when its turn has come, or fails it if it is `blocked` by the failure of another command.
 pub(super) fn perform(shared: &Shared, action: Action, event: &Event, blocked: bool) -> Result<()> {
     event.started();
     shared.command_delay.spend();
@@ -275,7 +276,7 @@ pub(super) fn perform(shared: &Shared, action: Action, event: &Event, blocked: b
     action.run()
 }
 
-/// Checks, captures and counts `operation`, or fails with an ordered fault.
+/// Checks, captures and counts `operation`, or fails if a fault was requested.
 ///
 /// # Safety
 ///
@@ -291,7 +292,7 @@ pub(super) unsafe fn admit(
     for event in wait {
         Event::of(event, shared)?;
     }
-    // SAFETY: The caller's promise.
+    // SAFETY: guaranteed by the caller.
     let action = unsafe { Action::capture(shared, operation) }?;
     count(match action {
         Action::Launch { .. } => &shared.counters.launches,

@@ -1,4 +1,4 @@
-//! Faults that can be ordered from a simulated device, its counts, and its pauses.
+//! Faults that can be requested from a simulated device, its counts, and its pauses.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::program;
 use super::shared::{self, Shared};
 use crate::error::{Error, ErrorKind};
 
-/// Failure that can be ordered from a [`Simulator`](super::Simulator).
+/// Failure that can be requested from a [`Simulator`](super::Simulator).
 ///
 /// # Examples
 ///
@@ -24,8 +24,8 @@ pub enum Fault {
     /// The device or the compiler has no memory left:
     /// [`OutOfResources`](crate::ErrorKind::OutOfResources).
     OutOfResources,
-    /// The device is lost: [`DeviceLost`](crate::ErrorKind::DeviceLost). Only the operations that were ordered
-    /// to fail do so; the device continues to work.
+    /// The device is lost: [`DeviceLost`](crate::ErrorKind::DeviceLost). Only the operations that were
+    /// requested to fail do so; the device continues to work.
     DeviceLost,
     /// A build fails with [`BuildFailed`](crate::ErrorKind::BuildFailed) and a build log, any other operation
     /// with [`Driver`](crate::ErrorKind::Driver).

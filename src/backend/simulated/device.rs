@@ -61,8 +61,8 @@ impl Simulated {
 }
 
 impl Simulated {
-    /// Counts a call of the compiler or the loader, then waits for pauses and delays, and fails with an ordered
-    /// fault.
+    /// Counts a call of the compiler or the loader, then waits for pauses and delays. Fails if a fault was
+    /// requested.
     fn begin(&self, source: &Source<'_>) -> Result<()> {
         let shared = &self.shared;
         match source.format {

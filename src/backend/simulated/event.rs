@@ -8,7 +8,7 @@ use std::sync::atomic::{
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
 use super::shared::{Shared, count, foreign, uncount};
-use crate::backend::{NativeEvent, Notify, Profile, Progress, tell};
+use crate::backend::{NativeEvent, Notify, Profile, Progress, run_notify};
 use crate::error::{Error, Result};
 use crate::sync::{ignore_poison, lock};
 
@@ -25,7 +25,7 @@ pub(super) struct Event {
     failure: OnceLock<Error>,
     callbacks: Mutex<Vec<Notify>>,
     ended: Condvar,
-    stations: Option<Stations>,
+    timestamps: Option<Timestamps>,
 }
 
 /// Callbacks that were lost on request. They are kept, because dropping them could notify their owner after
@@ -33,7 +33,7 @@ pub(super) struct Event {
 static LOST: Mutex<Vec<Notify>> = Mutex::new(Vec::new());
 
 /// Timestamps of a [`Profile`] that is being recorded.
-struct Stations {
+struct Timestamps {
     queued: u64,
     submitted: AtomicU64,
     started: AtomicU64,
@@ -49,7 +49,7 @@ impl Event {
             failure: OnceLock::new(),
             callbacks: Mutex::default(),
             ended: Condvar::new(),
-            stations: profiling.then(|| Stations {
+            timestamps: profiling.then(|| Timestamps {
                 queued: shared.now(),
                 submitted: AtomicU64::new(0),
                 started: AtomicU64::new(0),
@@ -80,16 +80,16 @@ impl Event {
     }
 
     pub(super) fn submitted(&self) {
-        self.stamp(|stations| &stations.submitted);
+        self.stamp(|timestamps| &timestamps.submitted);
     }
 
     pub(super) fn started(&self) {
-        self.stamp(|stations| &stations.started);
+        self.stamp(|timestamps| &timestamps.started);
     }
 
-    fn stamp(&self, station: impl FnOnce(&Stations) -> &AtomicU64) {
-        if let Some(stations) = &self.stations {
-            station(stations).store(self.shared.now(), Relaxed);
+    fn stamp(&self, timestamp: impl FnOnce(&Timestamps) -> &AtomicU64) {
+        if let Some(timestamps) = &self.timestamps {
+            timestamp(timestamps).store(self.shared.now(), Relaxed);
         }
     }
 
@@ -103,8 +103,8 @@ impl Event {
     }
 
     /// Sets the outcome, without notifying waiters. Sufficient for an event that no other thread has seen yet.
-    pub(super) fn settle(&self, outcome: Result<()>) {
-        self.stamp(|stations| &stations.ended);
+    pub(super) fn set_outcome(&self, outcome: Result<()>) {
+        self.stamp(|timestamps| &timestamps.ended);
         let state = match outcome {
             Ok(()) => COMPLETE,
             Err(error) => {
@@ -117,12 +117,12 @@ impl Event {
 
     /// Ends the operation and notifies all waiters.
     pub(super) fn end(&self, outcome: Result<()>) {
-        self.settle(outcome);
-        // A thread that read the state before it was set has registered once this takes the lock. A later
-        // thread sees the new state.
+        self.set_outcome(outcome);
+        // `notify` and `wait` check the state under this lock: they have either registered already, or see the
+        // new state.
         let callbacks = mem::take(&mut *lock(&self.callbacks));
         self.ended.notify_all();
-        callbacks.into_iter().for_each(tell);
+        callbacks.into_iter().for_each(run_notify);
     }
 
     /// Blocks until the operation has ended.
@@ -147,12 +147,12 @@ impl NativeEvent for Event {
     }
 
     fn profile(&self) -> Option<Profile> {
-        let stations = self.stations.as_ref().filter(|_| !self.is_pending())?;
+        let timestamps = self.timestamps.as_ref().filter(|_| !self.is_pending())?;
         Some(Profile {
-            queued: stations.queued,
-            submitted: stations.submitted.load(Relaxed),
-            started: stations.started.load(Relaxed),
-            ended: stations.ended.load(Relaxed),
+            queued: timestamps.queued,
+            submitted: timestamps.submitted.load(Relaxed),
+            started: timestamps.started.load(Relaxed),
+            ended: timestamps.ended.load(Relaxed),
         })
     }
 
@@ -165,7 +165,7 @@ impl NativeEvent for Event {
             callbacks.push(notify);
         } else {
             drop(callbacks);
-            tell(notify);
+            run_notify(notify);
         }
         Ok(())
     }

@@ -15,13 +15,13 @@ use crate::compiler::signature::Access;
 use crate::error::Result;
 
 /// Argument of a launch that waits for its turn.
-pub(super) enum Bound {
+pub(super) enum BoundArgument {
     Memory(Region),
     Value(Box<[u8]>),
     Local(usize),
 }
 
-impl Bound {
+impl BoundArgument {
     pub(super) fn new(argument: &Argument<'_>, shared: &Arc<Shared>) -> Result<Self> {
         Ok(match *argument {
             Argument::Memory(memory) => Self::Memory(Region::of(memory, shared)?.clone()),
@@ -62,11 +62,15 @@ impl Bound {
 pub struct Invocation<'a> {
     kernel: &'a Code,
     range: &'a NdRange,
-    arguments: &'a [Bound],
+    arguments: &'a [BoundArgument],
 }
 
 impl<'a> Invocation<'a> {
-    pub(super) fn new(kernel: &'a Code, range: &'a NdRange, arguments: &'a [Bound]) -> Self {
+    pub(super) fn new(
+        kernel: &'a Code,
+        range: &'a NdRange,
+        arguments: &'a [BoundArgument],
+    ) -> Self {
         Self { kernel, range, arguments }
     }
 
@@ -151,7 +155,9 @@ impl<'a> Invocation<'a> {
     #[track_caller]
     pub fn value<T: Pod>(&self, index: usize) -> T {
         match self.argument(index) {
-            Bound::Value(bytes) if bytes.len() == size_of::<T>() => pod_read_unaligned(bytes),
+            BoundArgument::Value(bytes) if bytes.len() == size_of::<T>() => {
+                pod_read_unaligned(bytes)
+            }
             other => self.mismatch(index, other, &format!("a value of type {}", describe::<T>())),
         }
     }
@@ -176,7 +182,7 @@ impl<'a> Invocation<'a> {
     #[track_caller]
     pub fn read<T: Pod>(&self, index: usize) -> Vec<T> {
         match self.argument(index) {
-            Bound::Memory(region) if is_whole::<T>(region.len()) => region.with(|bytes| {
+            BoundArgument::Memory(region) if is_whole::<T>(region.len()) => region.with(|bytes| {
                 let mut elements = vec![T::zeroed(); bytes.len() / size_of::<T>()];
                 cast_slice_mut(&mut elements).copy_from_slice(bytes);
                 elements
@@ -205,11 +211,11 @@ impl<'a> Invocation<'a> {
     pub fn write<T: Pod>(&mut self, index: usize, elements: &[T]) {
         let new = cast_slice::<T, u8>(elements);
         match self.argument(index) {
-            Bound::Memory(_) if self.is_read_only(index) => panic!(
+            BoundArgument::Memory(_) if self.is_read_only(index) => panic!(
                 "argument {index} of the kernel `{}` is read-only, by its signature",
                 self.kernel.name
             ),
-            Bound::Memory(region) if region.len() >= new.len() => {
+            BoundArgument::Memory(region) if region.len() >= new.len() => {
                 region.with_mut(|bytes| bytes[..new.len()].copy_from_slice(new));
             }
             other => self.mismatch(
@@ -239,13 +245,13 @@ impl<'a> Invocation<'a> {
     #[track_caller]
     pub fn local_bytes(&self, index: usize) -> usize {
         match self.argument(index) {
-            Bound::Local(bytes) => *bytes,
+            BoundArgument::Local(bytes) => *bytes,
             other => self.mismatch(index, other, "local memory"),
         }
     }
 
     #[track_caller]
-    fn argument(&self, index: usize) -> &'a Bound {
+    fn argument(&self, index: usize) -> &'a BoundArgument {
         self.arguments.get(index).unwrap_or_else(|| {
             panic!(
                 "the kernel `{}` was launched with {} arguments; it has no argument {index}",
@@ -261,7 +267,7 @@ impl<'a> Invocation<'a> {
     }
 
     #[track_caller]
-    fn mismatch(&self, index: usize, found: &Bound, expected: &str) -> ! {
+    fn mismatch(&self, index: usize, found: &BoundArgument, expected: &str) -> ! {
         panic!(
             "argument {index} of the kernel `{}` is {}, not {expected}",
             self.kernel.name,
@@ -280,7 +286,7 @@ fn describe<T>() -> String {
 
 impl fmt::Debug for Invocation<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let arguments: Vec<_> = self.arguments.iter().map(Bound::describe).collect();
+        let arguments: Vec<_> = self.arguments.iter().map(BoundArgument::describe).collect();
         f.debug_struct("Invocation")
             .field("kernel", &self.kernel.name)
             .field("range", self.range)

@@ -149,8 +149,8 @@ impl Simulator {
         }
     }
 
-    /// Names the device, for runtimes that are given this handle or a clone of it. Devices with
-    /// different names do not share cached programs.
+    /// Names the device, for runtimes that are given this handle or a clone of it. Devices with different names
+    /// do not share cached programs.
     ///
     /// # Examples
     ///
@@ -258,7 +258,7 @@ impl Simulator {
     /// # }
     /// ```
     pub fn fail_builds(&self, n: usize, fault: Fault) {
-        self.shared.build_faults.order(n, fault);
+        self.shared.build_faults.request(n, fault);
     }
 
     /// Fails the next `n` launches of kernels called `kernel` when they run: their events fail.
@@ -287,7 +287,7 @@ impl Simulator {
     /// # }
     /// ```
     pub fn fail_launches(&self, kernel: &str, n: usize, fault: Fault) {
-        self.shared.slot(kernel).faults.order(n, fault);
+        self.shared.slot(kernel).faults.request(n, fault);
     }
 
     /// Fails the next `n` commands when they are handed to the device, before they are queued.
@@ -316,7 +316,7 @@ impl Simulator {
     /// # }
     /// ```
     pub fn fail_enqueues(&self, n: usize, fault: Fault) {
-        self.shared.enqueue_faults.order(n, fault);
+        self.shared.enqueue_faults.request(n, fault);
     }
 
     /// Makes every build from now on take at least `delay`. Zero removes the delay.

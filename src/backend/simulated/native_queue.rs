@@ -65,7 +65,7 @@ impl NativeQueue for ThreadedQueue {
         operation: &Operation<'_>,
         wait: &[Arc<dyn NativeEvent>],
     ) -> Result<Arc<dyn NativeEvent>> {
-        // SAFETY: The caller's promise; the command runs before its event ends.
+        // SAFETY: guaranteed by the caller; the command runs before its event ends.
         let action = unsafe { admit(&self.shared, operation, wait) }?;
         let event = Event::new(&self.shared, self.profiling);
         let command = Command::new(&self.shared, action, wait, event.clone())?;
@@ -112,7 +112,7 @@ impl NativeQueue for ImmediateQueue {
         wait: &[Arc<dyn NativeEvent>],
     ) -> Result<Arc<dyn NativeEvent>> {
         let shared = &self.shared;
-        // SAFETY: The caller's promise; the command runs before its event ends.
+        // SAFETY: guaranteed by the caller; the command runs before its event ends.
         let action = unsafe { admit(shared, operation, wait) }?;
         let event = Event::new(shared, self.profiling);
         event.submitted();
@@ -124,7 +124,7 @@ impl NativeQueue for ImmediateQueue {
             let blocked =
                 wait.iter().any(|event| Event::of(event, shared).is_ok_and(Event::failed));
             let outcome = perform(shared, action, &event, blocked);
-            event.settle(outcome);
+            event.set_outcome(outcome);
         }
         Ok(event)
     }

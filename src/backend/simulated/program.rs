@@ -204,7 +204,7 @@ struct SimulatedProgram {
 impl SimulatedProgram {
     fn new(shared: &Arc<Shared>, mut binary: Binary, scan: Scan) -> Self {
         binary.size = binary.size.max(scan.binary_size);
-        let alive = Arc::new(Alive::new(shared));
+        let alive = Arc::new(LiveProgram::new(shared));
         let kernels = scan.signatures.into_iter().map(|signature| {
             let code = Code {
                 slot: shared.slot(&signature.name),
@@ -237,16 +237,16 @@ impl Program for SimulatedProgram {
 }
 
 /// Guard that counts a program for as long as any part of it is in use.
-struct Alive(Arc<Shared>);
+struct LiveProgram(Arc<Shared>);
 
-impl Alive {
+impl LiveProgram {
     fn new(shared: &Arc<Shared>) -> Self {
         count(&shared.counters.live_programs);
         Self(shared.clone())
     }
 }
 
-impl Drop for Alive {
+impl Drop for LiveProgram {
     fn drop(&mut self) {
         uncount(&self.0.counters.live_programs);
     }
@@ -260,7 +260,7 @@ pub(super) struct Code {
     /// Parameters; `None` if the module does not describe them.
     pub(super) parameters: Option<Vec<Parameter>>,
     pub(super) slot: Arc<Slot>,
-    alive: Arc<Alive>,
+    alive: Arc<LiveProgram>,
 }
 
 impl Code {

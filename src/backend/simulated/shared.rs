@@ -1,4 +1,4 @@
-//! State that the handles of a simulator, its device and its native queues share: counts, ordered faults,
+//! State that the handles of a simulator, its device and its native queues share: counts, requested faults,
 //! delays, gates and the kernels' behaviours.
 
 use std::collections::{HashMap, VecDeque};
@@ -60,7 +60,7 @@ impl Shared {
         u64::try_from(self.created.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Returns the behaviour and the ordered faults of kernels of that name.
+    /// Returns the behaviour and the requested faults of kernels of that name.
     pub(super) fn slot(&self, kernel: &str) -> Arc<Slot> {
         let mut slots = lock(&self.slots);
         if let Some(slot) = slots.get(kernel) {
@@ -95,7 +95,7 @@ impl Shared {
     }
 }
 
-/// Behaviour and ordered faults of all kernels of a name, set before or after programs with such a kernel are
+/// Behaviour and requested faults of all kernels of a name, set before or after programs with such a kernel are
 /// built.
 #[derive(Default)]
 pub(super) struct Slot {
@@ -123,35 +123,35 @@ impl Slot {
     }
 }
 
-/// Ordered faults, first in, first out.
+/// Requested faults, first in, first out.
 #[derive(Default)]
 pub(super) struct Faults {
     /// Whether there are any faults. Read without a lock, for the paths that must be fast.
     armed: AtomicBool,
-    orders: Mutex<VecDeque<(usize, Fault)>>,
+    requests: Mutex<VecDeque<(usize, Fault)>>,
 }
 
 impl Faults {
-    pub(super) fn order(&self, n: usize, fault: Fault) {
+    pub(super) fn request(&self, n: usize, fault: Fault) {
         if n > 0 {
-            let mut orders = lock(&self.orders);
-            orders.push_back((n, fault));
+            let mut requests = lock(&self.requests);
+            requests.push_back((n, fault));
             self.armed.store(true, SeqCst);
         }
     }
 
-    /// Takes the next ordered fault, if there is one.
+    /// Takes the next requested fault, if there is one.
     pub(super) fn take(&self) -> Option<Fault> {
         if !self.armed.load(SeqCst) {
             return None;
         }
-        let mut orders = lock(&self.orders);
-        let (left, fault) = orders.front_mut()?;
+        let mut requests = lock(&self.requests);
+        let (left, fault) = requests.front_mut()?;
         let fault = *fault;
         *left -= 1;
         if *left == 0 {
-            orders.pop_front();
-            self.armed.store(!orders.is_empty(), SeqCst);
+            requests.pop_front();
+            self.armed.store(!requests.is_empty(), SeqCst);
         }
         Some(fault)
     }
@@ -290,7 +290,7 @@ pub(super) fn code(code: i32, name: &'static str) -> DriverCode {
     DriverCode { code, name }
 }
 
-/// Returns an error as a driver reports it: Kiln has misused the device, or a fault was ordered.
+/// Returns an error as a driver reports it: Kiln has misused the device, or a fault was requested.
 pub(super) fn driver_error(number: i32, name: &'static str, message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Driver, message.into()).with_code(code(number, name))
 }

@@ -66,7 +66,7 @@ fn enqueue_after(
     operation: &Operation<'_>,
     wait: &[Arc<dyn NativeEvent>],
 ) -> Result<Arc<dyn NativeEvent>> {
-    // SAFETY: Every test waits for the ends of its commands before it drops the objects that they name.
+    // SAFETY: every test waits for the ends of its commands before it drops the objects that they name.
     unsafe { native_queue.enqueue(operation, wait) }
 }
 

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use kiln::CacheConfig;
 
-use crate::launch::{Bytes, LaunchText};
+use crate::launch::{BufferSize, LaunchText};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -41,7 +41,7 @@ of its own. The child is started with one request, and exits after its response.
 const MAX_SIZE: &str = "KILN_CACHE_MAX_SIZE";
 
 /// Maximum size of a program in bytes, for any device.
-const MOST_BYTES: u64 = 4 << 30;
+const MAX_ENTRY_BYTES: u64 = 4 << 30;
 
 /// Explores the devices of this machine and the programs that Kiln keeps on disk
 #[derive(Parser)]
@@ -64,7 +64,7 @@ impl Arguments {
     /// here. Unless the environment sets a limit, no entries are evicted, and entries of any size are read.
     pub(crate) fn cache_config(&self) -> CacheConfig {
         let config = self.cache_dir.as_ref().map_or_else(CacheConfig::new, CacheConfig::at);
-        let config = config.entry_bytes(1..=MOST_BYTES);
+        let config = config.entry_bytes(1..=MAX_ENTRY_BYTES);
         let has_limit = std::env::var_os(MAX_SIZE).is_some_and(|size| !size.is_empty());
         let command = &self.command;
         let needs_limit = matches!(
@@ -141,7 +141,7 @@ pub(crate) struct Fuse {
     /// The size of a buffer, such as tmp=64MiB; by default, it has room for an element of the parameter's type
     /// (16 bytes if the type is not known) for each work-item of any of its launches
     #[arg(long, value_name = "NAME=SIZE")]
-    pub(crate) bytes: Vec<Bytes>,
+    pub(crate) bytes: Vec<BufferSize>,
 
     /// Fix the scalars at their values
     #[arg(long)]
@@ -183,11 +183,11 @@ pub(crate) struct Settings {
     /// Register a device library; SPIR-V declares its exports, and for OpenCL C they are named, such as
     /// lib.cl=scale,bump
     #[arg(long, value_name = "FILE[=NAME,..]")]
-    pub(crate) library: Vec<Stated>,
+    pub(crate) library: Vec<DeclaredNames>,
 
     /// Name the imports of a file or a library in OpenCL C, such as app.cl=scale,bump
-    #[arg(long, value_name = "FILE=NAME,..", value_parser = Stated::with_names)]
-    pub(crate) import: Vec<Stated>,
+    #[arg(long, value_name = "FILE=NAME,..", value_parser = DeclaredNames::with_names)]
+    pub(crate) import: Vec<DeclaredNames>,
 
     /// Set a specialization constant of SPIR-V modules, such as 0=16, 1=1.5 or 2=true, or the constant of one
     /// library if several have the id, such as lib.spv:0=16; the value is parsed as the constant's type
@@ -204,24 +204,24 @@ pub(crate) struct Settings {
     pub(crate) options: Option<String>,
 }
 
-/// A file, and the names of functions and variables that it does not declare itself.
+/// A file, and the names of functions and variables that it exports or imports but does not declare as such.
 #[derive(Clone)]
-pub(crate) struct Stated {
+pub(crate) struct DeclaredNames {
     pub(crate) file: PathBuf,
     pub(crate) names: Vec<String>,
 }
 
-impl Stated {
+impl DeclaredNames {
     fn with_names(text: &str) -> Result<Self, String> {
-        let stated: Self = text.parse()?;
-        if stated.names.is_empty() {
+        let declared: Self = text.parse()?;
+        if declared.names.is_empty() {
             return Err("write FILE=NAME,.., such as app.cl=scale,bump".to_owned());
         }
-        Ok(stated)
+        Ok(declared)
     }
 }
 
-impl FromStr for Stated {
+impl FromStr for DeclaredNames {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -405,8 +405,8 @@ impl KeyPrefix {
 
 #[cfg(feature = "remote")]
 impl KeyPrefix {
-    /// Whether the key of the entry with this name has this prefix.
-    pub(crate) fn begins(&self, name: &str) -> bool {
+    /// Returns whether the key of the entry with this name has this prefix.
+    pub(crate) fn matches(&self, name: &str) -> bool {
         let digits = name.split_once('/').map_or("", |(_, rest)| rest).replacen('/', "", 1);
         digits.starts_with(&self.0)
     }
@@ -459,15 +459,15 @@ mod tests {
             ("N=16/lib.cl=scale, _bump2", "N=16/lib.cl", vec!["scale", "_bump2"]),
             ("N=16/lib.spv", "N=16/lib.spv", Vec::new()),
         ] {
-            let stated: Stated = text.parse().expect(text);
+            let declared: DeclaredNames = text.parse().expect(text);
             assert_eq!(
-                (stated.file, stated.names),
+                (declared.file, declared.names),
                 (PathBuf::from(file), names.into_iter().map(str::to_owned).collect()),
                 "{text}"
             );
         }
         for text in ["lib.cl=", "lib.cl=a,", "lib.cl=a,,b", "lib.cl=2a", "lib.cl=a b"] {
-            assert!(text.parse::<Stated>().is_err(), "{text}");
+            assert!(text.parse::<DeclaredNames>().is_err(), "{text}");
         }
     }
 

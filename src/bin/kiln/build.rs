@@ -9,7 +9,7 @@ use kiln::{CacheConfig, Program, Stats};
 use serde::Serialize;
 
 use crate::args::Build;
-use crate::output::{Ending, Failure, Listing, Output, Result, Width, bytes, note, progress};
+use crate::output::{Failure, Listing, Outcome, Output, Result, Width, bytes, note, progress};
 use crate::request::{Problem, Setup};
 
 /// Result of building a file.
@@ -64,7 +64,7 @@ pub(crate) fn run(out: &mut Output, build: &Build, config: CacheConfig) -> Resul
                  newer version of Kiln stored its own entries in their place",
             ));
         }
-        Ok(Ending::well_if(lines.iter().all(|line| line.error.is_none())))
+        Ok(Outcome::success_if(lines.iter().all(|line| line.error.is_none())))
     })
 }
 
@@ -111,7 +111,7 @@ async fn build_one(setup: &Setup<'_>, file: &Path, start: Instant) -> Line {
     let built = request.clone().await;
     line.milliseconds = start.elapsed().as_micros() as f64 / 1e3;
     match built {
-        Ok(program) => tell(&mut line, &program),
+        Ok(program) => fill_line(&mut line, &program),
         Err(error) => {
             line.key = request.key().ok().map(|key| key.to_string());
             line.error = Some(error.into());
@@ -120,7 +120,8 @@ async fn build_one(setup: &Setup<'_>, file: &Path, start: Instant) -> Line {
     line
 }
 
-fn tell(line: &mut Line, program: &Program) {
+/// Adds the facts of a built program to its line.
+fn fill_line(line: &mut Line, program: &Program) {
     line.key = Some(program.key().to_string());
     line.origin = Some(program.origin().to_string());
     line.kernels = program.kernel_names().into_iter().map(str::to_owned).collect();

@@ -1,10 +1,10 @@
-//! `kiln devices`.
+//! `kiln devices`: lists the devices.
 
 use futures_lite::future::block_on;
 use kiln::{CacheConfig, ModuleFormat, Runtime};
 use serde::Serialize;
 
-use crate::output::{Ending, Listing, Output, Result, Width};
+use crate::output::{Listing, Outcome, Output, Result, Width};
 
 #[derive(Serialize)]
 struct Line<'a> {
@@ -13,7 +13,7 @@ struct Line<'a> {
     name: &'a str,
     driver: &'a str,
     formats: Vec<&'static str>,
-    /// Formats of which the device links several modules to one program.
+    /// Formats whose modules the device can link to one program.
     links: Vec<&'static str>,
     platform: &'a str,
     kind: String,
@@ -65,7 +65,7 @@ pub(crate) fn run(out: &mut Output) -> Result {
             .map(Entry::Absent);
         let entries: Vec<_> = lines.iter().map(Entry::Device).chain(absent).collect();
         out.value(&entries)?;
-        return Ok(Ending::Well);
+        return Ok(Outcome::Success);
     }
     let mut listing = Listing::new(&[
         ("ID", Width::Whole),
@@ -92,7 +92,7 @@ pub(crate) fn run(out: &mut Output) -> Result {
         absent.tall_row([format!("{backend} is not available:"), error.to_string()]);
     }
     out.table(absent)?;
-    Ok(Ending::Well)
+    Ok(Outcome::Success)
 }
 
 /// Returns the name of a format in JSON.

@@ -11,11 +11,11 @@ use kiln::{
 };
 use serde::Serialize;
 
-use self::bind::{Call, Named};
+use self::bind::{Call, NamedBuffer};
 use crate::args::{Code, Fuse};
 use crate::file;
 use crate::launch::ArgumentText;
-use crate::output::{Ending, Failure, Output, Result, bytes, in_full, note, plain};
+use crate::output::{Failure, Outcome, Output, Result, bytes, in_full, note, plain};
 use crate::request::{Problem, Setup};
 
 pub(crate) fn run(out: &mut Output, fuse: &Fuse, config: CacheConfig) -> Result {
@@ -41,10 +41,10 @@ async fn fuse_with(setup: &Setup<'_>, out: &mut Output, fuse: &Fuse, files: &[&P
     let programs = build(setup, files).await?;
     let calls = fuse.launches.iter().map(|launch| Call::new(launch, &programs));
     let calls = calls.collect::<Result<Vec<_>>>()?;
-    let buffers = bind::name(fuse, &calls)?;
+    let buffers = bind::name_buffers(fuse, &calls)?;
     let report = examine(&setup.rt, fuse, &calls, &buffers).await?;
     let device = setup.rt.device().name.clone();
-    tell(out, fuse, &Found { device, calls, buffers, report })
+    write_results(out, fuse, &Examination { device, calls, buffers, report })
 }
 
 async fn build<'a>(setup: &Setup<'_>, files: &[&'a Path]) -> Result<Vec<(&'a Path, Program)>> {
@@ -61,9 +61,9 @@ async fn build<'a>(setup: &Setup<'_>, files: &[&'a Path]) -> Result<Vec<(&'a Pat
 }
 
 /// A fusion scope whose launches never run: it is discarded when it is dropped.
-struct Examined(FusionScope);
+struct DiscardedScope(FusionScope);
 
-impl Drop for Examined {
+impl Drop for DiscardedScope {
     fn drop(&mut self) {
         self.0.discard();
     }
@@ -73,10 +73,10 @@ async fn examine(
     rt: &Runtime,
     fuse: &Fuse,
     calls: &[Call<'_>],
-    named: &[Named],
+    named_buffers: &[NamedBuffer],
 ) -> Result<FusionReport> {
-    let buffers = bind::allocate(rt, named)?;
-    let scope = Examined(rt.queue().start_fusion());
+    let buffers = bind::allocate(rt, named_buffers)?;
+    let scope = DiscardedScope(rt.queue().start_fusion());
     if fuse.fix_scalars {
         scope.0.fix_scalars();
     }
@@ -84,7 +84,7 @@ async fn examine(
         // SAFETY: none of its launches runs.
         unsafe { scope.0.assume_legal() };
     }
-    for Named { name, .. } in named.iter().filter(|buffer| buffer.is_kept) {
+    for NamedBuffer { name, .. } in named_buffers.iter().filter(|buffer| buffer.is_kept) {
         if let Some(buffer) = buffers.get(name) {
             scope.0.keep(buffer);
         }
@@ -100,30 +100,31 @@ async fn examine(
     Ok(scope.0.examine().await?)
 }
 
-/// All results that are printed.
-struct Found<'a> {
+/// The launches, their buffers and the report about them.
+struct Examination<'a> {
     device: String,
     calls: Vec<Call<'a>>,
-    buffers: Vec<Named>,
+    buffers: Vec<NamedBuffer>,
     report: FusionReport,
 }
 
-impl Found<'_> {
+impl Examination<'_> {
     /// Returns the launches as they were given, with their reports.
     fn launches(&self) -> impl Iterator<Item = (&Call<'_>, &LaunchReport)> {
         self.calls.iter().zip(self.report.launches())
     }
 
     /// Returns the report about a buffer, or `None` if the kernels could not be examined.
-    fn of(&self, buffer: &Named) -> Option<&BufferReport> {
+    fn report_of(&self, buffer: &NamedBuffer) -> Option<&BufferReport> {
         self.report.buffers().iter().find(|report| {
-            let mut given = report.parameters.iter().map(|&(launch, at)| self.given(launch, at));
-            given.any(|name| name == Some(&buffer.name))
+            let mut names =
+                report.parameters.iter().map(|&(launch, at)| self.buffer_name(launch, at));
+            names.any(|name| name == Some(&buffer.name))
         })
     }
 
-    /// Returns the name of the buffer that a launch has as this argument.
-    fn given(&self, launch: usize, at: usize) -> Option<&str> {
+    /// Returns the name of the buffer that a launch has as the argument with this index, if it is a buffer.
+    fn buffer_name(&self, launch: usize, at: usize) -> Option<&str> {
         match self.calls.get(launch)?.text.arguments.get(at)? {
             ArgumentText::Buffer(name) => Some(name),
             _ => None,
@@ -131,12 +132,12 @@ impl Found<'_> {
     }
 
     /// Returns the parameters for which a buffer is given.
-    fn uses(&self, buffer: &Named) -> Vec<Use> {
+    fn uses(&self, buffer: &NamedBuffer) -> Vec<Use> {
         let launches = self.calls.iter().enumerate();
         let uses = launches.flat_map(|(launch, call)| {
-            let given = (0..call.text.arguments.len())
-                .filter(move |&at| self.given(launch, at) == Some(&buffer.name));
-            given.map(move |index| Use { launch, index, name: self.parameter(launch, index) })
+            let indices = (0..call.text.arguments.len())
+                .filter(move |&at| self.buffer_name(launch, at) == Some(&buffer.name));
+            indices.map(move |index| Use { launch, index, name: self.parameter(launch, index) })
         });
         uses.collect()
     }
@@ -148,17 +149,19 @@ impl Found<'_> {
         known.or_else(|| self.calls.get(launch)?.parameters().get(at)?.name.clone())
     }
 
+    /// Returns whether the launches can run as one kernel.
     fn is_fused(&self) -> bool {
         self.report.refusal().is_none()
     }
 }
 
-fn tell(out: &mut Output, fuse: &Fuse, found: &Found<'_>) -> Result {
+/// Writes or prints the code, and prints the report.
+fn write_results(out: &mut Output, fuse: &Fuse, examination: &Examination<'_>) -> Result {
     let (mut code, mut failed) = (None, false);
-    if let Some(module) = found.report.spirv() {
+    if let Some(module) = examination.report.spirv() {
         let written = match fuse.code {
             Code::Spirv => Ok(module.to_vec()),
-            Code::C => found.report.opencl_c().map(String::into_bytes),
+            Code::C => examination.report.opencl_c().map(String::into_bytes),
         };
         match (written, &fuse.output) {
             (Ok(text), Some(path)) => {
@@ -176,22 +179,22 @@ fn tell(out: &mut Output, fuse: &Fuse, found: &Found<'_>) -> Result {
             }
         }
     }
-    let output = fuse.output.as_deref().filter(|_| found.report.spirv().is_some() && !failed);
+    let output = fuse.output.as_deref().filter(|_| examination.report.spirv().is_some() && !failed);
     if out.is_json() {
-        out.value(&Told::of(fuse, found, code, output))?;
+        out.value(&ReportJson::of(fuse, examination, code, output))?;
     } else {
-        print(out, found, code.as_deref(), output)?;
+        print(out, examination, code.as_deref(), output)?;
     }
-    Ok(Ending::well_if(found.is_fused() && !failed))
+    Ok(Outcome::success_if(examination.is_fused() && !failed))
 }
 
 fn print(
     out: &mut Output,
-    found: &Found<'_>,
+    examination: &Examination<'_>,
     code: Option<&str>,
     output: Option<&Path>,
 ) -> Result<()> {
-    for (at, (call, report)) in found.launches().enumerate() {
+    for (at, (call, report)) in examination.launches().enumerate() {
         let arguments: Vec<_> = call.text.arguments.iter().map(ArgumentText::text).collect();
         let (kernel, arguments) = (&call.text.kernel, arguments.join(", "));
         out.line(format_args!("launch {at}: {kernel}({arguments}) {}", in_words(&report.range)))?;
@@ -199,8 +202,8 @@ fn print(
             out.line(format_args!("  {}", plain(note)))?;
         }
     }
-    for buffer in &found.buffers {
-        let uses = found.uses(buffer).into_iter().map(|used| match used.name {
+    for buffer in &examination.buffers {
+        let uses = examination.uses(buffer).into_iter().map(|used| match used.name {
             Some(name) => format!("`{name}` of launch {}", used.launch),
             None => format!("parameter {} of launch {}", used.index, used.launch),
         });
@@ -208,11 +211,11 @@ fn print(
         let kept = if buffer.is_kept { ", kept" } else { "" };
         let size = bytes(buffer.bytes as u64);
         out.line(format_args!("\n{}, {size}{kept}: {}", buffer.name, plain(uses)))?;
-        if let Some(report) = found.of(buffer) {
+        if let Some(report) = examination.report_of(buffer) {
             out.line(plain(report).trim_end())?;
         }
     }
-    match (found.report.refusal(), found.report.kernel()) {
+    match (examination.report.refusal(), examination.report.kernel()) {
         (Some(why), _) => out.line(format_args!("\nnot fused: {}", plain(why)))?,
         (None, kernel) => out.line(format_args!("\nfused: `{}`", plain(kernel.unwrap_or("?"))))?,
     }
@@ -238,11 +241,12 @@ fn in_words(range: &NdRange) -> String {
     text
 }
 
+/// The report in the form that is printed as JSON.
 #[derive(Serialize)]
-struct Told<'a> {
+struct ReportJson<'a> {
     device: &'a str,
-    launches: Vec<ToldLaunch<'a>>,
-    buffers: Vec<ToldBuffer<'a>>,
+    launches: Vec<LaunchJson<'a>>,
+    buffers: Vec<BufferJson<'a>>,
     kernel: Option<&'a str>,
     /// Reason why there is no kernel that can run.
     refusal: Option<&'a str>,
@@ -254,7 +258,7 @@ struct Told<'a> {
 }
 
 #[derive(Serialize)]
-struct ToldLaunch<'a> {
+struct LaunchJson<'a> {
     kernel: &'a str,
     file: String,
     arguments: Vec<String>,
@@ -272,7 +276,7 @@ struct ToldLaunch<'a> {
 }
 
 #[derive(Serialize)]
-struct ToldBuffer<'a> {
+struct BufferJson<'a> {
     name: &'a str,
     bytes: usize,
     kept: bool,
@@ -282,7 +286,7 @@ struct ToldBuffer<'a> {
     reason: Option<&'a str>,
     internalized: Option<String>,
     in_memory: Option<&'a str>,
-    pairs: Vec<ToldPair<'a>>,
+    pairs: Vec<PairJson<'a>>,
 }
 
 /// A parameter of a launch.
@@ -294,39 +298,45 @@ struct Use {
 }
 
 #[derive(Serialize)]
-struct ToldPair<'a> {
+struct PairJson<'a> {
     launches: (usize, usize),
     verdict: &'static str,
     reason: Option<&'a str>,
     barrier: bool,
 }
 
-impl<'a> Told<'a> {
-    fn of(fuse: &Fuse, found: &'a Found<'_>, code: Option<String>, output: Option<&Path>) -> Self {
-        let launches = found.launches().enumerate().map(|(launch, (call, report))| ToldLaunch {
-            kernel: &call.text.kernel,
-            file: call.file.display().to_string(),
-            arguments: call.text.arguments.iter().map(ArgumentText::text).collect(),
-            parameters: (0..call.parameters().len())
-                .map(|at| found.parameter(launch, at))
-                .collect(),
-            global: report.range.global(),
-            offset: report.range.offset(),
-            local: report.range.local(),
-            barrier: report.has_barrier,
-            remapped: report.is_remapped,
-            guard: report.guard,
-            fixed: &report.fixed,
-            presumed: &report.presumed,
-        });
-        let buffers = found.buffers.iter().map(|buffer| {
-            let report = found.of(buffer);
+impl<'a> ReportJson<'a> {
+    fn of(
+        fuse: &Fuse,
+        examination: &'a Examination<'_>,
+        code: Option<String>,
+        output: Option<&Path>,
+    ) -> Self {
+        let launches =
+            examination.launches().enumerate().map(|(launch, (call, report))| LaunchJson {
+                kernel: &call.text.kernel,
+                file: call.file.display().to_string(),
+                arguments: call.text.arguments.iter().map(ArgumentText::text).collect(),
+                parameters: (0..call.parameters().len())
+                    .map(|at| examination.parameter(launch, at))
+                    .collect(),
+                global: report.range.global(),
+                offset: report.range.offset(),
+                local: report.range.local(),
+                barrier: report.has_barrier,
+                remapped: report.is_remapped,
+                guard: report.guard,
+                fixed: &report.fixed,
+                presumed: &report.presumed,
+            });
+        let buffers = examination.buffers.iter().map(|buffer| {
+            let report = examination.report_of(buffer);
             let pairs = report.into_iter().flat_map(|report| &report.pairs);
-            ToldBuffer {
+            BufferJson {
                 name: &buffer.name,
                 bytes: buffer.bytes,
                 kept: buffer.is_kept,
-                parameters: found.uses(buffer),
+                parameters: examination.uses(buffer),
                 verdict: report.map(|report| word(&report.verdict)),
                 reason: report.and_then(|report| report.verdict.reason()),
                 internalized: report
@@ -334,7 +344,7 @@ impl<'a> Told<'a> {
                     .map(|form| form.to_string()),
                 in_memory: report.and_then(|report| report.why_in_memory.as_deref()),
                 pairs: pairs
-                    .map(|pair| ToldPair {
+                    .map(|pair| PairJson {
                         launches: pair.launches,
                         verdict: word(&pair.verdict),
                         reason: pair.verdict.reason(),
@@ -344,11 +354,11 @@ impl<'a> Told<'a> {
             }
         });
         Self {
-            device: &found.device,
+            device: &examination.device,
             launches: launches.collect(),
             buffers: buffers.collect(),
-            kernel: found.report.kernel(),
-            refusal: found.report.refusal(),
+            kernel: examination.report.kernel(),
+            refusal: examination.report.refusal(),
             code,
             format: match fuse.code {
                 Code::C => "opencl-c",

@@ -130,12 +130,12 @@ fn sizes(text: &str) -> Result<NdSize, String> {
 
 /// Size of a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Bytes {
+pub(crate) struct BufferSize {
     pub(crate) buffer: String,
     pub(crate) bytes: usize,
 }
 
-impl FromStr for Bytes {
+impl FromStr for BufferSize {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -211,10 +211,10 @@ mod tests {
     #[test]
     fn sizes_of_buffers_have_units() {
         for (text, bytes) in [("tmp=4096", 4096), ("tmp=64MiB", 64 << 20), ("tmp=2 KiB", 2048)] {
-            assert_eq!(text.parse(), Ok(Bytes { buffer: "tmp".to_owned(), bytes }), "{text}");
+            assert_eq!(text.parse(), Ok(BufferSize { buffer: "tmp".to_owned(), bytes }), "{text}");
         }
         for text in ["tmp", "tmp=", "tmp=0", "tmp=1MB", "tmp=-1", "tmp=99999999999GiB"] {
-            assert!(text.parse::<Bytes>().is_err(), "{text}");
+            assert!(text.parse::<BufferSize>().is_err(), "{text}");
         }
     }
 }

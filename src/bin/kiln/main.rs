@@ -41,14 +41,14 @@ fn main() -> ExitCode {
         .log_internal_errors(false)
         .init();
     let mut out = Output::new(arguments.json);
-    let ended = run(arguments, &mut out).and_then(|ending| {
+    let ended = run(arguments, &mut out).and_then(|outcome| {
         out.flush()?;
-        Ok(ending)
+        Ok(outcome)
     });
     match ended {
-        Ok(ending) => ending.into(),
+        Ok(outcome) => outcome.into(),
         Err(failure) => {
-            if let Err(unwritten) = failure.tell(&mut out) {
+            if let Err(unwritten) = failure.report(&mut out) {
                 note(format_args!("error: {failure}; and cannot write the output: {unwritten}"));
             }
             failure.into()
@@ -65,7 +65,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
         let rendered = error.to_string();
         let failure = Failure::usage(rendered.trim_end().trim_start_matches("error: "));
         // A closed output is ignored.
-        let _ = failure.tell(&mut Output::new(true));
+        let _ = failure.report(&mut Output::new(true));
         return failure.into();
     }
     let _ = error.print();

@@ -17,23 +17,23 @@ const COLUMNS: u16 = 100;
 
 /// Outcome of a command that ran to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
-    Well,
+pub(crate) enum Outcome {
+    Success,
     /// At least one requested item failed, and was reported.
-    NotWell,
+    ItemsFailed,
 }
 
-impl Ending {
-    pub(crate) fn well_if(well: bool) -> Self {
-        if well { Self::Well } else { Self::NotWell }
+impl Outcome {
+    pub(crate) fn success_if(is_success: bool) -> Self {
+        if is_success { Self::Success } else { Self::ItemsFailed }
     }
 }
 
-impl From<Ending> for ExitCode {
-    fn from(ending: Ending) -> Self {
-        Self::from(match ending {
-            Ending::Well => 0,
-            Ending::NotWell => 1,
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> Self {
+        Self::from(match outcome {
+            Outcome::Success => 0,
+            Outcome::ItemsFailed => 1,
         })
     }
 }
@@ -63,7 +63,7 @@ impl From<&kiln::Error> for Problem {
     }
 }
 
-pub(crate) type Result<T = Ending> = std::result::Result<T, Failure>;
+pub(crate) type Result<T = Outcome> = std::result::Result<T, Failure>;
 
 impl Failure {
     pub(crate) fn failed(message: impl Display) -> Self {
@@ -81,7 +81,7 @@ impl Failure {
 
     /// Prints the failure to standard error. With JSON, also prints `{"error": ..}` as the last line of
     /// standard output.
-    pub(crate) fn tell(&self, out: &mut Output) -> io::Result<()> {
+    pub(crate) fn report(&self, out: &mut Output) -> io::Result<()> {
         #[derive(Serialize)]
         struct Line<'a> {
             error: &'a Problem,
@@ -161,19 +161,19 @@ pub(crate) fn note(text: impl Display) {
 
 /// Standard output. Once its reader has closed it, output is discarded and the work goes on.
 pub(crate) struct Output {
-    json: bool,
+    is_json: bool,
     out: BufWriter<Stdout>,
-    closed: bool,
+    is_closed: bool,
 }
 
 impl Output {
-    pub(crate) fn new(json: bool) -> Self {
-        Self { json, out: BufWriter::new(io::stdout()), closed: false }
+    pub(crate) fn new(is_json: bool) -> Self {
+        Self { is_json, out: BufWriter::new(io::stdout()), is_closed: false }
     }
 
-    /// Whether the output is JSON.
+    /// Returns whether the output is JSON.
     pub(crate) fn is_json(&self) -> bool {
-        self.json
+        self.is_json
     }
 
     pub(crate) fn line(&mut self, text: impl Display) -> io::Result<()> {
@@ -198,12 +198,12 @@ impl Output {
         &mut self,
         write: impl FnOnce(&mut BufWriter<Stdout>) -> io::Result<()>,
     ) -> io::Result<()> {
-        if self.closed {
+        if self.is_closed {
             return Ok(());
         }
         match write(&mut self.out) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                self.closed = true;
+                self.is_closed = true;
                 Ok(())
             }
             written => written,
@@ -211,7 +211,7 @@ impl Output {
     }
 }
 
-/// For output that is not text.
+/// Writes output that is not text.
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         Self::write(self, |out| out.write_all(bytes)).map(|()| bytes.len())

@@ -8,7 +8,7 @@ use kiln::{
     SpecializationConstant,
 };
 
-use crate::args::{Settings, Spec, Stated};
+use crate::args::{DeclaredNames, Settings, Spec};
 pub(crate) use crate::output::Problem;
 use crate::output::{self, Failure};
 
@@ -18,7 +18,7 @@ impl From<Error> for Problem {
     }
 }
 
-fn unfit(message: impl Display) -> Problem {
+fn invalid_argument(message: impl Display) -> Problem {
     let kind = format!("{:?}", ErrorKind::InvalidArgument);
     Problem { kind, message: message.to_string(), log: None }
 }
@@ -44,7 +44,7 @@ impl<'a> Setup<'a> {
         }
         let rt = builder.build().await?;
         let mut setup = Self { rt, settings, libraries: Vec::new() };
-        for Stated { file, .. } in &settings.library {
+        for DeclaredNames { file, .. } in &settings.library {
             let library = setup.library(file).await.map_err(|problem| {
                 Failure::failed(format_args!("library {}: {}", file.display(), problem.message))
             })?;
@@ -56,7 +56,7 @@ impl<'a> Setup<'a> {
     async fn library(&self, file: &Path) -> Result<Module, Problem> {
         let module = self.module(file).await?;
         if module.format() == ModuleFormat::OpenClC && module.exports().len() == 0 {
-            return Err(unfit(format_args!(
+            return Err(invalid_argument(format_args!(
                 "OpenCL C does not declare its exports; name them: --library {}=NAME,..",
                 file.display()
             )));
@@ -65,17 +65,17 @@ impl<'a> Setup<'a> {
         Ok(module)
     }
 
-    /// Reads the module of a file, with the names that the settings state for it.
+    /// Reads the module of a file, with the exports and imports that the settings name for it.
     async fn module(&self, file: &Path) -> Result<Module, Problem> {
         let module = Module::open(file).await?;
-        let stated = |all: &[Stated]| {
-            let of_file = all.iter().filter(|stated| stated.file == file);
-            of_file.flat_map(|stated| stated.names.clone()).collect::<Vec<_>>()
+        let names = |all: &[DeclaredNames]| {
+            let of_file = all.iter().filter(|declared| declared.file == file);
+            of_file.flat_map(|declared| declared.names.clone()).collect::<Vec<_>>()
         };
-        let (exports, imports) = (stated(&self.settings.library), stated(&self.settings.import));
+        let (exports, imports) = (names(&self.settings.library), names(&self.settings.import));
         let format = module.format();
         if format != ModuleFormat::OpenClC && !(exports.is_empty() && imports.is_empty()) {
-            return Err(unfit(format_args!(
+            return Err(invalid_argument(format_args!(
                 "names of exports or imports are given, but the format is {format}; only OpenCL C \
                  needs them, because it does not declare them"
             )));
@@ -101,7 +101,8 @@ impl<'a> Setup<'a> {
         Ok((module, request))
     }
 
-    /// Returns the module behind a request that has a constant, or `None` if that is ambiguous or unknown.
+    /// Returns the module of a request that has a specialization constant, or `None` if no module or more than
+    /// one library has it.
     fn owner<'b>(
         &'b self,
         request: &BuildRequest,
@@ -122,8 +123,9 @@ impl<'a> Setup<'a> {
             fields.iter().any(|(name, value)| name == "module" && *value == digest)
         };
         let libraries = libraries.map(|(_, library)| library);
-        let mut owners: Vec<_> =
-            libraries.filter(|has| constant(has, spec.id).is_some() && is_linked(has)).collect();
+        let mut owners: Vec<_> = libraries
+            .filter(|library| constant(library, spec.id).is_some() && is_linked(library))
+            .collect();
         owners.dedup_by_key(|library| library.digest());
         Ok(if owners.len() == 1 { owners.pop() } else { None })
     }
@@ -139,7 +141,7 @@ fn check(settings: &Settings, files: &[&Path]) -> output::Result<()> {
             file.display()
         )));
     }
-    let mut importers = settings.import.iter().map(|stated| &stated.file);
+    let mut importers = settings.import.iter().map(|declared| &declared.file);
     if let Some(file) = importers.find(|file| !is_library(file) && !files.contains(&&***file)) {
         return Err(Failure::usage(format_args!(
             "--import names {}, which is neither among the files nor a library",
@@ -153,11 +155,11 @@ fn constant(module: &Module, id: u32) -> Option<&SpecializationConstant> {
     module.specialization_constants().iter().find(|constant| constant.id == id)
 }
 
-/// Sets a constant of one of the modules behind a request to a value of its type.
+/// Sets a constant of one of the modules of a request to a value of its type.
 fn specialize(request: BuildRequest, owner: &Module, spec: &Spec) -> Result<BuildRequest, Problem> {
     let id = spec.id;
     let Some(constant) = constant(owner, id) else {
-        // Any value will do, as above.
+        // Any value will do: the library reports which constants exist.
         return Ok(request.specialize_in(owner, id, 0u32));
     };
     let text = spec.value.as_str();
@@ -174,7 +176,7 @@ fn specialize(request: BuildRequest, owner: &Module, spec: &Spec) -> Result<Buil
         "uint" => request.specialize_in(owner, id, integer::<u32>(constant, text)?),
         "long" => request.specialize_in(owner, id, integer::<i64>(constant, text)?),
         "ulong" => request.specialize_in(owner, id, integer::<u64>(constant, text)?),
-        other => return Err(unfit(format_args!("constant {id} has the type {other}"))),
+        other => return Err(invalid_argument(format_args!("constant {id} has the type {other}"))),
     })
 }
 
@@ -182,7 +184,7 @@ fn boolean(constant: &SpecializationConstant, text: &str) -> Result<bool, Proble
     match text {
         "true" | "1" => Ok(true),
         "false" | "0" => Ok(false),
-        _ => Err(no_value(constant, text)),
+        _ => Err(invalid_value(constant, text)),
     }
 }
 
@@ -190,11 +192,11 @@ fn parsed<T: std::str::FromStr>(
     constant: &SpecializationConstant,
     text: &str,
 ) -> Result<T, Problem> {
-    text.parse().map_err(|_| no_value(constant, text))
+    text.parse().map_err(|_| invalid_value(constant, text))
 }
 
 fn integer<T: TryFrom<i128>>(constant: &SpecializationConstant, text: &str) -> Result<T, Problem> {
-    whole_number(text).ok_or_else(|| no_value(constant, text))
+    whole_number(text).ok_or_else(|| invalid_value(constant, text))
 }
 
 /// Parses a decimal number, or a hexadecimal one with `0x`.
@@ -206,14 +208,14 @@ pub(crate) fn whole_number<T: TryFrom<i128>>(text: &str) -> Option<T> {
     number.ok()?.try_into().ok()
 }
 
-fn no_value(constant: &SpecializationConstant, text: &str) -> Problem {
+fn invalid_value(constant: &SpecializationConstant, text: &str) -> Problem {
     let SpecializationConstant { id, type_name, .. } = constant;
     let hint = match type_name.as_str() {
         "half" => "; give the bits of a half, such as 0x3c00 for 1.0",
         "bool" => "; write true or false",
         _ => "",
     };
-    unfit(format_args!(
+    invalid_argument(format_args!(
         "`{text}` is not a valid value for the constant {id}, which has the type {type_name}{hint}"
     ))
 }

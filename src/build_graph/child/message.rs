@@ -16,10 +16,11 @@ use crate::error::{DriverCode, Error, ErrorKind};
 /// Bytes that every message begins with.
 const MAGIC: &[u8; 16] = b"KILN BUILD CHILD";
 
-/// Version of the protocol. Must be raised with each change of the messages or of their meaning.
+/// Version of the protocol. Each change of the messages or of their meaning must raise it.
 const PROTOCOL: u32 = 1;
 
-const CHECKSUM: usize = blake3::OUT_LEN;
+/// Size of a frame's checksum in bytes.
+const CHECKSUM_BYTES: usize = blake3::OUT_LEN;
 
 /// Identity of a sender: a protocol and a version of Kiln.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,42 +60,18 @@ impl fmt::Display for Greeting {
     }
 }
 
-impl Request {
-    /// Returns the number of sections behind the header: one for each module.
-    pub(super) fn sections(&self) -> usize {
-        match &self.task {
-            Task::Build(_) => 1,
-            Task::Link(forms) => forms.len(),
-        }
-    }
-}
-
-impl Answer {
-    /// Returns the answer as it is sent: with the texts shortened that the parent would shorten.
-    pub(super) fn shortened(self) -> Self {
-        match self {
-            Self::Made { log, kernels } => Self::Made { log: shortened(log), kernels },
-            Self::Failed(failure) => Self::Failed(Failure {
-                message: shortened(failure.message),
-                log: failure.log.map(shortened),
-                ..failure
-            }),
-        }
-    }
-}
-
 /// Task for a child.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Task {
     /// Build the one section.
-    Build(Form),
+    Build(ModuleHeader),
     /// Compile each section to an object, and link the objects.
-    Link(Vec<Form>),
+    Link(Vec<ModuleHeader>),
 }
 
 /// Data of a module except its code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Form {
+pub(super) struct ModuleHeader {
     #[serde(with = "Format")]
     pub(super) format: ModuleFormat,
     pub(super) options: String,
@@ -111,6 +88,16 @@ pub(super) struct Request {
     pub(super) task: Task,
 }
 
+impl Request {
+    /// Returns the number of sections behind the header: one for each module.
+    pub(super) fn sections(&self) -> usize {
+        match &self.task {
+            Task::Build(_) => 1,
+            Task::Link(headers) => headers.len(),
+        }
+    }
+}
+
 /// The header of an answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
@@ -124,6 +111,20 @@ pub(super) enum Answer {
     Failed(Failure),
 }
 
+impl Answer {
+    /// Truncates the texts that the parent would truncate.
+    pub(super) fn shortened(self) -> Self {
+        match self {
+            Self::Made { log, kernels } => Self::Made { log: shortened(log), kernels },
+            Self::Failed(failure) => Self::Failed(Failure {
+                message: shortened(failure.message),
+                log: failure.log.map(shortened),
+                ..failure
+            }),
+        }
+    }
+}
+
 /// An error in text form.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Failure {
@@ -135,6 +136,7 @@ pub(super) struct Failure {
 }
 
 impl Failure {
+    /// Converts an error. The messages of its sources become part of the message.
     pub(super) fn of(error: &Error) -> Self {
         let mut message = error.message().to_owned();
         let mut source = std::error::Error::source(error);
@@ -150,7 +152,7 @@ impl Failure {
         }
     }
 
-    /// Converts back to an error. `name` maps a code to a driver's code.
+    /// Converts back to an error. `name` returns the driver's code of this number with its name.
     pub(super) fn into_error(self, name: impl FnOnce(i32) -> Option<DriverCode>) -> Error {
         let mut error = Error::new(self.kind, shortened(self.message));
         if let Some(code) = self.code.and_then(name) {
@@ -163,15 +165,16 @@ impl Failure {
     }
 }
 
-/// Maximum size of a text that is kept, in bytes: a compromised child may send any amount.
-const MOST_TEXT: usize = 1 << 20;
+/// Maximum size of a text in bytes; longer texts are truncated. A compromised child may send any amount.
+const MAX_TEXT_BYTES: usize = 1 << 20;
 
 /// Maximum size of a header, in bytes. A header in memory takes a multiple of its size as JSON.
-const MOST_HEADER: usize = 32 << 20;
+const MAX_HEADER_BYTES: usize = 32 << 20;
 
+/// Truncates a text to `MAX_TEXT_BYTES`.
 pub(super) fn shortened(mut text: String) -> String {
-    if text.len() > MOST_TEXT {
-        let end = (0..=MOST_TEXT).rev().find(|&at| text.is_char_boundary(at));
+    if text.len() > MAX_TEXT_BYTES {
+        let end = (0..=MAX_TEXT_BYTES).rev().find(|&at| text.is_char_boundary(at));
         text.truncate(end.unwrap_or(0));
         text.shrink_to_fit();
     }
@@ -179,37 +182,40 @@ pub(super) fn shortened(mut text: String) -> String {
 }
 
 /// Encodes a header and sections as a frame.
-pub(super) fn seal(header: &impl Serialize, sections: &[&[u8]]) -> serde_json::Result<Vec<u8>> {
+pub(super) fn encode_frame(
+    header: &impl Serialize,
+    sections: &[&[u8]],
+) -> serde_json::Result<Vec<u8>> {
     let header = serde_json::to_vec(header)?;
     let all = || std::iter::once(&*header).chain(sections.iter().copied());
     let body: usize = all().map(|section| size_of::<u64>() + section.len()).sum();
-    let mut bytes = Vec::with_capacity(size_of::<u64>() + CHECKSUM + body);
+    let mut bytes = Vec::with_capacity(size_of::<u64>() + CHECKSUM_BYTES + body);
     bytes.extend_from_slice(&(body as u64).to_le_bytes());
-    bytes.extend_from_slice(&[0; CHECKSUM]);
+    bytes.extend_from_slice(&[0; CHECKSUM_BYTES]);
     let start = bytes.len();
     for section in all() {
         bytes.extend_from_slice(&(section.len() as u64).to_le_bytes());
         bytes.extend_from_slice(section);
     }
     let checksum = blake3::hash(&bytes[start..]);
-    bytes[start - CHECKSUM..start].copy_from_slice(checksum.as_bytes());
+    bytes[start - CHECKSUM_BYTES..start].copy_from_slice(checksum.as_bytes());
     Ok(bytes)
 }
 
 /// Decodes a frame into its header and sections. `count` returns the expected number of sections for the
 /// header. Returns `None` if the bytes are not a complete frame, or if the number of sections differs.
-pub(super) fn open<H: DeserializeOwned>(
+pub(super) fn decode_frame<H: DeserializeOwned>(
     bytes: &[u8],
     count: impl FnOnce(&H) -> usize,
 ) -> Option<(H, Vec<&[u8]>)> {
     let (length, rest) = bytes.split_first_chunk()?;
-    let (checksum, body) = rest.split_first_chunk::<CHECKSUM>()?;
+    let (checksum, body) = rest.split_first_chunk::<CHECKSUM_BYTES>()?;
     let body = body.get(..usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
     if blake3::hash(body) != *checksum {
         return None;
     }
     let (header, mut body) = split_section(body)?;
-    if header.len() > MOST_HEADER {
+    if header.len() > MAX_HEADER_BYTES {
         return None;
     }
     let header = serde_json::from_slice(header).ok()?;
@@ -263,13 +269,13 @@ mod tests {
     use super::*;
 
     fn request() -> Request {
-        let form = Form {
+        let header = ModuleHeader {
             format: ModuleFormat::SpirV,
             options: "-D \"A B\"".to_owned(),
             constants: vec![(7, vec![1, 2])],
         };
         let device = vec![("backend".to_owned(), "fake".to_owned())];
-        Request { device, position: 1, task: Task::Build(form) }
+        Request { device, position: 1, task: Task::Build(header) }
     }
 
     #[test]
@@ -280,8 +286,8 @@ mod tests {
             code: None,
             log: Some(message),
         };
-        let error = failure("\u{1f525}".repeat(MOST_TEXT)).into_error(|_| None);
-        let kept = MOST_TEXT / 4 * 4;
+        let error = failure("\u{1f525}".repeat(MAX_TEXT_BYTES)).into_error(|_| None);
+        let kept = MAX_TEXT_BYTES / 4 * 4;
         assert_eq!((error.message().len(), error.build_log().map(str::len)), (kept, Some(kept)));
         assert_eq!(failure("short".to_owned()).into_error(|_| None).message(), "short");
     }
@@ -290,27 +296,27 @@ mod tests {
     fn frames_round_trip() {
         let request = request();
         let sections: [&[u8]; 3] = [b"", b"\0code", b"more"];
-        let bytes = seal(&request, &sections).expect("it is plain data");
-        let (header, read) = open::<Request>(&bytes, |_| 3).expect("it is complete");
+        let bytes = encode_frame(&request, &sections).expect("it is plain data");
+        let (header, read) = decode_frame::<Request>(&bytes, |_| 3).expect("it is complete");
         assert_eq!((header, &*read), (request, &sections[..]));
         for count in [0, 1, 2, 4, usize::MAX] {
-            assert!(open::<Request>(&bytes, |_| count).is_none(), "{count} sections");
+            assert!(decode_frame::<Request>(&bytes, |_| count).is_none(), "{count} sections");
         }
     }
 
     #[test]
     fn truncated_or_changed_frames_are_rejected() {
-        let bytes = seal(&request(), &[b"code"]).expect("it is plain data");
+        let bytes = encode_frame(&request(), &[b"code"]).expect("it is plain data");
         for length in 0..bytes.len() {
-            assert!(open(&bytes[..length], Request::sections).is_none(), "{length} bytes");
+            assert!(decode_frame(&bytes[..length], Request::sections).is_none(), "{length} bytes");
         }
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[at] ^= 0x11;
-            assert!(open(&changed, Request::sections).is_none(), "byte {at}");
+            assert!(decode_frame(&changed, Request::sections).is_none(), "byte {at}");
         }
-        let other = seal(&7, &[b""]).expect("it is plain data");
-        assert!(open(&other, Request::sections).is_none());
+        let other = encode_frame(&7, &[b""]).expect("it is plain data");
+        assert!(decode_frame(&other, Request::sections).is_none());
     }
 
     #[test]
@@ -320,14 +326,14 @@ mod tests {
         let mut bytes = (body.len() as u64).to_le_bytes().to_vec();
         bytes.extend_from_slice(blake3::hash(&body).as_bytes());
         bytes.extend_from_slice(&body);
-        assert!(open(&bytes, Request::sections).is_none());
+        assert!(decode_frame(&bytes, Request::sections).is_none());
     }
 
     #[test]
     fn a_header_that_is_too_large_is_refused_before_it_is_parsed() {
-        for (length, is_whole) in [(1_000, true), (MOST_HEADER, false)] {
-            let bytes = seal(&"x".repeat(length), &[]).expect("it is plain data");
-            assert_eq!(open::<String>(&bytes, |_| 0).is_some(), is_whole, "{length} bytes");
+        for (length, is_whole) in [(1_000, true), (MAX_HEADER_BYTES, false)] {
+            let bytes = encode_frame(&"x".repeat(length), &[]).expect("it is plain data");
+            assert_eq!(decode_frame::<String>(&bytes, |_| 0).is_some(), is_whole, "{length} bytes");
         }
     }
 

@@ -21,14 +21,14 @@ use std::process::{self as std_process, Command};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use message::{Answer, Form, Greeting, Request, Task, shortened};
+use message::{Answer, Greeting, ModuleHeader, Request, Task, shortened};
 
 use crate::backend::{self, Source};
 use crate::cache::store::KernelRecord;
 use crate::device::DeviceInfo;
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::resources;
-use crate::process::{self, Chosen, Ended, program_in};
+use crate::process::{self, ChosenProgram, ProcessOutput, find_program};
 
 /// Default maximum duration of one child process.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -43,7 +43,7 @@ const IS_CHILD: &str = "KILN_IS_BUILD_CHILD";
 const TOOL: &str = "kiln";
 
 /// Path of the current program, if it has called [`build_child`].
-static OWN: OnceLock<PathBuf> = OnceLock::new();
+static OWN_PATH: OnceLock<PathBuf> = OnceLock::new();
 
 /// Enables this program to compile [untrusted modules](crate::Module::untrusted) in a child process that runs
 /// the same program. Call it first in `main`, before anything else, in particular before starting threads.
@@ -76,7 +76,7 @@ static OWN: OnceLock<PathBuf> = OnceLock::new();
 pub fn build_child() {
     if !is_child() {
         if let Ok(path) = env::current_exe() {
-            OWN.get_or_init(|| path);
+            OWN_PATH.get_or_init(|| path);
         }
         return;
     }
@@ -98,7 +98,7 @@ fn is_child() -> bool {
 /// Settings for the child processes of a runtime.
 #[derive(Debug)]
 pub(crate) struct Children {
-    chosen: Option<Chosen>,
+    chosen: Option<ChosenProgram>,
     limit: Duration,
 }
 
@@ -117,9 +117,9 @@ pub(super) enum Order<'a> {
     Link(&'a [Source<'a>]),
 }
 
-/// Result of a child.
-pub(super) struct Made {
-    /// Binary in the device's own form. Empty if the module was already in that form; the child has then tested
+/// Result of a build in a child.
+pub(super) struct ChildOutput {
+    /// Native binary of the program. Empty if the module was itself a native binary; the child has then tested
     /// it.
     pub(super) binary: Vec<u8>,
     pub(super) log: String,
@@ -127,8 +127,8 @@ pub(super) struct Made {
 }
 
 impl Children {
-    /// Creates the settings. `program` is the program named by the application; if it is `None`, the
-    /// environment variable is used if it is set.
+    /// Creates the settings. `program` is the program that the application names; if it is `None`, the
+    /// environment variable names the program.
     ///
     /// # Errors
     ///
@@ -136,10 +136,10 @@ impl Children {
     /// setting that gave the path.
     pub(crate) fn new(program: Option<PathBuf>, limit: Duration) -> Result<Self> {
         let given = program.map(|path| (path, "RuntimeBuilder::build_child"));
-        Ok(Self { chosen: Chosen::find(given, PROGRAM, env::var_os(PROGRAM))?, limit })
+        Ok(Self { chosen: ChosenProgram::find(given, PROGRAM, env::var_os(PROGRAM))?, limit })
     }
 
-    /// Maximum duration of one compile.
+    /// Returns the maximum duration of one compile.
     pub(super) fn limit(&self) -> Duration {
         self.limit
     }
@@ -155,20 +155,20 @@ impl Children {
     ///   version; [`Driver`](ErrorKind::Driver) if it does not end within the limit or writes without end;
     ///   [`OutOfResources`](ErrorKind::OutOfResources) if it ran out of memory, and [`Io`](ErrorKind::Io) if it
     ///   cannot be started.
-    pub(super) fn run(&self, target: &Target<'_>, order: Order<'_>) -> Result<Made> {
+    pub(super) fn run(&self, target: &Target<'_>, order: Order<'_>) -> Result<ChildOutput> {
         let program = self.program()?;
         let (task, sections) = match order {
-            Order::Build(source) => (Task::Build(form(source)), vec![source.code]),
+            Order::Build(source) => (Task::Build(header(source)), vec![source.code]),
             Order::Link(sources) => {
-                let forms = sources.iter().map(form).collect();
-                (Task::Link(forms), sources.iter().map(|source| source.code).collect())
+                let headers = sources.iter().map(header).collect();
+                (Task::Link(headers), sources.iter().map(|source| source.code).collect())
             }
         };
         let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
         let device = target.info.identity().map(owned).into();
         let request = Request { device, position: target.position, task };
         let mut input = Greeting::own().write();
-        let frame = message::seal(&request, &sections).map_err(|error| {
+        let frame = message::encode_frame(&request, &sections).map_err(|error| {
             Error::new(ErrorKind::Io, "the request to a build child cannot be encoded")
                 .with_source(error)
         })?;
@@ -177,7 +177,7 @@ impl Children {
         command.env(IS_CHILD, "1");
         let ended = process::run(command, &input, self.limit)
             .map_err(|error| error.within("the build child"))?;
-        read(&program, ended, target.info.backend)
+        read_output(&program, ended, target.info.backend)
     }
 
     /// Returns the path of the program to start.
@@ -191,17 +191,17 @@ impl Children {
         if let Some(chosen) = &self.chosen {
             return Ok(chosen.path.clone());
         }
-        if let Some(own) = OWN.get() {
-            // The file at the path may have been replaced by a later version since.
+        if let Some(own) = OWN_PATH.get() {
+            // The file at the path may have been replaced by another version since the start of this process.
             let running = Path::new("/proc/self/exe");
-            let is_there = cfg!(target_os = "linux") && running.exists();
-            return Ok(if is_there { running.to_owned() } else { own.clone() });
+            let has_link = cfg!(target_os = "linux") && running.exists();
+            return Ok(if has_link { running.to_owned() } else { own.clone() });
         }
         let own = env::current_exe().ok();
         let beside = own.as_deref().and_then(Path::parent).map(Path::to_owned);
         let path = env::var_os("PATH").unwrap_or_default();
         let mut folders = beside.into_iter().chain(env::split_paths(&path));
-        folders.find_map(|folder| program_in(&folder, TOOL)).ok_or_else(|| {
+        folders.find_map(|folder| find_program(&folder, TOOL)).ok_or_else(|| {
             configuration(format!(
                 "an untrusted module is compiled in a child process, but there is no program for \
                  it; call `kiln::build_child()` first in `main`, or name a program that does so \
@@ -212,8 +212,9 @@ impl Children {
     }
 }
 
-fn form(source: &Source<'_>) -> Form {
-    Form {
+/// Returns the data of a source other than its code.
+fn header(source: &Source<'_>) -> ModuleHeader {
+    ModuleHeader {
         format: source.format,
         options: source.options.to_owned(),
         constants: source.constants.to_vec(),
@@ -222,26 +223,26 @@ fn form(source: &Source<'_>) -> Form {
 
 /// Creates an error that can disappear once the configuration is corrected, so it is not kept.
 fn configuration(message: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Configuration, message.into()).passing()
+    Error::new(ErrorKind::Configuration, message.into()).transient()
 }
 
-/// Returns the result of an ended child.
-fn read(program: &Path, ended: Ended, backend: &str) -> Result<Made> {
+/// Returns the result of a child that has ended.
+fn read_output(program: &Path, ended: ProcessOutput, backend: &str) -> Result<ChildOutput> {
     let program = program.display();
-    let how = process::in_words(ended.status);
+    let exit = process::describe_exit(ended.status);
     let starved = || {
         let message = format!(
-            "the build child `{program}` ran out of memory or of another resource: it {how}"
+            "the build child `{program}` ran out of memory or of another resource: it {exit}"
         );
         Error::new(ErrorKind::OutOfResources, message).with_log(ended.log.as_str())
     };
-    let was_starved = !ended.status.success() && process::was_starved(&ended);
+    let was_starved = !ended.status.success() && process::ran_out_of_resources(&ended);
     let Some((greeting, frame)) = Greeting::read(&ended.output) else {
         if was_starved {
             return Err(starved());
         }
         let message = format!(
-            "`{program}` is not a build child: it {how} and did not identify itself as one; its \
+            "`{program}` is not a build child: it {exit} and did not identify itself as one; its \
              `main` must call `kiln::build_child()` first"
         );
         return Err(configuration(message).with_log(ended.log.as_str()));
@@ -254,9 +255,9 @@ fn read(program: &Path, ended: Ended, backend: &str) -> Result<Made> {
         )));
     }
     // The exit status no longer matters: some drivers crash at exit.
-    match message::open(frame, |_: &Answer| 1) {
+    match message::decode_frame(frame, |_: &Answer| 1) {
         Some((Answer::Made { log, kernels }, sections)) => {
-            Ok(Made { binary: sections.concat(), log: shortened(log), kernels })
+            Ok(ChildOutput { binary: sections.concat(), log: shortened(log), kernels })
         }
         Some((Answer::Failed(failure), _)) => {
             Err(failure.into_error(|code| backend::driver_code(backend, code)))
@@ -266,7 +267,7 @@ fn read(program: &Path, ended: Ended, backend: &str) -> Result<Made> {
         _ => {
             let message = format!(
                 "the compiler crashed on the program: its process, the build child `{program}`, \
-                 {how} without an answer"
+                 {exit} without an answer"
             );
             Err(Error::new(ErrorKind::BuildFailed, message).with_log(ended.log.as_str()))
         }

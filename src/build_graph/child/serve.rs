@@ -5,7 +5,9 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-use super::message::{Answer, Failure, Form, Greeting, Request, Task, open, seal};
+use super::message::{
+    Answer, Failure, Greeting, ModuleHeader, Request, Task, decode_frame, encode_frame,
+};
 use crate::backend::{self, Device, Program, Source};
 use crate::build_graph::kernel_record::record;
 use crate::build_graph::pool::catch_panic;
@@ -23,20 +25,20 @@ pub(super) fn serve() -> io::Result<()> {
     answers.flush()?;
     let mut input = Vec::new();
     io::stdin().read_to_end(&mut input)?;
-    let unreadable = |what| io::Error::new(io::ErrorKind::InvalidData, what);
+    let invalid_data = |message| io::Error::new(io::ErrorKind::InvalidData, message);
     let (parent, frame) = Greeting::read(&input).ok_or_else(|| {
-        unreadable("a build child must be started by Kiln, with a request on its standard input")
+        invalid_data("a build child must be started by Kiln, with a request on its standard input")
     })?;
     if parent != Greeting::own() {
         // The greeting has been sent; the parent reports the mismatch.
         return Ok(());
     }
-    let (request, sections) =
-        open(frame, Request::sections).ok_or_else(|| unreadable("the request is not complete"))?;
+    let (request, sections) = decode_frame(frame, Request::sections)
+        .ok_or_else(|| invalid_data("the request is not complete"))?;
     // A main thread's stack may be too small for a compiler.
-    let made = threads::call("kiln-compile", || catch_panic(|| make(&request, &sections)));
-    let made = made.and_then(|made| made);
-    let (answer, binary) = match made {
+    let compiled = threads::call("kiln-compile", || catch_panic(|| compile(&request, &sections)));
+    let compiled = compiled.and_then(|compiled| compiled);
+    let (answer, binary) = match compiled {
         Ok((program, binary)) => {
             let kernels = program.kernels().iter();
             let kernels = kernels.map(|kernel| record(kernel.name(), kernel.parameters()));
@@ -45,7 +47,7 @@ pub(super) fn serve() -> io::Result<()> {
         }
         Err(error) => (Answer::Failed(Failure::of(&error)), Vec::new()),
     };
-    answers.write_all(&seal(&answer.shortened(), &[&binary])?)?;
+    answers.write_all(&encode_frame(&answer.shortened(), &[&binary])?)?;
     answers.flush()
 }
 
@@ -82,19 +84,22 @@ fn end_with_parent() {
     }
 }
 
-fn make(request: &Request, sections: &[&[u8]]) -> Result<(Arc<dyn Program>, Vec<u8>)> {
-    fn source<'a>(form: &'a Form, code: &'a [u8]) -> Source<'a> {
-        let Form { format, options, constants } = form;
+/// Compiles the modules of a request. Returns the program and its binary.
+fn compile(request: &Request, sections: &[&[u8]]) -> Result<(Arc<dyn Program>, Vec<u8>)> {
+    fn source<'a>(header: &'a ModuleHeader, code: &'a [u8]) -> Source<'a> {
+        let ModuleHeader { format, options, constants } = header;
         Source { format: *format, code, options, constants }
     }
     resources::check_for_driver()?;
-    let device = find(request)?;
+    let device = open_device(request)?;
     resources::check_for_process()?;
     let program = match (&request.task, sections) {
-        (Task::Build(form), [code]) => device.build(&source(form, code))?,
-        (Task::Link(forms), sections) if forms.len() == sections.len() => {
-            let compile = |(form, code): (&Form, &&[u8])| device.compile(&source(form, code));
-            let objects: Vec<_> = forms.iter().zip(sections).map(compile).collect::<Result<_>>()?;
+        (Task::Build(header), [code]) => device.build(&source(header, code))?,
+        (Task::Link(headers), sections) if headers.len() == sections.len() => {
+            let compile_object =
+                |(header, code): (&ModuleHeader, &&[u8])| device.compile(&source(header, code));
+            let objects: Vec<_> =
+                headers.iter().zip(sections).map(compile_object).collect::<Result<_>>()?;
             let objects: Vec<_> = objects.iter().map(|object| &**object).collect();
             device.link(&objects)?
         }
@@ -102,7 +107,7 @@ fn make(request: &Request, sections: &[&[u8]]) -> Result<(Arc<dyn Program>, Vec<
     };
     let binary = match &request.task {
         // The parent already has the binary.
-        Task::Build(form) if form.format == ModuleFormat::Native => Vec::new(),
+        Task::Build(header) if header.format == ModuleFormat::Native => Vec::new(),
         _ => program.binary().map_err(|error| {
             error.within("the build child cannot return a program without its binary")
         })?,
@@ -111,22 +116,22 @@ fn make(request: &Request, sections: &[&[u8]]) -> Result<(Arc<dyn Program>, Vec<
 }
 
 /// Opens the device that a request names.
-fn find(request: &Request) -> Result<Arc<dyn Device>> {
-    let spec = |name: &str| {
+fn open_device(request: &Request) -> Result<Arc<dyn Device>> {
+    let field_value = |name: &str| {
         let field = request.device.iter().find(|(known, _)| known == name);
         field.map(|(_, value)| value.as_str()).unwrap_or_default()
     };
-    let name = spec("backend");
+    let name = field_value("backend");
     let backend = backend::drivers().into_iter().find(|backend| backend.name() == name);
     let backend = backend.ok_or_else(|| {
         let message = format!("the build child has no backend `{name}`");
         Error::new(ErrorKind::NoDevice, message)
     })?;
     let adapters = backend.adapters().map_err(|error| error.within("the build child"))?;
-    let is_wanted = |identity: [(&str, &str); 9]| {
+    let is_requested = |identity: [(&str, &str); 9]| {
         identity.iter().copied().eq(request.device.iter().map(|(name, value)| (&**name, &**value)))
     };
-    let equal = adapters.iter().filter(|adapter| is_wanted(adapter.info().identity()));
+    let equal = adapters.iter().filter(|adapter| is_requested(adapter.info().identity()));
     // If there are fewer equal devices than the parent has seen, any of them will do.
     let adapter = equal.take(request.position + 1).last().ok_or_else(|| {
         let seen: Vec<_> = adapters
@@ -136,7 +141,7 @@ fn find(request: &Request) -> Result<Arc<dyn Device>> {
                 format!("`{}` (driver {})", info.name, info.driver_version)
             })
             .collect();
-        let (name, version) = (spec("device"), spec("driver version"));
+        let (name, version) = (field_value("device"), field_value("driver version"));
         Error::new(
             ErrorKind::NoDevice,
             format!(

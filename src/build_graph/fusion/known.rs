@@ -1,4 +1,4 @@
-//! Results of fusing plans, and the cache of those that are known.
+//! Results of fusing plans, and the cache of the known results.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -35,9 +35,9 @@ pub(crate) struct Fusion {
 pub(crate) struct FusedKernel {
     pub(crate) kernel: Kernel,
     pub(crate) range: NdRange,
-    /// Argument of the plan that is passed for each parameter.
+    /// Place of the plan's argument that is passed for each parameter.
     pub(crate) parameters: Vec<Place>,
-    /// Memories that the fused kernel does not access any more.
+    /// Memories that the launches access, but the fused kernel does not.
     pub(crate) internalized: Vec<Memory>,
 }
 
@@ -95,12 +95,13 @@ impl Fusions {
 }
 
 impl Fusion {
-    /// Returns how to run the launches this time: the faster way, or a way whose time is still to be measured.
+    /// Decides how to run the launches this time: in the faster way, or in a way whose time is still to be
+    /// measured.
     pub(crate) fn choose(&self) -> Choice {
         self.trials.choose()
     }
 
-    /// Records the duration of a run that was to be timed.
+    /// Records the duration of a run for which [`choose`](Self::choose) returned [`Choice::Time`].
     pub(crate) fn note(&self, run: Run, took: Duration) {
         if let Some(times) = self.trials.note(run, took) {
             tracing::debug!(kernel = self.report.kernel(), ?times, "timed");
@@ -110,7 +111,7 @@ impl Fusion {
         }
     }
 
-    /// Returns a trial of the fused kernel that did not take place.
+    /// Cancels a trial of the fused kernel that was chosen but did not run.
     pub(crate) fn give_back(&self) {
         self.trials.give_back();
     }
@@ -120,13 +121,14 @@ impl Fusion {
         !(self.constants.is_empty() && self.equal.is_empty() && self.unequal.is_empty())
     }
 
+    /// Whether the result holds for the scalar values of a query.
     fn holds_for(&self, query: &Query) -> bool {
-        let is_same = |equal: &BTreeSet<Place>| {
+        let is_equal = |equal: &BTreeSet<Place>| {
             let values = equal.iter().map(|&place| query.value(place));
             values.clone().zip(values.skip(1)).all(|(a, b)| a == b)
         };
         (self.constants.iter()).all(|(&place, known)| query.value(place) == Some(known))
-            && self.equal.iter().all(is_same)
+            && self.equal.iter().all(is_equal)
             && self.unequal.iter().all(|&[one, other]| query.value(one) != query.value(other))
     }
 }

@@ -1,11 +1,11 @@
 //! Fused programs in the build graph: plans of launches, the results of fusing them, and the programs built for
 //! the plans that could be fused.
 //!
-//! A plan is [looked up](query) by its launches. Neither the identity of the buffers nor the values of scalars
-//! that no proof depends on matter. An unknown plan is compiled on a worker. That reads the modules of the
-//! programs, which may be translated by the [front-end](super), and produces a SPIR-V module, which is built
-//! like any other module. Plans that produce the same module, such as plans of different sizes, share the
-//! program.
+//! A plan is [looked up](query) by its launches. The lookup ignores the identity of the buffers, and the values
+//! of scalars on which no proof depends. An unknown plan is compiled on a worker: the worker reads the modules
+//! of the programs, translated by the [front end](crate::source::translate) if necessary, and produces a SPIR-V
+//! module. That is built like any other module. Plans that produce the same module, such as plans of different
+//! sizes, share the program.
 
 pub(super) mod known;
 mod query;
@@ -62,9 +62,9 @@ impl BuildGraph {
         }
         let FusionRequest { query, device, kernels, plan, trust } = request;
         let fusion = match self.attempt(device, &kernels, &plan, trust).await {
-            Err(error) if !is_outcome(&error) => return Err(error),
+            Err(error) if !is_permanent(&error) => return Err(error),
             Err(error) => Fusion {
-                constants: values(&plan, plan.constants.iter()),
+                constants: scalar_values(&plan, plan.constants.iter()),
                 equal: BTreeSet::new(),
                 unequal: BTreeSet::new(),
                 report: FusionReport::refused(&plan, error.to_string()),
@@ -77,6 +77,7 @@ impl BuildGraph {
         Ok(self.fusions().keep(&query, fusion))
     }
 
+    /// Fuses the launches. Errors include those that are [permanent](is_permanent).
     async fn attempt(
         self: &Arc<Self>,
         device: usize,
@@ -90,34 +91,13 @@ impl BuildGraph {
                 "kernels of a simulated device are closures, which cannot be fused",
             ));
         }
-        let mut sources = Vec::new();
-        // Modules are numbered in the order in which slots first name them.
-        for (slot, kernel) in plan.slots.iter().zip(kernels) {
-            if slot.module == sources.len() {
-                let source = Source::of(self, kernel).await;
-                let source = source.map_err(|error| error.within(kernel_in_words(kernel)))?;
-                sources.push(Arc::new(source));
-            }
-        }
+        let sources = self.fusion_sources(kernels, plan).await?;
         let options = source::common_options(&sources)?.to_owned();
         let is_untrusted = sources.iter().any(|source| source.is_untrusted);
         let is_text = sources.iter().all(|source| source.is_text);
-        let compile = {
-            let (mut plan, sources) = (plan.clone(), sources.clone());
-            for slot in &mut plan.slots {
-                slot.constants.clone_from(&sources[slot.module].constants);
-            }
-            let is_gpu = self.device(device).kind == DeviceKind::Gpu;
-            let width = if is_gpu { Width::GPU } else { Width::ONE };
-            move || {
-                let modules: Vec<&spirv::Module> =
-                    sources.iter().map(|source| &source.module).collect();
-                fusion::fuse(&plan, &modules, trust, width)
-            }
-        };
-        let outcome = self.pool_for(is_untrusted).run(compile).await??;
+        let outcome = self.compile_launches(device, plan, &sources, trust).await?;
         let mut fusion = Fusion {
-            constants: values(plan, outcome.constants.iter()),
+            constants: scalar_values(plan, outcome.constants.iter()),
             report: FusionReport::of(plan, &outcome),
             equal: outcome.equal,
             unequal: outcome.unequal,
@@ -126,8 +106,8 @@ impl BuildGraph {
             timing: None,
         };
         let Ok(fused) = outcome.fused else { return Ok(fusion) };
-        if let Some(why) = too_much(&fused, &self.device(device).limits) {
-            fusion.report.refuse(why);
+        if let Some(reason) = exceeded_limit(&fused, &self.device(device).limits) {
+            fusion.report.refuse(reason);
             return Ok(fusion);
         }
         let module = Module::spirv(fused.module.assemble())?.untrusted_if(is_untrusted);
@@ -135,16 +115,16 @@ impl BuildGraph {
         spec.set_options(&options)?;
         let built = match is_text {
             true => self.build_as_text(spec).await,
-            false => self.ask(spec).completed().await,
+            false => self.request(spec).completed().await,
         };
-        let (program, kernel) =
-            match built.and_then(|b| Ok((b.key(), Kernel::of(&b, &fused.kernel)?))) {
-                Err(error) if is_outcome(&error) => {
-                    fusion.report.refuse(format!("the fused kernel could not be built: {error}"));
-                    return Ok(fusion);
-                }
-                built => built?,
-            };
+        let built = built.and_then(|built| Ok((built.key(), Kernel::of(&built, &fused.kernel)?)));
+        let (program, kernel) = match built {
+            Err(error) if is_permanent(&error) => {
+                fusion.report.refuse(format!("the fused kernel could not be built: {error}"));
+                return Ok(fusion);
+            }
+            built => built?,
+        };
         fusion.fused = Some(FusedKernel {
             kernel,
             range: fused.range,
@@ -155,30 +135,71 @@ impl BuildGraph {
         let timing = Arc::new(Timing::new(self, device, program, &plan));
         fusion.timing = Some(Arc::clone(&timing));
         if let Some(times) = self.pool().run(move || timing.load()).await? {
-            fusion.trials.tell(times);
+            fusion.trials.set_known(times);
         }
         Ok(fusion)
     }
 
-    /// Builds a fused module whose sources were OpenCL C as OpenCL C, if it can be expressed in that. A driver
-    /// may optimize one language better than another: from text, Intel's CPU runtime makes kernels with
-    /// unrolled loops and vectorized accesses to neighbouring elements, which run up to four times as fast as
-    /// those made from the same code in SPIR-V.
+    /// Returns the modules of a plan.
+    async fn fusion_sources(
+        self: &Arc<Self>,
+        kernels: &[Kernel],
+        plan: &Plan,
+    ) -> Result<Vec<Arc<Source>>> {
+        let mut sources = Vec::new();
+        // Modules are numbered in the order in which slots first name them.
+        for (slot, kernel) in plan.slots.iter().zip(kernels) {
+            if slot.module == sources.len() {
+                let source = Source::of(self, kernel).await;
+                let source = source.map_err(|error| error.within(quoted_name(kernel)))?;
+                sources.push(Arc::new(source));
+            }
+        }
+        Ok(sources)
+    }
+
+    /// Compiles the launches to one kernel, on a worker.
+    async fn compile_launches(
+        self: &Arc<Self>,
+        device: usize,
+        plan: &Plan,
+        sources: &[Arc<Source>],
+        trust: Trust,
+    ) -> Result<fusion::Outcome> {
+        let is_untrusted = sources.iter().any(|source| source.is_untrusted);
+        let is_gpu = self.device(device).kind == DeviceKind::Gpu;
+        let width = if is_gpu { Width::GPU } else { Width::ONE };
+        let (mut plan, sources) = (plan.clone(), sources.to_vec());
+        for slot in &mut plan.slots {
+            slot.constants.clone_from(&sources[slot.module].constants);
+        }
+        let compile = move || {
+            let modules: Vec<&spirv::Module> =
+                sources.iter().map(|source| &source.module).collect();
+            fusion::fuse(&plan, &modules, trust, width)
+        };
+        self.pool_for(is_untrusted).run(compile).await?
+    }
+
+    /// Builds a fused module whose sources were OpenCL C as OpenCL C, if OpenCL C can express it. A driver may
+    /// optimize one language better than another: from text, Intel's CPU runtime makes kernels with unrolled
+    /// loops and vectorized accesses to neighbouring elements, which run up to four times as fast as those made
+    /// from the same code in SPIR-V.
     async fn build_as_text(self: &Arc<Self>, spec: BuildSpec) -> Outcome {
         let mut text = spec.clone();
         text.prefer_text();
-        match self.ask(text).completed().await {
+        match self.request(text).completed().await {
             Err(error) if error.kind() == ErrorKind::Unsupported => {
                 tracing::debug!(%error, "a fused kernel is built as SPIR-V, not as OpenCL C");
-                self.ask(spec).completed().await
+                self.request(spec).completed().await
             }
             built => built,
         }
     }
 }
 
-/// Whether an error means that such launches are not fused, and would recur on another attempt.
-fn is_outcome(error: &Error) -> bool {
+/// Whether an error would recur on another attempt, so that the result is that the launches are not fused.
+fn is_permanent(error: &Error) -> bool {
     error.is_deterministic()
         && matches!(
             error.kind(),
@@ -187,7 +208,7 @@ fn is_outcome(error: &Error) -> bool {
 }
 
 /// Describes the limit of the device that a fused kernel exceeds, if there is one.
-fn too_much(fused: &fusion::Fused, limits: &Limits) -> Option<String> {
+fn exceeded_limit(fused: &fusion::Fused, limits: &Limits) -> Option<String> {
     let fusion::Fused { local_bytes, parameter_bytes, .. } = fused;
     if *local_bytes as u64 > limits.local_memory {
         let has = limits.local_memory;
@@ -206,11 +227,16 @@ fn too_much(fused: &fusion::Fused, limits: &Limits) -> Option<String> {
     None
 }
 
-fn kernel_in_words(kernel: &Kernel) -> String {
+/// Describes a kernel for messages.
+fn quoted_name(kernel: &Kernel) -> String {
     format!("`{}`", kernel.name())
 }
 
-fn values<'a>(plan: &Plan, places: impl Iterator<Item = &'a Place>) -> BTreeMap<Place, Vec<u8>> {
+/// Returns the values of the scalars at these places of a plan.
+fn scalar_values<'a>(
+    plan: &Plan,
+    places: impl Iterator<Item = &'a Place>,
+) -> BTreeMap<Place, Vec<u8>> {
     places
         .filter_map(|place| match &plan.slots.get(place.slot)?.arguments.get(place.argument)? {
             Argument::Scalar(bytes) => Some((*place, bytes.clone())),

@@ -1,4 +1,4 @@
-//! Keys by which fusions are looked up: bytes, so that a lookup takes no more than a comparison.
+//! Keys for looking up fusions. They are bytes, so that a lookup only hashes and compares them.
 
 use smallvec::SmallVec;
 
@@ -13,9 +13,11 @@ pub(crate) struct Query {
     pub(super) key: Key,
     /// Scalars in the order of their places.
     scalars: Vec<(Place, Bytes)>,
-    /// Whether all scalars are treated as constants, at their values.
+    /// Whether all scalars are treated as constants, so that their values are part of the key.
     fix_scalars: bool,
+    /// Number of launches added so far.
     launches: usize,
+    /// Number of arguments of the last launch added so far.
     arguments: usize,
 }
 
@@ -27,12 +29,12 @@ pub(super) struct Key(Vec<u8>);
 type Bytes = SmallVec<[u8; 16]>;
 
 /// Typical number of bytes that one launch takes in a key.
-const BYTES_OF_A_LAUNCH: usize = 128;
+const TYPICAL_LAUNCH_BYTES: usize = 128;
 
 impl Query {
     /// Creates a query without launches. `launches` is the expected number of launches, for the capacity.
     pub(crate) fn new(device: usize, trust: Trust, fix_scalars: bool, launches: usize) -> Self {
-        let mut key = Key(Vec::with_capacity(32 + launches * BYTES_OF_A_LAUNCH));
+        let mut key = Key(Vec::with_capacity(32 + launches * TYPICAL_LAUNCH_BYTES));
         key.number(device);
         key.byte(match trust {
             Trust::ProofOnly => 0,
@@ -42,7 +44,7 @@ impl Query {
         Self { key, scalars: Vec::new(), fix_scalars, launches: 0, arguments: 0 }
     }
 
-    /// Adds a launch. Its arguments follow.
+    /// Adds a launch. Its arguments are to be added next.
     pub(crate) fn launch(&mut self, program: BuildKey, kernel: &str, range: &NdRange) {
         self.key.byte(b'k');
         self.key.0.extend_from_slice(program.as_bytes());
@@ -55,7 +57,7 @@ impl Query {
     }
 
     /// Adds a buffer, by the number of its memory. `dead` is `None` if its contents are read later; otherwise
-    /// it holds the requested internalization, if one was requested.
+    /// it contains the internalization that was requested, if any.
     pub(crate) fn buffer(
         &mut self,
         memory: usize,

@@ -11,26 +11,28 @@ use crate::device::ModuleFormat;
 use crate::error::{Error, Result};
 use crate::source::translate::options_for_device;
 
-/// A program as one module.
+/// A program as one SPIR-V module.
 pub(super) struct Source {
     pub(super) module: Module,
     /// Specialization constants by their ids in the module.
     pub(super) constants: Vec<(u32, Vec<u8>)>,
     /// Build options of the fused kernel for the driver's compiler, without those that allow less accurate
     /// results.
+    ///
     /// The effect of such an option depends on the language version and on all of the code that the compiler
     /// sees. With `-cl-fast-relaxed-math`, Intel's CPU runtime uses an `exp` with an error of a few thousand
     /// ULP in OpenCL C 1.2, the language of fused kernels, and of a few ULP in OpenCL C 2.0. Compilers also
     /// rearrange the operations of several launches together. Without the option, a fused kernel has the
     /// accuracy that OpenCL requires, which is that of the launches or better.
     options: String,
-    /// Whether the driver's compiler was given OpenCL C.
+    /// Whether the driver's compiler built the program from modules in OpenCL C.
     pub(super) is_text: bool,
-    /// Whether programs made from the module must not be compiled in this process.
+    /// Whether programs with code of the module must not be compiled in this process.
     pub(super) is_untrusted: bool,
 }
 
 impl Source {
+    /// Translates and merges the modules of a kernel's program.
     pub(super) async fn of(graph: &Arc<BuildGraph>, kernel: &Kernel) -> Result<Self> {
         let resolved = match kernel.resolved() {
             Some(Ok(resolved)) => resolved,
@@ -70,8 +72,8 @@ impl Source {
     }
 }
 
-/// Returns the options of all sources. Fails if they differ, because one kernel is built with one set of
-/// options.
+/// Returns the options that all sources have in common. Fails if they differ, because one kernel is built with
+/// one set of options.
 pub(super) fn common_options(sources: &[Arc<Source>]) -> Result<&str> {
     let Some(first) = sources.first() else { return Ok("") };
     match sources.iter().find(|source| source.options != first.options) {

@@ -14,22 +14,22 @@ use crate::digest::{BuildKey, Digest};
 
 /// Location where the timings of one plan are stored.
 pub(super) struct Timing {
-    /// The graph, as a weak reference because the graph keeps this value.
+    /// The graph: a weak reference, because the graph owns this value.
     graph: Weak<BuildGraph>,
     address: Address,
     fields: Vec<(String, String)>,
 }
 
 impl Timing {
-    /// Creates the location. `program` is the program of the fused kernel; `plan` holds only the values that it
-    /// depends on.
+    /// Creates the location. `program` is the key of the fused kernel's program. `plan` must contain only those
+    /// values on which that program depends.
     pub(super) fn new(
         graph: &Arc<BuildGraph>,
         device: usize,
         program: BuildKey,
         plan: &Plan,
     ) -> Self {
-        let launches = in_words(plan);
+        let launches = describe_launches(plan);
         let device = graph.device_key(device);
         let program = Digest(*program.as_bytes());
         let fields = TimingFields { launches: &launches, program, device };
@@ -65,7 +65,7 @@ fn write(Fastest { fused, unfused }: Fastest) -> String {
     format!("fused {} ns\nlaunches {} ns\n", fused.as_nanos(), unfused.as_nanos())
 }
 
-/// Parses stored timings. Returns `None` if the format is not that of `write`.
+/// Parses timings in the format of `write`. Returns `None` for other data.
 fn read(payload: &[u8]) -> Option<Fastest> {
     let mut lines = std::str::from_utf8(payload).ok()?.lines();
     let mut time = |name| {
@@ -76,7 +76,7 @@ fn read(payload: &[u8]) -> Option<Fastest> {
 }
 
 /// Describes each launch in one line. Different plans have different descriptions.
-fn in_words(plan: &Plan) -> String {
+fn describe_launches(plan: &Plan) -> String {
     let mut text = String::new();
     for slot in &plan.slots {
         let range = &slot.range;

@@ -1,4 +1,4 @@
-//! Trials of the two ways to run launches. The faster one is determined on runs that are made anyway.
+//! Trials of the two ways to run launches. The application's own runs are timed to determine the faster way.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -12,10 +12,10 @@ pub(crate) enum Run {
     Unfused,
 }
 
-/// Decision how to run the launches this time.
+/// Decision on how to run the launches this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// Run them in this way, and report the duration.
+    /// Run the launches in this way, and report the duration.
     Time(Run),
     /// Run the fused kernel, without timing it.
     Fused,
@@ -33,7 +33,8 @@ pub(crate) struct Fastest {
 }
 
 impl Fastest {
-    fn run(self) -> Run {
+    /// Returns the faster way.
+    fn faster(self) -> Run {
         if self.fused <= self.unfused { Run::Fused } else { Run::Unfused }
     }
 }
@@ -41,9 +42,11 @@ impl Fastest {
 /// Number of timed runs of each way.
 const RUNS: u32 = 4;
 
-/// Number of timed runs that suffice if the faster way takes at most `CLEAR_PART` of the other's time.
+/// Number of timed runs of each way that suffice if the difference is [clear](CLEAR_RATIO).
 const FEW_RUNS: u32 = 2;
-const CLEAR_PART: f64 = 2.0 / 3.0;
+
+/// Maximum ratio of the shorter time to the longer one at which the difference is clear.
+const CLEAR_RATIO: f64 = 2.0 / 3.0;
 
 /// The trials of one plan.
 pub(crate) struct Trials(Mutex<State>);
@@ -52,14 +55,15 @@ pub(crate) struct Trials(Mutex<State>);
 struct State {
     fused: Times,
     unfused: Times,
-    /// Shortest times, once they are measured, or loaded from disk.
+    /// Shortest times, once both ways have been measured, or the times were loaded from disk.
     known: Option<Fastest>,
 }
 
+/// Timed runs of one way.
 #[derive(Clone, Copy, Default)]
 struct Times {
-    begun: u32,
-    ended: u32,
+    started: u32,
+    finished: u32,
     fastest: Duration,
 }
 
@@ -68,42 +72,43 @@ impl Trials {
         Self(Mutex::default())
     }
 
-    /// Decides how to run the launches now. The two ways take turns, starting with the fused kernel, until both
+    /// Decides how to run the launches now. The two ways alternate, starting with the fused kernel, until both
     /// have been timed. If no times are reported, the fused kernel is used.
     pub(crate) fn choose(&self) -> Choice {
         let mut state = self.lock();
         if let Some(known) = state.known {
-            return match known.run() {
+            return match known.faster() {
                 Run::Fused => Choice::Fused,
                 Run::Unfused => Choice::Unfused(known),
             };
         }
-        let run = if state.fused.begun <= state.unfused.begun { Run::Fused } else { Run::Unfused };
+        let run =
+            if state.fused.started <= state.unfused.started { Run::Fused } else { Run::Unfused };
         let times = state.times(run);
-        if times.begun == RUNS {
+        if times.started == RUNS {
             return Choice::Fused;
         }
-        times.begun += 1;
+        times.started += 1;
         Choice::Time(run)
     }
 
-    /// Returns a trial of the fused kernel that was chosen but did not run.
+    /// Cancels a trial of the fused kernel that was chosen but did not run.
     pub(super) fn give_back(&self) {
         let mut state = self.lock();
-        state.fused.begun = state.fused.begun.saturating_sub(1);
+        state.fused.started = state.fused.started.saturating_sub(1);
     }
 
-    /// Sets times known from elsewhere.
-    pub(super) fn tell(&self, times: Fastest) {
+    /// Sets the times that were loaded from disk.
+    pub(super) fn set_known(&self, times: Fastest) {
         self.lock().known = Some(times);
     }
 
-    /// Records the duration of a timed run. Returns the times if this run decided.
+    /// Records the duration of a timed run. Returns the times if this run completes the trials.
     pub(super) fn note(&self, run: Run, took: Duration) -> Option<Fastest> {
         let mut state = self.lock();
         let times = state.times(run);
-        times.fastest = if times.ended == 0 { took } else { times.fastest.min(took) };
-        times.ended += 1;
+        times.fastest = if times.finished == 0 { took } else { times.fastest.min(took) };
+        times.finished += 1;
         if state.known.is_some() {
             return None;
         }
@@ -124,12 +129,13 @@ impl State {
         }
     }
 
+    /// Returns the shortest times, if enough runs have been timed.
     fn verdict(&self) -> Option<Fastest> {
         let Self { fused, unfused, .. } = *self;
-        let runs = fused.ended.min(unfused.ended);
+        let runs = fused.finished.min(unfused.finished);
         let times = Fastest { fused: fused.fastest, unfused: unfused.fastest };
         let (fast, slow) = (times.fused.min(times.unfused), times.fused.max(times.unfused));
-        let is_clear = fast <= slow.mul_f64(CLEAR_PART);
+        let is_clear = fast <= slow.mul_f64(CLEAR_RATIO);
         (runs >= RUNS || runs >= FEW_RUNS && is_clear).then_some(times)
     }
 }

@@ -21,11 +21,13 @@ pub(super) struct Script {
     pub(super) exhausted: AtomicUsize,
     /// Number of further times that the device fails to open.
     pub(super) unopenable: AtomicUsize,
+    /// Whether builds wait.
     closed: Mutex<bool>,
     opened: Condvar,
 }
 
 impl Script {
+    /// Makes all further builds wait.
     pub(super) fn close(&self) {
         *self.closed.lock().expect("not poisoned") = true;
     }
@@ -46,17 +48,20 @@ impl Script {
 }
 
 /// Decrements `count`. Returns `false` if it was zero.
-fn take(count: &AtomicUsize) -> bool {
-    count.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok()
+fn take_one(count: &AtomicUsize) -> bool {
+    count.fetch_update(SeqCst, SeqCst, |remaining| remaining.checked_sub(1)).is_ok()
 }
 
 pub(super) struct FakeAdapter(pub(super) Arc<DeviceInfo>, pub(super) Arc<Script>);
+
 struct FakeDevice(Arc<Script>);
+
 struct FakeProgram {
     script: Arc<Script>,
     binary: Vec<u8>,
     kernels: Vec<Arc<dyn backend::Kernel>>,
 }
+
 struct FakeKernel(Vec<Parameter>);
 
 impl backend::Adapter for FakeAdapter {
@@ -65,7 +70,7 @@ impl backend::Adapter for FakeAdapter {
     }
 
     fn open(&self) -> Result<Arc<dyn backend::Device>> {
-        if take(&self.1.unopenable) {
+        if take_one(&self.1.unopenable) {
             return Err(Error::new(ErrorKind::Driver, "no context today"));
         }
         Ok(Arc::new(FakeDevice(Arc::clone(&self.1))))
@@ -81,7 +86,7 @@ impl backend::Device for FakeDevice {
         script.built.lock().expect("not poisoned").push(format!("{text}|{}", source.options));
         let closed = script.closed.lock().expect("not poisoned");
         drop(script.opened.wait_while(closed, |closed| *closed).expect("not poisoned"));
-        if take(&script.exhausted) {
+        if take_one(&script.exhausted) {
             return Err(Error::new(ErrorKind::OutOfResources, "the device is full"));
         }
         match text.as_str() {

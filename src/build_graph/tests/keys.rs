@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::ffi::OsString;
 
-use crate::build_graph::key::{ConstantBytes, DeviceKey, NodeKind, ProgramFields, UnitFields};
+use crate::build_graph::key::{ConstantBytes, DeviceKey, InputFields, NodeKind, ProgramFields};
 use crate::device::DeviceInfo;
 use crate::digest::Digest;
 use crate::source::module::Module;
@@ -40,7 +40,7 @@ impl Inputs {
             .environment
             .iter()
             .map(|(name, value)| (OsString::from(name), OsString::from(value)));
-        let plain = |module: &Digest| UnitFields {
+        let plain = |module: &Digest| InputFields {
             module: *module,
             included: None,
             constants: &[],
@@ -76,7 +76,7 @@ fn the_key_is_stable() {
     assert_eq!(
         moved.key(),
         inputs().key(),
-        "neither order nor strangers in the environment matter"
+        "neither the order of variables nor unrelated variables matter"
     );
 }
 

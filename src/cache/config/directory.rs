@@ -17,26 +17,26 @@ pub(super) enum Directory {
 }
 
 impl Directory {
-    /// Returns the given directory, else the environment's, else the default below the user's directory for
-    /// caches.
-    pub(super) fn find(given: Option<&Path>, variables: &impl Variables) -> Self {
-        if let Some(directory) = given.map(Path::to_owned).or_else(|| variables.path(VARIABLE)) {
+    /// Returns the directory that the application chose, else the environment's, else the default below the
+    /// user's directory for caches.
+    pub(super) fn find(chosen: Option<&Path>, variables: &impl Variables) -> Self {
+        if let Some(directory) = chosen.map(Path::to_owned).or_else(|| variables.path(VARIABLE)) {
             // The process may change its working directory.
             return Self::Chosen(std::path::absolute(&directory).unwrap_or(directory));
         }
-        match default(variables) {
+        match default_directory(variables) {
             Ok(directory) => Self::Default(directory),
             Err(reason) => Self::None(reason),
         }
     }
 }
 
-fn default(variables: &impl Variables) -> Result<PathBuf, String> {
+fn default_directory(variables: &impl Variables) -> Result<PathBuf, String> {
     // The base directory specification requires that relative paths are ignored.
     let base = |name: &str| variables.path(name).filter(|path| path.is_absolute());
     let local = || if cfg!(windows) { base("LOCALAPPDATA") } else { None };
     if let Some(caches) = base("XDG_CACHE_HOME").or_else(local) {
-        return match foreign(&caches) {
+        return match refusal(&caches) {
             Some(reason) => Err(reason),
             None => Ok(caches.join("kiln")),
         };
@@ -53,33 +53,33 @@ fn default(variables: &impl Variables) -> Result<PathBuf, String> {
         return Err(format!("HOME is `{}`, which is not a user's directory", home.display()));
     }
     let caches = home.join(".cache");
-    match foreign(&home).or_else(|| foreign(&caches)) {
+    match refusal(&home).or_else(|| refusal(&caches)) {
         Some(reason) => Err(reason),
         None => Ok(caches.join("kiln")),
     }
 }
 
-/// Returns the reason why nothing should be created in a directory. The directory, or the nearest existing one
-/// above it, may belong to another user, whose programs could not use what is created there. Every user may use
-/// a directory such as `/tmp`.
+/// Returns the reason why nothing is created in a directory, or `None` if this user may use it. The directory,
+/// or the nearest existing one above it, may belong to another user, whose programs could not use what is
+/// created there. Every user may use a directory such as `/tmp`.
 #[cfg(unix)]
-fn foreign(directory: &Path) -> Option<String> {
+fn refusal(directory: &Path) -> Option<String> {
     use std::os::unix::fs::MetadataExt;
 
     const STICKY_AND_PUBLIC: u32 = 0o1002;
     let user = rustix::process::geteuid().as_raw();
-    for place in directory.ancestors() {
-        let metadata = match std::fs::metadata(place) {
+    for ancestor in directory.ancestors() {
+        let metadata = match std::fs::metadata(ancestor) {
             Ok(metadata) => metadata,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-            Err(error) => return Some(format!("`{}` cannot be used: {error}", place.display())),
+            Err(error) => return Some(format!("`{}` cannot be used: {error}", ancestor.display())),
         };
         if metadata.uid() == user || metadata.mode() & STICKY_AND_PUBLIC == STICKY_AND_PUBLIC {
             return None;
         }
-        let (place, owner) = (place.display(), metadata.uid());
+        let (ancestor, owner) = (ancestor.display(), metadata.uid());
         return Some(format!(
-            "`{place}` belongs to user {owner}, but this process runs as user {user}, and Kiln \
+            "`{ancestor}` belongs to user {owner}, but this process runs as user {user}, and Kiln \
              creates nothing in directories of other users"
         ));
     }
@@ -88,6 +88,6 @@ fn foreign(directory: &Path) -> Option<String> {
 
 /// Returns `None`: on other systems, a user's variables lead to the user's own directories.
 #[cfg(not(unix))]
-fn foreign(_: &Path) -> Option<String> {
+fn refusal(_: &Path) -> Option<String> {
     None
 }

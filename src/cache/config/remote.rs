@@ -21,7 +21,7 @@ impl CacheConfig {
         variables: &impl Variables,
         _: &Arc<Counters>,
     ) -> Result<Option<Remote>> {
-        if self.listens_for_remote(mode) && variables.get(URL)?.is_some() {
+        if self.may_take_remote_from_environment(mode) && variables.text(URL)?.is_some() {
             warning::warn(&format!(
                 "{URL} is set, but this program was built without Kiln's feature `remote`: no \
                  remote cache is used"
@@ -32,15 +32,15 @@ impl CacheConfig {
 }
 
 impl CacheConfig {
-    /// Returns whether the environment may name a remote cache. It may not if the application chose less than
-    /// the disk, or if nothing is kept at all.
-    fn listens_for_remote(&self, mode: Mode) -> bool {
+    /// Returns whether the environment may name a remote cache. It may not if the application disabled the
+    /// cache on disk, or if programs are not kept at all.
+    fn may_take_remote_from_environment(&self, mode: Mode) -> bool {
         mode != Mode::Off && matches!(self.mode, None | Some(Mode::On))
     }
 }
 
 #[cfg(feature = "remote")]
-pub(super) use self::chosen::Choice;
+pub(super) use self::chosen::RemoteChoice;
 
 #[cfg(feature = "remote")]
 mod chosen {
@@ -48,7 +48,7 @@ mod chosen {
     use std::time::Duration;
 
     use super::*;
-    use crate::cache::config::variables::{Environment, bad};
+    use crate::cache::config::variables::{Environment, invalid_variable};
     #[cfg(feature = "remote-opendal")]
     use crate::cache::remote::opendal::RemoteOperator;
     use crate::cache::remote::{RemoteAccess, RemoteStore, Secret, Settings, parse_duration};
@@ -62,12 +62,12 @@ mod chosen {
     const SECRET_FILE: &str = "KILN_CACHE_REMOTE_SECRET_FILE";
 
     /// Maximum size of a file that is read as a secret, in bytes.
-    const LARGEST_SECRET: u64 = 1 << 20;
+    const MAX_SECRET_BYTES: u64 = 1 << 20;
 
-    /// Settings that the application has set.
+    /// Settings of the remote cache that the application has set.
     #[derive(Clone, Default)]
-    pub(in crate::cache::config) struct Choice {
-        place: Option<Place>,
+    pub(in crate::cache::config) struct RemoteChoice {
+        location: Option<Location>,
         access: Option<RemoteAccess>,
         budget: Option<Duration>,
         timeout: Option<Duration>,
@@ -75,9 +75,10 @@ mod chosen {
         secret: Option<Secret>,
     }
 
+    /// Location of the remote cache, if the application has chosen one.
     #[derive(Clone)]
-    enum Place {
-        Nowhere,
+    enum Location {
+        Disabled,
         Url(String),
         #[cfg(feature = "remote-opendal")]
         Operator(RemoteOperator),
@@ -99,7 +100,7 @@ mod chosen {
         /// let cache = CacheConfig::new().remote("redis://cache.example.com:6379/renderer");
         /// ```
         pub fn remote(mut self, url: impl Into<String>) -> Self {
-            self.remote.place = Some(Place::Url(url.into()));
+            self.remote.location = Some(Location::Url(url.into()));
             self
         }
 
@@ -122,7 +123,7 @@ mod chosen {
         /// ```
         #[cfg(feature = "remote-opendal")]
         pub fn remote_operator(mut self, operator: impl Into<RemoteOperator>) -> Self {
-            self.remote.place = Some(Place::Operator(operator.into()));
+            self.remote.location = Some(Location::Operator(operator.into()));
             self
         }
 
@@ -137,7 +138,7 @@ mod chosen {
         /// # Ok::<(), kiln::Error>(())
         /// ```
         pub fn without_remote(mut self) -> Self {
-            self.remote.place = Some(Place::Nowhere);
+            self.remote.location = Some(Location::Disabled);
             self
         }
 
@@ -204,10 +205,10 @@ mod chosen {
             self
         }
 
-        /// Sets the secret of all users who may write programs that others run. Kiln authenticates what it
-        /// writes with the secret, and refuses data that is not authenticated. Any bytes are valid; 32 or more
-        /// random bytes are best. If the environment names a file with the secret, white space at the end of
-        /// the file is ignored.
+        /// Sets the secret that is shared by all users who may write programs that others run. Kiln
+        /// authenticates the data that it writes with the secret, and refuses data that is not authenticated.
+        /// Any bytes are valid; 32 or more random bytes are best. If the environment names a file with the
+        /// secret, white space at the end of the file is ignored.
         ///
         /// # Examples
         ///
@@ -256,18 +257,18 @@ mod chosen {
             counters: &Arc<Counters>,
         ) -> Result<Option<Remote>> {
             let counters = counters.clone();
-            match &self.remote.place {
-                Some(Place::Nowhere) => Ok(None),
-                Some(Place::Url(url)) => {
+            match &self.remote.location {
+                Some(Location::Disabled) => Ok(None),
+                Some(Location::Url(url)) => {
                     Remote::at(url, self.remote_settings(variables)?, counters).map(Some)
                 }
                 #[cfg(feature = "remote-opendal")]
-                Some(Place::Operator(operator)) => {
+                Some(Location::Operator(operator)) => {
                     let settings = self.remote_settings(variables)?;
                     Ok(Some(Remote::through(operator.clone(), settings, counters)))
                 }
-                None if self.listens_for_remote(mode) => {
-                    let Some(url) = variables.get(URL)? else { return Ok(None) };
+                None if self.may_take_remote_from_environment(mode) => {
+                    let Some(url) = variables.text(URL)? else { return Ok(None) };
                     Remote::at(&url, self.remote_settings(variables)?, counters)
                         .map(Some)
                         .map_err(|error| error.within(URL))
@@ -278,20 +279,23 @@ mod chosen {
 
         fn remote_settings(&self, variables: &impl Variables) -> Result<Settings> {
             let defaults = Settings::default();
-            let Choice { access, budget, timeout, max_bytes, secret, .. } = self.remote.clone();
+            let RemoteChoice { access, budget, timeout, max_bytes, secret, .. } =
+                self.remote.clone();
             let access = match access {
                 Some(access) => access,
-                None => match variables.get(ACCESS)? {
-                    Some(text) => text.parse().map_err(|reason: String| bad(ACCESS, reason))?,
+                None => match variables.text(ACCESS)? {
+                    Some(text) => {
+                        text.parse().map_err(|reason: String| invalid_variable(ACCESS, reason))?
+                    }
                     None => defaults.access,
                 },
             };
             let time = |chosen: Option<Duration>, name: &str, default: Duration| match chosen {
                 Some(chosen) => Ok(chosen),
-                None => variables.get(name)?.map_or(Ok(default), |text| {
+                None => variables.text(name)?.map_or(Ok(default), |text| {
                     parse_duration(&text).ok_or_else(|| {
                         let expected = "give a number with the unit ms, s or min";
-                        bad(name, format!("`{text}` is not a valid time; {expected}"))
+                        invalid_variable(name, format!("`{text}` is not a valid time; {expected}"))
                     })
                 }),
             };
@@ -299,7 +303,7 @@ mod chosen {
                 access,
                 budget: time(budget, BUDGET, defaults.budget)?,
                 timeout: time(timeout, TIMEOUT, defaults.timeout)?,
-                most_bytes: max_bytes.unwrap_or(defaults.most_bytes),
+                max_bytes: max_bytes.unwrap_or(defaults.max_bytes),
                 secret: match secret {
                     Some(secret) => Some(secret),
                     None => secret_in(variables)?,
@@ -309,10 +313,11 @@ mod chosen {
     }
 
     fn secret_in(variables: &impl Variables) -> Result<Option<Secret>> {
-        match (variables.get(SECRET)?, variables.path(SECRET_FILE)) {
-            (Some(_), Some(_)) => {
-                Err(bad(SECRET, format!("{SECRET_FILE} is also set; unset one of the two")))
-            }
+        match (variables.text(SECRET)?, variables.path(SECRET_FILE)) {
+            (Some(_), Some(_)) => Err(invalid_variable(
+                SECRET,
+                format!("{SECRET_FILE} is also set; unset one of the two"),
+            )),
             (Some(secret), None) => Ok(Some(Secret::new(secret.as_bytes()))),
             (None, Some(path)) => secret_file(&path).map(Some),
             (None, None) => Ok(None),
@@ -320,8 +325,9 @@ mod chosen {
     }
 
     fn secret_file(path: &Path) -> Result<Secret> {
-        let failed = |reason: &str| bad(SECRET_FILE, format!("`{}` {reason}", path.display()));
-        let bytes = file::read(path, Links::Follow, LARGEST_SECRET).map_err(|error| {
+        let failed =
+            |reason: &str| invalid_variable(SECRET_FILE, format!("`{}` {reason}", path.display()));
+        let bytes = file::read(path, Links::Follow, MAX_SECRET_BYTES).map_err(|error| {
             Error::new(ErrorKind::Configuration, format!("`{}` cannot be read", path.display()))
                 .with_source(error)
                 .within(SECRET_FILE)
@@ -333,17 +339,17 @@ mod chosen {
         }
     }
 
-    impl std::fmt::Debug for Choice {
+    impl std::fmt::Debug for RemoteChoice {
         fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
             // An address can hold a password.
-            let place = self.place.as_ref().map(|place| match place {
-                Place::Nowhere => "nowhere",
-                Place::Url(_) => "an address",
+            let location = self.location.as_ref().map(|location| match location {
+                Location::Disabled => "disabled",
+                Location::Url(_) => "an address",
                 #[cfg(feature = "remote-opendal")]
-                Place::Operator(_) => "an operator",
+                Location::Operator(_) => "an operator",
             });
             f.debug_struct("Remote")
-                .field("place", &place)
+                .field("location", &location)
                 .field("access", &self.access)
                 .field("budget", &self.budget)
                 .field("timeout", &self.timeout)
@@ -362,17 +368,17 @@ mod chosen {
         type Set<'a> = HashMap<&'a str, &'a str>;
 
         fn settings(config: &CacheConfig, variables: &Set<'_>) -> Settings {
-            config.remote_settings(variables).expect("they are right")
+            config.remote_settings(variables).expect("they are valid")
         }
 
-        fn found(config: &CacheConfig, variables: &Set<'_>) -> bool {
+        fn has_remote(config: &CacheConfig, variables: &Set<'_>) -> bool {
             let caching = config.resolve_in(variables, &Arc::default());
-            caching.expect("it is right").remote.is_some()
+            caching.expect("it is valid").remote.is_some()
         }
 
         #[cfg(feature = "remote-opendal")]
         fn operator() -> ::opendal::Operator {
-            ::opendal::Operator::new(::opendal::services::Memory::default()).expect("it is right")
+            ::opendal::Operator::new(::opendal::services::Memory::default()).expect("it is valid")
         }
 
         #[cfg(feature = "remote-redis")]
@@ -381,21 +387,27 @@ mod chosen {
             let home = ("HOME", "/nowhere");
             let url = (URL, "redis://localhost");
             let set = Set::from([home, url]);
-            assert!(found(&CacheConfig::new(), &set));
-            assert!(found(&CacheConfig::at("/nowhere/kiln"), &set));
-            assert!(!found(&CacheConfig::memory_only(), &set));
-            assert!(!found(&CacheConfig::disabled(), &set));
-            assert!(!found(&CacheConfig::new().without_remote(), &set));
-            assert!(found(&CacheConfig::new(), &Set::from([home, url, ("KILN_CACHE", "memory")])));
-            assert!(!found(&CacheConfig::new(), &Set::from([home, url, ("KILN_CACHE", "off")])));
-            assert!(!found(&CacheConfig::new(), &Set::from([home])));
+            assert!(has_remote(&CacheConfig::new(), &set));
+            assert!(has_remote(&CacheConfig::at("/nowhere/kiln"), &set));
+            assert!(!has_remote(&CacheConfig::memory_only(), &set));
+            assert!(!has_remote(&CacheConfig::disabled(), &set));
+            assert!(!has_remote(&CacheConfig::new().without_remote(), &set));
+            assert!(has_remote(
+                &CacheConfig::new(),
+                &Set::from([home, url, ("KILN_CACHE", "memory")])
+            ));
+            assert!(!has_remote(
+                &CacheConfig::new(),
+                &Set::from([home, url, ("KILN_CACHE", "off")])
+            ));
+            assert!(!has_remote(&CacheConfig::new(), &Set::from([home])));
         }
 
         #[cfg(feature = "remote-opendal")]
         #[test]
         fn the_application_may_request_a_remote_without_other_caches() {
             for config in [CacheConfig::memory_only(), CacheConfig::disabled()] {
-                assert!(found(&config.remote_operator(operator()), &Set::new()));
+                assert!(has_remote(&config.remote_operator(operator()), &Set::new()));
             }
         }
 
@@ -421,7 +433,7 @@ mod chosen {
             assert_eq!(chosen.access, RemoteAccess::WriteOnly);
             assert_eq!(chosen.budget, Duration::from_secs(9));
             assert_eq!(chosen.timeout, Duration::from_secs(8));
-            assert_eq!(chosen.most_bytes, 7);
+            assert_eq!(chosen.max_bytes, 7);
         }
 
         #[cfg(feature = "remote-opendal")]

@@ -11,19 +11,22 @@ pub(super) const MAX_SIZE: &str = "KILN_CACHE_MAX_SIZE";
 pub(super) trait Variables {
     fn value(&self, name: &str) -> Option<OsString>;
 
-    fn given(&self, name: &str) -> Option<OsString> {
+    /// Returns the value of a variable, unless it is empty.
+    fn non_empty(&self, name: &str) -> Option<OsString> {
         self.value(name).filter(|value| !value.is_empty())
     }
 
-    fn get(&self, name: &str) -> Result<Option<String>> {
-        let text = self.given(name).map(OsString::into_string);
+    /// Returns a variable that holds text. Fails if it is not valid Unicode.
+    fn text(&self, name: &str) -> Result<Option<String>> {
+        let text = self.non_empty(name).map(OsString::into_string);
         // The error omits the value, which may be a secret.
-        text.transpose().map_err(|_| bad(name, "its value is not valid Unicode".to_owned()))
+        text.transpose()
+            .map_err(|_| invalid_variable(name, "its value is not valid Unicode".to_owned()))
     }
 
     /// Returns a variable that holds a path, which need not be Unicode.
     fn path(&self, name: &str) -> Option<PathBuf> {
-        self.given(name).map(PathBuf::from)
+        self.non_empty(name).map(PathBuf::from)
     }
 }
 
@@ -37,7 +40,7 @@ impl Variables for Environment {
 }
 
 /// Returns the error for a variable with an invalid value.
-pub(super) fn bad(variable: &str, reason: impl Into<String>) -> Error {
+pub(super) fn invalid_variable(variable: &str, reason: impl Into<String>) -> Error {
     Error::new(ErrorKind::Configuration, reason.into()).within(variable)
 }
 
@@ -64,7 +67,7 @@ pub(super) fn parse_size(text: &str) -> Result<u64> {
             "`{text}` is not a valid size; give a number of bytes, or a number with the unit KiB, \
              MiB or GiB"
         );
-        bad(MAX_SIZE, reason)
+        invalid_variable(MAX_SIZE, reason)
     })
 }
 

@@ -15,24 +15,24 @@ pub(crate) use self::answer::{Answer, PendingResponse, Response};
 #[derive(Clone, Debug)]
 pub(crate) struct Remote(Infallible);
 
-pub(crate) struct Question(Infallible);
+pub(crate) struct RemoteLookup(Infallible);
 
-impl Question {
+impl RemoteLookup {
     pub(crate) fn patience(&self) -> Duration {
         match self.0 {}
     }
 
-    pub(crate) fn ask(self) -> PendingResponse {
+    pub(crate) fn start(self) -> PendingResponse {
         match self.0 {}
     }
 
-    pub(crate) fn ask_and(self, _: impl FnOnce(Response) + Send + 'static) {
+    pub(crate) fn start_then(self, _: impl FnOnce(Response) + Send + 'static) {
         match self.0 {}
     }
 }
 
 impl Remote {
-    pub(crate) fn question(&self, _: &Address) -> Option<Question> {
+    pub(crate) fn lookup(&self, _: &Address) -> Option<RemoteLookup> {
         match self.0 {}
     }
 
@@ -44,7 +44,7 @@ impl Remote {
         match self.0 {}
     }
 
-    pub(crate) fn is_late(&self) {
+    pub(crate) fn record_late(&self) {
         match self.0 {}
     }
 

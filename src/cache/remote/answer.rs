@@ -4,15 +4,15 @@ use futures::channel::oneshot;
 
 use crate::cache::store::Entry;
 
-/// Pending answer. It always completes, whatever the service does; it is canceled if there is no answer to be
-/// had.
+/// Pending answer. It always completes, whatever the service does. It is canceled if the lookup ends without an
+/// answer.
 pub(crate) type PendingResponse = oneshot::Receiver<Answer>;
 
 /// Result of waiting for an answer for as long as that is worthwhile.
 pub(crate) enum Response {
     Answer(Result<Answer, oneshot::Canceled>),
     /// No answer has come yet; the pending one is returned.
-    Nothing(PendingResponse),
+    Pending(PendingResponse),
 }
 
 /// Response of a remote cache about one program.

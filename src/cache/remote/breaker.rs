@@ -6,19 +6,19 @@
 use std::time::{Duration, Instant};
 
 /// Number of failures in a row that opens the breaker.
-const FAILURES: u32 = 3;
+const MAX_FAILURES: u32 = 3;
 
-/// Shortest and longest pause before a probe. Each pause is twice the one before.
+/// Shortest and longest pause before a probe. Each failed probe doubles the pause.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
 
 /// Decides whether requests to a service are made.
 #[derive(Debug, Default)]
 pub(crate) struct Breaker {
-    state: State,
+    state: BreakerState,
 }
 
 #[derive(Debug)]
-enum State {
+enum BreakerState {
     /// Requests are made. The latest `failures` of them have failed.
     Closed { failures: u32 },
     /// No requests are made before `until`.
@@ -27,7 +27,7 @@ enum State {
     Probing { pause: Duration },
 }
 
-impl Default for State {
+impl Default for BreakerState {
     fn default() -> Self {
         Self::Closed { failures: 0 }
     }
@@ -35,7 +35,7 @@ impl Default for State {
 
 /// Kind of an allowed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Try {
+pub(crate) enum RequestKind {
     Ordinary,
     /// Request to a service that was unavailable at its last request.
     Probe,
@@ -52,14 +52,14 @@ pub(crate) enum Change {
 impl Breaker {
     /// Returns the kind of request to make now, or `None` if none is allowed. Each allowed request must be
     /// followed by one call of `succeeded` or `failed`.
-    pub(crate) fn allow(&mut self, now: Instant) -> Option<Try> {
+    pub(crate) fn allow(&mut self, now: Instant) -> Option<RequestKind> {
         match self.state {
-            State::Closed { .. } => Some(Try::Ordinary),
-            State::Open { until, pause } if now >= until => {
-                self.state = State::Probing { pause };
-                Some(Try::Probe)
+            BreakerState::Closed { .. } => Some(RequestKind::Ordinary),
+            BreakerState::Open { until, pause } if now >= until => {
+                self.state = BreakerState::Probing { pause };
+                Some(RequestKind::Probe)
             }
-            State::Open { .. } | State::Probing { .. } => None,
+            BreakerState::Open { .. } | BreakerState::Probing { .. } => None,
         }
     }
 
@@ -67,33 +67,33 @@ impl Breaker {
     pub(crate) fn succeeded(&mut self) -> Change {
         // A late success of an earlier request shows as much as a probe.
         let change = match self.state {
-            State::Closed { .. } => Change::None,
-            State::Open { .. } | State::Probing { .. } => Change::Closed,
+            BreakerState::Closed { .. } => Change::None,
+            BreakerState::Open { .. } | BreakerState::Probing { .. } => Change::Closed,
         };
-        self.state = State::default();
+        self.state = BreakerState::default();
         change
     }
 
     /// Records that a request failed. One failure that retries cannot fix (`is_permanent`) opens the breaker by
     /// itself.
-    pub(crate) fn failed(&mut self, now: Instant, tried: Try, is_permanent: bool) -> Change {
+    pub(crate) fn failed(&mut self, now: Instant, kind: RequestKind, is_permanent: bool) -> Change {
         let [shortest, longest] = PAUSES;
-        match (&mut self.state, tried) {
-            (State::Closed { failures }, _) => {
+        match (&mut self.state, kind) {
+            (BreakerState::Closed { failures }, _) => {
                 *failures += 1;
-                if *failures < FAILURES && !is_permanent {
+                if *failures < MAX_FAILURES && !is_permanent {
                     return Change::None;
                 }
-                self.state = State::Open { until: now + shortest, pause: shortest };
+                self.state = BreakerState::Open { until: now + shortest, pause: shortest };
                 Change::Opened
             }
-            (State::Probing { pause }, Try::Probe) => {
+            (BreakerState::Probing { pause }, RequestKind::Probe) => {
                 let pause = (*pause * 2).min(longest);
-                self.state = State::Open { until: now + pause, pause };
+                self.state = BreakerState::Open { until: now + pause, pause };
                 Change::None
             }
             // The request was begun before the breaker opened.
-            (State::Open { .. } | State::Probing { .. }, _) => Change::None,
+            (BreakerState::Open { .. } | BreakerState::Probing { .. }, _) => Change::None,
         }
     }
 }
@@ -106,11 +106,11 @@ mod tests {
 
     fn opened(now: Instant) -> Breaker {
         let mut breaker = Breaker::default();
-        for _ in 1..FAILURES {
-            assert_eq!(breaker.allow(now), Some(Try::Ordinary));
-            assert_eq!(breaker.failed(now, Try::Ordinary, false), Change::None);
+        for _ in 1..MAX_FAILURES {
+            assert_eq!(breaker.allow(now), Some(RequestKind::Ordinary));
+            assert_eq!(breaker.failed(now, RequestKind::Ordinary, false), Change::None);
         }
-        assert_eq!(breaker.failed(now, Try::Ordinary, false), Change::Opened);
+        assert_eq!(breaker.failed(now, RequestKind::Ordinary, false), Change::Opened);
         breaker
     }
 
@@ -119,10 +119,10 @@ mod tests {
         let now = Instant::now();
         let mut breaker = Breaker::default();
         for _ in 0..10 {
-            breaker.failed(now, Try::Ordinary, false);
-            breaker.failed(now, Try::Ordinary, false);
+            breaker.failed(now, RequestKind::Ordinary, false);
+            breaker.failed(now, RequestKind::Ordinary, false);
             assert_eq!(breaker.succeeded(), Change::None);
-            assert_eq!(breaker.allow(now), Some(Try::Ordinary));
+            assert_eq!(breaker.allow(now), Some(RequestKind::Ordinary));
         }
         assert_eq!(opened(now).allow(now), None);
     }
@@ -131,7 +131,7 @@ mod tests {
     fn a_permanent_failure_opens_the_breaker_at_once() {
         let now = Instant::now();
         let mut breaker = Breaker::default();
-        assert_eq!(breaker.failed(now, Try::Ordinary, true), Change::Opened);
+        assert_eq!(breaker.failed(now, RequestKind::Ordinary, true), Change::Opened);
         assert_eq!(breaker.allow(now), None);
     }
 
@@ -143,9 +143,13 @@ mod tests {
         for _ in 0..10 {
             assert_eq!(breaker.allow(now + pause / 2), None);
             now += pause;
-            assert_eq!(breaker.allow(now), Some(Try::Probe));
+            assert_eq!(breaker.allow(now), Some(RequestKind::Probe));
             assert_eq!(breaker.allow(now), None, "the probe is under way");
-            assert_eq!(breaker.failed(now, Try::Probe, false), Change::None, "it is reported once");
+            assert_eq!(
+                breaker.failed(now, RequestKind::Probe, false),
+                Change::None,
+                "it is reported once"
+            );
             pause = (pause * 2).min(PAUSES[1]);
         }
         assert_eq!(pause, PAUSES[1]);
@@ -155,25 +159,25 @@ mod tests {
     fn a_success_closes_the_breaker_and_resets_the_pauses() {
         let now = Instant::now();
         let mut breaker = opened(now);
-        assert_eq!(breaker.allow(now + SECOND), Some(Try::Probe));
-        assert_eq!(breaker.failed(now + SECOND, Try::Probe, false), Change::None);
-        assert_eq!(breaker.allow(now + SECOND * 3), Some(Try::Probe));
+        assert_eq!(breaker.allow(now + SECOND), Some(RequestKind::Probe));
+        assert_eq!(breaker.failed(now + SECOND, RequestKind::Probe, false), Change::None);
+        assert_eq!(breaker.allow(now + SECOND * 3), Some(RequestKind::Probe));
         assert_eq!(breaker.succeeded(), Change::Closed);
         assert_eq!(breaker.succeeded(), Change::None, "it is reported once");
-        assert_eq!(breaker.allow(now), Some(Try::Ordinary));
-        for _ in 0..FAILURES {
-            breaker.failed(now, Try::Ordinary, false);
+        assert_eq!(breaker.allow(now), Some(RequestKind::Ordinary));
+        for _ in 0..MAX_FAILURES {
+            breaker.failed(now, RequestKind::Ordinary, false);
         }
-        assert_eq!(breaker.allow(now + SECOND), Some(Try::Probe));
+        assert_eq!(breaker.allow(now + SECOND), Some(RequestKind::Probe));
     }
 
     #[test]
     fn failures_of_earlier_requests_do_not_change_an_open_breaker() {
         let now = Instant::now();
         let mut breaker = opened(now);
-        assert_eq!(breaker.failed(now, Try::Ordinary, true), Change::None);
-        assert_eq!(breaker.allow(now + SECOND), Some(Try::Probe));
-        assert_eq!(breaker.failed(now + SECOND, Try::Ordinary, false), Change::None);
+        assert_eq!(breaker.failed(now, RequestKind::Ordinary, true), Change::None);
+        assert_eq!(breaker.allow(now + SECOND), Some(RequestKind::Probe));
+        assert_eq!(breaker.failed(now + SECOND, RequestKind::Ordinary, false), Change::None);
         assert_eq!(breaker.allow(now + SECOND * 2), None, "the probe is still under way");
     }
 }

@@ -1,4 +1,4 @@
-//! Format of the objects in a remote cache, and verification of whatever is found under their names.
+//! Format of the objects in a remote cache, and verification of the data that is read under their names.
 //!
 //! ```text
 //! file        an entry's file, as it is on disk
@@ -6,7 +6,7 @@
 //!               0  digest     32 bytes  BLAKE3 of the file
 //!              32  tag        32        keyed BLAKE3 of the digest and of the last 16 bytes
 //!              64  version     4
-//!              68  flags       4        bit 0: the tag is there; else it is zero
+//!              68  flags       4        bit 0: the object has a tag; otherwise the tag is zero
 //!              72  magic       8
 //! ```
 //!
@@ -31,8 +31,10 @@ pub(crate) const TRAILER: usize = 80;
 /// ends once its trailer is removed.
 const MAGIC: [u8; 8] = *b"KILNOBJ\xfe";
 
+/// Flag of an object that has a tag.
 const TAGGED: u32 = 1;
 
+// Offsets in the trailer, in bytes.
 const TAG: usize = 32;
 const TAIL: usize = 64;
 
@@ -94,7 +96,7 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// Whether the object was written by a newer version of this crate. Such objects are left in place.
+    /// Returns whether the object was written by a newer version of this crate. Such objects are left in place.
     ///
     /// # Examples
     ///

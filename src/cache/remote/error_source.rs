@@ -24,7 +24,7 @@ pub(super) fn chain<'a>(
 }
 
 /// Joins the messages of an error and its causes, each once: HTTP clients report only their own part.
-pub(super) fn in_words(error: &(dyn Error + 'static)) -> String {
+pub(super) fn full_message(error: &(dyn Error + 'static)) -> String {
     let mut words = String::new();
     for text in chain(error).map(ToString::to_string) {
         if words.is_empty() {
@@ -41,12 +41,12 @@ fn has_kind(error: &(dyn Error + 'static), kind: io::ErrorKind) -> bool {
     system.any(|error| error.kind() == kind)
 }
 
-/// Whether an error is a time-out of the client or of the operating system.
+/// Returns whether an error is a time-out of the client or of the operating system.
 pub(super) fn is_timeout(error: &(dyn Error + 'static)) -> bool {
     has_kind(error, io::ErrorKind::TimedOut)
 }
 
-/// Whether a connection failed because of its contents, such as an untrusted certificate.
+/// Returns whether a connection failed because of its contents, such as an untrusted certificate.
 pub(super) fn is_distrust(error: &(dyn Error + 'static)) -> bool {
     has_kind(error, io::ErrorKind::InvalidData)
 }
@@ -95,6 +95,6 @@ mod tests {
     fn each_cause_is_reported_once() {
         let bad = io::Error::new(io::ErrorKind::InvalidData, "no such authority");
         let error = test_error("it failed: no connection", test_error("no connection", bad));
-        assert_eq!(in_words(&error), "it failed: no connection: no such authority");
+        assert_eq!(full_message(&error), "it failed: no connection: no such authority");
     }
 }

@@ -1,5 +1,5 @@
 //! Entry points to the envelope of objects for the fuzzer in `fuzz/`, which is built with `--cfg fuzzing`.
-#![allow(missing_docs, clippy::missing_errors_doc, reason = "it is no part of the interface")]
+#![allow(missing_docs, clippy::missing_errors_doc, reason = "it is not part of the interface")]
 
 use super::envelope::{self, Refused, Secret};
 use crate::cache::store::Entry;

@@ -6,7 +6,7 @@ mod share;
 
 use super::objects::Objects;
 use super::settings::Settings;
-use super::url::Parsed;
+use super::url::ServiceUrl;
 use crate::error::Result;
 
 /// Access to a service, and its name for messages.
@@ -17,7 +17,7 @@ pub(super) struct Located {
 
 /// Returns the service at an address. Connects to nothing.
 pub(super) fn locate(text: &str, settings: &Settings) -> Result<Located> {
-    let address = Parsed::new(text)?;
+    let address = ServiceUrl::new(text)?;
     let name = address.name();
     let objects = build(&address, settings).map_err(|error| error.within(&name))?;
     Ok(Located { objects, name })
@@ -33,7 +33,7 @@ pub(super) fn locate(text: &str, settings: &Settings) -> Result<Located> {
     )),
     expect(unused_variables, reason = "no service is built in")
 )]
-fn build(address: &Parsed, settings: &Settings) -> Result<Box<dyn Objects>> {
+fn build(address: &ServiceUrl, settings: &Settings) -> Result<Box<dyn Objects>> {
     #[cfg(feature = "remote-redis")]
     if address.service() == "redis" {
         return Ok(Box::new(super::redis::locate(address, settings)?));
@@ -41,7 +41,7 @@ fn build(address: &Parsed, settings: &Settings) -> Result<Box<dyn Objects>> {
     #[cfg(any(feature = "remote-fs", feature = "remote-s3", feature = "remote-webdav"))]
     return super::opendal::locate(address, settings);
     #[cfg(not(any(feature = "remote-fs", feature = "remote-s3", feature = "remote-webdav")))]
-    Err(super::url::bad(format!("the scheme `{}` is not built in", address.scheme)))
+    Err(super::url::invalid_address(format!("the scheme `{}` is not built in", address.scheme)))
 }
 
 #[cfg(test)]
@@ -64,12 +64,12 @@ mod tests {
 
     #[test]
     fn invalid_addresses_are_refused_with_the_reason() {
-        for (text, said) in [
+        for (text, reason) in [
             ("hunter2", "it has no `://`"),
             ("", "it has no `://`"),
             ("gopher://:hunter2@host/", "the scheme `gopher` is not known"),
         ] {
-            assert!(error(text).contains(said), "{text}: {}", error(text));
+            assert!(error(text).contains(reason), "{text}: {}", error(text));
         }
     }
 
@@ -88,7 +88,7 @@ mod tests {
             assert_eq!(located.name, name);
             assert!(!format!("{:?}", located.objects).contains("hunter2"));
         }
-        for (text, said) in [
+        for (text, reason) in [
             ("redis:///", "it does not name a host"),
             ("redis://:hunter2@host:port/", "cannot be parsed"),
             ("redis://:hunter2@host?tll=7d", "there is no setting `tll`; the settings are: ttl, "),
@@ -96,7 +96,7 @@ mod tests {
             ("redis://:hunter2@host?db=first", "`db=first` is not the number"),
             ("redis://:hunter2@host?cluster_endpoints=a:1,:hunter2@b:2", "takes `host:port`"),
         ] {
-            assert!(error(text).contains(said), "{text}: {}", error(text));
+            assert!(error(text).contains(reason), "{text}: {}", error(text));
         }
     }
 

@@ -12,7 +12,7 @@ pub(super) type Outcome<'a, T> = BoxFuture<'a, Result<T, Failure>>;
 /// Objects of a storage service. The futures need the worker's runtime, do not retry requests, and may be
 /// dropped at any time.
 pub(super) trait Objects: fmt::Debug + Send + Sync {
-    /// Whether [`paths`](Self::paths) works.
+    /// Returns whether [`paths`](Self::paths) works.
     fn can_list(&self) -> bool;
 
     /// Reads an object, or returns `None` if there is none. Stops once more than `limits.bytes` bytes were

@@ -27,8 +27,8 @@ pub use ::opendal::*;
 
 use super::objects::Objects;
 
-/// An operator as [`CacheConfig::remote_operator`](crate::CacheConfig::remote_operator) takes it: made
-/// with `from` an [`Operator`].
+/// An operator for [`CacheConfig::remote_operator`](crate::CacheConfig::remote_operator), converted from an
+/// [`Operator`].
 ///
 /// # Examples
 ///
@@ -52,21 +52,21 @@ impl From<Operator> for RemoteOperator {
 }
 
 impl RemoteOperator {
-    /// Name for messages, without secrets.
+    /// Returns the name for messages, without secrets.
     pub(super) fn name(&self) -> String {
         let info = self.0.info();
         format!("{}:{}{}", info.scheme(), info.name(), info.root())
     }
 
     pub(super) fn into_objects(self) -> Box<dyn Objects> {
-        Box::new(client::Client::There(self.0))
+        Box::new(client::Client::Ready(self.0))
     }
 }
 
 /// Returns access to the objects at an address. Connects to nothing.
 #[cfg(any(feature = "remote-fs", feature = "remote-s3", feature = "remote-webdav"))]
 pub(super) fn locate(
-    address: &super::url::Parsed,
+    address: &super::url::ServiceUrl,
     settings: &super::settings::Settings,
 ) -> crate::error::Result<Box<dyn Objects>> {
     Ok(Box::new(addresses::locate(address, settings)?))

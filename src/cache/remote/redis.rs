@@ -32,13 +32,13 @@ use self::connect::Node;
 use super::error_source;
 use super::objects::{Failure, Limits, Objects, Outcome};
 use super::settings::Settings;
-use super::url::Parsed;
+use super::url::ServiceUrl;
 use crate::error::Result;
 
 /// Maximum number of redirections that the client of a cluster follows for one value.
 const REDIRECTIONS: u32 = 3;
 
-/// Location of a Redis, and the credentials for it.
+/// Location of a Redis server or cluster, its credentials, and the settings of stored values.
 pub(super) struct Address {
     /// `redis://host:port`, or `rediss://`; several for the first nodes of a cluster.
     pub(super) endpoints: Vec<String>,
@@ -53,11 +53,11 @@ pub(super) struct Address {
 }
 
 /// Returns access to the objects at an address. Connects to nothing.
-pub(super) fn locate(address: &Parsed, settings: &Settings) -> Result<Redis> {
+pub(super) fn locate(address: &ServiceUrl, settings: &Settings) -> Result<Redis> {
     let address = Address::parse(address)?;
     Redis::new(&address, settings).map_err(|error| {
         let unusable = "the service cannot be used".to_owned();
-        super::url::bad(unusable).with_source(error)
+        super::url::invalid_address(unusable).with_source(error)
     })
 }
 
@@ -65,8 +65,8 @@ pub(super) fn locate(address: &Parsed, settings: &Settings) -> Result<Redis> {
 pub(super) struct Redis {
     /// First part of all keys: empty, or ending with a slash.
     prefix: String,
-    reads: Line,
-    writes: Line,
+    reads: LazyConnection,
+    writes: LazyConnection,
     ttl: Option<Duration>,
 }
 
@@ -83,8 +83,8 @@ impl Redis {
         let folders = address.root.split('/').filter(|folder| !folder.is_empty());
         Ok(Self {
             prefix: folders.map(|folder| format!("{folder}/")).collect(),
-            reads: Line::new(peer.clone()),
-            writes: Line::new(peer),
+            reads: LazyConnection::new(peer.clone()),
+            writes: LazyConnection::new(peer),
             ttl: address.ttl,
         })
     }
@@ -94,7 +94,7 @@ impl Redis {
         // The last position is included, so this is one byte more than the limit. Positions are signed.
         let last = limits.bytes.min(i64::MAX as u64);
         command.arg(self.key(path)).arg(0).arg(last);
-        let value: Vec<u8> = self.reads.ask(&command).await?;
+        let value: Vec<u8> = self.reads.request(&command).await?;
         Ok(Some(value).filter(|value| !value.is_empty()))
     }
 
@@ -104,7 +104,7 @@ impl Redis {
         if let Some(ttl) = self.ttl {
             command.arg("EX").arg(ttl.as_secs());
         }
-        self.writes.ask(&command).await
+        self.writes.request(&command).await
     }
 
     fn key(&self, path: &str) -> String {
@@ -140,7 +140,7 @@ impl Objects for Redis {
 
 /// Connection that is opened when it is first needed, and again after it is lost. It carries several requests
 /// at a time.
-struct Line {
+struct LazyConnection {
     peer: Peer,
     latest: Mutex<Option<Connection>>,
 }
@@ -148,38 +148,41 @@ struct Line {
 /// Server or cluster to connect to.
 #[derive(Clone)]
 enum Peer {
+    /// A server, and the maximum size of its replies in bytes.
     Node(Box<ConnectionInfo>, u64),
     Cluster(Box<ClusterClient>),
 }
 
+/// An open connection, which concurrent requests share.
 #[derive(Clone)]
 struct Connection {
-    to: To,
+    client: Client,
     is_lost: Arc<AtomicBool>,
 }
 
 #[derive(Clone)]
-enum To {
+enum Client {
     Node(Node),
     Cluster(ClusterConnection<Node>),
 }
 
-impl Line {
+impl LazyConnection {
     fn new(peer: Peer) -> Self {
         Self { peer, latest: Mutex::default() }
     }
 
     /// Sends a command, which may be repeated, and returns the answer.
-    async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
+    async fn request<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
         let (connection, is_new) = self.connection().await?;
-        let answer = connection.ask(command).await;
+        let answer = connection.request(command).await;
         // Servers close connections that were idle for a long time.
         if answer.is_err() && !is_new && connection.is_lost.load(SeqCst) {
-            return self.connection().await?.0.ask(command).await;
+            return self.connection().await?.0.request(command).await;
         }
         answer
     }
 
+    /// Returns the connection, and whether it is new.
     async fn connection(&self) -> RedisResult<(Connection, bool)> {
         let mut latest = self.latest.lock().await;
         if let Some(connection) = &*latest
@@ -187,37 +190,37 @@ impl Line {
         {
             return Ok((connection.clone(), false));
         }
-        let to = match &self.peer {
-            Peer::Node(node, most) => To::Node(Node::connect(node, *most).await?),
-            Peer::Cluster(client) => To::Cluster(client.get_async_generic_connection().await?),
+        let client = match &self.peer {
+            Peer::Node(node, max_bytes) => Client::Node(Node::connect(node, *max_bytes).await?),
+            Peer::Cluster(client) => Client::Cluster(client.get_async_generic_connection().await?),
         };
-        let connection = Connection { to, is_lost: Arc::default() };
+        let connection = Connection { client, is_lost: Arc::default() };
         *latest = Some(connection.clone());
         Ok((connection, true))
     }
 }
 
 impl Connection {
-    async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
+    async fn request<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
         // If the caller stops waiting for the answer, the connection counts as lost: later requests on it would
         // wait behind this one.
-        let mut asking = Asking { is_lost: &self.is_lost, has_failed: true };
-        let answer = match self.to.clone() {
-            To::Node(mut connection) => command.query_async(&mut connection).await,
-            To::Cluster(mut connection) => command.query_async(&mut connection).await,
+        let mut in_flight = InFlightRequest { is_lost: &self.is_lost, has_failed: true };
+        let answer = match self.client.clone() {
+            Client::Node(mut connection) => command.query_async(&mut connection).await,
+            Client::Cluster(mut connection) => command.query_async(&mut connection).await,
         };
-        asking.has_failed = answer.as_ref().is_err_and(RedisError::is_unrecoverable_error);
+        in_flight.has_failed = answer.as_ref().is_err_and(RedisError::is_unrecoverable_error);
         answer
     }
 }
 
 /// Request in flight. If it fails or is dropped, its connection is marked as lost.
-struct Asking<'a> {
+struct InFlightRequest<'a> {
     is_lost: &'a AtomicBool,
     has_failed: bool,
 }
 
-impl Drop for Asking<'_> {
+impl Drop for InFlightRequest<'_> {
     fn drop(&mut self) {
         if self.has_failed {
             self.is_lost.store(true, SeqCst);
@@ -230,12 +233,12 @@ impl Address {
     /// other connection attempts end with the request that waits for them.
     fn peer(&self, settings: &Settings) -> RedisResult<Peer> {
         let mut nodes = self.endpoints.iter().map(|endpoint| self.node(endpoint));
-        let most = connect::most_in_reply(settings.most_bytes);
+        let max_bytes = connect::max_reply_bytes(settings.max_bytes);
         if !self.is_cluster {
             let missing = (redis::ErrorKind::InvalidClientConfig, "no host is named");
-            return Ok(Peer::Node(Box::new(nodes.next().ok_or(missing)??), most));
+            return Ok(Peer::Node(Box::new(nodes.next().ok_or(missing)??), max_bytes));
         }
-        connect::allow_in_clusters(most, settings.timeout);
+        connect::raise_cluster_limits(max_bytes, settings.timeout);
         let builder = ClusterClient::builder(nodes.collect::<RedisResult<Vec<_>>>()?)
             .tcp_settings(tcp())
             .retries(REDIRECTIONS)
@@ -300,7 +303,7 @@ impl From<RedisError> for Failure {
             _ => ("it answers with an error", Later),
         };
         Self {
-            reason: format!("{what}: {}", error_source::in_words(&error)),
+            reason: format!("{what}: {}", error_source::full_message(&error)),
             is_timeout: error_source::is_timeout(&error),
             is_temporary: retry == Soon,
             is_permanent: retry == Never,

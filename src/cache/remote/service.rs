@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::time::{sleep, timeout};
 
-use super::breaker::{Breaker, Change, Try};
+use super::breaker::{Breaker, Change, RequestKind};
 use super::envelope::{self, Refused};
-use super::latency::Record;
+use super::latency::LatencyRecord;
 use super::objects::{Failure, Limits, Objects};
 use super::settings::Settings;
 use crate::cache::store::{Address, Entry, SUFFIX};
@@ -17,12 +17,15 @@ use crate::process::warning;
 use crate::stats::Counters;
 use crate::sync::lock;
 
-/// Pauses before retries of a failed try, before jitter.
+/// Pauses before the retries of a failed attempt, without jitter.
 const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(200)];
 
 /// Slowest accepted rate of writes, in bytes per second. A write reports no progress, so its limit is the
 /// time-out plus the time for its bytes at this rate.
 const WRITE_RATE: u64 = 1 << 20;
+
+/// Folder of all objects of this version.
+const FOLDER: &str = "v1/";
 
 /// A service and the record of its health. Its futures need the worker's runtime.
 #[derive(Debug)]
@@ -47,15 +50,15 @@ pub(super) enum Direction {
 struct Health {
     reads: Breaker,
     writes: Breaker,
-    record: Record,
+    latency: LatencyRecord,
     has_logged_refused: bool,
 }
 
 /// Result of reading the object of an address.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum ReadOutcome {
     Entry(Entry),
-    Nothing,
+    Absent,
     Refused(Refused),
 }
 
@@ -69,7 +72,7 @@ impl Service {
         let health = Mutex::new(Health {
             reads: Breaker::default(),
             writes: Breaker::default(),
-            record: Record::new(settings.budget),
+            latency: LatencyRecord::new(settings.budget),
             has_logged_refused: false,
         });
         Self { name, objects, settings, counters, health }
@@ -80,43 +83,44 @@ impl Service {
     }
 
     /// Returns how long a build waits for the answer to a request that begins now.
-    pub(super) fn patience(&self, tried: Try) -> Duration {
-        match tried {
-            Try::Ordinary => self.health().record.patience(),
-            Try::Probe => Duration::ZERO,
+    pub(super) fn patience(&self, kind: RequestKind) -> Duration {
+        match kind {
+            RequestKind::Ordinary => self.health().latency.patience(),
+            RequestKind::Probe => Duration::ZERO,
         }
     }
 
-    pub(super) fn allow(&self, of: Direction) -> Option<Try> {
-        self.health().breaker(of).allow(Instant::now())
+    /// Returns the kind of request that the circuit breaker of a direction allows now, if any.
+    pub(super) fn allow(&self, direction: Direction) -> Option<RequestKind> {
+        self.health().breaker(direction).allow(Instant::now())
     }
 
-    pub(super) fn compiled(&self, took: Duration) {
-        self.health().record.compiled(took);
+    pub(super) fn record_compile(&self, took: Duration) {
+        self.health().latency.record_compile(took);
     }
 
-    pub(super) fn is_late(&self) {
-        self.health().record.is_late();
+    pub(super) fn record_late(&self) {
+        self.health().latency.record_late();
     }
 
-    pub(super) fn answered(&self, took: Duration, found: bool) {
-        self.health().record.answered(took, found);
+    pub(super) fn record_answer(&self, took: Duration, found: bool) {
+        self.health().latency.record_answer(took, found);
     }
 
-    pub(super) fn succeeded(&self, of: Direction) {
-        let changed = self.health().breaker(of).succeeded();
+    pub(super) fn succeeded(&self, direction: Direction) {
+        let changed = self.health().breaker(direction).succeeded();
         if changed == Change::Closed {
-            let what = of.in_words();
+            let what = direction.in_words();
             tracing::info!(remote = %self.name, "the remote cache can be {what} again");
         }
     }
 
-    pub(super) fn failed(&self, of: Direction, tried: Try, failure: &Failure) {
+    pub(super) fn failed(&self, direction: Direction, kind: RequestKind, failure: &Failure) {
         let changed = {
             let mut health = self.health();
-            health.breaker(of).failed(Instant::now(), tried, failure.is_permanent)
+            health.breaker(direction).failed(Instant::now(), kind, failure.is_permanent)
         };
-        let (remote, reason, what) = (&self.name, &failure.reason, of.in_words());
+        let (remote, reason, what) = (&self.name, &failure.reason, direction.in_words());
         if changed == Change::Opened {
             tracing::warn!(
                 %remote,
@@ -150,24 +154,24 @@ impl Service {
     }
 
     /// Reads and verifies the entry of an address.
-    pub(super) async fn read(&self, address: &Address) -> Result<Found, Failure> {
+    pub(super) async fn read(&self, address: &Address) -> Result<ReadOutcome, Failure> {
         let path = path(address);
-        let limits = Limits { bytes: self.settings.most_bytes, timeout: self.settings.timeout };
+        let limits = Limits { bytes: self.settings.max_bytes, timeout: self.settings.timeout };
         let bytes = self.with_retries(|| self.objects.read(&path, limits)).await?;
         Ok(match bytes {
-            // Redis's `GETRANGE` returns an empty value for a missing one.
-            Some(bytes) if bytes.is_empty() => Found::Nothing,
-            Some(bytes) if bytes.len() as u64 > self.settings.most_bytes => {
-                Found::Refused(Refused::TooLarge { most: self.settings.most_bytes })
+            // No object is empty: each ends with a trailer.
+            Some(bytes) if bytes.is_empty() => ReadOutcome::Absent,
+            Some(bytes) if bytes.len() as u64 > self.settings.max_bytes => {
+                ReadOutcome::Refused(Refused::TooLarge { most: self.settings.max_bytes })
             }
             Some(bytes) => {
                 self.counters.remote_bytes_read.add(bytes.len() as u64);
                 match envelope::open(&address.key, bytes, self.settings.secret.as_ref()) {
-                    Ok(entry) => Found::Entry(entry),
-                    Err(refused) => Found::Refused(refused),
+                    Ok(entry) => ReadOutcome::Entry(entry),
+                    Err(refused) => ReadOutcome::Refused(refused),
                 }
             }
-            None => Found::Nothing,
+            None => ReadOutcome::Absent,
         })
     }
 
@@ -200,7 +204,7 @@ impl Service {
                 Err(failure) if failure.is_temporary => {
                     tracing::debug!(remote = %self.name, reason = %failure.reason, "trying again");
                 }
-                ended => return ended,
+                result => return result,
             }
             sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
         }
@@ -209,8 +213,8 @@ impl Service {
 }
 
 impl Health {
-    fn breaker(&mut self, of: Direction) -> &mut Breaker {
-        match of {
+    fn breaker(&mut self, direction: Direction) -> &mut Breaker {
+        match direction {
             Direction::Reads => &mut self.reads,
             Direction::Writes => &mut self.writes,
         }
@@ -233,14 +237,11 @@ pub(super) fn path(address: &Address) -> String {
     format!("{FOLDER}{}", name.strip_suffix(SUFFIX).unwrap_or(&name))
 }
 
-/// Returns the name of the entry whose object has this path, if there is one.
+/// Returns the name of the entry whose object has this path, or `None` if it is not the path of an object.
 fn name_of(path: &str) -> Option<String> {
     let name = format!("{}{SUFFIX}", path.trim_start_matches('/').strip_prefix(FOLDER)?);
     Address::named(&name).is_ok().then_some(name)
 }
-
-/// Folder of all objects of this version.
-const FOLDER: &str = "v1/";
 
 #[cfg(test)]
 mod tests {

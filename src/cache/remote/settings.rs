@@ -55,15 +55,16 @@ impl FromStr for RemoteAccess {
     }
 }
 
+/// Settings of a remote cache, with the environment and the defaults applied.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) access: RemoteAccess,
     /// Longest time that a build waits for an answer before its compile starts.
     pub(crate) budget: Duration,
-    /// Longest time without progress of one try.
+    /// Longest time without progress of one attempt.
     pub(crate) timeout: Duration,
     /// Size of the largest object that is read or written, in bytes.
-    pub(crate) most_bytes: u64,
+    pub(crate) max_bytes: u64,
     pub(crate) secret: Option<Secret>,
 }
 
@@ -73,7 +74,7 @@ impl Default for Settings {
             access: RemoteAccess::default(),
             budget: Duration::from_secs(2),
             timeout: Duration::from_secs(1),
-            most_bytes: 64 << 20,
+            max_bytes: 64 << 20,
             secret: None,
         }
     }

@@ -1,7 +1,7 @@
 //! Remote cache as a public interface, which the `kiln` tool uses.
 
 use super::envelope::{Refused, TRAILER};
-use super::service::Found;
+use super::service::ReadOutcome;
 use super::settings::RemoteAccess;
 use super::tier::Remote;
 use crate::cache::store::{Address, Entry};
@@ -162,7 +162,7 @@ impl RemoteStore {
         self.0.service().settings.access
     }
 
-    /// Whether a secret is set, so that only authenticated entries are accepted.
+    /// Returns whether a secret is set, so that only authenticated entries are accepted.
     ///
     /// # Examples
     ///
@@ -198,14 +198,15 @@ impl RemoteStore {
     /// # }
     /// ```
     pub fn get(&self, name: &str) -> Getting {
-        let asked = self.allowed(RemoteAccess::reads, "read").and_then(|()| Address::named(name));
-        let asked = asked
+        let lookup =
+            self.check_access(RemoteAccess::reads, "read").and_then(|()| Address::named(name));
+        let lookup = lookup
             .map(|address| self.0.run(move |service| async move { service.read(&address).await }));
         Getting::new(async move {
-            Ok(match asked?.await? {
-                Found::Entry(entry) => Sent::Whole(entry),
-                Found::Nothing => Sent::Absent,
-                Found::Refused(refused) => Sent::Refused(refused),
+            Ok(match lookup?.await? {
+                ReadOutcome::Entry(entry) => Sent::Whole(entry),
+                ReadOutcome::Absent => Sent::Absent,
+                ReadOutcome::Refused(refused) => Sent::Refused(refused),
             })
         })
     }
@@ -234,8 +235,8 @@ impl RemoteStore {
     /// # }
     /// ```
     pub fn put(&self, name: &str, entry: &Entry) -> Putting {
-        let address = self.allowed(RemoteAccess::writes, "written").and_then(|()| {
-            let (bytes, most) = (entry.bytes().len(), self.0.service().settings.most_bytes);
+        let address = self.check_access(RemoteAccess::writes, "written").and_then(|()| {
+            let (bytes, max_bytes) = (entry.bytes().len(), self.0.service().settings.max_bytes);
             let address = Address::named(name)?;
             if address.key != entry.key() {
                 return Err(Error::invalid(format!(
@@ -243,9 +244,9 @@ impl RemoteStore {
                     entry.key()
                 )));
             }
-            if (bytes + TRAILER) as u64 > most {
+            if (bytes + TRAILER) as u64 > max_bytes {
                 return Err(Error::invalid(format!(
-                    "the entry has {bytes} bytes, and its object would exceed the limit of {most} \
+                    "the entry has {bytes} bytes, and its object would exceed the limit of {max_bytes} \
                      bytes"
                 )));
             }
@@ -259,7 +260,7 @@ impl RemoteStore {
     }
 
     /// Lists the [names](crate::cache::store::EntryInfo::name) of all entries, in no particular order. Returns
-    /// `None` if the service cannot list its objects, as Redis.
+    /// `None` if the service cannot list its objects, which is the case for Redis.
     ///
     /// # Errors
     ///
@@ -285,8 +286,9 @@ impl RemoteStore {
         Some(Naming::new(names))
     }
 
-    fn allowed(&self, by: fn(RemoteAccess) -> bool, what: &str) -> Result<()> {
-        if by(self.access()) {
+    /// Fails if the access setting does not allow an operation.
+    fn check_access(&self, is_allowed: fn(RemoteAccess) -> bool, what: &str) -> Result<()> {
+        if is_allowed(self.access()) {
             return Ok(());
         }
         let message = format!(

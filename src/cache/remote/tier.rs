@@ -11,21 +11,21 @@ use futures::channel::oneshot;
 use futures::future::{Either, join, select};
 
 use super::answer::{Answer, PendingResponse, Response};
-use super::breaker::Try;
+use super::breaker::RequestKind;
 use super::envelope::TRAILER;
 use super::locate::{Located, locate};
 use super::objects::{Failure, Objects};
 #[cfg(feature = "remote-opendal")]
 use super::opendal::RemoteOperator;
-use super::service::{Direction, Found, Service, path};
+use super::service::{Direction, ReadOutcome, Service, path};
 use super::settings::Settings;
 use super::worker::Worker;
 use crate::cache::store::{Address, Pending, TaskTracker};
 use crate::error::{Error, ErrorKind, Result, panic_message};
 use crate::stats::Counters;
 
-/// Maximum number of objects in the write queue, and of their bytes together.
-const QUEUE: [u64; 2] = [1024, 256 << 20];
+/// Limits of the write queue: number of objects, and their total size in bytes.
+const QUEUE_LIMITS: [u64; 2] = [1024, 256 << 20];
 
 /// Handle of a remote cache, cheap to clone. Its thread starts when it is first needed. The thread ends once
 /// the last handle is dropped and all queued objects are written.
@@ -36,7 +36,7 @@ struct Inner {
     service: Arc<Service>,
     worker: OnceLock<Arc<Worker>>,
     queue: Arc<Queue>,
-    behind: TaskTracker,
+    background: TaskTracker,
     has_logged_full: AtomicBool,
 }
 
@@ -74,11 +74,12 @@ impl Remote {
             service: Arc::new(Service::new(name, objects, settings, counters)),
             worker: OnceLock::new(),
             queue: Arc::default(),
-            behind: TaskTracker::default(),
+            background: TaskTracker::default(),
             has_logged_full: AtomicBool::new(false),
         }))
     }
 
+    /// Returns the worker, which is started if necessary, or `None` if its thread cannot be started.
     fn worker(&self) -> Option<&Arc<Worker>> {
         let worker = &self.0.worker;
         if worker.get().is_none() {
@@ -98,15 +99,15 @@ impl Remote {
 
     /// Returns the lookup of an entry, or `None` if a lookup is not worthwhile at present. The lookup counts as
     /// a request to the service in the circuit breaker, so the caller must start it. Never blocks.
-    pub(crate) fn question(&self, address: &Address) -> Option<Question> {
+    pub(crate) fn lookup(&self, address: &Address) -> Option<RemoteLookup> {
         let service = &self.0.service;
         if !service.settings.access.reads() {
             return None;
         }
         let worker = self.worker()?.clone();
-        let tried = service.allow(Direction::Reads)?;
-        let patience = service.patience(tried);
-        Some(Question { service: service.clone(), worker, address: *address, tried, patience })
+        let kind = service.allow(Direction::Reads)?;
+        let patience = service.patience(kind);
+        Some(RemoteLookup { service: service.clone(), worker, address: *address, kind, patience })
     }
 
     /// Writes an entry's file in the background, and replaces any object there. Never blocks: the entry is not
@@ -117,11 +118,11 @@ impl Remote {
             return;
         }
         let dropped = &service.counters.remote_writes_dropped;
-        if (file.len() + TRAILER) as u64 > service.settings.most_bytes {
+        if (file.len() + TRAILER) as u64 > service.settings.max_bytes {
             return dropped.add_one();
         }
         let Some(worker) = self.worker() else { return dropped.add_one() };
-        let Some(place) = queue.place(file.len() as u64) else {
+        let Some(slot) = queue.reserve(file.len() as u64) else {
             if !has_logged_full.swap(true, SeqCst) {
                 tracing::warn!(
                     remote = %service.name,
@@ -132,9 +133,9 @@ impl Remote {
             return dropped.add_one();
         };
         let (service, address, pending) = (service.clone(), *address, self.begin());
-        worker.write(Box::pin(async move {
+        worker.queue_write(Box::pin(async move {
             put(&service, &address, file).await;
-            drop((place, pending));
+            drop((slot, pending));
         }));
     }
 
@@ -153,9 +154,9 @@ impl Remote {
     {
         let (sender, receiver) = oneshot::channel();
         if let Some(worker) = self.worker() {
-            let call = caught(call(self.0.service.clone()));
+            let call = catch_panics(call(self.0.service.clone()));
             // The caller may have dropped its future.
-            worker.ask(async move { _ = sender.send(call.await) });
+            worker.spawn(async move { _ = sender.send(call.await) });
         }
         let remote = self.clone();
         async move {
@@ -172,12 +173,12 @@ impl Remote {
 
     /// Records the time of a compile, from which waiting times are derived.
     pub(crate) fn compiled(&self, took: Duration) {
-        self.0.service.compiled(took);
+        self.0.service.record_compile(took);
     }
 
     /// Records that a build waited for as long as was worthwhile, and no answer came.
-    pub(crate) fn is_late(&self) {
-        self.0.service.is_late();
+    pub(crate) fn record_late(&self) {
+        self.0.service.record_late();
     }
 
     /// Reports an entry that the driver did not load.
@@ -187,17 +188,17 @@ impl Remote {
 
     /// Begins an operation that [`settled`](Self::settled) waits for. It ends when the result is dropped.
     pub(crate) fn begin(&self) -> Pending {
-        self.0.behind.begin()
+        self.0.background.begin()
     }
 
     /// Completes once everything that was begun before this call has ended.
     pub(crate) fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
         let remote = self.clone();
-        let builds = self.0.behind.settled();
+        let builds = self.0.background.settled();
         async move {
             builds.await;
             // A build that ended meanwhile may have begun a write.
-            remote.0.behind.settled().await;
+            remote.0.background.settled().await;
         }
     }
 }
@@ -209,39 +210,40 @@ impl fmt::Debug for Remote {
 }
 
 /// Lookup in the service that is ready to be started.
-pub(crate) struct Question {
+pub(crate) struct RemoteLookup {
     service: Arc<Service>,
     worker: Arc<Worker>,
     address: Address,
-    tried: Try,
+    kind: RequestKind,
     patience: Duration,
 }
 
-impl Question {
+impl RemoteLookup {
     /// Returns how long to wait for the answer before the compile starts.
     pub(crate) fn patience(&self) -> Duration {
         self.patience
     }
 
-    pub(crate) fn ask(self) -> PendingResponse {
+    /// Starts the lookup, and returns its pending answer.
+    pub(crate) fn start(self) -> PendingResponse {
         let (sender, answer) = oneshot::channel();
-        self.worker.ask(ask(self.service, self.address, self.tried, sender));
+        self.worker.spawn(look_up(self.service, self.address, self.kind, sender));
         answer
     }
 
     /// Starts the lookup, and calls `then` with the answer, or with the pending answer once waiting is no
     /// longer worthwhile. `then` runs on the thread of the remote cache, so it must not block.
-    pub(crate) fn ask_and(self, then: impl FnOnce(Response) + Send + 'static) {
+    pub(crate) fn start_then(self, then: impl FnOnce(Response) + Send + 'static) {
         let (sender, mut answer) = oneshot::channel();
-        let asking = ask(self.service, self.address, self.tried, sender);
+        let looking_up = look_up(self.service, self.address, self.kind, sender);
         let waiting = async move {
             then(match tokio::time::timeout(self.patience, &mut answer).await {
                 Ok(answer) => Response::Answer(answer),
-                Err(_) => Response::Nothing(answer),
+                Err(_) => Response::Pending(answer),
             });
         };
         // A single task serves both, so `then` is called in the same poll in which the answer comes.
-        self.worker.ask(async { _ = join(asking, waiting).await });
+        self.worker.spawn(async { _ = join(looking_up, waiting).await });
     }
 }
 
@@ -252,13 +254,14 @@ struct QueueSlot {
 }
 
 impl Queue {
-    fn place(self: &Arc<Self>, bytes: u64) -> Option<QueueSlot> {
-        let [most_objects, most_bytes] = QUEUE;
+    /// Reserves space for an object, or returns `None` if the queue is full.
+    fn reserve(self: &Arc<Self>, bytes: u64) -> Option<QueueSlot> {
+        let [most_objects, max_bytes] = QUEUE_LIMITS;
         let objects = self.objects.fetch_add(1, SeqCst) + 1;
-        let all = self.bytes.fetch_add(bytes, SeqCst) + bytes;
-        let place = QueueSlot { queue: self.clone(), bytes };
+        let total_bytes = self.bytes.fetch_add(bytes, SeqCst) + bytes;
+        let slot = QueueSlot { queue: self.clone(), bytes };
         // If the queue is full, dropping the reservation takes back what was added.
-        (objects <= most_objects && all <= most_bytes).then_some(place)
+        (objects <= most_objects && total_bytes <= max_bytes).then_some(slot)
     }
 }
 
@@ -269,31 +272,31 @@ impl Drop for QueueSlot {
     }
 }
 
-/// Reads an entry. The read goes on within the budget and for as long as a try may go without progress, even if
-/// the receiver is dropped, so that the state of the service is recorded. After that it goes on only while the
-/// receiver exists.
-async fn ask(
+/// Reads an entry, and sends the answer. Even if the receiver is dropped, the read continues for the longer of
+/// the budget and the timeout, so that the state of the service is recorded. After that, it continues only
+/// while the receiver exists.
+async fn look_up(
     service: Arc<Service>,
     address: Address,
-    tried: Try,
+    kind: RequestKind,
     mut sender: oneshot::Sender<Answer>,
 ) {
     let start = Instant::now();
     let budget = service.settings.budget;
-    let mut read = Box::pin(caught(service.read(&address)));
+    let mut read = Box::pin(catch_panics(service.read(&address)));
     let in_time = tokio::time::timeout(budget, &mut read).await.ok();
     let is_late = in_time.is_none();
     let found = match in_time {
         Some(found) => found,
         None => {
             service.counters.remote_timeouts.add_one();
-            // Builds may wait for less time than a try takes, or not at all.
+            // The budget may be shorter than one attempt, or zero.
             let limit = service.settings.timeout.max(budget);
-            let given_up = async {
+            let abandoned = async {
                 tokio::time::sleep(limit - budget).await;
                 sender.cancellation().await;
             };
-            match select(read, Box::pin(given_up)).await {
+            match select(read, Box::pin(abandoned)).await {
                 Either::Left((found, _)) => found,
                 Either::Right(_) => Err(Failure::timeout(limit)),
             }
@@ -303,12 +306,12 @@ async fn ask(
     let answer = match found {
         // A late answer means that the service is slow, not that it is unavailable.
         Ok(found) => {
-            service.answered(start.elapsed(), matches!(found, Found::Entry(_)));
+            service.record_answer(start.elapsed(), matches!(found, ReadOutcome::Entry(_)));
             service.succeeded(Direction::Reads);
-            if matches!(found, Found::Nothing) {
+            if matches!(found, ReadOutcome::Absent) {
                 counters.remote_misses.add_one();
             }
-            answer(&service, &address, found)
+            to_answer(&service, &address, found)
         }
         Err(failure) => {
             if !failure.is_timeout {
@@ -316,7 +319,7 @@ async fn ask(
             } else if !is_late {
                 counters.remote_timeouts.add_one();
             }
-            service.failed(Direction::Reads, tried, &failure);
+            service.failed(Direction::Reads, kind, &failure);
             Answer::Failed(failure.reason)
         }
     };
@@ -324,11 +327,11 @@ async fn ask(
     let _ = sender.send(answer);
 }
 
-fn answer(service: &Service, address: &Address, found: Found) -> Answer {
+fn to_answer(service: &Service, address: &Address, found: ReadOutcome) -> Answer {
     match found {
-        Found::Entry(entry) => Answer::Found(entry),
-        Found::Nothing => Answer::Absent,
-        Found::Refused(refused) => {
+        ReadOutcome::Entry(entry) => Answer::Found(entry),
+        ReadOutcome::Absent => Answer::Absent,
+        ReadOutcome::Refused(refused) => {
             let reason = refused.to_string();
             service.refused(&path(address), &reason);
             Answer::Refused { reason, is_newer: refused.is_newer() }
@@ -338,10 +341,10 @@ fn answer(service: &Service, address: &Address, found: Found) -> Answer {
 
 async fn put(service: &Service, address: &Address, file: Vec<u8>) {
     let counters = &service.counters;
-    let Some(tried) = service.allow(Direction::Writes) else {
+    let Some(kind) = service.allow(Direction::Writes) else {
         return counters.remote_writes_dropped.add_one();
     };
-    match caught(service.write(address, file)).await {
+    match catch_panics(service.write(address, file)).await {
         Ok(bytes) => {
             counters.remote_writes.add_one();
             counters.remote_bytes_written.add(bytes);
@@ -349,13 +352,13 @@ async fn put(service: &Service, address: &Address, file: Vec<u8>) {
         }
         Err(failure) => {
             counters.remote_write_failures.add_one();
-            service.failed(Direction::Writes, tried, &failure);
+            service.failed(Direction::Writes, kind, &failure);
         }
     }
 }
 
 /// Turns a panic into a failure: an application's own operator may run any code.
-async fn caught<T>(
+async fn catch_panics<T>(
     call: impl Future<Output = std::result::Result<T, Failure>>,
 ) -> std::result::Result<T, Failure> {
     let caught = AssertUnwindSafe(call).catch_unwind().await;

@@ -9,7 +9,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Known schemes: name, the feature that each needs, and whether that feature is built in.
+/// Known schemes: the name of each, the feature that it needs, and whether that feature is built in.
 const SCHEMES: [(&str, &str, bool); 7] = [
     ("redis", "remote-redis", cfg!(feature = "remote-redis")),
     ("rediss", "remote-redis", cfg!(feature = "remote-redis")),
@@ -40,7 +40,7 @@ fn service(scheme: &str) -> &str {
     )),
     expect(dead_code, reason = "no service is built in")
 )]
-pub(super) struct Parsed {
+pub(super) struct ServiceUrl {
     /// The scheme, in lower case.
     pub(super) scheme: String,
     /// Whole address, with the name of the service as its scheme.
@@ -68,35 +68,36 @@ pub(super) struct Parsed {
     )),
     expect(dead_code, reason = "no service is built in")
 )]
-impl Parsed {
+impl ServiceUrl {
     /// Parses an address. Fails if its scheme is not built in.
     pub(super) fn new(text: &str) -> Result<Self> {
         let Some((scheme, rest)) = text.trim().split_once("://") else {
             // The text may be a password by mistake, so the message does not show it.
-            return Err(bad(format!(
+            return Err(invalid_address(format!(
                 "it has no `://`; give an address such as redis://host:6379/kiln or \
-                 s3://bucket/prefix?region=eu-central-1 (known schemes: {})",
-                known()
+                 s3://bucket/prefix?region=eu-central-1 (available schemes: {})",
+                available_schemes()
             )));
         };
         let scheme = scheme.to_ascii_lowercase();
         let Some((_, feature, is_built)) = SCHEMES.iter().find(|(name, ..)| *name == scheme) else {
-            return Err(bad(format!(
-                "the scheme `{scheme}` is not known; the known schemes are: {}",
-                known()
+            return Err(invalid_address(format!(
+                "the scheme `{scheme}` is not known; available schemes: {}",
+                available_schemes()
             )));
         };
         if !is_built {
-            return Err(bad(format!(
+            return Err(invalid_address(format!(
                 "the scheme `{scheme}` needs the feature `{feature}`, but this program was built \
-             without it; available schemes: {}",
-                known()
+                 without it; available schemes: {}",
+                available_schemes()
             )));
         }
         // The parser treats web schemes such as `http` differently.
         let text = format!("{}://{rest}", service(&scheme));
-        let url = Url::parse(&text)
-            .map_err(|error| bad(format!("`{scheme}://..` cannot be parsed")).with_source(error))?;
+        let url = Url::parse(&text).map_err(|error| {
+            invalid_address(format!("`{scheme}://..` cannot be parsed")).with_source(error)
+        })?;
         let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
         let authority =
             url.host_str().filter(|host| !host.is_empty()).map(|host| match url.port() {
@@ -130,14 +131,17 @@ impl Parsed {
         match self.options.keys().find(|name| !known.contains(&name.as_str())) {
             Some(name) => {
                 let known = known.join(", ");
-                Err(bad(format!("there is no setting `{name}`; the settings are: {known}")))
+                Err(invalid_address(format!(
+                    "there is no setting `{name}`; the settings are: {known}"
+                )))
             }
             None => Ok(()),
         }
     }
 }
 
-fn known() -> String {
+/// Lists the schemes that are built in, for messages.
+fn available_schemes() -> String {
     let built = SCHEMES.iter().filter(|(.., is_built)| *is_built);
     let names: Vec<_> = built.map(|(name, ..)| *name).collect();
     if names.is_empty() {
@@ -147,6 +151,7 @@ fn known() -> String {
     }
 }
 
-pub(super) fn bad(reason: String) -> Error {
+/// Returns the error for an invalid address.
+pub(super) fn invalid_address(reason: String) -> Error {
     Error::new(ErrorKind::Configuration, format!("the remote cache's address: {reason}"))
 }

@@ -26,35 +26,36 @@ impl Worker {
     pub(super) fn start() -> io::Result<Arc<Self>> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
-        let (writes, written) = async_channel::unbounded();
+        let (sender, receiver) = async_channel::unbounded();
         let work = move || {
-            runtime.block_on(write(written));
+            runtime.block_on(run_writers(receiver));
             // A host name lookup may still be running; do not wait for it.
             runtime.shutdown_background();
         };
         threads::start("kiln-remote", work)?;
-        Ok(Arc::new(Self { runtime: handle, writes }))
+        Ok(Arc::new(Self { runtime: handle, writes: sender }))
     }
 
     /// Spawns a task to run as soon as possible.
-    pub(super) fn ask(&self, task: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         drop(self.runtime.spawn(task));
     }
 
     /// Queues a task to run once a writer is free.
-    pub(super) fn write(&self, task: Task) {
+    pub(super) fn queue_write(&self, task: Task) {
         // The channel is open for as long as `self` exists.
         let _ = self.writes.try_send(task);
     }
 }
 
-async fn write(tasks: Receiver<Task>) {
-    let write = |tasks: Receiver<Task>| async move {
+/// Runs the queued writes, several at a time, until the queue is closed and empty.
+async fn run_writers(tasks: Receiver<Task>) {
+    let writer = |tasks: Receiver<Task>| async move {
         while let Ok(task) = tasks.recv().await {
             task.await;
         }
     };
-    let writers: Vec<_> = (0..WRITERS).map(|_| tokio::spawn(write(tasks.clone()))).collect();
+    let writers: Vec<_> = (0..WRITERS).map(|_| tokio::spawn(writer(tasks.clone()))).collect();
     for writer in writers {
         // Tasks catch their own panics.
         let _ = writer.await;

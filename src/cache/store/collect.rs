@@ -16,14 +16,14 @@ use crate::process::file::{self, Links};
 
 /// Minimum age of an entry that may be removed, whatever the limit. A younger entry stays, because processes
 /// that wait for its build are about to load it.
-pub(crate) const YOUNG: Duration = Duration::from_secs(5);
+pub(crate) const MIN_EVICTION_AGE: Duration = Duration::from_secs(5);
 
 /// Minimum age of a temporary file that may be swept. Its writer must also be dead.
-const ABANDONED: Duration = Duration::from_secs(60);
+const STALE_TEMP_AGE: Duration = Duration::from_secs(60);
 
 /// Minimum age of a temporary file that may be swept, where there are no locks to show whether its writer is
 /// dead.
-const SURELY_ABANDONED: Duration = Duration::from_secs(24 * 3600);
+const STALE_AGE_WITHOUT_LOCKS: Duration = Duration::from_secs(24 * 3600);
 
 /// Result of a collection, or of a dry run.
 ///
@@ -62,10 +62,10 @@ impl Collected {
 /// Limits that a collection enforces.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Goal {
-    /// Maximum size of the store in bytes. A larger store is collected down to `aim`.
+    /// Maximum size of the store in bytes. A larger store is collected down to `target`.
     pub(crate) bytes: Option<u64>,
     /// Target size after collection, in bytes.
-    pub(crate) aim: Option<u64>,
+    pub(crate) target: Option<u64>,
     /// Maximum time since the last use. Entries that were not used for longer are removed.
     pub(crate) max_age: Option<Duration>,
     /// Whether to remove nothing, and only report.
@@ -74,7 +74,7 @@ pub(crate) struct Goal {
 
 /// File of an entry, as found by a scan.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundEntry {
     pub(crate) key: BuildKey,
     /// Name of the folder of the entry's device.
     pub(crate) device: String,
@@ -101,7 +101,7 @@ fn file_id(_: &Metadata) -> FileId {
 }
 
 /// Returns every entry of a store, whether or not it would verify. Files with other names are skipped.
-pub(crate) fn scan(layout: &Layout) -> impl Iterator<Item = Found> {
+pub(crate) fn scan(layout: &Layout) -> impl Iterator<Item = FoundEntry> {
     layout.devices().flat_map(|(device, folder)| {
         subfolders(&folder, 2).flat_map(move |(shard, folder)| {
             let device = device.clone();
@@ -110,7 +110,7 @@ pub(crate) fn scan(layout: &Layout) -> impl Iterator<Item = Found> {
                 let key = key_of(&shard, file.file_name().to_str()?)?;
                 // This is the metadata of the file itself, not of the target of a link.
                 let metadata = file.metadata().ok()?;
-                metadata.is_file().then(|| Found {
+                metadata.is_file().then(|| FoundEntry {
                     key,
                     device: device.clone(),
                     path: file.path(),
@@ -130,7 +130,7 @@ pub(crate) fn collect(layout: &Layout, goal: Goal) -> Collected {
 }
 
 /// Removes entries that a scan found until the goal is met.
-fn reduce(layout: &Layout, mut found: Vec<Found>, goal: Goal) -> Collected {
+fn reduce(layout: &Layout, mut found: Vec<FoundEntry>, goal: Goal) -> Collected {
     let mut collected = Collected {
         entries: found.len() as u64,
         bytes: found.iter().map(|found| found.bytes).sum(),
@@ -139,22 +139,24 @@ fn reduce(layout: &Layout, mut found: Vec<Found>, goal: Goal) -> Collected {
     // Taken after the scan. Otherwise, entries that are put meanwhile would seem to be from the future.
     let now = SystemTime::now();
     // An entry that is larger than the whole limit goes first: removing the others would not make room for it.
-    let is_too_large = |entry: &Found| goal.bytes.is_some_and(|most| entry.bytes > most);
-    found.sort_unstable_by_key(|entry| (!is_too_large(entry), !is_ahead(entry, now), entry.used));
+    let is_too_large = |entry: &FoundEntry| goal.bytes.is_some_and(|most| entry.bytes > most);
+    found.sort_unstable_by_key(|entry| {
+        (!is_too_large(entry), !is_in_future(entry, now), entry.used)
+    });
     let fitting = found.iter().filter(|entry| !is_too_large(entry)).map(|entry| entry.bytes);
     let mut fitting: u64 = fitting.sum();
     let too_many = goal.bytes.is_some_and(|most| fitting > most);
-    let aim = goal.aim.filter(|_| too_many);
+    let target = goal.target.filter(|_| too_many);
     for entry in &found {
         let is_too_large = is_too_large(entry);
-        let over = is_too_large || aim.is_some_and(|aim| fitting > aim);
-        let old = goal.max_age.is_some_and(|most| {
-            is_ahead(entry, now) || now.duration_since(entry.used).is_ok_and(|age| age > most)
+        let is_over = is_too_large || target.is_some_and(|target| fitting > target);
+        let is_old = goal.max_age.is_some_and(|most| {
+            is_in_future(entry, now) || now.duration_since(entry.used).is_ok_and(|age| age > most)
         });
-        if !over && !old {
+        if !is_over && !is_old {
             break;
         }
-        if distance(entry.used, now) < YOUNG {
+        if distance(entry.used, now) < MIN_EVICTION_AGE {
             continue;
         }
         if goal.dry_run || remove(layout, entry) {
@@ -176,8 +178,8 @@ fn reduce(layout: &Layout, mut found: Vec<Found>, goal: Goal) -> Collected {
 
 /// Returns whether an entry is stamped in the future, by more than the clocks of machines that share a
 /// directory differ. Its last use is unknown, so it counts as the oldest.
-fn is_ahead(entry: &Found, now: SystemTime) -> bool {
-    entry.used.duration_since(now).is_ok_and(|ahead| ahead >= YOUNG)
+fn is_in_future(entry: &FoundEntry, now: SystemTime) -> bool {
+    entry.used.duration_since(now).is_ok_and(|ahead| ahead >= MIN_EVICTION_AGE)
 }
 
 /// Returns the time between two times, in either order.
@@ -191,28 +193,28 @@ fn is_gone(path: &Path) -> bool {
 
 /// Removes an entry, unless it was replaced or used since it was found. Returns whether it was removed. The
 /// file is first moved to a temporary name, then checked, and put back if it is another file.
-pub(crate) fn remove(layout: &Layout, found: &Found) -> bool {
+pub(crate) fn remove(layout: &Layout, found: &FoundEntry) -> bool {
     let taken = unique(layout, "out");
     // A copy of the store may lack the directory of temporary files.
-    let is_taken = || fs::rename(&found.path, &taken);
-    let again = |error| match fs::create_dir(layout.temporary()) {
-        Ok(()) => is_taken(),
+    let take = || fs::rename(&found.path, &taken);
+    let retry = |error| match fs::create_dir(layout.temporary()) {
+        Ok(()) => take(),
         Err(_) => Err(error),
     };
-    if is_taken().or_else(again).is_err() {
+    if take().or_else(retry).is_err() {
         return false;
     }
-    let same = fs::symlink_metadata(&taken).is_ok_and(|metadata| {
+    let is_same = fs::symlink_metadata(&taken).is_ok_and(|metadata| {
         file_id(&metadata) == found.file
             && metadata.len() == found.bytes
             && metadata.modified().is_ok_and(|used| used == found.used)
     });
-    if !same {
+    if !is_same {
         put_back(&taken, &found.path);
     }
     // If the file cannot be removed now, a later sweep removes it.
     let _ = fs::remove_file(&taken);
-    same
+    is_same
 }
 
 /// Restores the name of an entry that was taken out, unless a newer entry has the name.
@@ -237,15 +239,15 @@ fn sweep(layout: &Layout, now: SystemTime, dry_run: bool) -> u64 {
 }
 
 fn is_abandoned(path: &Path, age: Duration) -> bool {
-    let dead = || -> io::Result<bool> {
+    let is_writer_dead = || -> io::Result<bool> {
         let (file, _) = file::open(path, file::reading(), Links::Refuse)?;
         Ok(match try_lock_file(file) {
             Try::Held(_) => true,
             Try::Busy => false,
-            Try::Unopened(_) | Try::Impossible(_) => age > SURELY_ABANDONED,
+            Try::Unopened(_) | Try::Impossible(_) => age > STALE_AGE_WITHOUT_LOCKS,
         })
     };
-    age > ABANDONED && dead().unwrap_or(false)
+    age > STALE_TEMP_AGE && is_writer_dead().unwrap_or(false)
 }
 
 #[cfg(test)]
@@ -255,13 +257,13 @@ mod tests {
     use super::*;
 
     /// A store with one entry's file, whose contents do not matter here, as a scan found it.
-    struct Bench {
+    struct TestStore {
         _directory: tempfile::TempDir,
         layout: Layout,
-        found: Found,
+        found: FoundEntry,
     }
 
-    impl Bench {
+    impl TestStore {
         fn new() -> Self {
             let directory = tempfile::tempdir().expect("there is disk space");
             let layout = Layout::new(directory.path());
@@ -297,107 +299,107 @@ mod tests {
 
     #[test]
     fn a_found_entry_is_removed_once() {
-        let bench = Bench::new();
-        assert!(remove(&bench.layout, &bench.found));
-        assert!(!bench.found.path.exists());
-        assert!(!remove(&bench.layout, &bench.found), "the entry is already removed");
-        bench.assert_nothing_is_left_behind();
+        let store = TestStore::new();
+        assert!(remove(&store.layout, &store.found));
+        assert!(!store.found.path.exists());
+        assert!(!remove(&store.layout, &store.found), "the entry is already removed");
+        store.assert_nothing_is_left_behind();
     }
 
     #[test]
     fn entries_removed_by_another_collector_are_not_counted() {
-        let bench = Bench::new();
-        let old = SystemTime::now() - 2 * YOUNG;
+        let store = TestStore::new();
+        let old = SystemTime::now() - 2 * MIN_EVICTION_AGE;
         let entry = |number: u8| {
-            let path = bench.found.path.with_file_name(format!("{number}"));
+            let path = store.found.path.with_file_name(format!("{number}"));
             fs::write(&path, "old").expect("it can be written");
             let file = File::options().write(true).open(&path).expect("it exists");
             file.set_modified(old + Duration::from_millis(number.into()))
                 .expect("it belongs to this test");
             let metadata = file.metadata().expect("it exists");
             let used = metadata.modified().expect("it has a time");
-            Found { path, used, file: file_id(&metadata), ..bench.found.clone() }
+            FoundEntry { path, used, file: file_id(&metadata), ..store.found.clone() }
         };
         let found: Vec<_> = (0..10).map(entry).collect();
         for entry in &found[..4] {
             fs::remove_file(&entry.path).expect("it exists");
         }
-        let goal = Goal { bytes: Some(20), aim: Some(18), max_age: None, dry_run: false };
-        let collected = reduce(&bench.layout, found, goal);
+        let goal = Goal { bytes: Some(20), target: Some(18), max_age: None, dry_run: false };
+        let collected = reduce(&store.layout, found, goal);
         assert_eq!((collected.removed, collected.bytes_left()), (0, 18));
     }
 
     #[cfg(unix)]
     #[test]
     fn an_entry_replaced_since_it_was_found_stays() {
-        let bench = Bench::new();
-        bench.replace();
-        assert!(!remove(&bench.layout, &bench.found));
-        bench.assert_is("new");
+        let store = TestStore::new();
+        store.replace();
+        assert!(!remove(&store.layout, &store.found));
+        store.assert_is("new");
     }
 
     #[test]
     fn an_entry_used_since_it_was_found_stays() {
-        let bench = Bench::new();
-        let used = bench.found.used + Duration::from_nanos(1000);
-        let file = File::options().write(true).open(&bench.found.path).expect("it exists");
+        let store = TestStore::new();
+        let used = store.found.used + Duration::from_nanos(1000);
+        let file = File::options().write(true).open(&store.found.path).expect("it exists");
         file.set_modified(used).expect("it belongs to this test");
         drop(file);
-        assert!(!remove(&bench.layout, &bench.found));
-        bench.assert_is("old");
-        assert_eq!(scan(&bench.layout).next().expect("it exists").used, used);
+        assert!(!remove(&store.layout, &store.found));
+        store.assert_is("old");
+        assert_eq!(scan(&store.layout).next().expect("it exists").used, used);
     }
 
     /// Here the file that was taken out is the older one.
     #[test]
     fn an_entry_stored_while_an_older_one_is_checked_stays() {
-        let bench = Bench::new();
-        let taken = unique(&bench.layout, "out");
-        fs::rename(&bench.found.path, &taken).expect("it exists");
-        bench.replace();
-        put_back(&taken, &bench.found.path);
+        let store = TestStore::new();
+        let taken = unique(&store.layout, "out");
+        fs::rename(&store.found.path, &taken).expect("it exists");
+        store.replace();
+        put_back(&taken, &store.found.path);
         fs::remove_file(&taken).expect("it still exists");
-        bench.assert_is("new");
+        store.assert_is("new");
     }
 
     #[test]
     fn an_entry_taken_out_for_a_check_is_put_back() {
-        let bench = Bench::new();
-        let taken = unique(&bench.layout, "out");
-        fs::rename(&bench.found.path, &taken).expect("it exists");
-        put_back(&taken, &bench.found.path);
+        let store = TestStore::new();
+        let taken = unique(&store.layout, "out");
+        fs::rename(&store.found.path, &taken).expect("it exists");
+        put_back(&taken, &store.found.path);
         let _ = fs::remove_file(&taken);
-        bench.assert_is("old");
+        store.assert_is("old");
     }
 
     #[test]
     fn only_entries_slightly_in_the_future_are_kept() {
-        let nothing = Goal { bytes: Some(0), aim: Some(0), max_age: None, dry_run: false };
-        for (ahead, removed) in [(YOUNG / 2, 0), (YOUNG * 100, 1)] {
-            let bench = Bench::new();
-            let file = File::options().write(true).open(&bench.found.path).expect("it exists");
+        let nothing = Goal { bytes: Some(0), target: Some(0), max_age: None, dry_run: false };
+        for (ahead, removed) in [(MIN_EVICTION_AGE / 2, 0), (MIN_EVICTION_AGE * 100, 1)] {
+            let store = TestStore::new();
+            let file = File::options().write(true).open(&store.found.path).expect("it exists");
             file.set_modified(SystemTime::now() + ahead).expect("it belongs to this test");
-            assert_eq!(collect(&bench.layout, nothing).removed, removed, "{ahead:?} ahead");
+            assert_eq!(collect(&store.layout, nothing).removed, removed, "{ahead:?} ahead");
         }
     }
 
     #[test]
     fn only_old_temporary_files_of_dead_writers_are_removed() {
-        let bench = Bench::new();
+        let store = TestStore::new();
         let now = SystemTime::now();
         let part = |age: Duration| {
-            let path = unique(&bench.layout, "part");
+            let path = unique(&store.layout, "part");
             let file = File::create_new(&path).expect("it can be written");
             file.set_modified(now - age).expect("it belongs to this test");
             (path, file)
         };
-        let (dead, _) = part(ABANDONED * 2);
-        let (living, file) = part(ABANDONED * 2);
+        let (dead, _) = part(STALE_TEMP_AGE * 2);
+        let (living, file) = part(STALE_TEMP_AGE * 2);
         file.try_lock().expect("the lock is free");
-        let (fresh, _) = part(ABANDONED / 2);
-        assert_eq!(sweep(&bench.layout, now, true), 1);
+        let (fresh, _) = part(STALE_TEMP_AGE / 2);
+        assert_eq!(sweep(&store.layout, now, true), 1);
         assert!(dead.exists(), "a dry run removes nothing");
-        assert_eq!(sweep(&bench.layout, now, false), 1);
+        assert_eq!(sweep(&store.layout, now, false), 1);
         assert_eq!([dead, living, fresh].map(|path| path.exists()), [false, true, true]);
     }
 }

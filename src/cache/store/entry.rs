@@ -1,4 +1,4 @@
-//! Encoding of entry files, and the checks on every file that is found in the place of an entry.
+//! Encoding of entry files, and verification of every file that is read as an entry.
 //!
 //! ```text
 //! payload     the program in the device's native format, starting at the first byte
@@ -13,8 +13,8 @@
 //!              72  magic              8
 //! ```
 //!
-//! The checksum detects damage, at every read. A cryptographic digest detects no more of it and costs several
-//! times as much. It would not keep out a user who can write to the directory either.
+//! The checksum detects damage, at every read. A cryptographic digest would detect no more damage and cost
+//! several times as much. It would not keep out a user who can write to the directory either.
 //!
 //! Version and magic are at the same distance from the end of the file in every version, past and future.
 
@@ -40,11 +40,12 @@ const MAGIC: [u8; 8] = *b"KILN\r\n\x1a\xfe";
 
 /// Maximum number of kernels and parameters in a manifest, taken together. A record in memory may take 30 times
 /// the space of its JSON. Without this limit, a manifest of a few megabytes could fill gigabytes.
-const MOST_RECORDS: usize = 1 << 18;
+const MAX_RECORDS: usize = 1 << 18;
 
 /// Maximum number of parameters of a kernel. Devices accept at most 4 KiB of arguments.
-const MOST_PARAMETERS: usize = 1 << 12;
+const MAX_PARAMETERS: usize = 1 << 12;
 
+// Offsets in the footer, in bytes.
 const KEY: usize = 16;
 const CHECKSUM: usize = 48;
 const TAIL: usize = 64;
@@ -159,25 +160,25 @@ pub struct ParameterRecord {
     pub access: Option<String>,
 }
 
-/// Deserializes kernel records. Fails if there are more than [`MOST_RECORDS`] kernels and parameters together.
+/// Deserializes kernel records. Fails if there are more than [`MAX_RECORDS`] kernels and parameters together.
 pub(crate) fn kernels<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<KernelRecord>, D::Error> {
     let weight = |kernel: &KernelRecord| 1 + kernel.parameters.len();
-    from.deserialize_seq(Few { most: MOST_RECORDS, weight, what: PhantomData })
+    from.deserialize_seq(BoundedSequence { most: MAX_RECORDS, weight, what: PhantomData })
 }
 
 fn parameters<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<ParameterRecord>, D::Error> {
     let weight = |_: &ParameterRecord| 1;
-    from.deserialize_seq(Few { most: MOST_PARAMETERS, weight, what: PhantomData })
+    from.deserialize_seq(BoundedSequence { most: MAX_PARAMETERS, weight, what: PhantomData })
 }
 
 /// Visitor that reads a sequence. Fails if the weights of the elements add up to more than `most`.
-struct Few<T, W> {
+struct BoundedSequence<T, W> {
     most: usize,
     weight: W,
     what: PhantomData<T>,
 }
 
-impl<'de, T: Deserialize<'de>, W: Fn(&T) -> usize> Visitor<'de> for Few<T, W> {
+impl<'de, T: Deserialize<'de>, W: Fn(&T) -> usize> Visitor<'de> for BoundedSequence<T, W> {
     type Value = Vec<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -185,10 +186,10 @@ impl<'de, T: Deserialize<'de>, W: Fn(&T) -> usize> Visitor<'de> for Few<T, W> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Vec<T>, A::Error> {
-        let (mut elements, mut left) = (Vec::new(), self.most);
+        let (mut elements, mut weight_left) = (Vec::new(), self.most);
         while let Some(element) = sequence.next_element()? {
-            let rest = left.checked_sub((self.weight)(&element));
-            left = rest.ok_or_else(|| A::Error::invalid_length(self.most + 1, &self))?;
+            let rest = weight_left.checked_sub((self.weight)(&element));
+            weight_left = rest.ok_or_else(|| A::Error::invalid_length(self.most + 1, &self))?;
             elements.push(element);
         }
         Ok(elements)
@@ -493,10 +494,10 @@ mod tests {
             let rest = r#""fields":[],"build_microseconds":0,"created":0,"tools":[]"#;
             parse(format!(r#"{{"kernels":[{kernels}],{rest}}}"#).as_bytes())
         };
-        assert_eq!(manifest(&kernel(MOST_PARAMETERS)).map(|read| read.kernels.len()), Ok(1));
-        let few = many(MOST_RECORDS / 4, &kernel(3));
+        assert_eq!(manifest(&kernel(MAX_PARAMETERS)).map(|read| read.kernels.len()), Ok(1));
+        let few = many(MAX_RECORDS / 4, &kernel(3));
         assert!(manifest(&few).is_ok());
-        for kernels in [kernel(MOST_PARAMETERS + 1), format!("{few},{}", kernel(0))] {
+        for kernels in [kernel(MAX_PARAMETERS + 1), format!("{few},{}", kernel(0))] {
             let error = manifest(&kernels).expect_err("they are too many").to_string();
             assert!(error.contains("at most"), "{error}");
         }

@@ -9,7 +9,7 @@ use super::entry::{Manifest, Unusable, decode_for, read_manifest};
 use super::info::{Checked, EntryInfo};
 use super::layout::Address;
 use super::publish::publish;
-use super::{BESIDE_PAYLOAD, Store, collect_now};
+use super::{MAX_METADATA_BYTES, Store, collect_now};
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::file::{self, Links};
@@ -76,11 +76,11 @@ impl Store {
     pub fn manifest(&self, entry: &EntryInfo) -> Result<Manifest> {
         let read = || {
             let (mut file, metadata) = file::open(entry.path(), file::reading(), Links::Refuse)?;
-            read_manifest(&entry.key(), &mut file, metadata.len(), BESIDE_PAYLOAD)
+            read_manifest(&entry.key(), &mut file, metadata.len(), MAX_METADATA_BYTES)
         };
         read()
-            .map_err(|error| cannot("read", entry.path(), error))?
-            .map_err(|unusable| refuse(&unusable))
+            .map_err(|error| io_error("read", entry.path(), error))?
+            .map_err(|unusable| invalid_entry(&unusable))
     }
 
     /// Removes an entry, unless it was replaced or used since it was found. Returns whether it was removed.
@@ -130,13 +130,16 @@ impl Store {
     pub fn import(&self, name: &str, from: impl Read) -> Result<BuildKey> {
         let address = Address::named(name)?;
         let key = address.key;
-        let most = self.most_bytes();
+        let max_bytes = self.max_entry_bytes();
         let mut bytes = Vec::new();
-        let read = from.take(most.saturating_add(1)).read_to_end(&mut bytes);
-        let length = read.map_err(|error| cannot("read", Path::new(name), error))? as u64;
-        let entry =
-            if length > most { Err(Unusable::TooLarge(length)) } else { decode_for(&key, bytes) };
-        let entry = entry.map_err(|unusable| refuse(&unusable))?;
+        let read = from.take(max_bytes.saturating_add(1)).read_to_end(&mut bytes);
+        let length = read.map_err(|error| io_error("read", Path::new(name), error))? as u64;
+        let entry = if length > max_bytes {
+            Err(Unusable::TooLarge(length))
+        } else {
+            decode_for(&key, bytes)
+        };
+        let entry = entry.map_err(|unusable| invalid_entry(&unusable))?;
         let bytes = entry.bytes().len() as u64;
         if let Some(limit) = self.max_bytes()
             && bytes > limit
@@ -148,7 +151,7 @@ impl Store {
         }
         let (path, parts) = (self.0.layout.entry(&address), [entry.bytes(), &[]]);
         let published = publish(&self.0.layout, &path, parts, self.0.settings.durability)
-            .map_err(|error| cannot("write", &path, error))?;
+            .map_err(|error| io_error("write", &path, error))?;
         let Some(difference) = published.difference(bytes) else {
             let message = format!(
                 "{name}: the existing entry was written by a newer version of Kiln, and is kept"
@@ -197,35 +200,35 @@ impl Store {
     /// # }
     /// ```
     pub fn clear(&self) -> Result<u64> {
-        let (mut removed, mut left) = (0, 0);
+        let (mut removed, mut failed) = (0, 0);
         for entry in self.entries() {
             if self.remove(&entry) {
                 removed += 1;
             } else {
-                left += u64::from(fs::metadata(entry.path()).is_ok_and(|now| {
+                failed += u64::from(fs::metadata(entry.path()).is_ok_and(|metadata| {
                     // An entry that was replaced or used meanwhile belongs to another process.
-                    now.modified().is_ok_and(|used| used == entry.used())
+                    metadata.modified().is_ok_and(|used| used == entry.used())
                 }));
             }
         }
         // Counts the remaining entries, and sweeps. If another process is collecting, it does both.
         let _ = self.collect(false);
-        if left > 0 {
+        if failed > 0 {
             let directory = self.root().display();
             return Err(Error::new(
                 ErrorKind::Io,
-                format!("{left} entries of {directory} cannot be removed; check its permissions"),
+                format!("{failed} entries of {directory} cannot be removed; check its permissions"),
             ));
         }
         Ok(removed)
     }
 }
 
-fn refuse(unusable: &Unusable) -> Error {
+fn invalid_entry(unusable: &Unusable) -> Error {
     Error::invalid(format!("the entry is not valid: {unusable}"))
 }
 
-fn cannot(what: &str, path: &Path, error: io::Error) -> Error {
+fn io_error(what: &str, path: &Path, error: io::Error) -> Error {
     Error::of_system(format!("cannot {what} {}", path.display()), error)
 }
 

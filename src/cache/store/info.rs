@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::time::SystemTime;
 
-use super::collect::Found;
+use super::collect::FoundEntry;
 use super::entry::{Entry, Unusable};
 use super::layout::entry_name;
 use crate::digest::BuildKey;
@@ -23,7 +23,7 @@ use crate::digest::BuildKey;
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct EntryInfo(pub(super) Found);
+pub struct EntryInfo(pub(super) FoundEntry);
 
 impl EntryInfo {
     /// Returns the key that the entry's name stands for.

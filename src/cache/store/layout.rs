@@ -21,7 +21,7 @@ use crate::process::file::{self, Links};
 pub(crate) const SUFFIX: &str = ".kiln";
 
 /// Number of build locks. Unrelated builds seldom share a lock, and all locks together stay a small directory.
-const STRIPES: u16 = 1024;
+const BUILD_LOCKS: u16 = 1024;
 
 /// Contents of `CACHEDIR.TAG`. The first line is required by <https://bford.info/cachedir/>.
 const TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55
@@ -119,7 +119,7 @@ impl Layout {
 
     pub(crate) fn build_lock(&self, key: &BuildKey) -> PathBuf {
         let [.., high, low] = *key.as_bytes();
-        let stripe = u16::from_be_bytes([high, low]) % STRIPES;
+        let stripe = u16::from_be_bytes([high, low]) % BUILD_LOCKS;
         self.locks().join(format!("build-{stripe:03x}"))
     }
 
@@ -195,7 +195,7 @@ fn make_room(path: &Path) -> io::Result<()> {
 /// Creates a folder of the store. A file or a broken link in its place is removed.
 pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
     create_private(folder).or_else(|error| {
-        let is_in_the_way = fs::symlink_metadata(folder).is_ok_and(|there| !there.is_dir());
+        let is_in_the_way = fs::symlink_metadata(folder).is_ok_and(|metadata| !metadata.is_dir());
         if !is_in_the_way || fs::remove_file(folder).is_err() {
             return Err(error);
         }
@@ -216,7 +216,7 @@ pub(crate) fn create_private(directory: &Path) -> io::Result<()> {
 /// own programs there. The directory is the `root` of the store, or is inside it. Returns `None` for a
 /// directory that can be trusted, or that does not exist yet.
 #[cfg(unix)]
-pub(crate) fn distrust(directory: &Path, root: &Path) -> Option<String> {
+pub(crate) fn distrust_reason(directory: &Path, root: &Path) -> Option<String> {
     use std::os::unix::fs::MetadataExt;
 
     const STICKY: u32 = 0o1000;
@@ -224,7 +224,7 @@ pub(crate) fn distrust(directory: &Path, root: &Path) -> Option<String> {
     if !metadata.is_dir() {
         return Some("it is not a directory".to_owned());
     }
-    let reason = distrust_of(&metadata)?;
+    let reason = distrust_reason_of(&metadata)?;
     let user = rustix::process::geteuid().as_raw();
     // Other users need such a directory as it is: `/tmp` for example.
     let is_shared = metadata.uid() != user || metadata.mode() & STICKY != 0;
@@ -238,7 +238,7 @@ pub(crate) fn distrust(directory: &Path, root: &Path) -> Option<String> {
 
 /// Returns the reason why the file or directory with this metadata cannot be trusted.
 #[cfg(unix)]
-pub(crate) fn distrust_of(metadata: &Metadata) -> Option<String> {
+pub(crate) fn distrust_reason_of(metadata: &Metadata) -> Option<String> {
     use std::os::unix::fs::MetadataExt;
 
     let user = rustix::process::geteuid().as_raw();
@@ -260,12 +260,12 @@ pub(crate) fn distrust_of(metadata: &Metadata) -> Option<String> {
 /// Only checks that the path is a directory. On other systems, the system's defaults decide who can write to
 /// it.
 #[cfg(not(unix))]
-pub(crate) fn distrust(directory: &Path, _: &Path) -> Option<String> {
+pub(crate) fn distrust_reason(directory: &Path, _: &Path) -> Option<String> {
     (directory.exists() && !directory.is_dir()).then(|| "it is not a directory".to_owned())
 }
 
 #[cfg(not(unix))]
-pub(crate) fn distrust_of(_: &Metadata) -> Option<String> {
+pub(crate) fn distrust_reason_of(_: &Metadata) -> Option<String> {
     None
 }
 

@@ -88,7 +88,7 @@ mod unshared {
     use std::sync::Once;
     use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
 
-    /// Descriptors of locked files; free places hold [`NONE`]. Locks beyond this number are shared with
+    /// Descriptors of locked files; free slots hold [`NONE`]. Locks beyond this number are shared with
     /// children.
     static LOCKED: [AtomicI32; 64] = [const { AtomicI32::new(NONE) }; 64];
 
@@ -102,34 +102,33 @@ mod unshared {
             static REGISTERED: Once = Once::new();
             REGISTERED.call_once(|| {
                 // SAFETY: the handler only calls functions that a forked child may call.
-                let refused = unsafe { libc::pthread_atfork(None, None, Some(give_up)) };
+                let refused = unsafe { libc::pthread_atfork(None, None, Some(close_in_child)) };
                 if refused != 0 {
                     tracing::debug!("cannot register a fork handler; forked children share locks");
                 }
             });
             let descriptor = file.as_raw_fd();
-            let take = |place: &&AtomicI32| {
-                place.compare_exchange(NONE, descriptor, SeqCst, SeqCst).is_ok()
-            };
+            let take =
+                |slot: &&AtomicI32| slot.compare_exchange(NONE, descriptor, SeqCst, SeqCst).is_ok();
             Self(LOCKED.iter().find(take))
         }
     }
 
     impl Drop for Unshared {
         fn drop(&mut self) {
-            if let Some(place) = self.0 {
-                place.store(NONE, SeqCst);
+            if let Some(slot) = self.0 {
+                slot.store(NONE, SeqCst);
             }
         }
     }
 
     /// Runs in a forked child: makes each descriptor refer to `/dev/null` instead. The owner of a descriptor,
     /// which may be a thread that the child does not have, still closes it.
-    unsafe extern "C" fn give_up() {
+    unsafe extern "C" fn close_in_child() {
         // SAFETY: the name ends in NUL.
         let other = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
-        for place in &LOCKED {
-            let descriptor = place.swap(NONE, SeqCst);
+        for slot in &LOCKED {
+            let descriptor = slot.swap(NONE, SeqCst);
             if descriptor != NONE && other >= 0 {
                 // SAFETY: both are descriptors of this process.
                 unsafe { libc::dup3(other, descriptor, libc::O_CLOEXEC) };

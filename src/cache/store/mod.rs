@@ -3,8 +3,8 @@
 //! # How it works
 //!
 //! The files are the source of truth: every program is one immutable file, named by its [`BuildKey`], in the
-//! folder of its device. There is no database, no index and no daemon. Everything said here of programs also
-//! applies to objects, the compiled modules from which programs are linked.
+//! folder of its device. There is no database, no index and no daemon. All that follows about programs
+//! also applies to objects, which are the compiled modules from which programs are linked.
 //!
 //! * **A hit** opens the file, reads it, and verifies the full key and a checksum (XXH3-128) over all of it. It
 //!   takes no lock. At most every ten minutes it sets the file's modification time, which records the last use
@@ -92,7 +92,7 @@ pub(crate) use self::layout::SUFFIX;
 pub(crate) use self::lock::{Lock, Try};
 pub(crate) use self::task_tracker::{Pending, TaskTracker};
 
-use self::collect::{Goal, YOUNG, collect};
+use self::collect::{Goal, MIN_EVICTION_AGE, collect};
 use self::layout::Layout;
 use self::publish::{Published, publish};
 use self::usage::UsageFile;
@@ -106,15 +106,15 @@ use crate::stats::Counters;
 /// Age of the stamp of an entry's last use at which a hit renews it.
 const STAMP_EVERY: Duration = Duration::from_secs(600);
 
-/// Maximum number of bytes in an entry's file beside its payload. Leaves room for a long build log.
-const BESIDE_PAYLOAD: u64 = 64 << 20;
+/// Maximum size of the manifest and the footer of an entry, in bytes. Leaves room for a long build log.
+const MAX_METADATA_BYTES: u64 = 64 << 20;
 
 /// Maximum number of rounds of a background collection. Later rounds remove entries that were too young before.
 /// After the last round, the next put starts a new collection.
-const ROUNDS: u32 = 8;
+const MAX_COLLECTION_ROUNDS: u32 = 8;
 
 /// Default maximum size of an entry's binary, in bytes.
-const LARGEST_ENTRY: u64 = 256 << 20;
+const MAX_PAYLOAD_BYTES: u64 = 256 << 20;
 
 /// Settings of a store.
 #[derive(Clone, Debug)]
@@ -133,7 +133,7 @@ impl Default for Settings {
             max_bytes: Some(1 << 30),
             max_age: None,
             durability: Durability::default(),
-            entry_bytes: 1..=LARGEST_ENTRY,
+            entry_bytes: 1..=MAX_PAYLOAD_BYTES,
         }
     }
 }
@@ -167,8 +167,8 @@ struct Inner {
     usage: UsageFile,
     counters: Arc<Counters>,
     warned: Warned,
-    collecting: AtomicBool,
-    behind: TaskTracker,
+    is_collecting: AtomicBool,
+    background: TaskTracker,
 }
 
 /// Warnings that were already given. Each is given once.
@@ -218,7 +218,7 @@ impl Store {
     pub(crate) fn open(root: PathBuf, settings: Settings, counters: Arc<Counters>) -> Result<Self> {
         let layout = Layout::new(&root);
         for directory in [&*root, layout.version()] {
-            if let Some(reason) = layout::distrust(directory, &root) {
+            if let Some(reason) = layout::distrust_reason(directory, &root) {
                 let directory = directory.display();
                 let message = format!("the cache directory `{directory}` is not used: {reason}");
                 return Err(Error::new(ErrorKind::Configuration, message));
@@ -231,8 +231,8 @@ impl Store {
             settings,
             counters,
             warned: Warned::default(),
-            collecting: AtomicBool::new(false),
-            behind: TaskTracker::default(),
+            is_collecting: AtomicBool::new(false),
+            background: TaskTracker::default(),
         })))
     }
 
@@ -274,7 +274,7 @@ impl Store {
             Ok(bytes) => bytes.and_then(|bytes| decode_for(&address.key, bytes)),
             Err(error) if layout::is_missing(&error) => return Lookup::Absent,
             Err(error) => {
-                self.failed("read", &error);
+                self.report_failure("read", &error);
                 return Lookup::Unreadable(error);
             }
         };
@@ -284,18 +284,22 @@ impl Store {
         }
     }
 
-    /// Reads a whole file. If `used`, also stamps it as used. The outer error is an I/O error.
-    fn read(&self, path: &Path, used: bool) -> io::Result<std::result::Result<Vec<u8>, Unusable>> {
+    /// Reads a whole file. If `is_use`, also stamps it as used. The outer error is an I/O error.
+    fn read(
+        &self,
+        path: &Path,
+        is_use: bool,
+    ) -> io::Result<std::result::Result<Vec<u8>, Unusable>> {
         let (mut file, metadata) = match file::open(path, file::reading(), Links::Refuse) {
             Err(error) if file::is_not_regular(&error) => return Ok(Err(Unusable::Foreign)),
             opened => opened?,
         };
         // Any user may have created the root after the store was opened.
-        if let Some(reason) = layout::distrust_of(&metadata) {
+        if let Some(reason) = layout::distrust_reason_of(&metadata) {
             return Ok(Err(Unusable::Distrusted(reason)));
         }
         // Another application, with other limits, may have written the file.
-        if metadata.len() > self.most_bytes().max(LARGEST_ENTRY + BESIDE_PAYLOAD) {
+        if metadata.len() > self.max_entry_bytes().max(MAX_PAYLOAD_BYTES + MAX_METADATA_BYTES) {
             return Ok(Err(Unusable::TooLarge(metadata.len())));
         }
         // Reading one extra byte detects a file that grew meanwhile.
@@ -303,8 +307,8 @@ impl Store {
         bytes.try_reserve_exact(metadata.len() as usize + 1)?;
         file.by_ref().take(metadata.len() + 1).read_to_end(&mut bytes)?;
         let now = SystemTime::now();
-        let stamped = metadata.modified().ok().and_then(|stamp| now.duration_since(stamp).ok());
-        if used && stamped.is_none_or(|age| age > STAMP_EVERY) {
+        let stamp_age = metadata.modified().ok().and_then(|stamp| now.duration_since(stamp).ok());
+        if is_use && stamp_age.is_none_or(|age| age > STAMP_EVERY) {
             // A process that may not set the time can still read the file.
             let _ = file.set_modified(now);
         }
@@ -312,8 +316,8 @@ impl Store {
     }
 
     /// Returns the maximum size of an entry's file that this store writes, in bytes.
-    fn most_bytes(&self) -> u64 {
-        self.0.settings.entry_bytes.end().saturating_add(BESIDE_PAYLOAD)
+    fn max_entry_bytes(&self) -> u64 {
+        self.0.settings.entry_bytes.end().saturating_add(MAX_METADATA_BYTES)
     }
 
     /// Stores a payload and the [rest](encode) of its file, replacing any file in its place.
@@ -323,33 +327,33 @@ impl Store {
             return counters.disk_skips.add_one();
         }
         let bytes = (payload.len() + rest.len()) as u64;
-        if self.is_over(bytes) {
-            return self.too_large(address, bytes);
+        if self.exceeds_limit(bytes) {
+            return self.skip_too_large(address, bytes);
         }
         let path = layout.entry(address);
         let published = match publish(layout, &path, [payload, rest], settings.durability) {
-            Ok(Published::Left) => return counters.disk_skips.add_one(),
+            Ok(Published::KeptNewer) => return counters.disk_skips.add_one(),
             Ok(published) => published,
-            Err(error) => return self.failed("written", &error),
+            Err(error) => return self.report_failure("written", &error),
         };
         counters.disk_writes.add_one();
         counters.disk_bytes_written.add(bytes);
-        self.grown(bytes, published);
+        self.record_growth(bytes, published);
     }
 
     /// Tries to become the one process that builds `key`, by taking its build lock.
     pub(crate) fn try_build_lock(&self, key: &BuildKey) -> Try {
         let Inner { layout, warned, .. } = &*self.0;
         let path = layout.build_lock(key);
-        let tried = match lock::try_lock(&path) {
+        let attempt = match lock::try_lock(&path) {
             Try::Unopened(error) if layout::is_missing(&error) => match layout.create() {
                 Ok(()) => lock::try_lock(&path),
                 Err(error) => Try::Unopened(error),
             },
-            tried => tried,
+            attempt => attempt,
         };
-        match &tried {
-            Try::Unopened(error) => self.failed("written", error),
+        match &attempt {
+            Try::Unopened(error) => self.report_failure("written", error),
             Try::Impossible(error) if !warned.locks.swap(true, SeqCst) => tracing::warn!(
                 %error,
                 root = %self.0.root.display(),
@@ -358,65 +362,70 @@ impl Store {
             ),
             _ => {}
         }
-        tried
+        attempt
     }
 
     /// Registers work that [`settled`](Self::settled) waits for until the returned value is dropped.
     pub(crate) fn begin(&self) -> Pending {
-        self.0.behind.begin()
+        self.0.background.begin()
     }
 
     /// Completes once all work that was begun before this call has ended, including the collections that it
     /// started.
     pub(crate) fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
         let store = self.clone();
-        let puts = self.0.behind.settled();
+        let puts = self.0.background.settled();
         async move {
             puts.await;
             // A put that ended meanwhile may have begun a collection.
-            store.0.behind.settled().await;
+            store.0.background.settled().await;
         }
     }
 
     /// Adds a file to the size hint. Starts a collection if the hint is missing, old, or above the limit.
-    fn grown(&self, bytes: u64, published: Published) {
+    fn record_growth(&self, bytes: u64, published: Published) {
         let Some(difference) = published.difference(bytes) else { return };
         let known = self.0.usage.add(difference);
-        if known.is_none_or(|usage| usage.is_old() || self.is_over(usage.bytes)) {
-            self.collect_behind();
+        if known.is_none_or(|usage| usage.is_old() || self.exceeds_limit(usage.bytes)) {
+            self.collect_in_background();
         }
     }
 
     /// Returns the goal of collections: nine tenths of the limit, so that they are rare.
     fn goal(&self) -> Goal {
         let Settings { max_bytes, max_age, .. } = self.0.settings;
-        Goal { bytes: max_bytes, aim: max_bytes.map(|most| most / 10 * 9), max_age, dry_run: false }
+        Goal {
+            bytes: max_bytes,
+            target: max_bytes.map(|most| most / 10 * 9),
+            max_age,
+            dry_run: false,
+        }
     }
 
     /// Collects on a thread of its own, unless this process is already collecting.
-    fn collect_behind(&self) {
-        if self.0.collecting.swap(true, SeqCst) {
+    fn collect_in_background(&self) {
+        if self.0.is_collecting.swap(true, SeqCst) {
             return;
         }
         let store = self.clone();
         let pending = self.begin();
         let run = move || {
             let _pending = pending;
-            for round in 0..ROUNDS {
+            for round in 0..MAX_COLLECTION_ROUNDS {
                 if round > 0 {
                     // Entries that were too young to be removed have grown old enough.
-                    thread::sleep(YOUNG);
+                    thread::sleep(MIN_EVICTION_AGE);
                 }
                 match collect_now(&store.0, store.goal()) {
-                    Some(collected) if store.is_over(collected.bytes_left()) => {}
+                    Some(collected) if store.exceeds_limit(collected.bytes_left()) => {}
                     // The store is within its limit, or another process is collecting.
                     _ => break,
                 }
             }
-            store.0.collecting.store(false, SeqCst);
+            store.0.is_collecting.store(false, SeqCst);
         };
         if let Err(error) = threads::start("kiln-collector", run) {
-            self.0.collecting.store(false, SeqCst);
+            self.0.is_collecting.store(false, SeqCst);
             tracing::debug!(
                 %error,
                 "cannot start a thread for a collection; a later put tries again"
@@ -426,7 +435,7 @@ impl Store {
 
     /// Counts an entry that is larger than the limit of the whole store, and warns about the first. A
     /// collection would have to remove all other entries to make room for it.
-    fn too_large(&self, address: &Address, bytes: u64) {
+    fn skip_too_large(&self, address: &Address, bytes: u64) {
         self.0.counters.disk_skips.add_one();
         let (root, limit) = (self.0.root.display(), self.max_bytes());
         if self.0.warned.size.swap(true, SeqCst) {
@@ -443,12 +452,13 @@ impl Store {
         }
     }
 
-    fn is_over(&self, bytes: u64) -> bool {
+    /// Returns whether a size is larger than the limit of the store.
+    fn exceeds_limit(&self, bytes: u64) -> bool {
         self.0.settings.max_bytes.is_some_and(|most| bytes > most)
     }
 
     /// Counts a failure of the disk, and warns about the first. Builds go on without the disk.
-    fn failed(&self, what: &str, error: &io::Error) {
+    fn report_failure(&self, what: &str, error: &io::Error) {
         self.0.counters.disk_failures.add_one();
         if !self.0.warned.disk.swap(true, SeqCst) {
             let root = self.0.root.display();

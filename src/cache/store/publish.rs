@@ -41,8 +41,8 @@ pub(crate) enum Published {
     New,
     /// The entry replaced a file of this many bytes.
     Replaced(u64),
-    /// An entry of a newer version is there, and stays.
-    Left,
+    /// The existing entry is of a newer version, and stays.
+    KeptNewer,
 }
 
 impl Published {
@@ -52,7 +52,7 @@ impl Published {
         match self {
             Self::New => Some(bytes as i64),
             Self::Replaced(replaced) => Some(bytes as i64 - replaced as i64),
-            Self::Left => None,
+            Self::KeptNewer => None,
         }
     }
 }
@@ -70,7 +70,7 @@ pub(crate) fn publish(
             set_aside(layout, path)?;
             None
         }
-        Ok(metadata) if metadata.is_file() && is_newer(path) => return Ok(Published::Left),
+        Ok(metadata) if metadata.is_file() && is_newer(path) => return Ok(Published::KeptNewer),
         Ok(metadata) => Some(metadata.len()),
         Err(_) => None,
     };
@@ -113,7 +113,7 @@ struct Temporary {
     path: PathBuf,
     /// Open file. It is locked, which shows the sweep that its writer is alive.
     file: File,
-    renamed: bool,
+    is_renamed: bool,
 }
 
 impl Temporary {
@@ -126,14 +126,14 @@ impl Temporary {
         let file = options.open(&path)?;
         // Without locks, the sweep decides by age.
         let _ = file.try_lock();
-        Ok(Self { path, file, renamed: false })
+        Ok(Self { path, file, is_renamed: false })
     }
 
     fn rename_to(mut self, path: &Path) -> io::Result<()> {
         // Where locks are mandatory, the entry could not be read while this file is open and locked. Without
         // the lock, the sweep still spares the file, because it was written just now.
         let _ = self.file.unlock();
-        let named = fs::rename(&self.path, path).or_else(|error| match path.parent() {
+        let renamed = fs::rename(&self.path, path).or_else(|error| match path.parent() {
             // Most often only the entry's shard is missing. The file need not be written again.
             Some(shard) if is_missing(&error) => {
                 if let Some(device) = shard.parent() {
@@ -144,15 +144,15 @@ impl Temporary {
             }
             _ => Err(error),
         });
-        named?;
-        self.renamed = true;
+        renamed?;
+        self.is_renamed = true;
         Ok(())
     }
 }
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        if !self.renamed {
+        if !self.is_renamed {
             // If the file cannot be removed now, the sweep removes it.
             let _ = fs::remove_file(&self.path);
         }
@@ -178,7 +178,7 @@ fn set_aside(layout: &Layout, path: &Path) -> io::Result<()> {
 /// Removes links in the place of an entry's folders, because entries behind links are not collected.
 fn remove_links(path: &Path) {
     for folder in path.ancestors().skip(1).take(2) {
-        if fs::symlink_metadata(folder).is_ok_and(|there| there.is_symlink()) {
+        if fs::symlink_metadata(folder).is_ok_and(|metadata| metadata.is_symlink()) {
             // A link that cannot be removed is followed.
             let _ = fs::remove_file(folder);
         }

@@ -66,11 +66,11 @@ mod tests {
 
     #[test]
     fn settled_waits_only_for_tasks_that_began_earlier() {
-        let behind = TaskTracker::default();
-        let (first, second) = (behind.begin(), behind.begin());
-        let mut one = Box::pin(behind.settled());
-        let later = behind.begin();
-        let mut two = Box::pin(behind.settled());
+        let tracker = TaskTracker::default();
+        let (first, second) = (tracker.begin(), tracker.begin());
+        let mut one = Box::pin(tracker.settled());
+        let later = tracker.begin();
+        let mut two = Box::pin(tracker.settled());
         drop(first);
         assert!(one.as_mut().now_or_never().is_none());
         drop(second);
@@ -78,6 +78,6 @@ mod tests {
         assert!(two.as_mut().now_or_never().is_none());
         drop(later);
         assert!(two.now_or_never().is_some());
-        assert!(behind.settled().now_or_never().is_some());
+        assert!(tracker.settled().now_or_never().is_some());
     }
 }

@@ -17,13 +17,13 @@ use crate::sync::lock;
 
 /// Length of the file in bytes: the size of the store, the time of the last count, and the first bytes of a
 /// digest over both.
-const SIZE: usize = 24;
+const FILE_BYTES: usize = 24;
 
-/// Maximum age of a count that is trusted.
-const TRUSTED: Duration = Duration::from_secs(3600);
+/// Maximum age of a count before a new one is due.
+const MAX_COUNT_AGE: Duration = Duration::from_secs(3600);
 
 /// Number of attempts to take the lock, a millisecond apart, before a change is carried over to the next one.
-const TRIES: u32 = 20;
+const LOCK_ATTEMPTS: u32 = 20;
 
 /// Contents of the hint's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Usage {
     /// Returns whether a new count is due. A count from the future is not trusted.
     pub(crate) fn is_old(&self) -> bool {
         let now = seconds(SystemTime::now());
-        self.counted > now || now - self.counted > TRUSTED.as_secs()
+        self.counted > now || now - self.counted > MAX_COUNT_AGE.as_secs()
     }
 }
 
@@ -67,14 +67,14 @@ impl UsageFile {
 
     /// Reads the hint. Returns `None` if there is no file or it is damaged.
     pub(crate) fn read(&self) -> Option<Usage> {
-        let bytes = file::read(&self.state, Links::Refuse, SIZE as u64).ok()?;
-        let bytes: [u8; SIZE] = bytes.try_into().ok()?;
+        let bytes = file::read(&self.state, Links::Refuse, FILE_BYTES as u64).ok()?;
+        let bytes: [u8; FILE_BYTES] = bytes.try_into().ok()?;
         let number = |at| {
             let mut number = [0; 8];
             number.copy_from_slice(&bytes[at..at + 8]);
             u64::from_le_bytes(number)
         };
-        (bytes[16..] == check(&bytes)).then(|| Usage { bytes: number(0), counted: number(8) })
+        (bytes[16..] == checksum(&bytes)).then(|| Usage { bytes: number(0), counted: number(8) })
     }
 
     /// Adds a change in bytes to the hint. Returns the hint, or `None` if it is not known.
@@ -116,22 +116,22 @@ impl UsageFile {
     ) -> io::Result<Option<Usage>> {
         let _lock = self.lock()?;
         let Some(usage) = change(self.read()) else { return Ok(None) };
-        let mut bytes = [0; SIZE];
+        let mut bytes = [0; FILE_BYTES];
         bytes[..8].copy_from_slice(&usage.bytes.to_le_bytes());
         bytes[8..16].copy_from_slice(&usage.counted.to_le_bytes());
-        let check = check(&bytes);
-        bytes[16..].copy_from_slice(&check);
+        let checksum = checksum(&bytes);
+        bytes[16..].copy_from_slice(&checksum);
         // Written in place and in one call. A file that was torn all the same is detected as damaged.
         let mut file = open_own(&self.state, keeping)?;
         file.write_all(&bytes)?;
-        file.set_len(SIZE as u64)?;
+        file.set_len(FILE_BYTES as u64)?;
         Ok(Some(usage))
     }
 
     /// Takes the lock, which is only held for a few system calls at a time. Where there are no locks, changes
     /// may get lost; the next count corrects that.
     fn lock(&self) -> io::Result<Try> {
-        for _ in 0..TRIES {
+        for _ in 0..LOCK_ATTEMPTS {
             match try_lock(&self.lock) {
                 Try::Busy => thread::sleep(Duration::from_millis(1)),
                 Try::Unopened(error) => return Err(error),
@@ -142,10 +142,10 @@ impl UsageFile {
     }
 }
 
-fn check(bytes: &[u8; SIZE]) -> [u8; 8] {
-    let mut check = [0; 8];
-    check.copy_from_slice(&blake3::hash(&bytes[..16]).as_bytes()[..8]);
-    check
+fn checksum(bytes: &[u8; FILE_BYTES]) -> [u8; 8] {
+    let mut checksum = [0; 8];
+    checksum.copy_from_slice(&blake3::hash(&bytes[..16]).as_bytes()[..8]);
+    checksum
 }
 
 #[cfg(test)]
@@ -178,9 +178,11 @@ mod tests {
         let (_directory, usage) = usage();
         usage.set(None, COUNTED).expect("it can be written");
         let whole = fs::read(&usage.state).expect("it exists");
-        let (longer, other) =
-            ([&whole[..], &[0]].concat(), [&whole[..SIZE - 1], &[!whole[SIZE - 1]]].concat());
-        for bytes in [&whole[1..], &[], &[0; SIZE], &other, &longer] {
+        let (longer, other) = (
+            [&whole[..], &[0]].concat(),
+            [&whole[..FILE_BYTES - 1], &[!whole[FILE_BYTES - 1]]].concat(),
+        );
+        for bytes in [&whole[1..], &[], &[0; FILE_BYTES], &other, &longer] {
             fs::write(&usage.state, bytes).expect("it can be written");
             assert_eq!(usage.read(), None);
             usage.set(None, COUNTED).expect("it can be written");
@@ -213,7 +215,7 @@ mod tests {
         let now = seconds(SystemTime::now());
         let counted = |counted| Usage { bytes: COUNTED, counted };
         assert!(!counted(now).is_old());
-        assert!(counted(now - TRUSTED.as_secs() - 2).is_old());
+        assert!(counted(now - MAX_COUNT_AGE.as_secs() - 2).is_old());
         assert!(counted(now + 1000).is_old());
     }
 }

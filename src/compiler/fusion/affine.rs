@@ -27,7 +27,7 @@ impl Space {
 
     /// Returns the space of the work-groups, each as one work-item; `None` if the driver chooses their
     /// size.
-    pub(super) fn of_groups(&self) -> Option<Self> {
+    pub(super) fn work_groups(&self) -> Option<Self> {
         let local = self.local?;
         let global = std::array::from_fn(|d| self.global[d] / local[d].max(1));
         Some(Self { global, offset: [0; 3], local: None, ..*self })
@@ -88,9 +88,10 @@ struct Split {
 }
 
 impl Split {
-    fn is_of_same(&self, other: &Self) -> bool {
-        let of = |split: &Self| (split.dimension, split.shift, split.width);
-        of(self) == of(other)
+    /// Returns whether the quotients and remainders are those of the same division.
+    fn is_same_division(&self, other: &Self) -> bool {
+        let division = |split: &Self| (split.dimension, split.shift, split.width);
+        division(self) == division(other)
     }
 
     fn bounds(&self, space: &Space) -> (i128, i128) {
@@ -208,7 +209,7 @@ impl Form {
     }
 
     /// Returns the value as a form of the work-group's id, as if that were the global id in
-    /// [`Space::of_groups`]. The part that depends on the work-item is replaced by its bounds. Returns
+    /// [`Space::work_groups`]. The part that depends on the work-item is replaced by its bounds. Returns
     /// `None` if the size of work-groups is not known, or a number is too large.
     pub(super) fn by_group(&self, space: &Space) -> Option<Self> {
         let local = space.local?;
@@ -241,7 +242,7 @@ impl Form {
     pub(super) fn plus(&self, other: &Self, space: &Space) -> Option<Self> {
         let mut sum = *self;
         sum.split = match (self.split, other.split) {
-            (Some(a), Some(b)) if a.is_of_same(&b) => {
+            (Some(a), Some(b)) if a.is_same_division(&b) => {
                 Some(Split { row: a.row + b.row, column: a.column + b.column, ..a })
             }
             (Some(_), Some(_)) => return self.plus(&other.weakened(space), space),
@@ -374,6 +375,7 @@ impl Form {
             && self.ids.iter().flatten().all(|factor| factor % number == 0)
     }
 
+    /// Returns the form if its numbers are below [`LIMIT`].
     fn checked(self) -> Option<Self> {
         let split = self.split.map_or([0; 3], |split| [split.row, split.column, split.shift]);
         let numbers = self.ids.iter().flatten().chain([&self.low, &self.high, &self.step]);
@@ -494,7 +496,7 @@ mod tests {
         range.set_local(16.into()).unwrap();
         range.set_offset(5.into()).unwrap();
         let space = Space::new(&range);
-        let groups = space.of_groups().unwrap();
+        let groups = space.work_groups().unwrap();
         assert_eq!(groups.global, [4, 1, 1]);
         // Index of the group's last element, minus the local id of the work-item.
         let last = Form::id(Id::Group, 0, &space).times(16).unwrap();

@@ -98,8 +98,9 @@ impl<'a> Launches<'a> {
         definitions: &'a [Definitions<'a>],
         trust: Trust,
     ) -> Result<Self, Obstacle> {
-        let demanded: Vec<_> = kernels.iter().map(|kernel| kernel.modes.local_size()).collect();
-        let ranges = ranges::join(&plan.slots, &demanded)?;
+        let required_sizes: Vec<_> =
+            kernels.iter().map(|kernel| kernel.modes.local_size()).collect();
+        let ranges = ranges::join(&plan.slots, &required_sizes)?;
         let mut printing = kernels.iter().filter(|kernel| kernel.prints());
         if let (Some(first), Some(second)) = (printing.next(), printing.next())
             && trust == Trust::ProofOnly
@@ -121,11 +122,11 @@ impl<'a> Launches<'a> {
             let space = Space::new(&self.ranges.slots[at].range);
             let definitions = &self.definitions[at];
             let examined = examine(slot, definitions, kernel.function, &space)
-                .map_err(|error| extract::within(at, slot, error))?;
-            let relied = &examined.accesses.constants;
-            let injected = relied & &access::feeding(definitions, kernel.function);
+                .map_err(|error| extract::in_launch(at, slot, error))?;
+            let scalars = &examined.accesses.constants;
+            let injected = scalars & &access::controlling_parameters(definitions, kernel.function);
             let place = |&argument: &usize| Place { slot: at, argument };
-            outcome.constants.extend(relied.iter().map(place));
+            outcome.constants.extend(scalars.iter().map(place));
             if self.plan.target.separate_functions && self.operations[at].estimates {
                 // With values known in advance, the driver would compile the function differently.
                 outcome.injected.retain(|injected| injected.slot != at);
@@ -168,10 +169,12 @@ impl<'a> Launches<'a> {
         let internalized = internalized(judgements);
         let goes_to_memory = |used: &Use<'_>| {
             let access = used.access;
-            let private = privates[used.slot].iter().find(|of| of.parameter == access.parameter);
-            let kept =
-                private.zip(access.location).and_then(|(of, at)| of.accesses.get(&at.offset));
-            !internalized.contains(&used.memory()) && kept.is_none_or(|kept| kept.in_memory)
+            let private =
+                privates[used.slot].iter().find(|private| private.parameter == access.parameter);
+            let place = private
+                .zip(access.location)
+                .and_then(|(private, location)| private.accesses.get(&location.offset));
+            !internalized.contains(&used.memory()) && place.is_none_or(|place| place.in_memory)
         };
         let unordered = match plan.target.order_own_accesses {
             true => legality::unordered(plan, &slots, ranges, goes_to_memory),
@@ -206,22 +209,23 @@ impl<'a> Launches<'a> {
             Modes::join(kernels.iter().map(|kernel| (kernel.name.as_str(), &kernel.modes)))?;
         if plan.target.separate_functions
             && *trust == Trust::ProofOnly
-            && let Some(why) = contraction::alone(&plan.slots, ranges, operations)
+            && let Some(why) =
+                contraction::separate_function_refusal(&plan.slots, ranges, operations)
         {
             return Err(Obstacle::Refusal(why));
         }
-        match contraction::forbids(&plan.slots, &proof.slots, operations) {
-            Ok(forbids) if forbids => modes.add_contraction_off(),
+        match contraction::requires_contraction_off(&plan.slots, &proof.slots, operations) {
+            Ok(true) => modes.add_contraction_off(),
             Err(why) if *trust == Trust::ProofOnly => return Err(Obstacle::Refusal(why)),
-            Ok(_) | Err(_) => {}
+            Ok(false) | Err(_) => {}
         }
         Ok(modes)
     }
 
     /// Gives each work-item the work of several, if that is possible within `width`.
     fn widen(&self, mut parts: Vec<Part>, proof: &Proof, width: Width) -> Result<Widened> {
-        let is_apart = proof.barriers.is_empty() && proof.shared.iter().all(Vec::is_empty);
-        let width = if is_apart { width } else { Width::ONE };
+        let is_independent = proof.barriers.is_empty() && proof.shared.iter().all(Vec::is_empty);
+        let width = if is_independent { width } else { Width::ONE };
         let widening = Widening::find(width, &self.ranges, &parts)?;
         if let Some(widening) = &widening {
             parts.clear();
@@ -246,9 +250,12 @@ impl<'a> Launches<'a> {
         let Self { plan, operations, ranges, .. } = self;
         let Proof { privates, shared, internalized, barriers, .. } = proof;
         let mut whole = Part::merge(&parts)?;
-        let may_meet =
-            || !barriers.is_empty() || whole.has_barriers() || contraction::may_meet(&operations);
-        if plan.target.separate_functions && may_meet() {
+        let needs_separation = || {
+            !barriers.is_empty()
+                || whole.has_barriers()
+                || contraction::depends_on_separation(&operations)
+        };
+        if plan.target.separate_functions && needs_separation() {
             whole.keep_apart();
         }
         lower_version::lower(&mut whole.module, plan.target.version)?;
@@ -297,6 +304,7 @@ fn unite_scalars(outcome: &mut Outcome) {
     outcome.unequal = unequal.copied().collect();
 }
 
+/// Analyses the accesses of a slot's kernel.
 fn examine(
     slot: &Slot,
     definitions: &Definitions<'_>,
@@ -334,7 +342,7 @@ fn examine(
         accesses,
         parameters: parameters.collect(),
         movable: promote::movable(definitions, function),
-        groups: access::of_groups(definitions, function),
+        groups: access::group_use(definitions, function),
     })
 }
 
@@ -350,11 +358,11 @@ fn sizes(plan: &Plan, module: &Module, parameters: &[Vec<Place>]) -> (usize, usi
         let pointee = definitions.get(i.result_type()?)?.word(2)?;
         usize::try_from(layouts.size(pointee)?).ok()
     });
-    let (mut local, mut passed) = (sizes.fold(0, usize::saturating_add), 0_usize);
+    let (mut local, mut parameter_bytes) = (sizes.fold(0, usize::saturating_add), 0_usize);
     let pointer = layouts.address as usize;
     for place in parameters.iter().filter_map(|places| places.first()) {
         let argument = &plan.slots[place.slot].arguments[place.argument];
-        passed = passed.saturating_add(match argument {
+        parameter_bytes = parameter_bytes.saturating_add(match argument {
             Argument::Scalar(bytes) => bytes.len(),
             Argument::Buffer(_) | Argument::Local(_) => pointer,
         });
@@ -362,5 +370,5 @@ fn sizes(plan: &Plan, module: &Module, parameters: &[Vec<Place>]) -> (usize, usi
             local = local.saturating_add(*bytes);
         }
     }
-    (local, passed)
+    (local, parameter_bytes)
 }

@@ -19,7 +19,7 @@ use rspirv::spirv::{BuiltIn, Op};
 
 use super::merge::Part;
 use super::ranges::{Ranges, Shape};
-use super::remap::{Definition, number, of_groups};
+use super::remap::{BuiltInType, number, work_group_feature};
 use crate::compiler::nd_range::{NdRange, NdSize};
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Instruction, Interner, Role, Stream, ids};
@@ -44,7 +44,7 @@ impl Width {
 
 /// Maximum number of instructions of one item's work. More are not worth their registers and their compile
 /// time.
-const MOST_INSTRUCTIONS: usize = 600;
+const MAX_INSTRUCTIONS: usize = 600;
 
 /// Work-group size that stays possible if the driver chooses it.
 const GROUP: usize = 64;
@@ -82,7 +82,7 @@ impl Widening {
             let functions = part.module.functions.iter();
             functions.map(|function| function.body.iter().count()).sum::<usize>()
         };
-        if !are_same || parts.iter().map(instructions).sum::<usize>() > MOST_INSTRUCTIONS {
+        if !are_same || parts.iter().map(instructions).sum::<usize>() > MAX_INSTRUCTIONS {
             return Ok(None);
         }
         for part in parts {
@@ -92,7 +92,7 @@ impl Widening {
         }
         let mut items = width.most;
         while items > 1 {
-            if let Some(found) = Self::by(items, width.least_left, &ranges.whole) {
+            if let Some(found) = Self::with_items(items, width.least_left, &ranges.whole) {
                 return Ok(Some(found));
             }
             items /= 2;
@@ -100,26 +100,27 @@ impl Widening {
         Ok(None)
     }
 
-    fn by(items: usize, least_left: usize, whole: &NdRange) -> Option<Self> {
+    /// Returns the widening to this number of items, if the nd-range allows it.
+    fn with_items(items: usize, least_left: usize, whole: &NdRange) -> Option<Self> {
         let global = whole.global();
         let total = global.iter().try_fold(1_usize, |total, &size| total.checked_mul(size))?;
         if total / items < least_left.max(1) {
             return None;
         }
-        let by_block = |dimension: usize| {
-            let left = global[dimension] / items;
+        let in_dimension = |dimension: usize| {
+            let remaining = global[dimension] / items;
             let can_be_grouped = match whole.local() {
-                Some(local) => left.is_multiple_of(local[dimension].max(1)),
-                None => dimension > 0 || left.is_multiple_of(GROUP),
+                Some(local) => remaining.is_multiple_of(local[dimension].max(1)),
+                None => dimension > 0 || remaining.is_multiple_of(GROUP),
             };
-            if left == 0 || !global[dimension].is_multiple_of(items) || !can_be_grouped {
+            if remaining == 0 || !global[dimension].is_multiple_of(items) || !can_be_grouped {
                 return None;
             }
             let within: usize = global[..dimension].iter().product();
             let block = BLOCK.div_ceil(within).next_power_of_two();
-            Some((dimension, if left.is_multiple_of(block) { block } else { left }))
+            Some((dimension, if remaining.is_multiple_of(block) { block } else { remaining }))
         };
-        let (dimension, block) = (0..global.len()).rev().find_map(by_block)?;
+        let (dimension, block) = (0..global.len()).rev().find_map(in_dimension)?;
         let mut sizes: [usize; 3] = std::array::from_fn(|d| global.get(d).copied().unwrap_or(1));
         sizes[dimension] /= items;
         let mut range = NdRange::from(NdSize::of(&sizes[..global.len()]));
@@ -136,17 +137,17 @@ impl Widening {
     /// `items * p - (items - 1) * (p mod block) + item * block` from the offset.
     pub(super) fn shift(&self, module: &mut Module, item: usize) -> Result<()> {
         let Some(variable) = global_id(module) else { return Ok(()) };
-        let Some(of) = Definition::of(module, variable) else { return Ok(()) };
+        let Some(value_type) = BuiltInType::of(module, variable) else { return Ok(()) };
         let offset = self.range.offset()[self.dimension];
         let mut interner = Interner::of(module);
         let mut vector = |inside: usize, others: usize| {
-            let mut parts = [number(module, &mut interner, of, others as u64)?; 3];
-            parts[self.dimension] = number(module, &mut interner, of, inside as u64)?;
-            interner.constant_id(module, Op::ConstantComposite, of.ty, &parts)
+            let mut parts = [number(module, &mut interner, value_type, others as u64)?; 3];
+            parts[self.dimension] = number(module, &mut interner, value_type, inside as u64)?;
+            interner.constant_id(module, Op::ConstantComposite, value_type.ty, &parts)
         };
         let (first, items) = (vector(offset, 0)?, vector(self.items, 1)?);
-        let (block, less) = (vector(self.block, 1)?, vector(self.items - 1, 0)?);
-        let place = vector(offset + item * self.block, 0)?;
+        let (block, excess) = (vector(self.block, 1)?, vector(self.items - 1, 0)?);
+        let start = vector(offset + item * self.block, 0)?;
         for at in 0..module.functions.len() {
             let body = std::mem::take(&mut module.functions[at].body);
             let mut new = Stream::default();
@@ -155,22 +156,22 @@ impl Widening {
                     new.push_instruction(&i);
                     continue;
                 };
-                let own = module.fresh_id()?;
+                let loaded = module.fresh_id()?;
                 let words = i.words_from(0).enumerate();
-                new.push(Op::Load, words.map(|(at, word)| if at == 1 { own } else { word }));
+                new.push(Op::Load, words.map(|(at, word)| if at == 1 { loaded } else { word }));
                 let mut step = |op, left, right| {
                     let made = module.fresh_id()?;
                     new.push(op, [ty, made, left, right]);
                     Ok::<_, Error>(made)
                 };
-                let behind = if offset > 0 { step(Op::ISub, own, first)? } else { own };
-                let mut to = step(Op::IMul, behind, items)?;
+                let position = if offset > 0 { step(Op::ISub, loaded, first)? } else { loaded };
+                let mut target = step(Op::IMul, position, items)?;
                 if self.block > 1 {
-                    let within = step(Op::UMod, behind, block)?;
-                    let within = step(Op::IMul, within, less)?;
-                    to = step(Op::ISub, to, within)?;
+                    let within = step(Op::UMod, position, block)?;
+                    let within = step(Op::IMul, within, excess)?;
+                    target = step(Op::ISub, target, within)?;
                 }
-                new.push(Op::IAdd, [ty, id, to, place]);
+                new.push(Op::IAdd, [ty, id, target, start]);
             }
             module.functions[at].body = new;
         }
@@ -184,32 +185,33 @@ fn global_id(module: &Module) -> Option<u32> {
     module.built_ins().find(is_id).map(|(variable, _)| variable)
 }
 
-/// Returns the type and the id of the result if an instruction loads a whole variable.
+/// Returns the type and the id of the result, if an instruction loads the whole variable.
 fn is_load(i: &Instruction<'_>, variable: u32) -> Option<(u32, u32)> {
-    let is_it = i.op() == Some(Op::Load) && i.word(2) == Some(variable);
-    is_it.then(|| i.word(0).zip(i.word(1))).flatten()
+    let is_whole_load = i.op() == Some(Op::Load) && i.word(2) == Some(variable);
+    is_whole_load.then(|| i.word(0).zip(i.word(1))).flatten()
 }
 
 /// Returns whether the kernel is simple enough. It must load the global id as a whole, and of other built-in
 /// values may only use the global offset and the number of dimensions. It must not use work-groups or have
 /// loops.
 fn is_simple(module: &Module) -> Result<bool> {
-    if of_groups(module).is_some() {
+    if work_group_feature(module).is_some() {
         return Ok(false);
     }
     let known = module.built_ins().map(|(_, built_in)| BuiltIn::from_u32(built_in));
     let known: Vec<_> = known.collect();
-    let is_of_item = |built_in: &Option<BuiltIn>| {
+    let is_allowed = |built_in: &Option<BuiltIn>| {
         use BuiltIn::{GlobalInvocationId, GlobalOffset, WorkDim};
         matches!(built_in, Some(GlobalInvocationId | GlobalOffset | WorkDim))
     };
     let global_ids =
         known.iter().filter(|&&built_in| built_in == Some(BuiltIn::GlobalInvocationId));
-    if !known.iter().all(is_of_item) || global_ids.count() > 1 {
+    if !known.iter().all(is_allowed) || global_ids.count() > 1 {
         return Ok(false);
     }
     let variable = global_id(module);
-    let is_vector = |variable| Definition::of(module, variable).is_some_and(|of| of.is_vector);
+    let is_vector =
+        |variable| BuiltInType::of(module, variable).is_some_and(|value_type| value_type.is_vector);
     if !variable.is_none_or(is_vector) {
         return Ok(false);
     }

@@ -49,8 +49,7 @@ pub(super) struct Operations {
     pub(super) forbids: bool,
     multiplies: bool,
     adds: bool,
-    /// Whether the slot both multiplies and adds in a library function, of which the driver has more
-    /// information.
+    /// Whether the slot calls library functions that both multiply and add.
     fuses: bool,
     /// Whether the slot calculates estimates, for which processors have several instructions.
     pub(super) estimates: bool,
@@ -66,18 +65,18 @@ impl Operations {
     pub(super) fn in_function(definitions: &Definitions<'_>, function: u32) -> Self {
         let module = definitions.module();
         let annotations = module.section(Section::Annotations).iter();
-        let is_free = annotations.filter(|i| {
+        let free = annotations.filter(|i| {
             let mode = i.word(2).unwrap_or_default();
             let free = FPFastMathMode::FAST | FPFastMathMode::ALLOW_CONTRACT;
             i.op() == Some(Op::Decorate)
                 && i.word(1) == Some(Decoration::FPFastMathMode as u32)
                 && mode & free.bits() != 0
         });
-        let free: HashSet<_> = is_free.filter_map(|i| i.word(0)).collect();
+        let free: HashSet<_> = free.filter_map(|i| i.word(0)).collect();
         let functions: HashMap<_, _> = module.functions.iter().map(|f| (f.id, f)).collect();
         let mut found = Self::default();
-        let (mut seen, mut left) = (HashSet::from([function]), vec![function]);
-        while let Some(id) = left.pop() {
+        let (mut seen, mut pending) = (HashSet::from([function]), vec![function]);
+        while let Some(id) = pending.pop() {
             let body = functions.get(&id).into_iter().flat_map(|function| function.body.iter());
             for i in body.filter(|i| i.result().is_none_or(|id| !free.contains(&id))) {
                 found.adds_vectors |= adds_vectors(&i, definitions);
@@ -93,7 +92,9 @@ impl Operations {
                     ) => found.multiplies = true,
                     Some(Op::FAdd | Op::FSub) => found.adds = true,
                     Some(Op::ExtInst) => found.add(&i),
-                    Some(Op::FunctionCall) => left.extend(i.word(2).filter(|&id| seen.insert(id))),
+                    Some(Op::FunctionCall) => {
+                        pending.extend(i.word(2).filter(|&id| seen.insert(id)));
+                    }
                     _ => {}
                 }
             }
@@ -130,9 +131,9 @@ impl Operations {
         }
     }
 
-    /// Returns whether Intel's runtime for CPUs may calculate other values for some of the operations in
-    /// another function.
-    pub(super) fn depend_on_place(self) -> bool {
+    /// Returns whether Intel's runtime for CPUs may calculate other values for some of the operations if they
+    /// are in another function.
+    pub(super) fn depend_on_function(self) -> bool {
         self.estimates || self.adds_vectors || self.sines || self.cosines
     }
 
@@ -160,17 +161,21 @@ fn adds_vectors(i: &Instruction<'_>, definitions: &Definitions<'_>) -> bool {
     ty.and_then(component) == Some(64)
 }
 
-/// Returns why Intel's runtime for CPUs may calculate other values for a launch even in a separate
-/// function.
-pub(super) fn alone(slots: &[Slot], ranges: &Ranges, operations: &[Operations]) -> Option<String> {
+/// Returns the reason why Intel's runtime for CPUs may calculate other values for a launch even if the launch
+/// is a separate function; `None` if there is none.
+pub(super) fn separate_function_refusal(
+    slots: &[Slot],
+    ranges: &Ranges,
+    operations: &[Operations],
+) -> Option<String> {
     let why = |own: &Operations, mapping: &Mapping| {
-        let is_its_own = mapping.shape != Shape::Same || mapping.guard.is_some();
+        let has_own_range = mapping.shape != Shape::Same || mapping.guard.is_some();
         if own.adds_vectors {
             Some(
                 "`dot` or a length in double precision, which Intel's compiler for CPUs computes \
                  differently in a fused kernel",
             )
-        } else if own.estimates && is_its_own {
+        } else if own.estimates && has_own_range {
             Some(
                 "estimates, which Intel's compiler for CPUs computes differently in another \
                  nd-range",
@@ -187,7 +192,7 @@ pub(super) fn alone(slots: &[Slot], ranges: &Ranges, operations: &[Operations]) 
 
 /// Returns whether Intel's runtime for CPUs may calculate other values for the launches if it optimizes
 /// across their calls.
-pub(super) fn may_meet(operations: &[Operations]) -> bool {
+pub(super) fn depends_on_separation(operations: &[Operations]) -> bool {
     shares_angles(operations) || operations.iter().any(|own| own.estimates)
 }
 
@@ -203,7 +208,7 @@ fn shares_angles(operations: &[Operations]) -> bool {
 /// # Errors
 ///
 /// The reason why bytes may differ both with and without the mode.
-pub(super) fn forbids(
+pub(super) fn requires_contraction_off(
     slots: &[Slot],
     examined: &[Examined],
     operations: &[Operations],
@@ -248,8 +253,8 @@ fn passed_on(
     // Memories that may hold products, and the slot that calculates these.
     let mut products = HashMap::new();
     for (at, (slot, own)) in slots.iter().zip(operations).enumerate() {
-        let mut given = (0..slot.arguments.len()).filter_map(|argument| memory(slot, argument));
-        let from = given.find_map(|memory| products.get(&memory).copied());
+        let mut memories = (0..slot.arguments.len()).filter_map(|argument| memory(slot, argument));
+        let from = memories.find_map(|memory| products.get(&memory).copied());
         if let Some(from) = from
             && (own.adds || own.fuses)
         {

@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 
-use super::access::{Access, Accesses, Bytes, Kind, OfGroups};
+use super::access::{Access, Accesses, Bytes, GroupUse, Kind};
 use super::affine::Space;
 use super::plan::{Memory, Plan, Region};
 
@@ -23,7 +23,7 @@ pub(super) struct Examined {
     /// Declared alignment of each instruction whose bytes can be moved elsewhere, by the word of the
     /// function's body.
     pub(super) movable: HashMap<u32, u32>,
-    pub(super) groups: OfGroups,
+    pub(super) groups: GroupUse,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -72,7 +72,7 @@ impl<'a> Use<'a> {
     }
 
     /// Returns a description of the access, such as "`blur` reads `src`".
-    pub(super) fn deed(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         let verb = match self.access.kind {
             Kind::Read => "reads",
             Kind::Write => "writes",
@@ -89,8 +89,8 @@ impl<'a> Use<'a> {
         }
     }
 
-    /// Returns the verb of the access in the perfect tense.
-    pub(super) fn done(&self) -> &'static str {
+    /// Returns the past participle of the access's verb: "read" or "written".
+    pub(super) fn participle(&self) -> &'static str {
         if self.access.kind == Kind::Read { "read" } else { "written" }
     }
 }

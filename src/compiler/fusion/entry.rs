@@ -49,6 +49,7 @@ pub(super) struct Entry {
     pub(super) parameters: Vec<Vec<Place>>,
 }
 
+/// Maximum length of the new kernel's name, in bytes; the names of further kernels are left out.
 const MAX_NAME_BYTES: usize = 120;
 
 /// Adds the new kernel to a module.
@@ -110,8 +111,11 @@ struct Writer<'a> {
     signatures: Vec<Vec<(u32, u32)>>,
     decorations: BTreeMap<u32, BTreeSet<Vec<u32>>>,
     parameters: Vec<Parameter>,
+    /// Declarations of private variables.
     variables: Stream,
+    /// Local variables, by the memory that they replace.
     local: BTreeMap<Memory, u32>,
+    /// Private variables, by the memory that they replace and by the item.
     private: BTreeMap<(Memory, usize), u32>,
     /// Index of the item, within its work-item, whose calls are being written.
     item: usize,
@@ -131,10 +135,10 @@ impl Writer<'_> {
         for (argument, value) in decisions.plan.slots[slot].arguments.iter().enumerate() {
             words.push(self.argument(body, Place { slot, argument }, value)?);
         }
-        let behind = decisions.privates[slot].iter().filter(|private| private.replaced.is_none());
-        for (at, private) in behind.enumerate() {
+        let appended = decisions.privates[slot].iter().filter(|private| private.replaced.is_none());
+        for (at, private) in appended.enumerate() {
             let at = decisions.plan.slots[slot].arguments.len() + at;
-            let (_, ty) = self.own(Place { slot, argument: at })?;
+            let (_, ty) = self.slot_parameter(Place { slot, argument: at })?;
             let variable = self.variable(private.memory)?;
             words.push(self.cast(body, variable, ty)?);
         }
@@ -164,7 +168,7 @@ impl Writer<'_> {
 
     /// Returns the id to pass to a slot's function for an argument.
     fn argument(&mut self, body: &mut Stream, place: Place, value: &Argument) -> Result<u32> {
-        let (own, ty) = self.own(place)?;
+        let (own, ty) = self.slot_parameter(place)?;
         match value {
             Argument::Buffer(region) => {
                 let mut privates = self.decisions.privates[place.slot].iter();
@@ -180,7 +184,7 @@ impl Writer<'_> {
                     let variable = self.local(shared.memory)?;
                     return self.cast(body, variable, ty);
                 }
-                if let Some(id) = self.of_first_item(body, place, ty)? {
+                if let Some(id) = self.first_item_parameter(body, place, ty)? {
                     return Ok(id);
                 }
                 let class = self.class(ty);
@@ -198,7 +202,7 @@ impl Writer<'_> {
                 {
                     return Ok(id);
                 }
-                if let Some(id) = self.of_first_item(body, place, ty)? {
+                if let Some(id) = self.first_item_parameter(body, place, ty)? {
                     return Ok(id);
                 }
                 let equal = self.decisions.equal.iter().find(|equal| equal.contains(&place));
@@ -217,15 +221,20 @@ impl Writer<'_> {
 
     /// Returns the parameter that the first item's function gets for an argument, if the current item is a
     /// later one.
-    fn of_first_item(&mut self, body: &mut Stream, place: Place, ty: u32) -> Result<Option<u32>> {
-        let is_it = |known: &&Parameter| self.item > 0 && known.places.contains(&place);
-        let Some(known) = self.parameters.iter().find(is_it) else { return Ok(None) };
+    fn first_item_parameter(
+        &mut self,
+        body: &mut Stream,
+        place: Place,
+        ty: u32,
+    ) -> Result<Option<u32>> {
+        let has_argument = |known: &&Parameter| self.item > 0 && known.places.contains(&place);
+        let Some(known) = self.parameters.iter().find(has_argument) else { return Ok(None) };
         let (id, known) = (known.id, known.ty);
         if known == ty { Ok(Some(id)) } else { self.cast(body, id, ty).map(Some) }
     }
 
     /// Returns the id and type of a parameter of a slot's function.
-    fn own(&self, place: Place) -> Result<(u32, u32)> {
+    fn slot_parameter(&self, place: Place) -> Result<(u32, u32)> {
         let own = self.signatures[place.slot * self.decisions.items + self.item]
             .get(place.argument)
             .copied();
@@ -240,10 +249,10 @@ impl Writer<'_> {
         place: Place,
         (own, ty): (u32, u32),
     ) -> Result<u32> {
-        let said = self.decorations.get(&own).cloned().unwrap_or_default();
+        let decorations = self.decorations.get(&own).cloned().unwrap_or_default();
         let known = &mut self.parameters[at];
         known.places.push(place);
-        known.decorations = &known.decorations & &said;
+        known.decorations = &known.decorations & &decorations;
         let (id, known) = (known.id, known.ty);
         if known == ty { Ok(id) } else { self.cast(body, id, ty) }
     }
@@ -281,6 +290,7 @@ impl Writer<'_> {
         if first == ty { Ok(id) } else { self.cast(body, id, ty) }
     }
 
+    /// Adds a parameter for an argument. `own` is the slot's parameter, whose name and decorations it gets.
     fn parameter(
         &mut self,
         place: Place,
@@ -298,6 +308,7 @@ impl Writer<'_> {
         Ok(id)
     }
 
+    /// Returns the storage class of a pointer type.
     fn class(&self, ty: u32) -> Option<u32> {
         let mut types = self.module.section(Section::Globals).iter();
         types.find(|i| i.result() == Some(ty))?.word(1)
@@ -382,6 +393,7 @@ impl Writer<'_> {
         Ok(id)
     }
 
+    /// Returns the description of the local variable that replaces a memory.
     fn locality(&self, memory: Memory) -> Result<&Locality> {
         let judgement = self.decisions.judgements.iter().find(|known| known.memory == memory);
         let locality = judgement.and_then(|judgement| judgement.locality.as_ref().ok());
@@ -419,12 +431,14 @@ impl Writer<'_> {
         Ok(sum)
     }
 
+    /// Emits a cast of a value to a type.
     fn cast(&mut self, body: &mut Stream, value: u32, ty: u32) -> Result<u32> {
         let id = self.module.fresh_id()?;
         body.push(Op::Bitcast, [ty, id, value]);
         Ok(id)
     }
 
+    /// Adds the kernel's function, which makes the calls, and its entry point.
     fn finish(mut self, void: u32, calls: &Stream, name: &str) -> Result<Entry> {
         let types = self.parameters.iter().map(|parameter| parameter.ty);
         let types: Vec<_> = [void].into_iter().chain(types).collect();
@@ -467,11 +481,11 @@ fn signature(module: &Module, function: u32) -> Vec<(u32, u32)> {
 /// Returns the decorations of parameters that also hold for a caller's parameters. The absence of aliases is
 /// left out, because it only holds within one slot.
 fn decorations(module: &Module) -> BTreeMap<u32, BTreeSet<Vec<u32>>> {
-    let mut found = BTreeMap::<_, BTreeSet<_>>::new();
+    let mut by_target = BTreeMap::<_, BTreeSet<_>>::new();
     let annotations = module.section(Section::Annotations).iter();
     for i in annotations.filter(|i| i.op() == Some(Op::Decorate)) {
         let Some((target, decoration)) = i.word(0).zip(i.word(1)) else { continue };
-        let holds = match Decoration::from_u32(decoration) {
+        let holds_for_caller = match Decoration::from_u32(decoration) {
             Some(Decoration::Alignment) => true,
             Some(Decoration::FuncParamAttr) => matches!(
                 i.word(2).and_then(Attribute::from_u32),
@@ -485,11 +499,11 @@ fn decorations(module: &Module) -> BTreeMap<u32, BTreeSet<Vec<u32>>> {
             ),
             _ => false,
         };
-        if holds {
-            found.entry(target).or_default().insert(i.words_from(1).collect());
+        if holds_for_caller {
+            by_target.entry(target).or_default().insert(i.words_from(1).collect());
         }
     }
-    found
+    by_target
 }
 
 /// Returns a name made of the kernels' names that the module does not use yet.

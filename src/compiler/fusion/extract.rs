@@ -52,7 +52,7 @@ pub(super) fn kernels(plan: &Plan, modules: &[&Module]) -> Result<Vec<Kernel>> {
         Ok(kernel)
     };
     let slots = plan.slots.iter().enumerate();
-    slots.map(|(at, slot)| kernel((at, slot)).map_err(|error| within(at, slot, error))).collect()
+    slots.map(|(at, slot)| kernel((at, slot)).map_err(|error| in_launch(at, slot, error))).collect()
 }
 
 /// Returns the arguments of a slot whose memory other arguments use, too.
@@ -65,7 +65,8 @@ fn shared(plan: &Plan, slot: usize) -> BTreeSet<usize> {
     let mut counts = HashMap::new();
     all.for_each(|memory| *counts.entry(memory).or_insert(0) += 1);
     let arguments = plan.slots[slot].arguments.iter().enumerate();
-    let is_shared = |(at, argument)| memory(argument).filter(|of| counts[of] > 1).map(|_| at);
+    let is_shared =
+        |(at, argument)| memory(argument).filter(|memory| counts[memory] > 1).map(|_| at);
     arguments.filter_map(is_shared).collect()
 }
 
@@ -81,20 +82,20 @@ const MAX_UNGROUPED: usize = 1 << 20;
 /// [`Unsupported`](crate::ErrorKind::Unsupported) if the decorations of a member are unclear, or if the
 /// expanded annotations exceed the limit.
 pub(super) fn ungrouped(module: &Module) -> Result<Cow<'_, Module>> {
-    let is_of_groups = |i: &Instruction<'_>| {
+    let belongs_to_groups = |i: &Instruction<'_>| {
         let op = i.op();
         matches!(op, Some(Op::DecorationGroup | Op::GroupDecorate | Op::GroupMemberDecorate))
     };
     let annotations = module.section(Section::Annotations);
-    if !annotations.iter().any(|i| is_of_groups(&i)) {
+    if !annotations.iter().any(|i| belongs_to_groups(&i)) {
         return Ok(Cow::Borrowed(module));
     }
     let groups = annotations.iter().filter(|i| i.op() == Some(Op::DecorationGroup));
-    let mut said: HashMap<u32, Vec<_>> =
+    let mut group_decorations: HashMap<u32, Vec<_>> =
         groups.filter_map(|group| Some((group.result()?, Vec::new()))).collect();
-    for i in annotations.iter().filter(|i| !is_of_groups(i)) {
-        if let Some(said) = i.word(0).and_then(|target| said.get_mut(&target)) {
-            said.push(i);
+    for i in annotations.iter().filter(|i| !belongs_to_groups(i)) {
+        if let Some(decorations) = i.word(0).and_then(|target| group_decorations.get_mut(&target)) {
+            decorations.push(i);
         }
     }
     let mut plain = Stream::default();
@@ -105,49 +106,62 @@ pub(super) fn ungrouped(module: &Module) -> Result<Cow<'_, Module>> {
             Some(Op::GroupDecorate) => 1,
             Some(Op::GroupMemberDecorate) => 2,
             _ => {
-                if !said.contains_key(&target) {
+                if !group_decorations.contains_key(&target) {
                     plain.push_instruction(&i);
                 }
                 continue;
             }
         };
-        let unclear = |why: &str| {
-            let name = i.name();
-            Error::unsupported(format!("{name} of the module, for the id {target}, {why}"))
-        };
-        let of_group =
-            said.get(&target).ok_or_else(|| unclear("does not name a decoration group"))?;
-        let members: Vec<_> = i.words_from(1).collect();
-        for member in members.chunks(step) {
-            if said.contains_key(&member[0]) {
-                return Err(unclear("has a decoration group among its targets"));
-            }
-            for decoration in of_group {
-                let op = match (decoration.op(), step) {
-                    (Some(op @ (Op::Decorate | Op::DecorateId | Op::DecorateString)), 1) => op,
-                    (Some(Op::Decorate), _) => Op::MemberDecorate,
-                    (Some(Op::DecorateString), _) => Op::MemberDecorateString,
-                    _ => return Err(unclear("applies a decoration that is not valid for members")),
-                };
-                plain.push(op, member.iter().copied().chain(decoration.words_from(1)));
-                if plain.words().len() > MAX_UNGROUPED {
-                    return Err(Error::unsupported(format!(
-                        "the decoration groups of the module expand to more than {MAX_UNGROUPED} \
-                         words"
-                    )));
-                }
-            }
-        }
+        expand_group(&i, step, &group_decorations, &mut plain)?;
     }
     let mut new = module.clone();
     *new.section_mut(Section::Annotations) = plain;
-    let is_group = |i: &Instruction<'_>| i.word(0).is_some_and(|id| said.contains_key(&id));
+    let is_group =
+        |i: &Instruction<'_>| i.word(0).is_some_and(|id| group_decorations.contains_key(&id));
     new.section_mut(Section::Names).retain(|i| !is_group(i));
     Ok(Cow::Owned(new))
 }
 
+/// Appends the decorations of a group to `plain`, for each target to which the instruction `i` applies the
+/// group. A target has `step` words: its id, and the number of the member if it is a member of a struct.
+fn expand_group(
+    i: &Instruction<'_>,
+    step: usize,
+    group_decorations: &HashMap<u32, Vec<Instruction<'_>>>,
+    plain: &mut Stream,
+) -> Result<()> {
+    let group = i.word(0).unwrap_or_default();
+    let refuse = |why: &str| {
+        let name = i.name();
+        Error::unsupported(format!("{name} of the module, for the id {group}, {why}"))
+    };
+    let decorations =
+        group_decorations.get(&group).ok_or_else(|| refuse("does not name a decoration group"))?;
+    let targets: Vec<_> = i.words_from(1).collect();
+    for target in targets.chunks(step) {
+        if group_decorations.contains_key(&target[0]) {
+            return Err(refuse("has a decoration group among its targets"));
+        }
+        for decoration in decorations {
+            let op = match (decoration.op(), step) {
+                (Some(op @ (Op::Decorate | Op::DecorateId | Op::DecorateString)), 1) => op,
+                (Some(Op::Decorate), _) => Op::MemberDecorate,
+                (Some(Op::DecorateString), _) => Op::MemberDecorateString,
+                _ => return Err(refuse("applies a decoration that is not valid for members")),
+            };
+            plain.push(op, target.iter().copied().chain(decoration.words_from(1)));
+            if plain.words().len() > MAX_UNGROUPED {
+                return Err(Error::unsupported(format!(
+                    "the decoration groups of the module expand to more than {MAX_UNGROUPED} words"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Returns an error with the slot's launch as its context.
-pub(super) fn within(at: usize, slot: &Slot, error: Error) -> Error {
+pub(super) fn in_launch(at: usize, slot: &Slot, error: Error) -> Error {
     error.within(format!("launch {at} of `{}`", slot.kernel))
 }
 
@@ -199,7 +213,8 @@ impl Kernel {
     /// instructions stays as it is.
     fn inline_helpers(&mut self, shared: &BTreeSet<usize>, separate_functions: bool) -> Result<()> {
         let is_fixed = |definitions: &Definitions<'_>, function| {
-            separate_functions && Operations::in_function(definitions, function).depend_on_place()
+            separate_functions
+                && Operations::in_function(definitions, function).depend_on_function()
         };
         match inline_helpers(&mut self.module, self.function, shared, is_fixed) {
             Err(error) if error.kind() != ErrorKind::Unsupported => Err(error),

@@ -57,7 +57,7 @@ pub fn exercise(modules: &[&[u8]], choices: &[u8]) {
         let Ok(outcome) = fuse(&plan, &modules, trust, Width::ONE) else { continue };
         if let Ok(fused) = outcome.fused {
             let bytes = fused.module.assemble();
-            let again = Module::parse(&*bytes).expect("what was fused is a module");
+            let again = Module::parse(&*bytes).expect("a fused module is valid");
             assert_eq!(again.assemble(), bytes);
             assert!(fused.module.header.version <= version.max((1, 0)));
         }

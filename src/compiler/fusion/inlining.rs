@@ -78,17 +78,19 @@ impl<'m> Calls<'_, 'm> {
         let calls = located((0, &self.caller.body)).filter_map(|(location, i)| {
             let callee = i.word(2).filter(|_| i.op() == Some(Op::FunctionCall))?;
             let callee = *functions.get(&callee)?;
-            let passes = i.words_from(3).any(|argument| self.may_be_of(&ids, argument));
-            let is_whole = parameters_of(callee).count() == i.words_from(3).count()
+            let passes_buffer =
+                i.words_from(3).any(|argument| self.may_be_derived_from(&ids, argument));
+            let can_be_inlined = parameters_of(callee).count() == i.words_from(3).count()
                 && callee.id != self.caller.id
                 && !callee.is_declaration();
-            (passes && is_whole && !is_fixed(callee.id)).then_some((location.offset, callee))
+            (passes_buffer && can_be_inlined && !is_fixed(callee.id))
+                .then_some((location.offset, callee))
         });
         calls.collect()
     }
 
     /// Returns whether a value may be a pointer that is derived from one of the parameters.
-    fn may_be_of(&self, parameters: &HashSet<u32>, value: u32) -> bool {
+    fn may_be_derived_from(&self, parameters: &HashSet<u32>, value: u32) -> bool {
         let ty = self.definitions.type_of(value);
         let class = ty.filter(|ty| ty.op() == Some(Op::TypePointer)).and_then(|ty| ty.word(1));
         let may_be_buffer = [StorageClass::CrossWorkgroup, StorageClass::Generic];
@@ -121,12 +123,13 @@ impl<'m> Calls<'_, 'm> {
     }
 }
 
+/// Returns the ids of a function's parameters.
 fn parameters_of(function: &Function) -> impl Iterator<Item = u32> {
     let parameters = function.body.iter().filter(|i| i.op() == Some(Op::FunctionParameter));
     parameters.filter_map(|parameter| parameter.result())
 }
 
-/// Call to be replaced.
+/// Call to be replaced, with the new ids of the callee's code.
 struct Inlined<'m> {
     callee: &'m Function,
     /// Ids in the caller's function, by the ids of the callee.
@@ -134,7 +137,7 @@ struct Inlined<'m> {
     /// Variables that hold copies of structs passed by value, by the parameter.
     copies: HashMap<u32, u32>,
     /// Label after the call; `None` if the callee is a single block.
-    behind: Option<u32>,
+    continuation: Option<u32>,
 }
 
 /// Ids of the caller's function once the calls are replaced.
@@ -163,7 +166,7 @@ impl<'m> Plan<'m> {
             }
             let Some(&callee) = calls.get(&location.offset) else { continue };
             let mut inlined =
-                Inlined { callee, ids: HashMap::new(), copies: HashMap::new(), behind: None };
+                Inlined { callee, ids: HashMap::new(), copies: HashMap::new(), continuation: None };
             for (parameter, argument) in parameters_of(callee).zip(i.words_from(3)) {
                 if by_value.contains(&parameter) {
                     let copy = module.fresh_id()?;
@@ -186,9 +189,9 @@ impl<'m> Plan<'m> {
                 }
             }
             if labels > 1 {
-                let behind = module.fresh_id()?;
-                inlined.behind = Some(behind);
-                plan.ends.insert(block, behind);
+                let continuation = module.fresh_id()?;
+                inlined.continuation = Some(continuation);
+                plan.ends.insert(block, continuation);
             } else if let (Some(result), Some(returned)) = (i.result(), returned) {
                 plan.values.insert(result, inlined.ids.get(&returned).copied().unwrap_or(returned));
             }
@@ -250,11 +253,11 @@ impl<'m> Writer<'_, 'm> {
         let caller = &self.definitions.module().functions[at];
         // Variables come first in a function.
         let (mut declaration, mut variables) = (None, Stream::default());
-        let mut is_parted = false;
+        let mut is_split = false;
         for (location, i) in located((0, &caller.body)) {
             match i.op() {
                 Some(Op::Label) => {
-                    is_parted = false;
+                    is_split = false;
                     self.new.push_instruction(&i);
                     if declaration.is_none() {
                         declaration = Some(std::mem::take(&mut self.new));
@@ -263,12 +266,12 @@ impl<'m> Writer<'_, 'm> {
                 }
                 // `OpLoopMerge` stands at the end of a loop's first block and only advises. Once that block
                 // is split, the instruction is dropped.
-                Some(Op::LoopMerge) if is_parted => continue,
+                Some(Op::LoopMerge) if is_split => continue,
                 _ => {}
             }
             if let Some(inlined) = self.plan.calls.get(&location.offset) {
                 self.call(module, &i, inlined, &mut variables)?;
-                is_parted |= inlined.behind.is_some();
+                is_split |= inlined.continuation.is_some();
                 continue;
             }
             let plan = self.plan;
@@ -306,10 +309,10 @@ impl<'m> Writer<'_, 'm> {
                 Some(
                     Op::Function | Op::FunctionParameter | Op::FunctionEnd | Op::Line | Op::NoLine,
                 ) => {}
-                Some(Op::ExtInst) if self.is_of_debugger(&i) => {}
+                Some(Op::ExtInst) if self.is_debug_info(&i) => {}
                 Some(Op::Label) => {
                     block = id_of(i.result().unwrap_or_default());
-                    if inlined.behind.is_some() {
+                    if inlined.continuation.is_some() {
                         if std::mem::take(&mut is_first) {
                             self.new.push(Op::Branch, [block]);
                         }
@@ -327,13 +330,13 @@ impl<'m> Writer<'_, 'm> {
                 }
                 Some(Op::Return | Op::ReturnValue) => {
                     returned.extend(i.word(0).map(|value| [id_of(value), block]));
-                    self.new_branch(inlined.behind);
+                    self.branch_to(inlined.continuation);
                 }
                 _ => self.new.push_renumbered(&i, self.definitions, |id, _| Ok(id_of(id)))?,
             }
         }
-        let Some(behind) = inlined.behind else { return Ok(()) };
-        self.new.push(Op::Label, [behind]);
+        let Some(continuation) = inlined.continuation else { return Ok(()) };
+        self.new.push(Op::Label, [continuation]);
         let void =
             |ty: u32| self.definitions.get(ty).is_some_and(|ty| ty.op() == Some(Op::TypeVoid));
         if let (Some(ty), Some(result)) = (call.word(0).filter(|&ty| !void(ty)), call.result()) {
@@ -350,9 +353,10 @@ impl<'m> Writer<'_, 'm> {
         Ok(())
     }
 
-    fn new_branch(&mut self, behind: Option<u32>) {
-        if let Some(behind) = behind {
-            self.new.push(Op::Branch, [behind]);
+    /// Writes a branch to the code after the call, if the callee has several blocks.
+    fn branch_to(&mut self, continuation: Option<u32>) {
+        if let Some(continuation) = continuation {
+            self.new.push(Op::Branch, [continuation]);
         }
     }
 
@@ -376,7 +380,7 @@ impl<'m> Writer<'_, 'm> {
         Ok(())
     }
 
-    fn is_of_debugger(&self, i: &Instruction<'_>) -> bool {
+    fn is_debug_info(&self, i: &Instruction<'_>) -> bool {
         let set = i.word(2).map(|import| self.definitions.extended_set(import));
         !matches!(set, Some(ExtendedSet::OpenClStd | ExtendedSet::GlslStd450))
     }

@@ -28,18 +28,18 @@ pub(super) fn privates(
             let Some(Ok(promotion)) = judgement.map(|judgement| &mut judgement.promotion) else {
                 continue;
             };
-            let kept = promotion.accesses.get(&Place { slot: at, argument });
+            let places = promotion.accesses.get(&Place { slot: at, argument });
             let mut private = Private {
                 parameter: argument,
                 memory: *memory,
                 size: promotion.size,
-                accesses: kept.cloned().unwrap_or_default(),
+                accesses: places.cloned().unwrap_or_default(),
                 replaced: None,
             };
             let own = examined.accesses.all.iter().filter(|access| access.parameter == argument);
             let is_private = |access: &Access| {
-                let kept = access.location.and_then(|at| private.accesses.get(&at.offset));
-                kept.is_some_and(|kept| !kept.in_memory)
+                let place = access.location.and_then(|at| private.accesses.get(&at.offset));
+                place.is_some_and(|place| !place.in_memory)
             };
             if own.clone().all(is_private) {
                 match promote::own_uses(&definitions[at], examined.function, &private) {
@@ -76,8 +76,8 @@ pub(super) fn shared(
         _ => None,
     });
     let own = slots.iter().map(|slot| slot.groups.local_bytes).chain(arguments);
-    let taken = own.fold(0, usize::saturating_add);
-    let mut left = plan.target.local_memory.saturating_sub(taken);
+    let reserved = own.fold(0, usize::saturating_add);
+    let mut available = plan.target.local_memory.saturating_sub(reserved);
     let mut all = vec![Vec::new(); plan.slots.len()];
     for judgement in judgements {
         let Ok(locality) = &mut judgement.locality else { continue };
@@ -87,10 +87,10 @@ pub(super) fn shared(
         }
         let (size, align) = (locality.size as usize, locality.align as usize);
         let size = size.next_multiple_of(align.max(16));
-        let mut why = (size > left).then(|| {
+        let mut why = (size > available).then(|| {
             format!(
-                "a work-group would need {size} bytes of local memory for it, but has only {left} \
-                 bytes left"
+                "a work-group would need {size} bytes of local memory for it, but has only \
+                 {available} bytes left"
             )
         });
         let mut found = Vec::new();
@@ -118,7 +118,7 @@ pub(super) fn shared(
             judgement.locality = Err(why);
             continue;
         }
-        left -= size;
+        available -= size;
         judgement.promotion = Err("its work-groups keep it in local memory".into());
         for (Place { slot, argument: parameter }, first) in found {
             let (memory, unit) = (judgement.memory, locality.unit);
@@ -130,10 +130,10 @@ pub(super) fn shared(
 
 /// Returns the memories that are no longer used.
 pub(super) fn internalized(judgements: &[Judgement]) -> Vec<Memory> {
-    let are = judgements.iter().filter(|judgement| {
+    let unused = judgements.iter().filter(|judgement| {
         let is_private =
             judgement.promotion.as_ref().is_ok_and(|promotion| promotion.remains.is_none());
         is_private || judgement.locality.is_ok()
     });
-    are.map(|judgement| judgement.memory).collect()
+    unused.map(|judgement| judgement.memory).collect()
 }

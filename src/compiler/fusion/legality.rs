@@ -112,7 +112,7 @@ pub(crate) struct Judgement {
     /// Local memory in which work-groups keep the contents, or the reason why they do not.
     pub(crate) locality: Result<Locality, String>,
     /// Whether the memory cannot become private: it becomes local memory or stays in memory.
-    is_of_groups: bool,
+    becomes_only_local: bool,
 }
 
 impl Judgement {
@@ -125,7 +125,7 @@ impl Judgement {
         match &self.locality {
             Ok(_) => None,
             // This memory could only become local memory.
-            Err(why) if self.is_of_groups => Some(why.clone()),
+            Err(why) if self.becomes_only_local => Some(why.clone()),
             Err(_) => Some(not_private.clone()),
         }
     }
@@ -148,11 +148,11 @@ pub(super) fn judge(
             let mut barriers = BTreeSet::new();
             let mut pairs = pairs(plan, memory);
             let verdict = verdict(&uses, view, &mut pairs, &mut barriers);
-            let asked = plan.forms.get(&memory);
+            let requested = plan.forms.get(&memory);
             let locality = if verdict != Verdict::Proven {
                 Err("it is not proven that work-groups use only data that they wrote themselves"
                     .into())
-            } else if asked == Some(&Internalization::Private) {
+            } else if requested == Some(&Internalization::Private) {
                 Err("it was requested to be private memory".into())
             } else {
                 locality(plan, memory, slots, &uses, view)
@@ -161,15 +161,16 @@ pub(super) fn judge(
             let promotion = if verdict != Verdict::Proven {
                 Err("it is not proven that work-items use only data that they wrote themselves"
                     .into())
-            } else if asked == Some(&Internalization::Local) {
+            } else if requested == Some(&Internalization::Local) {
                 Err("it was requested to be local memory".into())
             } else if !barriers.is_empty() {
                 Err("work-items use data that other work-items of their work-group wrote".into())
             } else {
                 promotion(plan, memory, slots, &uses, view, &mut unequal)
             };
-            let is_asked = asked == Some(&Internalization::Local);
-            let is_of_groups = is_asked || (asked.is_none() && !barriers.is_empty());
+            let is_requested_local = requested == Some(&Internalization::Local);
+            let becomes_only_local =
+                is_requested_local || (requested.is_none() && !barriers.is_empty());
             Judgement {
                 memory,
                 verdict,
@@ -178,7 +179,7 @@ pub(super) fn judge(
                 promotion,
                 unequal,
                 locality,
-                is_of_groups,
+                becomes_only_local,
             }
         })
         .collect()
@@ -215,7 +216,7 @@ fn verdict(
             }
             let (first, second) =
                 if first.slot < second.slot { (first, second) } else { (second, first) };
-            let found = pair(first, second, view);
+            let found = compare(first, second, view);
             if found.rank() > 0 && is_in_group(first, second, view) {
                 barriers.insert((first.slot, second.slot));
                 continue;
@@ -247,7 +248,7 @@ enum Finding {
 }
 
 /// Compares two accesses of different slots; the first access is that of the earlier slot.
-fn pair(first: &Use<'_>, second: &Use<'_>, view: &View) -> Finding {
+fn compare(first: &Use<'_>, second: &Use<'_>, view: &View) -> Finding {
     let space = &view.space;
     let own = (&view.slots[first.slot], &view.slots[second.slot]);
     if first.parameter.is_constant || second.parameter.is_constant {
@@ -286,7 +287,7 @@ impl Finding {
                 let constant = if first.parameter.is_constant { first } else { second };
                 Verdict::Refuted(format!(
                     "{} as constant memory, which must not change while a kernel runs",
-                    constant.deed()
+                    constant.describe()
                 ))
             }
             Self::Unknown => {
@@ -294,22 +295,22 @@ impl Finding {
                     if first.bytes.is_none() { (first, second) } else { (second, first) };
                 Verdict::NeedsTrust(format!(
                     "{} {}; `{}` may have {} the same bytes in another work-item",
-                    unknown.deed(),
+                    unknown.describe(),
                     unknown.access.note.unwrap_or("at offsets that are not known before it runs"),
                     other.kernel,
-                    other.done()
+                    other.participle()
                 ))
             }
             Self::MayMeet([a, b]) => Verdict::NeedsTrust(format!(
                 "{} at {}, some of which may be {} by `{}` in another work-item, at {}",
-                second.deed(),
-                place(b, space),
-                first.done(),
+                second.describe(),
+                describe_bytes(b, space),
+                first.participle(),
                 first.kernel,
-                place(a, space)
+                describe_bytes(a, space)
             )),
             Self::Meet([a, b], items, is_certain) => {
-                let text = met(first, a, second, b, *items, space);
+                let text = describe_meeting(first, a, second, b, *items, space);
                 if *is_certain {
                     Verdict::Refuted(text)
                 } else {
@@ -327,7 +328,7 @@ fn is_in_group(first: &Use<'_>, second: &Use<'_>, view: &View) -> bool {
         Some(Bytes { start: bytes.group?, ..bytes })
     };
     let (Some(a), Some(b), Some(groups)) =
-        (by_group(first), by_group(second), view.space.of_groups())
+        (by_group(first), by_group(second), view.space.work_groups())
     else {
         return false;
     };
@@ -395,44 +396,45 @@ pub(super) fn barriers(
     barriers
 }
 
+/// Global ids of a work-item.
 type Item = [i128; 3];
 
 /// Returns the ids of two different work-items, one of which touches with `a` what the other touches with
 /// `b`, if such a pair is easily found.
-fn meeting(a: &Bytes, b: &Bytes, own: (&Space, &Space)) -> Option<(Item, Item)> {
-    let (all, space) = own;
+fn meeting(a: &Bytes, b: &Bytes, spaces: (&Space, &Space)) -> Option<(Item, Item)> {
+    let (a_space, b_space) = spaces;
     let at = |bytes: &Bytes, item: &Item| {
         let ids = bytes.start.coefficients().into_iter().zip(item);
         ids.fold(bytes.start.low, |sum, (factor, id)| {
             sum.saturating_add(factor.saturating_mul(*id))
         })
     };
-    let some = |d: usize| {
-        let (first, last) = (space.offset[d], space.offset[d] + space.global[d] - 1);
+    let samples = |d: usize| {
+        let (first, last) = (b_space.offset[d], b_space.offset[d] + b_space.global[d] - 1);
         [first + (last - first) / 2, (first + 1).min(last), first, last]
     };
-    let (xs, ys, zs) = (some(0), some(1), some(2));
-    let items = zs
+    let (xs, ys, zs) = (samples(0), samples(1), samples(2));
+    let b_items = zs
         .into_iter()
         .flat_map(|z| ys.into_iter().flat_map(move |y| xs.into_iter().map(move |x| [x, y, z])));
-    for item in items {
-        let start = at(b, &item);
+    for b_item in b_items {
+        let start = at(b, &b_item);
         for byte in [start, start + b.width - 1] {
-            let own = solve(a, byte, all);
-            let first = at(a, &own);
+            let a_item = solve(a, byte, a_space);
+            let first = at(a, &a_item);
             let overlap = first < start + b.width && start < first + a.width;
-            if overlap && own != item {
-                return Some((own, item));
+            if overlap && a_item != b_item {
+                return Some((a_item, b_item));
             }
             // All work-items that differ only in an id on which the access does not depend touch the same
             // bytes.
-            let mut other = own;
-            for d in (0..3).filter(|&d| a.start.coefficients()[d] == 0 && all.global[d] > 1) {
-                let (low, high) = (all.offset[d], all.offset[d] + all.global[d] - 1);
-                other[d] = if item[d] == low { high } else { low };
+            let mut other = a_item;
+            for d in (0..3).filter(|&d| a.start.coefficients()[d] == 0 && a_space.global[d] > 1) {
+                let (low, high) = (a_space.offset[d], a_space.offset[d] + a_space.global[d] - 1);
+                other[d] = if b_item[d] == low { high } else { low };
             }
-            if overlap && other != item {
-                return Some((other, item));
+            if overlap && other != b_item {
+                return Some((other, b_item));
             }
         }
     }
@@ -464,7 +466,7 @@ fn solve(bytes: &Bytes, byte: i128, space: &Space) -> Item {
 }
 
 /// Describes two accesses that meet.
-fn met(
+fn describe_meeting(
     first: &Use<'_>,
     a: &Bytes,
     second: &Use<'_>,
@@ -485,15 +487,15 @@ fn met(
     };
     format!(
         "{} at {}, {} by `{}` in {whose}",
-        second.deed(),
-        place(b, space),
-        first.done(),
+        second.describe(),
+        describe_bytes(b, space),
+        first.participle(),
         first.kernel
     )
 }
 
 /// Describes the bytes of an access, such as `gid-1` or `byte 4*gid(0)+32*gid(1)`.
-fn place(bytes: &Bytes, space: &Space) -> String {
+fn describe_bytes(bytes: &Bytes, space: &Space) -> String {
     let (start, width) = (&bytes.start, bytes.width);
     let coefficients = start.coefficients();
     let id = |d: usize| match space.dimensions {

@@ -51,14 +51,14 @@ pub(super) fn locality(
     }
     let special = |used: &&Use<'_>| matches!(used.access.kind, Kind::Atomic | Kind::Escape);
     if let Some(used) = uses.iter().find(special) {
-        return Err(format!("{} in a way that only global memory supports", used.deed()));
+        return Err(format!("{} in a way that only global memory supports", used.describe()));
     }
     if uses.len() > MAX_USES {
         return Err(format!("it is accessed in {} places, which are too many", uses.len()));
     }
     let unknown = || "the size of work-groups is not known".to_owned();
     let local = view.space.local.ok_or_else(unknown)?;
-    let groups = view.space.of_groups().ok_or_else(unknown)?;
+    let groups = view.space.work_groups().ok_or_else(unknown)?;
     if (0..3).any(|d| local[d] < 1 || view.space.global[d] % local[d] != 0) {
         return Err("work-groups differ in size".into());
     }
@@ -85,7 +85,7 @@ fn window(
     let mut range: Option<(Form, [i128; 3], i128, i128)> = None;
     let mut align = 4;
     for used in uses {
-        let (group, width, stated) = used.of_group(slots)?;
+        let (group, width, stated) = used.group_bytes(slots)?;
         align = align.max((width as u128).next_power_of_two().min(MAX_ALIGN.into()) as i128);
         align = align.max(i128::from(stated));
         let own = factors(&group, groups);
@@ -98,7 +98,7 @@ fn window(
             Some(_) => {
                 return Err(format!(
                     "{} at other offsets than the other accesses of a work-group",
-                    used.deed()
+                    used.describe()
                 ));
             }
         });
@@ -134,8 +134,8 @@ fn factors(group: &Form, groups: &Space) -> [i128; 3] {
 impl Use<'_> {
     /// Returns the bytes of the access by the work-group's ids: their start, their number and their declared
     /// alignment.
-    fn of_group(&self, slots: &[Examined]) -> Result<(Form, i128, u32), String> {
-        let refuse = |why: &str| Err(format!("{} {why}", self.deed()));
+    fn group_bytes(&self, slots: &[Examined]) -> Result<(Form, i128, u32), String> {
+        let refuse = |why: &str| Err(format!("{} {why}", self.describe()));
         let Some(bytes) = self.bytes else {
             return refuse(self.access.note.unwrap_or("at unknown offsets"));
         };
@@ -175,7 +175,7 @@ fn refuse_order(slot: usize, uses: &[Use<'_>], view: &View) -> Result<(), String
             if !is_apart {
                 return Err(format!(
                     "{}, possibly for other work-items that wait at a barrier of the kernel",
-                    writing.deed()
+                    writing.describe()
                 ));
             }
         }
@@ -217,7 +217,7 @@ fn covered(
         if !range.is_some_and(|bytes| bytes.iter().all(|&is_written| is_written)) {
             return Err(format!(
                 "{}, but not all of these bytes are certainly written before",
-                used.deed()
+                used.describe()
             ));
         }
     }

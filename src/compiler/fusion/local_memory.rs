@@ -16,7 +16,7 @@ use super::declaration::Declaration;
 use super::dependence::Examined;
 use super::merge::require;
 use super::plan::Memory;
-use super::promote::{Moved, Uses, uses};
+use super::promote::{AccessOperands, Uses, uses};
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Interner, Stream, located};
 use crate::error::{Error, Result};
@@ -84,18 +84,18 @@ impl Steps {
         definitions: &Definitions<'_>,
         layouts: &Layouts,
         i: &Instruction<'_>,
-        moved: &Moved,
+        operands: &AccessOperands,
     ) -> Option<Self> {
         let mut steps = Self::default();
         if i.op() == Some(Op::ExtInst) {
-            let vector = match moved.stored {
+            let vector = match operands.stored {
                 None => i.result_type()?,
                 Some(stored) => definitions.get(i.word(stored)?)?.result_type()?,
             };
             let vector = definitions.get(vector)?;
             // A vector of three elements takes the memory of three here, not of four (OpenCL C, 6.13.7).
             let size = layouts.size(vector.word(1)?)?.checked_mul(vector.word(2)?.into())?;
-            steps.add(definitions, i.word(moved.pointer - 1)?, size)?;
+            steps.add(definitions, i.word(operands.pointer - 1)?, size)?;
         }
         Some(steps)
     }
@@ -163,20 +163,20 @@ pub(super) fn check(
     let body = module.functions.iter().find(|known| known.id == function);
     let mut is_in_words = first % 4 == 0;
     for i in body.into_iter().flat_map(|function| function.body.iter()) {
-        let is_spill = match i.op() {
+        let variable_operand = match i.op() {
             Some(Op::Load) => i.word(2),
             Some(Op::Store) => i.word(0),
             _ => None,
         };
-        if let Some(variable) = is_spill.filter(|id| variables.contains(id))
+        if let Some(variable) = variable_operand.filter(|id| variables.contains(id))
             && definitions.get(variable).and_then(|i| i.op()) != Some(Op::Variable)
         {
             return Err(format!("uses its address in {}", i.name()));
         }
         let is_pointer = |word: usize| i.word(word).is_some_and(|id| pointers.contains(&id));
-        let steps = match Moved::of(definitions, &i) {
-            Some(moved) if is_pointer(moved.pointer) => {
-                Steps::of_access(definitions, &layouts, &i, &moved)
+        let steps = match AccessOperands::of(definitions, &i) {
+            Some(operands) if is_pointer(operands.pointer) => {
+                Steps::of_access(definitions, &layouts, &i, &operands)
             }
             None if i.result().is_some_and(|id| pointers.contains(&id)) => {
                 Steps::of_chain(definitions, &layouts, &i)
@@ -200,8 +200,9 @@ pub(super) fn share(module: &mut Module, function: u32, all: &[Shared]) -> Resul
     }
     let snapshot = module.clone();
     let definitions = snapshot.definitions();
-    let own = all.iter().map(|shared| uses(&definitions, function, shared.parameter, |_| true));
-    let own = own.collect::<Result<Vec<_>, _>>().map_err(Error::unsupported)?;
+    let all_uses =
+        all.iter().map(|shared| uses(&definitions, function, shared.parameter, |_| true));
+    let all_uses = all_uses.collect::<Result<Vec<_>, _>>().map_err(Error::unsupported)?;
     let at = module.functions.iter().position(|known| known.id == function);
     let at = at.ok_or_else(|| Error::unsupported("a kernel has no function"))?;
     let body = &snapshot.functions[at].body;
@@ -216,7 +217,7 @@ pub(super) fn share(module: &mut Module, function: u32, all: &[Shared]) -> Resul
     let mut declaration = Declaration::of(body);
     let mut writer = Writer { module, interner, int, width, new: Stream::default() };
     let mut parts = Vec::new();
-    for (shared, uses) in all.iter().zip(&own) {
+    for (shared, uses) in all.iter().zip(&all_uses) {
         let Shared { parameter, unit, .. } = *shared;
         let ty = writer.element(unit)?;
         let ty = writer.pointer(ty)?;
@@ -232,9 +233,9 @@ pub(super) fn share(module: &mut Module, function: u32, all: &[Shared]) -> Resul
         if declaration.rewrite(&i, writer.module, &mut writer.interner, &mut writer.new)? {
             continue;
         }
-        let moved = Moved::of(&definitions, &i);
+        let operands = AccessOperands::of(&definitions, &i);
         let is_own = |part: &&mut Part<'_>| {
-            let pointer = moved.as_ref().and_then(|moved| i.word(moved.pointer));
+            let pointer = operands.as_ref().and_then(|operands| i.word(operands.pointer));
             let is_access = pointer.is_some_and(|id| part.uses.pointers.contains(&id));
             is_access || part.uses.dropped.contains(&location.offset)
         };
@@ -243,9 +244,9 @@ pub(super) fn share(module: &mut Module, function: u32, all: &[Shared]) -> Resul
             continue;
         };
         if !part.uses.dropped.contains(&location.offset) {
-            let moved =
-                moved.ok_or_else(|| Error::unsupported("the offset of an access is unknown"))?;
-            writer.access(&definitions, &layouts, part, &i, &moved)?;
+            let operands =
+                operands.ok_or_else(|| Error::unsupported("the offset of an access is unknown"))?;
+            writer.access(&definitions, &layouts, part, &i, &operands)?;
         } else {
             writer.address(&definitions, &layouts, part, &i)?;
         }
@@ -267,6 +268,7 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
+    /// Returns the id that replaces an address, or a variable for addresses.
     fn number(&self, id: Option<u32>) -> Result<u32> {
         let known = id.and_then(|id| self.numbers.get(&id).copied());
         known.ok_or_else(|| Error::unsupported("an address is used before it is computed"))
@@ -318,7 +320,7 @@ impl Writer<'_> {
                     let steps = steps
                         .ok_or_else(|| Error::unsupported("the offset of an address is unknown"))?;
                     let from = part.number(i.word(2))?;
-                    let number = self.moved(definitions, from, &steps, part.unit)?;
+                    let number = self.add_steps(definitions, from, &steps, part.unit)?;
                     part.numbers.insert(own, number);
                 }
             }
@@ -333,30 +335,30 @@ impl Writer<'_> {
         layouts: &Layouts,
         part: &Part<'_>,
         i: &Instruction<'_>,
-        moved: &Moved,
+        operands: &AccessOperands,
     ) -> Result<()> {
         let op =
             i.op().ok_or_else(|| Error::unsupported("an access is not a known instruction"))?;
-        let steps = Steps::of_access(definitions, layouts, i, moved);
+        let steps = Steps::of_access(definitions, layouts, i, operands);
         let steps =
             steps.ok_or_else(|| Error::unsupported("the offset of an access is unknown"))?;
-        let own = i.word(moved.pointer).unwrap_or_default();
+        let own = i.word(operands.pointer).unwrap_or_default();
         let from = part.number(Some(own))?;
-        let number = self.moved(definitions, from, &steps, part.unit)?;
+        let number = self.add_steps(definitions, from, &steps, part.unit)?;
         let element = self.element(part.unit)?;
         let (ty, mut pointer) = (self.pointer(element)?, self.module.fresh_id()?);
         self.new.push(Op::InBoundsPtrAccessChain, [ty, pointer, part.pointer, number]);
-        let wanted = definitions.type_of(own).and_then(|ty| ty.word(2));
-        let wanted = wanted.ok_or_else(|| Error::unsupported("a pointer has no type"))?;
-        if wanted != element {
-            let (ty, id) = (self.pointer(wanted)?, self.module.fresh_id()?);
+        let pointee = definitions.type_of(own).and_then(|ty| ty.word(2));
+        let pointee = pointee.ok_or_else(|| Error::unsupported("a pointer has no type"))?;
+        if pointee != element {
+            let (ty, id) = (self.pointer(pointee)?, self.module.fresh_id()?);
             self.new.push(Op::Bitcast, [ty, id, pointer]);
             pointer = id;
         }
         let mut words: Vec<_> = i.words_from(0).collect();
-        words[moved.pointer] = pointer;
+        words[operands.pointer] = pointer;
         if op == Op::ExtInst {
-            let offset = &mut words[moved.pointer - 1];
+            let offset = &mut words[operands.pointer - 1];
             let ty = definitions.get(*offset).and_then(|i| i.result_type());
             let ty = ty.ok_or_else(|| Error::unsupported("an offset has no type"))?;
             *offset = self.interner.constant_id(self.module, Op::ConstantNull, ty, &[])?;
@@ -366,7 +368,7 @@ impl Writer<'_> {
     }
 
     /// Returns an element index moved by the steps.
-    fn moved(
+    fn add_steps(
         &mut self,
         definitions: &Definitions<'_>,
         from: u32,
@@ -405,6 +407,7 @@ impl Writer<'_> {
         Ok(id)
     }
 
+    /// Returns the constant of a number, in the type of element indexes.
     fn number(&mut self, value: i128) -> Result<u32> {
         let words = literal(value, self.width);
         self.interner.constant_id(self.module, Op::Constant, self.int, &words)

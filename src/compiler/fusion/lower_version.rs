@@ -110,11 +110,11 @@ fn needed(
         Op::CopyMemorySized => copies_twice(i, 3),
         // Selecting whole composites by a scalar condition needs SPIR-V 1.4.
         Op::Select => {
-            let of = |id| definitions.get(id).and_then(|ty| ty.op());
+            let type_op = |id: u32| definitions.get(id).and_then(|ty| ty.op());
             let condition = definitions.type_of(i.word(2)?)?.op();
             let is_scalar =
                 |op| !matches!(op, Some(Op::TypeVector | Op::TypeStruct | Op::TypeArray));
-            if is_scalar(condition) && !is_scalar(of(i.result_type()?)) { 4 } else { 0 }
+            if is_scalar(condition) && !is_scalar(type_op(i.result_type()?)) { 4 } else { 0 }
         }
         Op::TerminateInvocation => 6,
         _ if format!("{op:?}").starts_with("GroupNonUniform") => 3,

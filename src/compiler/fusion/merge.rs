@@ -59,8 +59,8 @@ impl Part {
         let words = words.into_iter().chain(string_words(&name));
         let annotations = module.section_mut(Section::Annotations);
         annotations.push(Op::Decorate, words.chain([LinkageType::Export as u32]));
-        let clash = |i: &Instruction<'_>| i.op() == Some(Op::Name) && i.string(1) == Some(&name);
-        module.section_mut(Section::Names).retain(|i| !clash(i));
+        let is_taken = |i: &Instruction<'_>| i.op() == Some(Op::Name) && i.string(1) == Some(&name);
+        module.section_mut(Section::Names).retain(|i| !is_taken(i));
         module.prune()?;
         inline(&mut module, function);
 
@@ -80,9 +80,9 @@ impl Part {
         let inputs: Vec<_> = inputs.collect();
         let merged = merge(&inputs, Options { keep_exports: true, allow_unresolved: true })?;
         let mut module = merged.module;
-        let found: BTreeMap<_, _> =
+        let exports: BTreeMap<_, _> =
             module.linkages().iter().map(|l| (l.name.to_owned(), l.target)).collect();
-        let functions = parts.iter().map(|part| found.get(&part.name).copied());
+        let functions = parts.iter().map(|part| exports.get(&part.name).copied());
         let functions = functions.collect::<Option<Vec<_>>>().ok_or_else(|| {
             Error::new(ErrorKind::InvalidModule, "a kernel is missing from the merged module")
         })?;
@@ -105,10 +105,10 @@ impl Whole {
 
     /// Marks each slot's function as not to be inlined, so that drivers keep it as it is.
     pub(super) fn keep_apart(&mut self) {
-        let (inline, not) = (FunctionControl::INLINE, FunctionControl::DONT_INLINE);
+        let (inline, dont_inline) = (FunctionControl::INLINE, FunctionControl::DONT_INLINE);
         for &function in &self.functions {
             set_control(&mut self.module, function, |control| {
-                control & !inline.bits() | not.bits()
+                control & !inline.bits() | dont_inline.bits()
             });
         }
     }
@@ -117,8 +117,9 @@ impl Whole {
 /// Marks a slot's function as to be inlined, so that drivers see through its call, unless its author forbids
 /// inlining.
 fn inline(module: &mut Module, function: u32) {
-    let (inline, not) = (FunctionControl::INLINE.bits(), FunctionControl::DONT_INLINE.bits());
-    set_control(module, function, |control| match control & not {
+    let (inline, dont_inline) =
+        (FunctionControl::INLINE.bits(), FunctionControl::DONT_INLINE.bits());
+    set_control(module, function, |control| match control & dont_inline {
         0 => control | inline,
         _ => control,
     });

@@ -17,8 +17,8 @@ pub(super) struct Modes(BTreeSet<(u32, Vec<u32>)>);
 impl Modes {
     pub(super) fn of(module: &Module, entry: u32, kernel: &str) -> Result<Self> {
         let mut modes = BTreeSet::new();
-        let said = module.section(Section::ExecutionModes).iter();
-        for mode in said.filter(|mode| mode.word(0) == Some(entry)) {
+        let instructions = module.section(Section::ExecutionModes).iter();
+        for mode in instructions.filter(|mode| mode.word(0) == Some(entry)) {
             if mode.op() != Some(Op::ExecutionMode) {
                 return Err(Error::unsupported(format!(
                     "`{kernel}` has an execution mode that depends on constants"
@@ -62,7 +62,7 @@ impl Modes {
         for (kernel, modes) in all.clone() {
             for (mode, operands) in &modes.0 {
                 let known = ExecutionMode::from_u32(*mode);
-                let lonely = match known {
+                let without = match known {
                     Some(ExecutionMode::LocalSizeHint | ExecutionMode::VecTypeHint) => continue,
                     Some(ExecutionMode::LocalSize | ExecutionMode::ContractionOff) => None,
                     _ => {
@@ -70,7 +70,7 @@ impl Modes {
                         all.clone().find(|(_, other)| !has(other))
                     }
                 };
-                if let Some((other, _)) = lonely {
+                if let Some((other, _)) = without {
                     return Err(Error::unsupported(format!(
                         "`{kernel}` has the execution mode {}, but `{other}` does not",
                         name(*mode, operands)

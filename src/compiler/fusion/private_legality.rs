@@ -26,18 +26,18 @@ pub(crate) struct Promotion {
     pub(crate) size: u32,
     pub(crate) align: u32,
     /// Accesses that use the variable, for each argument, by their word offset in the function's body.
-    pub(super) accesses: BTreeMap<Place, BTreeMap<u32, Kept>>,
+    pub(super) accesses: BTreeMap<Place, BTreeMap<u32, VariablePlace>>,
     /// Sets of scalars that must have the same value for the promotion to be valid.
     pub(super) equal: BTreeSet<BTreeSet<Place>>,
     /// Reason why the kernel still uses the memory; `None` if it no longer does.
     pub(crate) remains: Option<String>,
 }
 
-/// Place of an access in the variable.
+/// Place in the variable that an access uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Kept {
+pub(super) struct VariablePlace {
     /// Offset from the start of the variable, in bytes.
-    pub(super) at: i128,
+    pub(super) offset: i128,
     /// Whether the access is also a read from memory or a write to memory.
     pub(super) in_memory: bool,
 }
@@ -63,19 +63,19 @@ pub(super) fn promotion(
 ) -> Result<Promotion, String> {
     let special = |used: &&Use<'_>| matches!(used.access.kind, Kind::Atomic | Kind::Escape);
     if let Some(used) = uses.iter().find(special) {
-        return Err(format!("{} in a way that only global memory supports", used.deed()));
+        return Err(format!("{} in a way that only global memory supports", used.describe()));
     }
     if uses.len() > MAX_USES {
         return Err(format!("it is accessed in {} places, which are too many", uses.len()));
     }
     let (base, size, align) = window(slots, uses, &view.space)?;
-    let keeper = Keeper::new(plan, slots, uses, base, view);
+    let analysis = PromotionAnalysis::new(plan, slots, uses, base, view);
     let is_dead = plan.dead.contains(&memory);
-    let reads = keeper.reads();
-    let writes = keeper.writes(&reads, is_dead);
-    unequal.append(&mut keeper.unequal.borrow_mut());
+    let reads = analysis.reads();
+    let writes = analysis.writes(&reads, is_dead);
+    unequal.append(&mut analysis.unequal.borrow_mut());
 
-    let mut accesses = BTreeMap::<Place, BTreeMap<u32, Kept>>::new();
+    let mut accesses = BTreeMap::<Place, BTreeMap<u32, VariablePlace>>::new();
     let mut remains = None;
     for (at, used) in uses.iter().enumerate() {
         let mode = match used.access.kind {
@@ -87,15 +87,16 @@ pub(super) fn promotion(
         if mode != Mode::Private && is_better {
             let is_read = !used.access.kind.writes();
             if is_read || remains.is_none() {
-                remains = Some((keeper.why_not(at, is_dead), is_read));
+                remains = Some((analysis.why_not(at, is_dead), is_read));
             }
         }
-        if let (Some((start, _)), Some(location)) = (keeper.own[at], used.access.location)
+        if let (Some((start, _)), Some(location)) = (analysis.own[at], used.access.location)
             && mode != Mode::Memory
         {
             let place = Place { slot: used.slot, argument: used.access.parameter };
-            let kept = Kept { at: start - base.low, in_memory: mode == Mode::Both };
-            accesses.entry(place).or_default().insert(location.offset, kept);
+            let place_in_variable =
+                VariablePlace { offset: start - base.low, in_memory: mode == Mode::Both };
+            accesses.entry(place).or_default().insert(location.offset, place_in_variable);
         }
     }
     let remains = remains.map(|(why, _)| why);
@@ -103,7 +104,7 @@ pub(super) fn promotion(
     if !gains {
         return Err(remains.unwrap_or_else(|| "it is not used".into()));
     }
-    let equal = keeper.equal.into_inner();
+    let equal = analysis.equal.into_inner();
     Ok(Promotion { size, align, accesses, equal, remains })
 }
 
@@ -112,7 +113,7 @@ fn window(slots: &[Examined], uses: &[Use<'_>], space: &Space) -> Result<(Form, 
     let mut range: Option<(Form, i128, i128, i128)> = None;
     let mut refused = None;
     for used in uses {
-        match (used.followed(slots), &mut range) {
+        match (used.known_bytes(slots), &mut range) {
             (Ok((Bytes { start, width, .. }, stated)), range) => {
                 let align = (width as u128).next_power_of_two().min(MAX_ALIGN.into()) as i128;
                 let align = align.max(stated);
@@ -146,8 +147,8 @@ fn window(slots: &[Examined], uses: &[Use<'_>], space: &Space) -> Result<(Form, 
 impl Use<'_> {
     /// Returns the bytes of the use and their declared alignment, or the reason why the bytes are not known to
     /// be the same whenever it runs.
-    fn followed(&self, slots: &[Examined]) -> Result<(Bytes, i128), String> {
-        let refuse = |why: &str| Err(format!("{} {why}", self.deed()));
+    fn known_bytes(&self, slots: &[Examined]) -> Result<(Bytes, i128), String> {
+        let refuse = |why: &str| Err(format!("{} {why}", self.describe()));
         let Some(bytes) = self.bytes else {
             return refuse(self.access.note.unwrap_or("at unknown offsets"));
         };
@@ -188,7 +189,8 @@ enum Mode {
 /// Conditions, by the likeness of their symbols.
 type Conditions = HashMap<u64, Vec<Condition>>;
 
-struct Keeper<'a> {
+/// Decision on which accesses to a memory use the variable.
+struct PromotionAnalysis<'a> {
     plan: &'a Plan,
     slots: &'a [Examined],
     uses: &'a [Use<'a>],
@@ -204,7 +206,7 @@ struct Keeper<'a> {
     unequal: RefCell<BTreeSet<[Place; 2]>>,
 }
 
-impl<'a> Keeper<'a> {
+impl<'a> PromotionAnalysis<'a> {
     fn new(
         plan: &'a Plan,
         slots: &'a [Examined],
@@ -213,7 +215,7 @@ impl<'a> Keeper<'a> {
         view: &'a View,
     ) -> Self {
         let own = uses.iter().map(|used| {
-            let (bytes, _) = used.followed(slots).ok()?;
+            let (bytes, _) = used.known_bytes(slots).ok()?;
             let is_own = bytes.start.coefficients() == base.coefficients();
             is_own.then_some((bytes.start.low, bytes.start.low + bytes.width))
         });
@@ -254,7 +256,7 @@ impl<'a> Keeper<'a> {
     fn fills(&self, fill: usize, read: usize) -> bool {
         let (first, last) = (&self.uses[fill], &self.uses[read]);
         let Some(bytes) = last.bytes else { return false };
-        let spoils = |(at, used): (usize, &Use<'_>)| {
+        let may_overwrite = |(at, used): (usize, &Use<'_>)| {
             used.access.kind.writes()
                 && self.own[at].is_none()
                 && (first.slot..=last.slot).contains(&used.slot)
@@ -263,7 +265,7 @@ impl<'a> Keeper<'a> {
         self.own[fill].is_some()
             && first.slot <= last.slot
             && fill != read
-            && !self.uses.iter().enumerate().any(spoils)
+            && !self.uses.iter().enumerate().any(may_overwrite)
     }
 
     /// Returns whether `first` has run whenever `last` runs.
@@ -312,20 +314,20 @@ impl<'a> Keeper<'a> {
             }
             is_same
         };
-        let relied = RefCell::new(BTreeSet::new());
+        let scalar_pairs = RefCell::new(BTreeSet::new());
         let known = |symbol: &Symbol| {
             let mut alike = conditions.get(&symbol.likeness())?.iter();
-            let found = alike.find(|known| symbol.is(&known.symbol, &same))?;
+            let found = alike.find(|known| symbol.equals(&known.symbol, &same))?;
             let (mut own, mut others) = (Vec::new(), Vec::new());
             symbol.scalars(&mut own);
             found.symbol.scalars(&mut others);
-            relied.borrow_mut().extend(own.into_iter().zip(others));
+            scalar_pairs.borrow_mut().extend(own.into_iter().zip(others));
             Some(found.holds)
         };
         let is_run = !conditions.is_empty()
             && self.slots[a.slot].accesses.flow.runs_where(from, |symbol| symbol.decide(&known));
         if is_run {
-            let pairs = relied.into_inner().into_iter().map(|(own, other)| {
+            let pairs = scalar_pairs.into_inner().into_iter().map(|(own, other)| {
                 let (own, other) = places(own, other);
                 BTreeSet::from([own, other])
             });
@@ -337,20 +339,20 @@ impl<'a> Keeper<'a> {
     }
 
     /// Returns accesses among `others` that pass the test `is_sure` and together touch all bytes that the
-    /// access `of` touches. Returns `None` if they do not touch all of them.
+    /// access `target` touches. Returns `None` if they do not touch all of them.
     fn cover(
         &self,
-        of: usize,
+        target: usize,
         others: &[usize],
         is_sure: impl Fn(usize) -> bool,
     ) -> Option<Vec<usize>> {
-        let (mut at, end) = self.own[of]?;
+        let (mut at, end) = self.own[target]?;
         let mut used = Vec::new();
         while at < end {
             let covers = |other: &&usize| {
-                let is_there =
+                let covers_next =
                     self.own[**other].is_some_and(|(start, end)| start <= at && at < end);
-                is_there && is_sure(**other)
+                covers_next && is_sure(**other)
             };
             let &found = others.iter().find(covers)?;
             used.push(found);
@@ -373,7 +375,7 @@ impl<'a> Keeper<'a> {
             };
             let later: Vec<_> = (0..self.uses.len()).filter(later).collect();
             let is_sure = |other: usize| self.is_run_in(other, at);
-            let is_lost = is_dead || self.cover(at, &later, is_sure).is_some();
+            let is_dead_or_overwritten = is_dead || self.cover(at, &later, is_sure).is_some();
             let is_read_in_memory = |(other, reader): (usize, &Use<'_>)| {
                 if reader.access.kind.writes() || reads[other] == Mode::Private {
                     return false;
@@ -396,7 +398,9 @@ impl<'a> Keeper<'a> {
                     }
             };
             modes[at] = match () {
-                () if is_lost && !self.uses.iter().enumerate().any(is_read_in_memory) => {
+                () if is_dead_or_overwritten
+                    && !self.uses.iter().enumerate().any(is_read_in_memory) =>
+                {
                     Mode::Private
                 }
                 () if is_read => Mode::Both,
@@ -409,17 +413,23 @@ impl<'a> Keeper<'a> {
     /// Returns the reason why an access uses memory.
     fn why_not(&self, at: usize, is_dead: bool) -> String {
         let used = &self.uses[at];
-        match used.followed(self.slots) {
+        match used.known_bytes(self.slots) {
             Err(why) => why,
             Ok(_) if self.own[at].is_none() => {
-                format!("{} at other offsets than the other accesses", used.deed())
+                format!("{} at other offsets than the other accesses", used.describe())
             }
             Ok(_) if used.access.kind == Kind::Read => {
-                format!("{}, but not all of these bytes are certainly written before", used.deed())
+                format!(
+                    "{}, but not all of these bytes are certainly written before",
+                    used.describe()
+                )
             }
             Ok(_) if !is_dead => "its contents may be read later".into(),
             Ok(_) => {
-                format!("{}, and other accesses read these bytes from global memory", used.deed())
+                format!(
+                    "{}, and other accesses read these bytes from global memory",
+                    used.describe()
+                )
             }
         }
     }

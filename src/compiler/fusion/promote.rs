@@ -1,6 +1,6 @@
 //! Turns accesses to buffers into accesses to a variable of the work-item.
 //!
-//! In every work-item, each such access is a constant number of bytes behind the first byte that the work-item
+//! In every work-item, each such access is a constant number of bytes after the first byte that the work-item
 //! has [to itself](super::private_legality). So the kernel's function gets a pointer to the variable as a
 //! parameter, and each access goes to its constant offset in the variable, in addition to memory or instead of
 //! it. If the memory is no longer used, its parameter becomes that pointer, and the instructions that
@@ -14,7 +14,7 @@ use super::access::{Layout, Layouts, MAX_ALIGN};
 use super::declaration::Declaration;
 use super::merge::require;
 use super::plan::Memory;
-use super::private_legality::Kept;
+use super::private_legality::VariablePlace;
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{
     Definitions, Instruction, Interner, Role, Section, Stream, ids, located,
@@ -30,7 +30,7 @@ pub(super) struct Private {
     /// Size of the variable, in bytes.
     pub(super) size: u32,
     /// Accesses that go to the variable, by their word offset in the function's body.
-    pub(super) accesses: BTreeMap<u32, Kept>,
+    pub(super) accesses: BTreeMap<u32, VariablePlace>,
     /// Uses of the parameter, if the parameter itself is to point to the variable. Otherwise a new parameter
     /// after the others points to it.
     pub(super) replaced: Option<Uses>,
@@ -51,12 +51,12 @@ pub(super) fn movable(definitions: &Definitions<'_>, function: u32) -> HashMap<u
     let function = module.functions.iter().find(|known| known.id == function);
     let body = function.into_iter().flat_map(|function| located((0, &function.body)));
     body.filter_map(|(location, i)| {
-        let moved = Moved::of(definitions, &i)?;
-        let pointer = definitions.type_of(i.word(moved.pointer)?)?;
+        let operands = AccessOperands::of(definitions, &i)?;
+        let pointer = definitions.type_of(i.word(operands.pointer)?)?;
         let is_typed = pointer.op() == Some(Op::TypePointer);
         let is_whole = |layout: &Layout| layout.size > 0 && layout.is_dense;
         let is_whole = layouts.get(pointer.word(2)?).is_some_and(is_whole);
-        let alignment = moved.alignment(&i);
+        let alignment = operands.alignment(&i);
         let is_possible = alignment.is_power_of_two() && alignment <= MAX_ALIGN;
         (is_typed && is_whole && is_possible).then_some((location.offset, alignment))
     })
@@ -64,14 +64,14 @@ pub(super) fn movable(definitions: &Definitions<'_>, function: u32) -> HashMap<u
 }
 
 /// Operands of a load or a store.
-pub(super) struct Moved {
+pub(super) struct AccessOperands {
     /// Index of the operand that is the pointer. In the functions of OpenCL, an offset precedes it.
     pub(super) pointer: usize,
     /// Index of the operand that is stored; `None` for a load.
     pub(super) stored: Option<usize>,
 }
 
-impl Moved {
+impl AccessOperands {
     pub(super) fn of(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Option<Self> {
         let is_volatile = |word: usize| {
             i.word(word).is_some_and(|mask| mask & MemoryAccess::VOLATILE.bits() != 0)
@@ -95,8 +95,8 @@ impl Moved {
             Some(Op::Store) => 2,
             _ => return 1,
         };
-        let is_told = i.word(mask).is_some_and(|word| word & MemoryAccess::ALIGNED.bits() != 0);
-        i.word(mask + 1).filter(|_| is_told).unwrap_or(1)
+        let is_declared = i.word(mask).is_some_and(|word| word & MemoryAccess::ALIGNED.bits() != 0);
+        i.word(mask + 1).filter(|_| is_declared).unwrap_or(1)
     }
 }
 
@@ -156,53 +156,31 @@ pub(super) fn uses(
     loop {
         let before = (pointers.len(), variables.len());
         for (location, i) in located((0, body)) {
-            let (mut pointer, mut variable) = (Vec::new(), Vec::new());
-            ids(&i, definitions, |word, role| {
-                let id = i.word(word).unwrap_or_default();
-                if role == Role::Operand && pointers.contains(&id) {
-                    pointer.push(word);
-                }
-                if role == Role::Operand && variables.contains(&id) {
-                    variable.push(word);
-                }
-            })
-            .map_err(|error| error.to_string())?;
+            let used = use_in(definitions, &i, &pointers, &variables)?;
             if i.op() == Some(Op::Variable) && i.result().is_some_and(|id| variables.contains(&id))
             {
                 dropped.insert(location.offset);
             }
-            let used = match (pointer.as_slice(), variable.as_slice()) {
-                ([], []) => continue,
-                (&[word], []) => used(definitions, &i, word),
-                ([], &[word]) => match i.op() {
-                    Some(Op::Load) => Used::Address,
-                    Some(Op::LifetimeStart | Op::LifetimeStop) => Used::Nothing,
-                    Some(Op::Bitcast) if word == 2 => Used::Mark,
-                    _ => Used::Otherwise,
-                },
-                (&[1], &[0]) if i.op() == Some(Op::Store) => Used::Nothing,
-                _ => Used::Otherwise,
-            };
             match used {
-                Used::Address => {
+                None => {}
+                Some(Used::Address) => {
                     pointers.extend(i.result());
                     dropped.insert(location.offset);
                 }
-                Used::Spill(variable) => {
+                Some(Used::Spill(variable)) => {
                     variables.insert(variable);
                     dropped.insert(location.offset);
                 }
-                Used::Mark => {
+                Some(Used::Mark) => {
                     variables.extend(i.result());
                     dropped.insert(location.offset);
                 }
-                Used::Nothing => _ = dropped.insert(location.offset),
-                Used::Access => {
-                    if !is_known(location.offset) {
-                        return Err("has accesses that may never run".into());
-                    }
+                Some(Used::Nothing) => _ = dropped.insert(location.offset),
+                Some(Used::Access) if is_known(location.offset) => {}
+                Some(Used::Access) => return Err("has accesses that may never run".into()),
+                Some(Used::Otherwise) => {
+                    return Err(format!("uses its address in {}", i.name()));
                 }
-                Used::Otherwise => return Err(format!("uses its address in {}", i.name())),
             }
         }
         if before == (pointers.len(), variables.len()) {
@@ -211,6 +189,7 @@ pub(super) fn uses(
     }
 }
 
+/// Use of an address, or of a variable that addresses are stored to.
 enum Used {
     /// Operand of an instruction that calculates another address from it.
     Address,
@@ -218,11 +197,48 @@ enum Used {
     Access,
     /// Value stored to a variable, given by its id.
     Spill(u32),
+    /// Operand of a cast of such a variable, for the instructions that mark its lifetime.
     Mark,
+    /// Operand of an instruction that is dropped, such as a lifetime marker.
     Nothing,
+    /// Any other use, which cannot be rewritten.
     Otherwise,
 }
 
+/// Returns how an instruction uses the known addresses, or the variables that they are stored to; `None` if it
+/// uses none of them.
+fn use_in(
+    definitions: &Definitions<'_>,
+    i: &Instruction<'_>,
+    pointers: &HashSet<u32>,
+    variables: &HashSet<u32>,
+) -> Result<Option<Used>, String> {
+    let (mut pointer, mut variable) = (Vec::new(), Vec::new());
+    ids(i, definitions, |word, role| {
+        let id = i.word(word).unwrap_or_default();
+        if role == Role::Operand && pointers.contains(&id) {
+            pointer.push(word);
+        }
+        if role == Role::Operand && variables.contains(&id) {
+            variable.push(word);
+        }
+    })
+    .map_err(|error| error.to_string())?;
+    Ok(Some(match (pointer.as_slice(), variable.as_slice()) {
+        ([], []) => return Ok(None),
+        (&[word], []) => used(definitions, i, word),
+        ([], &[word]) => match i.op() {
+            Some(Op::Load) => Used::Address,
+            Some(Op::LifetimeStart | Op::LifetimeStop) => Used::Nothing,
+            Some(Op::Bitcast) if word == 2 => Used::Mark,
+            _ => Used::Otherwise,
+        },
+        (&[1], &[0]) if i.op() == Some(Op::Store) => Used::Nothing,
+        _ => Used::Otherwise,
+    }))
+}
+
+/// Returns how an instruction uses the address that is its operand `word`.
 fn used(definitions: &Definitions<'_>, i: &Instruction<'_>, word: usize) -> Used {
     match i.op() {
         Some(
@@ -312,10 +328,10 @@ pub(super) fn promote(module: &mut Module, function: u32, privates: &[Private]) 
         let own = privates.iter().zip(&pointers).find_map(|(private, &pointer)| {
             Some((*private.accesses.get(&offset)?, pointer, private.size))
         });
-        match own.zip(Moved::of(&definitions, &i)) {
-            Some(((kept, pointer, size), moved)) => {
+        match own.zip(AccessOperands::of(&definitions, &i)) {
+            Some(((place, pointer, size), operands)) => {
                 let variable = (pointer, size);
-                writer.access(&definitions, &i, &moved, variable, kept)?;
+                writer.access(&definitions, &i, &operands, variable, place)?;
             }
             None => writer.new.push_instruction(&i),
         }
@@ -333,36 +349,36 @@ struct Writer<'m> {
 }
 
 impl Writer<'_> {
-    /// Emits a load or store of the variable in place of the instruction, or after it if `kept.in_memory`.
+    /// Emits a load or store of the variable in place of the instruction, or after it if `place.in_memory`.
     fn access(
         &mut self,
         definitions: &Definitions<'_>,
         i: &Instruction<'_>,
-        moved: &Moved,
+        operands: &AccessOperands,
         variable: (u32, u32),
-        kept: Kept,
+        place: VariablePlace,
     ) -> Result<()> {
         let op =
             i.op().ok_or_else(|| Error::unsupported("an access is not a known instruction"))?;
-        if kept.in_memory {
+        if place.in_memory {
             self.new.push_instruction(i);
         }
-        let pointer = i.word(moved.pointer).unwrap_or_default();
-        let address = self.address(definitions, variable, pointer, kept.at)?;
+        let pointer = i.word(operands.pointer).unwrap_or_default();
+        let address = self.address(definitions, variable, pointer, place.offset)?;
         let mut words: Vec<_> = i.words_from(0).collect();
-        words[moved.pointer] = address;
+        words[operands.pointer] = address;
         if op == Op::ExtInst {
             // The offset precedes the pointer.
-            let offset = &mut words[moved.pointer - 1];
+            let offset = &mut words[operands.pointer - 1];
             let ty = definitions.get(*offset).and_then(|i| i.result_type());
             let ty = ty.ok_or_else(|| Error::unsupported("an offset has no type"))?;
             *offset = self.interner.constant_id(self.module, Op::ConstantNull, ty, &[])?;
         }
-        if moved.stored.is_some() && kept.in_memory && op == Op::ExtInst {
+        if operands.stored.is_some() && place.in_memory && op == Op::ExtInst {
             // The second call needs an id of its own for its result, which is of type `void`.
             words[1] = self.module.fresh_id()?;
         }
-        if moved.stored.is_none() && kept.in_memory {
+        if operands.stored.is_none() && place.in_memory {
             let loaded = i.result().unwrap_or_default();
             match op {
                 Op::ExtInst => {
@@ -396,27 +412,27 @@ impl Writer<'_> {
         self.interner.type_id(self.module, Op::TypePointer, &operands)
     }
 
-    /// Emits the address that is `place` bytes behind the first byte of a variable. Its type is that of
+    /// Emits the address that is `offset` bytes after the first byte of a variable. Its type is that of
     /// `pointer`, except for the storage class.
     fn address(
         &mut self,
         definitions: &Definitions<'_>,
         (variable, size): (u32, u32),
         pointer: u32,
-        place: i128,
+        offset: i128,
     ) -> Result<u32> {
-        let wanted = definitions.type_of(pointer).and_then(|ty| ty.word(2));
-        let wanted = wanted.ok_or_else(|| Error::unsupported("a pointer has no type"))?;
-        let own = self.element(size)?;
-        let step = self.layouts.size(wanted).filter(|&step| step > 0);
-        if let Some(step) = step.filter(|step| place % step == 0) {
-            let base = if own == wanted { variable } else { self.cast(variable, wanted)? };
-            return self.behind(base, wanted, place / step);
+        let pointee = definitions.type_of(pointer).and_then(|ty| ty.word(2));
+        let pointee = pointee.ok_or_else(|| Error::unsupported("a pointer has no type"))?;
+        let element = self.element(size)?;
+        let step = self.layouts.size(pointee).filter(|&step| step > 0);
+        if let Some(step) = step.filter(|step| offset % step == 0) {
+            let base = if element == pointee { variable } else { self.cast(variable, pointee)? };
+            return self.offset_pointer(base, pointee, offset / step);
         }
         let byte = self.byte()?;
-        let base = if own == byte { variable } else { self.cast(variable, byte)? };
-        let address = self.behind(base, byte, place)?;
-        if wanted == byte { Ok(address) } else { self.cast(address, wanted) }
+        let base = if element == byte { variable } else { self.cast(variable, byte)? };
+        let address = self.offset_pointer(base, byte, offset)?;
+        if pointee == byte { Ok(address) } else { self.cast(address, pointee) }
     }
 
     fn byte(&mut self) -> Result<u32> {
@@ -430,7 +446,8 @@ impl Writer<'_> {
         Ok(id)
     }
 
-    fn behind(&mut self, pointer: u32, pointee: u32, count: i128) -> Result<u32> {
+    /// Emits the address of the element with the index `count` after `pointer`.
+    fn offset_pointer(&mut self, pointer: u32, pointee: u32, count: i128) -> Result<u32> {
         if count == 0 {
             return Ok(pointer);
         }

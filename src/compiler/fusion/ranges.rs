@@ -52,14 +52,14 @@ pub(super) fn padded(sizes: &[usize], rest: usize) -> Sizes {
     std::array::from_fn(|d| sizes.get(d).copied().unwrap_or(rest))
 }
 
-/// Finds the nd-range of the fused kernel, and maps the slots' nd-ranges to it. `demanded` holds the work-group
+/// Finds the nd-range of the fused kernel, and maps the slots' nd-ranges to it. `required` holds the work-group
 /// sizes that the kernels' own code requires.
 ///
 /// # Errors
 ///
 /// [`Unsupported`](crate::ErrorKind::Unsupported), naming the launches, if no nd-range suits all of them.
-pub(super) fn join(slots: &[Slot], demanded: &[Option<Sizes>]) -> Result<Ranges> {
-    let local = local_size(slots, demanded)?;
+pub(super) fn join(slots: &[Slot], required: &[Option<Sizes>]) -> Result<Ranges> {
+    let local = local_size(slots, required)?;
     let first = &slots[0];
     let offset = |slot: &Slot| padded(slot.range.offset(), 0);
     if let Some(slot) = slots.iter().find(|&slot| offset(slot) != offset(first)) {
@@ -111,24 +111,25 @@ pub(super) fn join(slots: &[Slot], demanded: &[Option<Sizes>]) -> Result<Ranges>
 }
 
 /// Returns the work-group size that some launches request or their kernels require, if any.
-fn local_size(slots: &[Slot], demanded: &[Option<Sizes>]) -> Result<Option<Sizes>> {
-    let asked = slots.iter().filter_map(|slot| Some((slot, slot.range.local()?)));
+fn local_size(slots: &[Slot], required: &[Option<Sizes>]) -> Result<Option<Sizes>> {
+    let requested = slots.iter().filter_map(|slot| Some((slot, slot.range.local()?)));
     let mut known: Option<(&Slot, &[usize])> = None;
-    for (slot, local) in asked {
+    for (slot, local) in requested {
         match known {
-            Some((other, asked)) if padded(asked, 1) != padded(local, 1) => {
+            Some((other, requested)) if padded(requested, 1) != padded(local, 1) => {
                 return Err(Error::unsupported(format!(
-                    "the work-group size of `{}` is {asked:?}, but that of `{}` is {local:?}",
+                    "the work-group size of `{}` is {requested:?}, but that of `{}` is {local:?}",
                     other.kernel, slot.kernel
                 )));
             }
             _ => known = known.or(Some((slot, local))),
         }
     }
-    let mut demands = slots.iter().zip(demanded).filter_map(|(slot, &size)| Some((slot, size?)));
-    let demand = demands.next();
-    if let Some((slot, size)) = demand {
-        if let Some((other, different)) = demands.find(|&(_, other)| other != size) {
+    let mut requirements =
+        slots.iter().zip(required).filter_map(|(slot, &size)| Some((slot, size?)));
+    let requirement = requirements.next();
+    if let Some((slot, size)) = requirement {
+        if let Some((other, different)) = requirements.find(|&(_, other)| other != size) {
             return Err(Error::unsupported(format!(
                 "`{}` requires work-groups of {size:?}, but `{}` requires {different:?}",
                 slot.kernel, other.kernel
@@ -143,7 +144,7 @@ fn local_size(slots: &[Slot], demanded: &[Option<Sizes>]) -> Result<Option<Sizes
             )));
         }
     }
-    let local = known.map(|(_, local)| padded(local, 1)).or(demand.map(|(_, size)| size));
+    let local = known.map(|(_, local)| padded(local, 1)).or(requirement.map(|(_, size)| size));
     if local.is_some_and(|local| local.contains(&0)) {
         return Err(Error::unsupported("a launch has a work-group size with no work-items"));
     }
@@ -161,14 +162,15 @@ fn whole(slots: &[Slot], local: Option<Sizes>) -> Result<&Slot> {
         let global = global(slot);
         local.is_none_or(|local| (0..3).all(|d| global[d].is_multiple_of(local[d])))
     };
-    let alike = |slot: &Slot| {
+    let same_ids = |slot: &Slot| {
         let others =
             slots.iter().filter(|other| shape(global(other), global(slot)) != Shape::Remapped);
         others.count()
     };
     let fitting = largest().map(|(slot, _)| slot).filter(|slot| fits(slot));
     // Ties go to the first launch.
-    let best = fitting.reduce(|best, slot| if alike(slot) > alike(best) { slot } else { best });
+    let best =
+        fitting.reduce(|best, slot| if same_ids(slot) > same_ids(best) { slot } else { best });
     best.ok_or_else(|| {
         let (slot, _) = largest().next().unwrap_or((&slots[0], &0));
         Error::unsupported(format!(
@@ -180,6 +182,7 @@ fn whole(slots: &[Slot], local: Option<Sizes>) -> Result<&Slot> {
     })
 }
 
+/// Returns the number of work-items of a launch.
 fn count(slot: &Slot) -> Result<u64> {
     let sizes = slot.range.global().iter();
     let count = sizes.map(|&size| size as u64).try_fold(1_u64, u64::checked_mul);

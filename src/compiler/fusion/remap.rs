@@ -41,7 +41,7 @@ pub(super) fn remap(
         return Ok(());
     }
     if !mapping.keeps_groups
-        && let Some(what) = of_groups(module)
+        && let Some(what) = work_group_feature(module)
     {
         return Err(no_groups(kernel, what, mapping, whole));
     }
@@ -70,6 +70,7 @@ pub(super) fn remap(
     module.prune()
 }
 
+/// Returns the error for a kernel that uses something of its work-groups.
 fn no_groups(kernel: &str, what: &str, mapping: &Mapping, whole: &NdRange) -> Error {
     Error::unsupported(format!(
         "`{kernel}` uses {what}, but among the {:?} work-items of the fused kernel, its {:?} \
@@ -80,7 +81,7 @@ fn no_groups(kernel: &str, what: &str, mapping: &Mapping, whole: &NdRange) -> Er
 }
 
 /// Returns a feature of the kernel that depends on its work-group, in words; `None` if there is none.
-pub(super) fn of_groups(module: &Module) -> Option<&'static str> {
+pub(super) fn work_group_feature(module: &Module) -> Option<&'static str> {
     let globals = module.section(Section::Globals).iter();
     let mut pointers = globals.filter(|i| i.op() == Some(Op::TypePointer));
     if pointers.any(|i| i.word(1) == Some(StorageClass::Workgroup as u32)) {
@@ -156,7 +157,7 @@ fn rewrite(
 ) -> Result<()> {
     let mut writer = Writer {
         interner: Interner::of(module),
-        globals: Definition::all(module, variables),
+        globals: BuiltInType::all(module, variables),
         values: HashMap::new(),
         new: Vec::new(),
         module,
@@ -175,7 +176,7 @@ fn rewrite(
 
 /// Type of a variable that holds a built-in value.
 #[derive(Clone, Copy)]
-pub(super) struct Definition {
+pub(super) struct BuiltInType {
     pub(super) ty: u32,
     /// Type of the components.
     component: u32,
@@ -184,10 +185,10 @@ pub(super) struct Definition {
     pub(super) is_vector: bool,
 }
 
-impl Definition {
+impl BuiltInType {
     fn all(module: &Module, variables: &HashMap<u32, Value>) -> HashMap<u32, Self> {
-        let of = |&variable: &u32| Some((variable, Self::of(module, variable)?));
-        variables.keys().filter_map(of).collect()
+        let with_type = |&variable: &u32| Some((variable, Self::of(module, variable)?));
+        variables.keys().filter_map(with_type).collect()
     }
 
     pub(super) fn of(module: &Module, variable: u32) -> Option<Self> {
@@ -202,10 +203,12 @@ impl Definition {
     }
 }
 
+/// Rewriter of a slot's module.
 struct Writer<'a> {
     module: &'a mut Module,
     interner: Interner,
-    globals: HashMap<u32, Definition>,
+    /// Types of the variables, by their ids.
+    globals: HashMap<u32, BuiltInType>,
     /// Constants or functions that give the variables' values, by the variables' ids.
     values: HashMap<u32, u32>,
     new: Vec<Function>,
@@ -213,82 +216,48 @@ struct Writer<'a> {
     whole: &'a NdRange,
 }
 
+/// Instructions of a function that read built-in values, by their word offset in its body.
+struct Reads {
+    /// Loads, each with the variable and the id of the component's index, if only a component is loaded.
+    loads: HashMap<u32, (u32, Option<u32>)>,
+    /// Calculations of the addresses of components.
+    dropped: HashSet<u32>,
+}
+
 impl Writer<'_> {
+    /// Returns the body of a function with values in place of loads of the variables.
     fn function(
         &mut self,
         kernel: &str,
         body: &Stream,
         variables: &HashMap<u32, Value>,
     ) -> Result<Stream> {
-        let mut found = Vec::new();
-        // Addresses of components: the variable and the index of the component.
-        let mut chains = HashMap::new();
-        let mut dropped = HashSet::new();
-        {
-            let definitions = self.module.definitions();
-            let refuse = |i: &Instruction<'_>| {
-                let name = i.name();
-                Error::unsupported(format!(
-                    "`{kernel}` uses the address of a built-in value in {name}"
-                ))
-            };
-            for (location, i) in located((0, body)) {
-                let mut used = Vec::new();
-                ids(&i, &definitions, |word, role| {
-                    let id = i.word(word).unwrap_or_default();
-                    if role == Role::Operand
-                        && (variables.contains_key(&id) || chains.contains_key(&id))
-                    {
-                        used.push((word, id));
-                    }
-                })?;
-                let Some(&(word, id)) = used.first() else { continue };
-                let index = i.word(3).filter(|_| i.word(4).is_none());
-                match (i.op(), chains.get(&id).copied(), index) {
-                    (Some(Op::Load), None, _) if word == 2 => {
-                        found.push((location.offset, id, None));
-                    }
-                    (Some(Op::Load), Some((variable, index)), _) if word == 2 => {
-                        found.push((location.offset, variable, Some(index)));
-                    }
-                    (Some(Op::AccessChain | Op::InBoundsAccessChain), None, Some(index))
-                        if word == 2 && used.len() == 1 =>
-                    {
-                        let chain = i.result().ok_or_else(|| refuse(&i))?;
-                        chains.insert(chain, (id, index));
-                        dropped.insert(location.offset);
-                    }
-                    _ => return Err(refuse(&i)),
-                }
-            }
-        }
-        let found: HashMap<_, _> =
-            found.into_iter().map(|(at, id, index)| (at, (id, index))).collect();
+        let Reads { loads, dropped } = self.reads(kernel, body, variables)?;
         let mut new = Stream::default();
         for (location, i) in located((0, body)) {
             if dropped.contains(&location.offset) {
                 continue;
             }
-            let found = found.get(&location.offset);
-            let found = found.and_then(|&(id, index)| Some((id, index, *variables.get(&id)?)));
-            let Some((variable, index, kind)) = found else {
+            let load = loads.get(&location.offset);
+            let load = load.and_then(|&(id, index)| Some((id, index, *variables.get(&id)?)));
+            let Some((variable, index, kind)) = load else {
                 new.push_instruction(&i);
                 continue;
             };
             let (Some(ty), Some(id)) = (i.word(0), i.word(1)) else { continue };
-            let of = self.globals.get(&variable).copied();
-            let of = of.filter(|of| {
-                ty == if index.is_some() && of.is_vector { of.component } else { of.ty }
-                    && (index.is_none() || of.is_vector)
+            let value_type = self.globals.get(&variable).copied().filter(|known| {
+                let is_component = index.is_some() && known.is_vector;
+                let expected = if is_component { known.component } else { known.ty };
+                ty == expected && (index.is_none() || known.is_vector)
             });
-            let of = of.ok_or_else(|| {
+            let value_type = value_type.ok_or_else(|| {
                 Error::unsupported(format!("`{kernel}` reads a built-in value as another type"))
             })?;
-            let value = self.value(variable, kind, of)?;
+            let value = self.value(variable, kind, value_type)?;
             let whole = if index.is_some() { self.module.fresh_id()? } else { id };
             match kind {
-                Value::GlobalId => new.push(Op::FunctionCall, [of.ty, whole, value]),
-                _ => new.push(Op::CopyObject, [of.ty, whole, value]),
+                Value::GlobalId => new.push(Op::FunctionCall, [value_type.ty, whole, value]),
+                _ => new.push(Op::CopyObject, [value_type.ty, whole, value]),
             }
             if let Some(index) = index {
                 new.push(Op::VectorExtractDynamic, [ty, id, whole, index]);
@@ -297,58 +266,106 @@ impl Writer<'_> {
         Ok(new)
     }
 
+    /// Finds the loads of the variables and of their components. Fails if something else uses a variable's
+    /// address.
+    fn reads(&self, kernel: &str, body: &Stream, variables: &HashMap<u32, Value>) -> Result<Reads> {
+        let mut reads = Reads { loads: HashMap::new(), dropped: HashSet::new() };
+        // Addresses of components: the variable and the index of the component.
+        let mut chains = HashMap::new();
+        let definitions = self.module.definitions();
+        let refuse = |i: &Instruction<'_>| {
+            let name = i.name();
+            Error::unsupported(format!("`{kernel}` uses the address of a built-in value in {name}"))
+        };
+        for (location, i) in located((0, body)) {
+            let mut used = Vec::new();
+            ids(&i, &definitions, |word, role| {
+                let id = i.word(word).unwrap_or_default();
+                if role == Role::Operand
+                    && (variables.contains_key(&id) || chains.contains_key(&id))
+                {
+                    used.push((word, id));
+                }
+            })?;
+            let Some(&(word, id)) = used.first() else { continue };
+            let index = i.word(3).filter(|_| i.word(4).is_none());
+            match (i.op(), chains.get(&id).copied(), index) {
+                (Some(Op::Load), None, _) if word == 2 => {
+                    reads.loads.insert(location.offset, (id, None));
+                }
+                (Some(Op::Load), Some((variable, index)), _) if word == 2 => {
+                    reads.loads.insert(location.offset, (variable, Some(index)));
+                }
+                (Some(Op::AccessChain | Op::InBoundsAccessChain), None, Some(index))
+                    if word == 2 && used.len() == 1 =>
+                {
+                    let chain = i.result().ok_or_else(|| refuse(&i))?;
+                    chains.insert(chain, (id, index));
+                    reads.dropped.insert(location.offset);
+                }
+                _ => return Err(refuse(&i)),
+            }
+        }
+        Ok(reads)
+    }
+
     /// Returns the constant or the function that gives a variable's value.
-    fn value(&mut self, variable: u32, kind: Value, of: Definition) -> Result<u32> {
+    fn value(&mut self, variable: u32, kind: Value, value_type: BuiltInType) -> Result<u32> {
         if let Some(&known) = self.values.get(&variable) {
             return Ok(known);
         }
         let id = match kind {
-            Value::Constant(sizes) if of.is_vector => {
+            Value::Constant(sizes) if value_type.is_vector => {
                 let mut parts = [0; 3];
                 for (part, size) in parts.iter_mut().zip(sizes) {
-                    *part = number(self.module, &mut self.interner, of, size as u64)?;
+                    *part = number(self.module, &mut self.interner, value_type, size as u64)?;
                 }
-                self.interner.constant_id(self.module, Op::ConstantComposite, of.ty, &parts)?
+                self.interner.constant_id(
+                    self.module,
+                    Op::ConstantComposite,
+                    value_type.ty,
+                    &parts,
+                )?
             }
             Value::Constant([first, ..]) => {
-                number(self.module, &mut self.interner, of, first as u64)?
+                number(self.module, &mut self.interner, value_type, first as u64)?
             }
-            Value::GlobalId => self.global_id(variable, of)?,
+            Value::GlobalId => self.global_id(variable, value_type)?,
         };
         self.values.insert(variable, id);
         Ok(id)
     }
 
     /// Adds a function that returns the slot's global id.
-    fn global_id(&mut self, variable: u32, of: Definition) -> Result<u32> {
+    fn global_id(&mut self, variable: u32, value_type: BuiltInType) -> Result<u32> {
         let (module, interner) = (&mut *self.module, &mut self.interner);
-        if !of.is_vector {
+        if !value_type.is_vector {
             return Err(Error::unsupported("the global id is not a vector of three components"));
         }
         let mut body = Stream::default();
-        let ty = interner.type_id(module, Op::TypeFunction, &[of.ty])?;
+        let ty = interner.type_id(module, Op::TypeFunction, &[value_type.ty])?;
         let (id, label) = (module.fresh_id()?, module.fresh_id()?);
-        body.push(Op::Function, [of.ty, id, FunctionControl::INLINE.bits(), ty]);
+        body.push(Op::Function, [value_type.ty, id, FunctionControl::INLINE.bits(), ty]);
         body.push(Op::Label, [label]);
-        let global = Global { variable, of };
+        let global = Global { variable, value_type };
         let linear = global.linear_id(module, interner, &mut body, self.whole)?;
         let sizes = padded(self.mapping.range.global(), 1);
-        let zero = number(module, interner, of, 0)?;
+        let zero = number(module, interner, value_type, 0)?;
         let (mut parts, mut rest) = ([zero; 3], linear);
         let last = sizes.iter().rposition(|&size| size > 1).unwrap_or(0);
         for (d, &size) in sizes.iter().enumerate().take(last + 1) {
             if d == last {
                 parts[d] = rest;
             } else if size > 1 {
-                let size = number(module, interner, of, size as u64)?;
+                let size = number(module, interner, value_type, size as u64)?;
                 let (part, quotient) = (module.fresh_id()?, module.fresh_id()?);
-                body.push(Op::UMod, [of.component, part, rest, size]);
-                body.push(Op::UDiv, [of.component, quotient, rest, size]);
+                body.push(Op::UMod, [value_type.component, part, rest, size]);
+                body.push(Op::UDiv, [value_type.component, quotient, rest, size]);
                 (parts[d], rest) = (part, quotient);
             }
         }
         let whole = module.fresh_id()?;
-        body.push(Op::CompositeConstruct, [of.ty, whole, parts[0], parts[1], parts[2]]);
+        body.push(Op::CompositeConstruct, [value_type.ty, whole, parts[0], parts[1], parts[2]]);
         body.push(Op::ReturnValue, [whole]);
         body.push(Op::FunctionEnd, []);
         self.new.push(Function { id, body });
@@ -356,15 +373,16 @@ impl Writer<'_> {
     }
 }
 
+/// Returns the constant of a number, in the component type of a built-in value.
 pub(super) fn number(
     module: &mut Module,
     interner: &mut Interner,
-    of: Definition,
+    value_type: BuiltInType,
     value: u64,
 ) -> Result<u32> {
     let words = [value as u32, (value >> 32) as u32];
-    let words = if of.width == 32 { &words[..1] } else { &words };
-    interner.constant_id(module, Op::Constant, of.component, words)
+    let words = if value_type.width == 32 { &words[..1] } else { &words };
+    interner.constant_id(module, Op::Constant, value_type.component, words)
 }
 
 /// Returns the variable of a module that holds a vector of the device's values. Adds one if the module has
@@ -373,12 +391,13 @@ fn vector(
     module: &mut Module,
     interner: &mut Interner,
     built_in: BuiltIn,
-) -> Result<(u32, Definition)> {
+) -> Result<(u32, BuiltInType)> {
     let known = module.built_ins().find(|&(_, known)| known == built_in as u32);
     if let Some((variable, _)) = known
-        && let Some(of) = Definition::of(module, variable).filter(|of| of.is_vector)
+        && let Some(value_type) =
+            BuiltInType::of(module, variable).filter(|value_type| value_type.is_vector)
     {
-        return Ok((variable, of));
+        return Ok((variable, value_type));
     }
     let width = Layouts::of(module, &module.definitions()).address as u32 * 8;
     let component = interner.type_id(module, Op::TypeInt, &[width, 0])?;
@@ -395,8 +414,8 @@ fn vector(
     annotations.push(Op::Decorate, [variable, Decoration::Constant as u32]);
     let words = [variable, Decoration::BuiltIn as u32, built_in as u32];
     annotations.push(Op::Decorate, words);
-    let of = Definition { ty, component, width, is_vector: true };
-    Ok((variable, of))
+    let value_type = BuiltInType { ty, component, width, is_vector: true };
+    Ok((variable, value_type))
 }
 
 /// Loads the id of the work-group. Returns the vector, and the type and width of its components.
@@ -405,24 +424,24 @@ pub(super) fn group_id(
     interner: &mut Interner,
     body: &mut Stream,
 ) -> Result<(u32, u32, u32)> {
-    let (variable, of) = vector(module, interner, BuiltIn::WorkgroupId)?;
+    let (variable, value_type) = vector(module, interner, BuiltIn::WorkgroupId)?;
     let loaded = module.fresh_id()?;
-    body.push(Op::Load, [of.ty, loaded, variable]);
-    Ok((loaded, of.component, of.width))
+    body.push(Op::Load, [value_type.ty, loaded, variable]);
+    Ok((loaded, value_type.component, value_type.width))
 }
 
 /// Variable that holds the global id.
 #[derive(Clone, Copy)]
 pub(super) struct Global {
     variable: u32,
-    of: Definition,
+    value_type: BuiltInType,
 }
 
 impl Global {
     /// Finds the variable of a module, or adds one.
     pub(super) fn of(module: &mut Module, interner: &mut Interner) -> Result<Self> {
-        let (variable, of) = vector(module, interner, BuiltIn::GlobalInvocationId)?;
-        Ok(Self { variable, of })
+        let (variable, value_type) = vector(module, interner, BuiltIn::GlobalInvocationId)?;
+        Ok(Self { variable, value_type })
     }
 
     /// Emits the calculation of the linear id in an nd-range. Returns its id.
@@ -433,17 +452,17 @@ impl Global {
         body: &mut Stream,
         whole: &NdRange,
     ) -> Result<u32> {
-        let Self { variable, of } = self;
+        let Self { variable, value_type } = self;
         let loaded = module.fresh_id()?;
-        body.push(Op::Load, [of.ty, loaded, variable]);
+        body.push(Op::Load, [value_type.ty, loaded, variable]);
         let (sizes, offsets) = (padded(whole.global(), 1), padded(whole.offset(), 0));
         let mut sum = None;
         for d in (0..3).rev() {
             if let Some(known) = &mut sum {
                 if sizes[d] > 1 {
-                    let size = number(module, interner, of, sizes[d] as u64)?;
+                    let size = number(module, interner, value_type, sizes[d] as u64)?;
                     let product = module.fresh_id()?;
-                    body.push(Op::IMul, [of.component, product, *known, size]);
+                    body.push(Op::IMul, [value_type.component, product, *known, size]);
                     *known = product;
                 } else {
                     continue;
@@ -452,18 +471,18 @@ impl Global {
                 continue;
             }
             let mut part = module.fresh_id()?;
-            body.push(Op::CompositeExtract, [of.component, part, loaded, d as u32]);
+            body.push(Op::CompositeExtract, [value_type.component, part, loaded, d as u32]);
             if offsets[d] > 0 {
-                let offset = number(module, interner, of, offsets[d] as u64)?;
+                let offset = number(module, interner, value_type, offsets[d] as u64)?;
                 let from_zero = module.fresh_id()?;
-                body.push(Op::ISub, [of.component, from_zero, part, offset]);
+                body.push(Op::ISub, [value_type.component, from_zero, part, offset]);
                 part = from_zero;
             }
             sum = Some(match sum {
                 None => part,
                 Some(sum) => {
                     let id = module.fresh_id()?;
-                    body.push(Op::IAdd, [of.component, id, sum, part]);
+                    body.push(Op::IAdd, [value_type.component, id, sum, part]);
                     id
                 }
             });
@@ -481,7 +500,7 @@ impl Global {
         count: u64,
     ) -> Result<u32> {
         let linear = self.linear_id(module, interner, body, whole)?;
-        let count = number(module, interner, self.of, count)?;
+        let count = number(module, interner, self.value_type, count)?;
         let bool = interner.type_id(module, Op::TypeBool, &[])?;
         let id = module.fresh_id()?;
         body.push(Op::ULessThan, [bool, id, linear, count]);

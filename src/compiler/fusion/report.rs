@@ -400,14 +400,14 @@ impl LaunchReport {
 /// of the buffer.
 impl fmt::Display for BufferReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_told = |pair: &&PairReport| pair.needs_barrier || pair.verdict != Verdict::Proven;
-        if self.pairs.iter().any(|pair| is_told(&pair)) {
+        let is_listed = |pair: &&PairReport| pair.needs_barrier || pair.verdict != Verdict::Proven;
+        if self.pairs.iter().any(|pair| is_listed(&pair)) {
             writeln!(f, "  {}", self.verdict.name())?;
         } else {
             writeln!(f, "  {}", self.verdict)?;
         }
         for PairReport { launches: (first, second), verdict, needs_barrier } in
-            self.pairs.iter().filter(is_told)
+            self.pairs.iter().filter(is_listed)
         {
             let barrier = if *needs_barrier { ", with a barrier between them" } else { "" };
             writeln!(f, "    launches {first} and {second}: {verdict}{barrier}")?;

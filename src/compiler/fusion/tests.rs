@@ -85,7 +85,7 @@ fn fused(bytes: &[u8], plan: &Plan) -> (Fused, String) {
 }
 
 #[track_caller]
-#[allow(clippy::print_stderr, reason = "a log tells what was skipped")]
+#[allow(clippy::print_stderr, reason = "the log reports skipped checks")]
 fn valid(fused: &Fused) -> String {
     let bytes = fused.module.assemble();
     let text = rspirv::dr::load_bytes(&bytes).unwrap().disassemble();
@@ -94,8 +94,8 @@ fn valid(fused: &Fused) -> String {
     std::fs::write(&path, bytes).unwrap();
     match Command::new("spirv-val").arg(&path).output() {
         Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{said}\n{text}");
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{stderr}\n{text}");
         }
         Err(error) => eprintln!("skipped: spirv-val: {error}"),
     }
@@ -446,9 +446,9 @@ fn damaged_modules_do_not_panic() {
         let original = [ALL, ALL_PATTERNS][round / 2 % 2][round % 2];
         let mut words: Vec<[u8; 4]> = original.as_chunks().0.to_vec();
         // Only words after the names, which fill less than a third of a module, are replaced.
-        let behind = words.len() / 3;
+        let body_start = words.len() / 3;
         for _ in 0..random.usize(1..6) {
-            let (at, from) = (random.usize(behind..words.len()), random.usize(5..words.len()));
+            let (at, from) = (random.usize(body_start..words.len()), random.usize(5..words.len()));
             words[at] = match random.u8(0..4) {
                 0 => words[from],
                 1 => random.u32(0..200).to_le_bytes(),

@@ -102,13 +102,13 @@ impl Body<'_, '_> {
             Std::s_abs => {
                 let (value, signed) = (self.value(get(0)?)?, self.signed(get(0)?)?);
                 let zero = format!("({})(0)", self.emitter.lanes(ty)?.signed());
-                self.chosen(ty, &format!("{signed} < {zero}"), &format!("-{value}"), &value)?
+                self.select_by(ty, &format!("{signed} < {zero}"), &format!("-{value}"), &value)?
             }
             Std::s_abs_diff => {
                 let (a, b) = (self.value(get(0)?)?, self.value(get(1)?)?);
                 let (left, right) = (self.signed(get(0)?)?, self.signed(get(1)?)?);
                 let (yes, no) = (format!("{a} - {b}"), format!("{b} - {a}"));
-                self.chosen(ty, &format!("{left} > {right}"), &yes, &no)?
+                self.select_by(ty, &format!("{left} > {right}"), &yes, &no)?
             }
             Std::s_add_sat
             | Std::s_sub_sat
@@ -122,7 +122,7 @@ impl Body<'_, '_> {
             | Std::s_mul_hi
             | Std::s_mad24
             | Std::s_mul24 => {
-                let text = self.of_signed(&name[2..], operands)?;
+                let text = self.signed_function(&name[2..], operands)?;
                 format!("{}({text})", unsigned(self.emitter.lanes(ty)?))
             }
             Std::u_add_sat
@@ -226,7 +226,7 @@ impl Body<'_, '_> {
 
     /// Selects one of two values by a comparison of signed integers. It replaces `abs` and `abs_diff`, which
     /// overflow inside PoCL's library if the highest bit of their result is set.
-    fn chosen(&self, ty: u32, condition: &str, yes: &str, no: &str) -> Result<String> {
+    fn select_by(&self, ty: u32, condition: &str, yes: &str, no: &str) -> Result<String> {
         Ok(if self.emitter.lanes(ty)?.is_vector() {
             format!("select({no}, {yes}, {condition})")
         } else {
@@ -234,7 +234,8 @@ impl Body<'_, '_> {
         })
     }
 
-    fn of_signed(&mut self, name: &str, operands: &[u32]) -> Result<String> {
+    /// Returns a call of a function with operands that are taken as signed.
+    fn signed_function(&mut self, name: &str, operands: &[u32]) -> Result<String> {
         let mut texts = Vec::new();
         for &operand in operands {
             texts.push(self.signed(operand)?);

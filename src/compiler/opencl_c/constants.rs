@@ -17,18 +17,18 @@ pub(super) enum Place {
 }
 
 /// Maximum nesting depth of constants. Compilers do not produce deeper ones.
-const DEPTH: u32 = 64;
+const MAX_DEPTH: u32 = 64;
 
 /// Maximum number of parts of constants, counted at each use. A constant that contains another one twice
 /// doubles that one's parts, so a small module can have more parts than fit in memory.
-const MOST: u32 = 1 << 20;
+const MAX_PARTS: u32 = 1 << 20;
 
 /// Maximum number of bytes of a constant expression. Some operations write their operands several times.
-const MOST_TEXT: usize = 1 << 16;
+const MAX_TEXT_BYTES: usize = 1 << 16;
 
 /// Returns the text of a constant expression. Fails if the text is too long for one that a compiler produces.
 pub(super) fn bounded(text: String) -> Result<String> {
-    if text.len() > MOST_TEXT {
+    if text.len() > MAX_TEXT_BYTES {
         return Err(unsupported("a constant expression of more than 64 KiB"));
     }
     Ok(text)
@@ -50,10 +50,10 @@ impl Emitter<'_> {
     /// Enters a part of a constant. Fails beyond the maximum number of parts or the maximum depth.
     pub(super) fn enter_constant(&mut self) -> Result<()> {
         self.constant_parts += 1;
-        if self.constant_parts > MOST {
+        if self.constant_parts > MAX_PARTS {
             return Err(unsupported("constants of more than a million parts, counting each use,"));
         }
-        if self.nesting >= DEPTH {
+        if self.nesting >= MAX_DEPTH {
             return Err(unsupported("constants nested deeper than 64 levels"));
         }
         self.nesting += 1;

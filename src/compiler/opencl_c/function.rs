@@ -16,13 +16,13 @@ use crate::compiler::spirv::edit::Instruction;
 use crate::error::Result;
 
 /// Maximum depth of nested calls. Compilers do not produce deeper ones, and following them needs a large stack.
-const DEPTH: usize = 64;
+const MAX_DEPTH: usize = 64;
 
 /// Maximum number of words of function bodies.
 ///
 /// A body counts each time it is emitted: for each kernel whose function it is, and for each combination of
 /// address spaces of its generic parameters. The number of combinations can double with each level of calls.
-const MOST_WORDS: usize = 1 << 23;
+const MAX_WORDS: usize = 1 << 23;
 
 /// An emitted function.
 #[derive(Clone, Debug)]
@@ -78,6 +78,8 @@ impl<'m> Emitter<'m> {
         Ok(key)
     }
 
+    /// Emits a function, unless the instance for these address spaces is emitted already. `kernel` holds the
+    /// name and the attributes of a kernel.
     pub(super) fn emit_function(
         &mut self,
         id: u32,
@@ -93,7 +95,7 @@ impl<'m> Emitter<'m> {
         if self.calling.contains(&id) {
             return Err(unsupported("recursion"));
         }
-        if self.calling.len() >= DEPTH {
+        if self.calling.len() >= MAX_DEPTH {
             return Err(unsupported("calls nested deeper than 64 levels"));
         }
         self.calling.push(id);
@@ -111,6 +113,7 @@ impl<'m> Emitter<'m> {
         Ok(instance)
     }
 
+    /// Emits a function with its body. The arguments are those of [`emit_function`](Self::emit_function).
     fn emit_body(
         &mut self,
         id: u32,
@@ -125,7 +128,7 @@ impl<'m> Emitter<'m> {
             return Err(unsupported(format!("function `{name}`, which no module defines,")));
         }
         self.words = self.words.saturating_add(function.body.words().len());
-        if self.words > MOST_WORDS {
+        if self.words > MAX_WORDS {
             return Err(unsupported(
                 "functions of more than 32 MiB, counting each as often as it is emitted,",
             ));
@@ -133,13 +136,7 @@ impl<'m> Emitter<'m> {
         let (spaces, returns) = self.infer(function, parameters)?;
         let name = match kernel {
             Some((name, _)) => name.to_owned(),
-            None => {
-                let mut name = self.name(id, "function_");
-                for space in parameters {
-                    let _ = write!(name, "_{space}");
-                }
-                self.names.beside_kernels(name)
-            }
+            None => self.instance_name(id, parameters),
         };
         let mut body = Body {
             emitter: self,
@@ -168,24 +165,37 @@ impl<'m> Emitter<'m> {
         let result = result.ok_or_else(|| malformed("a function"))?;
         let result = body.emitter.type_name_in(result, &returns)?;
         let locals = body.locals.clone();
+        let is_local = |parameter: &String| parameter.starts_with("local ");
+        let takes_local = !locals.is_empty() || signature.iter().any(is_local);
         let specifiers = match kernel {
             Some((_, attributes)) => format!("{attributes}kernel"),
-            // `inline` alone is a hint, which Intel's CPU runtime follows too late to see through the call.
-            None if control.contains(FunctionControl::INLINE) => {
-                "static inline __attribute__((always_inline))".to_owned()
-            }
-            None if control.contains(FunctionControl::DONT_INLINE) => {
-                let takes_local = |parameter: &String| parameter.starts_with("local ");
-                if locals.is_empty() && !signature.iter().any(takes_local) {
-                    "static __attribute__((noinline))".to_owned()
-                } else {
-                    NOINLINE_WITH_LOCAL.to_owned()
-                }
-            }
-            None => "static".to_owned(),
+            None => specifiers(control, takes_local).to_owned(),
         };
         body.write(&name, &result, signature, &specifiers)?;
         Ok(Instance { name, returns, locals })
+    }
+
+    /// Returns the name of an instance of a function that is not a kernel.
+    fn instance_name(&self, id: u32, parameters: &[Space]) -> String {
+        let mut name = self.name(id, "function_");
+        for space in parameters {
+            let _ = write!(name, "_{space}");
+        }
+        self.names.beside_kernels(name)
+    }
+}
+
+/// Returns the specifiers of a function that is not a kernel. `takes_local` is whether it takes local memory.
+fn specifiers(control: FunctionControl, takes_local: bool) -> &'static str {
+    if control.contains(FunctionControl::INLINE) {
+        // `inline` alone is a hint, which Intel's CPU runtime follows too late to see through the call.
+        "static inline __attribute__((always_inline))"
+    } else if !control.contains(FunctionControl::DONT_INLINE) {
+        "static"
+    } else if takes_local {
+        NOINLINE_WITH_LOCAL
+    } else {
+        "static __attribute__((noinline))"
     }
 }
 

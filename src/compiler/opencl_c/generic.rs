@@ -18,16 +18,21 @@ use crate::error::Result;
 /// Address spaces of values by level: of the pointer, of the pointer that it points to, and so on.
 pub(super) type Spaces = HashMap<u32, Vec<Space>>;
 
+/// Name of a construct in messages: a copy of generic pointers through pointers of another type.
 const COPIED: &str = "pointers of the generic address space that are copied as another type, which \
                       loses their actual address space,";
 
 /// Maximum number of steps from a pointer through its casts to a variable.
-const MOST_CASTS: usize = 8;
+const MAX_CASTS: usize = 8;
 
+/// Union-find over the address spaces of a function's values.
 struct Solver<'e, 'm> {
     emitter: &'e mut Emitter<'m>,
+    /// Nodes of each value, by level.
     nodes: HashMap<u32, Vec<usize>>,
+    /// Parent of each node; a root is its own parent.
     parents: Vec<usize>,
+    /// Address spaces of the roots, where known.
     spaces: Vec<Option<Space>>,
     /// Pointers to generic pointers that were cast to pointers to something else, with the ids from before the
     /// cast.
@@ -67,8 +72,8 @@ impl<'m> Emitter<'m> {
             spaces: Vec::new(),
             disguised: HashMap::new(),
         };
-        solver.equations(function, parameters)?;
-        solver.calls(function)?;
+        solver.add_equations(function, parameters)?;
+        solver.resolve_calls(function)?;
         let mut spaces = Spaces::new();
         let values: Vec<_> = solver.nodes.keys().copied().collect();
         for value in values {
@@ -84,7 +89,8 @@ impl<'m> Emitter<'m> {
 }
 
 impl<'m> Solver<'_, 'm> {
-    fn equations(&mut self, function: &'m Function, parameters: &[Space]) -> Result<()> {
+    /// Adds the equations that the function's instructions yield.
+    fn add_equations(&mut self, function: &'m Function, parameters: &[Space]) -> Result<()> {
         let mut parameters = parameters.iter();
         for instruction in function.body.iter() {
             let word = |index| operand(&instruction, index);
@@ -119,9 +125,10 @@ impl<'m> Solver<'_, 'm> {
                 Op::Store => self.join(word(1)?, 0, word(0)?, 1)?,
                 Op::CopyMemory => self.join(word(0)?, 1, word(1)?, 1)?,
                 Op::CopyMemorySized => {
-                    let of = |pointer| self.disguised.get(&pointer).copied().unwrap_or(pointer);
-                    let (to, from) = (of(word(0)?), of(word(1)?));
-                    if self.is_of_zeros(from)? {
+                    let original =
+                        |pointer| self.disguised.get(&pointer).copied().unwrap_or(pointer);
+                    let (to, from) = (original(word(0)?), original(word(1)?));
+                    if self.points_to_zeros(from)? {
                         // Null belongs to every address space.
                         continue;
                     }
@@ -155,9 +162,9 @@ impl<'m> Solver<'_, 'm> {
         match op {
             Op::Bitcast | Op::CopyObject => {
                 let (to, from) = (word(1)?, word(2)?);
-                let of = self.disguised.get(&from).copied().unwrap_or(from);
-                if self.holds_generic(of)? && !self.holds_generic(to)? {
-                    self.disguised.insert(to, of);
+                let original = self.disguised.get(&from).copied().unwrap_or(from);
+                if self.holds_generic(original)? && !self.holds_generic(to)? {
+                    self.disguised.insert(to, original);
                 }
                 Ok(())
             }
@@ -181,12 +188,12 @@ impl<'m> Solver<'_, 'm> {
 
     /// Returns whether a pointer points to a constant variable of all zeros, from which compilers clear other
     /// variables.
-    fn is_of_zeros(&self, mut pointer: u32) -> Result<bool> {
+    fn points_to_zeros(&self, mut pointer: u32) -> Result<bool> {
         // In malformed modules, casts may form a cycle.
-        for _ in 0..MOST_CASTS {
+        for _ in 0..MAX_CASTS {
             let definition = self.emitter.definition(pointer)?;
             match (definition.op(), definition.word(2), definition.word(3)) {
-                (Some(Op::Bitcast | Op::CopyObject), Some(of), _) => pointer = of,
+                (Some(Op::Bitcast | Op::CopyObject), Some(from), _) => pointer = from,
                 (Some(Op::Variable), Some(class), Some(value)) => {
                     let value = self.emitter.definition(value)?;
                     return Ok(class == StorageClass::UniformConstant as u32
@@ -199,24 +206,24 @@ impl<'m> Solver<'_, 'm> {
     }
 
     /// Sets the address spaces of pointers that called functions return. They depend on the arguments.
-    fn calls(&mut self, function: &'m Function) -> Result<()> {
+    fn resolve_calls(&mut self, function: &'m Function) -> Result<()> {
         let calls = function.body.iter().filter(|call| call.op() == Some(Op::FunctionCall));
-        let mut open = Vec::new();
+        let mut pending = Vec::new();
         for call in calls {
             if !self.emitter.generic_levels(operand(&call, 0)?)?.is_empty() {
-                open.push(call);
+                pending.push(call);
             }
         }
         loop {
-            let before = open.len();
-            let mut left = Vec::new();
-            for call in open {
+            let before = pending.len();
+            let mut unresolved = Vec::new();
+            for call in pending {
                 let arguments: Vec<_> = call.words_from(3).collect();
                 let callee = operand(&call, 2)?;
                 let key = {
                     let mut spaces = Spaces::new();
                     for &argument in &arguments {
-                        let nodes = self.of(argument)?;
+                        let nodes = self.nodes_of(argument)?;
                         let found: Option<Vec<_>> =
                             nodes.into_iter().map(|node| self.space(node)).collect();
                         spaces.extend(found.map(|found| (argument, found)));
@@ -224,25 +231,25 @@ impl<'m> Solver<'_, 'm> {
                     self.emitter.instance_key(callee, &arguments, &spaces)
                 };
                 let Ok(key) = key else {
-                    left.push(call);
+                    unresolved.push(call);
                     continue;
                 };
                 let returns = self.emitter.emit_function(callee, &key, None)?.returns;
-                let nodes = self.of(operand(&call, 1)?)?;
+                let nodes = self.nodes_of(operand(&call, 1)?)?;
                 for (node, space) in nodes.into_iter().zip(returns) {
                     self.set(node, space)?;
                 }
             }
-            if left.is_empty() || left.len() == before {
+            if unresolved.is_empty() || unresolved.len() == before {
                 return Ok(());
             }
-            open = left;
+            pending = unresolved;
         }
     }
 
     /// Returns the nodes of a value's levels. There are none if the value is not a pointer, or is null or
     /// undefined, which belongs to every address space.
-    fn of(&mut self, value: u32) -> Result<Vec<usize>> {
+    fn nodes_of(&mut self, value: u32) -> Result<Vec<usize>> {
         if let Some(nodes) = self.nodes.get(&value) {
             return Ok(nodes.clone());
         }
@@ -256,6 +263,7 @@ impl<'m> Solver<'_, 'm> {
         }
     }
 
+    /// Adds the nodes of a value of the type `ty`.
     fn levels(&mut self, value: u32, ty: u32) -> Result<Vec<usize>> {
         let mut nodes = Vec::new();
         for class in self.emitter.levels(ty)? {
@@ -267,8 +275,9 @@ impl<'m> Solver<'_, 'm> {
         Ok(nodes)
     }
 
+    /// Equates the address spaces of two values, from the given levels on.
     fn join(&mut self, a: u32, a_from: usize, b: u32, b_from: usize) -> Result<()> {
-        let (a, b) = (self.of(a)?, self.of(b)?);
+        let (a, b) = (self.nodes_of(a)?, self.nodes_of(b)?);
         let a = a.into_iter().skip(a_from);
         for (a, b) in a.zip(b.into_iter().skip(b_from)) {
             let (a, b) = (self.root(a), self.root(b));

@@ -52,16 +52,16 @@ impl Body<'_, '_> {
             }
             Op::CopyMemory => {
                 let (to, from) = (word(0)?, word(1)?);
-                let of_both = Access::of(instruction, 2)?;
+                let target_access = Access::of(instruction, 2)?;
                 // Since SPIR-V 1.4, operands for the source may follow those for the target.
                 let second = 3 + usize::from(instruction.word(2).is_some_and(is_aligned));
-                let of_source = match instruction.word(second) {
+                let source_access = match instruction.word(second) {
                     Some(_) => Access::of(instruction, second)?,
-                    None => of_both,
+                    None => target_access,
                 };
                 let ty = self.pointee(to)?;
-                let text = self.load(from, ty, of_source)?;
-                self.store(to, ty, &text, of_both)?;
+                let text = self.load(from, ty, source_access)?;
+                self.store(to, ty, &text, target_access)?;
             }
             Op::CopyMemorySized => {
                 let (to, from) = (word(0)?, word(1)?);
@@ -108,6 +108,7 @@ impl Body<'_, '_> {
         Ok(())
     }
 
+    /// Returns the text for memory of type `ty` that a pointer points to.
     fn accessed(&mut self, pointer: u32, ty: u32, access: Access) -> Result<Accessed> {
         let pointer_ty = self.emitter.type_of(pointer)?;
         if !matches!(self.emitter.ty(pointer_ty)?, Type::Pointer { .. }) {
@@ -131,20 +132,14 @@ impl Body<'_, '_> {
             && self.emitter.lanes(ty)?.scalar != Scalar::Bool
         {
             let size = self.emitter.alignment(component)?;
+            let lowered = access.alignment.filter(|&alignment| alignment < size);
             let component = self.emitter.type_name(component)?;
             let text = self.value(pointer)?;
-            return Ok(match access.alignment.filter(|&alignment| alignment < size) {
-                // `vload3` and `vstore3` take pointers that are aligned to the component.
-                Some(alignment) => {
-                    let component = self.emitter.access_name(&component, Some(alignment));
-                    Accessed::Parts(name, format!("(({space} {component} *){text})"))
-                }
-                None => Accessed::Three(format!("({space} {component} *){text}")),
-            });
+            return Ok(self.accessed_three(name, &component, space, lowered, &text));
         }
-        let lower = access.alignment.filter(|&alignment| alignment < natural);
+        let lowered = access.alignment.filter(|&alignment| alignment < natural);
         let name = match self.emitter.ty(ty)? {
-            _ if lower.is_some() => self.emitter.access_name(&name, lower),
+            _ if lowered.is_some() => self.emitter.access_name(&name, lowered),
             // In C, byte accesses alias with all others.
             Type::Scalar(scalar) if self.emitter.puns && scalar != Scalar::Int(8) => {
                 self.emitter.access_name(&name, None)
@@ -170,6 +165,26 @@ impl Body<'_, '_> {
             format!("({volatile}{pointer})")
         };
         Ok(Accessed::Place(format!("*{cast}{text}")))
+    }
+
+    /// Returns the text for a vector of three components in memory. `lowered` is the alignment, if it is lower
+    /// than that of a component; `pointer` is the text of the pointer.
+    fn accessed_three(
+        &mut self,
+        vector: String,
+        component: &str,
+        space: Space,
+        lowered: Option<u32>,
+        pointer: &str,
+    ) -> Accessed {
+        match lowered {
+            // `vload3` and `vstore3` take pointers that are aligned to the component.
+            Some(alignment) => {
+                let component = self.emitter.access_name(component, Some(alignment));
+                Accessed::Parts(vector, format!("(({space} {component} *){pointer})"))
+            }
+            None => Accessed::Three(format!("({space} {component} *){pointer}")),
+        }
     }
 
     /// Refuses types that a module lays out in memory differently from the text. These are vectors of Booleans,
@@ -209,8 +224,8 @@ impl Body<'_, '_> {
             None => true,
             Some(element) => self.emitter.evaluate(element)? == Some(0),
         };
-        let typed = pointee == Some(ty);
-        let start = if typed {
+        let is_typed = pointee == Some(ty);
+        let start = if is_typed {
             None
         } else {
             let pointer = pointer_to(space, &self.emitter.type_name(ty)?);
@@ -232,42 +247,47 @@ impl Body<'_, '_> {
             }
         };
         if path.is_empty() {
-            return Ok(match followed(&place) {
+            return Ok(match dereferenced(&place) {
                 Some(pointer) => pointer.to_owned(),
                 None => format!("&{place}"),
             });
         }
         for &step in path {
-            match self.emitter.ty(ty)? {
-                Type::Struct => {
-                    let index = self.emitter.integer(step)?;
-                    let at = usize::try_from(index).map_err(|_| malformed("an access chain"))?;
-                    ty = operand(&self.emitter.definition(ty)?, at.saturating_add(1))?;
-                    place = match followed(&place) {
-                        Some(pointer) => format!("{pointer}->m{index}"),
-                        None => format!("{place}.m{index}"),
-                    };
-                }
-                Type::Array { element, .. } => {
-                    ty = element;
-                    place = match followed(&place) {
-                        Some(pointer) => format!("{pointer}->e[{}]", self.index(step)?),
-                        None => format!("{place}.e[{}]", self.index(step)?),
-                    };
-                }
-                Type::Vector { component, .. } => {
-                    // The components of vectors have no addresses in OpenCL C.
-                    let name = match self.emitter.lanes(ty)?.scalar {
-                        Scalar::Bool => return Err(unsupported("a pointer to a Boolean")),
-                        _ => self.emitter.type_name(component)?,
-                    };
-                    ty = component;
-                    place = format!("(({space} {name} *)&{place})[{}]", self.index(step)?);
-                }
-                _ => return Err(malformed("an access chain")),
-            }
+            (place, ty) = self.part(&place, ty, step, space)?;
         }
         Ok(format!("&{place}"))
+    }
+
+    /// Returns the expression and the type of the part with the index `step` of a composite in memory.
+    fn part(&mut self, place: &str, ty: u32, step: u32, space: Space) -> Result<(String, u32)> {
+        Ok(match self.emitter.ty(ty)? {
+            Type::Struct => {
+                let index = self.emitter.integer(step)?;
+                let at = usize::try_from(index).map_err(|_| malformed("an access chain"))?;
+                let member = operand(&self.emitter.definition(ty)?, at.saturating_add(1))?;
+                let text = match dereferenced(place) {
+                    Some(pointer) => format!("{pointer}->m{index}"),
+                    None => format!("{place}.m{index}"),
+                };
+                (text, member)
+            }
+            Type::Array { element, .. } => {
+                let text = match dereferenced(place) {
+                    Some(pointer) => format!("{pointer}->e[{}]", self.index(step)?),
+                    None => format!("{place}.e[{}]", self.index(step)?),
+                };
+                (text, element)
+            }
+            Type::Vector { component, .. } => {
+                // The components of vectors have no addresses in OpenCL C.
+                let name = match self.emitter.lanes(ty)?.scalar {
+                    Scalar::Bool => return Err(unsupported("a pointer to a Boolean")),
+                    _ => self.emitter.type_name(component)?,
+                };
+                (format!("(({space} {name} *)&{place})[{}]", self.index(step)?), component)
+            }
+            _ => return Err(malformed("an access chain")),
+        })
     }
 
     /// Returns the text of an index. Indexes are signed, even those as wide as pointers: C compilers would take
@@ -281,6 +301,7 @@ impl Body<'_, '_> {
     }
 }
 
+/// Text for the memory that a load or a store accesses.
 enum Accessed {
     /// An expression that can be read and assigned.
     Place(String),
@@ -292,7 +313,7 @@ enum Accessed {
 }
 
 /// Returns the pointer, if the whole text is a dereference of one.
-fn followed(place: &str) -> Option<&str> {
+fn dereferenced(place: &str) -> Option<&str> {
     place.strip_prefix("(*")?.strip_suffix(')')
 }
 
@@ -305,6 +326,7 @@ fn unparenthesized(target: &str) -> &str {
 }
 
 impl super::Emitter<'_> {
+    /// Adds a helper function that copies bytes between two address spaces, and returns the helper's name.
     fn copy_helper(&mut self, to: Space, from: Space) -> String {
         let name = self.names.beside_kernels(format!("copy_to_{to}_from_{from}"));
         let text = format!(

@@ -261,15 +261,15 @@ impl<'m> Emitter<'m> {
 
     /// Returns whether all parts of a constant are undefined.
     fn is_undefined(&self, value: u32) -> bool {
-        let (mut open, mut seen) = (vec![value], HashSet::new());
-        while let Some(value) = open.pop() {
+        let (mut pending, mut seen) = (vec![value], HashSet::new());
+        while let Some(value) = pending.pop() {
             if !seen.insert(value) {
                 continue;
             }
             match self.definitions.get(value) {
                 Some(part) if part.op() == Some(Op::Undef) => {}
                 Some(part) if part.op() == Some(Op::ConstantComposite) => {
-                    open.extend(part.words_from(2));
+                    pending.extend(part.words_from(2));
                 }
                 _ => return false,
             }
@@ -282,8 +282,8 @@ impl<'m> Emitter<'m> {
         if self.pointer_bytes == 4 { "uint" } else { "ulong" }
     }
 
-    fn name(&self, id: u32, nameless: &str) -> String {
-        self.names.get(id, nameless)
+    fn name(&self, id: u32, prefix: &str) -> String {
+        self.names.get(id, prefix)
     }
 
     fn decoration(&self, id: u32, decoration: Decoration) -> Option<&[u32]> {

@@ -21,7 +21,7 @@ impl Names {
         for name in module.section(Section::Names).iter() {
             if name.op() == Some(Op::Name)
                 && let (Some(id), Some(text)) = (name.word(0), name.string(1))
-                && let Some(base) = base(text)
+                && let Some(base) = identifier(text)
             {
                 bases.insert(id, base);
             }
@@ -48,29 +48,30 @@ impl Names {
                 && (owner.is_none() || !uses.contains_key(&(None, base)))
                 && !reserved.contains(base)
                 && !kernels.contains(base)
-                && !is_like_made(base)
+                && !looks_generated(base)
         };
         let name = |(&id, base): (&u32, &String)| {
             let is_unique = is_unique(id, base);
-            (id, if is_unique { base.clone() } else { beside(&kernels, format!("{base}_{id}")) })
+            (id, if is_unique { base.clone() } else { avoid(&kernels, format!("{base}_{id}")) })
         };
         Self { of_ids: bases.iter().map(name).collect(), kernels }
     }
 
     /// Returns the name of an id, which no other id has where it is visible. If the id has no name, the name is
-    /// `nameless` with the id appended.
-    pub(super) fn get(&self, id: u32, nameless: &str) -> String {
+    /// `prefix` with the id appended.
+    pub(super) fn get(&self, id: u32, prefix: &str) -> String {
         let named = self.of_ids.get(&id).cloned();
-        named.unwrap_or_else(|| self.beside_kernels(format!("{nameless}{id}")))
+        named.unwrap_or_else(|| self.beside_kernels(format!("{prefix}{id}")))
     }
 
     /// Makes a generated name differ from those of kernels, which are never changed.
     pub(super) fn beside_kernels(&self, name: String) -> String {
-        beside(&self.kernels, name)
+        avoid(&self.kernels, name)
     }
 }
 
-fn beside(kernels: &HashSet<String>, mut name: String) -> String {
+/// Appends underscores to a name until no kernel has it.
+fn avoid(kernels: &HashSet<String>, mut name: String) -> String {
     while kernels.contains(&name) {
         name.push('_');
     }
@@ -78,10 +79,10 @@ fn beside(kernels: &HashSet<String>, mut name: String) -> String {
 }
 
 /// Returns a name as an identifier, or `None` for an empty name.
-fn base(name: &str) -> Option<String> {
+fn identifier(name: &str) -> Option<String> {
     let name = name.strip_prefix("struct.").unwrap_or(name);
-    let identifier = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
-    let text: String = name.chars().take(40).map(identifier).collect();
+    let replace = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    let text: String = name.chars().take(40).map(replace).collect();
     match text.chars().next()? {
         'a'..='z' | 'A'..='Z' => Some(text),
         _ => Some(format!("v{text}")),
@@ -101,6 +102,7 @@ fn reserved() -> HashSet<String> {
     reserved
 }
 
+/// Returns the names of the kernels that are identifiers.
 fn kernels(module: &Module) -> HashSet<String> {
     let entries = module.section(Section::EntryPoints).iter();
     let names = entries.filter_map(|entry| entry.string(2).map(str::to_owned));
@@ -108,7 +110,7 @@ fn kernels(module: &Module) -> HashSet<String> {
 }
 
 /// Returns whether the name is like a macro's or a type's, or like those generated for the text.
-fn is_like_made(name: &str) -> bool {
+fn looks_generated(name: &str) -> bool {
     let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
     let ends_in_number = stem.len() < name.len();
     !name.contains(|c: char| c.is_ascii_lowercase())

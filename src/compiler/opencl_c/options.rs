@@ -2,7 +2,7 @@
 
 use crate::compiler::options::words;
 
-/// Returns those of a program's build options that apply to emitted text. `options` are in the canonical form
+/// Returns the build options of a program that apply to emitted text. `options` are in the canonical form
 /// that keys cover.
 ///
 /// Options about the source are dropped: macros, include directories, the language's version, warnings that are
@@ -17,7 +17,7 @@ pub(crate) fn options(options: &str) -> String {
             "-D" | "-U" | "-I" | "-include" | "-x" => {
                 words.next();
             }
-            _ if OF_SOURCE.iter().any(|prefix| word.starts_with(prefix)) => {}
+            _ if SOURCE_PREFIXES.iter().any(|prefix| word.starts_with(prefix)) => {}
             _ => kept.push(word),
         }
     }
@@ -25,7 +25,7 @@ pub(crate) fn options(options: &str) -> String {
 }
 
 /// Prefixes of options about source text.
-const OF_SOURCE: [&str; 9] = [
+const SOURCE_PREFIXES: [&str; 9] = [
     "-D",
     "-U",
     "-I",

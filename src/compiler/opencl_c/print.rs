@@ -7,7 +7,7 @@ use super::malformed;
 use crate::error::Result;
 
 /// Maximum number of steps from a use of a string to its variable.
-const STEPS: usize = 16;
+const MAX_STEPS: usize = 16;
 
 impl Body<'_, '_> {
     /// Returns a call of `printf`.
@@ -32,7 +32,7 @@ impl Body<'_, '_> {
     fn text(&self, pointer: u32) -> Option<String> {
         let emitter = &*self.emitter;
         let mut at = emitter.definition(pointer).ok()?;
-        for _ in 0..STEPS {
+        for _ in 0..MAX_STEPS {
             let from = match at.op()? {
                 Op::Bitcast | Op::CopyObject => at.word(2)?,
                 Op::AccessChain

@@ -98,6 +98,32 @@ impl Body<'_, '_> {
             _ => word(0)?,
         };
         let lanes = self.emitter.lanes(ty)?;
+        let text = self.atomic_call(op, instruction, pointer, lanes)?;
+        let both = MemorySemantics::ACQUIRE_RELEASE | MemorySemantics::SEQUENTIALLY_CONSISTENT;
+        if semantics.intersects(both | MemorySemantics::RELEASE) {
+            self.fence(semantics);
+        }
+        if first == 0 {
+            self.line(&format!("{text};"));
+        } else {
+            let ty = word(0)?;
+            self.assign(word(1)?, ty, &text)?;
+        }
+        if semantics.intersects(both | MemorySemantics::ACQUIRE) {
+            self.fence(semantics);
+        }
+        Ok(())
+    }
+
+    /// Returns the call of the atomic function, converted to the type of the instruction's result.
+    fn atomic_call(
+        &mut self,
+        op: Op,
+        instruction: &Instruction<'_>,
+        pointer: u32,
+        lanes: Lanes,
+    ) -> Result<String> {
+        let word = |index| operand(instruction, index);
         let place = self.atomic_place(op, pointer, lanes)?;
         let prefix = if lanes.width() == 64 { "atom" } else { "atomic" };
         let value = |body: &mut Self, index: usize| body.value(word(index)?);
@@ -134,26 +160,12 @@ impl Body<'_, '_> {
             Op::AtomicXor => plain("xor", value(self, 5)?),
             _ => return Err(unsupported(instruction.name())),
         };
-        let text = match (op, lanes.scalar) {
+        Ok(match (op, lanes.scalar) {
             (Op::AtomicLoad | Op::AtomicExchange, Scalar::Float(_)) => {
                 format!("as_{lanes}({text})")
             }
             _ => text,
-        };
-        let both = MemorySemantics::ACQUIRE_RELEASE | MemorySemantics::SEQUENTIALLY_CONSISTENT;
-        if semantics.intersects(both | MemorySemantics::RELEASE) {
-            self.fence(semantics);
-        }
-        if first == 0 {
-            self.line(&format!("{text};"));
-        } else {
-            let ty = word(0)?;
-            self.assign(word(1)?, ty, &text)?;
-        }
-        if semantics.intersects(both | MemorySemantics::ACQUIRE) {
-            self.fence(semantics);
-        }
-        Ok(())
+        })
     }
 
     /// Returns the pointer in the form that the atomic function takes.

@@ -63,7 +63,7 @@ pub(super) enum Type {
         length: u32,
     },
     Struct,
-    /// A type that is used behind pointers only.
+    /// A type that is only pointed to.
     Opaque,
     /// The event of an asynchronous copy.
     Event,
@@ -157,7 +157,7 @@ impl fmt::Display for Lanes {
 }
 
 /// Maximum nesting depth of types. Compilers do not produce deeper ones.
-const DEPTH: u32 = 64;
+const MAX_DEPTH: u32 = 64;
 
 impl Emitter<'_> {
     pub(super) fn ty(&self, id: u32) -> Result<Type> {
@@ -233,7 +233,7 @@ impl Emitter<'_> {
                 levels.push(class);
                 next = pointee;
             }
-            if levels.len() > DEPTH as usize {
+            if levels.len() > MAX_DEPTH as usize {
                 return Err(malformed("a pointer to itself"));
             }
         }
@@ -292,7 +292,7 @@ impl Emitter<'_> {
     /// point to each other do not reach the limit.
     fn pointee_name(&mut self, ty: u32, spaces: &[Space]) -> Result<String> {
         match self.ty(ty)? {
-            Type::Struct if self.nesting > DEPTH / 2 => {
+            Type::Struct if self.nesting > MAX_DEPTH / 2 => {
                 self.opaque.insert(ty);
                 Ok(format!("struct {}", self.name(ty, "type_")))
             }
@@ -303,7 +303,7 @@ impl Emitter<'_> {
     }
 
     fn nested<T>(&mut self, f: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        if self.nesting > DEPTH {
+        if self.nesting > MAX_DEPTH {
             return Err(unsupported("types nested deeper than 64 levels"));
         }
         self.nesting += 1;

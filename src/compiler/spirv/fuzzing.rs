@@ -32,7 +32,10 @@ fn exercise_one(bytes: &[u8]) -> Option<Module> {
     let module = Module::from_words(&words).ok()?;
     let assembled = module.assemble();
     assert_eq!(assembled, words.into_bytes());
-    assert_eq!(reflect(&Words::new(assembled).expect("it was one before")), reflection);
+    assert_eq!(
+        reflect(&Words::new(assembled).expect("the bytes were a valid module before")),
+        reflection
+    );
     let mut pruned = module.clone();
     if pruned.prune().is_ok() {
         assert!(is_closed(&pruned) || !is_closed(&module), "pruned too much");
@@ -47,7 +50,7 @@ fn link(modules: &[Module]) {
             continue;
         };
         let assembled = merged.module.assemble();
-        let again = Module::parse(&*assembled).expect("what was linked is a module");
+        let again = Module::parse(&*assembled).expect("a linked module is valid");
         assert_eq!(again.assemble(), assembled);
         let is_sound = is_closed(&again) || !modules.iter().all(is_closed);
         assert!(is_sound, "linked, but ids lack definitions");
@@ -75,10 +78,11 @@ fn is_closed(module: &Module) -> bool {
     is_closed
 }
 
+/// Returns whether an instruction at `from` may use an id.
 fn is_visible(module: &Module, definitions: &Definitions<'_>, id: u32, from: Location) -> bool {
     let Some(location) = definitions.location(id) else { return false };
     let function = location.function(module);
     let is_local = function.is_some_and(|function| module.functions[function].id != id);
-    let of_all = [Section::Names as u32, Section::Annotations as u32];
-    !is_local || of_all.contains(&from.stream) || location.stream == from.stream
+    let of_module = [Section::Names as u32, Section::Annotations as u32];
+    !is_local || of_module.contains(&from.stream) || location.stream == from.stream
 }

@@ -103,6 +103,7 @@ impl Table {
     }
 }
 
+/// Returns the operands of an instruction that is not an extended one.
 fn core(opcode: u16) -> Option<Operands> {
     static CORE: LazyLock<Table> = LazyLock::new(|| Table::new(grammar::INSTRUCTION_TABLE.iter()));
     CORE.get(opcode.into())
@@ -200,10 +201,12 @@ pub(crate) fn ids(
     Ok(())
 }
 
+/// Walk over the operands of an instruction.
 struct Walk<'a, 'm, C, F> {
     instruction: &'a Instruction<'m>,
     context: &'a C,
     found: F,
+    /// Index of the next operand word.
     at: usize,
     /// First operand that is an id. In an OpSwitch, its type determines the width of the literals.
     selector: Option<u32>,
@@ -342,6 +345,7 @@ impl<C: Context, F: FnMut(usize, Role)> Walk<'_, '_, C, F> {
         })
     }
 
+    /// Reads the number of an extended instruction and its operands.
     fn extended(&mut self) -> Result<()> {
         let word = |at: Option<usize>| at.and_then(|at| self.instruction.word(at));
         let set = word(self.at.checked_sub(1)).map(|id| self.context.extended_set(id));

@@ -149,10 +149,10 @@ impl Traits {
                         continue;
                     }
                     if let Some(id) = instruction.word(0).filter(|&id| interned_ids.contains(id)) {
-                        let said = traits.by_id.entry(id).or_default();
-                        said.push(instruction.words().len() as u32);
-                        said.push(instruction.opcode().into());
-                        said.extend(instruction.words_from(1));
+                        let words = traits.by_id.entry(id).or_default();
+                        words.push(instruction.words().len() as u32);
+                        words.push(instruction.opcode().into());
+                        words.extend(instruction.words_from(1));
                     }
                 }
                 Some(Op::DecorateId) => {
@@ -184,8 +184,8 @@ impl Traits {
                 && structs.contains(id)
                 && named.insert(id)
             {
-                let said = self.by_id.entry(id).or_default();
-                said.extend(super::stream::string_words(source_name(name)));
+                let words = self.by_id.entry(id).or_default();
+                words.extend(super::stream::string_words(source_name(name)));
             }
         }
     }

@@ -39,8 +39,7 @@ use std::sync::Arc;
 
 use rspirv::spirv::LinkageType;
 
-use crate::compiler::signature::Parameter;
-use crate::compiler::signature::SpecializationConstant;
+use crate::compiler::signature::{Parameter, SpecializationConstant};
 use crate::error::Result;
 use words::Words;
 

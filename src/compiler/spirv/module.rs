@@ -211,7 +211,7 @@ impl Module {
         own.into_iter().chain(of_groups)
     }
 
-    /// Replaces instructions of functions. `found` has a list for each function, with one entry per
+    /// Replaces instructions of functions. `replaced` has a list for each function, with one entry per
     /// instruction: the value from which `write` writes the replacement, or `None` if the instruction stays.
     ///
     /// # Errors
@@ -219,18 +219,18 @@ impl Module {
     /// Fails with the first error of `write`.
     pub(crate) fn replace<T>(
         &mut self,
-        found: Vec<Vec<Option<T>>>,
+        replaced: Vec<Vec<Option<T>>>,
         mut write: impl FnMut(T, &mut Self, &mut Stream) -> Result<()>,
     ) -> Result<()> {
-        for (at, found) in found.into_iter().enumerate() {
-            if found.iter().all(Option::is_none) {
+        for (at, values) in replaced.into_iter().enumerate() {
+            if values.iter().all(Option::is_none) {
                 continue;
             }
             let body = std::mem::take(&mut self.functions[at].body);
             let mut rewritten = Stream::default();
-            for (instruction, found) in body.iter().zip(found) {
-                match found {
-                    Some(found) => write(found, self, &mut rewritten)?,
+            for (instruction, value) in body.iter().zip(values) {
+                match value {
+                    Some(value) => write(value, self, &mut rewritten)?,
                     None => rewritten.push_instruction(&instruction),
                 }
             }
@@ -248,11 +248,12 @@ impl Module {
         }
         let groups = annotations.iter().filter(|i| i.op() == Some(Op::DecorationGroup));
         let groups: HashSet<_> = groups.filter_map(|group| group.result()).collect();
-        let said = linkages.iter().filter(|linkage| groups.contains(&linkage.target));
-        let said: HashMap<_, _> = said.map(|&linkage| (linkage.target, linkage)).collect();
+        let of_groups = linkages.iter().filter(|linkage| groups.contains(&linkage.target));
+        let of_groups: HashMap<_, _> =
+            of_groups.map(|&linkage| (linkage.target, linkage)).collect();
         for group in annotations.iter().filter(|i| i.op() == Some(Op::GroupDecorate)) {
-            if let Some(&said) = group.word(0).and_then(|group| said.get(&group)) {
-                linkages.extend(group.words_from(1).map(|target| Linkage { target, ..said }));
+            if let Some(&linkage) = group.word(0).and_then(|group| of_groups.get(&group)) {
+                linkages.extend(group.words_from(1).map(|target| Linkage { target, ..linkage }));
             }
         }
         linkages

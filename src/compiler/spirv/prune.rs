@@ -36,6 +36,7 @@ impl Module {
         Ok(())
     }
 
+    /// Removes functions, globals, strings, names, decorations and execution modes whose ids are not live.
     fn keep(&mut self, live: &IdSet) {
         self.functions.retain(|function| live.contains(function.id));
         for section in Section::ALL {
@@ -106,7 +107,7 @@ pub(crate) struct References<'m> {
     module: &'m Module,
     definitions: Definitions<'m>,
     /// Decorations and execution modes, by their target.
-    said: IdLists<Instruction<'m>>,
+    decorations: IdLists<Instruction<'m>>,
     /// Decoration groups, by their target.
     groups: IdLists<u32>,
     /// Ids of strings that no instruction refers to.
@@ -122,7 +123,8 @@ impl<'m> References<'m> {
     pub(crate) fn of(module: &'m Module) -> Result<Self> {
         let definitions = module.definitions();
         let lone_strings = lone_strings(module, &definitions)?;
-        let (mut said, mut groups) = (IdLists::<Instruction<'_>>::default(), IdLists::default());
+        let mut decorations = IdLists::<Instruction<'_>>::default();
+        let mut groups = IdLists::default();
         let annotations = module.section(Section::Annotations).iter();
         for instruction in annotations.chain(module.section(Section::ExecutionModes).iter()) {
             let Some(first) = instruction.word(0) else { continue };
@@ -133,10 +135,10 @@ impl<'m> References<'m> {
                         groups.entry(target).or_default().push(first);
                     }
                 }
-                _ => said.entry(first).or_default().push(instruction),
+                _ => decorations.entry(first).or_default().push(instruction),
             }
         }
-        Ok(Self { module, definitions, said, groups, lone_strings })
+        Ok(Self { module, definitions, decorations, groups, lone_strings })
     }
 
     /// Returns a module that holds a function, everything that it refers to, and all types and constants.
@@ -182,16 +184,17 @@ fn lone_strings(module: &Module, definitions: &Definitions<'_>) -> Result<Vec<u3
     Ok(strings.filter(|&id| !used.contains(id)).collect())
 }
 
+/// Search for the live ids of a module: those that the marked ids refer to, directly or through others.
 struct Marker<'a, 'm> {
     references: &'a References<'m>,
     live: IdSet,
     /// Live ids whose own operands are still to be marked.
-    found: Vec<u32>,
+    pending: Vec<u32>,
 }
 
 impl<'a, 'm> Marker<'a, 'm> {
     fn new(references: &'a References<'m>) -> Self {
-        Self { references, live: IdSet::of(references.module), found: Vec::new() }
+        Self { references, live: IdSet::of(references.module), pending: Vec::new() }
     }
 
     /// Returns all live ids: those marked before, those that are always live, and everything they refer to.
@@ -209,7 +212,7 @@ impl<'a, 'm> Marker<'a, 'm> {
                 self.mark_operands(&instruction)?;
             }
         }
-        while let Some(id) = self.found.pop() {
+        while let Some(id) = self.pending.pop() {
             self.follow(id)?;
         }
         Ok(self.live)
@@ -217,7 +220,7 @@ impl<'a, 'm> Marker<'a, 'm> {
 
     fn mark(&mut self, id: u32) {
         if self.live.insert(id) {
-            self.found.push(id);
+            self.pending.push(id);
         }
     }
 
@@ -227,13 +230,14 @@ impl<'a, 'm> Marker<'a, 'm> {
                 && let Some(id) = instruction.word(at)
                 && self.live.insert(id)
             {
-                self.found.push(id);
+                self.pending.push(id);
             }
         })
     }
 
+    /// Marks what the definition and the decorations of an id refer to.
     fn follow(&mut self, id: u32) -> Result<()> {
-        self.follow_said(id)?;
+        self.follow_decorations(id)?;
         let References { module, definitions, .. } = self.references;
         let Some(location) = definitions.location(id) else { return Ok(()) };
         let Some(function) = location.function(module) else {
@@ -249,7 +253,7 @@ impl<'a, 'm> Marker<'a, 'm> {
         for instruction in function.body.iter() {
             if let Some(result) = instruction.result().filter(|&result| result != id) {
                 self.live.insert(result);
-                self.follow_said(result)?;
+                self.follow_decorations(result)?;
             }
             self.mark_operands(&instruction)?;
         }
@@ -257,8 +261,8 @@ impl<'a, 'm> Marker<'a, 'm> {
     }
 
     /// Marks what the decorations and execution modes of an id refer to, and the id's decoration groups.
-    fn follow_said(&mut self, id: u32) -> Result<()> {
-        for instruction in self.references.said.get(&id).into_iter().flatten() {
+    fn follow_decorations(&mut self, id: u32) -> Result<()> {
+        for instruction in self.references.decorations.get(&id).into_iter().flatten() {
             self.mark_operands(instruction)?;
         }
         for &group in self.references.groups.get(&id).into_iter().flatten() {

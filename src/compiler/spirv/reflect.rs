@@ -13,8 +13,7 @@ use super::module::Linkage;
 use super::types::{Declarations, Type, constant_scalar};
 use super::words::{Instruction, Words};
 use super::{Reflection, Symbol};
-use crate::compiler::signature::SpecializationConstant;
-use crate::compiler::signature::{Access, AddressSpace, Parameter};
+use crate::compiler::signature::{Access, AddressSpace, Parameter, SpecializationConstant};
 
 /// Maximum length of a name of a type or value, in bytes; longer names are dropped. Many parameters can refer
 /// to one name, so that without a limit a small module could cause large allocations.
@@ -99,7 +98,7 @@ impl<'m> Index<'m> {
             }
             Op::String => self.add_declared(instruction.string(1)?)?,
             Op::Name => {
-                let name = instruction.string(1).filter(|name| is_kept(name))?;
+                let name = instruction.string(1).filter(|name| is_short(name))?;
                 self.names.insert(word(0)?, name);
             }
             Op::Capability => {
@@ -264,7 +263,7 @@ impl<'m> Index<'m> {
             decorations.not_written || qualifiers.split(' ').any(|word| word == "const");
         // The type name from the module is used only if that from the source is unknown.
         let (address_space, access, type_name) = match self.ty(ty) {
-            // The pointer is one only in form: the argument is the struct.
+            // The argument is the struct itself, although the parameter's type is a pointer.
             Some(Type::Pointer { class: StorageClass::Function, pointee })
                 if decorations.by_value =>
             {
@@ -341,7 +340,8 @@ impl<'m> Decorations<'m> {
     }
 }
 
-fn is_kept(name: &str) -> bool {
+/// Returns whether a name is within the limit, and not empty.
+fn is_short(name: &str) -> bool {
     !name.is_empty() && name.len() <= MAX_NAME_BYTES
 }
 

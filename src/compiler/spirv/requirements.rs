@@ -79,6 +79,7 @@ struct Reader {
 }
 
 impl Reader {
+    /// Returns the feature that an instruction requires, if any, and records what later instructions depend on.
     fn feature(&mut self, op: Op, instruction: &Instruction<'_>) -> Option<Demand> {
         let word = |index| instruction.word(index);
         match op {
@@ -107,7 +108,7 @@ impl Reader {
                 if let (Some(id), Some(value)) = (word(1), word(2)) {
                     self.constants.insert(id, value);
                 }
-                self.half_value(instruction)
+                self.half_feature(instruction)
             }
             Op::TypeImage => match word(8) {
                 Some(access) if access == AccessQualifier::ReadWrite as u32 => {
@@ -119,7 +120,7 @@ impl Reader {
             Op::TypeQueue | Op::EnqueueKernel => Some(Demand::DeviceQueues),
             Op::PtrCastToGeneric => Some(Demand::GenericPointers),
             Op::Decorate if word(1) == Some(Decoration::BuiltIn as u32) => {
-                let is_of_subgroups = matches!(
+                let needs_subgroups = matches!(
                     BuiltIn::from_u32(word(2)?)?,
                     BuiltIn::SubgroupSize
                         | BuiltIn::SubgroupMaxSize
@@ -128,21 +129,21 @@ impl Reader {
                         | BuiltIn::SubgroupId
                         | BuiltIn::SubgroupLocalInvocationId
                 );
-                is_of_subgroups.then_some(Demand::Subgroups)
+                needs_subgroups.then_some(Demand::Subgroups)
             }
             _ => self
-                .long_atomic(op, instruction)
-                .or_else(|| self.group(op, instruction))
-                .or_else(|| self.half_value(instruction)),
+                .long_atomic_feature(op, instruction)
+                .or_else(|| self.group_feature(op, instruction))
+                .or_else(|| self.half_feature(instruction)),
         }
     }
 
-    fn half_value(&self, instruction: &Instruction<'_>) -> Option<Demand> {
+    fn half_feature(&self, instruction: &Instruction<'_>) -> Option<Demand> {
         let is_half = self.halves.contains(&instruction.result_type()?);
         is_half.then_some(Demand::Half)
     }
 
-    fn long_atomic(&self, op: Op, instruction: &Instruction<'_>) -> Option<Demand> {
+    fn long_atomic_feature(&self, op: Op, instruction: &Instruction<'_>) -> Option<Demand> {
         let demand = match op {
             Op::AtomicExchange
             | Op::AtomicCompareExchange
@@ -164,7 +165,7 @@ impl Reader {
     }
 
     /// Returns the feature of a group function, which all work-items of a group call together.
-    fn group(&self, op: Op, instruction: &Instruction<'_>) -> Option<Demand> {
+    fn group_feature(&self, op: Op, instruction: &Instruction<'_>) -> Option<Demand> {
         let scope = match op {
             Op::GroupAll
             | Op::GroupAny
@@ -178,8 +179,8 @@ impl Reader {
             | Op::GroupUMax
             | Op::GroupSMax => self.constants.get(&instruction.word(2)?)?,
             _ => {
-                let is_of_subgroups = SUBGROUPS.iter().any(|ops| ops.contains(&(op as u32)));
-                return is_of_subgroups.then_some(Demand::Subgroups);
+                let needs_subgroups = SUBGROUPS.iter().any(|ops| ops.contains(&(op as u32)));
+                return needs_subgroups.then_some(Demand::Subgroups);
             }
         };
         match Scope::from_u32(*scope)? {

@@ -120,11 +120,11 @@ fn assert_parameters(module: &Reflection, kernel: &str, expected: &[Expected]) {
 }
 
 #[track_caller]
-fn assert_invalid(bytes: impl Into<Vec<u8>>, said: &[&str]) {
+fn assert_invalid(bytes: impl Into<Vec<u8>>, parts: &[&str]) {
     let error = read(bytes.into()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidModule);
     let message = error.to_string();
-    for part in said {
+    for part in parts {
         assert!(message.contains(part), "{part:?} is not in: {message}");
     }
 }
@@ -498,18 +498,18 @@ fn specialization_constants_are_read() {
 
 #[test]
 fn malformed_specialization_constants_are_left_out() {
-    let of = |ty: Builder, op, operands: &[u32]| {
+    let count = |ty: Builder, op, operands: &[u32]| {
         let module = ty.decorate(20, Decoration::SpecId, 0).op(op, operands).module();
         module.specialization_constants.len()
     };
     let long = || Builder::new().op(Op::TypeInt, &[1, 64, 0]);
-    assert_eq!(of(long(), Op::SpecConstant, &[1, 20, 5, 0]), 1);
-    assert_eq!(of(long(), Op::SpecConstant, &[1, 20, 5]), 0);
-    assert_eq!(of(long(), Op::SpecConstant, &[2, 20, 5, 0]), 0);
-    assert_eq!(of(long(), Op::SpecConstantTrue, &[1, 20]), 0);
-    assert_eq!(of(Builder::new().op(Op::TypeBool, &[1]), Op::SpecConstant, &[1, 20, 1]), 0);
+    assert_eq!(count(long(), Op::SpecConstant, &[1, 20, 5, 0]), 1);
+    assert_eq!(count(long(), Op::SpecConstant, &[1, 20, 5]), 0);
+    assert_eq!(count(long(), Op::SpecConstant, &[2, 20, 5, 0]), 0);
+    assert_eq!(count(long(), Op::SpecConstantTrue, &[1, 20]), 0);
+    assert_eq!(count(Builder::new().op(Op::TypeBool, &[1]), Op::SpecConstant, &[1, 20, 1]), 0);
     assert_eq!(
-        of(Builder::new().op(Op::TypeInt, &[1, u32::MAX, 0]), Op::SpecConstant, &[1, 20, 1]),
+        count(Builder::new().op(Op::TypeInt, &[1, u32::MAX, 0]), Op::SpecConstant, &[1, 20, 1]),
         0
     );
 }

@@ -40,21 +40,22 @@ pub(super) fn check_globals(module: &Module, defined: &IdSet) -> Result<()> {
         let Some(id) = instruction.result() else { continue };
         let is_type = Shape::of(instruction.opcode()).is_type;
         let points_to = instruction.op() == Some(Op::TypePointer);
-        let is_late = |used| used == id || !pointers.contains(used);
-        let ty = instruction.result_type().filter(|_| !is_of_debugger(&instruction));
+        // A pointer may be used before its declaration, but not in it.
+        let must_precede = |used| used == id || !pointers.contains(used);
+        let ty = instruction.result_type().filter(|_| !is_debug_info(&instruction));
         if let Some(ty) = ty.filter(|&ty| depths.get(ty).is_none() && defined.contains(ty))
-            && is_late(ty)
+            && must_precede(ty)
         {
-            return Err(made_of(&instruction, id, ty));
+            return Err(used_early(&instruction, id, ty));
         }
         let mut depth = 0;
         for used in parts(&instruction) {
             match depths.get(used) {
-                Some(of) if is_type => depth = depth.max(of + 1),
+                Some(inner) if is_type => depth = depth.max(inner + 1),
                 Some(_) => {}
                 None if points_to || !defined.contains(used) => {}
                 None if variables.contains(used) && !is_type => {}
-                None if is_late(used) => return Err(made_of(&instruction, id, used)),
+                None if must_precede(used) => return Err(used_early(&instruction, id, used)),
                 None => {}
             }
         }
@@ -70,7 +71,8 @@ pub(super) fn check_globals(module: &Module, defined: &IdSet) -> Result<()> {
     Ok(())
 }
 
-fn made_of(instruction: &Instruction<'_>, id: u32, used: u32) -> Error {
+/// Returns the error for a type or constant that uses an id before its definition.
+fn used_early(instruction: &Instruction<'_>, id: u32, used: u32) -> Error {
     invalid(format!(
         "{} of the SPIR-V module, id {id}, uses id {used}, which is not defined before it; the \
          file is damaged: rebuild it",
@@ -79,7 +81,7 @@ fn made_of(instruction: &Instruction<'_>, id: u32, used: u32) -> Error {
 }
 
 /// Returns whether an instruction may be debug information, whose references may point forwards.
-fn is_of_debugger(instruction: &Instruction<'_>) -> bool {
+fn is_debug_info(instruction: &Instruction<'_>) -> bool {
     matches!(instruction.op(), Some(Op::ExtInst | Op::ExtInstWithForwardRefsKHR))
 }
 

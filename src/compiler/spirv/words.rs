@@ -168,18 +168,18 @@ fn check_version(word: u32) -> Result<(u8, u8)> {
 
 fn check_instructions(words: &[Word]) -> Result<()> {
     let mut instructions = Instructions::after_header(words);
-    let mut inside = false;
+    let mut inside_function = false;
     for instruction in instructions.by_ref() {
         match instruction.op() {
-            Some(Op::Function) => inside = true,
-            Some(Op::FunctionEnd) => inside = false,
+            Some(Op::Function) => inside_function = true,
+            Some(Op::FunctionEnd) => inside_function = false,
             _ => {}
         }
     }
-    let left = instructions.rest;
-    let Some(&first) = left.first() else {
+    let unread = instructions.rest;
+    let Some(&first) = unread.first() else {
         // An incomplete function crashes some drivers.
-        return if inside {
+        return if inside_function {
             Err(invalid(
                 "the last function of the SPIR-V module has no OpFunctionEnd; the module is \
                  truncated or damaged: give the whole file",
@@ -188,7 +188,7 @@ fn check_instructions(words: &[Word]) -> Result<()> {
             Ok(())
         };
     };
-    let at = words.len() - left.len();
+    let at = words.len() - unread.len();
     let (opcode, count) = opcode_and_count(first);
     let name = name_of(opcode);
     Err(invalid(if count == 0 {
@@ -201,7 +201,7 @@ fn check_instructions(words: &[Word]) -> Result<()> {
             "the instruction at word {at} of the SPIR-V module, {name}, has a word count of \
              {count}, but only {} words are left; the module is truncated or damaged: give the \
              whole file",
-            left.len()
+            unread.len()
         )
     }))
 }
@@ -216,8 +216,7 @@ fn opcode_and_count(word: Word) -> (u16, usize) {
     (u16::from_le_bytes([opcode_low, opcode_high]), count.into())
 }
 
-/// Iterator over the instructions of a module, in order. Iteration stops at a malformed instruction, with
-/// words left.
+/// Iterator over the instructions of a module, in order. It stops before a malformed instruction.
 #[derive(Clone)]
 pub(crate) struct Instructions<'a> {
     rest: &'a [Word],
@@ -232,7 +231,7 @@ impl<'a> Instructions<'a> {
         Self { rest }
     }
 
-    /// Returns the words that are left.
+    /// Returns the words that have not been read.
     pub(crate) fn words(&self) -> &'a [Word] {
         self.rest
     }

@@ -1,4 +1,4 @@
-//! Completion of a fusion scope: finds out how its launches are to run, and has them run.
+//! Completion of a fusion scope: decides how its launches run, and runs them.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, MutexGuard, OnceLock};
@@ -11,7 +11,7 @@ use super::mode::FusionMode;
 use super::outcome::{Fusing, FusionOutcome, Unfused};
 use super::plan::{self, FusionOptions, LaunchSnapshot, MemoryUsage};
 use super::recent::{Recent, Recents};
-use crate::build_graph::{Choice, Fastest, Fusion, FusionRequest, Query, Run};
+use crate::build_graph::{Choice, Fastest, FusedKernel, Fusion, FusionRequest, Query, Run};
 use crate::compiler::fusion::{FusionReport, Trust};
 use crate::error::{Error, ErrorKind, Result};
 use crate::queue::accesses::CombinedAccesses;
@@ -30,6 +30,7 @@ pub(super) fn recents(queue: &Queue) -> MutexGuard<'_, Recents> {
 pub(super) enum RecentLookup {
     /// Launches that match a recent scope.
     Known(Arc<Fusion>, Arc<Recent>),
+    /// Launches that match no recent scope.
     New(Box<FusionLookup>),
 }
 
@@ -65,6 +66,7 @@ impl FusionLookup {
         self.scheduler.shared().graph.known_fusion(self.query.as_ref()?)
     }
 
+    /// Builds the launches' programs if necessary, and fuses the launches.
     pub(super) async fn fusion(&self, snapshot: &LaunchSnapshot) -> Result<Arc<Fusion>> {
         for kernel in snapshot.kernels() {
             kernel.resolve().await;
@@ -103,29 +105,29 @@ pub(super) struct Completion {
 
 impl Completion {
     /// Decides at once if the fusion is known, and otherwise on Kiln's host thread.
-    pub(super) fn decide(self, seen: RecentLookup, count: usize) -> Fusing {
+    pub(super) fn decide(self, recent: RecentLookup, count: usize) -> Fusing {
         let shared = self.queue.scheduler.shared();
-        let none = match count {
+        let why = match count {
             0 => Some(Unfused::Empty),
             1 => Some(Unfused::Single),
             _ => {
-                let is_off = shared.fusion == FusionMode::Never && !self.is_required;
-                is_off.then_some(Unfused::Disabled)
+                let is_disabled = shared.fusion == FusionMode::Never && !self.is_required;
+                is_disabled.then_some(Unfused::Disabled)
             }
         };
-        if let Some(why) = none {
+        if let Some(why) = why {
             return Fusing::known(self.unfused(why));
         }
-        let lookup = match seen {
+        let lookup = match recent {
             RecentLookup::Known(fusion, recent) => {
                 let Recent { lost, accesses, .. } = &*recent;
                 let facts = LaunchFacts { lost, accesses: LaunchAccesses::Known(accesses) };
-                return Fusing::known(self.follow(&fusion, facts));
+                return Fusing::known(self.run(&fusion, facts));
             }
             RecentLookup::New(lookup) => lookup,
         };
         if let Some(fusion) = lookup.known() {
-            return Fusing::known(self.follow_new(&lookup, &fusion));
+            return Fusing::known(self.run_new(&lookup, &fusion));
         }
         let snapshot = self.queue.scheduler.visit_group(self.group, LaunchSnapshot::of);
         let Some((_, snapshot)) = snapshot.filter(|(_, snapshot)| snapshot.len() == count) else {
@@ -150,27 +152,26 @@ impl Completion {
         }
     }
 
-    /// Has the launches fused, and runs them.
+    /// Fuses the launches, and runs them.
     async fn fuse(self, lookup: FusionLookup, snapshot: LaunchSnapshot) -> Result<FusionOutcome> {
         let fusion = lookup.fusion(&snapshot).await;
-        // The launches may run from here on. Other code must not see extra handles of their buffers by
-        // then.
+        // The launches may run from here on. The snapshot must not hold handles of their buffers then.
         drop(snapshot);
         match fusion {
-            Ok(fusion) => self.follow_new(&lookup, &fusion),
+            Ok(fusion) => self.run_new(&lookup, &fusion),
             Err(error) => self.unfused(Unfused::Failed(error)),
         }
     }
 
     /// Runs the launches of a scope that matches no recent one.
-    fn follow_new(self, lookup: &FusionLookup, fusion: &Arc<Fusion>) -> Result<FusionOutcome> {
+    fn run_new(self, lookup: &FusionLookup, fusion: &Arc<Fusion>) -> Result<FusionOutcome> {
         let internalized = fusion.fused.as_ref().map_or(&[][..], |fused| &fused.internalized);
         let lost: SmallVec<[u64; 8]> = lookup.usage.held(internalized).collect();
-        self.follow(fusion, LaunchFacts { lost: &lost, accesses: LaunchAccesses::New(lookup) })
+        self.run(fusion, LaunchFacts { lost: &lost, accesses: LaunchAccesses::New(lookup) })
     }
 
-    /// Runs the launches as one or one by one: as is legal, as required, or as is faster.
-    fn follow(mut self, fusion: &Arc<Fusion>, facts: LaunchFacts<'_>) -> Result<FusionOutcome> {
+    /// Runs the launches as one if that is legal and either required or faster, and otherwise one by one.
+    fn run(mut self, fusion: &Arc<Fusion>, facts: LaunchFacts<'_>) -> Result<FusionOutcome> {
         // The report of a scope is set only here, and only once.
         let _ = self.report.set(fusion.report.clone());
         let Some(fused) = &fusion.fused else {
@@ -184,8 +185,8 @@ impl Completion {
         let launches = fusion.report.launches().len();
         let stopwatch = |commands, run| {
             let fusion = fusion.clone();
-            let note = move |took| fusion.note(run, took);
-            Some(Arc::new(Stopwatch::new(commands, Box::new(note))))
+            let report = move |time| fusion.note(run, time);
+            Some(Arc::new(Stopwatch::new(commands, Box::new(report))))
         };
         let timed = match choice {
             Choice::Unfused(Fastest { fused, unfused }) => {
@@ -201,21 +202,8 @@ impl Completion {
             Choice::Fused => None,
         };
         self.is_decided = true;
-        let LaunchFacts { lost, accesses } = facts;
-        let fuse = |launches: &[&LaunchWork]| {
-            let launch = Box::new(plan::fused(launches, fused));
-            let accesses = match accesses {
-                LaunchAccesses::Known(accesses) => Arc::clone(accesses),
-                LaunchAccesses::New(FusionLookup { options, trust, .. }) => {
-                    launch.check(self.queue.device()).transpose()?;
-                    let accesses = Arc::new(CombinedAccesses::of(launches, &launch, lost));
-                    let mut recents = recents(&self.queue);
-                    recents.learn(launches, (options, *trust), fusion, (lost, &accesses));
-                    accesses
-                }
-            };
-            Ok(FusedLaunch { launch, accesses })
-        };
+        let lost = facts.lost;
+        let fuse = |launches: &[&LaunchWork]| self.fused_launch(launches, fusion, fused, facts);
         match self.queue.scheduler.run_as_one(self.group, fuse, lost, timed) {
             Ok(()) => {
                 self.queue.scheduler.shared().counters.fusions.add_one();
@@ -233,6 +221,29 @@ impl Completion {
                 self.unfused(Unfused::Refused(blocker.to_string()))
             }
         }
+    }
+
+    /// Creates the launch of the fused kernel. If the launches match no recent scope, checks it and adds them
+    /// to the recent scopes. Called under the scheduler's lock.
+    fn fused_launch(
+        &self,
+        launches: &[&LaunchWork],
+        fusion: &Arc<Fusion>,
+        fused: &FusedKernel,
+        LaunchFacts { lost, accesses }: LaunchFacts<'_>,
+    ) -> Result<FusedLaunch> {
+        let launch = Box::new(plan::fused(launches, fused));
+        let accesses = match accesses {
+            LaunchAccesses::Known(accesses) => Arc::clone(accesses),
+            LaunchAccesses::New(FusionLookup { options, trust, .. }) => {
+                launch.check(self.queue.device()).transpose()?;
+                let accesses = Arc::new(CombinedAccesses::of(launches, &launch, lost));
+                let mut recents = recents(&self.queue);
+                recents.learn(launches, (options, *trust), fusion, (lost, &accesses));
+                accesses
+            }
+        };
+        Ok(FusedLaunch { launch, accesses })
     }
 
     /// Runs the launches one by one, unless they run already, and returns the reason.

@@ -1,4 +1,4 @@
-//! The policy for fusing launches, and the environment variable that sets it.
+//! Policy for fusing launches, and the environment variable that sets it.
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -29,7 +29,7 @@ pub enum FusionMode {
     Never,
 }
 
-/// Name of the environment variable that sets the mode.
+/// Environment variable that sets the mode.
 const MODE_VARIABLE: &str = "KILN_FUSION";
 
 impl FusionMode {

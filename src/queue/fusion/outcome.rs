@@ -83,7 +83,7 @@ pub enum Unfused {
         /// other commands.
         unfused: Duration,
     },
-    /// This run is timed, to find out which way is faster.
+    /// This run is timed, to decide whether fusion is faster.
     Timing,
     /// Fusing is disabled: [`FusionMode::Never`](crate::FusionMode::Never).
     Disabled,

@@ -28,7 +28,7 @@ pub(super) struct FusionOptions {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct MemoryOptions {
-    /// Whether the contents are read later.
+    /// Whether the contents are kept, because they are read later.
     is_kept: bool,
     /// Form of the memory in the fused kernel, if the contents are not read later.
     form: Option<Internalization>,
@@ -36,15 +36,16 @@ struct MemoryOptions {
 
 impl FusionOptions {
     pub(super) fn keep(&mut self, allocation: u64) {
-        self.of(allocation).is_kept = true;
+        self.get_mut(allocation).is_kept = true;
     }
 
     pub(super) fn internalize(&mut self, allocation: u64, into: Internalization) {
-        self.of(allocation).form = Some(into);
+        self.get_mut(allocation).form = Some(into);
     }
 
-    fn of(&mut self, allocation: u64) -> &mut MemoryOptions {
-        let known = self.memories.binary_search_by_key(&allocation, |(of, _)| *of);
+    /// Returns the settings of an allocation, and inserts default ones if there are none.
+    fn get_mut(&mut self, allocation: u64) -> &mut MemoryOptions {
+        let known = self.memories.binary_search_by_key(&allocation, |(number, _)| *number);
         let at = known.unwrap_or_else(|at| {
             self.memories.insert(at, (allocation, MemoryOptions::default()));
             at
@@ -53,7 +54,7 @@ impl FusionOptions {
     }
 
     fn get(&self, allocation: u64) -> MemoryOptions {
-        let known = self.memories.binary_search_by_key(&allocation, |(of, _)| *of);
+        let known = self.memories.binary_search_by_key(&allocation, |(number, _)| *number);
         known.map_or_else(|_| MemoryOptions::default(), |at| self.memories[at].1)
     }
 }
@@ -61,13 +62,14 @@ impl FusionOptions {
 /// Summary of the memory that the launches use.
 pub(super) struct MemoryUsage {
     /// Distinct allocations, in the order in which the launches first name them.
-    memories: SmallVec<[Used; 16]>,
+    memories: SmallVec<[UsedMemory; 16]>,
     /// Index into `memories` for each buffer argument, in order.
     numbers: SmallVec<[usize; 32]>,
     fix_scalars: bool,
 }
 
-struct Used {
+/// Allocation that the launches use.
+struct UsedMemory {
     allocation: u64,
     /// Number of the allocation's regions that have handles outside the launches.
     held: usize,
@@ -75,7 +77,7 @@ struct Used {
     dead: Option<Option<Internalization>>,
 }
 
-impl Used {
+impl UsedMemory {
     /// Returns whether only the launches hold the memory. No other handle can appear any more.
     fn is_unheld(&self) -> bool {
         self.held == 0
@@ -85,7 +87,7 @@ impl Used {
 impl MemoryUsage {
     /// Summarizes the memory of launches that are held by the DAG alone.
     pub(super) fn of(launches: &[&LaunchWork], options: &FusionOptions) -> Self {
-        let (mut memories, mut numbers) = (SmallVec::<[Used; 16]>::new(), SmallVec::new());
+        let (mut memories, mut numbers) = (SmallVec::<[UsedMemory; 16]>::new(), SmallVec::new());
         let mut handles: SmallVec<[Handles<'_>; 16]> = SmallVec::new();
         for region in regions(launches) {
             // Usually a recent argument names the same region.
@@ -95,7 +97,7 @@ impl MemoryUsage {
                 let known = memories.iter().rposition(|known| known.allocation == allocation);
                 let memory = known.unwrap_or_else(|| {
                     let held = region.regions_of_allocation();
-                    memories.push(Used { allocation, held, dead: None });
+                    memories.push(UsedMemory { allocation, held, dead: None });
                     memories.len() - 1
                 });
                 handles.push(Handles { region, memory, count: 0 });
@@ -104,13 +106,13 @@ impl MemoryUsage {
             handles[known].count += 1;
             numbers.push(handles[known].memory);
         }
-        for handles in handles.iter().filter(|handles| handles.are_all()) {
+        for handles in handles.iter().filter(|handles| handles.are_the_only_ones()) {
             memories[handles.memory].held -= 1;
         }
         for used in &mut memories {
-            let wish = options.get(used.allocation);
-            let is_dead = !wish.is_kept && (used.is_unheld() || wish.form.is_some());
-            used.dead = is_dead.then_some(wish.form);
+            let options = options.get(used.allocation);
+            let is_dead = !options.is_kept && (used.is_unheld() || options.form.is_some());
+            used.dead = is_dead.then_some(options.form);
         }
         Self { memories, numbers, fix_scalars: options.fix_scalars }
     }
@@ -220,7 +222,7 @@ struct Handles<'a> {
 
 impl Handles<'_> {
     /// Returns whether the region has no other handles.
-    fn are_all(&self) -> bool {
+    fn are_the_only_ones(&self) -> bool {
         Arc::strong_count(self.region) == self.count
     }
 }

@@ -17,7 +17,7 @@ use crate::queue::accesses::CombinedAccesses;
 use crate::queue::launch_work::LaunchWork;
 
 /// Maximum number of scopes that a queue remembers.
-const SCOPES: usize = 8;
+const MAX_SCOPES: usize = 8;
 
 /// Interval at which an unknown scope replaces a remembered one, once the cache is full. If more scopes
 /// take turns than the cache holds, replacing one each time would never give a hit.
@@ -33,7 +33,7 @@ pub(crate) struct Recents {
 
 /// Scope that ran as one, with everything needed to run an equal scope.
 pub(super) struct Recent {
-    launches: Vec<Known>,
+    launches: Vec<LaunchKey>,
     options: FusionOptions,
     trust: Trust,
     fusion: Weak<Fusion>,
@@ -44,19 +44,20 @@ pub(super) struct Recent {
 }
 
 /// Key of a launch, to recognize equal ones.
-struct Known {
+struct LaunchKey {
     kernel: WeakKernel,
     range: NdRange,
-    arguments: SmallVec<[KnownArgument; 4]>,
+    arguments: SmallVec<[ArgumentKey; 4]>,
 }
 
-enum KnownArgument {
+/// Key of an argument, to recognize equal ones.
+enum ArgumentKey {
     Buffer {
         allocation: u64,
         bytes: Range<usize>,
         stated: Option<Access>,
-        /// Number of handles of the region that the launches hold. Other code held more, and must
-        /// still.
+        /// Number of handles of the region that the launches hold. Other code held further handles, and
+        /// must still hold some.
         handles: usize,
     },
     /// Value of which only the length in bytes matters.
@@ -73,7 +74,7 @@ impl Recents {
         options: &FusionOptions,
         trust: Trust,
     ) -> Option<(Arc<Fusion>, Arc<Recent>)> {
-        let found = self.scopes.iter().find(|recent| recent.is_of(launches, options, trust))?;
+        let found = self.scopes.iter().find(|recent| recent.matches(launches, options, trust))?;
         Some((found.fusion.upgrade()?, Arc::clone(found)))
     }
 
@@ -88,18 +89,18 @@ impl Recents {
     ) {
         self.scopes.retain(|recent| recent.fusion.strong_count() > 0);
         self.unknown += 1;
-        let is_full = self.scopes.len() == SCOPES;
+        let is_full = self.scopes.len() == MAX_SCOPES;
         if is_full && !self.unknown.is_multiple_of(LEARN_EVERY) {
             return;
         }
         let all_values = options.fix_scalars || fusion.depends_on_values();
-        let known = launches.iter().map(|launch| Known::of(launch, launches, all_values));
-        let Some(known) = known.collect() else { return };
+        let keys = launches.iter().map(|launch| LaunchKey::of(launch, launches, all_values));
+        let Some(keys) = keys.collect() else { return };
         if is_full {
             self.scopes.remove(0);
         }
         self.scopes.push(Arc::new(Recent {
-            launches: known,
+            launches: keys,
             options: options.clone(),
             trust,
             fusion: Arc::downgrade(fusion),
@@ -110,32 +111,32 @@ impl Recents {
 }
 
 impl Recent {
-    fn is_of(&self, launches: &[&LaunchWork], options: &FusionOptions, trust: Trust) -> bool {
+    fn matches(&self, launches: &[&LaunchWork], options: &FusionOptions, trust: Trust) -> bool {
         self.launches.len() == launches.len()
             && self.trust == trust
-            && self.launches.iter().zip(launches).all(|(known, launch)| known.is(launch))
+            && self.launches.iter().zip(launches).all(|(known, launch)| known.matches(launch))
             && self.options == *options
     }
 }
 
-impl Known {
+impl LaunchKey {
     /// Returns `None` if one of the buffers has no handles besides those of the launches. The fused
     /// kernel may then rely on the buffer not being read later.
     fn of(launch: &LaunchWork, launches: &[&LaunchWork], all_values: bool) -> Option<Self> {
         let argument = |kind: &ArgumentKind| match kind {
             ArgumentKind::Buffer(region, stated) => {
-                let is_it = |other: &&Arc<Region>| Arc::ptr_eq(other, region);
-                let handles = regions(launches).filter(is_it).count();
-                (Arc::strong_count(region) > handles).then(|| KnownArgument::Buffer {
+                let is_same = |other: &&Arc<Region>| Arc::ptr_eq(other, region);
+                let handles = regions(launches).filter(is_same).count();
+                (Arc::strong_count(region) > handles).then(|| ArgumentKey::Buffer {
                     allocation: region.allocation(),
                     bytes: region.bytes().clone(),
                     stated: *stated,
                     handles,
                 })
             }
-            ArgumentKind::Value(bytes) if all_values => Some(KnownArgument::Value(bytes.clone())),
-            ArgumentKind::Value(bytes) => Some(KnownArgument::AnyValue(bytes.len())),
-            ArgumentKind::Local(bytes) => Some(KnownArgument::Local(*bytes)),
+            ArgumentKind::Value(bytes) if all_values => Some(ArgumentKey::Value(bytes.clone())),
+            ArgumentKind::Value(bytes) => Some(ArgumentKey::AnyValue(bytes.len())),
+            ArgumentKind::Local(bytes) => Some(ArgumentKey::Local(*bytes)),
         };
         let arguments = launch.arguments.iter().map(|given| argument(&given.kind));
         Some(Self {
@@ -145,18 +146,18 @@ impl Known {
         })
     }
 
-    fn is(&self, launch: &LaunchWork) -> bool {
+    fn matches(&self, launch: &LaunchWork) -> bool {
         let Some(Ok(kernel)) = launch.kernel.resolved() else { return false };
         self.kernel.is(kernel)
             && self.range == launch.range
             && self.arguments.len() == launch.arguments.len()
             && (self.arguments.iter().zip(&launch.arguments))
-                .all(|(known, given)| known.is(&given.kind))
+                .all(|(known, given)| known.matches(&given.kind))
     }
 }
 
-impl KnownArgument {
-    fn is(&self, given: &ArgumentKind) -> bool {
+impl ArgumentKey {
+    fn matches(&self, given: &ArgumentKind) -> bool {
         match (self, given) {
             (
                 Self::Buffer { allocation, bytes, stated, handles },

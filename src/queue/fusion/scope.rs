@@ -22,8 +22,9 @@ use crate::queue::event::Event;
 use crate::queue::handle::Queue;
 use crate::queue::launch::Launch;
 use crate::queue::launch_work::LaunchWork;
-use crate::queue::scheduler::Aborted;
+use crate::queue::scheduler::AbortReason;
 use crate::sync::lock;
+
 /// Scope that collects launches to run as one kernel, from
 /// [`Queue::start_fusion`](crate::Queue::start_fusion).
 ///
@@ -54,8 +55,9 @@ use crate::sync::lock;
 /// * `-cl-fast-relaxed-math`, `-cl-unsafe-math-optimizations` and `-cl-finite-math-only` are left out,
 ///   except for the macros that they define. The fused kernel is therefore at least as accurate as the
 ///   launches. Its bytes differ from theirs, and it may treat infinities and NaNs differently. Functions
-///   take longer than with the option. Where that outweighs the gain of fusing, [`FusionMode::Auto`](crate::FusionMode::Auto) runs
-///   the launches one by one. Programs that differ only in these options can be fused.
+///   take longer than with the option. Where that outweighs the gain of fusing,
+///   [`FusionMode::Auto`](crate::FusionMode::Auto) runs the launches one by one. Programs that differ only
+///   in these options can be fused.
 /// * `-cl-no-signed-zeros` leaves the sign of a zero open. `-cl-denorms-are-zero` leaves open whether a
 ///   subnormal value becomes zero on its way from launch to launch.
 /// * `-cl-mad-enable` lets a driver round a product and a sum once, also where they are from different
@@ -82,7 +84,7 @@ use crate::sync::lock;
 pub struct FusionScope {
     queue: Queue,
     group: GroupId,
-    aborted: Aborted,
+    aborted: AbortReason,
     /// Whether the scope was completed, canceled or discarded.
     has_ended: AtomicBool,
     is_discarded: AtomicBool,
@@ -120,7 +122,7 @@ impl Queue {
     /// ```
     pub fn start_fusion(&self) -> FusionScope {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        let (group, aborted) = (GroupId(NEXT.fetch_add(1, Relaxed)), Aborted::default());
+        let (group, aborted) = (GroupId(NEXT.fetch_add(1, Relaxed)), AbortReason::default());
         if !process::is_forked() {
             self.scheduler.open_group(group, self.number, aborted.clone());
         }
@@ -402,7 +404,7 @@ impl FusionScope {
     /// #     dst: kiln::Buffer<f32>,
     /// # ) -> kiln::Result<()> {
     /// let blurred = fusion.submit(blur.launch(src.len()).args((&src, &dst)))?;
-    /// fusion.discard(); // the client that wanted the module has gone away
+    /// fusion.discard(); // the client that requested the picture has disconnected
     /// let error = blurred.await.unwrap_err();
     /// assert_eq!(error.kind(), kiln::ErrorKind::InvalidArgument);
     /// # Ok(())
@@ -449,8 +451,8 @@ impl FusionScope {
     pub fn complete(&self) -> Fusing {
         let is_first = self.end();
         let scheduler = &self.queue.scheduler;
-        let look = |launches: &[&LaunchWork]| (launches.len(), self.find_recent(launches));
-        let closed = is_first.then(|| scheduler.close_group(self.group, look)).flatten();
+        let lookup = |launches: &[&LaunchWork]| (launches.len(), self.find_recent(launches));
+        let closed = is_first.then(|| scheduler.close_group(self.group, lookup)).flatten();
         let completion = Completion {
             queue: self.queue.clone(),
             group: self.group,
@@ -458,18 +460,18 @@ impl FusionScope {
             report: self.report.clone(),
             is_decided: closed.is_none(),
         };
-        let Some((count, (found, seen))) = closed else {
+        let Some((count, (unfailed, recent))) = closed else {
             let why = match self.aborted.get() {
                 Some(why) if is_first => Unfused::Aborted(why.clone()),
                 _ => Unfused::Canceled,
             };
             return Fusing::known(completion.unfused(why));
         };
-        if found < count {
+        if unfailed < count {
             let cause = scheduler.failure_in_group(self.group);
             return Fusing::known(completion.unfused(Unfused::of_failed(cause.as_ref())));
         }
-        completion.decide(seen, count)
+        completion.decide(recent, count)
     }
 
     /// Examines the launches as [`complete`](Self::complete) would, but runs nothing: the scope
@@ -513,9 +515,9 @@ impl FusionScope {
         })
     }
 
-    /// Returns the report: why the launches were fused or not. It lists no launches before
-    /// [`complete`](Self::complete) has returned its outcome, or if they were not examined, as where
-    /// fusing is disabled.
+    /// Returns the report, which says why the launches were fused or not. It lists no launches before
+    /// [`complete`](Self::complete) has returned its outcome, or if they were not examined, for example
+    /// because fusion is disabled.
     ///
     /// # Examples
     ///

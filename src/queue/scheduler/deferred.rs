@@ -17,8 +17,7 @@ use crate::compiler::signature::Access;
 use crate::queue::accesses::CombinedAccesses;
 use crate::queue::command::{Command, Fused, FusedMembers, GroupId};
 use crate::queue::event::{Event, Record};
-use crate::queue::hazard::Use;
-use crate::queue::hazard::Uses;
+use crate::queue::hazard::{Use, Uses};
 use crate::queue::launch_work::LaunchWork;
 use crate::queue::node::{EdgeKind, NodeId};
 use crate::queue::stopwatch::Stopwatch;
@@ -31,7 +30,7 @@ pub(super) struct DeferredLaunches {
     records: Vec<Arc<Record>>,
 }
 
-/// Number of launches that a group has room for from the start.
+/// Number of launches for which a group reserves memory at its start.
 const FEW_LAUNCHES: usize = 8;
 
 impl DeferredLaunches {
@@ -56,8 +55,8 @@ pub(super) struct PendingCommand<'a> {
 }
 
 impl PendingCommand<'_> {
-    /// Whether the command comes after a deferred launch of `queue`, because of what it `uses` or of its
-    /// events.
+    /// Whether the command comes after a deferred launch of `queue`, because of the command's `uses` or of
+    /// its events.
     fn comes_after(&self, (work, record): (&Work, &Arc<Record>), queue: u64, uses: &Uses) -> bool {
         match self.command.work {
             Work::Marker => queue == self.command.queue,
@@ -76,15 +75,16 @@ impl State {
     /// That requires that no collecting group has launches in the DAG: if one had, and this launch came
     /// after them, that group would have to be aborted.
     pub(super) fn can_defer(&self) -> bool {
-        let waits = |stage: &Stage| matches!(stage, Stage::Collecting(_));
-        self.groups.values().all(|group| group.nodes().is_empty() || !waits(&group.stage))
+        let collects = |group: &Group| matches!(group.stage, Stage::Collecting(_));
+        self.groups.values().all(|group| group.nodes().is_empty() || !collects(group))
     }
 
     /// Whether no group but `group` has deferred launches.
-    pub(super) fn defers_none_but(&self, group: Option<GroupId>) -> bool {
+    pub(super) fn defers_only(&self, group: Option<GroupId>) -> bool {
         self.deferring.iter().all(|deferring| Some(*deferring) == group)
     }
 
+    /// Adds a launch to the group's deferred launches.
     pub(super) fn defer(&mut self, group: GroupId, command: Command) {
         let Some(known) = self.groups.get_mut(&group) else { return };
         let GroupLaunches::Deferred(launches) = &mut known.launches else { return };
@@ -105,7 +105,7 @@ impl State {
     }
 
     /// Moves the group's deferred launches into the DAG, each behind a precondition.
-    pub(super) fn enter(&mut self, group: GroupId) {
+    pub(super) fn move_to_dag(&mut self, group: GroupId) {
         let DeferredLaunches { works, records } = self.take_deferred(group);
         for (work, record) in works.into_iter().zip(records) {
             let Some(known) = self.groups.get_mut(&group) else { return };
@@ -119,17 +119,17 @@ impl State {
     }
 
     /// Moves all deferred launches into the DAG.
-    pub(super) fn enter_all(&mut self) {
+    pub(super) fn move_all_to_dag(&mut self) {
         for group in self.deferring.clone() {
-            self.enter(group);
+            self.move_to_dag(group);
         }
     }
 
     /// Moves the deferred launches that the pending command comes after into the DAG. If their scope still
     /// collects, its launches run now.
-    pub(super) fn enter_those_before(&mut self, pending: &PendingCommand<'_>) {
+    pub(super) fn move_predecessors_to_dag(&mut self, pending: &PendingCommand<'_>) {
         let PendingCommand { command, .. } = pending;
-        if self.defers_none_but(command.group) {
+        if self.defers_only(command.group) {
             return;
         }
         let uses = command.work.uses();
@@ -144,22 +144,23 @@ impl State {
         }
     }
 
-    /// Runs a scope's launches now, if `record` belongs to one that is deferred.
-    pub(super) fn abort_deferred(&mut self, record: &Arc<Record>, who: &str) {
-        let is_meant = |(_, deferred): (&Work, &Arc<Record>)| Arc::ptr_eq(deferred, record);
+    /// Runs a scope's launches now, if the deferred launch with this record is one of them.
+    pub(super) fn abort_deferred(&mut self, record: &Arc<Record>, cause: &str) {
+        let is_same = |(_, deferred): (&Work, &Arc<Record>)| Arc::ptr_eq(deferred, record);
         let found = self.deferring.iter().find_map(|group| {
-            let at = self.groups.get(group)?.deferred()?.iter().position(is_meant)?;
+            let at = self.groups.get(group)?.deferred()?.iter().position(is_same)?;
             Some((*group, at))
         });
         if let Some((group, at)) = found {
-            self.abort(group, at, who);
+            self.abort(group, at, cause);
         }
     }
 
-    fn abort(&mut self, group: GroupId, at: usize, who: &str) {
-        self.enter(group);
+    /// Runs a scope's launches now, because `cause` depends on the deferred launch at index `at`.
+    fn abort(&mut self, group: GroupId, at: usize, cause: &str) {
+        self.move_to_dag(group);
         if let Some(&id) = self.groups.get(&group).and_then(|group| group.nodes().get(at)) {
-            self.abort_group_of(id, who);
+            self.abort_group_of(id, cause);
         }
     }
 
@@ -189,8 +190,8 @@ impl State {
         let mut command = Command::new(Work::Launch(launch), last, queue, None);
         let members = FusedMembers { works, records, accesses: Arc::clone(accesses) };
         command.fused = Some(Fused::OneNode(Box::new(members)));
-        command.timed = stopwatch;
-        let id = self.dag.add(command, &accesses.touched, [], 0, None, &mut self.next);
+        command.stopwatch = stopwatch;
+        let id = self.dag.add(command, &accesses.remaining, [], 0, None, &mut self.next);
         self.dag.command(id)?.records().for_each(|record| record.set_node(id));
         Some(id)
     }
@@ -215,26 +216,26 @@ impl Scheduler {
         let mut unused = mem::replace(&mut command.work, Work::Host);
         unused.release();
         state.actions.unused.push(vec![unused]);
-        command.timed = None;
+        command.stopwatch = None;
         // This command ends now, but its dependencies may not have ended: the launches inherit them.
         let before = state.dag.dependencies(id);
         let before: Vec<_> = before.map(|(id, kind, command)| (id, kind, command.uses())).collect();
-        let all: Uses = works.iter().flat_map(Work::uses).collect();
+        let all_uses: Uses = works.iter().flat_map(Work::uses).collect();
         for (work, record) in works.into_iter().zip(records) {
             let uses = work.uses();
-            // A launch that reads nothing of what a command writes does not fail with that command,
-            // unless it was submitted to come after it.
+            // A launch that reads nothing that a command writes does not fail with that command, unless
+            // it was submitted to come after it.
             let edges: Edges = (before.iter())
                 .map(|(before, kind, theirs)| match kind {
-                    EdgeKind::Data if reads(&all, theirs) && !reads(&uses, theirs) => {
+                    EdgeKind::Data if reads(&all_uses, theirs) && !reads(&uses, theirs) => {
                         (*before, EdgeKind::Order)
                     }
                     kind => (*before, *kind),
                 })
                 .collect();
             let command = Command::new(work, record.clone(), queue, None);
-            let added = state.dag.add(command, &[&uses], edges, 0, None, &mut state.next);
-            record.set_node(added);
+            let id = state.dag.add(command, &[&uses], edges, 0, None, &mut state.next);
+            record.set_node(id);
         }
         // Counts the command itself, which `finish` subtracts.
         state.live += 1;

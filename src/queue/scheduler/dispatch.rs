@@ -4,16 +4,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-use super::{Armed, Ending, Scheduler, State};
+use super::{CallbackRequest, Ending, Scheduler, State};
 use crate::device::DeviceKind;
 use crate::error::Result;
-use crate::queue::command::Command;
 use crate::queue::native_queue::{Place, TrackedQueue, wait_list};
-use crate::queue::node::{NodeId, Why};
+use crate::queue::node::{NodeId, SkipReason};
 use crate::queue::work::Work;
 
-/// Number of commands behind the last callback request on a native queue at which the next one is made,
-/// even if nothing waits.
+/// Number of commands after which the next callback is requested on a native queue, even if nothing waits.
 const WATCH_EVERY: usize = 256;
 
 impl Scheduler {
@@ -32,8 +30,8 @@ impl Scheduler {
         match self.enqueue(state, &members) {
             Ok(()) => {
                 let State { dag, next, .. } = &mut *state;
-                members.iter().for_each(|&id| dag.dispatched(id, next));
-                state.started(id);
+                members.iter().for_each(|&id| dag.set_dispatched(id, next));
+                state.dispatched(id);
             }
             Err(error) if state.is_in_ready_group(id) || state.stands_for_several(id) => {
                 tracing::warn!(
@@ -49,12 +47,12 @@ impl Scheduler {
             // The command ends once all before it have ended, so that nothing behind it starts too early.
             Err(error) => {
                 let work = state.dag.command(id).map(|command| &command.work);
-                let why = match work {
-                    Some(Work::Launch(_)) => Why::launch_failed(&error),
+                let reason = match work {
+                    Some(Work::Launch(_)) => SkipReason::launch_failed(&error),
                     // The command defines the contents of the buffer from here on.
-                    _ => Why::Missing,
+                    _ => SkipReason::Missing,
                 };
-                state.dag.poison(id, error, why, &mut state.next);
+                state.dag.poison(id, error, reason, &mut state.next);
             }
         }
     }
@@ -77,7 +75,7 @@ impl Scheduler {
             unsafe { native_queues[native_queue].enqueue(id, count, operation, &wait) }
         })?;
         *in_flight += count;
-        *transferring += command.work.transferred();
+        *transferring += command.work.transfer_size();
         let last = command.record.clone();
         let mut is_awaited = false;
         for &id in members {
@@ -89,17 +87,16 @@ impl Scheduler {
                     last.awaited_by_others.fetch_or(!Arc::ptr_eq(record, &last), SeqCst);
                 }
             }
-            let Command { traced, .. } = command;
-            if let Some(traced) = traced {
-                traced.enqueued();
+            if let Some(span) = &mut command.pending_span {
+                span.set_enqueued();
             }
         }
         let watch_every = WATCH_EVERY.min(self.options.max_in_flight.div_ceil(4));
         let native_queue = &mut native_queues[native_queue];
         if is_awaited || native_queue.is_unwatched_for(watch_every) {
-            actions
-                .arm
-                .extend(native_queue.arm(position).map(|event| Armed { record: last, event }));
+            let event = native_queue.arm(position);
+            let request = event.map(|event| CallbackRequest { record: last, event });
+            actions.callback_requests.extend(request);
         }
         Ok(())
     }
@@ -122,7 +119,7 @@ impl Scheduler {
         if let Some((_, native_queue)) = latest {
             return Ok(native_queue);
         }
-        let most = match self.slot.handle().kind {
+        let max_queues = match self.slot.handle().kind {
             DeviceKind::Cpu => 2,
             _ => 4,
         };
@@ -131,7 +128,9 @@ impl Scheduler {
         let count = ordinary.clone().count();
         let idlest = ordinary.min_by_key(|&native_queue| state.native_queues[native_queue].len());
         match idlest {
-            Some(native_queue) if state.native_queues[native_queue].len() == 0 || count >= most => {
+            Some(native_queue)
+                if state.native_queues[native_queue].len() == 0 || count >= max_queues =>
+            {
                 Ok(native_queue)
             }
             _ => {
@@ -160,7 +159,10 @@ impl Scheduler {
 }
 
 impl State {
+    /// Whether a stopwatch times one of the commands.
     pub(super) fn is_timed(&self, members: &[NodeId]) -> bool {
-        members.iter().any(|&id| self.dag.command(id).is_some_and(|c| c.timed.is_some()))
+        members
+            .iter()
+            .any(|&id| self.dag.command(id).is_some_and(|command| command.stopwatch.is_some()))
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! A group's launches start outside the DAG ([`deferred`](super::deferred)). If they run as one before they
 //! affect any other command, a single node stands for all of them. Otherwise they enter the DAG, all at once,
-//! each with a node and edges of its own, and the following is about these.
+//! each with a node and edges of its own. The rest of this text describes that case.
 //!
-//! Until the decision, one additional precondition of each launch stays closed. To run the launches as
+//! Until the decision, one additional precondition of each launch is not met. To run the launches as
 //! one, the edges among them are detached. Once nothing else blocks any of the launches, one kernel is
 //! enqueued for all, and the edges are restored, so that a failure spreads as it would without fusion. If
 //! one of the launches fails before that, they run one by one after all.
@@ -23,12 +23,12 @@ use crate::queue::command::{Command, Fused, GroupId};
 use crate::queue::dag::DetachedEdge;
 use crate::queue::event::Record;
 use crate::queue::launch_work::LaunchWork;
-use crate::queue::node::{NodeId, Why};
+use crate::queue::node::{NodeId, SkipReason};
 use crate::queue::stopwatch::Stopwatch;
 use crate::queue::work::Work;
 
 /// Set once to the reason why a scope's launches had to run before the scope was completed.
-pub(crate) type Aborted = Arc<OnceLock<String>>;
+pub(crate) type AbortReason = Arc<OnceLock<String>>;
 
 /// Launches that may run as one, in the order in which they were submitted.
 pub(super) struct Group {
@@ -72,9 +72,10 @@ impl Group {
     }
 }
 
+/// Progress of a group.
 pub(super) enum Stage {
     /// Further launches may be added.
-    Collecting(Aborted),
+    Collecting(AbortReason),
     /// The decision whether the launches run as one is pending.
     Deciding,
     /// The launches run as one when nothing blocks any of them.
@@ -93,10 +94,10 @@ pub(crate) enum FusionBlocker {
     HostFuture(usize, String),
     /// The launch at this position has failed.
     Failed(usize),
-    /// The fused kernel cannot be launched in this way.
+    /// The fused kernel cannot be launched with these arguments.
     Unfit(Error),
     /// The command described here reads data that would be missing.
-    Wanted(String),
+    InternalizedRead(String),
 }
 
 impl fmt::Display for FusionBlocker {
@@ -109,7 +110,7 @@ impl fmt::Display for FusionBlocker {
             ),
             Self::Failed(at) => write!(f, "launch {at} failed before it started"),
             Self::Unfit(error) => write!(f, "the fused kernel does not fit the launches: {error}"),
-            Self::Wanted(reader) => write!(
+            Self::InternalizedRead(reader) => write!(
                 f,
                 "{reader} reads a buffer that was to be internalized, and was submitted before the \
                  fusion was decided"
@@ -118,7 +119,7 @@ impl fmt::Display for FusionBlocker {
     }
 }
 
-/// Single launch that the launches of a group run as.
+/// Fused launch, which runs in place of the launches of a group.
 pub(crate) struct FusedLaunch {
     pub(crate) launch: Box<LaunchWork>,
     pub(crate) accesses: Arc<CombinedAccesses>,
@@ -142,7 +143,7 @@ pub(super) type Launches<'a> = SmallVec<[&'a LaunchWork; 16]>;
 
 impl Scheduler {
     /// Begins a group.
-    pub(crate) fn open_group(&self, group: GroupId, queue: u64, aborted: Aborted) {
+    pub(crate) fn open_group(&self, group: GroupId, queue: u64, aborted: AbortReason) {
         let stage = Stage::Collecting(aborted);
         let launches = GroupLaunches::Deferred(DeferredLaunches::new());
         self.lock().groups.insert(group, Group { queue, launches, stage, failure: None });
@@ -150,43 +151,43 @@ impl Scheduler {
 
     /// Whether a group of the queue is collecting launches.
     pub(crate) fn is_fusing(&self, queue: u64) -> bool {
-        let is_meant =
+        let collects =
             |group: &Group| group.queue == queue && matches!(group.stage, Stage::Collecting(_));
-        self.lock().groups.values().any(is_meant)
+        self.lock().groups.values().any(collects)
     }
 
-    /// Stops collecting, and calls `see` with the launches that have not failed. Returns the number of
-    /// all launches and the result of `see`, or `None` if the group no longer collects.
+    /// Stops collecting, and calls `visit` with the launches that have not failed. Returns the number of
+    /// all launches and the result of `visit`, or `None` if the group no longer collects.
     pub(crate) fn close_group<R>(
         &self,
         group: GroupId,
-        see: impl FnOnce(&[&LaunchWork]) -> R,
+        visit: impl FnOnce(&[&LaunchWork]) -> R,
     ) -> Option<(usize, R)> {
         let mut state = self.lock();
         let is_collecting = state.is_collecting(group);
-        let seen = is_collecting.then(|| state.visit(group, see)).flatten()?;
+        let visited = is_collecting.then(|| state.visit(group, visit)).flatten()?;
         if let Some(group) = state.groups.get_mut(&group) {
             group.stage = Stage::Deciding;
         }
-        Some(seen)
+        Some(visited)
     }
 
     /// Returns the error with which a launch of the group has failed, or is going to fail.
     pub(crate) fn failure_in_group(&self, group: GroupId) -> Option<Error> {
         let state = self.lock();
         let group = state.groups.get(&group)?;
-        let to_come = || group.nodes().iter().find_map(|&id| state.dag.poison_of(id));
-        group.failure.as_ref().or_else(to_come).cloned()
+        let future_failure = || group.nodes().iter().find_map(|&id| state.dag.poison_of(id));
+        group.failure.as_ref().or_else(future_failure).cloned()
     }
 
-    /// Calls `see` with the launches of a group that have not failed. Returns the number of all launches
-    /// and the result of `see`, or `None` if it is already decided how they run.
+    /// Calls `visit` with the launches of a group that have not failed. Returns the number of all launches
+    /// and the result of `visit`, or `None` if it is already decided how they run.
     pub(crate) fn visit_group<R>(
         &self,
         group: GroupId,
-        see: impl FnOnce(&[&LaunchWork]) -> R,
+        visit: impl FnOnce(&[&LaunchWork]) -> R,
     ) -> Option<(usize, R)> {
-        self.lock().visit(group, see)
+        self.lock().visit(group, visit)
     }
 
     /// Runs the launches one by one, timed as a whole if there is a stopwatch.
@@ -196,8 +197,8 @@ impl Scheduler {
         stopwatch: Option<Arc<Stopwatch>>,
     ) {
         self.change(|state| {
-            state.enter(group);
-            state.time(group, stopwatch.as_ref());
+            state.move_to_dag(group);
+            state.set_stopwatch(group, stopwatch.as_ref());
             state.release(group);
         });
     }
@@ -209,7 +210,7 @@ impl Scheduler {
             if !state.is_collecting(group) {
                 return false;
             }
-            state.enter(group);
+            state.move_to_dag(group);
             let Some(discarded) = state.groups.get_mut(&group) else { return false };
             discarded.stage = Stage::Discarded;
             let none = GroupLaunches::Nodes(Vec::new());
@@ -219,7 +220,7 @@ impl Scheduler {
             for id in nodes {
                 if let Some(command) = state.dag.command_mut(id) {
                     command.group = None;
-                    state.dag.poison(id, DISCARDED.clone(), Why::Missing, &mut state.next);
+                    state.dag.poison(id, DISCARDED.clone(), SkipReason::Missing, &mut state.next);
                 }
             }
             true
@@ -231,13 +232,13 @@ impl Scheduler {
         self.lock().groups.remove(&group);
     }
 
-    /// Runs the launches as the single launch that `unite` makes of them, which leaves no contents in the
-    /// allocations in `lost`. If it does not fit the device, or if something prevents it, the launches
+    /// Runs the launches as the single launch that `fuse` creates from them, which leaves no contents in the
+    /// allocations in `lost`. If that launch does not fit the device, or if there is a blocker, the launches
     /// run one by one.
     pub(crate) fn run_as_one(
         self: &Arc<Self>,
         group: GroupId,
-        unite: impl FnOnce(&[&LaunchWork]) -> Result<FusedLaunch>,
+        fuse: impl FnOnce(&[&LaunchWork]) -> Result<FusedLaunch>,
         lost: &[u64],
         stopwatch: Option<Arc<Stopwatch>>,
     ) -> Result<(), FusionBlocker> {
@@ -246,16 +247,16 @@ impl Scheduler {
             let run = || {
                 state.find_blocker(group, lost)?;
                 let FusedLaunch { launch, accesses } =
-                    unite(&state.launches(group)).map_err(FusionBlocker::Unfit)?;
+                    fuse(&state.launches(group)).map_err(FusionBlocker::Unfit)?;
                 if state.can_start(group, &accesses, self.options) {
                     if let Some(id) = state.add_as_one(group, &accesses, launch, stopwatch) {
                         state.dag.replace(id, &accesses.lost);
                     }
                     return Ok(());
                 }
-                state.enter(group);
+                state.move_to_dag(group);
                 state.find_blocker(group, lost)?;
-                let members = state.unite(group, launch, stopwatch);
+                let members = state.prepare_fused(group, launch, stopwatch);
                 for &allocation in lost {
                     state.dag.invalidate_writes(allocation, &members, &LOST);
                 }
@@ -269,12 +270,12 @@ impl Scheduler {
         })
     }
 
-    /// Runs a scope's launches now, because the end of one of them is needed while the scope still
-    /// collects.
-    pub(crate) fn release_group_of(self: &Arc<Self>, record: &Arc<Record>, who: &str) {
+    /// Runs a scope's launches now, because something waits for the end of one of them while the scope
+    /// still collects. `cause` names what waits, for messages.
+    pub(crate) fn release_group_of(self: &Arc<Self>, record: &Arc<Record>, cause: &str) {
         self.change(|state| match record.node() {
-            Some(id) => state.abort_group_of(id, who),
-            None => state.abort_deferred(record, who),
+            Some(id) => state.abort_group_of(id, cause),
+            None => state.abort_deferred(record, cause),
         });
     }
 }
@@ -294,18 +295,19 @@ impl State {
     fn visit<R>(
         &self,
         group: GroupId,
-        see: impl FnOnce(&[&LaunchWork]) -> R,
+        visit: impl FnOnce(&[&LaunchWork]) -> R,
     ) -> Option<(usize, R)> {
         let known = self.groups.get(&group)?;
         let is_open = matches!(known.stage, Stage::Collecting(_) | Stage::Deciding);
-        is_open.then(|| (known.len(), see(&self.launches(group))))
+        is_open.then(|| (known.len(), visit(&self.launches(group))))
     }
 
+    /// Returns the launches of the group that have not failed, in order.
     pub(super) fn launches(&self, group: GroupId) -> Launches<'_> {
         let Some(group) = self.groups.get(&group) else { return Launches::new() };
         // A launch that will fail once everything before it has ended counts as failed.
-        let added = group.nodes().iter().filter(|&&id| !self.dag.is_poisoned(id));
-        let added = added.filter_map(|&id| self.dag.command(id)).map(|command| &command.work);
+        let nodes = group.nodes().iter().filter(|&&id| !self.dag.is_poisoned(id));
+        let added = nodes.filter_map(|&id| self.dag.command(id)).map(|command| &command.work);
         let deferred = group.deferred().map_or(&[][..], |launches| &launches.works);
         let works = added.chain(deferred);
         works
@@ -322,54 +324,56 @@ impl State {
         match &mut group.launches {
             GroupLaunches::Nodes(nodes) => nodes.push(id),
             // Any deferred launches have entered the DAG before.
-            none @ GroupLaunches::Deferred(_) => *none = GroupLaunches::Nodes(vec![id]),
+            launches @ GroupLaunches::Deferred(_) => *launches = GroupLaunches::Nodes(vec![id]),
         }
     }
 
     /// Runs the launches of other scopes that still collect, if the command just added comes after some
     /// of them.
-    pub(super) fn release_those_before(&mut self, id: NodeId) {
+    pub(super) fn abort_groups_before(&mut self, id: NodeId) {
         let Some(own) = self.dag.command(id) else { return };
         let foreign = |before: &NodeId| {
             let group = self.dag.command(*before).and_then(|command| command.group);
             group.is_some_and(|group| Some(group) != own.group && self.is_collecting(group))
         };
         let foreign: SmallVec<[NodeId; 8]> =
-            self.dag.found().iter().copied().filter(foreign).collect();
+            self.dag.predecessors().iter().copied().filter(foreign).collect();
         if foreign.is_empty() {
             return;
         }
-        let who = own.work.in_words();
+        let cause = own.work.in_words();
         for before in foreign {
-            self.abort_group_of(before, &who);
+            self.abort_group_of(before, &cause);
         }
     }
 
-    pub(super) fn abort_group_of(&mut self, id: NodeId, who: &str) {
+    /// Runs the launches of the command's scope now, if the scope still collects. `cause` names the command
+    /// or wait that depends on the command.
+    pub(super) fn abort_group_of(&mut self, id: NodeId, cause: &str) {
         let Some(command) = self.dag.command(id) else { return };
         let Some(group) = command.group else { return };
         let Some(Group { stage: Stage::Collecting(aborted), .. }) = self.groups.get(&group) else {
             return;
         };
-        // Only the first reason is kept, and there is only one: `release` removes the group.
-        let _ = aborted.set(format!("{who} depends on {} of the scope", command.work.in_words()));
+        // Setting cannot fail: `release` removes the group, so there is only one reason.
+        let _ = aborted.set(format!("{cause} depends on {} of the scope", command.work.in_words()));
         self.release(group);
     }
 
-    /// Opens the precondition that the group's launches wait behind, and removes the group.
+    /// Meets the precondition that the group's launches wait for, and removes the group.
     fn release(&mut self, group: GroupId) {
-        self.enter(group);
+        self.move_to_dag(group);
         let Some(group) = self.groups.remove(&group) else { return };
         for &id in group.nodes() {
             if let Some(command) = self.dag.command_mut(id) {
                 command.group = None;
-                self.dag.open_precondition(id, &mut self.next);
+                self.dag.meet_precondition(id, &mut self.next);
             }
         }
     }
 
     /// Fails if something prevents running the group's launches as one, which leaves no contents in the
-    /// allocations in `lost`. Nothing prevents it while the launches are held.
+    /// allocations in `lost`. Nothing prevents it while the launches are deferred.
     fn find_blocker(&mut self, group: GroupId, lost: &[u64]) -> Result<(), FusionBlocker> {
         let Self { dag, groups, .. } = self;
         let nodes = groups.get(&group).map_or(&[][..], Group::nodes);
@@ -381,7 +385,7 @@ impl State {
             return Err(FusionBlocker::Failed(at));
         }
         if let Some(reader) = dag.reader_of(nodes, |allocation| lost.contains(&allocation)) {
-            return Err(FusionBlocker::Wanted(reader.work.in_words()));
+            return Err(FusionBlocker::InternalizedRead(reader.work.in_words()));
         }
         // A future that waits for one of these launches would wait forever if another of them waited for
         // the future. There is no way to find out which future does.
@@ -396,9 +400,9 @@ impl State {
         Err(FusionBlocker::HostFuture(at, launch.unwrap_or_default()))
     }
 
-    /// Detaches the edges among the group's launches, so that only what is outside the group blocks them,
-    /// and opens the precondition of the decision. Returns the launches.
-    fn unite(
+    /// Prepares the group's launches to run as `launch`: detaches the edges among them, so that only commands
+    /// outside the group block them, and meets the precondition of the decision. Returns the launches.
+    fn prepare_fused(
         &mut self,
         group: GroupId,
         launch: Box<LaunchWork>,
@@ -410,10 +414,10 @@ impl State {
         // The last launch stands for all.
         if let Some(command) = nodes.last().and_then(|&last| dag.command_mut(last)) {
             command.fused = Some(Fused::LastNode(launch));
-            command.timed = stopwatch;
+            command.stopwatch = stopwatch;
         }
         group.stage = Stage::Ready { detached: dag.detach_edges(&nodes) };
-        nodes.iter().for_each(|&id| dag.open_precondition(id, next));
+        nodes.iter().for_each(|&id| dag.meet_precondition(id, next));
         nodes
     }
 
@@ -449,7 +453,7 @@ impl State {
     /// Updates the state once the device has the command. If the command stands for several launches,
     /// defers their drops and invalidates the lost data. If it runs for a group, restores the detached
     /// edges.
-    pub(super) fn started(&mut self, id: NodeId) {
+    pub(super) fn dispatched(&mut self, id: NodeId) {
         let Some(command) = self.dag.command_mut(id) else { return };
         let group = command.group;
         if let Some(Fused::OneNode(members)) = &mut command.fused {
@@ -464,7 +468,7 @@ impl State {
     }
 
     /// Removes the command's group, because the command that the group runs as has ended.
-    pub(super) fn ended(&mut self, id: NodeId) {
+    pub(super) fn remove_group_of(&mut self, id: NodeId) {
         if let Some(group) = self.dag.command(id).and_then(|command| command.group) {
             self.groups.remove(&group);
         }
@@ -482,21 +486,22 @@ impl State {
         for id in nodes {
             if let Some(command) = self.dag.command_mut(id) {
                 command.group = None;
-                command.timed = None;
+                command.stopwatch = None;
                 if let Some(Fused::LastNode(mut launch)) = command.fused.take() {
                     launch.release();
                     self.actions.unused.push(vec![Work::Launch(launch)]);
                 }
-                self.dag.consider(id, &mut self.next);
+                self.dag.push_next_step(id, &mut self.next);
             }
         }
     }
 
-    fn time(&mut self, group: GroupId, stopwatch: Option<&Arc<Stopwatch>>) {
+    /// Sets the stopwatch that times the group's launches.
+    fn set_stopwatch(&mut self, group: GroupId, stopwatch: Option<&Arc<Stopwatch>>) {
         let nodes = self.groups.get(&group).map_or(&[][..], Group::nodes);
         for &id in nodes {
             if let Some(command) = self.dag.command_mut(id) {
-                command.timed = stopwatch.cloned();
+                command.stopwatch = stopwatch.cloned();
             }
         }
     }

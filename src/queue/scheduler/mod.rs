@@ -30,19 +30,19 @@ use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
 use super::host_task::{Precondition, catch_panic};
-use super::native_queue::{Native, TrackedQueue};
+use super::native_queue::{CommandEvent, TrackedQueue};
 use crate::args::buffer::{Freed, Region};
 use crate::backend::{DeviceSlot, NativeEvent, Profile};
-use crate::build_graph::BuildGraph;
+use crate::build_graph::{BuildGraph, Kernel};
 use crate::error::{Error, Result};
 use crate::executor::{HostExecutor, runs_tasks};
 use crate::process;
 use crate::queue::command::{Command, GroupId};
 use crate::queue::completion::Wakers;
-use crate::queue::dag::{Dag, Ended, Next, NextList};
+use crate::queue::dag::{CompletedCommand, Dag, Next, NextList};
 use crate::queue::event::{Event, Record, Status};
 use crate::queue::fusion::mode::FusionMode;
-use crate::queue::node::{EdgeKind, NodeId, Poison, Why};
+use crate::queue::node::{EdgeKind, NodeId, Poison, SkipReason};
 use crate::queue::reactor::Reactor;
 use crate::queue::stopwatch::Stopwatch;
 use crate::queue::timeline::Timeline;
@@ -50,11 +50,11 @@ use crate::queue::waits::{HostFuture, Tracked, Waits};
 use crate::queue::work::Work;
 use crate::stats::Counters;
 use deferred::PendingCommand;
-pub(crate) use group::{Aborted, FusedLaunch};
+pub(crate) use group::{AbortReason, FusedLaunch};
 use group::{DISCARDED, Group};
 use transaction::{StateLock, Transaction};
 use transfer::{Transfer, TransferWorkers};
-pub(crate) use waits::Known;
+pub(crate) use waits::CommandSummary;
 
 /// Settings for running a device's commands.
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +71,7 @@ pub(crate) struct Options {
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) reactor: Arc<Reactor>,
+    /// Executor of host futures.
     pub(crate) host: Arc<HostExecutor>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) timeline: Arc<Timeline>,
@@ -126,13 +127,13 @@ struct State {
 #[derive(Default)]
 struct DeferredActions {
     wakers: Wakers,
-    arm: Vec<Armed>,
+    callback_requests: Vec<CallbackRequest>,
     /// Commands whose end must be noticed although nothing awaits it.
     unwatched: SmallVec<[Arc<Record>; 1]>,
     /// Transfers that have to be started.
     transfers: SmallVec<[Transfer; 1]>,
     drops: Vec<DeferredDrop>,
-    /// Work that was to run and does not.
+    /// Work that no longer runs, because a fused launch runs in its place or cannot run.
     unused: SmallVec<[Vec<Work>; 1]>,
     /// Timed commands that have ended, with their times if they succeeded.
     timed: Vec<(Arc<Stopwatch>, Option<Profile>)>,
@@ -142,9 +143,18 @@ struct DeferredActions {
 
 impl DeferredActions {
     fn are_none(&self) -> bool {
-        let Self { wakers, arm, unwatched, transfers, drops, unused, timed, keep_alive } = self;
+        let Self {
+            wakers,
+            callback_requests,
+            unwatched,
+            transfers,
+            drops,
+            unused,
+            timed,
+            keep_alive,
+        } = self;
         wakers.is_empty()
-            && arm.is_empty()
+            && callback_requests.is_empty()
             && unwatched.is_empty()
             && transfers.is_empty()
             && drops.is_empty()
@@ -154,8 +164,8 @@ impl DeferredActions {
     }
 }
 
-/// Command at whose end the driver is to call back, with its native event.
-struct Armed {
+/// Request that the driver calls back at the end of a command.
+struct CallbackRequest {
     record: Arc<Record>,
     event: Arc<dyn NativeEvent>,
 }
@@ -163,7 +173,7 @@ struct Armed {
 /// Native event and times of a command that has ended, as far as the driver supplies them.
 #[derive(Default)]
 struct Ending {
-    native: Option<Native>,
+    native: Option<CommandEvent>,
     profile: Option<Profile>,
 }
 
@@ -177,11 +187,11 @@ struct DeferredDrop {
 /// Commands that a new command comes after, besides those that its accesses require.
 type Edges = SmallVec<[(NodeId, EdgeKind); 2]>;
 
-/// Returns the edges to the commands of these events, all of the same device, and the failure if one has
-/// failed. Called under the lock: an event whose command ended unseen in between would have no effect.
-fn before(events: &[Event]) -> (Edges, Option<Poison>) {
+/// Returns the edges from the commands of these events, all of the same device, and the failure if one has
+/// failed. Called under the lock, so that none of the commands ends before the edges are added.
+fn edges_from(events: &[Event]) -> (Edges, Option<Poison>) {
     let failure = events.iter().find_map(|event| match event.status() {
-        Status::Failed(root) => Some(Poison { root, why: Why::After }),
+        Status::Failed(root) => Some(Poison { root, reason: SkipReason::After }),
         _ => None,
     });
     let nodes = events.iter().filter_map(|event| event.record().node());
@@ -232,7 +242,7 @@ impl Scheduler {
             }),
         });
         if !process::is_forked() {
-            scheduler.shared.reactor.look_after(&scheduler);
+            scheduler.shared.reactor.add_scheduler(&scheduler);
         }
         scheduler
     }
@@ -280,18 +290,18 @@ impl Scheduler {
         mut preconditions: Vec<Precondition>,
     ) -> Event {
         let work = &command.work;
-        work.for_fresh(|region| self.zero(region));
+        work.for_each_fresh(|region| self.zero(region));
         // A device does not wait for another device: the host waits for the event.
         after.retain(|event| {
-            let ours = event.belongs_to(self);
-            if !ours && !matches!(event.status(), Status::Complete) {
+            let is_own = event.belongs_to(self);
+            if !is_own && !matches!(event.status(), Status::Complete) {
                 event.release_group(&work.in_words());
                 let (event, work) = (event.clone(), work.subject());
                 preconditions.push(Box::pin(async move {
                     event.await.map_err(|error| error.spread_to(&work, AFTER_FAILED))
                 }));
             }
-            ours
+            is_own
         });
         let kernel = match work {
             Work::Launch(launch) => {
@@ -300,32 +310,49 @@ impl Scheduler {
             }
             _ => None,
         };
-        let hosts = hosts_of(&preconditions);
-        command.hosts = hosts.clone();
-        let (event, id) = self.add(command, &after, |_| before(&after));
+        let host_futures = host_futures_of(&preconditions);
+        command.host_futures = host_futures.clone();
+        let (event, id) = self.add(command, &after, |_| edges_from(&after));
         let Some(id) = id else { return event };
-        for (precondition, host) in preconditions.into_iter().zip(hosts.into_iter().flatten()) {
-            let scheduler = self.clone();
-            host.belongs_to(event.record());
-            let waiting = self.shared.host.spawn(async move {
-                let outcome = catch_panic(Tracked::new(precondition, host)).await;
-                scheduler.precondition_ended(id, outcome);
-            });
-            if let Err(error) = waiting {
-                self.precondition_ended(id, Err(error));
-            }
+        for (precondition, host_future) in
+            preconditions.into_iter().zip(host_futures.into_iter().flatten())
+        {
+            host_future.set_record(event.record());
+            self.await_precondition(id, precondition, host_future);
         }
         if let Some(kernel) = kernel {
-            let scheduler = self.clone();
-            let waiting = self.shared.host.spawn(async move {
-                kernel.resolve().await;
-                scheduler.built(id);
-            });
-            if let Err(error) = waiting {
-                self.precondition_ended(id, Err(error));
-            }
+            self.await_build(id, kernel);
         }
         event
+    }
+
+    /// Polls a host future that the command `id` waits for, on the host executor.
+    fn await_precondition(
+        self: &Arc<Self>,
+        id: NodeId,
+        precondition: Precondition,
+        host_future: Arc<HostFuture>,
+    ) {
+        let scheduler = self.clone();
+        let spawned = self.shared.host.spawn(async move {
+            let outcome = catch_panic(Tracked::new(precondition, host_future)).await;
+            scheduler.precondition_ended(id, outcome);
+        });
+        if let Err(error) = spawned {
+            self.precondition_ended(id, Err(error));
+        }
+    }
+
+    /// Waits on the host executor for the build of the program that the launch `id` needs.
+    fn await_build(self: &Arc<Self>, id: NodeId, kernel: Kernel) {
+        let scheduler = self.clone();
+        let spawned = self.shared.host.spawn(async move {
+            kernel.resolve().await;
+            scheduler.build_ended(id);
+        });
+        if let Err(error) = spawned {
+            self.precondition_ended(id, Err(error));
+        }
     }
 
     /// Adds a command that zeroes new memory, unless another command has zeroed or overwritten it first.
@@ -334,10 +361,10 @@ impl Scheduler {
         self.add(self.command(work, 0), &[], |_| (Edges::new(), None));
     }
 
-    /// Creates a command that has nothing besides its work, for the queue with this number.
+    /// Creates a command without dependencies or preconditions, for the queue with this number.
     pub(crate) fn command(self: &Arc<Self>, work: Work, queue: u64) -> Command {
         let record = Record::new(Arc::downgrade(self));
-        Command::new(work, record, queue, self.shared.timeline.submitted())
+        Command::new(work, record, queue, self.shared.timeline.start_span())
     }
 
     /// Adds a marker that ends when all commands of `queue`, or of the whole device, have ended,
@@ -364,12 +391,12 @@ impl Scheduler {
         self: &Arc<Self>,
         mut command: Command,
         after: &[Event],
-        before: impl FnOnce(&State) -> (Edges, Option<Poison>),
+        find_edges: impl FnOnce(&State) -> (Edges, Option<Poison>),
     ) -> (Event, Option<NodeId>) {
         let event = Event::new(command.record.clone());
-        let waits = command.hosts.is_some()
+        let needs_node = command.host_futures.is_some()
             || command.building
-            || command.traced.is_some()
+            || command.pending_span.is_some()
             || !after.is_empty();
         let mut transaction = self.lock();
         let state = &mut *transaction;
@@ -377,20 +404,15 @@ impl Scheduler {
             return (event, None);
         }
         self.shared.counters.commands.add_one();
-        let was_idle = state.live == 0;
-        state.live += 1;
-        state.unsettled += 1;
-        if was_idle {
-            state.keep_alive = Some(self.clone());
-        }
+        let was_idle = state.count_submission(self);
         // The scope may have ended since it was chosen.
-        let asked = command.group;
-        command.group = asked.filter(|&group| state.is_collecting(group));
+        let requested_group = command.group;
+        command.group = requested_group.filter(|&group| state.is_collecting(group));
         let group = command.group;
         if let Some(group) = group
-            && !waits
+            && !needs_node
             && state.can_defer()
-            && state.defers_none_but(Some(group))
+            && state.defers_only(Some(group))
         {
             // The launch affects no other command yet, and no other command affects it.
             state.defer(group, command);
@@ -402,28 +424,21 @@ impl Scheduler {
             return (event, None);
         }
         self.settle_some(state);
-        state.enter_those_before(&PendingCommand { command: &command, after });
-        let id = match group.filter(|_| !waits && state.can_defer()) {
+        state.move_predecessors_to_dag(&PendingCommand { command: &command, after });
+        let id = match group.filter(|_| !needs_node && state.can_defer()) {
             Some(group) => {
                 state.defer(group, command);
                 None
             }
             None => {
                 if let Some(group) = group {
-                    state.enter(group);
+                    state.move_to_dag(group);
                 }
-                let (edges, mut poison) = before(state);
-                if asked.is_some_and(|asked| state.is_discarded(asked)) {
-                    poison = Some(Poison { root: DISCARDED.clone(), why: Why::Missing });
+                let (edges, mut poison) = find_edges(state);
+                if requested_group.is_some_and(|group| state.is_discarded(group)) {
+                    poison = Some(Poison { root: DISCARDED.clone(), reason: SkipReason::Missing });
                 }
-                let id = state.add(command, edges, poison);
-                event.record().set_node(id);
-                state.trace_edges(id);
-                if !state.groups.is_empty() {
-                    state.join_group(group, id);
-                    state.release_those_before(id);
-                }
-                Some(id)
+                Some(state.add_node(command, edges, poison, event.record()))
             }
         };
         self.drive(state);
@@ -438,13 +453,13 @@ impl Scheduler {
     /// Handles the completion of a host future that `id` waited for.
     fn precondition_ended(self: &Arc<Self>, id: NodeId, outcome: Result<()>) {
         self.change(|state| match outcome {
-            Ok(()) => state.dag.open_precondition(id, &mut state.next),
-            Err(error) => state.dag.poison(id, error, Why::Missing, &mut state.next),
+            Ok(()) => state.dag.meet_precondition(id, &mut state.next),
+            Err(error) => state.dag.poison(id, error, SkipReason::Missing, &mut state.next),
         });
     }
 
     /// Handles the end of a program's build, successful or not, for the launch `id`.
-    fn built(self: &Arc<Self>, id: NodeId) {
+    fn build_ended(self: &Arc<Self>, id: NodeId) {
         self.change(|state| {
             let checked = match state.dag.command(id).map(|command| &command.work) {
                 Some(Work::Launch(launch)) => launch.check(self.slot.handle()),
@@ -455,11 +470,11 @@ impl Scheduler {
                     if let Some(command) = state.dag.command_mut(id) {
                         command.building = false;
                     }
-                    state.dag.open_precondition(id, &mut state.next);
+                    state.dag.meet_precondition(id, &mut state.next);
                 }
                 Some(Err(error)) => {
-                    let why = Why::launch_failed(&error);
-                    state.dag.poison(id, error, why, &mut state.next);
+                    let reason = SkipReason::launch_failed(&error);
+                    state.dag.poison(id, error, reason, &mut state.next);
                 }
             }
         });
@@ -529,20 +544,21 @@ impl Scheduler {
         result: Result<()>,
         Ending { native, profile }: Ending,
     ) {
-        let result = result.map_err(|error| state.named(id, error));
-        let Ended { mut command, outcome, why } = state.dag.complete(id, result, &mut state.next);
-        let outcome = outcome.map_err(|root| match why {
-            Some(Why::Data) => root.spread_to(&command.work.subject(), DATA_FAILED),
-            Some(Why::After) => root.spread_to(&command.work.subject(), AFTER_FAILED),
-            Some(Why::Refused | Why::Missing) | None => root,
+        let result = result.map_err(|error| state.add_names(id, error));
+        let completed = state.dag.complete(id, result, &mut state.next);
+        let CompletedCommand { mut command, outcome, reason } = completed;
+        let outcome = outcome.map_err(|root| match reason {
+            Some(SkipReason::Data) => root.spread_to(&command.work.subject(), DATA_FAILED),
+            Some(SkipReason::After) => root.spread_to(&command.work.subject(), AFTER_FAILED),
+            Some(SkipReason::Refused | SkipReason::Missing) | None => root,
         });
-        if let Some(stopwatch) = command.timed.take() {
+        if let Some(stopwatch) = command.stopwatch.take() {
             state.actions.timed.push((stopwatch, profile.filter(|_| outcome.is_ok())));
         }
         let profile = profile.filter(|_| self.options.profiling);
-        if let Some(traced) = command.traced.take() {
+        if let Some(pending) = command.pending_span.take() {
             let device = self.slot.handle().clone();
-            let span = command.span(*traced, device, id, profile, &outcome);
+            let span = command.span(*pending, device, id, profile, &outcome);
             self.shared.timeline.add(span);
         }
         match &outcome {
@@ -578,38 +594,62 @@ impl Scheduler {
         state.actions.drops.push(DeferredDrop { command, event });
     }
 
-    /// Calls `see` with every command that has not ended and the serial numbers of the commands it
+    /// Calls `visit` with every command that has not ended and the serial numbers of the commands it
     /// depends on.
-    pub(crate) fn visit(self: &Arc<Self>, mut see: impl FnMut(NodeId, &Command, &[u64])) {
+    pub(crate) fn visit(self: &Arc<Self>, mut visit: impl FnMut(NodeId, &Command, &[u64])) {
         self.change(|state| {
-            state.enter_all();
+            state.move_all_to_dag();
         });
         let state = self.lock();
         for (id, command) in state.dag.commands() {
             let before: Vec<_> =
                 state.dag.dependencies(id).map(|(before, ..)| before.serial()).collect();
-            see(id, command, &before);
+            visit(id, command, &before);
         }
     }
 }
 
 /// Creates the state that tracks the waits of each host future of a command.
-fn hosts_of(preconditions: &[Precondition]) -> Option<Box<[Arc<HostFuture>]>> {
+fn host_futures_of(preconditions: &[Precondition]) -> Option<Box<[Arc<HostFuture>]>> {
     // Most commands wait for no host future.
     (!preconditions.is_empty()).then(|| preconditions.iter().map(|_| Arc::default()).collect())
 }
 
 impl State {
-    /// Adds a command to the DAG, with a precondition for each thing besides commands that it waits for.
-    fn add(&mut self, command: Command, edges: Edges, poison: Option<Poison>) -> NodeId {
-        let uses = command.work.uses();
-        let preconditions = command.preconditions();
-        self.dag.add(command, &[&uses], edges, preconditions, poison, &mut self.next)
+    /// Counts a submitted command. Returns whether it is the only live one.
+    fn count_submission(&mut self, scheduler: &Arc<Scheduler>) -> bool {
+        let was_idle = self.live == 0;
+        self.live += 1;
+        self.unsettled += 1;
+        if was_idle {
+            self.keep_alive = Some(scheduler.clone());
+        }
+        was_idle
+    }
+
+    /// Adds a command to the DAG and to its group, and aborts other groups whose launches it comes after.
+    fn add_node(
+        &mut self,
+        command: Command,
+        edges: Edges,
+        poison: Option<Poison>,
+        record: &Record,
+    ) -> NodeId {
+        let group = command.group;
+        let (uses, preconditions) = (command.work.uses(), command.preconditions());
+        let id = self.dag.add(command, &[&uses], edges, preconditions, poison, &mut self.next);
+        record.set_node(id);
+        self.trace_edges(id);
+        if !self.groups.is_empty() {
+            self.join_group(group, id);
+            self.abort_groups_before(id);
+        }
+        id
     }
 
     /// Adds the names of the command and of its module to the error of a command that failed on the
     /// device.
-    fn named(&self, id: NodeId, error: Error) -> Error {
+    fn add_names(&self, id: NodeId, error: Error) -> Error {
         let Some(Command { work, .. }) = self.dag.command(id) else { return error };
         let is_named = error.message().contains(&work.label());
         let error = if is_named { error } else { error.within(work.subject()) };
@@ -621,7 +661,7 @@ impl State {
         }
     }
 
-    /// Leaks everything that the command names, because the device may still use it.
+    /// Leaks everything that the command uses, because the device may still use it.
     fn abandon(&mut self, id: NodeId) {
         if let Some(command) = self.dag.command_mut(id) {
             command.abandon();
@@ -644,22 +684,22 @@ impl State {
             .is_some_and(|command| matches!(command.work, Work::Marker | Work::Drain))
     }
 
-    /// Whether the command takes no room on the device.
+    /// Whether the command is never handed to the device.
     fn is_host(&self, id: NodeId) -> bool {
         self.dag.command(id).is_some_and(|command| matches!(command.work, Work::Host))
     }
 
-    /// Stores the command's edges for drawings, if it is traced.
+    /// Stores the command's edges for its span and for drawings, if a trace records it.
     fn trace_edges(&mut self, id: NodeId) {
-        if self.dag.command(id).is_some_and(|command| command.traced.is_some()) {
+        if self.dag.command(id).is_some_and(|command| command.pending_span.is_some()) {
             let mut before: Vec<_> =
-                self.dag.found().iter().map(|before| before.serial()).collect();
+                self.dag.predecessors().iter().map(|before| before.serial()).collect();
             before.sort_unstable();
             before.dedup();
-            if let Some(traced) =
-                self.dag.command_mut(id).and_then(|command| command.traced.as_mut())
+            if let Some(span) =
+                self.dag.command_mut(id).and_then(|command| command.pending_span.as_mut())
             {
-                traced.comes_after(before);
+                span.set_dependencies(before);
             }
         }
     }

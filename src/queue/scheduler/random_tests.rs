@@ -16,7 +16,7 @@ use async_io::Timer;
 use fastrand::Rng;
 use futures_lite::future::{block_on, or, yield_now};
 
-use super::{Aborted, FusedLaunch};
+use super::{AbortReason, FusedLaunch};
 use crate::args::buffer::Buffer;
 use crate::backend::simulated::{Fault, Simulator};
 use crate::build_graph::Kernel;
@@ -34,7 +34,7 @@ const UNITS: usize = 4;
 const BUFFERS: usize = 3;
 
 /// Maximum number of launches that run as one.
-const MOST_UNITED: usize = 3;
+const MAX_FUSED: usize = 3;
 
 /// Time limit, longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -55,7 +55,7 @@ fn apply(number: u32, from: &[u32], to: &mut [u32]) {
 /// Creates a device with one kernel for each number of launches that may run as one.
 fn simulator(rng: &mut Rng) -> Simulator {
     let simulator = if rng.u8(..5) == 0 { Simulator::immediate() } else { Simulator::new() };
-    for count in 1..=MOST_UNITED {
+    for count in 1..=MAX_FUSED {
         simulator.kernel(format!("apply_{count}"), move |call| {
             if fastrand::bool() {
                 thread::sleep(Duration::from_micros(fastrand::u64(..400)));
@@ -72,7 +72,7 @@ fn simulator(rng: &mut Rng) -> Simulator {
 
 fn source() -> String {
     let parameters = |at| format!("uint n{at}, global const uint *from{at}, global uint *to{at}");
-    (1..=MOST_UNITED).fold(String::new(), |mut text, count| {
+    (1..=MAX_FUSED).fold(String::new(), |mut text, count| {
         let parameters: Vec<_> = (0..count).map(parameters).collect();
         writeln!(text, "kernel void apply_{count}({}) {{}}", parameters.join(", ")).unwrap();
         text
@@ -128,7 +128,7 @@ impl Case {
         let program = block_on(rt.build(&Module::opencl_c(source())).into_future()).unwrap();
         // SAFETY: closures stay inside their arguments.
         let kernel = |count| unsafe { program.kernel(&format!("apply_{count}")) }.unwrap();
-        let kernels = (1..=MOST_UNITED).map(kernel).collect();
+        let kernels = (1..=MAX_FUSED).map(kernel).collect();
         let model: Vec<Vec<u32>> =
             (0..BUFFERS).map(|_| (0..UNITS * UNIT).map(|_| rng.u32(..)).collect()).collect();
         let upload = |elements: &Vec<u32>| block_on(rt.buffer_from(elements.clone())).unwrap();
@@ -310,7 +310,7 @@ impl Case {
         if self.scopes.len() < 2 || self.scopes.len() < 4 && self.rng.bool() {
             let id = GroupId(self.next_scope);
             self.next_scope += 1;
-            self.queue.scheduler.open_group(id, self.queue.number, Aborted::default());
+            self.queue.scheduler.open_group(id, self.queue.number, AbortReason::default());
             self.scopes.push(Scope { id, is_open: true, launches: 0 });
             return self.note(("open", id));
         }
@@ -338,11 +338,11 @@ impl Case {
         if self.has_faults && self.rng.bool() {
             self.simulator.fail_enqueues(1, Fault::OutOfResources);
         }
-        if !(2..=MOST_UNITED).contains(&scope.launches) || self.rng.u8(..5) == 0 {
+        if !(2..=MAX_FUSED).contains(&scope.launches) || self.rng.u8(..5) == 0 {
             self.queue.scheduler.run_separately(scope.id, None);
             return self.note(("one by one", scope.id));
         }
-        let unite = |launches: &[&LaunchWork]| {
+        let fuse = |launches: &[&LaunchWork]| {
             let given = launches.iter().flat_map(|launch| &launch.arguments);
             let launch = Box::new(LaunchWork {
                 kernel: self.kernels[launches.len() - 1].clone(),
@@ -352,7 +352,7 @@ impl Case {
             let accesses = Arc::new(CombinedAccesses::of(launches, &launch, &[]));
             Ok(FusedLaunch { launch, accesses })
         };
-        let fused = self.queue.scheduler.run_as_one(scope.id, unite, &[], None);
+        let fused = self.queue.scheduler.run_as_one(scope.id, fuse, &[], None);
         self.note(("as one", scope.id, fused.map_err(|blocker| blocker.to_string())));
     }
 

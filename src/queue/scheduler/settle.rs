@@ -8,31 +8,31 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
-use super::transaction::{Transaction, this_thread_holds_one};
+use super::transaction::{Transaction, this_thread_holds_a_lock};
 use super::{
-    Armed, DeferredActions, DeferredDrop, Ending, SETTLE_AT_ONCE, SETTLE_EVERY, SETTLE_IN_POLL,
-    Scheduler, State,
+    CallbackRequest, DeferredActions, DeferredDrop, Ending, SETTLE_AT_ONCE, SETTLE_EVERY,
+    SETTLE_IN_POLL, Scheduler, State,
 };
 use crate::error::catch_and_log;
 use crate::queue::completion::{Fired, Phase, Urgency};
 use crate::queue::event::Record;
 use crate::queue::native_queue::{Departed, Place};
+use crate::queue::node::NodeId;
 use crate::queue::reactor::Post;
 
 thread_local! {
-    /// Buffer for deferred drops, of which there are many at once. It is reused when the thread settles
-    /// again.
-    static ROOM: Cell<Vec<DeferredDrop>> = const { Cell::new(Vec::new()) };
+    /// Buffer for deferred drops, which the thread reuses when it settles again.
+    static DROPS_BUFFER: Cell<Vec<DeferredDrop>> = const { Cell::new(Vec::new()) };
 }
 
-/// Maximum capacity of the buffer that a thread keeps.
-const MOST_ROOM: usize = 64;
+/// Maximum capacity of a buffer that a thread keeps.
+const MAX_BUFFERED_DROPS: usize = 64;
 
 impl Scheduler {
     /// Settles the command at `place` and all before it that have ended, on its native queue and on those
-    /// that these waited for, but no more than `most`. Returns whether that was everything that can be
+    /// that these waited for, but no more than `limit`. Returns whether that was everything that can be
     /// done now.
-    fn settle(self: &Arc<Self>, state: &mut State, place: Place, most: u64) -> bool {
+    fn settle(self: &Arc<Self>, state: &mut State, place: Place, limit: u64) -> bool {
         let mut goals: SmallVec<[Place; 4]> = SmallVec::from_iter([place]);
         let mut settled = 0;
         while let Some(&goal) = goals.last() {
@@ -46,11 +46,11 @@ impl Scheduler {
             let before = members.iter().flat_map(|&id| state.dag.dependencies(id));
             let others = before.filter(|(id, ..)| !members.contains(id));
             let place = others.filter_map(|(_, _, command)| command.record.place()).next();
-            if let Some(before) = place {
-                goals.push(before);
+            if let Some(place) = place {
+                goals.push(place);
                 continue;
             }
-            if settled == most {
+            if settled == limit {
                 break;
             }
             let State { dag, native_queues, .. } = &mut *state;
@@ -58,37 +58,44 @@ impl Scheduler {
                 dag.command(id)
                     .is_some_and(|command| command.record.signal.phase() != Phase::Pending)
             };
-            let Some(left) = native_queues[goal.native_queue].leave(has_called_back) else {
+            let Some(departed) = native_queues[goal.native_queue].pop_ended(has_called_back) else {
                 // The command still runs. The reactor's tick goes on from here.
                 goals.clear();
                 break;
             };
-            let Departed { id, native, result, may_run } = left;
             settled += 1;
-            if state.actions.drops.capacity() == 0 {
-                // A thread that is exiting has no buffer.
-                state.actions.drops = ROOM.try_with(Cell::take).unwrap_or_default();
-            }
-            state.in_flight -= state.count(&members);
-            state.transferring -= state.dag.command(id).map_or(0, |it| it.work.transferred());
-            if may_run {
-                members.iter().for_each(|&id| state.abandon(id));
-            }
-            // A marker waits for commands to end, successfully or not.
-            let result = if result.is_err() && state.is_marker(id) { Ok(()) } else { result };
-            let is_timed = self.options.profiling || state.is_timed(&members);
-            let profile = if is_timed { native.event.profile() } else { None };
-            state.ended(id);
-            // The last command stands for all.
-            for &earlier in &members[..members.len() - 1] {
-                let ending = Ending { native: None, profile };
-                self.finish(state, earlier, result.clone(), ending);
-            }
-            let ending = Ending { native: Some(native), profile };
-            self.finish(state, id, result, ending);
+            self.finish_departed(state, departed, &members);
         }
         self.drive(state);
         goals.is_empty()
+    }
+
+    /// Finishes a command that has left its native queue, and the others among `members`, which ran as one
+    /// with it.
+    fn finish_departed(&self, state: &mut State, departed: Departed, members: &[NodeId]) {
+        let Departed { id, native, result, may_run } = departed;
+        if state.actions.drops.capacity() == 0 {
+            // A thread that is exiting has no buffer.
+            state.actions.drops = DROPS_BUFFER.try_with(Cell::take).unwrap_or_default();
+        }
+        state.in_flight -= state.count(members);
+        state.transferring -=
+            state.dag.command(id).map_or(0, |command| command.work.transfer_size());
+        if may_run {
+            members.iter().for_each(|&id| state.abandon(id));
+        }
+        // A marker waits for commands to end, successfully or not.
+        let result = if result.is_err() && state.is_marker(id) { Ok(()) } else { result };
+        let is_timed = self.options.profiling || state.is_timed(members);
+        let profile = if is_timed { native.event.profile() } else { None };
+        state.remove_group_of(id);
+        // The last command stands for all.
+        for &earlier in &members[..members.len() - 1] {
+            let ending = Ending { native: None, profile };
+            self.finish(state, earlier, result.clone(), ending);
+        }
+        let ending = Ending { native: Some(native), profile };
+        self.finish(state, id, result, ending);
     }
 
     /// Forgets allocations that were freed and, every `SETTLE_EVERY` submissions, settles some of the
@@ -96,7 +103,7 @@ impl Scheduler {
     /// warm in the cache. It does not do so every time, because querying a driver contends with the
     /// driver's own threads.
     pub(super) fn settle_some(self: &Arc<Self>, state: &mut State) {
-        while let Some(allocation) = self.freed.next_gone() {
+        while let Some(allocation) = self.freed.next_dropped() {
             state.dag.forget(allocation);
         }
         if state.unsettled >= SETTLE_EVERY {
@@ -107,11 +114,11 @@ impl Scheduler {
         }
     }
 
-    /// Settles commands of a native queue that have ended, oldest first, but no more than `most`. Returns
+    /// Settles commands of a native queue that have ended, oldest first, but no more than `limit`. Returns
     /// whether that was everything that can be done now.
-    fn settle_ended(self: &Arc<Self>, state: &mut State, native_queue: usize, most: u64) -> bool {
+    fn settle_ended(self: &Arc<Self>, state: &mut State, native_queue: usize, limit: u64) -> bool {
         let latest = state.native_queues[native_queue].latest();
-        latest.is_none_or(|position| self.settle(state, Place { native_queue, position }, most))
+        latest.is_none_or(|position| self.settle(state, Place { native_queue, position }, limit))
     }
 
     /// Carries out the actions that must not run under the lock.
@@ -119,8 +126,8 @@ impl Scheduler {
         if actions.are_none() {
             return;
         }
-        for armed in actions.arm {
-            self.arm(armed);
+        for request in actions.callback_requests {
+            self.request_callback(request);
         }
         for record in actions.unwatched {
             self.leave_to_reactor(&record);
@@ -131,7 +138,7 @@ impl Scheduler {
         for (stopwatch, profile) in actions.timed {
             stopwatch.ended(profile);
         }
-        if self.freed.has_new_unused() {
+        if self.freed.claim_unused() {
             self.shared.reactor.post(Post::Free(self.freed.clone()), Urgency::NextTick);
         }
         for waker in actions.wakers {
@@ -146,8 +153,8 @@ impl Scheduler {
                 commands.push(command);
             }
         }
-        if (1..=MOST_ROOM).contains(&drops.capacity()) {
-            let _ = ROOM.try_with(|room| room.set(drops));
+        if (1..=MAX_BUFFERED_DROPS).contains(&drops.capacity()) {
+            let _ = DROPS_BUFFER.try_with(|buffer| buffer.set(drops));
         }
         for work in actions.unused.into_iter().flatten() {
             if !work.is_light() {
@@ -160,18 +167,18 @@ impl Scheduler {
     }
 
     /// Requests a callback from the driver at the end of a command.
-    fn arm(&self, Armed { record, event }: Armed) {
+    fn request_callback(&self, CallbackRequest { record, event }: CallbackRequest) {
         let mailbox = self.shared.reactor.mailbox().clone();
         let waiting = self.waiting.clone();
         let callback = Box::new(move || {
-            let needs_reactor = match record.signal.fire(!this_thread_holds_one()) {
+            let needs_reactor = match record.signal.fire(!this_thread_holds_a_lock()) {
                 Fired::Late => return mailbox.post(Post::Late(record), Urgency::NextTick),
                 Fired::Waiter(waker) => {
                     // A panic must neither reach the driver nor keep the others asleep.
                     catch_and_log("a waker", || waker.wake());
                     false
                 }
-                Fired::NobodyWaits => record.awaited.load(SeqCst),
+                Fired::NoWaiter => record.awaited.load(SeqCst),
                 Fired::Busy => true,
             };
             // The reactor is woken only where no other thread acts. It hands over commands that wait for
@@ -180,7 +187,7 @@ impl Scheduler {
             // one. In all other cases the woken thread, the next submission or the reactor's next tick
             // settles the command.
             if needs_reactor || record.awaited_by_others.load(SeqCst) || waiting.load(SeqCst) > 0 {
-                mailbox.post(Post::Look(record), Urgency::Now);
+                mailbox.post(Post::Check(record), Urgency::Now);
             }
         });
         if let Err(error) = event.notify(callback) {
@@ -192,7 +199,7 @@ impl Scheduler {
     }
 
     /// Settles the command before its first poll, if it is seen to have ended, or to end before the
-    /// deadline. Short commands end that soon, and a look at the event costs less than a callback and a
+    /// deadline. Short commands end that soon, and a query of the event costs less than a callback and a
     /// waker.
     pub(crate) fn settle_if_ended(
         self: &Arc<Self>,
@@ -203,8 +210,9 @@ impl Scheduler {
         let native_queue = &mut state.native_queues[place.native_queue];
         native_queue.flush();
         // A caller that may busy-wait has time, in which other threads settle the commands ahead.
-        let may_look = deadline.is_some() || native_queue.ahead(place.position) <= SETTLE_IN_POLL;
-        let Some(event) = native_queue.event_at(place.position).filter(|_| may_look) else {
+        let may_query =
+            deadline.is_some() || native_queue.count_up_to(place.position) <= SETTLE_IN_POLL;
+        let Some(event) = native_queue.event_at(place.position).filter(|_| may_query) else {
             return;
         };
         // Other threads can submit during the busy-wait.
@@ -247,7 +255,7 @@ impl Scheduler {
             last.awaited_by_others.store(true, SeqCst);
         }
         match armed {
-            Some(event) => self.arm(Armed { record: last, event }),
+            Some(event) => self.request_callback(CallbackRequest { record: last, event }),
             // The callback may not have seen that the command is awaited.
             None if is_other && last.signal.phase() == Phase::Fired => self.leave_to_reactor(&last),
             None => {}
@@ -259,7 +267,8 @@ impl Scheduler {
     pub(crate) fn settle_soon(self: &Arc<Self>, record: &Arc<Record>) {
         let Some(mut state) = self.try_lock() else { return self.leave_to_reactor(record) };
         let Some(place) = record.place() else { return };
-        let done = state.native_queues[place.native_queue].ahead(place.position) <= SETTLE_IN_POLL
+        let done = state.native_queues[place.native_queue].count_up_to(place.position)
+            <= SETTLE_IN_POLL
             && self.settle(&mut state, place, SETTLE_IN_POLL);
         self.apply(state.unlock());
         if !done {
@@ -268,11 +277,12 @@ impl Scheduler {
     }
 
     fn leave_to_reactor(&self, record: &Arc<Record>) {
-        self.shared.reactor.post(Post::Look(record.clone()), Urgency::Now);
+        self.shared.reactor.post(Post::Check(record.clone()), Urgency::Now);
     }
 
-    /// Does whatever is due for a command. Runs on the reactor.
-    pub(crate) fn look(self: &Arc<Self>, record: &Arc<Record>) {
+    /// Requests the callback of a command that has not called back, or settles one that has. Runs on the
+    /// reactor.
+    pub(crate) fn check_command(self: &Arc<Self>, record: &Arc<Record>) {
         match (record.signal.phase(), record.place()) {
             (Phase::Pending, _) => self.watch_with(self.lock(), record),
             (Phase::Fired, Some(place)) => self.settle_all(place),
@@ -280,6 +290,7 @@ impl Scheduler {
         }
     }
 
+    /// Settles the command at `place` and all before it that have ended, in several steps.
     fn settle_all(self: &Arc<Self>, place: Place) {
         loop {
             let mut state = self.lock();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use futures_lite::future::block_on;
 
 use super::group::FusionBlocker;
-use super::{Aborted, FusedLaunch};
+use super::{AbortReason, FusedLaunch};
 use crate::args::buffer::Buffer;
 use crate::backend::simulated::{Fault, Simulator};
 use crate::build_graph::{Kernel, Program};
@@ -84,7 +84,7 @@ impl Bench {
     }
 
     fn open_group(&self) {
-        self.queue.scheduler.open_group(GROUP, self.queue.number, Aborted::default());
+        self.queue.scheduler.open_group(GROUP, self.queue.number, AbortReason::default());
     }
 
     fn close_group(&self) {
@@ -101,21 +101,21 @@ impl Bench {
     /// one.
     fn run_as_one_without(&self, lost: Option<&Buffer<u32>>) -> Result<(), FusionBlocker> {
         let lost: Vec<_> = lost.into_iter().map(|buffer| buffer.region().allocation()).collect();
-        let unite = |launches: &[&LaunchWork]| {
+        let fuse = |launches: &[&LaunchWork]| {
             let arguments = launches[0].arguments.clone();
             let range = launches[0].range;
             let launch = Box::new(LaunchWork { kernel: self.kernel("both"), range, arguments });
             let accesses = Arc::new(CombinedAccesses::of(launches, &launch, &lost));
             Ok(FusedLaunch { launch, accesses })
         };
-        self.queue.scheduler.run_as_one(GROUP, unite, &lost, None)
+        self.queue.scheduler.run_as_one(GROUP, fuse, &lost, None)
     }
 
     fn contents(&self) -> Result<Vec<u32>> {
         block_on(async { self.queue.read(&self.x).await })
     }
 
-    /// Returns the events to collect launches after: `None` to hold the launches, an event to have them
+    /// Returns the events to collect launches after: `None` to defer the launches, an event to have them
     /// in the DAG from the start.
     fn predecessors(&self) -> [Option<Event>; 2] {
         [None, Some(self.queue.marker().unwrap())]
@@ -297,7 +297,7 @@ fn updates_before_the_decision_make_launches_run_separately() {
     let changed = bench.queue.submit(changes).unwrap();
     let blocker =
         bench.run_as_one_without(Some(&bench.x)).expect_err("another command reads the buffer");
-    assert!(matches!(blocker, FusionBlocker::Wanted(_)), "{blocker}");
+    assert!(matches!(blocker, FusionBlocker::InternalizedRead(_)), "{blocker}");
     block_on(changed).unwrap();
     assert_eq!(bench.contents().unwrap(), [13; 8]);
 }

@@ -9,7 +9,7 @@
 //!
 //! Some drivers call back inside the very calls that query a command's status, which are made under the
 //! lock. A waiter that such a callback wakes may need the lock itself. Therefore
-//! [`this_thread_holds_one`] lets a callback check whether its thread holds one.
+//! [`this_thread_holds_a_lock`] lets a callback check whether its thread holds such a lock.
 
 use std::cell::Cell;
 use std::mem;
@@ -26,7 +26,7 @@ thread_local! {
 }
 
 /// Whether this thread holds a scheduler lock.
-pub(super) fn this_thread_holds_one() -> bool {
+pub(super) fn this_thread_holds_a_lock() -> bool {
     // A thread that is exiting holds none.
     HELD.try_with(|held| held.get() > 0).unwrap_or(false)
 }

@@ -1,14 +1,14 @@
-//! Large transfers and fills, done in pieces by threads that may block.
+//! Large transfers and fills, performed in pieces by threads that may block.
 //!
 //! A driver accepts a transfer without blocking only while it has memory of its own to put the bytes in.
-//! NVIDIA's OpenCL driver has some 50 MiB. Beyond that, it blocks the caller until the device gets there,
-//! and with the caller all threads that need the scheduler's lock. On Level Zero, Kiln itself copies the
-//! bytes. Therefore a transfer that is large, or one of too many, is not enqueued behind its
-//! dependencies. Once these have ended, a thread hands the transfer over piece by piece, on a native
-//! queue that nothing else uses. A large fill is handed over in the same way, because drivers do large
-//! fills wrong.
+//! NVIDIA's OpenCL driver has some 50 MiB. Beyond that, it blocks the caller until the device reaches the
+//! transfer, and with the caller all threads that need the scheduler's lock. On Level Zero, Kiln itself
+//! copies the bytes. Therefore a transfer that is large, or that exceeds the limit on enqueued bytes, is not
+//! enqueued behind its dependencies. Once these have ended, a thread hands the transfer over piece by piece,
+//! on a native queue that nothing else uses. A large fill is handed over in the same way, because some
+//! drivers execute large fills incorrectly.
 //!
-//! On a CPU, neither is done in pieces: the bytes that its driver moves stay in the host's memory.
+//! On a CPU, neither is divided into pieces: the bytes that its driver moves stay in the host's memory.
 
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
@@ -34,35 +34,35 @@ const LARGE: usize = 4 << 20;
 
 /// Maximum number of bytes of transfers that are enqueued at the same time. A transfer that would exceed
 /// it is moved in pieces, too.
-const MOST_ENQUEUED: usize = 32 << 20;
+const MAX_ENQUEUED: usize = 32 << 20;
 
 /// Maximum number of bytes in one piece of a transfer.
-const MOST_MOVED: usize = 8 << 20;
+const MAX_TRANSFER_PIECE: usize = 8 << 20;
 
 /// Maximum number of bytes in one piece of a fill; a multiple of the sizes of all patterns. NVIDIA's
 /// OpenCL driver (580.159.04) never returns from a fill of 2 GiB in single bytes. Intel's Level Zero
 /// driver (1.3.39122) writes the last bytes of a fill of more than 4 GiB, those beyond a whole number of
 /// its work-groups, 4 GiB too early.
-const MOST_FILLED: usize = 256 << 20;
+const MAX_FILL_PIECE: usize = 256 << 20;
 
 /// Number of pieces of a transfer in flight at the same time: the device moves one while the host copies
 /// the other.
-const PIECES: usize = 2;
+const PIECES_IN_FLIGHT: usize = 2;
 
-/// Number of transfers of a device at the same time: the device can do one in each direction.
-const TRANSFERS: usize = 2;
+/// Number of transfers of a device at the same time: the device can perform one in each direction.
+const CONCURRENT_TRANSFERS: usize = 2;
 
 /// Interval at which the driver is queried for the end of a piece whose callback does not come.
 const TICK: Duration = Duration::from_millis(2);
 
-/// Transfer workers, which do the large transfers and fills of a device.
+/// Transfer workers, which perform the large transfers and fills of a device.
 pub(super) struct TransferWorkers {
     threads: Pool,
     /// Native queues that no transfer is using.
     native_queues: Mutex<Vec<Box<dyn NativeQueue>>>,
 }
 
-/// Command whose work is done by a thread. The command ends when this is dropped.
+/// Command whose work a transfer worker performs. The command ends when this is dropped.
 pub(super) struct Transfer {
     scheduler: Arc<Scheduler>,
     id: NodeId,
@@ -74,7 +74,10 @@ pub(super) struct Transfer {
 impl TransferWorkers {
     /// Creates the workers without starting a thread yet.
     pub(super) fn new() -> Self {
-        Self { threads: Pool::new("kiln-transfer", TRANSFERS), native_queues: Mutex::default() }
+        Self {
+            threads: Pool::new("kiln-transfer", CONCURRENT_TRANSFERS),
+            native_queues: Mutex::default(),
+        }
     }
 
     pub(super) fn start(&self, transfer: Transfer) {
@@ -82,31 +85,32 @@ impl TransferWorkers {
     }
 
     fn take_queue(&self, slot: &DeviceSlot, profiling: bool) -> Result<Box<dyn NativeQueue>> {
-        let kept = lock(&self.native_queues).pop();
-        kept.map_or_else(|| slot.open()?.create_native_queue(profiling), Ok)
+        let idle = lock(&self.native_queues).pop();
+        idle.map_or_else(|| slot.open()?.create_native_queue(profiling), Ok)
     }
 
-    fn keep_queue(&self, native_queue: Box<dyn NativeQueue>) {
+    fn return_queue(&self, native_queue: Box<dyn NativeQueue>) {
         lock(&self.native_queues).push(native_queue);
     }
 }
 
 impl State {
-    /// Whether the driver may not accept the command at once.
+    /// Whether a transfer worker has to perform the command, because the driver may block or execute it
+    /// incorrectly.
     pub(super) fn is_for_worker(&self, id: NodeId) -> bool {
         let Some(command) = self.dag.command(id) else { return false };
-        let bytes = command.work.transferred();
+        let bytes = command.work.transfer_size();
         bytes > LARGE
-            || bytes > 0 && self.transferring + bytes > MOST_ENQUEUED
-            || command.work.filled() > MOST_FILLED
+            || bytes > 0 && self.transferring + bytes > MAX_ENQUEUED
+            || command.work.fill_size() > MAX_FILL_PIECE
     }
 }
 
 impl Scheduler {
-    /// Offloads a command to a thread if its dependencies have ended. Otherwise, this function has to be
-    /// called again when they have ended.
+    /// Offloads a command to a transfer worker if its dependencies have ended. Otherwise, this function has
+    /// to be called again when they have ended.
     pub(super) fn offload(self: &Arc<Self>, state: &mut State, id: NodeId) {
-        if !state.dag.wait_for_ends(id) {
+        if !state.dag.wait_for_completions(id) {
             // Perhaps nothing else waits for these dependencies, so their ends have to be watched. On
             // each native queue, the latest ends last.
             let before = state.dag.dependencies(id).map(|(.., command)| &command.record);
@@ -122,16 +126,22 @@ impl Scheduler {
             return state.actions.unwatched.extend(latest.into_iter().map(|(_, record)| record));
         }
         let Some(command) = state.dag.command_mut(id) else { return };
-        let Some(work) = command.work.take_apart() else { return };
+        let Some(work) = command.work.take_for_worker() else { return };
         command.record.set_on_no_queue();
-        if let Some(traced) = &mut command.traced {
-            traced.enqueued();
+        if let Some(span) = &mut command.pending_span {
+            span.set_enqueued();
         }
         let (scheduler, outcome) = (self.clone(), Err(no_thread()));
         state.actions.transfers.push(Transfer { scheduler, id, work: Some(work), outcome });
     }
 
-    fn moved(self: &Arc<Self>, id: NodeId, work: Option<Work>, outcome: Result<Option<Profile>>) {
+    /// Handles the end of a transfer. `work` is the command's work, unless it was leaked.
+    fn transfer_ended(
+        self: &Arc<Self>,
+        id: NodeId,
+        work: Option<Work>,
+        outcome: Result<Option<Profile>>,
+    ) {
         self.change(|state| {
             if let (Some(command), Some(work)) = (state.dag.command_mut(id), work) {
                 command.work = work;
@@ -157,7 +167,7 @@ impl Transfer {
                 self.work = Some(ManuallyDrop::into_inner(work));
             }
             if outcome.is_ok() {
-                workers.keep_queue(native_queue);
+                workers.return_queue(native_queue);
             }
             outcome
         });
@@ -167,11 +177,11 @@ impl Transfer {
 impl Drop for Transfer {
     fn drop(&mut self) {
         let outcome = std::mem::replace(&mut self.outcome, Ok(None));
-        self.scheduler.moved(self.id, self.work.take(), outcome);
+        self.scheduler.transfer_ended(self.id, self.work.take(), outcome);
     }
 }
 
-/// Blocks until all pieces are moved, or as many as possible. Sets `may_run` if the driver does not
+/// Blocks until all pieces of the work have ended, or one has failed. Sets `may_run` if the driver does not
 /// report whether a piece has ended.
 fn move_in_pieces(
     native_queue: &mut dyn NativeQueue,
@@ -180,22 +190,23 @@ fn move_in_pieces(
 ) -> Result<Option<Profile>> {
     work.with_operation(|whole| {
         let mut pieces = pieces(whole);
-        let mut on_the_way = VecDeque::with_capacity(PIECES);
+        let mut in_flight = VecDeque::with_capacity(PIECES_IN_FLIGHT);
         let mut outcome: Result<Option<Profile>> = Ok(None);
         loop {
-            let has_room = on_the_way.len() < PIECES && outcome.is_ok();
+            let has_room = in_flight.len() < PIECES_IN_FLIGHT && outcome.is_ok();
             if let Some(piece) = has_room.then(|| pieces.next()).flatten() {
                 // SAFETY: the piece lies inside the operation. The work owns everything that the
                 // operation names; nothing else has the work, and it is kept until the ends of all pieces
                 // are known.
                 match unsafe { native_queue.enqueue(&piece, &[]) } {
-                    Ok(event) => on_the_way.push_back(event),
+                    Ok(event) => in_flight.push_back(event),
                     Err(error) => outcome = Err(error),
                 }
                 flush(native_queue);
-            } else if let Some(oldest) = on_the_way.pop_front() {
+            } else if let Some(oldest) = in_flight.pop_front() {
                 let ended = wait(native_queue, &*oldest, may_run);
-                outcome = outcome.and_then(|first| ended.map(|()| joined(first, oldest.profile())));
+                outcome = outcome
+                    .and_then(|first| ended.map(|()| total_profile(first, oldest.profile())));
             } else {
                 return outcome;
             }
@@ -205,12 +216,14 @@ fn move_in_pieces(
 
 /// Returns the pieces of a transfer or of a fill. Any other operation is one piece.
 fn pieces<'a>(whole: &Operation<'a>) -> impl Iterator<Item = Operation<'a>> {
-    let (most, all) = match *whole {
-        Operation::Write { bytes, .. } | Operation::Read { bytes, .. } => (MOST_MOVED, bytes),
-        Operation::Fill { bytes, .. } => (MOST_FILLED, bytes),
+    let (max_piece, total) = match *whole {
+        Operation::Write { bytes, .. } | Operation::Read { bytes, .. } => {
+            (MAX_TRANSFER_PIECE, bytes)
+        }
+        Operation::Fill { bytes, .. } => (MAX_FILL_PIECE, bytes),
         Operation::Launch { .. } | Operation::Copy { .. } | Operation::Marker => (1, 1),
     };
-    (0..all).step_by(most).map(move |start| part(whole, start, most.min(all - start)))
+    (0..total).step_by(max_piece).map(move |start| part(whole, start, max_piece.min(total - start)))
 }
 
 /// Returns the part of a transfer or of a fill that has `bytes` bytes from `start`.
@@ -231,8 +244,8 @@ fn part<'a>(whole: &Operation<'a>, start: usize, bytes: usize) -> Operation<'a> 
     }
 }
 
-/// Returns the time from the beginning of the first piece to the end of the latest.
-fn joined(first: Option<Profile>, latest: Option<Profile>) -> Option<Profile> {
+/// Returns the times of the pieces as a whole: from the start of the first to the end of the latest.
+fn total_profile(first: Option<Profile>, latest: Option<Profile>) -> Option<Profile> {
     let latest = latest?;
     Some(first.map_or(latest, |first| Profile { ended: latest.ended, ..first }))
 }
@@ -244,6 +257,7 @@ fn flush(native_queue: &mut dyn NativeQueue) {
     }
 }
 
+/// Blocks until the piece with this event has ended. Sets `may_run` like [`move_in_pieces`].
 fn wait(
     native_queue: &mut dyn NativeQueue,
     event: &dyn NativeEvent,

@@ -9,13 +9,15 @@ use super::{Scheduler, State};
 use crate::error::Error;
 use crate::queue::command::Command;
 use crate::queue::event::Record;
-use crate::queue::node::{NodeId, Why};
+use crate::queue::node::{NodeId, SkipReason};
 use crate::queue::work::Work;
 
 /// Description of a command that has not ended, for messages.
-pub(crate) struct Known {
-    pub(crate) words: String,
+pub(crate) struct CommandSummary {
+    /// Noun phrase with its article, such as "a fill".
+    pub(crate) description: String,
     pub(crate) queue: u64,
+    /// Relative clause about the progress, such as "whose program is being built".
     pub(crate) state: &'static str,
 }
 
@@ -23,61 +25,63 @@ pub(crate) struct Known {
 type Seen = HashSet<NodeId, RandomState>;
 
 impl Scheduler {
-    /// Returns the command in words if the command, or one that it waits for, waits for `other`.
+    /// Returns a description of the command if the command, or one that it waits for, waits for `other`.
     pub(crate) fn waits_for(record: &Arc<Record>, other: &Arc<Record>) -> Option<String> {
-        let (theirs, goal) = (other.scheduler()?, other.node()?);
-        // The command fails anyway, and then everything that waits for it goes on.
-        if theirs.lock().dag.is_poisoned(goal) {
+        let (other_scheduler, goal) = (other.scheduler()?, other.node()?);
+        // That command fails in any case, and then everything that waits for it continues.
+        if other_scheduler.lock().dag.is_poisoned(goal) {
             return None;
         }
-        let words = record.scheduler()?.words(record)?;
+        let description = record.scheduler()?.describe(record)?;
         let mut seen: Vec<(Arc<Self>, Seen)> = Vec::new();
         let mut records = vec![record.clone()];
         while let Some(record) = records.pop() {
             let (Some(scheduler), Some(id)) = (record.scheduler(), record.node()) else { continue };
             let known = seen.iter().position(|(known, _)| Arc::ptr_eq(known, &scheduler));
-            let known = known.unwrap_or_else(|| {
+            let index = known.unwrap_or_else(|| {
                 seen.push((scheduler.clone(), Seen::default()));
                 seen.len() - 1
             });
-            let goal = Arc::ptr_eq(&scheduler, &theirs).then_some(goal);
+            let goal = Arc::ptr_eq(&scheduler, &other_scheduler).then_some(goal);
             let state = scheduler.lock();
-            if state.find_before(id, goal, &mut seen[known].1, &mut records) {
-                return Some(words);
+            if state.find_before(id, goal, &mut seen[index].1, &mut records) {
+                return Some(description);
             }
         }
         None
     }
 
-    fn words(&self, record: &Record) -> Option<String> {
+    fn describe(&self, record: &Record) -> Option<String> {
         let id = record.node()?;
         self.lock().dag.command(id).map(|command| command.work.in_words())
     }
 
     /// Returns the unfinished commands that wait for no other command, among this command and those
     /// before it, oldest first. Leaves markers out.
-    pub(crate) fn before(record: &Arc<Record>) -> Vec<Known> {
+    pub(crate) fn first_unfinished(record: &Arc<Record>) -> Vec<CommandSummary> {
         let (Some(scheduler), Some(id)) = (record.scheduler(), record.node()) else {
             return Vec::new();
         };
         let state = scheduler.lock();
-        let (mut seen, mut found, mut first) = (Seen::default(), vec![id], Vec::new());
-        while let Some(id) = found.pop() {
+        let (mut seen, mut stack, mut first) = (Seen::default(), vec![id], Vec::new());
+        while let Some(id) = stack.pop() {
             let Some(command) = state.dag.command(id).filter(|_| seen.insert(id)) else { continue };
-            let known = found.len();
-            found.extend(state.dag.dependencies(id).map(|(before, ..)| before));
-            if found.len() == known && !matches!(command.work, Work::Marker | Work::Drain) {
-                first.push((id.serial(), state.known(command)));
+            let count = stack.len();
+            stack.extend(state.dag.dependencies(id).map(|(before, ..)| before));
+            if stack.len() == count && !matches!(command.work, Work::Marker | Work::Drain) {
+                first.push((id.serial(), state.summarize(command)));
             }
         }
         first.sort_by_key(|(serial, _)| *serial);
-        first.into_iter().map(|(_, known)| known).collect()
+        first.into_iter().map(|(_, summary)| summary).collect()
     }
 
     /// Fails the command, because one of its host futures was found to wait for the command itself.
     pub(crate) fn fail_host(self: &Arc<Self>, record: &Record, error: &Error) {
         if let Some(id) = record.node() {
-            self.change(|state| state.dag.poison(id, error.clone(), Why::Missing, &mut state.next));
+            self.change(|state| {
+                state.dag.poison(id, error.clone(), SkipReason::Missing, &mut state.next);
+            });
         }
     }
 }
@@ -92,8 +96,8 @@ impl State {
         seen: &mut Seen,
         records: &mut Vec<Arc<Record>>,
     ) -> bool {
-        let mut found = vec![id];
-        while let Some(id) = found.pop() {
+        let mut stack = vec![id];
+        while let Some(id) = stack.pop() {
             let Some(command) = self.dag.command(id) else { continue };
             if Some(id) == goal {
                 return true;
@@ -102,21 +106,23 @@ impl State {
             if command.record.is_dispatched() || !seen.insert(id) {
                 continue;
             }
-            found.extend(self.dag.dependencies(id).map(|(before, ..)| before));
-            records.extend(command.hosts.iter().flatten().filter_map(|host| host.certain_wait()));
+            stack.extend(self.dag.dependencies(id).map(|(before, ..)| before));
+            records.extend(
+                command.host_futures.iter().flatten().filter_map(|host| host.certain_wait()),
+            );
         }
         false
     }
 
-    fn known(&self, command: &Command) -> Known {
+    fn summarize(&self, command: &Command) -> CommandSummary {
         let state = match &command.work {
             Work::Host => "which has not completed",
             _ if command.record.is_dispatched() => "which the device has not finished",
             _ if command.building => "whose program is being built",
             _ if command.group.is_some() => "whose fusion scope is not completed",
-            _ if command.hosts.is_some() => "whose host future has not completed",
+            _ if command.host_futures.is_some() => "whose host future has not completed",
             _ => "which was not submitted to the device",
         };
-        Known { words: command.work.in_words(), queue: command.queue, state }
+        CommandSummary { description: command.work.in_words(), queue: command.queue, state }
     }
 }

@@ -13,10 +13,10 @@ use std::mem;
 const INTRODUCERS: [&[u8]; 3] = [b"#", b"%:", b"??="];
 
 /// Length of the longest introducer.
-const LONGEST_INTRODUCER: usize = 3;
+const MAX_INTRODUCER_LENGTH: usize = 3;
 
-/// Length that exceeds the name of any directive.
-const LONGEST_WORD: usize = 32;
+/// Maximum length of a directive's name, with a margin.
+const MAX_WORD_LENGTH: usize = 32;
 
 /// Words before a file's name, in whose quotes and brackets there are no escapes or comments.
 const BEFORE_NAMES: [&[u8]; 7] = [
@@ -51,20 +51,21 @@ fn without_mark(text: &[u8]) -> &[u8] {
 struct Reading {
     has_trigraphs: bool,
     /// Whether a line is also continued if blanks follow the backslash at its end.
-    takes_blanks: bool,
+    allows_trailing_blanks: bool,
 }
 
 /// Returns the readings that differ for a text.
 fn readings(text: &[u8]) -> impl Iterator<Item = Reading> {
-    let trigraphs = text.windows(3).any(|three| trigraph(three).is_some());
+    let any_trigraph = text.windows(3).any(|three| trigraph(three).is_some());
     let all = [(true, true), (false, true), (true, false), (false, false)];
-    let blanks = text.windows(2).enumerate().any(|(at, two)| {
+    let any_blanks = text.windows(2).enumerate().any(|(at, two)| {
         matches!(two, [b'\\' | b'/', b' ' | b'\t' | 0x0b | 0x0c]) && ends_in_blanks(&text[at + 1..])
     });
-    let differs = move |&(has_trigraphs, takes_blanks): &(bool, bool)| {
-        (has_trigraphs || trigraphs) && (takes_blanks || blanks)
+    let differs = move |&(has_trigraphs, allows_trailing_blanks): &(bool, bool)| {
+        (has_trigraphs || any_trigraph) && (allows_trailing_blanks || any_blanks)
     };
-    let reading = |(has_trigraphs, takes_blanks)| Reading { has_trigraphs, takes_blanks };
+    let reading =
+        |(has_trigraphs, allows_trailing_blanks)| Reading { has_trigraphs, allows_trailing_blanks };
     all.into_iter().filter(differs).map(reading)
 }
 
@@ -105,7 +106,8 @@ impl<'t> Lines<'t> {
         Some(&rest[..end])
     }
 
-    fn translated(&self, line: &'t [u8]) -> Cow<'t, [u8]> {
+    /// Replaces the trigraphs of a line, if the reading has them.
+    fn with_trigraphs(&self, line: &'t [u8]) -> Cow<'t, [u8]> {
         if !self.reading.has_trigraphs || !line.windows(2).any(|two| two == b"??") {
             return line.into();
         }
@@ -118,9 +120,9 @@ impl<'t> Lines<'t> {
         translated.into()
     }
 
-    /// Returns the length of a line before the backslash that continues it.
-    fn continued(&self, line: &[u8]) -> Option<usize> {
-        let end = if self.reading.takes_blanks {
+    /// Returns the length of a line before the backslash that continues it, if it is continued.
+    fn continued_length(&self, line: &[u8]) -> Option<usize> {
+        let end = if self.reading.allows_trailing_blanks {
             line.iter().rposition(|byte| !is_blank(*byte))?
         } else {
             line.len().checked_sub(1)?
@@ -136,9 +138,8 @@ impl<'t> Iterator for Lines<'t> {
         let mut joined: Option<Vec<u8>> = None;
         loop {
             let Some(line) = self.physical() else { return joined.map(Cow::Owned) };
-            let line = self.translated(line);
-            let continued = self.continued(&line);
-            if let Some(length) = continued {
+            let line = self.with_trigraphs(line);
+            if let Some(length) = self.continued_length(&line) {
                 joined.get_or_insert_default().extend_from_slice(&line[..length]);
                 continue;
             }
@@ -161,6 +162,7 @@ impl Line {
         INTRODUCERS.iter().any(|introducer| self.text.starts_with(introducer))
     }
 
+    /// Appends bytes. Leading and repeated blanks are left out.
     fn push(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             if is_blank(byte) && self.text.last().is_none_or(|last| is_blank(*last)) {
@@ -184,12 +186,13 @@ impl Line {
     fn shorten(&mut self) {
         let is_word = |byte: &&u8| byte.is_ascii_alphanumeric() || **byte == b'_';
         let is_before = |byte: &&u8| b"#%:?=".contains(*byte) || is_blank(**byte);
-        let before = self.text.iter().take_while(is_before).count().min(LONGEST_INTRODUCER + 1);
-        let word = self.text[before..].iter().take_while(is_word).count().min(LONGEST_WORD);
+        let before = self.text.iter().take_while(is_before).count().min(MAX_INTRODUCER_LENGTH + 1);
+        let word = self.text[before..].iter().take_while(is_word).count().min(MAX_WORD_LENGTH);
         self.text.truncate(before + word);
     }
 }
 
+/// Scanner of the lines of a text.
 struct Scanner<'v, V> {
     /// Whether the next line may begin outside of a comment.
     is_code: bool,
@@ -199,6 +202,7 @@ struct Scanner<'v, V> {
 }
 
 impl<V: FnMut(&[u8])> Scanner<'_, V> {
+    /// Scans a line.
     fn line(&mut self, line: &[u8]) {
         let (is_code, comment) = (mem::take(&mut self.is_code), self.comment.take());
         if is_code {
@@ -212,6 +216,7 @@ impl<V: FnMut(&[u8])> Scanner<'_, V> {
         }
     }
 
+    /// Ends the text.
     fn finish(&mut self) {
         if let Some(line) = self.comment.take() {
             self.end(&line);
@@ -223,8 +228,9 @@ impl<V: FnMut(&[u8])> Scanner<'_, V> {
         // A raw string literal of C++ for OpenCL may contain anything and end on another line, so the next line
         // may also be code.
         self.is_code |= text.windows(2).any(|two| two == b"R\"");
-        let last = |close: u8| text.iter().rposition(|byte| *byte == close);
-        let last = [(b'<', last(b'>')), (b'"', last(b'"'))];
+        // Searched once, so that the time is linear in the size of the text.
+        let last_position = |close: u8| text.iter().rposition(|byte| *byte == close);
+        let (last_bracket, last_quote) = (last_position(b'>'), last_position(b'"'));
         let mut never_closed = Vec::new();
         let mut at = 0;
         while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
@@ -239,9 +245,11 @@ impl<V: FnMut(&[u8])> Scanner<'_, V> {
                     continue;
                 }
                 [open @ (b'<' | b'"'), ..] if line.is_before_name() => {
-                    let last = last.iter().find(|(before, _)| *before == open);
-                    let last = last.and_then(|(_, last)| *last).filter(|last| *last > at);
-                    let close = if open == b'<' { b'>' } else { open };
+                    let (close, last) = match open {
+                        b'<' => (b'>', last_bracket),
+                        _ => (open, last_quote),
+                    };
+                    let last = last.filter(|last| *last > at);
                     let end = last.and_then(|_| rest[1..].iter().position(|byte| *byte == close));
                     end.map_or(1, |end| end + 2)
                 }
@@ -262,6 +270,7 @@ impl<V: FnMut(&[u8])> Scanner<'_, V> {
         self.end(&line);
     }
 
+    /// Ends a line outside of comments, and visits it if it is a directive.
     fn end(&mut self, line: &Line) {
         self.is_code = true;
         if line.is_directive() {

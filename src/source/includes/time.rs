@@ -4,41 +4,42 @@
 /// Macros that expand to the time when a text was compiled, or last changed.
 const MACROS: [&str; 3] = ["__TIME__", "__DATE__", "__TIMESTAMP__"];
 
-/// Length of the shortest part of a macro's name that counts if a text pastes tokens together.
+/// Minimum length of a part of a macro's name that is recognized if a text pastes tokens together.
 const SHORTEST_PART: usize = 3;
 
 /// Whether an OpenCL C text names one of the macros, outside of comments and literals. If a text pastes tokens
-/// together, parts of their names count as well.
-pub(crate) fn tells_time(text: &[u8]) -> bool {
-    // Nearly all texts return here. A name may continue on another line.
+/// together, parts of the macros' names are recognized as well.
+pub(crate) fn uses_time(text: &[u8]) -> bool {
+    // Nearly all texts return here. A backslash or `??/` may continue a name on another line.
     if !text.windows(3).any(|three| matches!(three, b"__T" | b"__D"))
         && !text.contains(&b'\\')
         && !has_word(text, b"??/")
-        && !pastes(text)
+        && !pastes_tokens(text)
     {
         return false;
     }
     let text = spliced(text);
-    let pastes = pastes(&text);
-    let mut tells = false;
+    let is_pasting = pastes_tokens(&text);
+    let mut is_named = false;
     each_identifier(&text, |name| {
         let is_part = |whole: &str| {
-            pastes
+            is_pasting
                 && name.len() >= SHORTEST_PART
                 && name.iter().any(u8::is_ascii_uppercase)
                 && (whole.as_bytes().starts_with(name) || whole.as_bytes().ends_with(name))
         };
-        tells |= MACROS.iter().any(|whole| whole.as_bytes() == name || is_part(whole));
+        is_named |= MACROS.iter().any(|whole| whole.as_bytes() == name || is_part(whole));
     });
-    tells
+    is_named
 }
 
 /// Whether build options name one of the macros, as in `-D BUILT=__TIME__`.
-pub(crate) fn options_tell_time(options: &str) -> bool {
+pub(crate) fn options_use_time(options: &str) -> bool {
     MACROS.iter().any(|name| options.contains(name))
 }
 
-fn pastes(text: &[u8]) -> bool {
+/// Whether a text contains the operator that pastes tokens together.
+fn pastes_tokens(text: &[u8]) -> bool {
     [&b"##"[..], b"%:%:", b"??=??="].iter().any(|operator| has_word(text, operator))
 }
 
@@ -46,7 +47,7 @@ fn has_word(text: &[u8], word: &[u8]) -> bool {
     text.windows(word.len()).any(|part| part == word)
 }
 
-/// Joins continued lines, even if blanks precede the end of the line.
+/// Joins continued lines, even if blanks follow the backslash.
 fn spliced(text: &[u8]) -> Vec<u8> {
     let mut spliced = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -56,16 +57,16 @@ fn spliced(text: &[u8]) -> Vec<u8> {
             [b'?', b'?', b'/', ..] => 3,
             _ => 0,
         };
-        let behind = &rest[backslash..];
+        let after = &rest[backslash..];
         let blanks =
-            behind.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | 0x0b | 0x0c)).count();
-        let end = match &behind[blanks..] {
+            after.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | 0x0b | 0x0c)).count();
+        let end = match &after[blanks..] {
             [b'\r', b'\n', ..] => 2,
             [b'\r' | b'\n', ..] => 1,
             _ => 0,
         };
         if backslash > 0 && end > 0 {
-            rest = &behind[blanks + end..];
+            rest = &after[blanks + end..];
         } else {
             spliced.push(*first);
             rest = &rest[1..];
@@ -78,38 +79,38 @@ fn spliced(text: &[u8]) -> Vec<u8> {
 fn each_identifier(text: &[u8], mut visit: impl FnMut(&[u8])) {
     let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
     let mut rest = text;
-    while let [first, behind @ ..] = rest {
+    while let [first, after @ ..] = rest {
         rest = match rest {
-            [b'/', b'/', ..] => from(rest, |part| matches!(part, [b'\n' | b'\r', ..])),
-            [b'/', b'*', inside @ ..] => {
-                from(inside, |part| part.starts_with(b"*/")).get(2..).unwrap_or_default()
-            }
-            [b'"' | b'\'', ..] => behind_literal(behind, *first),
+            [b'/', b'/', ..] => from_first_match(rest, |part| matches!(part, [b'\n' | b'\r', ..])),
+            [b'/', b'*', inside @ ..] => from_first_match(inside, |part| part.starts_with(b"*/"))
+                .get(2..)
+                .unwrap_or_default(),
+            [b'"' | b'\'', ..] => after_literal(after, *first),
             [byte, ..] if is_word(byte) => {
                 let length = rest.iter().take_while(|byte| is_word(byte)).count();
                 visit(&rest[..length]);
                 &rest[length..]
             }
-            _ => behind,
+            _ => after,
         };
     }
 }
 
 /// Returns the text from the first matching position on; empty if there is none.
-fn from(text: &[u8], is_there: impl Fn(&[u8]) -> bool) -> &[u8] {
-    let at = (0..text.len()).find(|&at| is_there(&text[at..])).unwrap_or(text.len());
+fn from_first_match(text: &[u8], is_match: impl Fn(&[u8]) -> bool) -> &[u8] {
+    let at = (0..text.len()).find(|&at| is_match(&text[at..])).unwrap_or(text.len());
     &text[at..]
 }
 
 /// Returns the text after a literal. The literal ends with its line at the latest: there may be an apostrophe
 /// in a line that is not compiled.
-fn behind_literal(mut text: &[u8], quote: u8) -> &[u8] {
+fn after_literal(mut text: &[u8], quote: u8) -> &[u8] {
     loop {
         text = match text {
-            [b'\\', _, behind @ ..] => behind,
+            [b'\\', _, after @ ..] => after,
             [b'\n' | b'\r', ..] | [] => return text,
-            [byte, behind @ ..] if *byte == quote => return behind,
-            [_, behind @ ..] => behind,
+            [byte, after @ ..] if *byte == quote => return after,
+            [_, after @ ..] => after,
         };
     }
 }
@@ -137,9 +138,9 @@ mod tests {
             "#define J(a, b) a##b\nJ(_, _DATE__)",
             "#define J(a, b) a %:%: b\nJ(__TIMESTAMP, __)",
         ] {
-            assert!(tells_time(text.as_bytes()), "{text:?}");
+            assert!(uses_time(text.as_bytes()), "{text:?}");
         }
-        assert!(options_tell_time("-D BUILT=__TIME__"));
+        assert!(options_use_time("-D BUILT=__TIME__"));
     }
 
     #[test]
@@ -158,8 +159,8 @@ mod tests {
             "#define J(a, b) a##b\nint J(x, y), DATE, TIME, __tmp;",
             "__FILE__ __LINE__ __COUNTER__ __DEVICE__",
         ] {
-            assert!(!tells_time(text.as_bytes()), "{text:?}");
+            assert!(!uses_time(text.as_bytes()), "{text:?}");
         }
-        assert!(!options_tell_time("-D BUILT=1 -D TIME=2"));
+        assert!(!options_use_time("-D BUILT=1 -D TIME=2"));
     }
 }

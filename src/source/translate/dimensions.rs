@@ -20,25 +20,27 @@ const DIMENSIONS: u32 = 3;
 /// # Errors
 ///
 /// [`Unsupported`](crate::ErrorKind::Unsupported) if all ids are used up.
-pub(super) fn dimensions_looked_at(module: &mut Module) -> Result<()> {
+pub(super) fn add_dimension_checks(module: &mut Module) -> Result<()> {
     let definitions = module.definitions();
-    let beyond = values_beyond(module);
+    let defaults = default_values(module);
     let functions = module.functions.iter();
     let loads = functions.flat_map(|function| function.body.iter()).filter_map(|i| {
         let variable = i.word(2).filter(|_| i.op() == Some(Op::Load))?;
-        Some((i.result()?, *beyond.get(&variable)?))
+        Some((i.result()?, *defaults.get(&variable)?))
     });
-    let loaded: HashMap<_, _> = loads.collect();
-    let taken = |i: Instruction<'_>| Taken::of(&i, &definitions, &loaded);
+    let loaded_defaults: HashMap<_, _> = loads.collect();
+    let extract = |i: Instruction<'_>| DynamicExtract::of(&i, &definitions, &loaded_defaults);
     let functions = module.functions.iter();
-    let found: Vec<Vec<_>> =
-        functions.map(|function| function.body.iter().map(taken).collect()).collect();
+    let extracts: Vec<Vec<_>> =
+        functions.map(|function| function.body.iter().map(extract).collect()).collect();
     let mut interner = Interner::of(module);
-    module.replace(found, |taken, module, body| taken.chosen_component(module, &mut interner, body))
+    module.replace(extracts, |extract, module, body| {
+        extract.with_bounds_check(module, &mut interner, body)
+    })
 }
 
-/// Returns the values of the built-in variables in dimensions that do not exist.
-fn values_beyond(module: &Module) -> HashMap<u32, u32> {
+/// Returns the values of the built-in variables for dimensions that do not exist, by variable.
+fn default_values(module: &Module) -> HashMap<u32, u32> {
     module
         .built_ins()
         .filter_map(|(variable, built_in)| {
@@ -61,6 +63,7 @@ fn values_beyond(module: &Module) -> HashMap<u32, u32> {
 /// An integer type.
 #[derive(Clone, Copy)]
 struct Integer {
+    /// Id of the type.
     ty: u32,
     is_long: bool,
 }
@@ -71,6 +74,7 @@ impl Integer {
         Some(Self { ty, is_long: width == 64 })
     }
 
+    /// Returns the id of a constant of this type.
     fn number(self, module: &mut Module, interner: &mut Interner, value: u32) -> Result<u32> {
         let words = [value, 0];
         let words = if self.is_long { &words[..] } else { &words[..1] };
@@ -78,22 +82,22 @@ impl Integer {
     }
 }
 
-/// Extraction of a component whose index is only known at run time.
-struct Taken {
-    of: Integer,
+/// Extraction of a component of a built-in vector, with an index that is only known at run time.
+struct DynamicExtract {
+    component_type: Integer,
     result: u32,
     vector: u32,
     index: u32,
-    of_index: Integer,
+    index_type: Integer,
     /// Value for a dimension that does not exist.
-    otherwise: u32,
+    default: u32,
 }
 
-impl Taken {
+impl DynamicExtract {
     fn of(
         instruction: &Instruction<'_>,
         definitions: &Definitions<'_>,
-        loaded: &HashMap<u32, u32>,
+        loaded_defaults: &HashMap<u32, u32>,
     ) -> Option<Self> {
         if instruction.op() != Some(Op::VectorExtractDynamic) {
             return None;
@@ -101,32 +105,33 @@ impl Taken {
         let word = |at| instruction.word(at);
         let index = word(3)?;
         Some(Self {
-            of: Integer::of(word(0)?, definitions)?,
+            component_type: Integer::of(word(0)?, definitions)?,
             result: word(1)?,
             vector: word(2)?,
             index,
-            of_index: Integer::of(definitions.type_of(index)?.result()?, definitions)?,
-            otherwise: *loaded.get(&word(2)?)?,
+            index_type: Integer::of(definitions.type_of(index)?.result()?, definitions)?,
+            default: *loaded_defaults.get(&word(2)?)?,
         })
     }
 
-    fn chosen_component(
+    /// Writes the instructions that replace the extraction.
+    fn with_bounds_check(
         &self,
         module: &mut Module,
         interner: &mut Interner,
         body: &mut Stream,
     ) -> Result<()> {
-        let Self { of, result, vector, index, of_index, otherwise } = *self;
-        let count = of_index.number(module, interner, DIMENSIONS)?;
-        let first = of_index.number(module, interner, 0)?;
-        let otherwise = of.number(module, interner, otherwise)?;
+        let Self { component_type, result, vector, index, index_type, default } = *self;
+        let count = index_type.number(module, interner, DIMENSIONS)?;
+        let first = index_type.number(module, interner, 0)?;
+        let default = component_type.number(module, interner, default)?;
         let bool = interner.type_id(module, Op::TypeBool, &[])?;
-        let [is_there, inside, value] =
+        let [is_valid, valid_index, value] =
             [module.fresh_id()?, module.fresh_id()?, module.fresh_id()?];
-        body.push(Op::ULessThan, [bool, is_there, index, count]);
-        body.push(Op::Select, [of_index.ty, inside, is_there, index, first]);
-        body.push(Op::VectorExtractDynamic, [of.ty, value, vector, inside]);
-        body.push(Op::Select, [of.ty, result, is_there, value, otherwise]);
+        body.push(Op::ULessThan, [bool, is_valid, index, count]);
+        body.push(Op::Select, [index_type.ty, valid_index, is_valid, index, first]);
+        body.push(Op::VectorExtractDynamic, [component_type.ty, value, vector, valid_index]);
+        body.push(Op::Select, [component_type.ty, result, is_valid, value, default]);
         Ok(())
     }
 }

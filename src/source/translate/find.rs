@@ -1,4 +1,4 @@
-//! Finds clang and llvm-spirv: at the paths that the application or the environment gives, or on `PATH`.
+//! Finds clang and llvm-spirv at the paths that the application or the environment gives, or on `PATH`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -6,33 +6,33 @@ use std::time::Duration;
 
 use super::run::compiler;
 use crate::error::{Error, ErrorKind, Result};
-use crate::process::{self, Chosen, SearchResult, found_in};
+use crate::process::{self, ChosenProgram, SearchResult, search_folder};
 
 pub(super) const CLANG: &str = "KILN_CLANG";
 pub(super) const LLVM_SPIRV: &str = "KILN_LLVM_SPIRV";
 
-/// Major version that this crate is tested with. It is preferred.
-const TESTED: u32 = 15;
+/// Major version that this crate is tested with, and that the search prefers.
+const TESTED_VERSION: u32 = 15;
 
 /// Versions that are looked up by name, as in `clang-15`.
 const VERSIONS: std::ops::RangeInclusive<u32> = 13..=40;
 
 /// First version of clang that can write SPIR-V itself.
-const DIRECT: u32 = 20;
+const FIRST_SPIRV_VERSION: u32 = 20;
 
 /// Time limit for a tool to report its version.
-const PROBE: Duration = Duration::from_secs(10);
+const PROBE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Maximum number of programs whose faults an error lists.
-const MOST_FAULTS: usize = 4;
+/// Maximum number of unusable programs that an error lists.
+const MAX_FAULTS: usize = 4;
 
 /// Locations to search for the tools.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Places {
     /// Chosen path, with the name of the setting that chose it.
-    pub(super) clang: Option<Chosen>,
-    pub(super) llvm_spirv: Option<Chosen>,
-    /// The value of `PATH`.
+    pub(super) clang: Option<ChosenProgram>,
+    pub(super) llvm_spirv: Option<ChosenProgram>,
+    /// Value of `PATH`.
     pub(super) path: OsString,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Places {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tool {
     pub(super) path: PathBuf,
-    /// Version line, such as `Debian clang version 15.0.6`: the same wherever the tool is installed.
+    /// Version line, such as `Debian clang version 15.0.6`. It does not depend on where the tool is installed.
     pub(super) version: String,
     pub(super) major: u32,
 }
@@ -70,21 +70,22 @@ impl Tools {
     /// that exist cannot be run.
     pub(super) fn find(places: &Places) -> Result<Self> {
         let mut faults = Vec::new();
-        let mut candidates = |chosen: &Option<Chosen>, name: &str, marker: &str| match chosen {
+        let mut candidates = |chosen: &Option<ChosenProgram>, name: &str, marker: &str| match chosen
+        {
             Some(chosen) => match probe(&chosen.path, marker) {
                 Ok(tool) => Ok(vec![tool]),
                 Err(error) if error.kind() == ErrorKind::OutOfResources => {
-                    Err(error.within(chosen.by))
+                    Err(error.within(chosen.setting))
                 }
-                Err(error) => Err(chosen.refused(in_words(&error))),
+                Err(error) => Err(chosen.refused(message_with_causes(&error))),
             },
             None => Ok(on_path(places, name, marker, &mut faults)),
         };
         let clangs = candidates(&places.clang, "clang", "clang version")?;
         let translators = candidates(&places.llvm_spirv, "llvm-spirv", "LLVM version")?;
         for clang in &clangs {
-            if let Some(found) = translators.iter().find(|found| found.major == clang.major) {
-                return Ok(Self { clang: clang.clone(), llvm_spirv: Some(found.clone()) });
+            if let Some(tool) = translators.iter().find(|tool| tool.major == clang.major) {
+                return Ok(Self { clang: clang.clone(), llvm_spirv: Some(tool.clone()) });
             }
         }
         // clang writes SPIR-V only if its path was chosen: clang 22 writes invalid modules for some texts.
@@ -104,6 +105,7 @@ struct Fault {
     error: Error,
 }
 
+/// Creates the error for tools that were not found, or do not fit together.
 fn missing(places: &Places, clangs: &[Tool], translators: &[Tool], faults: &[Fault]) -> Error {
     let found: Vec<_> = clangs
         .iter()
@@ -122,13 +124,13 @@ fn missing(places: &Places, clangs: &[Tool], translators: &[Tool], faults: &[Fau
         (Some(clang), Some(llvm_spirv)) => {
             let message = format!(
                 "{}, {}: clang and llvm-spirv must have the same major version; {found}",
-                clang.by, llvm_spirv.by
+                clang.setting, llvm_spirv.setting
             );
             return Error::new(ErrorKind::Configuration, message);
         }
         (None, None) => None,
     };
-    let major = chosen.map_or(TESTED, |tool| tool.major);
+    let major = chosen.map_or(TESTED_VERSION, |tool| tool.major);
     let remedy = if faults.is_empty() { "" } else { "fix that, or " };
     let message = format!(
         "translating OpenCL C to SPIR-V needs `clang` and `llvm-spirv` of the same major version, \
@@ -137,8 +139,7 @@ fn missing(places: &Places, clangs: &[Tool], translators: &[Tool], faults: &[Fau
          paths",
         listed(faults)
     );
-    // A circumstance that prevents a program from running is more specific than a missing program, so its kind
-    // is returned.
+    // A reason why a program cannot be run is more specific than a missing program, so its kind is used.
     let kinds = faults.iter().map(|fault| fault.error.kind());
     let kind = kinds.into_iter().find(|kind| *kind != ErrorKind::Unsupported);
     Error::new(kind.unwrap_or(ErrorKind::Unsupported), message)
@@ -146,18 +147,20 @@ fn missing(places: &Places, clangs: &[Tool], translators: &[Tool], faults: &[Fau
 
 /// Formats faults as a part of a sentence.
 fn listed(faults: &[Fault]) -> String {
-    let shown = faults.iter().take(MOST_FAULTS);
+    let shown = faults.iter().take(MAX_FAULTS);
     let mut list: String = shown
-        .map(|Fault { path, error }| format!("; `{}`: {}", path.display(), in_words(error)))
+        .map(|Fault { path, error }| {
+            format!("; `{}`: {}", path.display(), message_with_causes(error))
+        })
         .collect();
-    if faults.len() > MOST_FAULTS {
-        list.push_str(&format!("; and {} more", faults.len() - MOST_FAULTS));
+    if faults.len() > MAX_FAULTS {
+        list.push_str(&format!("; and {} more", faults.len() - MAX_FAULTS));
     }
     list
 }
 
 /// Formats an error's message with its causes.
-fn in_words(error: &Error) -> String {
+fn message_with_causes(error: &Error) -> String {
     let mut words = error.message().to_owned();
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
@@ -167,18 +170,21 @@ fn in_words(error: &Error) -> String {
     words
 }
 
-/// Returns the working programs of a name: first those without a version in their name, then by preference. For
-/// each name, the first program in the order of `PATH` that works.
+/// Returns the programs on `PATH` that work: the program without a version in its name, then those with one, by
+/// preference. For each name, this is the first program in the order of `PATH` that works.
 fn on_path(places: &Places, name: &str, marker: &str, faults: &mut Vec<Fault>) -> Vec<Tool> {
-    let others = VERSIONS.rev().filter(|version| *version != TESTED);
-    let names = std::iter::once(name.to_owned())
-        .chain(std::iter::once(TESTED).chain(others).map(|version| format!("{name}-{version}")));
+    let others = VERSIONS.rev().filter(|version| *version != TESTED_VERSION);
+    let names = std::iter::once(name.to_owned()).chain(
+        std::iter::once(TESTED_VERSION).chain(others).map(|version| format!("{name}-{version}")),
+    );
     let mut tools = Vec::<Tool>::new();
     for name in names {
         for folder in std::env::split_paths(&places.path) {
-            let (path, probed) = match found_in(&folder, &name) {
+            let (path, probed) = match search_folder(&folder, &name) {
                 SearchResult::Nothing => continue,
-                SearchResult::Other(path, why) => (path, Err(Error::new(ErrorKind::Io, why))),
+                SearchResult::NotExecutable(path, why) => {
+                    (path, Err(Error::new(ErrorKind::Io, why)))
+                }
                 SearchResult::Program(path) => {
                     let probed = probe(&path, marker);
                     (path, probed)
@@ -190,7 +196,7 @@ fn on_path(places: &Places, name: &str, marker: &str, faults: &mut Vec<Fault>) -
                     break;
                 }
                 Err(error) => {
-                    let why = in_words(&error);
+                    let why = message_with_causes(&error);
                     tracing::debug!(path = %path.display(), %why, "a compiler cannot be used");
                     // A directory may be in `PATH` twice.
                     if faults.iter().all(|fault| fault.path != path) {
@@ -206,7 +212,7 @@ fn on_path(places: &Places, name: &str, marker: &str, faults: &mut Vec<Fault>) -
 /// Runs a program to get its version, which it prints in a line with `marker`. The error has the kind
 /// [`Unsupported`](ErrorKind::Unsupported) if it is another program.
 fn probe(path: &Path, marker: &str) -> Result<Tool> {
-    let output = ask(path, "--version")?;
+    let output = run_for_output(path, "--version")?;
     let line = output.lines().map(str::trim).find(|line| line.contains(marker));
     let line = line.ok_or_else(|| {
         Error::unsupported(format!(
@@ -221,20 +227,23 @@ fn probe(path: &Path, marker: &str) -> Result<Tool> {
     Ok(Tool { path: path.to_owned(), version: line.to_owned(), major })
 }
 
+/// Whether clang can write SPIR-V itself.
 fn writes_spirv(clang: &Tool) -> bool {
-    let targets = || ask(&clang.path, "--print-targets").unwrap_or_default();
-    clang.major >= DIRECT && targets().lines().any(|line| line.trim().starts_with("spirv64 "))
+    let targets = || run_for_output(&clang.path, "--print-targets").unwrap_or_default();
+    clang.major >= FIRST_SPIRV_VERSION
+        && targets().lines().any(|line| line.trim().starts_with("spirv64 "))
 }
 
-fn ask(path: &Path, question: &str) -> Result<String> {
-    let ended = process::run(compiler(path, [question]), b"", PROBE)?;
+/// Runs a program with one argument, and returns its output.
+fn run_for_output(path: &Path, argument: &str) -> Result<String> {
+    let ended = process::run(compiler(path, [argument]), b"", PROBE_LIMIT)?;
     if !ended.status.success() {
-        let kind = match process::was_starved(&ended) {
+        let kind = match process::ran_out_of_resources(&ended) {
             true => ErrorKind::OutOfResources,
             false => ErrorKind::Unsupported,
         };
-        let (how, log) = (process::in_words(ended.status), ended.log.trim());
-        return Err(Error::new(kind, format!("run with `{question}`, it {how}: {log}")));
+        let (exit, log) = (process::describe_exit(ended.status), ended.log.trim());
+        return Err(Error::new(kind, format!("run with `{argument}`, it {exit}: {log}")));
     }
     Ok(String::from_utf8_lossy(&ended.output).into_owned())
 }

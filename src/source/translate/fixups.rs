@@ -19,7 +19,7 @@ use crate::error::Result;
 /// [`InvalidModule`](crate::ErrorKind::InvalidModule) if the bytes are not a valid module, or if its functions
 /// use a value that is not defined before; [`Unsupported`](crate::ErrorKind::Unsupported) if it has unknown
 /// instructions.
-pub(super) fn repaired(bytes: Vec<u8>) -> Result<Module> {
+pub(super) fn parse_and_fix(bytes: Vec<u8>) -> Result<Module> {
     let mut module = Module::parse(bytes)?;
     for at in 0..module.functions.len() {
         let mut body = without_bad_merges(&module.functions[at].body);
@@ -37,18 +37,19 @@ pub(super) fn repaired(bytes: Vec<u8>) -> Result<Module> {
     Ok(module)
 }
 
+/// Returns a function without the OpLoopMerge instructions that no branch follows.
 fn without_bad_merges(body: &Stream) -> Stream {
-    let mut kept = Stream::default();
+    let mut fixed = Stream::default();
     let mut instructions = body.iter().peekable();
     while let Some(instruction) = instructions.next() {
         let next = instructions.peek().and_then(Instruction::op);
         let is_bad = instruction.op() == Some(Op::LoopMerge)
             && !matches!(next, Some(Op::Branch | Op::BranchConditional));
         if !is_bad {
-            kept.push_instruction(&instruction);
+            fixed.push_instruction(&instruction);
         }
     }
-    kept
+    fixed
 }
 
 /// Returns the ids that an instruction uses as operands.
@@ -102,14 +103,14 @@ fn sorted(body: &Stream, definitions: &Definitions<'_>) -> Result<Stream> {
         }
         blocks.last_mut().unwrap_or(&mut head).push_instruction(&instruction);
     }
-    let mut next = Vec::with_capacity(blocks.len());
+    let mut successors = Vec::with_capacity(blocks.len());
     for block in &blocks {
         let last = block.iter().last();
         let used = last.map_or(Ok(Vec::new()), |last| operands(&last, definitions))?;
-        next.push(used.iter().filter_map(|id| labels.get(id).copied()).collect::<Vec<_>>());
+        successors.push(used.iter().filter_map(|id| labels.get(id).copied()).collect::<Vec<_>>());
     }
     let mut sorted = head;
-    for at in order(&next) {
+    for at in order(&successors) {
         sorted.append(&blocks[at]);
     }
     sorted.append(&end);
@@ -117,19 +118,19 @@ fn sorted(body: &Stream, definitions: &Definitions<'_>) -> Result<Stream> {
 }
 
 /// Returns the reverse postorder from the first block, given the successors of each; unreachable blocks last.
-fn order(next: &[Vec<usize>]) -> Vec<usize> {
-    let mut seen = vec![false; next.len()];
-    let (mut order, mut stack) = (Vec::with_capacity(next.len()), Vec::new());
-    if !next.is_empty() {
-        seen[0] = true;
+fn order(successors: &[Vec<usize>]) -> Vec<usize> {
+    let mut visited = vec![false; successors.len()];
+    let (mut order, mut stack) = (Vec::with_capacity(successors.len()), Vec::new());
+    if !successors.is_empty() {
+        visited[0] = true;
         stack.push((0, 0));
     }
     while let Some((at, step)) = stack.last_mut() {
-        match next[*at].get(*step) {
+        match successors[*at].get(*step) {
             Some(&to) => {
                 *step += 1;
-                if !seen[to] {
-                    seen[to] = true;
+                if !visited[to] {
+                    visited[to] = true;
                     stack.push((to, 0));
                 }
             }
@@ -140,7 +141,7 @@ fn order(next: &[Vec<usize>]) -> Vec<usize> {
         }
     }
     order.reverse();
-    order.extend((0..next.len()).filter(|at| !seen[*at]));
+    order.extend((0..successors.len()).filter(|at| !visited[*at]));
     order
 }
 
@@ -151,8 +152,8 @@ mod tests {
     #[test]
     fn blocks_are_ordered_after_their_dominators() {
         // A loop of blocks 1 and 4, whose body follows its end, and an unreachable block.
-        let next = vec![vec![1], vec![3, 4], vec![], vec![5], vec![1], vec![]];
-        assert_eq!(order(&next), [0, 1, 4, 3, 5, 2]);
+        let successors = vec![vec![1], vec![3, 4], vec![], vec![5], vec![1], vec![]];
+        assert_eq!(order(&successors), [0, 1, 4, 3, 5, 2]);
         assert!(order(&[]).is_empty());
     }
 
@@ -164,7 +165,7 @@ mod tests {
             include_bytes!("../../../tests/data/fusion.spv"),
             include_bytes!("../../../tests/data/emitted/control_O2.spv"),
         ] {
-            let module = repaired(bytes.to_vec()).expect("it is a module");
+            let module = parse_and_fix(bytes.to_vec()).expect("it is a module");
             assert_eq!(module.assemble(), bytes);
         }
     }

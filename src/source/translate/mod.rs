@@ -1,32 +1,32 @@
 //! Translates OpenCL C to SPIR-V with the system's clang and llvm-spirv, which run as processes.
 //!
 //! Devices that take only SPIR-V, such as Level Zero's, get the translation of a text. So does the fusing
-//! compiler, which cannot analyse the output of a device's own compiler. The compilers are searched when they
-//! are first needed ([`find`]). They run as processes with limits ([`process`](crate::process)), so that a
-//! compiler that crashes, hangs or writes invalid output only causes an error.
+//! compiler, which cannot analyse the output of a device's own compiler. Kiln searches for clang and llvm-spirv
+//! when they are first needed ([`find`]). They run as processes with limits ([`process`](crate::process)), so
+//! that a compiler that crashes, hangs or writes invalid output only causes an error.
 //!
-//! # The same results as a plain build
+//! # Equality with plain builds
 //!
 //! * Build options are those of the plain build ([`options`]). An option that is not known to have the same
-//!   meaning for clang is refused. Options that allow less accurate results are applied by the device's
-//!   compiler alone, and only their macros are defined here: applied twice, they would cost accuracy that the
-//!   plain build does not lose.
+//!   meaning for clang is refused. Options that allow less accurate results are applied only by the device's
+//!   compiler; clang gets only their macros. If both applied them, results would be less accurate than those of
+//!   the plain build.
 //! * Macros that the device's compiler would predefine are predefined here ([`target`]): versions, extensions
 //!   and features.
-//! * **Contraction.** OpenCL C lets a compiler contract `a * b + c` to one operation, within an expression and
+//! * **Contraction.** OpenCL C lets a compiler contract `a * b + c` to one operation within an expression,
 //!   unless the text forbids it. clang marks these places. For a device that has `fma`, as nearly all have,
 //!   they become `fma`, which is how the plain builds of PoCL and Intel's CPU runtime compile them. (llvm-spirv
 //!   alone would write `mad`, which Intel's compiler compiles sometimes to one operation and sometimes to two.)
-//!   For vectors, each component has its own `fma` ([`scalarize`]), which is faster. The module has no other
-//!   place that a driver contracts. On Intel's CPU runtime the results then have the same bytes as those of the
+//!   For vectors, each component has its own `fma` ([`scalarize`]), which is faster. A driver contracts no
+//!   other place of the module. On Intel's CPU runtime the results then have the same bytes as those of the
 //!   plain build, with or without the options for mathematics. The exceptions are
 //!   `-cl-unsafe-math-optimizations` and `-cl-fast-relaxed-math`, under which results depend on how a compiler
 //!   arranges an expression, and no two compilers agree.
 //! * Included files are read here, during the translation, just as drivers read them during a build. Keys are
 //!   made from the text with everything included, so a translation is never stale.
 //!
-//! [`fixups`] corrects known errors of llvm-spirv, and [`dimensions`] restores what it loses. If that fails,
-//! other strategies of translation are tried, the last one without optimisation.
+//! [`fixups`] corrects known errors of llvm-spirv, and [`dimensions`] adds bounds checks that its output lacks.
+//! If a translation fails, other strategies are tried, the last one without optimisation.
 
 mod dimensions;
 mod find;
@@ -46,22 +46,23 @@ use std::time::Duration;
 
 use self::find::{CLANG, LLVM_SPIRV, Places};
 use crate::error::{Error, Result};
-use crate::process::Chosen;
+use crate::process::ChosenProgram;
 use crate::sync::lock;
 
 pub(crate) use self::find::Tools;
 pub(crate) use self::options::options_for_device;
 pub(crate) use self::translation::Translation;
 
-/// Time limit of a compiler.
+/// Time limit for one run of a compiler.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-/// Compilers of a runtime: the chosen ones, or those that a search will find.
+/// Front end of a runtime: clang and llvm-spirv, at chosen paths or as a search finds them.
 #[derive(Debug)]
 pub(crate) struct FrontEnd {
     places: Places,
     tools: OnceLock<Arc<Tools>>,
-    searching: Mutex<()>,
+    /// Held during a search, so that there is only one at a time.
+    search: Mutex<()>,
 }
 
 impl FrontEnd {
@@ -83,34 +84,33 @@ impl FrontEnd {
     ) -> Result<Self> {
         let choose = |given: Option<PathBuf>, name: &'static str| {
             let given = given.map(|path| (path, "RuntimeBuilder::front_end"));
-            Chosen::find(given, name, variable(name))
+            ChosenProgram::find(given, name, variable(name))
         };
         let places = Places {
             clang: choose(clang, CLANG)?,
             llvm_spirv: choose(llvm_spirv, LLVM_SPIRV)?,
             path: variable("PATH").unwrap_or_default(),
         };
-        let (tools, searching) = (OnceLock::new(), Mutex::new(()));
-        Ok(Self { places, tools, searching })
+        Ok(Self { places, tools: OnceLock::new(), search: Mutex::new(()) })
     }
 
-    /// Returns the tools, if they were found already. Does not block.
+    /// Returns the tools, if they have been found already. Does not block.
     pub(crate) fn known_tools(&self) -> Option<&Arc<Tools>> {
         self.tools.get()
     }
 
-    /// Returns the tools, after a search at the first call. A failed search is not cached, neither here nor by
-    /// callers: the tools may be installed later. Blocks.
+    /// Returns the tools. Searches for them in the first call. A failed search is not cached, neither here nor
+    /// by callers: the tools may be installed later. Blocks.
     ///
     /// # Errors
     ///
     /// Same as [`Tools::find`].
     pub(crate) fn tools(&self) -> Result<&Arc<Tools>> {
-        let _one_at_a_time = lock(&self.searching);
+        let _search = lock(&self.search);
         if let Some(tools) = self.tools.get() {
             return Ok(tools);
         }
-        let tools = Tools::find(&self.places).map_err(Error::passing)?;
+        let tools = Tools::find(&self.places).map_err(Error::transient)?;
         tracing::debug!(?tools, "found the compilers that translate OpenCL C to SPIR-V");
         Ok(self.tools.get_or_init(|| Arc::new(tools)))
     }

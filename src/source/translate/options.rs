@@ -25,10 +25,10 @@ const FLAGS: &[&str] = &[
     "-w",
 ];
 
-/// Returns the macros that clang and drivers define for an option that allows less accurate results. clang does
-/// not get the option itself: the device's compiler applies it to the SPIR-V, once. A fused kernel is built
+/// Returns the macros that clang and drivers define for an option that allows less accurate results. The option
+/// itself is not passed to clang: only the device's compiler applies it, to the SPIR-V. A fused kernel is built
 /// without it.
-fn macros_of_relaxed(option: &str) -> &'static [&'static str] {
+fn macros_of(option: &str) -> &'static [&'static str] {
     const FINITE: &[&str] = &[
         "-Wno-builtin-macro-redefined",
         "-U__FINITE_MATH_ONLY__",
@@ -45,11 +45,11 @@ fn macros_of_relaxed(option: &str) -> &'static [&'static str] {
 
 /// Flags that do not affect results. `-Werror` is among them because the device's compiler has already built
 /// the program: warnings of clang differ from its warnings, and are not errors here.
-const PASSED_OVER: &[&str] =
+const IGNORED: &[&str] =
     &["-Werror", "-cl-kernel-arg-info", "-cl-opt-disable", "-cl-strict-aliasing", "-g"];
 
-/// Flags that the device's compiler needs for the SPIR-V as well: the module does not carry them, or less
-/// strictly.
+/// Flags that the device's compiler also needs for the SPIR-V, because the module does not express them, or
+/// only in part.
 const FOR_DEVICE: &[&str] = &[
     "-cl-denorms-are-zero",
     "-cl-fast-relaxed-math",
@@ -77,7 +77,7 @@ impl BuildOptions {
         let mut options = Self::default();
         let mut words = split(text)?.into_iter();
         while let Some(word) = words.next() {
-            // For options whose names have two characters.
+            // The value of an option whose name has two characters.
             let mut value = || match &word[2..] {
                 "" => words.next().ok_or_else(|| refused(&word, "its value is missing")),
                 value => Ok(value.to_owned()),
@@ -100,11 +100,11 @@ impl BuildOptions {
                 }
                 options.standard = Some(standard.to_owned());
             } else if RELAXED.contains(&&*word) {
-                let macros = macros_of_relaxed(&word).iter();
+                let macros = macros_of(&word).iter();
                 options.arguments.extend(macros.map(|argument| (*argument).to_owned()));
             } else if FLAGS.contains(&&*word) {
                 options.arguments.push(word);
-            } else if !PASSED_OVER.contains(&&*word) {
+            } else if !IGNORED.contains(&&*word) {
                 return Err(refused(&word, "clang is not known to interpret it in the same way"));
             }
         }
@@ -154,6 +154,7 @@ fn split(text: &str) -> Result<Vec<String>> {
     Ok(words)
 }
 
+/// Creates the error for an unsupported option.
 fn refused(option: &str, why: &str) -> Error {
     Error::unsupported(format!(
         "OpenCL C with the build option `{option}` cannot be translated to SPIR-V: {why}"

@@ -6,14 +6,14 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::process::{self, Ended};
+use crate::process::{self, ProcessOutput};
 
-/// Exit status of clang for an invalid text, as opposed to a crash.
+/// Exit status of clang for an invalid text. A crash has another status.
 pub(super) const REFUSED: i32 = 1;
 
-/// Environment variables that compilers get. Others, such as `CPATH`, would change the output for the same
-/// input. The last two are needed to start programs: directories of libraries, and the system's directory on
-/// Windows.
+/// Environment variables that are passed to compilers. Others, such as `CPATH`, would change the output for the
+/// same input. The last two are needed to start programs: the directories of libraries, and the system's
+/// directory on Windows.
 const ENVIRONMENT: [&str; 4] = ["PATH", "TMPDIR", "LD_LIBRARY_PATH", "SystemRoot"];
 
 /// Returns the command of a compiler, with a minimal environment.
@@ -37,13 +37,13 @@ pub(super) fn run(
     arguments: impl IntoIterator<Item = String>,
     input: &[u8],
     limit: Duration,
-) -> Result<Ended> {
+) -> Result<ProcessOutput> {
     let ended = process::run(compiler(program, arguments), input, limit)?;
-    if !ended.status.success() && process::was_starved(&ended) {
+    if !ended.status.success() && process::ran_out_of_resources(&ended) {
         let message = format!("{}: it ran out of memory", program.display());
         return Err(Error::new(ErrorKind::OutOfResources, message).with_log(ended.log));
     }
-    // Messages and output go to files, which are in memory in most cases, and may have failed to be written.
+    // Messages and output are written to files, which may have failed. On most systems the files are in memory.
     if ended.status.code() == Some(REFUSED) && ended.log.is_empty() {
         let (path, directory) = (program.display(), std::env::temp_dir());
         let message = format!(

@@ -2,7 +2,7 @@
 //!
 //! A contraction in OpenCL C is not a call: the device's compiler sees a product and a sum, and replaces them
 //! by the processor's instruction. After the translation, the contraction is a call of `fma`. Intel's CPU
-//! runtime cannot optimise the vector form of that call when it maps work-items to the lanes of vectors: a
+//! runtime cannot optimise the vector form of that call when it maps work-items to the lanes of vectors. A
 //! filter of `float4` then takes three times as long. The scalar form becomes one instruction.
 
 use std::collections::HashSet;
@@ -14,14 +14,14 @@ use crate::compiler::spirv::edit::{Definitions, ExtendedSet, Instruction, Sectio
 use crate::error::Result;
 
 /// Maximum number of components of a vector (SPIR-V 2.16.1, with the capability `Vector16`).
-const MOST_COMPONENTS: u32 = 16;
+const MAX_COMPONENTS: u32 = 16;
 
 /// Replaces every `fma` of vectors by one `fma` for each component, which is equivalent.
 ///
 /// # Errors
 ///
 /// [`Unsupported`](crate::ErrorKind::Unsupported) if all ids are used up.
-pub(super) fn fma_by_component(module: &mut Module) -> Result<()> {
+pub(super) fn split_vector_fma(module: &mut Module) -> Result<()> {
     // Calls with decorations are kept: a decoration may not apply to the instructions that replace the call.
     let decorated: HashSet<_> =
         module.section(Section::Annotations).iter().filter_map(|i| i.word(0)).collect();
@@ -33,15 +33,18 @@ pub(super) fn fma_by_component(module: &mut Module) -> Result<()> {
         (is_opencl && !decorated.contains(&call.result)).then_some(call)
     };
     let functions = module.functions.iter();
-    let found: Vec<Vec<_>> =
+    let calls: Vec<Vec<_>> =
         functions.map(|function| function.body.iter().map(call).collect()).collect();
-    module.replace(found, |call, module, body| call.by_component(module, body))
+    module.replace(calls, |call, module, body| call.split(module, body))
 }
 
 /// A call of `fma` for vectors.
 struct Call {
+    /// Type of the vectors.
     vector: u32,
+    /// Type of a component.
     component: u32,
+    /// Number of components.
     components: u32,
     result: u32,
     /// Extended instruction set of the call.
@@ -63,14 +66,15 @@ impl Call {
         Some(Self {
             vector,
             component: ty.word(1)?,
-            components: ty.word(2).filter(|&count| count <= MOST_COMPONENTS)?,
+            components: ty.word(2).filter(|&count| count <= MAX_COMPONENTS)?,
             result: word(1)?,
             set: word(2)?,
             operands: [word(4)?, word(5)?, word(6)?],
         })
     }
 
-    fn by_component(&self, module: &mut Module, body: &mut Stream) -> Result<()> {
+    /// Writes the instructions that replace the call.
+    fn split(&self, module: &mut Module, body: &mut Stream) -> Result<()> {
         let mut results = Vec::new();
         for at in 0..self.components {
             let mut operands = [0; 3];
@@ -131,7 +135,7 @@ mod tests {
         let mut module = calling(Some(3), false);
         let returned = module.functions[0].body.iter().find(|i| i.op() == Some(Op::ReturnValue));
         let returned = returned.and_then(|i| i.word(0));
-        fma_by_component(&mut module).expect("there are ids");
+        split_vector_fma(&mut module).expect("there are ids");
         let one = [Op::CompositeExtract, Op::CompositeExtract, Op::CompositeExtract, Op::ExtInst];
         let all: Vec<_> = ops(&module).into_iter().skip(5).take(13).collect();
         assert_eq!(all, [&one[..], &one, &one, &[Op::CompositeConstruct]].concat());
@@ -157,7 +161,7 @@ mod tests {
         for (components, decorates) in [(None, false), (Some(4), true), (Some(u32::MAX), false)] {
             let mut module = calling(components, decorates);
             let before = module.assemble();
-            fma_by_component(&mut module).expect("there are ids");
+            split_vector_fma(&mut module).expect("there are ids");
             assert_eq!(module.assemble(), before, "{components:?}");
         }
     }

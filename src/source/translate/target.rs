@@ -3,12 +3,12 @@
 use super::find::Tools;
 use crate::device::{DeviceInfo, DeviceKind, spirv_versions};
 
-/// Newest SPIR-V version that is generated, and the one for devices that take no SPIR-V themselves. Later
-/// versions only add features that OpenCL C does not use.
-const NEWEST: (u8, u8) = (1, 2);
+/// Newest SPIR-V version that is generated, also for devices that take no SPIR-V themselves. Later versions
+/// only add features that OpenCL C does not use.
+const MAX_VERSION: (u8, u8) = (1, 2);
 
-/// Default version of OpenCL C, if the options do not state one, as in `clBuildProgram`.
-pub(super) const STANDARD: &str = "CL1.2";
+/// Version of OpenCL C if the options do not state one. It is the default of `clBuildProgram`.
+pub(super) const DEFAULT_STANDARD: &str = "CL1.2";
 
 /// Target and SPIR-V version for a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(super) struct Target {
     /// SPIR-V version, as in `1.2`.
     pub(super) version: String,
     /// Whether a product and a sum are contracted to one operation where the language allows it.
-    pub(super) fuses: bool,
+    pub(super) contracts: bool,
     /// Arguments for clang: macros and extensions.
     pub(super) predefined: Vec<String>,
 }
@@ -33,9 +33,9 @@ impl Target {
         };
         Self {
             triple,
-            fuses: match device.kind {
+            contracts: match device.kind {
                 // Drivers report this wrongly for CPUs: Intel's driver denies it.
-                DeviceKind::Cpu => host_fuses(),
+                DeviceKind::Cpu => host_has_fma(),
                 _ => device.fused_multiply_add,
             },
             version: format!("{major}.{minor}"),
@@ -46,15 +46,16 @@ impl Target {
 
 /// Whether the host's processor has a fused multiply-add. A driver for a processor without it may emulate it in
 /// software, but does not choose it for speed.
-fn host_fuses() -> bool {
+fn host_has_fma() -> bool {
     #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
     return std::arch::is_x86_feature_detected!("fma");
     #[cfg(not(any(target_arch = "x86", target_arch = "x86_64")))]
     true
 }
 
+/// Returns the arguments for the macros and extensions that the device's compiler would define.
 fn predefined(device: &DeviceInfo, standard: &str) -> Vec<String> {
-    // Compilers of devices do not pretend to be GCC.
+    // The compilers of devices do not define the macros of GCC.
     let mut arguments = vec!["-fgnuc-version=0".to_owned()];
     if let Some(version) = opencl_version(&device.device_version) {
         arguments.push(format!("-D__OPENCL_VERSION__={version}"));
@@ -62,9 +63,10 @@ fn predefined(device: &DeviceInfo, standard: &str) -> Vec<String> {
     if !device.images {
         arguments.push("-U__IMAGE_SUPPORT__".to_owned());
     }
-    // Only extensions and features of this device, not all that clang supports. The macro of an extension that
-    // clang does not know is still defined: a kernel that tests for it then takes the same path as on the
-    // device, and fails here rather than computing something else. Features are part of OpenCL C 3.0.
+    // The extensions and features of this device are enabled, instead of all that clang supports. The macro of
+    // an extension that clang does not know is still defined: a kernel that tests for it then takes the same
+    // path as on the device, and the translation fails instead of computing something else. Features are part
+    // of OpenCL C 3.0.
     let features = if standard == "CL3.0" { &*device.opencl_c_features } else { &[] };
     let is_word = |name: &&String| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     let names = || device.extensions.iter().chain(features).filter(is_word);
@@ -74,10 +76,13 @@ fn predefined(device: &DeviceInfo, standard: &str) -> Vec<String> {
     arguments
 }
 
-/// Returns the highest version that the device lists and that is not newer than `NEWEST`.
+/// Returns the highest version that the device lists and that is not newer than `MAX_VERSION`.
 fn spirv_version(il_version: &str) -> (u8, u8) {
     // Drivers that list only newer versions accept older ones as well, and older tools cannot write newer ones.
-    spirv_versions(il_version).filter(|version| *version <= NEWEST).max().unwrap_or(NEWEST)
+    spirv_versions(il_version)
+        .filter(|version| *version <= MAX_VERSION)
+        .max()
+        .unwrap_or(MAX_VERSION)
 }
 
 /// Returns the value of `__OPENCL_VERSION__` for a device version such as `OpenCL 3.0 PoCL`.

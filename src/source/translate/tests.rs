@@ -1,4 +1,4 @@
-//! Tests of the translation with compilers that are scripts: some work, some do not.
+//! Tests of the translation with scripts in place of the compilers: some work, some fail.
 #![cfg(unix)]
 
 use std::collections::HashMap;
@@ -205,7 +205,7 @@ fn compilers_that_cannot_be_run_are_named_with_the_reason() {
         let text = error.to_string();
         assert!(text.contains(&format!("`{}`: ", clang.display())), "{what}: {text}");
         assert!(!text.contains("neither was found"), "{what}: {text}");
-        assert!(!error.is_deterministic(), "{what}: it may be put right");
+        assert!(!error.is_deterministic(), "{what}: the cause may be removed");
     }
     fs::remove_file(&clang).expect("it exists");
     folder.clang("clang", 15, "");
@@ -373,7 +373,7 @@ fn refused_optimised_code_is_translated_with_less_optimisation() {
     let folder = Folder::new();
     let runs = format!("echo \"$*\" >> {}", folder.file("runs").display());
     let picky = format!("case \"$*\" in *mem2reg*) {MODULE};; *) echo 'i3' >&2; exit 6;; esac");
-    folder.translate(&format!("{runs}; cat"), &picky).expect("the third way works");
+    folder.translate(&format!("{runs}; cat"), &picky).expect("the third strategy works");
     let runs = fs::read_to_string(folder.file("runs")).expect("it was run");
     let runs: Vec<_> = runs.lines().collect();
     let levels: Vec<_> = runs.iter().map(|run| run.contains(" -O2 ")).collect();

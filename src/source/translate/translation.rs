@@ -1,18 +1,18 @@
-//! Translation of one text.
+//! Translation of one OpenCL C text to SPIR-V.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::dimensions::dimensions_looked_at;
+use super::dimensions::add_dimension_checks;
 use super::find::{Tool, Tools};
-use super::fixups::repaired;
+use super::fixups::parse_and_fix;
 use super::options::BuildOptions;
 use super::run::{REFUSED, run};
-use super::scalarize::fma_by_component;
+use super::scalarize::split_vector_fma;
 use super::target::Target;
 use crate::device::DeviceInfo;
 use crate::error::{Error, ErrorKind, Result};
-use crate::process::{self, Ended};
+use crate::process::{self, ProcessOutput};
 use crate::source::module::Module;
 
 /// Version of the processing that the arguments do not describe. It is part of every key, and is raised with
@@ -21,39 +21,42 @@ const PIPELINE: &str = "6";
 
 /// Strategy for translating OpenCL C to SPIR-V.
 #[derive(Clone, Copy)]
-struct Way {
+struct Strategy {
+    /// Arguments for clang. The first one is the optimisation level.
     clang: &'static [&'static str],
+    /// Arguments for llvm-spirv.
     llvm_spirv: &'static [&'static str],
-    /// Whether the optimiser is given the integer widths of devices. `spir64` lists none, so the optimiser
-    /// creates, for example, integers of two bits for a `switch` of four cases. With a list, it may widen
-    /// 32-bit indices to 64 bits.
-    tells_integers: bool,
+    /// Whether the optimiser gets the integer widths of devices. Without them, as for the target `spir64`, it
+    /// creates other integers, such as integers of two bits for a `switch` of four cases. With them, it may
+    /// widen 32-bit indices to 64 bits.
+    adds_integer_widths: bool,
 }
 
-const OPTIMISED: Way = Way { clang: &["-O2"], llvm_spirv: &[], tells_integers: false };
+const OPTIMISED: Strategy =
+    Strategy { clang: &["-O2"], llvm_spirv: &[], adds_integer_widths: false };
 
-const PLAIN: Way = Way { clang: &["-O0"], llvm_spirv: &[], tells_integers: false };
+const PLAIN: Strategy = Strategy { clang: &["-O0"], llvm_spirv: &[], adds_integer_widths: false };
 
 /// Strategies with clang and llvm-spirv, best first. llvm-spirv 15 does not accept everything that optimisation
 /// creates, such as integers of two bits and `freeze`. The third strategy only keeps the values of variables in
 /// registers.
-const BY_PAIR: &[Way] = &[
+const WITH_LLVM_SPIRV: &[Strategy] = &[
     OPTIMISED,
-    Way { tells_integers: true, ..OPTIMISED },
-    Way {
+    Strategy { adds_integer_widths: true, ..OPTIMISED },
+    Strategy {
         clang: &["-O0", "-Xclang", "-disable-O0-optnone"],
         llvm_spirv: &["--spirv-mem2reg"],
-        tells_integers: false,
+        adds_integer_widths: false,
     },
     PLAIN,
 ];
 
 /// Strategies with clang alone.
-const DIRECTLY: &[Way] = &[OPTIMISED, PLAIN];
+const CLANG_ALONE: &[Strategy] = &[OPTIMISED, PLAIN];
 
-/// Arguments that keep names and prevent the vectorisation of loops, which is left to the device's compiler.
-/// Crashes leave no files.
-const ALWAYS: &[&str] = &[
+/// Arguments of every run of clang. They mark contractions, keep names, leave vectorisation to the device's
+/// compiler, and prevent files after a crash and colours in messages.
+const COMMON_ARGUMENTS: &[&str] = &[
     "-ffp-contract=on",
     "-fno-discard-value-names",
     "-fno-vectorize",
@@ -62,12 +65,18 @@ const ALWAYS: &[&str] = &[
     "-fno-color-diagnostics",
 ];
 
+/// Arguments with which clang leaves the code unoptimised, whatever the optimisation level.
+const WITHOUT_PASSES: [&str; 2] = ["-Xclang", "-disable-llvm-passes"];
+
+/// Arguments with which clang writes LLVM assembly text to its standard output.
+const ASSEMBLY_OUTPUT: [&str; 5] = ["-S", "-emit-llvm", "-o", "-", "-"];
+
 /// Prepared translation for a device.
 #[derive(Debug)]
 pub(crate) struct Translation {
     tools: Arc<Tools>,
     target: Target,
-    /// Arguments of every run of clang.
+    /// Arguments of the runs of clang that read OpenCL C.
     arguments: Vec<String>,
     /// Arguments that give clang the directories of included files.
     directories: Vec<String>,
@@ -97,7 +106,7 @@ impl Translation {
     ) -> Result<Self> {
         let BuildOptions { arguments: given, directories, standard } =
             BuildOptions::parse(options)?;
-        let standard = standard.as_deref().unwrap_or(super::target::STANDARD);
+        let standard = standard.as_deref().unwrap_or(super::target::DEFAULT_STANDARD);
         let target = Target::of(device, tools, standard);
         let mut arguments: Vec<String> = ["-x", "cl"].map(str::to_owned).into();
         arguments.push(format!("-cl-std={standard}"));
@@ -105,21 +114,21 @@ impl Translation {
         if tools.clang.major >= 16 {
             arguments.push("--no-default-config".to_owned());
         }
-        arguments.extend(ALWAYS.iter().map(|argument| (*argument).to_owned()));
+        arguments.extend(owned(COMMON_ARGUMENTS));
         arguments.extend_from_slice(&target.predefined);
         // Build options come last, so that they override the others.
         arguments.extend(given);
         Ok(Self { tools: Arc::clone(tools), target, arguments, directories, limit })
     }
 
-    /// Returns the inputs of the result other than the text, for keys. Directories of included files are left
-    /// out.
+    /// Returns the fields of keys that describe the translation: everything that affects the result except the
+    /// text. Directories of included files are left out, because the text contains the files.
     pub(crate) fn fields(&self) -> Vec<(&'static str, String)> {
         let mut fields: Vec<_> =
             self.tools.identity().map(|(name, version)| (name, version.to_owned())).collect();
         fields.push(("pipeline", PIPELINE.to_owned()));
         fields.push(("spirv version", self.target.version.clone()));
-        fields.push(("contraction", self.target.fuses.to_string()));
+        fields.push(("contraction", self.target.contracts.to_string()));
         fields.push(("arguments", self.arguments.join(" ")));
         fields
     }
@@ -138,8 +147,8 @@ impl Translation {
     pub(crate) fn expand(&self, text: &[u8]) -> Result<String> {
         let directories = self.directories.iter().map(|directory| format!("-I{directory}"));
         let arguments = self.arguments.iter().cloned().chain(directories);
-        let last = ["-E", "-frewrite-includes", "-o", "-", "-"].map(str::to_owned);
-        let ended = self.clang(arguments.chain(last), text)?;
+        let expand_only = ["-E", "-frewrite-includes", "-o", "-", "-"].map(str::to_owned);
+        let ended = self.clang(arguments.chain(expand_only), text)?;
         if !ended.status.success() {
             return Err(failed(&self.tools.clang, "rejected the text", &ended));
         }
@@ -157,110 +166,141 @@ impl Translation {
     /// * [`OutOfResources`](ErrorKind::OutOfResources), [`Io`](ErrorKind::Io) or [`Driver`](ErrorKind::Driver)
     ///   if a compiler cannot be run, or does not end.
     pub(crate) fn run(&self, text: &[u8]) -> Result<Translated> {
-        let ways = if self.tools.llvm_spirv.is_some() { BY_PAIR } else { DIRECTLY };
-        let mut first = None;
-        for way in ways {
-            match self.try_way(text, *way) {
+        let strategies =
+            if self.tools.llvm_spirv.is_some() { WITH_LLVM_SPIRV } else { CLANG_ALONE };
+        let mut first_error = None;
+        for strategy in strategies {
+            match self.try_strategy(text, *strategy) {
                 Ok(translated) => return Ok(translated),
-                Err(Fault::OfWay(error)) => {
+                Err(Fault::OfStrategy(error)) => {
                     tracing::debug!(%error, "trying another translation strategy");
-                    first.get_or_insert(error);
+                    first_error.get_or_insert(error);
                 }
                 Err(Fault::Final(error)) => return Err(error),
             }
         }
-        Err(first.unwrap_or_else(|| {
+        Err(first_error.unwrap_or_else(|| {
             Error::new(ErrorKind::BuildFailed, "no translation strategy produced SPIR-V")
         }))
     }
 
-    fn try_way(&self, text: &[u8], way: Way) -> Result<Translated, Fault> {
-        const UNCHANGED: [&str; 2] = ["-Xclang", "-disable-llvm-passes"];
-        const TEXT: [&str; 5] = ["-S", "-emit-llvm", "-o", "-", "-"];
-        let owned = |arguments: &[&str]| -> Vec<String> {
-            arguments.iter().map(|argument| (*argument).to_owned()).collect()
-        };
-        let clang = &self.tools.clang;
-        let mut arguments = self.arguments.clone();
-        arguments.extend(owned(way.clang));
-        if way.tells_integers {
-            arguments.extend(owned(&UNCHANGED));
-        }
-        arguments.extend(owned(&TEXT));
-        let ended = self.clang(arguments, text)?;
-        match ended.status.code() {
-            Some(0) => {}
-            Some(REFUSED) => {
-                return Err(Fault::Final(failed(clang, "rejected the text", &ended)));
-            }
-            _ => return Err(Fault::OfWay(failed(clang, "crashed on the text", &ended))),
-        }
-        let Ended { mut log, output, .. } = ended;
-        let mut from_llvm = owned(&["-x", "ir"]);
-        from_llvm.push(format!("--target={}", self.target.triple));
-        from_llvm.extend(owned(way.clang.get(..1).unwrap_or_default()));
-        from_llvm.extend(owned(ALWAYS));
-        let mut then = |tool: &Tool, arguments: Vec<String>, input: &[u8]| {
-            let mut ended = run(&tool.path, arguments, input, self.limit)?;
-            log.push_str(&ended.log);
-            if ended.status.success() {
-                return Ok(ended.output);
-            }
-            ended.log.clone_from(&log);
-            Err(Fault::OfWay(failed(tool, "could not translate clang's output", &ended)))
-        };
-        let output = if way.tells_integers {
+    fn try_strategy(&self, text: &[u8], strategy: Strategy) -> Result<Translated, Fault> {
+        let ProcessOutput { mut log, output, .. } = self.compile_to_assembly(text, strategy)?;
+        let assembly = if strategy.adds_integer_widths {
             // A function `powf` that the text declares is not the C library's.
-            let mut arguments = from_llvm.clone();
+            let mut arguments = self.arguments_for_llvm(strategy);
             arguments.push("-fno-builtin".to_owned());
-            arguments.extend(owned(&TEXT));
-            then(clang, arguments, &with_integers(output))?
+            arguments.extend(owned(&ASSEMBLY_OUTPUT));
+            let input = with_integer_widths(output);
+            self.run_next(&self.tools.clang, arguments, &input, &mut log)?
         } else {
             output
         };
-        let output = if self.target.fuses { fused(output) } else { output };
-        let mut arguments = from_llvm;
-        arguments.extend(owned(&UNCHANGED));
-        if self.tools.llvm_spirv.is_some() {
-            arguments.push("-emit-llvm".to_owned());
-        }
-        arguments.extend(owned(&["-c", "-o", "-", "-"]));
-        let mut output = then(clang, arguments, &output)?;
-        let mut writer = clang;
-        if let Some(llvm_spirv) = &self.tools.llvm_spirv {
-            let mut arguments = vec![
-                format!("--spirv-max-version={}", self.target.version),
-                // SPIR-V itself does not keep the signedness of integers, and messages name types.
-                "--preserve-ocl-kernel-arg-type-metadata-through-string".to_owned(),
-            ];
-            arguments.extend(owned(way.llvm_spirv));
-            arguments.extend(owned(&["-o", "-", "-"]));
-            output = then(llvm_spirv, arguments, &output)?;
-            writer = llvm_spirv;
-        }
-        let used = |output| {
-            let mut module = repaired(output)?;
-            fma_by_component(&mut module)?;
-            dimensions_looked_at(&mut module)?;
-            Module::spirv(module.assemble())
-        };
-        let module = used(output).map_err(|error| {
+        let assembly = if self.target.contracts { with_fma(assembly) } else { assembly };
+        let (writer, output) = self.write_spirv(&assembly, strategy, &mut log)?;
+        let module = corrected(output).map_err(|error| {
             let Tool { path, version, .. } = writer;
             let path = path.display();
             let message = format!("`{path}` ({version}) did not write usable SPIR-V");
             let unusable = Error::new(ErrorKind::BuildFailed, message);
-            Fault::OfWay(unusable.with_log(log.as_str()).with_source(error))
+            Fault::OfStrategy(unusable.with_log(log.as_str()).with_source(error))
         })?;
         Ok(Translated { module, log })
     }
 
-    fn clang(&self, arguments: impl IntoIterator<Item = String>, text: &[u8]) -> Result<Ended> {
+    /// Compiles the text to LLVM assembly text.
+    fn compile_to_assembly(&self, text: &[u8], strategy: Strategy) -> Result<ProcessOutput, Fault> {
+        let mut arguments = self.arguments.clone();
+        arguments.extend(owned(strategy.clang));
+        if strategy.adds_integer_widths {
+            arguments.extend(owned(&WITHOUT_PASSES));
+        }
+        arguments.extend(owned(&ASSEMBLY_OUTPUT));
+        let ended = self.clang(arguments, text)?;
+        let clang = &self.tools.clang;
+        match ended.status.code() {
+            Some(0) => Ok(ended),
+            Some(REFUSED) => Err(Fault::Final(failed(clang, "rejected the text", &ended))),
+            _ => Err(Fault::OfStrategy(failed(clang, "crashed on the text", &ended))),
+        }
+    }
+
+    /// Writes SPIR-V from LLVM assembly text. Returns the tool that wrote it, and its output.
+    fn write_spirv(
+        &self,
+        assembly: &[u8],
+        strategy: Strategy,
+        log: &mut String,
+    ) -> Result<(&Tool, Vec<u8>), Fault> {
+        let clang = &self.tools.clang;
+        let mut arguments = self.arguments_for_llvm(strategy);
+        arguments.extend(owned(&WITHOUT_PASSES));
+        if self.tools.llvm_spirv.is_some() {
+            arguments.push("-emit-llvm".to_owned());
+        }
+        arguments.extend(owned(&["-c", "-o", "-", "-"]));
+        let output = self.run_next(clang, arguments, assembly, log)?;
+        let Some(llvm_spirv) = &self.tools.llvm_spirv else { return Ok((clang, output)) };
+        let mut arguments = vec![
+            format!("--spirv-max-version={}", self.target.version),
+            // SPIR-V itself does not keep the signedness of integers, and messages name types.
+            "--preserve-ocl-kernel-arg-type-metadata-through-string".to_owned(),
+        ];
+        arguments.extend(owned(strategy.llvm_spirv));
+        arguments.extend(owned(&["-o", "-", "-"]));
+        let output = self.run_next(llvm_spirv, arguments, &output, log)?;
+        Ok((llvm_spirv, output))
+    }
+
+    /// Returns the first arguments of a run of clang that reads LLVM code instead of OpenCL C.
+    fn arguments_for_llvm(&self, strategy: Strategy) -> Vec<String> {
+        let mut arguments = owned(&["-x", "ir"]);
+        arguments.push(format!("--target={}", self.target.triple));
+        arguments.extend(owned(strategy.clang.get(..1).unwrap_or_default()));
+        arguments.extend(owned(COMMON_ARGUMENTS));
+        arguments
+    }
+
+    /// Runs a tool on the output of an earlier run, and appends its messages to `log`.
+    fn run_next(
+        &self,
+        tool: &Tool,
+        arguments: Vec<String>,
+        input: &[u8],
+        log: &mut String,
+    ) -> Result<Vec<u8>, Fault> {
+        let mut ended = run(&tool.path, arguments, input, self.limit)?;
+        log.push_str(&ended.log);
+        if ended.status.success() {
+            return Ok(ended.output);
+        }
+        ended.log.clone_from(log);
+        Err(Fault::OfStrategy(failed(tool, "could not translate clang's output", &ended)))
+    }
+
+    fn clang(
+        &self,
+        arguments: impl IntoIterator<Item = String>,
+        text: &[u8],
+    ) -> Result<ProcessOutput> {
         run(&self.tools.clang.path, arguments, text, self.limit)
     }
 }
 
-/// Adds the integer widths of devices to the data layout of LLVM assembly text.
-fn with_integers(text: Vec<u8>) -> Vec<u8> {
+fn owned(arguments: &[&str]) -> Vec<String> {
+    arguments.iter().map(|argument| (*argument).to_owned()).collect()
+}
+
+/// Parses SPIR-V and corrects what the tools write wrongly.
+fn corrected(bytes: Vec<u8>) -> Result<Module> {
+    let mut module = parse_and_fix(bytes)?;
+    split_vector_fma(&mut module)?;
+    add_dimension_checks(&mut module)?;
+    Module::spirv(module.assemble())
+}
+
+/// Adds the integer widths of devices to the data layout in LLVM assembly text.
+fn with_integer_widths(text: Vec<u8>) -> Vec<u8> {
     const LAYOUT: &[u8] = b"\ntarget datalayout = \"";
     const INTEGERS: &[u8] = b"-n8:16:32:64";
     let start = text.windows(LAYOUT.len()).position(|part| part == LAYOUT);
@@ -271,15 +311,15 @@ fn with_integers(text: Vec<u8>) -> Vec<u8> {
 
 /// Replaces every `llvm.fmuladd` in LLVM assembly text by `llvm.fma`. clang writes `llvm.fmuladd` where a
 /// product and a sum may become one operation; `llvm.fma` always is one.
-fn fused(text: Vec<u8>) -> Vec<u8> {
-    const EITHER: &str = "@llvm.fmuladd.";
+fn with_fma(text: Vec<u8>) -> Vec<u8> {
+    const CONTRACTIBLE: &str = "@llvm.fmuladd.";
     const FUSED: &str = "@llvm.fma.";
     // LLVM escapes characters that are not ASCII.
     let text = match String::from_utf8(text) {
         Ok(text) => text,
         Err(error) => return error.into_bytes(),
     };
-    if !text.contains(EITHER) {
+    if !text.contains(CONTRACTIBLE) {
         return text.into_bytes();
     }
     let declared = |line: &str| -> Option<String> {
@@ -290,10 +330,10 @@ fn fused(text: Vec<u8>) -> Vec<u8> {
     let mut changed = String::with_capacity(text.len());
     for line in text.lines() {
         // A constant may contain any text.
-        if line.starts_with('@') || !line.contains(EITHER) {
+        if line.starts_with('@') || !line.contains(CONTRACTIBLE) {
             changed.push_str(line);
         } else {
-            let line = line.replace(EITHER, FUSED);
+            let line = line.replace(CONTRACTIBLE, FUSED);
             if declared(&line).is_some_and(|suffix| declarations.contains(&suffix)) {
                 continue;
             }
@@ -304,10 +344,10 @@ fn fused(text: Vec<u8>) -> Vec<u8> {
     changed.into_bytes()
 }
 
-/// Reason why a strategy did not lead to SPIR-V.
+/// Failure of a strategy.
 enum Fault {
     /// Another strategy may succeed.
-    OfWay(Error),
+    OfStrategy(Error),
     /// No other strategy would succeed.
     Final(Error),
 }
@@ -318,9 +358,11 @@ impl From<Error> for Fault {
     }
 }
 
-fn failed(tool: &Tool, what: &str, ended: &Ended) -> Error {
+/// Creates the error for a run of a tool that failed.
+fn failed(tool: &Tool, what: &str, ended: &ProcessOutput) -> Error {
     let (path, version) = (tool.path.display(), &tool.version);
-    let message = format!("`{path}` ({version}) {what}; it {}", process::in_words(ended.status));
+    let message =
+        format!("`{path}` ({version}) {what}; it {}", process::describe_exit(ended.status));
     Error::new(ErrorKind::BuildFailed, message).with_log(ended.log.as_str())
 }
 
@@ -332,8 +374,8 @@ mod tests {
     fn native_integers_are_added_to_the_data_layout() {
         let text = "; comment\ntarget datalayout = \"e-i64:64\"\ntarget triple = \"spir64\"\n";
         let expected = text.replace("i64:64", "i64:64-n8:16:32:64");
-        assert_eq!(with_integers(text.into()), expected.as_bytes());
-        assert_eq!(with_integers(b"define void @f()".to_vec()), b"define void @f()");
+        assert_eq!(with_integer_widths(text.into()), expected.as_bytes());
+        assert_eq!(with_integer_widths(b"define void @f()".to_vec()), b"define void @f()");
     }
 
     #[test]
@@ -349,7 +391,7 @@ mod tests {
                         %2 = call <4 x float> @llvm.fma.v4f32(<4 x float> %a)\n\
                         declare <4 x float> @llvm.fma.v4f32(<4 x float>)\n\
                         declare float @llvm.fma.f32(float, float, float)\n";
-        assert_eq!(String::from_utf8(fused(text.into())), Ok(expected.to_owned()));
-        assert_eq!(fused(b"declare void @f()".to_vec()), b"declare void @f()");
+        assert_eq!(String::from_utf8(with_fma(text.into())), Ok(expected.to_owned()));
+        assert_eq!(with_fma(b"declare void @f()".to_vec()), b"declare void @f()");
     }
 }

@@ -89,7 +89,7 @@ struct drmshim_call {
 #define MAX_BUFFERS 40
 
 /* Input of zeModuleCreate, with the values of its specialization constants in place. */
-struct image {
+struct module_code {
     uint32_t *words;
     size_t count;
     char *options;
@@ -98,9 +98,9 @@ struct image {
 struct module {
     struct module *next;
     handle handle, launch_module, launch_kernel;
-    /* Image of this module, or images of all modules linked with it. NULL for an unknown binary. */
-    struct image **images;
-    int image_count;
+    /* Code of this module, or of all modules linked with it. NULL for an unknown binary. */
+    struct module_code **codes;
+    int code_count;
 };
 
 struct kernel {
@@ -181,7 +181,7 @@ void *allocate(size_t bytes)
         taken_;                                                        \
     })
 
-/* Files beside this library: the images of binaries, for other processes that load the binaries. */
+/* Files beside this library: the SPIR-V of binaries, for other processes that load the binaries. */
 
 static void path_beside(char path[4096], const char *name)
 {
@@ -216,8 +216,8 @@ static void path_of_binary(char path[4096], const uint8_t *binary, size_t bytes)
     path_beside(path, name);
 }
 
-/* Stores the image of a binary: the options as text that ends in NUL, followed by the module. */
-static void keep_image(const struct image *image, const uint8_t *binary, size_t bytes)
+/* Stores the SPIR-V of a binary: the options as text that ends in NUL, followed by the module. */
+static void store_code(const struct module_code *code, const uint8_t *binary, size_t bytes)
 {
     char path[4096], new[4200];
     path_beside(path, "binaries");
@@ -229,13 +229,13 @@ static void keep_image(const struct image *image, const uint8_t *binary, size_t 
     FILE *file = fopen(new, "wb");
     if (!file)
         die("%s: %s", new, strerror(errno));
-    fwrite(image->options, 1, strlen(image->options) + 1, file);
-    fwrite(image->words, sizeof *image->words, image->count, file);
+    fwrite(code->options, 1, strlen(code->options) + 1, file);
+    fwrite(code->words, sizeof *code->words, code->count, file);
     if (fclose(file) || rename(new, path))
         die("%s: %s", path, strerror(errno));
 }
 
-static struct image *image_of_binary(const uint8_t *binary, size_t bytes)
+static struct module_code *code_of_binary(const uint8_t *binary, size_t bytes)
 {
     char path[4096];
     path_of_binary(path, binary, bytes);
@@ -243,14 +243,14 @@ static struct image *image_of_binary(const uint8_t *binary, size_t bytes)
     uint8_t *data = read_file(path, &size);
     if (!data)
         return NULL;
-    struct image *image = allocate(sizeof *image);
-    image->options = strdup((char *)data);
-    size_t options = strlen(image->options) + 1;
-    image->count = (size - options) / sizeof *image->words;
-    image->words = allocate(size);
-    memcpy(image->words, data + options, image->count * sizeof *image->words);
+    struct module_code *code = allocate(sizeof *code);
+    code->options = strdup((char *)data);
+    size_t options = strlen(code->options) + 1;
+    code->count = (size - options) / sizeof *code->words;
+    code->words = allocate(size);
+    memcpy(code->words, data + options, code->count * sizeof *code->words);
     free(data);
-    return image;
+    return code;
 }
 
 /* Returns the options that OpenCL has, too. */
@@ -265,17 +265,17 @@ static char *opencl_options(const char *options)
     return kept;
 }
 
-static struct image *image_of_spirv(const struct module_description *description)
+static struct module_code *code_of_spirv(const struct module_description *description)
 {
-    struct image *image = allocate(sizeof *image);
-    image->count = description->bytes / sizeof *image->words;
-    image->words = allocate(description->bytes);
-    memcpy(image->words, description->input, image->count * sizeof *image->words);
-    image->options = opencl_options(description->options);
+    struct module_code *code = allocate(sizeof *code);
+    code->count = description->bytes / sizeof *code->words;
+    code->words = allocate(description->bytes);
+    memcpy(code->words, description->input, code->count * sizeof *code->words);
+    code->options = opencl_options(description->options);
     const struct module_constants *constants = description->constants;
     for (uint32_t i = 0; constants && i < constants->count; i++)
-        specialize(image->words, image->count, constants->ids[i], constants->values[i]);
-    return image;
+        specialize(code->words, code->count, constants->ids[i], constants->values[i]);
+    return code;
 }
 
 /* The functions that differ from Intel's. */
@@ -328,13 +328,13 @@ static result create_module(handle context, handle device, const struct module_d
         return status;
     struct module *module = allocate(sizeof *module);
     module->handle = *created;
-    struct image *image = description->format == SPIRV
-                              ? image_of_spirv(description)
-                              : image_of_binary(description->input, description->bytes);
-    if (image) {
-        module->images = allocate(sizeof *module->images);
-        module->images[0] = image;
-        module->image_count = 1;
+    struct module_code *code = description->format == SPIRV
+                              ? code_of_spirv(description)
+                              : code_of_binary(description->input, description->bytes);
+    if (code) {
+        module->codes = allocate(sizeof *module->codes);
+        module->codes[0] = code;
+        module->code_count = 1;
     }
     add_launch_kernel(module, context, device);
     ADD(modules, module);
@@ -343,7 +343,7 @@ static result create_module(handle context, handle device, const struct module_d
 
 static result destroy_module(handle module)
 {
-    /* The images stay, for other modules that may be linked with this one. */
+    /* The code stays, for other modules that may be linked with this one. */
     struct module *taken = TAKE(modules, handle, module);
     if (taken) {
         intel.destroy_kernel(taken->launch_kernel);
@@ -358,18 +358,18 @@ static result link_modules(uint32_t count, handle *linked, handle *log)
     result status = intel.link_modules(count, linked, log);
     if (status)
         return status;
-    struct image **images = allocate(count * sizeof *images);
+    struct module_code **codes = allocate(count * sizeof *codes);
     int known = 0;
     for (uint32_t i = 0; i < count; i++) {
         struct module *module = FIND(modules, handle, linked[i]);
-        if (module && module->image_count == 1)
-            images[known++] = module->images[0];
+        if (module && module->code_count == 1)
+            codes[known++] = module->codes[0];
     }
     for (uint32_t i = 0; i < count; i++) {
         struct module *module = FIND(modules, handle, linked[i]);
         if (module) {
-            module->images = images;
-            module->image_count = known == (int)count ? known : 0;
+            module->codes = codes;
+            module->code_count = known == (int)count ? known : 0;
         }
     }
     return status;
@@ -379,8 +379,8 @@ static result native_binary(handle of, size_t *bytes, uint8_t *binary)
 {
     result status = intel.native_binary(of, bytes, binary);
     struct module *module = FIND(modules, handle, of);
-    if (!status && binary && module && module->image_count == 1)
-        keep_image(module->images[0], binary, *bytes);
+    if (!status && binary && module && module->code_count == 1)
+        store_code(module->codes[0], binary, *bytes);
     return status;
 }
 
@@ -396,9 +396,9 @@ static result create_kernel(handle of, const struct kernel_description *descript
     kernel->name = strdup(description->name);
     kernel->count = -1;
     enum parameter parameters[MAX_PARAMETERS];
-    for (int i = 0; i < module->image_count && kernel->count < 0; i++) {
-        const struct image *image = module->images[i];
-        kernel->count = parameters_of(image->words, image->count, kernel->name, parameters);
+    for (int i = 0; i < module->code_count && kernel->count < 0; i++) {
+        const struct module_code *code = module->codes[i];
+        kernel->count = parameters_of(code->words, code->count, kernel->name, parameters);
     }
     for (int i = 0; i < kernel->count; i++)
         kernel->arguments[i].kind = parameters[i];
@@ -465,16 +465,16 @@ static void announce(handle list, struct kernel *kernel, const struct group_coun
 {
     static uint64_t last;
     struct module *module = kernel->module;
-    if (!module->image_count || kernel->count < 0)
+    if (!module->code_count || kernel->count < 0)
         die("kernel %s has no stand-in, since its binary is unknown", kernel->name);
     struct launch *launch = allocate(sizeof *launch);
     launch->kernel = *kernel;
     launch->kernel.name = strdup(kernel->name);
     launch->groups = *groups;
-    struct module_text texts[module->image_count];
-    for (int i = 0; i < module->image_count; i++)
-        texts[i] = (struct module_text){ module->images[i]->words, module->images[i]->count * 4 };
-    launch->program = program_of(texts, module->image_count, module->images[0]->options);
+    struct module_text texts[module->code_count];
+    for (int i = 0; i < module->code_count; i++)
+        texts[i] = (struct module_text){ module->codes[i]->words, module->codes[i]->count * 4 };
+    launch->program = program_of(texts, module->code_count, module->codes[0]->options);
     uint64_t nothing = 0;
     result status = 0;
     uint32_t buffers = 0;
@@ -486,7 +486,7 @@ static void announce(handle list, struct kernel *kernel, const struct group_coun
         if (buffers == MAX_BUFFERS)
             die("kernel %s has more than %d buffers", kernel->name, MAX_BUFFERS);
         status |= intel.set_argument(module->launch_kernel, ++buffers, sizeof nothing,
-                                   argument->value ? argument->value : &nothing);
+                                     argument->value ? argument->value : &nothing);
     }
     while (buffers < MAX_BUFFERS)
         status |= intel.set_argument(module->launch_kernel, ++buffers, sizeof nothing, &nothing);
@@ -554,20 +554,20 @@ static result table_of_intel(const char *name, uint32_t version, void **table)
     return fill(version, table);
 }
 
-#define TABLE(name, ...)                                      \
-    result name(uint32_t version, void **table);              \
-    result name(uint32_t version, void **table)               \
-    {                                                         \
+#define TABLE(name, ...)                                        \
+    result name(uint32_t version, void **table);                \
+    result name(uint32_t version, void **table)                 \
+    {                                                           \
         result status = table_of_intel(#name, version, table);  \
         if (status)                                             \
             return status;                                      \
-        __VA_ARGS__                                           \
-        return 0;                                             \
+        __VA_ARGS__                                             \
+        return 0;                                               \
     }
-#define REPLACE(place, function)                              \
-    if (table[place] != (void *)(function)) {                 \
-        *(void **)&intel.function = table[place];             \
-        table[place] = (void *)(function);                    \
+#define REPLACE(place, function)                                \
+    if (table[place] != (void *)(function)) {                   \
+        *(void **)&intel.function = table[place];               \
+        table[place] = (void *)(function);                      \
     }
 
 TABLE(zeGetModuleProcAddrTable,

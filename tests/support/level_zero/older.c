@@ -118,10 +118,10 @@ static result extensions(handle driver, uint32_t *count, struct extension *found
     return answer;
 }
 
-#define REPLACE(place, function)                                            \
+#define REPLACE(place, function)                                              \
     if (getenv("KILN_STAND_INS_OLDER") && table[place] != (void *)function) { \
-        *(void **)&next.function = table[place];                            \
-        table[place] = (void *)function;                                    \
+        *(void **)&next.function = table[place];                              \
+        table[place] = (void *)function;                                      \
     }
 
 void older_driver(void **table)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 
-/// Maximum number of useless bytes per connection. The limit makes the test end, too.
+/// Maximum number of useless bytes per connection. The limit makes the test end even if the client reads on.
 const MOST: u64 = 512 << 20;
 
 /// Handle of the service. The threads of the service end with the test.
@@ -32,7 +32,7 @@ impl Flood {
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let (reply, counted) = (reply.clone(), counted.clone());
-                thread::spawn(move || serve(client, |asked| reply(address, asked), &counted));
+                thread::spawn(move || serve(client, |request| reply(address, request), &counted));
             }
         });
         Self { address, sent }
@@ -52,9 +52,9 @@ fn serve(mut client: TcpStream, reply: impl Fn(&str) -> Reply, sent: &AtomicU64)
             Reply::Text(text) => _ = client.write_all(text.as_bytes()),
             Reply::Endless(beginning) => {
                 let _ = client.write_all(beginning.as_bytes());
-                let mut here = 0;
-                while here < MOST && client.write_all(&zeros).is_ok() {
-                    here += zeros.len() as u64;
+                let mut written = 0;
+                while written < MOST && client.write_all(&zeros).is_ok() {
+                    written += zeros.len() as u64;
                     sent.fetch_add(zeros.len() as u64, SeqCst);
                 }
                 return;

@@ -15,7 +15,7 @@ pub enum Mode {
     Hangs,
     /// Data arrives after this delay.
     Slow(Duration),
-    /// Data does not arrive, even after the mode changes: existing connections become mute forever.
+    /// Data does not arrive, even after the mode changes: existing connections stay silent forever.
     Mutes,
     /// Existing and new connections end.
     Cuts,

@@ -118,8 +118,8 @@ impl Redis {
     /// Returns the number of requests for a value so far.
     pub fn gets(&self) -> u64 {
         let calls = self.calls();
-        let of = |command: &str| calls.get(command).copied().unwrap_or_default();
-        of("get") + of("getrange")
+        let count = |command: &str| calls.get(command).copied().unwrap_or_default();
+        count("get") + count("getrange")
     }
 
     /// Returns the number of calls of each command so far. The names are in lower case.
@@ -301,7 +301,7 @@ impl S3 {
         assert!(head.starts_with("http/1.1 200"), "{head}");
         let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
         let length = length.and_then(|length| length.trim().parse().ok());
-        let mut body = vec![0; length.unwrap_or_else(|| panic!("of no length: {head}"))];
+        let mut body = vec![0; length.unwrap_or_else(|| panic!("no content length: {head}"))];
         connection.read_exact(&mut body).expect("it answers");
         body
     }

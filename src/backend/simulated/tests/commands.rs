@@ -79,20 +79,22 @@ fn panics_of_a_closure_fail_the_command() {
             assert_eq!(error.kind(), ErrorKind::Panicked);
             error.to_string()
         };
-        let said = message(|_| panic!("out of cheese"));
-        assert!(said.contains("the kernel `k` panicked: out of cheese"), "{said}");
-        let said = message(|call| drop(call.read::<u8>(3)));
-        assert!(said.contains("was launched with 3 arguments; it has no argument 3"), "{said}");
-        let said = message(|call| assert_eq!(call.value::<f64>(0), 0.0));
-        assert!(said.contains("argument 0 of the kernel `k` is a value of 4 bytes, not a value of type f64 (8 bytes)"), "{said}");
-        let said = message(|call| drop(call.read::<i32>(1)));
-        assert!(said.contains("is a buffer of 6 bytes, not a buffer of i32 (4 bytes)"), "{said}");
-        let said = message(|call| drop(call.read::<()>(1)));
-        assert!(said.contains("not a buffer of ()"), "{said}");
-        let said = message(|call| call.write::<u8>(1, &[1]));
-        assert!(said.contains("argument 1 of the kernel `k` is read-only"), "{said}");
-        let said = message(|call| assert_eq!(call.local_bytes(0), 0));
-        assert!(said.contains("not local memory"), "{said}");
+        let text = message(|_| panic!("out of cheese"));
+        assert!(text.contains("the kernel `k` panicked: out of cheese"), "{text}");
+        let text = message(|call| drop(call.read::<u8>(3)));
+        assert!(text.contains("was launched with 3 arguments; it has no argument 3"), "{text}");
+        let text = message(|call| assert_eq!(call.value::<f64>(0), 0.0));
+        let expected = "argument 0 of the kernel `k` is a value of 4 bytes, not a value of type f64 \
+                        (8 bytes)";
+        assert!(text.contains(expected), "{text}");
+        let text = message(|call| drop(call.read::<i32>(1)));
+        assert!(text.contains("is a buffer of 6 bytes, not a buffer of i32 (4 bytes)"), "{text}");
+        let text = message(|call| drop(call.read::<()>(1)));
+        assert!(text.contains("not a buffer of ()"), "{text}");
+        let text = message(|call| call.write::<u8>(1, &[1]));
+        assert!(text.contains("argument 1 of the kernel `k` is read-only"), "{text}");
+        let text = message(|call| assert_eq!(call.local_bytes(0), 0));
+        assert!(text.contains("not local memory"), "{text}");
         // The native queue and its memory still work.
         simulator.kernel("k", |call| {
             assert_eq!((call.value::<u32>(0), call.local_bytes(2)), (1, 64));

@@ -10,10 +10,10 @@ use kiln::store::{EntryInfo, Store};
 use serde::Serialize;
 use tar::{Archive, Builder, EntryType, Header};
 
-use super::{chosen, find, whole};
+use super::{find, read_entry, select};
 use crate::args::KeyPrefix;
 use crate::file::{self, Links};
-use crate::output::{Ending, Failure, Output, Result, bytes, count, in_full, note, plain};
+use crate::output::{Failure, Outcome, Output, Result, bytes, count, in_full, note, plain};
 
 #[derive(Serialize)]
 struct Extracted {
@@ -29,7 +29,7 @@ pub(super) fn extract(
     path: Option<&Path>,
 ) -> Result {
     let info = find(store, key)?;
-    let entry = whole(store, &info).map_err(|why| {
+    let entry = read_entry(store, &info).map_err(|why| {
         Failure::failed(format_args!("the entry of {} cannot be used: {why}", info.key()))
     })?;
     let Some(path) = path else {
@@ -39,7 +39,7 @@ pub(super) fn extract(
             ));
         }
         out.write_all(entry.payload())?;
-        return Ok(Ending::Well);
+        return Ok(Outcome::Success);
     };
     file::write_output(path, entry.payload()).map_err(|error| cannot("write", path, &error))?;
     let size = entry.payload().len() as u64;
@@ -49,7 +49,7 @@ pub(super) fn extract(
     } else {
         out.line(format_args!("{} written to {}", bytes(size), path.display()))?;
     }
-    Ok(Ending::Well)
+    Ok(Outcome::Success)
 }
 
 fn cannot(what: &str, path: &Path, error: &io::Error) -> Failure {
@@ -83,7 +83,7 @@ struct Exported {
 }
 
 pub(super) fn export(out: &mut Output, store: &Store, path: &Path, keys: &[KeyPrefix]) -> Result {
-    let mut entries = chosen(store, keys)?;
+    let mut entries = select(store, keys)?;
     // Sorted, so that the same entries make the same bundle.
     entries.sort_by_key(EntryInfo::name);
     entries.dedup_by_key(|entry| entry.name());
@@ -100,7 +100,7 @@ pub(super) fn export(out: &mut Output, store: &Store, path: &Path, keys: &[KeyPr
     };
     let done = done.map_err(|error| cannot("write", path, &error))?;
 
-    let ending = Ending::well_if(done.refused.is_empty());
+    let outcome = Outcome::success_if(done.refused.is_empty());
     let summary = format!("{} exported", count(done.exported, "entry", "entries"));
     if to_stdout {
         note(summary);
@@ -109,14 +109,14 @@ pub(super) fn export(out: &mut Output, store: &Store, path: &Path, keys: &[KeyPr
     } else {
         out.line(format_args!("{summary}, {}", bytes(done.bytes)))?;
     }
-    Ok(ending)
+    Ok(outcome)
 }
 
 fn bundle(store: &Store, entries: &[EntryInfo], to: impl Write) -> io::Result<Exported> {
     let mut done = Exported { exported: 0, bytes: 0, refused: Vec::new() };
     let mut bundle = Builder::new(to);
     for info in entries {
-        let entry = match whole(store, info) {
+        let entry = match read_entry(store, info) {
             Ok(entry) => entry,
             Err(why) => {
                 done.refused.push(Refused::report(info.name(), why));
@@ -156,14 +156,14 @@ pub(super) fn import(out: &mut Output, store: &Store, path: &Path) -> Result {
     // Older entries are evicted to make room. An error is ignored: another process may be collecting.
     let _ = store.collect(false);
 
-    let ending = Ending::well_if(read.is_ok() && done.refused.is_empty());
+    let outcome = Outcome::success_if(read.is_ok() && done.refused.is_empty());
     if out.is_json() {
         out.value(&done)?;
     } else {
         let imported = count(done.imported.len() as u64, "entry", "entries");
         out.line(format_args!("{imported} imported, {} refused", done.refused.len()))?;
     }
-    Ok(ending)
+    Ok(outcome)
 }
 
 /// Imports the files that are entries. A bundle is not trusted: the store checks the names, and reads no more

@@ -10,9 +10,10 @@ use super::remote::Status;
 use super::{OBJECT, SPIRV, TIMING, device_of, kernels_of, kind_of};
 use crate::args::Sort;
 use crate::output::{
-    Ending, Listing, Output, Result, Width, age, bytes, count, plain, seconds, time,
+    Listing, Outcome, Output, Result, Width, age, bytes, count, plain, seconds, time,
 };
 
+/// An entry as `ls` lists it.
 #[derive(Serialize)]
 struct Line {
     key: String,
@@ -68,6 +69,7 @@ impl Line {
         }
     }
 
+    /// Returns whether the entry is for a device with this text in its name, or in the folder of this name.
     fn fits(&self, device: &str) -> bool {
         let named = |name: &String| name.to_lowercase().contains(&device.to_lowercase());
         self.folder == device || self.device.as_ref().is_some_and(named)
@@ -87,11 +89,11 @@ pub(super) fn ls(out: &mut Output, store: &Store, sort: Sort, device: Option<&st
     }
     if out.is_json() {
         out.value(&lines)?;
-        return Ok(Ending::Well);
+        return Ok(Outcome::Success);
     }
     if lines.is_empty() {
         out.line(format_args!("no entries in {}", store.root().display()))?;
-        return Ok(Ending::Well);
+        return Ok(Outcome::Success);
     }
     let mut listing = Listing::new(&[
         ("KEY", Width::Whole),
@@ -112,7 +114,7 @@ pub(super) fn ls(out: &mut Output, store: &Store, sort: Sort, device: Option<&st
         ]);
     }
     out.table(listing)?;
-    Ok(Ending::Well)
+    Ok(Outcome::Success)
 }
 
 #[derive(Serialize)]
@@ -183,7 +185,7 @@ pub(super) fn stats(out: &mut Output, store: &Store, remote: Option<Status>) -> 
     } else {
         print(out, &stats)?;
     }
-    Ok(Ending::Well)
+    Ok(Outcome::Success)
 }
 
 fn print(out: &mut Output, stats: &Stats) -> Result<()> {

@@ -70,17 +70,18 @@ fn find_exactly(store: &Store, key: &BuildKey) -> Option<EntryInfo> {
 }
 
 /// Returns the entries with these keys. Without keys, returns all entries that are of use on other machines.
-fn chosen(store: &Store, keys: &[KeyPrefix]) -> Result<Vec<EntryInfo>> {
+fn select(store: &Store, keys: &[KeyPrefix]) -> Result<Vec<EntryInfo>> {
     if keys.is_empty() {
         // Damaged entries are included here, and refused by name later.
-        let is_chosen = |info: &EntryInfo| store.manifest(info).as_ref().map_or(true, travels);
-        return Ok(store.entries().filter(is_chosen).collect());
+        let is_selected =
+            |info: &EntryInfo| store.manifest(info).as_ref().map_or(true, is_portable);
+        return Ok(store.entries().filter(is_selected).collect());
     }
     keys.iter().map(|key| find(store, key)).collect()
 }
 
 /// Reads an entry, or returns the reason why it is not usable.
-fn whole(store: &Store, info: &EntryInfo) -> std::result::Result<Entry, String> {
+fn read_entry(store: &Store, info: &EntryInfo) -> std::result::Result<Entry, String> {
     match store.check(info) {
         Checked::Whole(entry) => Ok(entry),
         Checked::Unusable(unusable) => Err(unusable.to_string()),
@@ -100,8 +101,8 @@ fn kind_of(manifest: &Manifest) -> &str {
     manifest.field("kind").unwrap_or("?")
 }
 
-/// Whether an entry is of use on other machines.
-fn travels(manifest: &Manifest) -> bool {
+/// Returns whether an entry is of use on other machines.
+fn is_portable(manifest: &Manifest) -> bool {
     kind_of(manifest) != TIMING
 }
 

@@ -12,12 +12,12 @@ use kiln::store::{EntryInfo, Store};
 use serde::Serialize;
 
 use super::bundle::Refused;
-use super::{chosen, travels, whole};
+use super::{is_portable, read_entry, select};
 use crate::args::KeyPrefix;
-use crate::output::{Ending, Failure, Output, Result, bytes, count, in_full, note, progress};
+use crate::output::{Failure, Outcome, Output, Result, bytes, count, in_full, note, progress};
 
 /// Number of entries that are transferred at the same time.
-const AT_ONCE: usize = 8;
+const MAX_TRANSFERS: usize = 8;
 
 /// Reason why an entry is of no use on other machines.
 const NOT_PORTABLE: &str = "it has the times of launches, which are valid only on the machine that \
@@ -55,7 +55,7 @@ pub(super) fn push(
             remote.name()
         )));
     }
-    let mut entries = chosen(store, keys)?;
+    let mut entries = select(store, keys)?;
     // Entries that the user names replace existing objects: readers may refuse the existing ones.
     let may_list = keys.is_empty() && remote.access() != RemoteAccess::WriteOnly;
     let present: HashSet<_> = match may_list.then(|| remote.names()).flatten().map(block_on) {
@@ -75,8 +75,8 @@ pub(super) fn push(
 
     let mut done = Pushed { pushed: 0, bytes: 0, present, refused: Vec::new() };
     let push = async |info: EntryInfo| {
-        let entry = whole(store, &info)?;
-        if !travels(entry.manifest()) {
+        let entry = read_entry(store, &info)?;
+        if !is_portable(entry.manifest()) {
             return Err(NOT_PORTABLE.to_owned());
         }
         let pushed = remote.put(&info.name(), &entry).await;
@@ -88,7 +88,7 @@ pub(super) fn push(
         done.bytes += length;
     });
 
-    let ending = Ending::well_if(done.refused.is_empty());
+    let outcome = Outcome::success_if(done.refused.is_empty());
     if out.is_json() {
         out.value(&done)?;
     } else {
@@ -96,7 +96,7 @@ pub(super) fn push(
         let (size, present) = (bytes(done.bytes), done.present);
         out.line(format_args!("{pushed} pushed, {size}; {present} already present"))?;
     }
-    Ok(ending)
+    Ok(outcome)
 }
 
 #[derive(Serialize)]
@@ -128,8 +128,8 @@ pub(super) fn pull(
         )));
     };
     let mut names = block_on(names)?;
-    names.retain(|name| keys.is_empty() || keys.iter().any(|key| key.begins(name)));
-    if let Some(key) = keys.iter().find(|key| !names.iter().any(|name| key.begins(name))) {
+    names.retain(|name| keys.is_empty() || keys.iter().any(|key| key.matches(name)));
+    if let Some(key) = keys.iter().find(|key| !names.iter().any(|name| key.matches(name))) {
         let (remote, key) = (remote.name(), key.as_str());
         return Err(Failure::failed(format_args!("no key in {remote} begins with {key}")));
     }
@@ -142,7 +142,7 @@ pub(super) fn pull(
     let mut done = Pulled { pulled: Vec::new(), present, refused: Vec::new() };
     let pull = async |name: String| {
         let pulled = match remote.get(&name).await {
-            Ok(Sent::Whole(entry)) if !travels(entry.manifest()) => {
+            Ok(Sent::Whole(entry)) if !is_portable(entry.manifest()) => {
                 return if keys.is_empty() { Ok(None) } else { Err(NOT_PORTABLE.to_owned()) };
             }
             Ok(Sent::Whole(entry)) => store.import(&name, entry.bytes()),
@@ -160,14 +160,14 @@ pub(super) fn pull(
     // Older entries are evicted to make room. An error is ignored: another process may be collecting.
     let _ = store.collect(false);
 
-    let ending = Ending::well_if(done.refused.is_empty());
+    let outcome = Outcome::success_if(done.refused.is_empty());
     if out.is_json() {
         out.value(&done)?;
     } else {
         let pulled = count(done.pulled.len() as u64, "entry", "entries");
         out.line(format_args!("{pulled} pulled; {} already present", done.present))?;
     }
-    Ok(ending)
+    Ok(outcome)
 }
 
 /// Transfers the named items, several at a time, and shows the progress. Returns and reports the refused ones.
@@ -179,8 +179,8 @@ fn transfer<T, D>(
 ) -> Vec<Refused> {
     let bar = progress(what, all.len());
     let mut refused = Vec::new();
-    let transfers = stream::iter(all).map(async |(name, of)| (name, one(of).await));
-    let mut transfers = pin!(transfers.buffer_unordered(AT_ONCE));
+    let transfers = stream::iter(all).map(async |(name, item)| (name, one(item).await));
+    let mut transfers = pin!(transfers.buffer_unordered(MAX_TRANSFERS));
     block_on(async {
         while let Some((name, transferred)) = transfers.next().await {
             match transferred {
@@ -253,14 +253,14 @@ pub(super) fn status(config: &CacheConfig) -> Result<Option<Status>> {
 
 /// State of an entry in the remote cache.
 #[derive(Serialize)]
-pub(super) struct Has {
+pub(super) struct RemoteEntry {
     address: String,
     whole: bool,
     /// Reason why the object, if there is one, would not be used.
     unusable: Option<String>,
 }
 
-impl Has {
+impl RemoteEntry {
     pub(super) fn is_whole(&self) -> bool {
         self.whole
     }
@@ -277,8 +277,8 @@ impl Has {
 }
 
 /// Looks up a name in the remote cache. Returns `None` if no remote cache is read.
-pub(super) fn has(config: &CacheConfig, name: &str) -> Result<Option<Has>> {
-    let remote = config.open_remote()?.filter(|of| of.access() != RemoteAccess::WriteOnly);
+pub(super) fn look_up(config: &CacheConfig, name: &str) -> Result<Option<RemoteEntry>> {
+    let remote = config.open_remote()?.filter(|remote| remote.access() != RemoteAccess::WriteOnly);
     let Some(remote) = remote else { return Ok(None) };
     let (whole, unusable) = match block_on(remote.get(name)) {
         Ok(Sent::Whole(_)) => (true, None),
@@ -287,5 +287,5 @@ pub(super) fn has(config: &CacheConfig, name: &str) -> Result<Option<Has>> {
         Ok(_) => (false, Some("it has an unknown state".to_owned())),
         Err(error) => (false, Some(in_full(&error))),
     };
-    Ok(Some(Has { address: remote.name().to_owned(), whole, unusable }))
+    Ok(Some(RemoteEntry { address: remote.name().to_owned(), whole, unusable }))
 }

@@ -3,9 +3,9 @@
 use kiln::store::{EntryInfo, KernelRecord, Manifest, Store};
 use serde::Serialize;
 
-use super::{OBJECT, SPIRV, TIMING, find, kind_of, whole};
+use super::{OBJECT, SPIRV, TIMING, find, kind_of, read_entry};
 use crate::args::KeyPrefix;
-use crate::output::{Ending, Failure, Listing, Output, Result, age, bytes, plain, seconds, time};
+use crate::output::{Failure, Listing, Outcome, Output, Result, age, bytes, plain, seconds, time};
 
 #[derive(Serialize)]
 struct Shown<'a> {
@@ -23,7 +23,7 @@ struct Shown<'a> {
 
 pub(super) fn run(out: &mut Output, store: &Store, key: &KeyPrefix) -> Result {
     let info = find(store, key)?;
-    let entry = whole(store, &info).map_err(|why| {
+    let entry = read_entry(store, &info).map_err(|why| {
         Failure::failed(format_args!("the entry of {} cannot be used: {why}", info.key()))
     })?;
     let shown = Shown {
@@ -39,7 +39,7 @@ pub(super) fn run(out: &mut Output, store: &Store, key: &KeyPrefix) -> Result {
     } else {
         print(out, &shown, &info)?;
     }
-    Ok(Ending::Well)
+    Ok(Outcome::Success)
 }
 
 fn print(out: &mut Output, shown: &Shown<'_>, info: &EntryInfo) -> Result<()> {

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use kiln::store::{Checked, Store, Unusable};
 use serde::Serialize;
 
-use crate::output::{Ending, Failure, Listing, Output, Result, Width, bytes, count, note, short};
+use crate::output::{Failure, Listing, Outcome, Output, Result, Width, bytes, count, note, short};
 
 #[derive(Serialize)]
 struct Verified {
@@ -55,10 +55,10 @@ pub(super) fn verify(out: &mut Output, store: &Store, fix: bool) -> Result {
         let (key, file) = (entry.key().to_string(), entry.path().display().to_string());
         verified.damaged.push(Damaged { key, file, kind, reason, removed });
     }
-    let left = verified.damaged.iter().filter(|damaged| !damaged.removed).count();
+    let damaged_left = verified.damaged.iter().filter(|damaged| !damaged.removed).count();
     if out.is_json() {
         out.value(&verified)?;
-        return Ok(Ending::well_if(left == 0));
+        return Ok(Outcome::success_if(damaged_left == 0));
     }
     if !verified.damaged.is_empty() {
         out.table(listing)?;
@@ -68,15 +68,15 @@ pub(super) fn verify(out: &mut Output, store: &Store, fix: bool) -> Result {
     let entries = count(entries, "entry", "entries");
     out.line(format_args!("{entries}: {whole} intact, {} damaged", damaged.len()))?;
     if newer > 0 {
-        let were = if newer == 1 { "is" } else { "are" };
-        out.line(format_args!("{newer} {were} of a newer version of Kiln, and left in place"))?;
+        let verb = if newer == 1 { "is" } else { "are" };
+        out.line(format_args!("{newer} {verb} of a newer version of Kiln, and left in place"))?;
     }
     if fix && !damaged.is_empty() {
-        out.line(format_args!("{} removed", damaged.len() - left))?;
-    } else if left > 0 {
+        out.line(format_args!("{} removed", damaged.len() - damaged_left))?;
+    } else if damaged_left > 0 {
         out.line("use `kiln cache verify --fix` to remove damaged entries")?;
     }
-    Ok(Ending::well_if(left == 0))
+    Ok(Outcome::success_if(damaged_left == 0))
 }
 
 fn word(unusable: &Unusable) -> &'static str {
@@ -116,7 +116,7 @@ pub(super) fn gc(out: &mut Output, store: &Store, dry_run: bool) -> Result {
     };
     if out.is_json() {
         out.value(&gc)?;
-        return Ok(Ending::Well);
+        return Ok(Outcome::Success);
     }
     let would = if dry_run { "would be removed" } else { "removed" };
     let found = count(gc.entries, "entry", "entries");
@@ -127,7 +127,7 @@ pub(super) fn gc(out: &mut Output, store: &Store, dry_run: bool) -> Result {
         let swept = count(gc.swept, "file", "files");
         out.line(format_args!("{swept} left by dead processes {would}"))?;
     }
-    Ok(Ending::Well)
+    Ok(Outcome::Success)
 }
 
 #[derive(Serialize)]
@@ -136,9 +136,9 @@ struct Cleared {
 }
 
 pub(super) fn clear(out: &mut Output, store: &Store, yes: bool) -> Result {
-    if !yes && !is_agreed(store)? {
+    if !yes && !is_confirmed(store)? {
         note("nothing is removed");
-        return Ok(Ending::NotWell);
+        return Ok(Outcome::ItemsFailed);
     }
     let removed = store.clear()?;
     if out.is_json() {
@@ -146,10 +146,10 @@ pub(super) fn clear(out: &mut Output, store: &Store, yes: bool) -> Result {
     } else {
         out.line(format_args!("{} removed", count(removed, "entry", "entries")))?;
     }
-    Ok(Ending::Well)
+    Ok(Outcome::Success)
 }
 
-fn is_agreed(store: &Store) -> Result<bool> {
+fn is_confirmed(store: &Store) -> Result<bool> {
     if !io::stdin().is_terminal() {
         return Err(Failure::usage(
             "standard input is not a terminal, so confirmation is not possible; to remove all \

@@ -9,10 +9,10 @@ use kiln::store::{EntryInfo, Store};
 use kiln::{BuildKey, CacheConfig, ModuleFormat};
 use serde::Serialize;
 
-use super::remote::{Has, has};
-use super::{PROGRAM, find, find_exactly, kind_of, whole};
+use super::remote::{RemoteEntry, look_up};
+use super::{PROGRAM, find, find_exactly, kind_of, read_entry};
 use crate::args::{Operand, Settings};
-use crate::output::{Ending, Failure, Listing, Output, Result, Width, age, plain, short};
+use crate::output::{Failure, Listing, Outcome, Output, Result, Width, age, plain, short};
 use crate::request::{Problem, Setup};
 
 type Fields = Vec<(String, String)>;
@@ -97,8 +97,8 @@ fn of_file(setup: &Setup<'_>, file: &Path) -> Result<Side> {
     side().map_err(|problem: Problem| Failure::failed(format_args!("{name}: {}", problem.message)))
 }
 
-/// Returns the fields that differ, in their order. A field can have several values. Of the modules, only those
-/// that one side alone has are returned.
+/// Returns the fields that differ, in their order. A field can have several values. For the modules, returns
+/// only the values that one side alone has.
 fn differences(a: &Fields, b: &Fields) -> Vec<Difference> {
     let values = |fields: &Fields, name: &str| {
         let values = fields.iter().filter(|(known, _)| known == name);
@@ -112,8 +112,8 @@ fn differences(a: &Fields, b: &Fields) -> Vec<Difference> {
     }
     let each = names.into_iter().filter_map(|name| {
         let (a, b) = (values(a, name), values(b, name));
-        let differing = |of: &[String], other: &[String]| {
-            let differing = of.iter().filter(|value| name != "module" || !other.contains(value));
+        let differing = |own: &[String], other: &[String]| {
+            let differing = own.iter().filter(|value| name != "module" || !other.contains(value));
             let differing: Vec<_> = differing.map(String::as_str).collect();
             (!differing.is_empty()).then(|| differing.join(", "))
         };
@@ -148,19 +148,19 @@ fn print_differences(
 #[derive(Serialize)]
 struct Compared {
     equal: bool,
-    a: Told,
-    b: Told,
+    a: SideJson,
+    b: SideJson,
     differences: Vec<Difference>,
 }
 
 #[derive(Serialize)]
-struct Told {
+struct SideJson {
     name: String,
     key: String,
     stored: bool,
 }
 
-impl Told {
+impl SideJson {
     fn of(store: &Store, side: &Side) -> Self {
         Self {
             name: side.name.clone(),
@@ -173,16 +173,16 @@ impl Told {
 fn compare(out: &mut Output, store: &Store, a: &Side, b: &Side) -> Result {
     let compared = Compared {
         equal: a.key == b.key,
-        a: Told::of(store, a),
-        b: Told::of(store, b),
+        a: SideJson::of(store, a),
+        b: SideJson::of(store, b),
         differences: differences(&a.fields, &b.fields),
     };
-    let ending = Ending::well_if(compared.equal);
+    let outcome = Outcome::success_if(compared.equal);
     if out.is_json() {
         out.value(&compared)?;
-        return Ok(ending);
+        return Ok(outcome);
     }
-    for Told { name, key, stored } in [&compared.a, &compared.b] {
+    for SideJson { name, key, stored } in [&compared.a, &compared.b] {
         let stored = if *stored { "in the cache" } else { "not in the cache" };
         out.line(format_args!("{key}  {}, {stored}", plain(name)))?;
     }
@@ -190,12 +190,12 @@ fn compare(out: &mut Output, store: &Store, a: &Side, b: &Side) -> Result {
     if compared.equal {
         out.line("The keys are equal.")?;
     } else if compared.differences.is_empty() {
-        // Variables that are not Unicode are listed as the closest text.
+        // The fields contain the closest text for variables that are not Unicode, so they can be equal.
         out.line("The keys differ in the value of a variable that is not Unicode text.")?;
     } else {
         print_differences(out, [&a.name, &b.name], &compared.differences)?;
     }
-    Ok(ending)
+    Ok(outcome)
 }
 
 #[derive(Serialize)]
@@ -206,8 +206,8 @@ struct Explained {
     stored: bool,
     /// Reason why the existing entry would not be loaded.
     unusable: Option<String>,
-    /// State in the remote cache; null if it was not asked, or there is none.
-    remote: Option<Has>,
+    /// State in the remote cache; null if it was not queried, or there is none.
+    remote: Option<RemoteEntry>,
     nearest: Option<Nearest>,
 }
 
@@ -223,22 +223,22 @@ struct Nearest {
 }
 
 fn explain(out: &mut Output, store: &Store, config: &CacheConfig, side: &Side) -> Result {
-    let found = find_exactly(store, &side.key).map(|info| whole(store, &info));
+    let found = find_exactly(store, &side.key).map(|info| read_entry(store, &info));
     let is_absent = found.is_none();
     let stored = matches!(found, Some(Ok(_)));
     let unusable = found.and_then(std::result::Result::err);
-    let is_remote = !stored && side.is_storable;
-    let remote = if is_remote { has(config, &side.entry)? } else { None };
+    let queries_remote = !stored && side.is_storable;
+    let remote = if queries_remote { look_up(config, &side.entry)? } else { None };
     let nearest = if is_absent && side.is_storable { nearest(store, side) } else { None };
     let (name, key) = (side.name.clone(), side.key.to_string());
-    let loaded = stored || remote.as_ref().is_some_and(Has::is_whole);
+    let loaded = stored || remote.as_ref().is_some_and(RemoteEntry::is_whole);
     let explained = Explained { name, key, stored, unusable, remote, nearest };
     if out.is_json() {
         out.value(&explained)?;
     } else {
         print(out, side, &explained)?;
     }
-    Ok(Ending::well_if(loaded))
+    Ok(Outcome::success_if(loaded))
 }
 
 /// Returns the program with the fewest differing modules, then with the fewest differing fields, then the one

@@ -21,9 +21,9 @@ pub(super) fn status(_: &CacheConfig) -> Result<Option<Status>> {
 
 /// State of an entry in the remote cache.
 #[derive(Serialize)]
-pub(super) enum Has {}
+pub(super) enum RemoteEntry {}
 
-impl Has {
+impl RemoteEntry {
     pub(super) fn is_whole(&self) -> bool {
         match *self {}
     }
@@ -33,6 +33,6 @@ impl Has {
     }
 }
 
-pub(super) fn has(_: &CacheConfig, _: &str) -> Result<Option<Has>> {
+pub(super) fn look_up(_: &CacheConfig, _: &str) -> Result<Option<RemoteEntry>> {
     Ok(None)
 }

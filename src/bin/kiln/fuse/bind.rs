@@ -20,8 +20,8 @@ pub(super) struct Call<'a> {
     kernel: Kernel,
 }
 
-/// A buffer with its name.
-pub(super) struct Named {
+/// A buffer that the launches name, before it is allocated.
+pub(super) struct NamedBuffer {
     pub(super) name: String,
     pub(super) bytes: usize,
     pub(super) is_kept: bool,
@@ -31,36 +31,7 @@ impl<'a> Call<'a> {
     /// Finds the kernel, and compares the arguments with its parameters.
     pub(super) fn new(text: &'a LaunchText, programs: &[(&'a Path, Program)]) -> Result<Self> {
         let name = text.kernel.as_str();
-        let asked: Vec<_> = match &text.file {
-            Some(file) => programs.iter().filter(|(known, _)| known == file).collect(),
-            None => programs.iter().collect(),
-        };
-        let has = |program: &Program| program.kernel_names().contains(&name);
-        let mut having = asked.iter().filter(|(_, program)| has(program));
-        let (file, program) = match (having.next(), having.next(), &text.file) {
-            (Some(one), None, _) => one,
-            (Some((one, _)), Some((other, _)), _) => {
-                return Err(Failure::usage(format_args!(
-                    "{} and {} have a kernel `{name}`; give the file, such as {}:{name}(..)",
-                    one.display(),
-                    other.display(),
-                    one.display()
-                )));
-            }
-            (None, _, Some(file)) if asked.is_empty() => {
-                return Err(Failure::usage(format_args!(
-                    "the launch of `{name}` names the file {}, which is not among the files",
-                    file.display()
-                )));
-            }
-            (None, ..) => {
-                let names = asked.iter().flat_map(|(_, program)| program.kernel_names());
-                return Err(Failure::usage(format_args!(
-                    "there is no kernel `{name}`; the files have: {}",
-                    names.collect::<Vec<_>>().join(", ")
-                )));
-            }
-        };
+        let (file, program) = find_program(text, programs)?;
         // SAFETY: no launch of the kernel ever runs.
         let kernel = unsafe { program.kernel(name)? };
         let call = Self { text, file, kernel };
@@ -78,6 +49,7 @@ impl<'a> Call<'a> {
         self.kernel.params().unwrap_or_default()
     }
 
+    /// Formats all parameters as OpenCL C declares them.
     fn signature(&self) -> String {
         let each = self.parameters().iter().enumerate().map(|(at, _)| self.parameter(at));
         each.collect::<Vec<_>>().join(", ")
@@ -131,24 +103,24 @@ impl<'a> Call<'a> {
                 (ArgumentText::Buffer(name), Some(Global | Constant) | None) => {
                     match buffers.get(name) {
                         Some(buffer) => launch.arg(buffer),
-                        None => return Err(self.misfit(at, "a buffer")),
+                        None => return Err(self.mismatch(at, "a buffer")),
                     }
                 }
                 (_, Some(Global | Constant)) => {
-                    return Err(self.misfit(at, "the name of a buffer, such as tmp"));
+                    return Err(self.mismatch(at, "the name of a buffer, such as tmp"));
                 }
                 (ArgumentText::Local(bytes), Some(Group) | None) => {
                     launch.arg(Local::<Byte>::new(*bytes))
                 }
                 (_, Some(Group)) => {
-                    return Err(self.misfit(at, "local memory, such as local:256"));
+                    return Err(self.mismatch(at, "local memory, such as local:256"));
                 }
                 (ArgumentText::Zeros(bytes), Some(Private) | None) => zeros(launch, *bytes)
-                    .ok_or_else(|| self.misfit(at, "1 to 32 bytes, or 48, 64, 128 or 256"))?,
+                    .ok_or_else(|| self.mismatch(at, "1 to 32 bytes, or 48, 64, 128 or 256"))?,
                 (ArgumentText::Number(text), Some(Private) | None) => {
-                    let (number, stated) = typed(text);
-                    let Some(type_name) = stated.or(parameter.type_name.as_deref()) else {
-                        return Err(self.misfit(
+                    let (number, suffix_type) = split_type(text);
+                    let Some(type_name) = suffix_type.or(parameter.type_name.as_deref()) else {
+                        return Err(self.mismatch(
                             at,
                             &format!(
                                 "it with its type, such as {text}u32 or {text}f32: neither the \
@@ -156,29 +128,36 @@ impl<'a> Call<'a> {
                             ),
                         ));
                     };
-                    self.value(launch, at, type_name, number)?
+                    self.bind_number(launch, at, type_name, number)?
                 }
-                (_, _) => return Err(self.misfit(at, "a number, such as 3")),
+                (_, _) => return Err(self.mismatch(at, "a number, such as 3")),
             };
         }
         Ok(launch)
     }
 
-    fn value(&self, launch: Launch, at: usize, type_name: &str, text: &str) -> Result<Launch> {
-        let misfit = |wanted: &str| self.misfit(at, wanted);
+    /// Adds a number, or a vector whose elements all are the number, as an argument of an OpenCL C type.
+    fn bind_number(
+        &self,
+        launch: Launch,
+        at: usize,
+        type_name: &str,
+        text: &str,
+    ) -> Result<Launch> {
+        let mismatch = |expected: &str| self.mismatch(at, expected);
         let type_name = type_name.trim();
         let base = type_name.trim_end_matches(|c: char| c.is_ascii_digit());
-        let lanes = &type_name[base.len()..];
+        let width = &type_name[base.len()..];
         macro_rules! number {
-            ($value:expr, $wanted:literal) => {{
-                let value = $value.ok_or_else(|| misfit($wanted))?;
-                match lanes {
+            ($value:expr, $expected:literal) => {{
+                let value = $value.ok_or_else(|| mismatch($expected))?;
+                match width {
                     "" => Ok(launch.arg(value)),
                     "2" => Ok(launch.arg([value; 2])),
                     "3" | "4" => Ok(launch.arg([value; 4])),
                     "8" => Ok(launch.arg([value; 8])),
                     "16" => Ok(launch.arg([value; 16])),
-                    _ => Err(misfit(
+                    _ => Err(mismatch(
                         "a structure, such as zeros:8, because its type is not a number",
                     )),
                 }
@@ -204,13 +183,13 @@ impl<'a> Call<'a> {
             "ulong" | "unsigned long" | "size_t" => {
                 number!(whole_number::<u64>(text), "a whole number of 64 bits, not below 0")
             }
-            _ => Err(misfit(&self.for_unknown_type(at))),
+            _ => Err(mismatch(&self.expected_for_unknown_type(at))),
         }
     }
 
     /// Describes the argument for a parameter whose type does not have OpenCL C's name of a number: a struct,
     /// or a number under a name that the source defines.
-    fn for_unknown_type(&self, at: usize) -> String {
+    fn expected_for_unknown_type(&self, at: usize) -> String {
         let number = "the number, followed by its type";
         match self.parameters()[at].size {
             Some(1) => format!("{number}: u8 or i8"),
@@ -225,9 +204,10 @@ impl<'a> Call<'a> {
         }
     }
 
-    fn misfit(&self, at: usize, wanted: &str) -> Failure {
+    /// Returns the failure for an argument that does not fit its parameter.
+    fn mismatch(&self, at: usize, expected: &str) -> Failure {
         Failure::usage(format_args!(
-            "`{}` is given for `{}` of `{}`; give {wanted}",
+            "`{}` is given for `{}` of `{}`; give {expected}",
             self.text.arguments[at].text(),
             self.parameter(at),
             self.text.kernel
@@ -235,8 +215,42 @@ impl<'a> Call<'a> {
     }
 }
 
+/// Returns the file and the program that have the kernel of a launch.
+fn find_program<'p, 'a>(
+    text: &LaunchText,
+    programs: &'p [(&'a Path, Program)],
+) -> Result<&'p (&'a Path, Program)> {
+    let name = text.kernel.as_str();
+    let candidates: Vec<_> = match &text.file {
+        Some(file) => programs.iter().filter(|(known, _)| known == file).collect(),
+        None => programs.iter().collect(),
+    };
+    let has_kernel = |program: &Program| program.kernel_names().contains(&name);
+    let mut matching = candidates.iter().filter(|(_, program)| has_kernel(program));
+    match (matching.next(), matching.next(), &text.file) {
+        (Some(&found), None, _) => Ok(found),
+        (Some((one, _)), Some((other, _)), _) => Err(Failure::usage(format_args!(
+            "{} and {} have a kernel `{name}`; give the file, such as {}:{name}(..)",
+            one.display(),
+            other.display(),
+            one.display()
+        ))),
+        (None, _, Some(file)) if candidates.is_empty() => Err(Failure::usage(format_args!(
+            "the launch of `{name}` names the file {}, which is not among the files",
+            file.display()
+        ))),
+        (None, ..) => {
+            let names = candidates.iter().flat_map(|(_, program)| program.kernel_names());
+            Err(Failure::usage(format_args!(
+                "there is no kernel `{name}`; the files have: {}",
+                names.collect::<Vec<_>>().join(", ")
+            )))
+        }
+    }
+}
+
 /// Splits a number such as `8u32` into its text and OpenCL C's name of its type, if the type is given.
-fn typed(text: &str) -> (&str, Option<&'static str>) {
+fn split_type(text: &str) -> (&str, Option<&'static str>) {
     const TYPES: [(&str, &str); 10] = [
         ("f32", "float"),
         ("f64", "double"),
@@ -273,60 +287,71 @@ fn zeros(launch: Launch, bytes: usize) -> Option<Launch> {
 }
 
 /// Returns the buffers, in the order in which they are first named.
-pub(super) fn name(fuse: &Fuse, calls: &[Call<'_>]) -> Result<Vec<Named>> {
-    let mut all: Vec<Named> = Vec::new();
+pub(super) fn name_buffers(fuse: &Fuse, calls: &[Call<'_>]) -> Result<Vec<NamedBuffer>> {
+    let mut all = Vec::new();
     for call in calls {
-        for (name, parameter) in call.uses() {
-            let element = parameter.type_name.as_deref().and_then(element_bytes).unwrap_or(16);
-            let bytes =
-                call.items().and_then(|items| items.checked_mul(element)).ok_or_else(|| {
-                    Failure::usage(format_args!(
-                        "the launch of `{}` is too large",
-                        call.text.kernel
-                    ))
-                })?;
-            let known = all.iter().position(|known| known.name == name).unwrap_or_else(|| {
-                all.push(Named { name: name.to_owned(), bytes: 1, is_kept: false });
-                all.len() - 1
-            });
-            let buffer = &mut all[known];
-            buffer.bytes = buffer.bytes.max(bytes);
-        }
-        // The last launch that uses a buffer decides; any of its uses may write.
-        for buffer in &mut all {
-            let own = call.uses().filter(|(name, _)| *name == buffer.name);
-            if let Some(writes) =
-                own.map(|(_, parameter)| may_write(parameter)).reduce(|a, b| a | b)
-            {
-                buffer.is_kept = writes;
-            }
-        }
+        add_buffers(&mut all, call)?;
     }
-    let find = |name: &str, option: &str, all: &[Named]| {
-        all.iter().position(|buffer| buffer.name == name).ok_or_else(|| {
-            let names = all.iter().map(|buffer| buffer.name.as_str()).collect::<Vec<_>>();
-            Failure::usage(format_args!(
-                "{option} names `{name}`, which no launch uses; the launches use: {}",
-                names.join(", ")
-            ))
-        })
-    };
-    for size in &fuse.bytes {
-        let at = find(&size.buffer, "--bytes", &all)?;
-        all[at].bytes = size.bytes;
-    }
-    let kept = fuse.keep.iter().map(|name| find(name, "--keep", &all));
-    let kept = kept.collect::<Result<Vec<_>>>()?;
-    if !kept.is_empty() {
-        for (at, buffer) in all.iter_mut().enumerate() {
-            buffer.is_kept = kept.contains(&at);
-        }
-    }
+    apply_options(&mut all, fuse)?;
     Ok(all)
 }
 
-pub(super) fn allocate(rt: &Runtime, named: &[Named]) -> Result<BTreeMap<String, Buffer<Byte>>> {
-    let buffers = named.iter().map(|Named { name, bytes, .. }| {
+/// Adds the buffers of a launch, and updates those that earlier launches use.
+fn add_buffers(all: &mut Vec<NamedBuffer>, call: &Call<'_>) -> Result<()> {
+    for (name, parameter) in call.uses() {
+        let element = parameter.type_name.as_deref().and_then(element_bytes).unwrap_or(16);
+        let bytes = call.items().and_then(|items| items.checked_mul(element)).ok_or_else(|| {
+            Failure::usage(format_args!("the launch of `{}` is too large", call.text.kernel))
+        })?;
+        let index = all.iter().position(|known| known.name == name).unwrap_or_else(|| {
+            all.push(NamedBuffer { name: name.to_owned(), bytes: 1, is_kept: false });
+            all.len() - 1
+        });
+        let buffer = &mut all[index];
+        buffer.bytes = buffer.bytes.max(bytes);
+    }
+    // The last launch that uses a buffer decides; any of its uses may write.
+    for buffer in all.iter_mut() {
+        let uses = call.uses().filter(|(name, _)| *name == buffer.name);
+        if let Some(writes) = uses.map(|(_, parameter)| may_write(parameter)).reduce(|a, b| a | b) {
+            buffer.is_kept = writes;
+        }
+    }
+    Ok(())
+}
+
+/// Applies the sizes and the kept buffers that the command line states.
+fn apply_options(all: &mut [NamedBuffer], fuse: &Fuse) -> Result<()> {
+    for size in &fuse.bytes {
+        let index = find_buffer(all, &size.buffer, "--bytes")?;
+        all[index].bytes = size.bytes;
+    }
+    let kept = fuse.keep.iter().map(|name| find_buffer(all, name, "--keep"));
+    let kept = kept.collect::<Result<Vec<_>>>()?;
+    if !kept.is_empty() {
+        for (index, buffer) in all.iter_mut().enumerate() {
+            buffer.is_kept = kept.contains(&index);
+        }
+    }
+    Ok(())
+}
+
+/// Returns the index of the buffer that an option names.
+fn find_buffer(all: &[NamedBuffer], name: &str, option: &str) -> Result<usize> {
+    all.iter().position(|buffer| buffer.name == name).ok_or_else(|| {
+        let names = all.iter().map(|buffer| buffer.name.as_str()).collect::<Vec<_>>();
+        Failure::usage(format_args!(
+            "{option} names `{name}`, which no launch uses; the launches use: {}",
+            names.join(", ")
+        ))
+    })
+}
+
+pub(super) fn allocate(
+    rt: &Runtime,
+    named: &[NamedBuffer],
+) -> Result<BTreeMap<String, Buffer<Byte>>> {
+    let buffers = named.iter().map(|NamedBuffer { name, bytes, .. }| {
         let buffer = rt.buffer(*bytes).map_err(|error| {
             Failure::failed(format_args!(
                 "{}; give another size: --bytes {name}=SIZE",
@@ -379,7 +404,7 @@ mod tests {
             ("0x1f32", "0x1f32", None),
             ("0x1fu64", "0x1f", Some("ulong")),
         ] {
-            assert_eq!(typed(text), (number, name), "{text}");
+            assert_eq!(split_type(text), (number, name), "{text}");
         }
     }
 

@@ -8,11 +8,11 @@ use serde::Serialize;
 
 use super::client::Client;
 use crate::cache::remote::settings::Settings;
-use crate::cache::remote::url::{Parsed, bad};
+use crate::cache::remote::url::{ServiceUrl, invalid_address};
 use crate::error::Result;
 
 /// Returns access to the objects at an address. Connects to nothing.
-pub(super) fn locate(address: &Parsed, settings: &Settings) -> Result<Client> {
+pub(super) fn locate(address: &ServiceUrl, settings: &Settings) -> Result<Client> {
     match address.service() {
         #[cfg(feature = "remote-s3")]
         "s3" => s3(address, settings),
@@ -20,22 +20,23 @@ pub(super) fn locate(address: &Parsed, settings: &Settings) -> Result<Client> {
         "webdav" => webdav(address, settings),
         #[cfg(feature = "remote-fs")]
         "fs" => fs(address, settings),
-        other => Err(bad(format!("OpenDAL's service `{other}` is not built in"))),
+        other => Err(invalid_address(format!("OpenDAL's service `{other}` is not built in"))),
     }
 }
 
-/// `s3://bucket[/prefix][?region=..&endpoint=..]`
+/// Returns the client for `s3://bucket[/prefix][?region=..&endpoint=..]`.
 #[cfg(feature = "remote-s3")]
-fn s3(address: &Parsed, settings: &Settings) -> Result<Client> {
-    without_user(address, "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")?;
+fn s3(address: &ServiceUrl, settings: &Settings) -> Result<Client> {
+    refuse_user(address, "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")?;
     http::client(parse::<::opendal::services::S3Config>(address)?, settings)
 }
 
-/// `webdav://[user:password@]host[:port][/path]`, over TLS, or `webdav+http://..`, without.
+/// Returns the client for `webdav://[user:password@]host[:port][/path]`, which uses TLS, or for
+/// `webdav+http://..`, which does not.
 #[cfg(feature = "remote-webdav")]
-fn webdav(address: &Parsed, settings: &Settings) -> Result<Client> {
+fn webdav(address: &ServiceUrl, settings: &Settings) -> Result<Client> {
     let Some(authority) = &address.authority else {
-        return Err(bad("it does not name a host".to_owned()));
+        return Err(invalid_address("it does not name a host".to_owned()));
     };
     let mut config: ::opendal::services::WebdavConfig = parse(address)?;
     let http = if address.scheme == "webdav" { "https" } else { "http" };
@@ -45,12 +46,14 @@ fn webdav(address: &Parsed, settings: &Settings) -> Result<Client> {
     http::client(config, settings)
 }
 
-/// `fs:///directory`, on Windows `fs:///C:/directory`
+/// Returns the client for `fs:///directory`, on Windows `fs:///C:/directory`.
 #[cfg(feature = "remote-fs")]
-fn fs(address: &Parsed, settings: &Settings) -> Result<Client> {
-    without_user(address, "the permissions of the directory")?;
+fn fs(address: &ServiceUrl, settings: &Settings) -> Result<Client> {
+    refuse_user(address, "the permissions of the directory")?;
     if address.authority.is_some() {
-        return Err(bad("give the directory after three slashes, as fs:///mnt/kiln".to_owned()));
+        return Err(invalid_address(
+            "give the directory after three slashes, as fs:///mnt/kiln".to_owned(),
+        ));
     }
     let mut config: ::opendal::services::FsConfig = parse(address)?;
     // On Windows, the path of a URL is a slash and then the drive.
@@ -61,16 +64,16 @@ fn fs(address: &Parsed, settings: &Settings) -> Result<Client> {
         root.remove(0);
     }
     let Some(root) = config.root.clone() else {
-        return Err(bad("it does not name a directory".to_owned()));
+        return Err(invalid_address("it does not name a directory".to_owned()));
     };
-    let writes = settings.access.writes();
-    if writes {
+    let may_write = settings.access.writes();
+    if may_write {
         // With atomic writes, readers see a complete object or none.
-        let beside = || format!("{}/tmp", root.trim_end_matches('/'));
-        config.atomic_write_dir.get_or_insert_with(beside);
+        let temporary_folder = || format!("{}/tmp", root.trim_end_matches('/'));
+        config.atomic_write_dir.get_or_insert_with(temporary_folder);
     }
-    Ok(Client::Later(super::client::Later::new(true, move || {
-        if !writes {
+    Ok(Client::Deferred(super::client::Deferred::new(true, move || {
+        if !may_write {
             // OpenDAL would create a missing directory.
             std::fs::metadata(&root).map_err(::opendal::raw::new_std_io_error)?;
         }
@@ -79,21 +82,21 @@ fn fs(address: &Parsed, settings: &Settings) -> Result<Client> {
 }
 
 /// Parses the settings that an address holds for a service.
-fn parse<C: Configurator + Default + Serialize>(address: &Parsed) -> Result<C> {
+fn parse<C: Configurator + Default + Serialize>(address: &ServiceUrl) -> Result<C> {
     let defaults = serde_json::to_value(C::default()).unwrap_or_default();
     let known = defaults.as_object().into_iter().flat_map(|map| map.keys());
     address.refuse_unknown(&known.map(String::as_str).collect::<Vec<_>>())?;
-    OperatorUri::new(&address.text, [])
-        .and_then(|uri| C::from_uri(&uri))
-        .map_err(|error| bad("its settings cannot be used".to_owned()).with_source(error))
+    OperatorUri::new(&address.text, []).and_then(|uri| C::from_uri(&uri)).map_err(|error| {
+        invalid_address("its settings cannot be used".to_owned()).with_source(error)
+    })
 }
 
 #[cfg(any(feature = "remote-s3", feature = "remote-fs"))]
-fn without_user(address: &Parsed, instead: &str) -> Result<()> {
+fn refuse_user(address: &ServiceUrl, instead: &str) -> Result<()> {
     if address.username.is_none() && address.password.is_none() {
         return Ok(());
     }
-    Err(bad(format!(
+    Err(invalid_address(format!(
         "it has a user or a password, but this service takes access rights from {instead}"
     )))
 }

@@ -1,5 +1,5 @@
-//! Storage services that OpenDAL accesses, through an operator that exists from the start or is made
-//! when it is first needed.
+//! Storage services that OpenDAL accesses, through an operator that exists from the start or is made when it is
+//! first needed.
 //!
 //! An operator is made later if the machine lacks what it needs, or may lack it: a directory that is mounted
 //! later, or certificates. The runtime starts without it and does not wait for it.
@@ -21,15 +21,16 @@ use crate::cache::remote::objects::{Failure, Limits, Objects, Outcome};
 
 #[derive(Debug)]
 pub(super) enum Client {
-    There(Operator),
+    Ready(Operator),
     #[cfg_attr(
         not(any(feature = "remote-fs", feature = "remote-s3", feature = "remote-webdav")),
         expect(dead_code, reason = "services with an address are not built in")
     )]
-    Later(Later),
+    Deferred(Deferred),
 }
 
-pub(super) struct Later {
+/// An operator that is made when it is first needed.
+pub(super) struct Deferred {
     operator: OnceCell<Operator>,
     make: Arc<dyn Fn() -> Result<Operator> + Send + Sync>,
     /// Latest attempt to make the operator, until a request has seen its outcome. The attempt may block on a
@@ -38,7 +39,7 @@ pub(super) struct Later {
     can_list: bool,
 }
 
-impl Later {
+impl Deferred {
     /// Makes the operator when it is first needed, on a thread that `make` may block. Repeats this until it
     /// succeeds.
     #[cfg(any(feature = "remote-fs", feature = "remote-s3", feature = "remote-webdav"))]
@@ -72,17 +73,17 @@ impl Later {
     }
 }
 
-impl fmt::Debug for Later {
+impl fmt::Debug for Deferred {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Later").field(&self.operator.get()).finish()
+        f.debug_tuple("Deferred").field(&self.operator.get()).finish()
     }
 }
 
 impl Client {
     async fn operator(&self) -> Result<&Operator, Failure> {
         match self {
-            Self::There(operator) => Ok(operator),
-            Self::Later(later) => later.operator().await,
+            Self::Ready(operator) => Ok(operator),
+            Self::Deferred(deferred) => deferred.operator().await,
         }
     }
 
@@ -136,8 +137,8 @@ impl Client {
 impl Objects for Client {
     fn can_list(&self) -> bool {
         match self {
-            Self::There(operator) => operator.info().capability().list,
-            Self::Later(later) => later.can_list,
+            Self::Ready(operator) => operator.info().capability().list,
+            Self::Deferred(deferred) => deferred.can_list,
         }
     }
 
@@ -172,7 +173,7 @@ impl From<Error> for Failure {
                     kind,
                     ErrorKind::PermissionDenied | ErrorKind::ConfigInvalid | ErrorKind::Unsupported
                 ),
-            reason: error_source::in_words(&error),
+            reason: error_source::full_message(&error),
         }
     }
 }

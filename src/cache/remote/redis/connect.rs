@@ -21,26 +21,26 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::replies::Limited;
+use super::replies::LimitedStream;
 
 /// Size in bytes of the largest reply that is not an object: the slots of a cluster and their nodes.
-const MOST_TEXT: u64 = 16 << 20;
+const MAX_TEXT_BYTES: u64 = 16 << 20;
 
 /// Limits of connections to the nodes of clusters: size of replies in bytes, and time to connect in
-/// milliseconds. The client of a cluster opens these connections itself and passes no settings, so the largest
-/// limits of the process apply.
-static MOST_IN_CLUSTERS: [AtomicU64; 2] = [AtomicU64::new(MOST_TEXT), AtomicU64::new(1_000)];
+/// milliseconds. The cluster client opens these connections itself and passes no settings. So all of them use
+/// the largest limits that any remote cache of this process has.
+static CLUSTER_LIMITS: [AtomicU64; 2] = [AtomicU64::new(MAX_TEXT_BYTES), AtomicU64::new(1_000)];
 
-/// Returns the size of the largest reply in bytes, if objects have up to `most_bytes`.
-pub(super) fn most_in_reply(most_bytes: u64) -> u64 {
+/// Returns the size of the largest reply in bytes, if objects have up to `max_bytes`.
+pub(super) fn max_reply_bytes(max_bytes: u64) -> u64 {
     // An additional byte shows that an object is too large. The line before it is short.
-    most_bytes.saturating_add(1024).max(MOST_TEXT)
+    max_bytes.saturating_add(1024).max(MAX_TEXT_BYTES)
 }
 
 /// Raises the limits of connections to the nodes of clusters.
-pub(super) fn allow_in_clusters(most: u64, timeout: Duration) {
-    let [bytes, milliseconds] = &MOST_IN_CLUSTERS;
-    bytes.fetch_max(most, Relaxed);
+pub(super) fn raise_cluster_limits(max_bytes: u64, timeout: Duration) {
+    let [bytes, milliseconds] = &CLUSTER_LIMITS;
+    bytes.fetch_max(max_bytes, Relaxed);
     milliseconds.fetch_max(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX), Relaxed);
 }
 
@@ -53,19 +53,19 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Connects without a time-out: the caller sets one. Replies have up to `most` bytes.
-    pub(super) async fn connect(node: &ConnectionInfo, most: u64) -> RedisResult<Self> {
+    /// Connects without a time-out: the caller sets one. Replies have up to `max_bytes` bytes.
+    pub(super) async fn connect(node: &ConnectionInfo, max_bytes: u64) -> RedisResult<Self> {
         let config =
             AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-        Self::connect_with(node, most, config).await
+        Self::connect_with(node, max_bytes, config).await
     }
 
     async fn connect_with(
         node: &ConnectionInfo,
-        most: u64,
+        max_bytes: u64,
         config: AsyncConnectionConfig,
     ) -> RedisResult<Self> {
-        let stream = Limited::new(open(node).await?, most);
+        let stream = LimitedStream::new(open(node).await?, max_bytes);
         let settings = node.redis_settings();
         let (connection, driver) =
             MultiplexedConnection::new_with_config(settings, stream, config).await?;
@@ -150,8 +150,9 @@ impl Connect for Node {
     {
         async move {
             let node = node.into_connection_info()?;
-            let [most, milliseconds] = MOST_IN_CLUSTERS.each_ref().map(|limit| limit.load(Relaxed));
-            let connect = Self::connect_with(&node, most, config);
+            let [max_bytes, milliseconds] =
+                CLUSTER_LIMITS.each_ref().map(|limit| limit.load(Relaxed));
+            let connect = Self::connect_with(&node, max_bytes, config);
             let connected = timeout(Duration::from_millis(milliseconds), connect).await;
             connected.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
         }

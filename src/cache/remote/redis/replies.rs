@@ -12,24 +12,24 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Maximum number of values in one reply: a few for each of the 16,384 slots of a cluster.
-const MOST_VALUES: u64 = 1 << 20;
+const MAX_VALUES: u64 = 1 << 20;
 /// Maximum length of a line that holds a number, such as the length of a string.
-const NUMBER: usize = 32;
+const MAX_NUMBER_LENGTH: usize = 32;
 
 /// A stream whose replies are limited.
-pub(super) struct Limited<S> {
+pub(super) struct LimitedStream<S> {
     stream: S,
-    replies: Replies,
+    replies: ReplyParser,
 }
 
-impl<S> Limited<S> {
-    /// Limits each reply to `most` bytes.
-    pub(super) fn new(stream: S, most: u64) -> Self {
-        Self { stream, replies: Replies::new(most) }
+impl<S> LimitedStream<S> {
+    /// Limits each reply to `max_bytes` bytes.
+    pub(super) fn new(stream: S, max_bytes: u64) -> Self {
+        Self { stream, replies: ReplyParser::new(max_bytes) }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Limited<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for LimitedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -37,11 +37,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Limited<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
-        Poll::Ready(self.replies.pass(&buffer.filled()[before..]).map_err(io::Error::other))
+        Poll::Ready(self.replies.parse(&buffer.filled()[before..]).map_err(io::Error::other))
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for LimitedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -60,20 +60,20 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
 }
 
 /// Parser of the replies in a stream of bytes, which may arrive in pieces of any size.
-struct Replies {
+struct ReplyParser {
     /// Limit of each reply, in bytes.
-    most: u64,
+    max_bytes: u64,
     /// Bytes that the current reply may still have.
-    left: u64,
+    bytes_left: u64,
     /// Values that the current reply may still have.
     values_left: u64,
     /// Number of values in the current reply that are not complete.
-    open: u64,
-    at: At,
+    open_values: u64,
+    position: Position,
 }
 
 /// Position in a value.
-enum At {
+enum Position {
     /// At the byte that states the kind of the value.
     Kind,
     /// In the rest of a value's line.
@@ -82,36 +82,43 @@ enum At {
     String(u64),
 }
 
-impl Replies {
-    fn new(most: u64) -> Self {
-        Self { most, left: most, values_left: MOST_VALUES, open: 1, at: At::Kind }
+impl ReplyParser {
+    fn new(max_bytes: u64) -> Self {
+        Self {
+            max_bytes,
+            bytes_left: max_bytes,
+            values_left: MAX_VALUES,
+            open_values: 1,
+            position: Position::Kind,
+        }
     }
 
     /// Parses the next bytes. Fails if a reply is larger than the limit, or announces a larger size.
-    fn pass(&mut self, mut bytes: &[u8]) -> Result<(), TooLarge> {
+    fn parse(&mut self, mut bytes: &[u8]) -> Result<(), TooLarge> {
         while let Some((&first, rest)) = bytes.split_first() {
-            match &mut self.at {
-                At::String(length) => {
+            match &mut self.position {
+                Position::String(length) => {
                     // The length of the string was counted when it was announced.
-                    let here = bytes.len().min(usize::try_from(*length).unwrap_or(usize::MAX));
-                    bytes = &bytes[here..];
-                    *length -= here as u64;
+                    let available = bytes.len().min(usize::try_from(*length).unwrap_or(usize::MAX));
+                    bytes = &bytes[available..];
+                    *length -= available as u64;
                     if *length == 0 {
                         self.end_value();
                     }
                 }
-                At::Kind => {
+                Position::Kind => {
                     bytes = rest;
                     self.count(1)?;
                     self.values_left =
                         self.values_left.checked_sub(1).ok_or_else(|| self.error())?;
-                    self.at = At::Line { kind: first, text: Vec::new(), after_return: false };
+                    self.position =
+                        Position::Line { kind: first, text: Vec::new(), after_return: false };
                 }
-                At::Line { kind, text, after_return } => {
+                Position::Line { kind, text, after_return } => {
                     bytes = rest;
                     let (kind, is_end) = (*kind, *after_return && first == b'\n');
                     *after_return = first == b'\r';
-                    if is_number(kind) && text.len() < NUMBER {
+                    if is_number(kind) && text.len() < MAX_NUMBER_LENGTH {
                         text.push(first);
                     }
                     let number = is_end.then(|| number(kind, text));
@@ -125,13 +132,13 @@ impl Replies {
         Ok(())
     }
 
-    /// Ends the line of a value. `number` is the number in it, if any.
+    /// Ends the line of a value. `number` is the number in the line, if there is a valid one.
     fn end_line(&mut self, kind: u8, number: Option<u64>) -> Result<(), TooLarge> {
         let values = match (kind, number) {
             (b'$' | b'!' | b'=', Some(length)) => {
-                let with_end = length.checked_add(2).ok_or_else(|| self.error())?;
-                self.count(with_end)?;
-                self.at = At::String(with_end);
+                let with_line_end = length.checked_add(2).ok_or_else(|| self.error())?;
+                self.count(with_line_end)?;
+                self.position = Position::String(with_line_end);
                 return Ok(());
             }
             (b'*' | b'~' | b'>', Some(length)) => Some(length),
@@ -140,30 +147,30 @@ impl Replies {
             _ => Some(0),
         };
         let values = values.filter(|values| *values <= self.values_left);
-        self.open += values.ok_or_else(|| self.error())?;
+        self.open_values += values.ok_or_else(|| self.error())?;
         self.end_value();
         Ok(())
     }
 
     fn end_value(&mut self) {
-        self.at = At::Kind;
-        self.open -= 1;
-        if self.open == 0 {
-            *self = Self::new(self.most);
+        self.position = Position::Kind;
+        self.open_values -= 1;
+        if self.open_values == 0 {
+            *self = Self::new(self.max_bytes);
         }
     }
 
     fn count(&mut self, bytes: u64) -> Result<(), TooLarge> {
-        self.left = self.left.checked_sub(bytes).ok_or_else(|| self.error())?;
+        self.bytes_left = self.bytes_left.checked_sub(bytes).ok_or_else(|| self.error())?;
         Ok(())
     }
 
     fn error(&self) -> TooLarge {
-        TooLarge { most: self.most }
+        TooLarge { max_bytes: self.max_bytes }
     }
 }
 
-/// Whether the line of this kind of value is a number: the length of a string or of a list.
+/// Returns whether the line of this kind of value is a number: the length of a string or of a list.
 fn is_number(kind: u8) -> bool {
     matches!(kind, b'$' | b'!' | b'=' | b'*' | b'~' | b'>' | b'%' | b'|')
 }
@@ -178,19 +185,19 @@ fn number(kind: u8, line: &[u8]) -> Option<u64> {
 /// Error for a reply that is larger than the limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct TooLarge {
-    most: u64,
+    max_bytes: u64,
 }
 
 impl fmt::Display for TooLarge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { most } = self;
-        write!(f, "a reply has more than {most} bytes or {MOST_VALUES} values")
+        let Self { max_bytes } = self;
+        write!(f, "a reply has more than {max_bytes} bytes or {MAX_VALUES} values")
     }
 }
 
 impl Error for TooLarge {}
 
-/// Whether an error was caused by a reply that is too large.
+/// Returns whether an error was caused by a reply that is too large.
 pub(super) fn is_too_large(error: &(dyn Error + 'static)) -> bool {
     crate::cache::remote::error_source::chain(error).any(|error| error.is::<TooLarge>())
 }
@@ -200,9 +207,9 @@ mod tests {
     use super::*;
 
     /// Parses replies in pieces of `size` bytes.
-    fn pass(most: u64, bytes: &[u8], size: usize) -> Result<(), TooLarge> {
-        let mut replies = Replies::new(most);
-        bytes.chunks(size).try_for_each(|piece| replies.pass(piece))
+    fn pass(max_bytes: u64, bytes: &[u8], size: usize) -> Result<(), TooLarge> {
+        let mut replies = ReplyParser::new(max_bytes);
+        bytes.chunks(size).try_for_each(|piece| replies.parse(piece))
     }
 
     #[test]
@@ -233,7 +240,7 @@ mod tests {
             "|9223372036854775808\r\n",
             "*2\r\n$10\r\n0123456789\r\n$9\r\n",
         ] {
-            assert_eq!(pass(32, reply.as_bytes(), 1), Err(TooLarge { most: 32 }), "{reply:?}");
+            assert_eq!(pass(32, reply.as_bytes(), 1), Err(TooLarge { max_bytes: 32 }), "{reply:?}");
         }
     }
 
@@ -241,7 +248,7 @@ mod tests {
     fn endless_replies_are_refused() {
         for piece in ["+", "+OK", "*1\r\n", "$", "$0"] {
             let reply = piece.repeat(100);
-            assert_eq!(pass(32, reply.as_bytes(), 5), Err(TooLarge { most: 32 }), "{piece:?}");
+            assert_eq!(pass(32, reply.as_bytes(), 5), Err(TooLarge { max_bytes: 32 }), "{piece:?}");
         }
         let nested = "*2\r\n_\r\n".repeat(1 << 20);
         assert!(

@@ -115,15 +115,15 @@ impl<'m> Blocks<'m> {
     pub(super) fn certain(&self, is_live: impl Fn(usize, usize) -> bool) -> Vec<bool> {
         // A common exit node follows all blocks that return. No run can bypass the exit's dominators.
         let end = self.all.len();
-        let mut ways = DiGraph::<(), ()>::new();
-        let nodes: Vec<_> = (0..=end).map(|_| ways.add_node(())).collect();
+        let mut graph = DiGraph::<(), ()>::new();
+        let nodes: Vec<_> = (0..=end).map(|_| graph.add_node(())).collect();
         for (at, (block, returns)) in self.all.iter().zip(self.returns()).enumerate() {
             let next = block.next.iter().copied().filter(|&next| is_live(at, next));
             for next in next.chain(returns.then_some(end)) {
-                ways.add_edge(nodes[at], nodes[next], ());
+                graph.add_edge(nodes[at], nodes[next], ());
             }
         }
-        let dominators = simple_fast(&ways, nodes[0]);
+        let dominators = simple_fast(&graph, nodes[0]);
         let Some(passed) = dominators.dominators(nodes[end]) else { return vec![true; end] };
         let passed: HashSet<_> = passed.collect();
         nodes[..end].iter().map(|at| passed.contains(at)).collect()
@@ -210,28 +210,29 @@ pub(super) fn spilled(blocks: &Blocks<'_>, definitions: &Definitions<'_>) -> Has
             stores.insert(id, usize::from(variable.word(3).is_some()));
         }
     }
-    let mut spoilt = HashSet::new();
+    let mut escaped = HashSet::new();
     // Translators cast a variable's address for the instructions that mark its lifetime.
     let casts = instructions().filter(|i| i.op() == Some(Op::Bitcast));
     let casts = casts.filter_map(|i| Some((i.result()?, i.word(2)?)));
-    let marks: HashMap<u32, u32> = casts.filter(|(_, of)| stores.contains_key(of)).collect();
+    let lifetime_casts: HashMap<u32, u32> =
+        casts.filter(|(_, variable)| stores.contains_key(variable)).collect();
     for i in instructions() {
         let used = ids(i, definitions, |word, role| {
             let Some(id) = i.word(word).filter(|_| role == Role::Operand) else { return };
-            let variable = marks.get(&id).copied().unwrap_or(id);
+            let variable = lifetime_casts.get(&id).copied().unwrap_or(id);
             let Some(count) = stores.get_mut(&variable) else { return };
             match i.op() {
                 Some(Op::Load) if word == 2 && variable == id => {}
                 Some(Op::Store) if word == 0 && variable == id => *count += 1,
                 Some(Op::LifetimeStart | Op::LifetimeStop) => {}
                 Some(Op::Bitcast) if variable == id => {}
-                _ => _ = spoilt.insert(variable),
+                _ => _ = escaped.insert(variable),
             }
         });
         if used.is_err() {
             return HashSet::new();
         }
     }
-    let once = stores.into_iter().filter(|&(id, count)| count == 1 && !spoilt.contains(&id));
+    let once = stores.into_iter().filter(|&(id, count)| count == 1 && !escaped.contains(&id));
     once.map(|(id, _)| id).collect()
 }

@@ -95,13 +95,13 @@ impl<'m> Evaluation<'m> {
     }
 
     pub(super) fn run(mut self, kernel: u32, values: &[Value]) -> Result<Accesses> {
-        let mut found = self.once(kernel, values)?;
+        let mut found = self.evaluate(kernel, values)?;
         // A scalar's value is not relied on if the same accesses are found without it.
         let mut values = values.to_vec();
         for at in 0..values.len() {
             if let Value::Scalar(_) = values[at] {
                 let value = std::mem::replace(&mut values[at], Value::Other);
-                let other = self.once(kernel, &values)?;
+                let other = self.evaluate(kernel, &values)?;
                 if other.all == found.all {
                     // The flow must hold without the value, too.
                     found.flow = other.flow;
@@ -114,7 +114,8 @@ impl<'m> Evaluation<'m> {
         Ok(found)
     }
 
-    fn once(&mut self, kernel: u32, values: &[Value]) -> Result<Accesses> {
+    /// Evaluates the kernel once, for the given arguments.
+    fn evaluate(&mut self, kernel: u32, values: &[Value]) -> Result<Accesses> {
         self.steps = 0;
         let at = self.functions.get(&kernel).copied();
         let body = at.and_then(|at| self.body(at)).ok_or_else(|| {
@@ -186,6 +187,7 @@ impl<'m> Evaluation<'m> {
         body
     }
 
+    /// Evaluates a function. Returns its result, and its accesses without duplicates.
     fn call(
         &mut self,
         body: &Rc<Body<'m>>,
@@ -438,7 +440,8 @@ impl<'m> Evaluation<'m> {
         }
     }
 
-    pub(super) fn place(&self, frame: &Frame<'_>, location: Location) -> Option<Location> {
+    /// Returns the location of an access, if it is in the kernel's own function.
+    pub(super) fn own_location(&self, frame: &Frame<'_>, location: Location) -> Option<Location> {
         (frame.depth == 0).then_some(location)
     }
 }

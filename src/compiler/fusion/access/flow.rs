@@ -58,6 +58,7 @@ impl Flow {
         Self { blocks: all.collect(), returns: blocks.returns() }
     }
 
+    /// Returns the block of an instruction.
     fn block(&self, at: Location) -> Option<usize> {
         self.blocks.iter().position(|block| block.instructions.binary_search(&at.offset).is_ok())
     }
@@ -98,8 +99,8 @@ impl Flow {
         let mut found = Vec::new();
         for (from, Branch { condition, yes, no }) in self.branches() {
             for (target, holds) in [(*yes, true), (*no, false)] {
-                let is_way = |a: usize, b: usize| a == from && b == target;
-                if !self.reached(0, |a, b| !is_way(a, b))[block] {
+                let is_edge = |a: usize, b: usize| a == from && b == target;
+                if !self.reached(0, |a, b| !is_edge(a, b))[block] {
                     Condition { symbol: Rc::clone(condition), holds }.split(&mut found);
                 }
             }
@@ -129,6 +130,7 @@ impl Flow {
         block == 0 || !(0..self.blocks.len()).any(|at| self.returns[at] && (at == 0 || reached[at]))
     }
 
+    /// Returns the conditional branches of which both targets are live, each with its block.
     fn branches(&self) -> impl Iterator<Item = (usize, &Branch)> {
         let blocks = self.blocks.iter().enumerate();
         blocks.filter(|(_, block)| block.next.len() == 2).filter_map(|(at, block)| {

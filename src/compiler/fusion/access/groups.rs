@@ -8,8 +8,9 @@ use rspirv::spirv::{Op, StorageClass};
 use super::layout::Layouts;
 use crate::compiler::spirv::edit::{Definitions, OPCODES, Section, ids};
 
+/// Use of the work-group by a kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct OfGroups {
+pub(crate) struct GroupUse {
     /// Whether work-items may wait for each other, or observe the order of each other's operations.
     pub(crate) synchronizes: bool,
     /// Local memory in bytes that variables take, with padding for alignment. Arguments are not counted.
@@ -19,7 +20,8 @@ pub(crate) struct OfGroups {
 /// Maximum alignment of local variables of most types, in bytes.
 const ALIGN: i128 = 16;
 
-pub(crate) fn of_groups(definitions: &Definitions<'_>, function: u32) -> OfGroups {
+/// Returns the use of the work-group by a function and by the functions that it calls.
+pub(crate) fn group_use(definitions: &Definitions<'_>, function: u32) -> GroupUse {
     let module = definitions.module();
     let layouts = Layouts::of(module, definitions);
     let functions: HashMap<_, _> = module.functions.iter().map(|known| (known.id, known)).collect();
@@ -31,9 +33,9 @@ pub(crate) fn of_groups(definitions: &Definitions<'_>, function: u32) -> OfGroup
             i.result().map(|id| sizes.insert(id, (size + ALIGN - 1) / ALIGN * ALIGN));
         }
     }
-    let mut found = OfGroups::default();
-    let (mut seen, mut left) = (HashSet::from([function]), vec![function]);
-    while let Some(id) = left.pop() {
+    let mut found = GroupUse::default();
+    let (mut seen, mut pending) = (HashSet::from([function]), vec![function]);
+    while let Some(id) = pending.pop() {
         let Some(known) = functions.get(&id).filter(|known| !known.is_declaration()) else {
             found.synchronizes = true;
             continue;
@@ -47,7 +49,7 @@ pub(crate) fn of_groups(definitions: &Definitions<'_>, function: u32) -> OfGroup
             });
             found.synchronizes |= used.is_err();
             if i.op() == Some(Op::FunctionCall) {
-                left.extend(i.word(2).filter(|&id| seen.insert(id)));
+                pending.extend(i.word(2).filter(|&id| seen.insert(id)));
             }
             found.synchronizes |= i.op().is_some_and(synchronizes);
         }

@@ -28,10 +28,10 @@ impl Evaluation<'_> {
         let blocks = &frame.function.blocks;
         let step = self.step(frame, phi, next)?;
         let at_latch = (latch, blocks.all[latch].next.iter().position(|&next| next == head)?);
-        let at_head = self.stays(blocks, head, latch).map(|stay| (head, stay));
+        let at_head = self.branch_that_stays(blocks, head, latch).map(|stay| (head, stay));
         let tests = [Some(at_latch), at_head];
         tests.into_iter().flatten().find_map(|(block, stay)| {
-            self.grown(frame, block, stay, phi, next, initial, step, arithmetic)
+            self.bounded(frame, block, stay, phi, next, initial, step, arithmetic)
         })
     }
 
@@ -46,13 +46,13 @@ impl Evaluation<'_> {
         } else {
             return None;
         };
-        let Known::Integer(step) = self.early(frame, step, 0)? else { return None };
+        let Known::Integer(step) = self.invariant(frame, step, 0)? else { return None };
         step.value().filter(|&step| step > 0)
     }
 
     /// Returns what is known of a value that does not change in a loop, though it may be calculated
     /// there.
-    fn early(&self, frame: &Frame<'_>, id: u32, depth: usize) -> Option<Known> {
+    fn invariant(&self, frame: &Frame<'_>, id: u32, depth: usize) -> Option<Known> {
         if frame.values.contains_key(&id) || depth > 4 {
             return Some(self.value(frame, id));
         }
@@ -67,17 +67,19 @@ impl Evaluation<'_> {
                 _ => None,
             },
             Some(Op::CompositeExtract) if i.word(4).is_none() => {
-                let Known::Parts(parts) = self.early(frame, i.word(2)?, depth + 1)? else {
+                let Known::Parts(parts) = self.invariant(frame, i.word(2)?, depth + 1)? else {
                     return None;
                 };
                 parts.get(i.word(3)? as usize).cloned()
             }
             Some(op @ (Op::UConvert | Op::SConvert)) => {
-                let of = i.word(2)?;
-                let Known::Integer(form) = self.early(frame, of, depth + 1)? else { return None };
+                let source = i.word(2)?;
+                let Known::Integer(form) = self.invariant(frame, source, depth + 1)? else {
+                    return None;
+                };
                 let width = self.width(i.result_type()?)?;
                 let arithmetic = Arithmetic { space: self.space, width };
-                arithmetic.convert(op, &form, self.width_of(of)?).map(Known::Integer)
+                arithmetic.convert(op, &form, self.width_of(source)?).map(Known::Integer)
             }
             _ => Some(self.value(frame, id)),
         }
@@ -85,7 +87,7 @@ impl Evaluation<'_> {
 
     /// Returns the index of the branch target at a loop's head that stays in the loop, if exactly one of
     /// the two targets does.
-    fn stays(&self, blocks: &Blocks<'_>, head: usize, latch: usize) -> Option<usize> {
+    fn branch_that_stays(&self, blocks: &Blocks<'_>, head: usize, latch: usize) -> Option<usize> {
         let reaches = |from: usize| {
             let (mut seen, mut found) = (vec![false; blocks.all.len()], vec![from]);
             while let Some(at) = found.pop() {
@@ -113,7 +115,7 @@ impl Evaluation<'_> {
     /// Returns the values of the phi, as bounded by the comparison at the end of `block`. `stay` is the
     /// index of the branch target that continues the loop.
     #[allow(clippy::too_many_arguments, reason = "they describe one loop")]
-    fn grown(
+    fn bounded(
         &self,
         frame: &Frame<'_>,
         block: usize,
@@ -145,13 +147,13 @@ impl Evaluation<'_> {
         }
         let Known::Integer(bound) = self.value(frame, bound) else { return None };
         let is_signed = matches!(op, Op::SLessThan | Op::SLessThanEqual);
-        let seen = |form: &Form| {
+        let interpret = |form: &Form| {
             if is_signed { arithmetic.signed(form) } else { arithmetic.unsigned(form) }
         };
-        let (first, bound) = (seen(initial), seen(&bound));
+        let (first, bound) = (interpret(initial), interpret(&bound));
         let distance = bound.minus(&first, space)?;
         // Maximum distance of the tested value from `initial` if the loop continues.
-        let far = match op {
+        let max_distance = match op {
             Op::ULessThan | Op::SLessThan => (distance.bounds(space).1 - 1).div_euclid(step) * step,
             Op::ULessThanEqual | Op::SLessThanEqual => {
                 distance.bounds(space).1.div_euclid(step) * step
@@ -167,8 +169,8 @@ impl Evaluation<'_> {
             }
             _ => return None,
         };
-        let far = if tested == phi { far + step } else { far }.max(0);
-        let grown = first.plus(&Form::steps(far, step), space)?;
+        let max_distance = if tested == phi { max_distance + step } else { max_distance }.max(0);
+        let grown = first.plus(&Form::steps(max_distance, step), space)?;
         // The next value must be in range, too: nothing may wrap.
         let (low, high) = grown.bounds(space);
         let modulus = 1_i128 << arithmetic.width;

@@ -10,7 +10,7 @@ use crate::compiler::fusion::affine::{Form, Id};
 use crate::compiler::spirv::edit::{Instruction, Role, ids};
 
 /// Limit of offsets and widths in bytes. Offsets beyond it may have wrapped.
-const FAR: i128 = 1 << 62;
+const MAX_OFFSET: i128 = 1 << 62;
 
 impl<'m> Evaluation<'m> {
     /// Evaluates an instruction: records its accesses and returns the value of its result. Returns `None`
@@ -179,7 +179,7 @@ impl<'m> Evaluation<'m> {
             Some(local) => Form::constant(space.global[d] / local[d].max(1)),
             None => Form::between(1, space.global[d]),
         };
-        let of = |d: usize| {
+        let component = |d: usize| {
             Some(match built_in {
                 BuiltIn::GlobalInvocationId => Form::id(Id::Global, d, space),
                 BuiltIn::LocalInvocationId => Form::id(Id::Local, d, space),
@@ -205,7 +205,7 @@ impl<'m> Evaluation<'m> {
                     sum
                 }
                 _ if offset % size == 0 => {
-                    of(usize::try_from(offset / size).ok().filter(|&d| d < 3)?)?
+                    component(usize::try_from(offset / size).ok().filter(|&d| d < 3)?)?
                 }
                 _ => return None,
             };
@@ -215,7 +215,7 @@ impl<'m> Evaluation<'m> {
         let vector = self.definitions.get(ty).filter(|ty| ty.op() == Some(Op::TypeVector))?;
         let (width, count) = (self.width(vector.word(1)?)?, vector.word(2)?);
         let parts = (0..count as usize).take(3).map(|d| {
-            let form = of(d)?;
+            let form = component(d)?;
             let (low, high) = form.bounds(space);
             (0 <= low && high < 1 << width).then_some(Known::Integer(form))
         });
@@ -234,7 +234,8 @@ impl<'m> Evaluation<'m> {
             return None;
         };
         // The parts of a variable are not distinguished.
-        let offset = pointer.offset.and_then(|offset| self.moved(frame, op, base, i, offset));
+        let offset =
+            pointer.offset.and_then(|offset| self.indexed_offset(frame, op, base, i, offset));
         let base = match pointer.base {
             Base::Variable(_) => Base::Harmless,
             base => base,
@@ -242,7 +243,8 @@ impl<'m> Evaluation<'m> {
         Some(Known::Pointer(Pointer { base, offset }))
     }
 
-    fn moved(
+    /// Returns `offset` after the indexes of an access chain.
+    fn indexed_offset(
         &self,
         frame: &Frame<'_>,
         op: Op,
@@ -320,8 +322,8 @@ impl<'m> Evaluation<'m> {
     }
 
     fn extended(&mut self, frame: &mut Frame<'m>, at: At, i: &Instruction<'m>) -> Option<Known> {
-        let is_opencl = i.word(2).and_then(|set| self.definitions.get(set));
-        let is_opencl = is_opencl.and_then(|set| set.string(1)) == Some("OpenCL.std");
+        let set = i.word(2).and_then(|set| self.definitions.get(set));
+        let is_opencl = set.and_then(|set| set.string(1)) == Some("OpenCL.std");
         let function = i.word(3).and_then(Extended::from_u32).filter(|_| is_opencl);
         let operand = |this: &Self, word| i.word(word).map(|id| this.value(frame, id));
         match function {
@@ -457,20 +459,21 @@ impl<'m> Evaluation<'m> {
         i: &Instruction<'_>,
         arithmetic: &Arithmetic<'_>,
     ) -> Option<Form> {
-        let left = self.definitions.get(i.word(2)?)?;
-        if left.op() != Some(Op::ShiftLeftLogical) {
+        let shifted = self.definitions.get(i.word(2)?)?;
+        if shifted.op() != Some(Op::ShiftLeftLogical) {
             return None;
         }
         let value = |id| match self.value(frame, id) {
             Known::Integer(form) => Some(form),
             _ => None,
         };
-        let (there, back) = (value(left.word(3)?)?.value()?, value(i.word(3)?)?.value()?);
-        if there != back || !(1..i128::from(arithmetic.width)).contains(&there) {
+        let (left_bits, right_bits) =
+            (value(shifted.word(3)?)?.value()?, value(i.word(3)?)?.value()?);
+        if left_bits != right_bits || !(1..i128::from(arithmetic.width)).contains(&left_bits) {
             return None;
         }
-        let narrow = Arithmetic { width: arithmetic.width - there as u32, ..*arithmetic };
-        let form = value(left.word(2)?)?;
+        let narrow = Arithmetic { width: arithmetic.width - left_bits as u32, ..*arithmetic };
+        let form = value(shifted.word(2)?)?;
         let (low, high) = form.bounds(self.space);
         let modulus = 1_i128 << narrow.width;
         if low < -modulus / 2 || high >= modulus {
@@ -495,14 +498,21 @@ impl<'m> Evaluation<'m> {
         let Known::Pointer(pointer) = pointer else {
             // Not a pointer that is understood: another kind of pointer, or a damaged module.
             let anything = Known::Pointer(Pointer::to(Base::Anything));
-            self.note(frame, at, &anything, kind, None, "through a value that cannot be analyzed");
+            self.record(
+                frame,
+                at,
+                &anything,
+                kind,
+                None,
+                "through a value that cannot be analyzed",
+            );
             return;
         };
         let bytes = pointer.offset.zip(size).and_then(|(start, width)| {
             let (group, inside) = (start.by_group(self.space), start.inside());
             let start = start.without_local(self.space);
             let (low, high) = start.bounds(self.space);
-            (-FAR < low && high < FAR && width < FAR).then_some(Bytes {
+            (-MAX_OFFSET < low && high < MAX_OFFSET && width < MAX_OFFSET).then_some(Bytes {
                 start,
                 width,
                 group,
@@ -515,12 +525,13 @@ impl<'m> Evaluation<'m> {
             Base::Anything => "through a pointer that cannot be analyzed",
             _ => "",
         };
-        self.note(frame, at, &Known::Pointer(pointer.clone()), kind, bytes, text);
+        self.record(frame, at, &Known::Pointer(pointer.clone()), kind, bytes, text);
     }
 
+    /// Records that the pointers in a value escape the analysis.
     pub(super) fn escape(&self, frame: &mut Frame<'m>, at: At, value: &Known, text: &'static str) {
         match value {
-            Known::Pointer(_) => self.note(frame, at, value, Kind::Escape, None, text),
+            Known::Pointer(_) => self.record(frame, at, value, Kind::Escape, None, text),
             Known::Parts(parts) => {
                 for part in parts {
                     self.escape(frame, at, part, text);
@@ -545,7 +556,7 @@ impl<'m> Evaluation<'m> {
         });
         if known.is_err() {
             let anything = Known::Pointer(Pointer::to(Base::Anything));
-            self.note(frame, at, &anything, Kind::Escape, None, text);
+            self.record(frame, at, &anything, Kind::Escape, None, text);
         }
         for operand in operands {
             let value = self.value(frame, operand);
@@ -553,7 +564,8 @@ impl<'m> Evaluation<'m> {
         }
     }
 
-    fn note(
+    /// Records an access to each buffer that a pointer may point to.
+    fn record(
         &self,
         frame: &mut Frame<'m>,
         (block, location): At,
@@ -563,7 +575,7 @@ impl<'m> Evaluation<'m> {
         text: &'static str,
     ) {
         let Known::Pointer(pointer) = pointer else { return };
-        let location = self.place(frame, location);
+        let location = self.own_location(frame, location);
         let note = (!text.is_empty()).then_some(text);
         let mut push = |parameter, bytes, is_certain| {
             let access = Access { parameter, kind, bytes, note, is_certain, location };

@@ -29,9 +29,9 @@ use crate::compiler::spirv::edit::{Definitions, Linkage, Location, Section};
 use crate::error::{Error, ErrorKind, Result};
 
 pub(super) use flow::Flow;
-pub(super) use groups::{OfGroups, of_groups};
+pub(super) use groups::{GroupUse, group_use};
 pub(super) use layout::{Layout, Layouts, MAX_ALIGN, Parts};
-pub(super) use slice::feeding;
+pub(super) use slice::controlling_parameters;
 pub(super) use symbols::{Condition, Symbol};
 
 /// Accesses of a kernel to its buffers, and its control flow.

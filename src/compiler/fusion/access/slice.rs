@@ -10,38 +10,43 @@ use crate::compiler::spirv::edit::{Definitions, Role, ids};
 
 /// Returns the indices of a function's parameters from which addresses or the bounds of loops are
 /// calculated, in the function and in the functions that it calls.
-pub(crate) fn feeding(definitions: &Definitions<'_>, function: u32) -> BTreeSet<usize> {
+pub(crate) fn controlling_parameters(
+    definitions: &Definitions<'_>,
+    function: u32,
+) -> BTreeSet<usize> {
     let module = definitions.module();
     let functions: HashMap<_, _> =
         module.functions.iter().enumerate().map(|(at, known)| (known.id, at)).collect();
     let mut slice = Slice::default();
-    let (mut seen, mut left) = (HashSet::from([function]), vec![function]);
-    let mut own = Vec::new();
-    while let Some(id) = left.pop() {
+    let (mut seen, mut pending) = (HashSet::from([function]), vec![function]);
+    let mut parameters = Vec::new();
+    while let Some(id) = pending.pop() {
         let Some(&at) = functions.get(&id) else { continue };
         let Some(blocks) = Blocks::of(module, definitions, at) else { continue };
         for block in &blocks.all {
             let called = block.body.iter().filter(|(_, i)| i.op() == Some(Op::FunctionCall));
-            left.extend(called.filter_map(|(_, i)| i.word(2)).filter(|&id| seen.insert(id)));
+            pending.extend(called.filter_map(|(_, i)| i.word(2)).filter(|&id| seen.insert(id)));
         }
         slice.add(id, &blocks, definitions);
         if id == function {
-            own.clone_from(&blocks.parameters);
+            parameters.clone_from(&blocks.parameters);
         }
     }
     slice.close(definitions);
-    let own = own.iter().enumerate().filter(|(_, id)| slice.needed.contains(id));
-    own.map(|(at, _)| at).collect()
+    let parameters = parameters.iter().enumerate().filter(|(_, id)| slice.needed.contains(id));
+    parameters.map(|(at, _)| at).collect()
 }
 
+/// Values from which addresses or the bounds of loops are calculated (a backward slice).
 #[derive(Default)]
 struct Slice {
     needed: HashSet<u32>,
-    left: Vec<u32>,
+    /// Values that are needed, but not followed yet.
+    pending: Vec<u32>,
     /// Values stored to each variable.
     stored: HashMap<u32, Vec<u32>>,
     /// Arguments passed to each parameter of a called function.
-    given: HashMap<u32, Vec<u32>>,
+    passed: HashMap<u32, Vec<u32>>,
     /// Parameters of each function, by the function's id.
     parameters: HashMap<u32, Vec<u32>>,
     calls: Vec<(u32, Vec<u32>)>,
@@ -49,6 +54,7 @@ struct Slice {
 }
 
 impl Slice {
+    /// Adds a function: the values needed there, and its stores, calls and results.
     fn add(&mut self, function: u32, blocks: &Blocks<'_>, definitions: &Definitions<'_>) {
         self.parameters.insert(function, blocks.parameters.clone());
         for (at, block) in blocks.all.iter().enumerate() {
@@ -91,33 +97,34 @@ impl Slice {
                     }
                     _ => Vec::new(),
                 };
-                self.left.extend(roots);
+                self.pending.extend(roots);
             }
         }
     }
 
+    /// Follows needed values to the values that they are calculated from.
     fn close(&mut self, definitions: &Definitions<'_>) {
         for (called, arguments) in std::mem::take(&mut self.calls) {
             let parameters = self.parameters.get(&called).into_iter().flatten();
             for (&parameter, argument) in parameters.zip(arguments) {
-                self.given.entry(parameter).or_default().push(argument);
+                self.passed.entry(parameter).or_default().push(argument);
             }
         }
-        while let Some(id) = self.left.pop() {
+        while let Some(id) = self.pending.pop() {
             if !self.needed.insert(id) {
                 continue;
             }
-            self.left.extend(self.given.get(&id).into_iter().flatten());
-            self.left.extend(self.stored.get(&id).into_iter().flatten());
+            self.pending.extend(self.passed.get(&id).into_iter().flatten());
+            self.pending.extend(self.stored.get(&id).into_iter().flatten());
             let Some(i) = definitions.get(id) else { continue };
             if i.op() == Some(Op::FunctionCall) {
                 let called = i.word(2).and_then(|called| self.returned.get(&called));
-                self.left.extend(called.into_iter().flatten());
+                self.pending.extend(called.into_iter().flatten());
             }
             // An analysed kernel has no instruction that cannot be followed.
             _ = ids(&i, definitions, |word, role| {
                 if role == Role::Operand {
-                    self.left.extend(i.word(word));
+                    self.pending.extend(i.word(word));
                 }
             });
         }

@@ -97,10 +97,10 @@ impl Symbol {
             (Op::LogicalNot, [a]) => Some(!a.decide(known)?),
             (Op::LogicalAnd | Op::LogicalOr, [a, b]) => {
                 // Operand value that decides the result alone.
-                let strong = *op == Op::LogicalOr;
+                let deciding = *op == Op::LogicalOr;
                 match (a.decide(known), b.decide(known)) {
-                    (Some(a), Some(b)) => Some(if strong { a || b } else { a && b }),
-                    (Some(one), None) | (None, Some(one)) if one == strong => Some(strong),
+                    (Some(a), Some(b)) => Some(if deciding { a || b } else { a && b }),
+                    (Some(one), None) | (None, Some(one)) if one == deciding => Some(deciding),
                     _ => None,
                 }
             }
@@ -119,7 +119,7 @@ impl Symbol {
 
     /// Returns whether two symbols are the same. `same` compares a scalar of this symbol with one of the
     /// other.
-    pub(crate) fn is(&self, other: &Self, same: &impl Fn(usize, usize) -> bool) -> bool {
+    pub(crate) fn equals(&self, other: &Self, same: &impl Fn(usize, usize) -> bool) -> bool {
         match (self, other) {
             (Self::Scalar(a), Self::Scalar(b)) => same(*a, *b),
             (
@@ -130,7 +130,7 @@ impl Symbol {
             ) => {
                 likeness == i
                     && (op, width, literals, operands.len()) == (o, w, l, others.len())
-                    && operands.iter().zip(others).all(|(a, b)| a.is(b, same))
+                    && operands.iter().zip(others).all(|(a, b)| a.equals(b, same))
             }
             (a, b) => a == b,
         }
@@ -171,20 +171,25 @@ impl<'a> Symbols<'a> {
     /// Returns the symbol of a value; `None` if the value depends on memory, or changes while the kernel
     /// runs.
     pub(super) fn of(&mut self, definitions: &Definitions<'_>, id: u32) -> Option<Rc<Symbol>> {
-        self.at(definitions, id, 0)
+        self.symbol(definitions, id, 0)
     }
 
-    fn at(&mut self, definitions: &Definitions<'_>, id: u32, depth: usize) -> Option<Rc<Symbol>> {
+    fn symbol(
+        &mut self,
+        definitions: &Definitions<'_>,
+        id: u32,
+        depth: usize,
+    ) -> Option<Rc<Symbol>> {
         if let Some(known) = self.known.get(&id) {
             return known.clone();
         }
-        let found = if depth < MAX_DEPTH { self.found(definitions, id, depth + 1) } else { None };
+        let found = if depth < MAX_DEPTH { self.build(definitions, id, depth + 1) } else { None };
         let found = found.map(Rc::new);
         self.known.insert(id, found.clone());
         found
     }
 
-    fn found(&mut self, definitions: &Definitions<'_>, id: u32, depth: usize) -> Option<Symbol> {
+    fn build(&mut self, definitions: &Definitions<'_>, id: u32, depth: usize) -> Option<Symbol> {
         if let Some(&parameter) = self.parameters.get(&id) {
             let ty = definitions.type_of(id)?;
             return (ty.op() == Some(Op::TypeInt)).then_some(Symbol::Scalar(parameter));
@@ -216,10 +221,10 @@ impl<'a> Symbols<'a> {
                     return Some(Symbol::BuiltIn(built_in));
                 }
                 let stored = *self.stored.get(&pointer)?;
-                self.at(definitions, stored, depth).map(|symbol| (*symbol).clone())
+                self.symbol(definitions, stored, depth).map(|symbol| (*symbol).clone())
             }
             Op::CompositeExtract => {
-                let whole = self.at(definitions, i.word(2)?, depth)?;
+                let whole = self.symbol(definitions, i.word(2)?, depth)?;
                 operation(op, i.words_from(3).collect(), vec![whole])
             }
             Op::UGreaterThan
@@ -239,8 +244,8 @@ impl<'a> Symbols<'a> {
                     _ => (Op::IEqual, false, true),
                 };
                 let mut operands = vec![
-                    self.at(definitions, i.word(2)?, depth)?,
-                    self.at(definitions, i.word(3)?, depth)?,
+                    self.symbol(definitions, i.word(2)?, depth)?,
+                    self.symbol(definitions, i.word(3)?, depth)?,
                 ];
                 if is_swapped {
                     operands.reverse();
@@ -254,7 +259,7 @@ impl<'a> Symbols<'a> {
             }
             Op::Select if width == 1 => {
                 // Compilers translate `a && b` and `a || b` to a selection.
-                let operands = i.words_from(2).map(|id| self.at(definitions, id, depth));
+                let operands = i.words_from(2).map(|id| self.symbol(definitions, id, depth));
                 let operands = operands.collect::<Option<Vec<_>>>()?;
                 let [condition, yes, no] = operands.as_slice() else { return None };
                 let is = |symbol: &Symbol, value| *symbol == Symbol::Constant(vec![1, value]);
@@ -289,7 +294,7 @@ impl<'a> Symbols<'a> {
             | Op::LogicalAnd
             | Op::LogicalOr
             | Op::LogicalNot => {
-                let operands = i.words_from(2).map(|id| self.at(definitions, id, depth));
+                let operands = i.words_from(2).map(|id| self.symbol(definitions, id, depth));
                 operation(op, Vec::new(), operands.collect::<Option<_>>()?)
             }
             _ => None,

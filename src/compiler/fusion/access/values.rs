@@ -10,6 +10,7 @@ use rspirv::spirv::{Op, OpenclStd100Op as Extended};
 
 use crate::compiler::fusion::affine::{Form, Space};
 
+/// Value, as far as it is known.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Known {
     /// An integer, or a boolean as 0 or 1.
@@ -40,6 +41,7 @@ pub(super) enum Base {
     BuiltIn(u32),
     /// Memory outside of buffers.
     Harmless,
+    /// Any memory.
     Anything,
 }
 
@@ -48,6 +50,7 @@ impl Pointer {
         Self { base, offset: None }
     }
 
+    /// Returns a pointer that covers both.
     pub(super) fn or(&self, other: &Self, space: &Space) -> Self {
         if self.base == other.base {
             let offset = self.offset.zip(other.offset).map(|(a, b)| a.or(&b, space));
@@ -96,6 +99,7 @@ impl Arithmetic<'_> {
         1 << self.width
     }
 
+    /// Returns the form of an integer of which only the width is known.
     pub(super) fn unknown(&self) -> Form {
         Form::between(0, self.modulus() - 1)
     }
@@ -109,15 +113,16 @@ impl Arithmetic<'_> {
 
     /// Returns the form of the same bits, read as an unsigned integer.
     pub(super) fn unsigned(&self, form: &Form) -> Form {
-        self.seen(form, 0, self.modulus() - 1)
+        self.interpreted(form, 0, self.modulus() - 1)
     }
 
     /// Returns the form of the same bits, read as a signed integer.
     pub(super) fn signed(&self, form: &Form) -> Form {
-        self.seen(form, -self.modulus() / 2, self.modulus() / 2 - 1)
+        self.interpreted(form, -self.modulus() / 2, self.modulus() / 2 - 1)
     }
 
-    fn seen(&self, form: &Form, least: i128, most: i128) -> Form {
+    /// Returns the form of the same bits, read as a number between `least` and `most`.
+    fn interpreted(&self, form: &Form, least: i128, most: i128) -> Form {
         let (low, high) = form.bounds(self.space);
         for shift in [0, self.modulus(), -self.modulus()] {
             if least <= low + shift && high + shift <= most {
@@ -173,9 +178,10 @@ impl Arithmetic<'_> {
         self.fit(form)
     }
 
-    fn shift(&self, by: &Form) -> Option<u32> {
-        let by = u32::try_from(by.value()?).ok()?;
-        (by < self.width).then_some(by)
+    /// Returns a known number of bits to shift by, if it is below the width.
+    fn shift(&self, amount: &Form) -> Option<u32> {
+        let amount = u32::try_from(amount.value()?).ok()?;
+        (amount < self.width).then_some(amount)
     }
 
     fn and(&self, a: &Form, mask: &Form) -> Option<Form> {
@@ -252,8 +258,8 @@ impl Arithmetic<'_> {
             op,
             Op::SLessThan | Op::SGreaterThan | Op::SLessThanEqual | Op::SGreaterThanEqual
         );
-        let seen = |form| if is_signed { self.signed(form) } else { self.unsigned(form) };
-        let (low, high) = seen(a).minus(&seen(b), self.space)?.bounds(self.space);
+        let interpret = |form| if is_signed { self.signed(form) } else { self.unsigned(form) };
+        let (low, high) = interpret(a).minus(&interpret(b), self.space)?.bounds(self.space);
         match (high < 0, low >= 0) {
             (true, _) => Some(!is_negated),
             (_, true) => Some(is_negated),

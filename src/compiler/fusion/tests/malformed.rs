@@ -107,9 +107,9 @@ fn exercise(bytes: &[u8], choices: &[u8]) {
 
 #[test]
 fn randomly_changed_modules_do_not_panic() {
-    let asked = std::env::var("KILN_MALFORMED").ok().and_then(|number| number.parse().ok());
+    let requested = std::env::var("KILN_MALFORMED").ok().and_then(|number| number.parse().ok());
     let all: Vec<_> = MODULES.iter().map(|bytes| instructions(bytes)).collect();
-    for seed in 1..=asked.unwrap_or(CHANGES) {
+    for seed in 1..=requested.unwrap_or(CHANGES) {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         random.below(1);
         let module = random.below(all.len());

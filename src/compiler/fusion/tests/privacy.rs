@@ -94,7 +94,7 @@ fn parts_that_only_some_launches_write_are_read_from_memory() {
     let promotion = outcome.judgements[1].promotion.as_ref().unwrap();
     let kept: Vec<_> = promotion.accesses[&Place { slot: 1, argument: 0 }].values().collect();
     assert_eq!(kept.len(), 1);
-    assert_eq!((kept[0].at, kept[0].in_memory), (0, false));
+    assert_eq!((kept[0].offset, kept[0].in_memory), (0, false));
     let own: Vec<_> = promotion.accesses[&Place { slot: 0, argument: 1 }].values().collect();
     assert_eq!(own.len(), 1);
     // No access reads it in memory.

@@ -81,20 +81,20 @@ fn a_variable_has_the_alignment_of_its_accesses() {
 }
 
 /// Returns the module with its decorations moved to decoration groups: one group for all ids with the same
-/// decoration. `is_wanted` selects the decorations.
-fn in_groups(bytes: &[u8], is_wanted: impl Fn(Option<Decoration>) -> bool) -> Vec<u8> {
+/// decoration. `is_selected` selects the decorations.
+fn in_groups(bytes: &[u8], is_selected: impl Fn(Option<Decoration>) -> bool) -> Vec<u8> {
     let mut module = Module::parse(bytes).unwrap();
-    let mut said = BTreeMap::<Vec<u32>, Vec<u32>>::new();
+    let mut targets_of = BTreeMap::<Vec<u32>, Vec<u32>>::new();
     let mut annotations = Stream::default();
     for i in module.section(Section::Annotations).iter() {
         assert_eq!(i.op(), Some(Op::Decorate));
-        if is_wanted(Decoration::from_u32(i.word(1).unwrap())) {
-            said.entry(i.words_from(1).collect()).or_default().push(i.word(0).unwrap());
+        if is_selected(Decoration::from_u32(i.word(1).unwrap())) {
+            targets_of.entry(i.words_from(1).collect()).or_default().push(i.word(0).unwrap());
         } else {
             annotations.push_instruction(&i);
         }
     }
-    for (words, targets) in said {
+    for (words, targets) in targets_of {
         let group = module.fresh_id().unwrap();
         annotations.push(Op::Decorate, [group].into_iter().chain(words));
         annotations.push(Op::DecorationGroup, [group]);
@@ -165,10 +165,10 @@ fn decorations_of_a_group_apply_to_members_of_structures() {
     let module = Module::parse(bytes.as_slice()).unwrap();
     let plain = extract::ungrouped(&module).unwrap();
     let annotations = plain.section(Section::Annotations).iter();
-    let said: Vec<_> = annotations.map(|i| (i.op().unwrap(), i.words_from(0).collect())).collect();
+    let words: Vec<_> = annotations.map(|i| (i.op().unwrap(), i.words_from(0).collect())).collect();
     let volatile = Decoration::Volatile as u32;
     let member = |at| (Op::MemberDecorate, vec![structure, at, volatile]);
-    assert_eq!(said, [member(1), member(0)]);
+    assert_eq!(words, [member(1), member(0)]);
 }
 
 #[test]

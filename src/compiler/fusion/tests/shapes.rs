@@ -253,14 +253,14 @@ fn clones_have_their_own_specialization_constants() {
     }
     let mut wrong = plan_of(&launches, &[]);
     let module = Module::parse(SHAPES).unwrap();
-    for (constant, said) in [
+    for (constant, part) in [
         ((8, vec![0; 4]), "a value is given for the specialization constant 8"),
         ((7, vec![0; 2]), "the specialization constant 7 has 2 bytes, but its type has 4 bytes"),
     ] {
         wrong.slots[1].constants = vec![constant];
         let error = fuse(&wrong, &[&module], Trust::ProofOnly, Width::ONE).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-        assert!(error.to_string().contains(said), "{error}");
+        assert!(error.to_string().contains(part), "{error}");
     }
 }
 
@@ -294,9 +294,9 @@ fn the_version_of_a_fused_module_is_supported_by_the_device() {
     let mut plan = plan_of(&through(over(64), over(32)), &[]);
     plan.target.version = (1, 0);
     let why = fuse_in(&newer, &plan, Trust::Caller).fused.unwrap_err();
-    let said = "unsupported: the kernels use the capability SubgroupDispatch, which needs SPIR-V \
-                1.1, but the device accepts at most 1.0";
-    assert_eq!(why, said);
+    let expected = "unsupported: the kernels use the capability SubgroupDispatch, which needs \
+                    SPIR-V 1.1, but the device accepts at most 1.0";
+    assert_eq!(why, expected);
 }
 
 #[test]
@@ -345,8 +345,8 @@ fn values_of_unknown_meaning_are_refused() {
     let mut module = Module::parse(SHAPES).unwrap();
     let annotations = module.section_mut(Section::Annotations);
     let (built_in, size) = (Decoration::BuiltIn as u32, BuiltIn::GlobalSize as u32);
-    let said = annotations.iter().find(|i| i.words_from(1).eq([built_in, size])).unwrap();
-    let variable = said.word(0);
+    let decoration = annotations.iter().find(|i| i.words_from(1).eq([built_in, size])).unwrap();
+    let variable = decoration.word(0);
     annotations.retain(|i| i.word(0) != variable);
     let outcome = fuse(&plan_of(&launches, &[]), &[&module], Trust::Caller, Width::ONE).unwrap();
     let why = outcome.fused.unwrap_err();

@@ -21,6 +21,7 @@ use super::{Dropped, Ids, Options, Source, failed};
 use crate::compiler::spirv::grammar;
 use crate::error::Result;
 
+/// State of a merge: the inputs, and the result as far as it is copied.
 pub(super) struct Copier<'a, 'm> {
     sources: &'a [Source<'m>],
     options: Options,
@@ -38,7 +39,7 @@ pub(super) struct Copier<'a, 'm> {
     /// Ids of each group of types that refer to one another, by the description of the group.
     groups: HashMap<Box<[u32]>, Vec<u32>>,
     /// Instructions that the result has only once: capabilities, extensions, sources and so on.
-    said: HashSet<Vec<u8>>,
+    unique: HashSet<Vec<u8>>,
     spec_ids: Vec<HashMap<u32, u32>>,
     used_spec_ids: HashSet<u32>,
     /// Lower bound of the `SpecId`s that are still assigned.
@@ -81,7 +82,7 @@ impl<'a, 'm> Copier<'a, 'm> {
             dropped,
             shared: sources.iter().map(|source| IdSet::of(source.module)).collect(),
             groups: HashMap::new(),
-            said: HashSet::new(),
+            unique: HashSet::new(),
             spec_ids: vec![HashMap::new(); sources.len()],
             used_spec_ids: HashSet::new(),
             next_spec_id: 0,
@@ -149,7 +150,7 @@ impl<'a, 'm> Copier<'a, 'm> {
     fn copy_section(&mut self, index: usize, section: Section) -> Result<()> {
         let source = &self.sources[index];
         for instruction in source.module.section(section).iter() {
-            let mut one = Stream::default();
+            let mut copied = Stream::default();
             if let Some(id) = instruction.result() {
                 let key = [
                     &instruction.opcode().to_le_bytes()[..],
@@ -162,11 +163,11 @@ impl<'a, 'm> Copier<'a, 'm> {
                     continue;
                 }
             }
-            self.push(index, &mut one, &instruction).map_err(|error| source.within(&error))?;
+            self.push(index, &mut copied, &instruction).map_err(|error| source.within(&error))?;
             if instruction.result().is_some()
-                || self.said.insert(one.words().as_flattened().to_vec())
+                || self.unique.insert(copied.words().as_flattened().to_vec())
             {
-                self.module.section_mut(section).append(&one);
+                self.module.section_mut(section).append(&copied);
             }
         }
         Ok(())
@@ -181,8 +182,8 @@ impl<'a, 'm> Copier<'a, 'm> {
         let source = &self.sources[index];
         let traits = Traits::of(source.module);
         groups::each_group(source, |group| match group {
-            [one] => self.share(index, one, &traits, interner),
-            several => self.share_group(index, several, &traits),
+            [single] => self.share(index, single, &traits, interner),
+            group => self.share_group(index, group, &traits),
         })?;
         let mut globals = std::mem::take(self.module.section_mut(Section::Globals));
         for instruction in source.module.section(Section::Globals).iter() {
@@ -190,7 +191,7 @@ impl<'a, 'm> Copier<'a, 'm> {
                 Some(Op::TypeForwardPointer) => instruction.word(0),
                 _ => instruction.result(),
             };
-            if declared.is_some_and(|id| self.is_gone(index, id)) {
+            if declared.is_some_and(|id| self.is_omitted(index, id)) {
                 continue;
             }
             if let Some(id) = instruction.result()
@@ -199,7 +200,7 @@ impl<'a, 'm> Copier<'a, 'm> {
                 let is_new = self.ids.known(index, id).is_none();
                 let ty = self.ids.map(index, instruction.word(0).unwrap_or_default())?;
                 if is_new && let Some(&known) = built_ins.get(&(built_in, ty)) {
-                    self.stand_for(index, id, known);
+                    self.map_to(index, id, known);
                     continue;
                 }
                 let new = self.ids.map(index, id)?;
@@ -243,7 +244,7 @@ impl<'a, 'm> Copier<'a, 'm> {
     }
 
     /// Maps an id of an input to an existing id of the result.
-    fn stand_for(&mut self, index: usize, id: u32, known: u32) {
+    fn map_to(&mut self, index: usize, id: u32, known: u32) {
         self.ids.maps[index].insert(id, known);
         self.shared[index].insert(id);
     }
@@ -267,7 +268,7 @@ impl<'a, 'm> Copier<'a, 'm> {
             operands.splice(1.., length);
         }
         match interner.find(op, &operands, traits) {
-            Some(known) if is_new => self.stand_for(index, id, known),
+            Some(known) if is_new => self.map_to(index, id, known),
             Some(_) => {}
             None => interner.insert_id(op, &operands, traits, self.ids.map(index, id)?),
         }
@@ -316,7 +317,7 @@ impl<'a, 'm> Copier<'a, 'm> {
         let (order, description) = groups::describe(&members);
         if let Some(known) = self.groups.get(&description) {
             for (id, known) in order.into_iter().zip(known.clone()) {
-                self.stand_for(index, id, known);
+                self.map_to(index, id, known);
             }
         } else {
             let ids = order.into_iter().map(|id| self.ids.map(index, id)).collect::<Result<_>>()?;
@@ -346,6 +347,7 @@ impl<'a, 'm> Copier<'a, 'm> {
         failed.map_or(Ok(words), Err)
     }
 
+    /// Checks that symbols that are exported more than once have equal definitions.
     fn check_duplicates(&self) -> Result<()> {
         for Pair { name, first, second } in &self.duplicates {
             let equal = match (self.definition(*first)?, self.definition(*second)?) {
@@ -376,7 +378,7 @@ impl<'a, 'm> Copier<'a, 'm> {
             Some(function) => source.module.functions[function].body.iter().collect(),
             None => location.instruction(source.module).into_iter().collect(),
         };
-        let inside: HashMap<_, _> =
+        let numbers: HashMap<_, _> =
             body.iter().filter_map(Instruction::result).zip(0_u32..).collect();
         let mut definition = Vec::new();
         for instruction in body {
@@ -389,11 +391,11 @@ impl<'a, 'm> Copier<'a, 'm> {
             let mut is_known = true;
             grammar::ids(&instruction, &source.definitions, |at, _| {
                 let id = instruction.word(at).unwrap_or_default();
-                let known = inside.get(&id).copied().or_else(|| self.ids.known(index, id));
+                let known = numbers.get(&id).copied().or_else(|| self.ids.known(index, id));
                 is_known &= known.is_some();
                 definition[start + at] = known.unwrap_or_default();
                 // Distinguishes ids from consecutive numbers.
-                definition.push(inside.contains_key(&id).into());
+                definition.push(numbers.contains_key(&id).into());
             })
             .map_err(|error| source.within(&error))?;
             if !is_known {
@@ -403,14 +405,15 @@ impl<'a, 'm> Copier<'a, 'm> {
         Ok(Some(definition))
     }
 
-    fn is_gone(&self, index: usize, id: u32) -> bool {
+    /// Returns whether the result has something else in place of an id of an input.
+    fn is_omitted(&self, index: usize, id: u32) -> bool {
         self.dropped[index].contains(id) || self.shared[index].contains(id)
     }
 
     fn copy_names(&mut self, index: usize) -> Result<()> {
         let mut names = std::mem::take(self.module.section_mut(Section::Names));
         for name in self.sources[index].module.section(Section::Names).iter() {
-            if name.word(0).is_none_or(|target| !self.is_gone(index, target)) {
+            if name.word(0).is_none_or(|target| !self.is_omitted(index, target)) {
                 self.push(index, &mut names, &name)?;
             }
         }
@@ -430,7 +433,7 @@ impl<'a, 'm> Copier<'a, 'm> {
                     let operands: Vec<_> = instruction.words_from(1).collect();
                     let mut words = vec![self.ids.map(index, target)?];
                     for operand in operands.chunks(step) {
-                        if !self.is_gone(index, operand[0]) {
+                        if !self.is_omitted(index, operand[0]) {
                             words.push(self.ids.map(index, operand[0])?);
                             words.extend(&operand[1..]);
                         }
@@ -439,7 +442,7 @@ impl<'a, 'm> Copier<'a, 'm> {
                         annotations.push(op, words);
                     }
                 }
-                Some(Op::Decorate) if self.is_gone(index, target) => {}
+                Some(Op::Decorate) if self.is_omitted(index, target) => {}
                 Some(Op::Decorate) if instruction.word(1) == Some(Decoration::SpecId as u32) => {
                     let old = instruction.word(2).unwrap_or_default();
                     let new = self.spec_id(index, old, &own);
@@ -447,7 +450,7 @@ impl<'a, 'm> Copier<'a, 'm> {
                     annotations.push(Op::Decorate, [target, Decoration::SpecId as u32, new]);
                 }
                 Some(Op::Decorate) if !self.options.keep_exports && is_export(&instruction) => {}
-                _ if self.is_gone(index, target) => {}
+                _ if self.is_omitted(index, target) => {}
                 _ => self.push(index, &mut annotations, &instruction)?,
             }
         }
@@ -472,11 +475,12 @@ impl<'a, 'm> Copier<'a, 'm> {
         new
     }
 
-    fn copy_functions(&mut self, is_wanted: impl Fn(&Function) -> bool) -> Result<()> {
+    /// Copies the functions of all inputs that `accepts` accepts.
+    fn copy_functions(&mut self, accepts: impl Fn(&Function) -> bool) -> Result<()> {
         let calls = std::mem::take(&mut self.calls);
         for (index, source) in self.sources.iter().enumerate() {
             for function in &source.module.functions {
-                if self.dropped[index].contains(function.id) || !is_wanted(function) {
+                if self.dropped[index].contains(function.id) || !accepts(function) {
                     continue;
                 }
                 let mut body = Stream::default();
@@ -501,6 +505,7 @@ fn is_export(instruction: &Instruction<'_>) -> bool {
     Linkage::of(instruction).is_some_and(|linkage| linkage.kind != LinkageType::Import)
 }
 
+/// Returns the `SpecId`s of a module.
 fn spec_ids(module: &Module) -> HashSet<u32> {
     let annotations = module.section(Section::Annotations).iter();
     annotations

@@ -45,7 +45,17 @@ pub(super) fn order_globals(module: &mut Module) -> Result<()> {
     if is_ordered {
         return Ok(());
     }
+    let ordered = sorted(globals, uses)?;
+    *module.section_mut(Section::Globals) = ordered;
+    Ok(())
+}
 
+/// Returns the globals, each after those that it uses. `uses` calls a function with the ids that an instruction
+/// uses.
+fn sorted(
+    globals: &Stream,
+    uses: impl Fn(&Instruction<'_>, &mut dyn FnMut(u32)) -> Result<()>,
+) -> Result<Stream> {
     let instructions: Vec<_> = globals.iter().collect();
     let positions: HashMap<_, _> =
         instructions.iter().enumerate().filter_map(|(at, i)| Some((i.result()?, at))).collect();
@@ -54,8 +64,8 @@ pub(super) fn order_globals(module: &mut Module) -> Result<()> {
     // Depth first, without recursion: initializers can refer to one another in long chains.
     let mut stack = Vec::new();
     // Forward declarations of pointers come before all types.
-    let tells = |at: &usize| instructions[*at].op() == Some(Op::TypeForwardPointer);
-    for at in (0..instructions.len()).filter(tells) {
+    let is_forward = |at: &usize| instructions[*at].op() == Some(Op::TypeForwardPointer);
+    for at in (0..instructions.len()).filter(is_forward) {
         ordered.push_instruction(&instructions[at]);
         state[at] = State::Done;
     }
@@ -79,8 +89,7 @@ pub(super) fn order_globals(module: &mut Module) -> Result<()> {
             }
         }
     }
-    *module.section_mut(Section::Globals) = ordered;
-    Ok(())
+    Ok(ordered)
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -104,8 +113,8 @@ pub(crate) fn complete_interfaces(module: &mut Module) -> Result<()> {
         let mut interface: Vec<u32> = entry.words_from(2 + name).collect();
         seen.clear();
         seen.extend(&interface);
-        let mut found = vec![entry.word(1).unwrap_or_default()];
-        while let Some(id) = found.pop() {
+        let mut pending = vec![entry.word(1).unwrap_or_default()];
+        while let Some(id) = pending.pop() {
             let Some(definition) = definitions.get(id) else { continue };
             let is_global = definitions
                 .location(id)
@@ -122,7 +131,7 @@ pub(crate) fn complete_interfaces(module: &mut Module) -> Result<()> {
                 grammar::ids(&instruction, &definitions, |at, role| {
                     let id = instruction.word(at).unwrap_or_default();
                     if role == Role::Operand && seen.insert(id) {
-                        found.push(id);
+                        pending.push(id);
                     }
                 })?;
             }

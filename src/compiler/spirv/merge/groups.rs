@@ -119,14 +119,16 @@ pub(super) fn describe(members: &[Member<'_>]) -> (Vec<u32>, Box<[u32]>) {
     (order.into_iter().map(|at| members[at].id).collect(), description.into())
 }
 
-fn words(of: &Member<'_>, mut number: impl FnMut(u32) -> u32) -> Vec<u32> {
-    let mut words = vec![of.opcode.into(), of.operands.len() as u32, of.traits.len() as u32];
-    for &operand in &of.operands {
+/// Returns words that describe a member. `number` returns the number that stands for another member.
+fn words(member: &Member<'_>, mut number: impl FnMut(u32) -> u32) -> Vec<u32> {
+    let mut words =
+        vec![member.opcode.into(), member.operands.len() as u32, member.traits.len() as u32];
+    for &operand in &member.operands {
         words.extend(match operand {
             Operand::Member(id) => [1, number(id)],
             Operand::Other(word) => [0, word],
         });
     }
-    words.extend(of.traits);
+    words.extend(member.traits);
     words
 }

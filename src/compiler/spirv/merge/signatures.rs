@@ -65,13 +65,13 @@ fn mismatch([import, export]: [(&Signatures<'_, '_>, Linkage<'_>); 2]) -> Error 
     let name = import.1.name;
     let [imported, exported] =
         [import, export].map(|(module, symbol)| in_words(module.source, symbol.target));
-    let alike = if imported == exported {
+    let hint = if imported == exported {
         "; these differ in the members of a struct, or in the parameters passed by value"
     } else {
         ""
     };
     failed(format!(
-        "{} imports `{name}` as {imported}, but {} exports it as {exported}{alike}; make the \
+        "{} imports `{name}` as {imported}, but {} exports it as {exported}{hint}; make the \
          declaration match the definition",
         import.0.source.name, export.0.source.name
     ))

@@ -41,11 +41,11 @@ fn reflect(module: &Module) -> Reflection {
 }
 
 #[track_caller]
-fn assert_fails(modules: &[(&str, &[u8])], options: Options, said: &[&str]) {
+fn assert_fails(modules: &[(&str, &[u8])], options: Options, parts: &[&str]) {
     let error = link(modules, options).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BuildFailed);
     let message = error.to_string();
-    for part in said {
+    for part in parts {
         assert!(message.contains(part), "{part:?} is not in: {message}");
     }
 }
@@ -79,12 +79,12 @@ fn assert_valid(module: &Module) {
 
 /// Runs a tool, which must succeed, and returns whether the tool is installed.
 #[track_caller]
-#[allow(clippy::print_stderr, reason = "a log tells what was skipped")]
+#[allow(clippy::print_stderr, reason = "the log reports skipped checks")]
 fn run(command: &mut Command, tool: &str, context: &str) -> bool {
     match command.output() {
         Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{tool}: {said}\n{context}");
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{tool}: {stderr}\n{context}");
             true
         }
         Err(_) => {
@@ -264,8 +264,8 @@ fn exports_with_equal_definitions_are_merged() {
     let merged = link(&[("one", &one), ("same", &one)], KEEP).unwrap();
     assert_valid(&merged.module);
     assert_eq!(merged.module.functions.len(), 1);
-    let said = ["`answer`", "one (uint())", "other (uint())", "different definitions"];
-    assert_fails(&[("one", &one), ("other", &other)], KEEP, &said);
+    let parts = ["`answer`", "one (uint())", "other (uint())", "different definitions"];
+    assert_fails(&[("one", &one), ("other", &other)], KEEP, &parts);
 }
 
 #[test]
@@ -273,16 +273,16 @@ fn types_of_import_and_export_are_compared() {
     let (Some(library), Some(importer)) = (library("Export", 1), importer("OpTypeFloat 32")) else {
         return;
     };
-    let said = ["importer imports `answer` as float()", "library exports it as uint()"];
-    assert_fails(&[("importer", &importer), ("library", &library)], KEEP, &said);
-    assert_fails(&[("library", &library), ("importer", &importer)], KEEP, &said);
+    let parts = ["importer imports `answer` as float()", "library exports it as uint()"];
+    assert_fails(&[("importer", &importer), ("library", &library)], KEEP, &parts);
+    assert_fails(&[("library", &library), ("importer", &importer)], KEEP, &parts);
 }
 
 #[test]
 fn different_memory_models_are_refused() {
     let Some(narrow) = assemble(&HEAD.replace("Physical64", "Physical32")) else { return };
-    let said = ["library and narrow", "Physical64 and OpenCL", "Physical32 and OpenCL"];
-    assert_fails(&[("library", LIBRARY), ("narrow", &narrow)], KEEP, &said);
+    let parts = ["library and narrow", "Physical64 and OpenCL", "Physical32 and OpenCL"];
+    assert_fails(&[("library", LIBRARY), ("narrow", &narrow)], KEEP, &parts);
 }
 
 #[test]
@@ -304,8 +304,8 @@ fn a_kernel_cannot_be_imported() {
         return;
     };
     let importer = importer("OpTypeVoid").unwrap();
-    let said = ["importer imports `answer`", "a kernel of library"];
-    assert_fails(&[("importer", &importer), ("library", &kernel)], KEEP, &said);
+    let parts = ["importer imports `answer`", "a kernel of library"];
+    assert_fails(&[("importer", &importer), ("library", &kernel)], KEEP, &parts);
 }
 
 #[test]

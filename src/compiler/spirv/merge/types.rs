@@ -67,8 +67,8 @@ pub(super) fn check(
 /// Returns whether the type of a function can change although `user` refers to it. Calls get casts, and some
 /// instructions do not depend on the type. A pointer to the function does.
 fn allows_cast(user: Option<Instruction<'_>>) -> bool {
-    let silent = [Op::FunctionCall, Op::ExtInst, Op::Name, Op::Decorate, Op::GroupDecorate];
-    user.and_then(|user| user.op()).is_some_and(|op| silent.contains(&op))
+    let independent = [Op::FunctionCall, Op::ExtInst, Op::Name, Op::Decorate, Op::GroupDecorate];
+    user.and_then(|user| user.op()).is_some_and(|op| independent.contains(&op))
 }
 
 /// A function or a global variable of a source.
@@ -155,13 +155,13 @@ fn mismatch(sources: &[Source<'_>], pair: &Pair) -> Error {
     let name = &pair.name;
     let is_import = sources[pair.second.0].imports(pair.second.1);
     let verb = if is_import { "imports" } else { "exports" };
-    let alike = if first.1 == second.1 {
+    let hint = if first.1 == second.1 {
         "; these differ in the members of a struct, or in decorations"
     } else {
         ""
     };
     failed(format!(
-        "{} {verb} `{name}` as {}, but {} exports it as {}{alike}; make the declaration match the \
+        "{} {verb} `{name}` as {}, but {} exports it as {}{hint}; make the declaration match the \
          definition",
         second.0, second.1, first.0, first.1
     ))

@@ -89,11 +89,11 @@ fn lines_before_a_function_belong_to_it() {
 #[test]
 fn modules_that_violate_the_layout_are_refused() {
     #[track_caller]
-    fn assert_refused(module: &Builder, said: &[&str]) {
+    fn assert_refused(module: &Builder, parts: &[&str]) {
         let error = Module::parse(module.bytes()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidModule);
         let message = error.to_string();
-        assert!(said.iter().all(|part| message.contains(part)), "{message}");
+        assert!(parts.iter().all(|part| message.contains(part)), "{message}");
     }
     let late = Builder::new().op(Op::TypeVoid, &[1]).text(Op::Name, &[1], "void");
     assert_refused(&late, &["OpName", "follows types", "places names before"]);
@@ -110,7 +110,7 @@ fn modules_that_violate_the_layout_are_refused() {
 #[test]
 fn ids_that_are_defined_twice_or_by_themselves_are_refused_by_id() {
     let int = || Builder::new().op(Op::TypeInt, &[5, 32, 0]);
-    for (module, said) in [
+    for (module, part) in [
         (int().op(Op::TypeFloat, &[5, 32]), "OpTypeFloat of the SPIR-V module defines id 5"),
         (
             int().function().op(Op::Function, &[90, 3, 0, 91]).op(Op::FunctionEnd, &[]),
@@ -129,7 +129,7 @@ fn ids_that_are_defined_twice_or_by_themselves_are_refused_by_id() {
     ] {
         let error = Module::parse(module.bytes()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidModule);
-        assert!(error.to_string().contains(said), "{said}: {error}");
+        assert!(error.to_string().contains(part), "{part}: {error}");
     }
     let deep = |depth: u32| {
         let bytes = (0..depth).fold(int(), |b, at| b.op(Op::TypeStruct, &[6 + at, 5 + at])).bytes();
@@ -281,7 +281,7 @@ fn constants_and_types_that_take_several_instructions_are_refused() {
         let module = parse(&module.bytes());
         let error = Uses::of(&module, &module.definitions())
             .err()
-            .expect("what follows from that is not known");
+            .expect("a continued instruction is refused");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("65,532"), "{error}");
     }

@@ -8,13 +8,13 @@ use ::opendal::{
 use futures::StreamExt;
 use opendal_http_transport_reqwest::ReqwestTransport;
 
-use super::super::client::{Client, Later};
+use super::super::client::{Client, Deferred};
 use crate::cache::remote::settings::Settings;
-use crate::cache::remote::url::bad;
+use crate::cache::remote::url::invalid_address;
 
 /// Size in bytes of the largest response that is not an object: lists of objects and errors, which OpenDAL
 /// reads into memory as a whole.
-const MOST_TEXT: u64 = 16 << 20;
+const MAX_TEXT_BYTES: u64 = 16 << 20;
 
 /// Returns access to a service over HTTP. It is ready at once if the machine has what an HTTP client needs,
 /// such as certificates. Otherwise it is made when it is first needed.
@@ -22,20 +22,20 @@ pub(super) fn client(
     config: impl Configurator + Clone + Send + Sync,
     settings: &Settings,
 ) -> crate::error::Result<Client> {
-    let most = settings.most_bytes.max(MOST_TEXT);
+    let max_bytes = settings.max_bytes.max(MAX_TEXT_BYTES);
     let make = move |client| {
         let operator = Operator::from_config(config.clone())?;
         // OpenDAL's own client is shared by the whole process, and its connections belong to the runtime
         // that opened them. This one ends with the worker's runtime.
-        let transport = Limited { transport: ReqwestTransport::new(client), most };
+        let transport = LimitedTransport { transport: ReqwestTransport::new(client), max_bytes };
         let context = operator.base_context().with_http_transport(HttpTransporter::new(transport));
         Ok(operator.with_context(context))
     };
     match http_client() {
-        Ok(client) => make(client).map(Client::There).map_err(|error: Error| {
-            bad("the service cannot be used".to_owned()).with_source(error)
+        Ok(client) => make(client).map(Client::Ready).map_err(|error: Error| {
+            invalid_address("the service cannot be used".to_owned()).with_source(error)
         }),
-        Err(_) => Ok(Client::Later(Later::new(true, move || make(http_client()?)))),
+        Err(_) => Ok(Client::Deferred(Deferred::new(true, move || make(http_client()?)))),
     }
 }
 
@@ -45,18 +45,19 @@ fn http_client() -> Result<reqwest::Client> {
     })
 }
 
-/// Fails a response once more than `most` bytes and the part that exceeds them were read.
-struct Limited {
+/// Transport that fails a response with more than `max_bytes` bytes. The failure follows the part that exceeds
+/// the limit.
+struct LimitedTransport {
     transport: ReqwestTransport,
-    most: u64,
+    max_bytes: u64,
 }
 
-impl HttpTransport for Limited {
+impl HttpTransport for LimitedTransport {
     async fn fetch(&self, request: Request<Buffer>) -> Result<Response<HttpBody>> {
-        let (most, mut read) = (self.most, 0);
+        let (max_bytes, mut read) = (self.max_bytes, 0);
         let limit = move |part: Result<Buffer>| {
-            if read > most {
-                let message = format!("the response has more than {most} bytes");
+            if read > max_bytes {
+                let message = format!("the response has more than {max_bytes} bytes");
                 return Err(Error::new(ErrorKind::Unexpected, message));
             }
             part.inspect(|part| read += part.len() as u64)

@@ -32,9 +32,9 @@ fn link_lists(import: &str, export: &str) -> Option<Result<Merged>> {
     let both = [("import", &*import), ("export", &*export)];
     let merged = link(&both, KEEP);
     // The order of the modules does not matter.
-    let turned = link(&[both[1], both[0]], KEEP);
-    assert_eq!(merged.is_ok(), turned.is_ok());
-    for merged in [&merged, &turned].into_iter().flatten() {
+    let swapped = link(&[both[1], both[0]], KEEP);
+    assert_eq!(merged.is_ok(), swapped.is_ok());
+    for merged in [&merged, &swapped].into_iter().flatten() {
         assert_valid(&merged.module);
         assert_eq!(merged.module.functions.len(), 1);
     }
@@ -44,10 +44,10 @@ fn link_lists(import: &str, export: &str) -> Option<Result<Merged>> {
 #[test]
 fn a_struct_with_a_pointer_to_its_own_kind_is_shared() {
     let plain = "%1 = OpTypeStruct %2 %3";
-    let behind_others = "%5 = OpTypeFloat 32
+    let after_others = "%5 = OpTypeFloat 32
                          %6 = OpTypePointer CrossWorkgroup %5
                          %1 = OpTypeStruct %2 %3";
-    for (import, export) in [(plain, plain), (plain, behind_others), (behind_others, plain)] {
+    for (import, export) in [(plain, plain), (plain, after_others), (after_others, plain)] {
         let Some(merged) = link_lists(import, export) else { return };
         let module = merged.unwrap().module;
         assert_eq!(count(&module, Op::TypeStruct), 1);
@@ -99,8 +99,8 @@ fn structs_of_one_name_that_differ_are_refused() {
             };
             assert_ne!(at, other);
             let message = error.to_string();
-            for said in ["import imports `length`", "uint(global struct List*)", "differ in"] {
-                assert!(message.contains(said), "{message}");
+            for part in ["import imports `length`", "uint(global struct List*)", "differ in"] {
+                assert!(message.contains(part), "{message}");
             }
         }
     }
@@ -140,8 +140,8 @@ fn function_pointers_require_the_declared_type_of_the_function() {
     ))
     .unwrap();
     assert!(link(&[("importer", &float), ("library", &library)], KEEP).is_ok());
-    let said = ["importer imports `first` as global uint*(global uint*)"];
-    assert_fails(&[("importer", &int), ("library", &library)], KEEP, &said);
+    let parts = ["importer imports `first` as global uint*(global uint*)"];
+    assert_fails(&[("importer", &int), ("library", &library)], KEEP, &parts);
 }
 
 /// The structs have no names, and are so similar that only the order of declaration distinguishes them.
@@ -226,8 +226,9 @@ fn pointers_of_one_storage_class_are_cast_at_calls() {
         assert_eq!(count(&merged.module, Op::FunctionCall), 2);
     }
     let local = guessing_caller("Workgroup").unwrap();
-    let said = ["imports `first` as local uint*(local uint*, uint)", "global float*(global float*"];
-    assert_fails(&[("local", &local), ("library", &library)], KEEP, &said);
+    let parts =
+        ["imports `first` as local uint*(local uint*, uint)", "global float*(global float*"];
+    assert_fails(&[("local", &local), ("library", &library)], KEEP, &parts);
 }
 
 #[test]
@@ -247,8 +248,8 @@ fn link_once_definitions_must_have_equal_types() {
         HEAD.replace("OpMemory", "OpExtension \"SPV_KHR_linkonce_odr\"\nOpMemory")
     ))
     .unwrap();
-    let said = ["float exports `answer` as float()", "once exports it as uint()"];
-    assert_fails(&[("once", &once), ("float", &float)], KEEP, &said);
+    let parts = ["float exports `answer` as float()", "once exports it as uint()"];
+    assert_fails(&[("once", &once), ("float", &float)], KEEP, &parts);
     assert!(link(&[("other", &other), ("float", &float)], KEEP).is_ok());
 }
 

@@ -19,7 +19,7 @@ use crate::error::Result;
 const WATCHED_CALLS: usize = 8;
 
 /// Duration above which a later call is assumed to have registered exit handlers.
-const MAY_REGISTER: Duration = Duration::from_millis(2);
+const LONG_CALL: Duration = Duration::from_millis(2);
 
 /// First and longest pause between two passes of the handler thread.
 const PAUSES: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis(10)];
@@ -28,16 +28,19 @@ const PAUSES: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis
 const GROWTH: u32 = 64;
 
 /// Number of watched calls in progress.
-static WATCHED: AtomicUsize = AtomicUsize::new(0);
+static IN_PROGRESS: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether the handler thread runs.
-static IS_LOOKING: AtomicBool = AtomicBool::new(false);
+static IS_RUNNING: AtomicBool = AtomicBool::new(false);
 
 /// Kind of a driver call.
 #[derive(Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum CallKind {
+    /// Loads the driver and lists its devices.
     Discover,
+    /// Creates a context.
     Open,
+    /// Compiles or links, or fetches a binary.
     Compile,
     /// Creates a program from a binary. Such calls are too short for a signal watch around every one.
     Load,
@@ -47,7 +50,7 @@ pub(super) enum Kind {
 }
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-impl Kind {
+impl CallKind {
     fn is_short(self) -> bool {
         match self {
             Self::Load => true,
@@ -59,78 +62,83 @@ impl Kind {
 }
 
 /// Guard that is held during a driver call that may register handlers.
-pub(super) struct Arranging {
+pub(super) struct HandlerGuard {
+    /// Whether the handler thread runs during this call.
     is_watched: bool,
     since: Instant,
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     signals: Option<signals::Watch>,
 }
 
-impl Arranging {
-    pub(super) fn of(kind: Kind) -> Self {
+impl HandlerGuard {
+    /// Begins a call, and starts the handler thread for the first calls of each kind.
+    pub(super) fn of(kind: CallKind) -> Self {
         static CALLS: [AtomicUsize; 5] = [const { AtomicUsize::new(0) }; 5];
         let calls = &CALLS[kind as usize];
         let is_watched = calls.load(SeqCst) < WATCHED_CALLS;
         if is_watched {
             calls.fetch_add(1, SeqCst);
-            WATCHED.fetch_add(1, SeqCst);
+            IN_PROGRESS.fetch_add(1, SeqCst);
         }
-        let arranging = Self {
+        let guard = Self {
             is_watched,
             since: Instant::now(),
             #[cfg(all(target_os = "linux", target_env = "gnu"))]
             signals: (is_watched || !kind.is_short()).then(signals::Watch::begin),
         };
-        if is_watched && !IS_LOOKING.swap(true, SeqCst) {
-            let looking = thread::Builder::new().name("kiln-handlers".to_owned()).spawn(look);
-            if let Err(error) = looking {
-                IS_LOOKING.store(false, SeqCst);
+        if is_watched && !IS_RUNNING.swap(true, SeqCst) {
+            let spawned = thread::Builder::new()
+                .name("kiln-handlers".to_owned())
+                .spawn(restore_until_calls_end);
+            if let Err(error) = spawned {
+                IS_RUNNING.store(false, SeqCst);
                 tracing::debug!(%error, "handlers of drivers are seen only when their calls return");
             }
         }
-        arranging
+        guard
     }
 }
 
-impl Drop for Arranging {
+impl Drop for HandlerGuard {
     fn drop(&mut self) {
         #[cfg(all(target_os = "linux", target_env = "gnu"))]
         drop(self.signals.take());
         if self.is_watched {
-            WATCHED.fetch_sub(1, SeqCst);
+            IN_PROGRESS.fetch_sub(1, SeqCst);
         }
-        if self.is_watched || self.since.elapsed() > MAY_REGISTER {
+        if self.is_watched || self.since.elapsed() > LONG_CALL {
             shutdown::prepare();
         }
     }
 }
 
 /// Guard that permits calls of a driver's compiler while it is held.
-pub(super) struct Compiling {
+pub(super) struct CompilerCall {
     // Declared first, so dropped first: handlers are restored before the call counts as finished.
-    _arranging: Arranging,
+    _handler_guard: HandlerGuard,
     _call: shutdown::Call,
 }
 
 /// Enters a driver's compiler. Fails like [`shutdown::begin`].
-pub(super) fn compile(kind: Kind) -> Result<Compiling> {
-    let call = shutdown::compile()?;
-    Ok(Compiling { _arranging: Arranging::of(kind), _call: call })
+pub(super) fn enter_compiler(kind: CallKind) -> Result<CompilerCall> {
+    let call = shutdown::enter_compiler()?;
+    Ok(CompilerCall { _handler_guard: HandlerGuard::of(kind), _call: call })
 }
 
-fn look() {
+/// Runs the handler thread: repeats both steps until no watched call is in progress.
+fn restore_until_calls_end() {
     let mut pause = PAUSES[0];
     loop {
-        while WATCHED.load(SeqCst) > 0 {
+        while IN_PROGRESS.load(SeqCst) > 0 {
             #[cfg(all(target_os = "linux", target_env = "gnu"))]
             signals::restore();
             shutdown::prepare();
             thread::sleep(pause);
             pause = (pause + pause / GROWTH).min(PAUSES[1]);
         }
-        IS_LOOKING.store(false, SeqCst);
-        // A call that began before `IS_LOOKING` was cleared started no thread, because it saw this one.
-        if WATCHED.load(SeqCst) == 0 || IS_LOOKING.swap(true, SeqCst) {
+        IS_RUNNING.store(false, SeqCst);
+        // A call that began before `IS_RUNNING` was cleared started no thread, because it saw this one.
+        if IN_PROGRESS.load(SeqCst) == 0 || IS_RUNNING.swap(true, SeqCst) {
             return;
         }
     }
