@@ -205,7 +205,7 @@ impl Frame {
         ];
         match grouping {
             Grouping::Unfused => {
-                groups.extend(edges.into_iter().chain(finish).map(|step| vec![step]))
+                groups.extend(edges.into_iter().chain(finish).map(|step| vec![step]));
             }
             Grouping::TwoScopes => groups.extend([edges, finish]),
             Grouping::OneScope => groups.push(edges.into_iter().chain(finish).collect()),
