@@ -135,7 +135,7 @@ fn new_work_ends_a_sleep_without_limit() {
             let (mailbox, work) = (mailbox.clone(), work.clone());
             move || {
                 work.swap(true, SeqCst);
-                mailbox.rouse();
+                mailbox.wake();
             }
         });
         // A read-modify-write instead of a load, as in `latest`.
