@@ -6,8 +6,14 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Creates a program. Another process writes the file: while this one has it open, no thread could run it.
+/// Creates a program that runs a shell script.
 pub fn place(path: &Path, script: &str) {
+    place_bytes(path, format!("#!/bin/sh\n{script}\n").as_bytes());
+}
+
+/// Creates an executable file with these contents. Another process writes the file: while this one, or a child
+/// that it forks meanwhile, has the file open for writing, no thread can run it.
+pub fn place_bytes(path: &Path, contents: &[u8]) {
     let mut shell = Command::new("sh")
         .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
         .arg(path)
@@ -15,7 +21,7 @@ pub fn place(path: &Path, script: &str) {
         .spawn()
         .expect("there is a shell");
     let mut stdin = shell.stdin.take().expect("it is piped");
-    write!(stdin, "#!/bin/sh\n{script}\n").expect("it reads");
+    stdin.write_all(contents).expect("it reads");
     drop(stdin);
     assert!(shell.wait().expect("it ends").success());
 }

@@ -184,9 +184,9 @@ fn compilers_that_cannot_be_run_are_named_with_the_reason() {
     let missing = format!("echo '{loader}' >&2; exit 127");
     let script = |script: &str| drop(folder.program("clang", script));
     let broken = |what| match what {
-        "not executable" => write(&clang, b"", 0o644),
-        "a foreign processor's" => write(&clang, b"\x7fELF", 0o755),
-        "without its interpreter" => write(&clang, b"#!/nowhere/interpreter\n", 0o755),
+        "not executable" => fs::write(&clang, b"").expect("there is disk space"),
+        "a foreign processor's" => scripts::place_bytes(&clang, b"\x7fELF"),
+        "without its interpreter" => scripts::place_bytes(&clang, b"#!/nowhere/interpreter\n"),
         "without a library" => script(&missing),
         "killed" => script("kill -KILL $$"),
         _ => std::os::unix::fs::symlink("/nowhere/clang", &clang).expect("there is disk space"),
@@ -213,16 +213,10 @@ fn compilers_that_cannot_be_run_are_named_with_the_reason() {
     front_end.tools().expect("they work now");
 }
 
-fn write(path: &Path, contents: &[u8], mode: u32) {
-    use std::os::unix::fs::PermissionsExt;
-    fs::write(path, contents).expect("there is disk space");
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it belongs to this test");
-}
-
 #[test]
 fn compilers_that_cannot_be_run_are_skipped() {
     let (broken, working) = (Folder::new(), Folder::new());
-    write(&broken.file("clang"), b"\x7fELF", 0o755);
+    scripts::place_bytes(&broken.file("clang"), b"\x7fELF");
     let clang = working.clang("clang", 15, "");
     working.llvm_spirv("llvm-spirv", 15, "");
     let path = std::env::join_paths([broken.path(), working.path()]).expect("they are plain");
