@@ -133,12 +133,14 @@ impl State {
             return;
         }
         let uses = command.work.uses();
-        for group in self.deferring.clone() {
+        let mut others = self.deferring.clone();
+        others.retain(|group| Some(*group) != command.group);
+        for group in others {
             let Some(known) = self.groups.get(&group) else { continue };
             let Some(launches) = known.deferred() else { continue };
             let comes_after = |launch| pending.comes_after(launch, known.queue, &uses);
             let before = launches.iter().position(comes_after);
-            if let Some(before) = before.filter(|_| Some(group) != command.group) {
+            if let Some(before) = before {
                 self.abort(group, before, &command.work.in_words());
             }
         }
