@@ -32,6 +32,15 @@ mod service;
 mod settings;
 mod store;
 mod tier;
+#[cfg_attr(
+    not(any(
+        feature = "remote-redis",
+        feature = "remote-fs",
+        feature = "remote-s3",
+        feature = "remote-webdav"
+    )),
+    expect(dead_code, reason = "no service is built in")
+)]
 mod url;
 mod worker;
 

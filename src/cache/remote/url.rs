@@ -31,15 +31,6 @@ fn service(scheme: &str) -> &str {
 }
 
 /// Parts of an address.
-#[cfg_attr(
-    not(any(
-        feature = "remote-redis",
-        feature = "remote-fs",
-        feature = "remote-s3",
-        feature = "remote-webdav"
-    )),
-    expect(dead_code, reason = "no service is built in")
-)]
 pub(super) struct ServiceUrl {
     /// The scheme, in lower case.
     pub(super) scheme: String,
@@ -59,15 +50,6 @@ pub(super) struct ServiceUrl {
     pub(super) options: HashMap<String, String>,
 }
 
-#[cfg_attr(
-    not(any(
-        feature = "remote-redis",
-        feature = "remote-fs",
-        feature = "remote-s3",
-        feature = "remote-webdav"
-    )),
-    expect(dead_code, reason = "no service is built in")
-)]
 impl ServiceUrl {
     /// Parses an address. Fails if its scheme is not built in.
     pub(super) fn new(text: &str) -> Result<Self> {
