@@ -73,7 +73,7 @@ impl Disk {
     ) -> Result<Result<Arc<Built>, Miss>> {
         let is_new_reason =
             |reason: &str| !matches!(last_miss, Some(Miss::Unusable(known)) if *known == reason);
-        let entry = match self.store.get(address) {
+        let entry = match self.store.look_up(address) {
             Lookup::Hit(entry) => entry,
             Lookup::Absent => return Ok(Err(Miss::Absent)),
             Lookup::Unusable(unusable) => {
@@ -108,7 +108,7 @@ impl Disk {
     /// Returns whether to build a program that the disk does not have, or to wait for another process that is
     /// building it.
     pub(crate) fn next_step(&self, key: &BuildKey, lock_wait: &mut LockWait) -> NextStep {
-        match self.store.try_build_lock(key) {
+        match self.store.take_build_lock(key) {
             Try::Held(lock) => return NextStep::Build(Some(lock)),
             Try::Unopened(_) | Try::Impossible(_) => return NextStep::Build(None),
             Try::Busy => {}

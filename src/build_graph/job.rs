@@ -641,7 +641,7 @@ impl Job {
             let Packed { mut payload, rest } = packed;
             let address = self.graph.address(plan, built.key());
             if let Some(disk) = disk {
-                disk.store().put(&address, &payload, &rest);
+                disk.store().write(&address, &payload, &rest);
             }
             self.graph.reweigh(node, built, payload.len());
             if let Some(remote) = remote {
@@ -662,7 +662,7 @@ impl Job {
     fn fill_disk(&self, entry: &Entry) {
         if let Some(disk) = self.graph.disk() {
             let address = self.graph.address(&self.plan, self.key);
-            disk.store().put(&address, entry.payload(), entry.rest());
+            disk.store().write(&address, entry.payload(), entry.rest());
         }
     }
 

@@ -39,7 +39,7 @@ impl Timing {
 
     /// Reads the stored timings, if there are any. Blocks.
     pub(super) fn load(&self) -> Option<Fastest> {
-        match self.graph.upgrade()?.disk()?.store().get(&self.address) {
+        match self.graph.upgrade()?.disk()?.store().look_up(&self.address) {
             Lookup::Hit(entry) => read(entry.payload()),
             Lookup::Absent | Lookup::Unusable(_) | Lookup::Unreadable(_) => None,
         }
@@ -55,7 +55,7 @@ impl Timing {
             let payload = write(times);
             let manifest = Manifest::new(self.fields.clone());
             let rest = encode(&self.address.key, &manifest, payload.as_bytes());
-            disk.store().put(&self.address, payload.as_bytes(), &rest);
+            disk.store().write(&self.address, payload.as_bytes(), &rest);
             drop(pending);
         });
     }

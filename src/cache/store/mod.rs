@@ -98,6 +98,7 @@ use self::publish::{Published, publish};
 use self::usage::UsageFile;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
+use crate::executor::unblock;
 use crate::process::file::{self, Links};
 use crate::process::threads;
 use crate::process::warning;
@@ -268,7 +269,31 @@ impl Store {
     }
 
     /// Looks up an entry and verifies it. Takes no lock.
-    pub(crate) fn get(&self, address: &Address) -> Lookup {
+    pub(crate) async fn get(&self, address: &Address) -> Lookup {
+        let (store, address) = (self.clone(), *address);
+        unblock(move || store.look_up(&address)).await.unwrap_or_else(Lookup::Unreadable)
+    }
+
+    /// Looks up an entry. If it is absent, tries to take its build lock, and then looks again: another process
+    /// may have stored it before this one took the lock. If the entry is not usable, also tries to take the
+    /// lock. Returns the result of trying unless there is a hit.
+    pub(crate) async fn get_or_lock(&self, address: &Address) -> (Lookup, Option<Try>) {
+        let (store, address) = (self.clone(), *address);
+        let look_up = move || match store.look_up(&address) {
+            Lookup::Hit(entry) => (Lookup::Hit(entry), None),
+            Lookup::Absent => match store.take_build_lock(&address.key) {
+                Try::Held(lock) => match store.look_up(&address) {
+                    Lookup::Hit(entry) => (Lookup::Hit(entry), None),
+                    missed => (missed, Some(Try::Held(lock))),
+                },
+                attempt => (Lookup::Absent, Some(attempt)),
+            },
+            missed => (missed, Some(store.take_build_lock(&address.key))),
+        };
+        unblock(look_up).await.unwrap_or_else(|error| (Lookup::Unreadable(error), None))
+    }
+
+    pub(crate) fn look_up(&self, address: &Address) -> Lookup {
         let read = self.read(&self.0.layout.entry(address), true);
         let found = match read {
             Ok(bytes) => bytes.and_then(|bytes| decode_for(&address.key, bytes)),
@@ -321,7 +346,15 @@ impl Store {
     }
 
     /// Stores a payload and the [rest](encode) of its file, replacing any file in its place.
-    pub(crate) fn put(&self, address: &Address, payload: &[u8], rest: &[u8]) {
+    pub(crate) async fn put(&self, address: &Address, payload: Vec<u8>, rest: Vec<u8>) {
+        let (store, address) = (self.clone(), *address);
+        let put = move || store.write(&address, &payload, &rest);
+        if let Err(error) = unblock(put).await {
+            self.report_failure("written", &error);
+        }
+    }
+
+    pub(crate) fn write(&self, address: &Address, payload: &[u8], rest: &[u8]) {
         let Inner { layout, settings, counters, .. } = &*self.0;
         if !settings.entry_bytes.contains(&(payload.len() as u64)) {
             return counters.disk_skips.add_one();
@@ -342,7 +375,12 @@ impl Store {
     }
 
     /// Tries to become the one process that builds `key`, by taking its build lock.
-    pub(crate) fn try_build_lock(&self, key: &BuildKey) -> Try {
+    pub(crate) async fn try_build_lock(&self, key: &BuildKey) -> Try {
+        let (store, key) = (self.clone(), *key);
+        unblock(move || store.take_build_lock(&key)).await.unwrap_or_else(Try::Unopened)
+    }
+
+    pub(crate) fn take_build_lock(&self, key: &BuildKey) -> Try {
         let Inner { layout, warned, .. } = &*self.0;
         let path = layout.build_lock(key);
         let attempt = match lock::try_lock(&path) {

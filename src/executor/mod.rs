@@ -1,6 +1,8 @@
 //! The library's own small executor. With it, the library's tasks make progress under any host executor, and
 //! without one.
 
+mod blocking;
+
 use std::cell::RefCell;
 use std::future::Future;
 use std::io;
@@ -17,6 +19,8 @@ use futures::FutureExt;
 use crate::error::{Error, ErrorKind, Result, catch_and_log, panic_message};
 use crate::process::threads::{self, no_thread};
 use crate::sync::{ignore_poison, lock};
+
+pub(crate) use blocking::{ensure_thread, unblock};
 
 thread_local! {
     /// The executor whose tasks this thread runs.

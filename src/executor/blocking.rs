@@ -1,0 +1,67 @@
+//! Calls that block on files. They run on the threads of the crate `blocking`, which also serve `async-fs`.
+
+use std::io;
+
+use async_lock::OnceCell;
+
+use crate::process::threads;
+
+/// Runs a call that blocks on files on a thread of its own pool. If the future is dropped before the call has
+/// started, the call does not run.
+///
+/// # Errors
+///
+/// The system's, if it cannot start the first thread of the pool.
+///
+/// # Panics
+///
+/// The future panics if the call panics.
+pub(crate) async fn unblock<T: Send + 'static>(
+    call: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
+    ensure_thread().await?;
+    Ok(blocking::unblock(call).await)
+}
+
+/// Makes sure that the pool has a thread. To be called before functions of `async-fs`.
+///
+/// A pool without a thread would try to start one in a loop that ends only once it succeeds. A pool with a
+/// thread keeps it, and tries only once to start more.
+///
+/// # Errors
+///
+/// The system's, if it cannot start a thread. The next call tries again.
+pub(crate) async fn ensure_thread() -> io::Result<()> {
+    static HAS_THREAD: OnceCell<()> = OnceCell::new();
+    let start = || async {
+        // The thread that is started here ends at once, so that the pool can have its place.
+        threads::start("kiln-probe", || ())?;
+        blocking::unblock(|| ()).await;
+        Ok(())
+    };
+    HAS_THREAD.get_or_try_init(start).await.map(|&()| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::thread;
+
+    use futures::executor::block_on;
+
+    use super::*;
+
+    #[test]
+    fn calls_run_on_other_threads() {
+        let here = thread::current().id();
+        let there = block_on(unblock(|| thread::current().id())).expect("there is a thread");
+        assert_ne!(here, there);
+    }
+
+    #[test]
+    fn a_panic_continues_in_the_caller() {
+        let panics = || block_on(unblock(|| panic!("in the call")));
+        catch_unwind(AssertUnwindSafe(panics)).expect_err("it panics");
+        assert_eq!(block_on(unblock(|| 1)).expect("there is a thread"), 1);
+    }
+}
