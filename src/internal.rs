@@ -74,7 +74,8 @@ pub mod translate {
         options: &str,
     ) -> impl Future<Output = Result<Module>> + Send + use<> {
         let (graph, device) = runtime.graph();
-        graph.spirv_of(&BuildInput::with_options(module.clone(), options), device)
+        let (graph, input) = (graph.clone(), BuildInput::with_options(module.clone(), options));
+        async move { graph.spirv_of(&input, device).await }
     }
 
     /// Returns the options that the device's compiler needs for the SPIR-V.

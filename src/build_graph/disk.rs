@@ -3,11 +3,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::built::Built;
+use async_lock::{Semaphore, SemaphoreGuard, SemaphoreGuardArc};
+use futures::future::Either;
+
+use super::built::{Built, Origin};
+use super::compile::Subject;
 use super::entry_codec::Loaded;
 use crate::cache::store::{Address, Entry, Lock, Lookup, Pending, Store, Try};
-use crate::digest::BuildKey;
 use crate::error::Result;
+use crate::executor::{self, unblock};
 use crate::stats::Counters;
 
 /// Shortest and longest pause, before jitter, between two lookups while another process builds a program.
@@ -18,12 +22,18 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(2
 /// compilers.
 const PAUSE_DIVISOR: u32 = 8;
 
+/// Number of entries whose bytes are in memory at the same time, while they are loaded, and while they are
+/// written.
+const ENTRIES_IN_MEMORY: usize = 32;
+
 /// The store of a graph.
 pub(crate) struct Disk {
     store: Store,
     /// Maximum time to wait for another process's build.
     max_wait: Duration,
     counters: Arc<Counters>,
+    loads: Semaphore,
+    saves: Semaphore,
 }
 
 /// Reason why the disk has no program.
@@ -34,24 +44,39 @@ pub(crate) enum Miss {
     Unusable(String),
 }
 
-/// Next action for a program that the disk does not have.
-pub(crate) enum NextStep {
-    /// Build the program, holding the lock if locks are in use.
-    Build(Option<Lock>),
-    /// Another process is building the program: look again after this pause.
-    Wait(Duration),
+/// A process's turn to build a program: permission to call a compiler, and the build lock if locks are in use.
+pub(super) struct Turn {
+    _slot: SemaphoreGuardArc,
+    lock: Option<Lock>,
 }
 
-/// State of a wait for another process's build lock.
-#[derive(Default)]
-pub(crate) struct LockWait {
-    /// Start of the wait, once there is one.
-    since: Option<Instant>,
+impl Turn {
+    fn new(slot: SemaphoreGuardArc, lock: Option<Lock>) -> Self {
+        Self { _slot: slot, lock }
+    }
+
+    /// Ends the turn. Other processes find the lock free when this has completed.
+    pub(super) async fn release(mut self) {
+        if let Some(lock) = self.lock.take() {
+            // Without a thread, the lock is freed here.
+            let _ = unblock(move || drop(lock)).await;
+        }
+    }
+}
+
+impl Drop for Turn {
+    /// Ends a turn that was not [released](Self::release), without blocking.
+    fn drop(&mut self) {
+        if let Some(lock) = self.lock.take() {
+            executor::unblock_detached(move || drop(lock));
+        }
+    }
 }
 
 impl Disk {
     pub(crate) fn new(store: Store, max_wait: Duration, counters: Arc<Counters>) -> Self {
-        Self { store, max_wait, counters }
+        let [loads, saves] = [ENTRIES_IN_MEMORY; 2].map(Semaphore::new);
+        Self { store, max_wait, counters, loads, saves }
     }
 
     /// Returns a guard that [`Store::settled`] waits for.
@@ -63,68 +88,152 @@ impl Disk {
         &self.store
     }
 
-    /// Loads a program. Errors are transient failures only: a damaged entry, or one that the driver rejects, is
-    /// a miss. Such a miss is counted, unless `last_miss` has the same reason.
-    pub(crate) fn load(
-        &self,
-        address: &Address,
-        last_miss: Option<&Miss>,
-        load: impl FnOnce(&Entry) -> Result<Loaded>,
-    ) -> Result<Result<Arc<Built>, Miss>> {
-        let is_new_reason =
-            |reason: &str| !matches!(last_miss, Some(Miss::Unusable(known)) if *known == reason);
-        let entry = match self.store.look_up(address) {
-            Lookup::Hit(entry) => entry,
-            Lookup::Absent => return Ok(Err(Miss::Absent)),
-            Lookup::Unusable(unusable) => {
-                let reason = unusable.to_string();
-                if is_new_reason(&reason) {
-                    self.counters.disk_damaged.add_one();
-                    tracing::debug!(key = %address.key, %reason, "a stored entry is not used");
-                }
-                return Ok(Err(Miss::Unusable(reason)));
-            }
-            Lookup::Unreadable(error) => return Ok(Err(Miss::Unusable(error.to_string()))),
+    /// Writes an entry that came from elsewhere.
+    pub(super) async fn copy(&self, address: &Address, entry: &Entry) {
+        let _room = self.room_to_save().await;
+        self.store.put(address, entry.payload().to_vec(), entry.rest().to_vec()).await;
+    }
+
+    /// Waits until the entry of another program may be in memory to be written.
+    pub(super) async fn room_to_save(&self) -> SemaphoreGuard<'_> {
+        self.saves.acquire().await
+    }
+}
+
+impl Subject {
+    /// Loads the program from the disk, if the disk has it.
+    pub(super) async fn find_on_disk(
+        self: &Arc<Self>,
+        miss: &mut Option<Miss>,
+    ) -> Result<Option<Arc<Built>>> {
+        let Some(disk) = self.graph().disk() else { return Ok(None) };
+        let _permit = disk.loads.acquire().await;
+        let found = disk.store.get(&self.address()).await;
+        self.load_found(disk, found, miss).await
+    }
+
+    /// Loads the program from the disk, or waits for this process's turn to build it. While another process
+    /// builds it, looks again from time to time.
+    pub(super) async fn find_or_take_turn(
+        self: &Arc<Self>,
+        miss: &mut Option<Miss>,
+    ) -> Result<Either<Arc<Built>, Turn>> {
+        let Some(disk) = self.graph().disk() else {
+            return Ok(Either::Right(Turn::new(self.slots().acquire_arc().await, None)));
         };
-        match load(&entry)? {
-            Loaded::Built(built) => {
-                self.counters.disk_bytes_read.add(entry.bytes().len() as u64);
-                Ok(Ok(built))
+        // The lock is tried only by builds that can begin at once, so that few files are open, and other
+        // processes can build what this one would have to queue.
+        let mut slot = self.slots().try_acquire_arc();
+        if slot.is_none() {
+            if let Some(built) = self.find_on_disk(miss).await? {
+                return Ok(Either::Left(built));
             }
-            Loaded::Refused(reason) => {
-                if is_new_reason(&reason) {
-                    self.counters.disk_refused.add_one();
-                    tracing::debug!(
-                        key = %address.key,
-                        %reason,
-                        "the driver rejected a stored program"
-                    );
+            slot = Some(self.slots().acquire_arc().await);
+        }
+        let mut since = None;
+        loop {
+            if let Some(slot) = slot.take() {
+                match self.find_or_lock(disk, miss).await? {
+                    Either::Left(built) => return Ok(Either::Left(built)),
+                    Either::Right(Try::Busy) => {}
+                    Either::Right(Try::Held(lock)) => {
+                        return Ok(Either::Right(Turn::new(slot, Some(lock))));
+                    }
+                    Either::Right(Try::Unopened(_) | Try::Impossible(_)) => {
+                        return Ok(Either::Right(Turn::new(slot, None)));
+                    }
                 }
-                Ok(Err(Miss::Unusable(reason)))
+            } else if let Some(built) = self.find_on_disk(miss).await? {
+                return Ok(Either::Left(built));
             }
+            let since = *since.get_or_insert_with(|| {
+                disk.counters.lock_waits.add_one();
+                Instant::now()
+            });
+            if since.elapsed() >= disk.max_wait {
+                disk.counters.lock_timeouts.add_one();
+                tracing::debug!(key = %self.key(), "another process has held the build lock for too long");
+                let slot = self.slots().acquire_arc().await;
+                return Ok(Either::Right(Turn::new(slot, None)));
+            }
+            executor::pause(next_pause(since.elapsed())).await?;
+            slot = self.slots().try_acquire_arc();
         }
     }
 
-    /// Returns whether to build a program that the disk does not have, or to wait for another process that is
-    /// building it.
-    pub(crate) fn next_step(&self, key: &BuildKey, lock_wait: &mut LockWait) -> NextStep {
-        match self.store.take_build_lock(key) {
-            Try::Held(lock) => return NextStep::Build(Some(lock)),
-            Try::Unopened(_) | Try::Impossible(_) => return NextStep::Build(None),
-            Try::Busy => {}
+    /// Loads the program from the disk, or tries to take its build lock.
+    async fn find_or_lock(
+        self: &Arc<Self>,
+        disk: &Disk,
+        miss: &mut Option<Miss>,
+    ) -> Result<Either<Arc<Built>, Try>> {
+        let _permit = disk.loads.acquire().await;
+        let (found, attempt) = disk.store.get_or_lock(&self.address()).await;
+        if let Some(built) = self.load_found(disk, found, miss).await? {
+            return Ok(Either::Left(built));
         }
-        let since = *lock_wait.since.get_or_insert_with(|| {
-            self.counters.lock_waits.add_one();
-            Instant::now()
-        });
-        if since.elapsed() >= self.max_wait {
-            self.counters.lock_timeouts.add_one();
-            tracing::debug!(%key, "another process has held the build lock for too long");
-            return NextStep::Build(None);
+        // The lock was not tried if there is an entry, but the driver may have refused it.
+        match attempt {
+            Some(attempt) => Ok(Either::Right(attempt)),
+            None => Ok(Either::Right(disk.store.try_build_lock(self.key()).await)),
         }
-        let [shortest, longest] = PAUSES;
-        let pause = (since.elapsed() / PAUSE_DIVISOR).clamp(shortest, longest);
-        // The jitter keeps many processes from looking at the same time.
-        NextStep::Wait(pause.mul_f64(0.5 + fastrand::f64()))
     }
+
+    /// Loads the program from an entry that was found. Errors are transient failures only: a damaged entry, or
+    /// one that the driver rejects, is a miss. Such a miss is counted, unless `miss` has the same reason.
+    async fn load_found(
+        self: &Arc<Self>,
+        disk: &Disk,
+        found: Lookup,
+        miss: &mut Option<Miss>,
+    ) -> Result<Option<Arc<Built>>> {
+        let counters = &disk.counters;
+        let known = match miss {
+            Some(Miss::Unusable(reason)) => Some(reason.as_str()),
+            _ => None,
+        };
+        let reason = match found {
+            Lookup::Hit(entry) => {
+                let bytes = entry.bytes().len() as u64;
+                match self.load(entry, Origin::Disk).await?.0 {
+                    Loaded::Built(built) => {
+                        counters.disk_bytes_read.add(bytes);
+                        counters.disk_hits.add_one();
+                        return Ok(Some(built));
+                    }
+                    Loaded::Refused(reason) => {
+                        if known != Some(&*reason) {
+                            counters.disk_refused.add_one();
+                            let key = self.key();
+                            tracing::debug!(%key, %reason, "the driver rejected a stored program");
+                        }
+                        Some(reason)
+                    }
+                }
+            }
+            Lookup::Absent => None,
+            Lookup::Unusable(unusable) => {
+                let reason = unusable.to_string();
+                if known != Some(&*reason) {
+                    counters.disk_damaged.add_one();
+                    tracing::debug!(key = %self.key(), %reason, "a stored entry is not used");
+                }
+                Some(reason)
+            }
+            Lookup::Unreadable(error) => Some(error.to_string()),
+        };
+        if miss.is_none() {
+            counters.disk_misses.add_one();
+        }
+        *miss = Some(reason.map_or(Miss::Absent, Miss::Unusable));
+        Ok(None)
+    }
+}
+
+/// Returns the pause before the next look, after a wait of `waited` for another process.
+fn next_pause(waited: Duration) -> Duration {
+    let [shortest, longest] = PAUSES;
+    let pause = (waited / PAUSE_DIVISOR).clamp(shortest, longest);
+    // The jitter keeps many processes from looking at the same time.
+    pause.mul_f64(0.5 + fastrand::f64())
 }

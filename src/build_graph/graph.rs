@@ -13,19 +13,21 @@ use std::time::Duration;
 use moka::notification::RemovalCause;
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
+use tracing::Instrument;
 use tracing::field::Empty;
 
+use super::build::build;
 use super::built::Built;
 use super::child::{Children, Target};
-use super::completion::BuildCompletion;
+use super::compile::Subject;
 use super::disk::Disk;
 use super::fusion::known::Fusions;
-use super::job::Job;
+use super::in_flight::InFlight;
 use super::key::DeviceKey;
 use super::link::{DuplicateExports, Libraries};
 use super::outcome::{Answer, Outcome};
 use super::plan::{BuildPlan, BuildSpec, BuildStrategy, LinkedModule};
-use super::pool::Pool;
+use super::pool::{CompilePool, Priority, catch_panics};
 use super::shared_outcome::{SharedOutcome, shared_outcome};
 use super::trace::{Line, LookupTrace};
 use crate::backend::{self, DeviceSlot};
@@ -35,8 +37,9 @@ use crate::cache::store::{Address, Pending};
 use crate::device::Device;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
-use crate::executor::HostExecutor;
+use crate::executor::{HostExecutor, unblock};
 use crate::process::resources;
+use crate::process::threads::no_thread;
 use crate::source::module::Module;
 use crate::source::translate::FrontEnd;
 use crate::stats::{Counters, Stats};
@@ -90,12 +93,10 @@ enum Found {
 pub(crate) struct Setting {
     pub(crate) devices: Arc<[Arc<DeviceSlot>]>,
     /// Threads for calls that block.
-    pub(crate) pool: Pool,
+    pub(crate) pool: CompilePool,
     /// Threads for calls that block on untrusted modules: a compiler that hangs delays no trusted build.
-    pub(crate) untrusted_pool: Pool,
+    pub(crate) untrusted_pool: CompilePool,
     pub(crate) children: Children,
-    /// Executor for waiting without a thread.
-    pub(crate) host: Arc<HostExecutor>,
     /// Maximum number of bytes of device binaries kept in memory. With a limit of zero no program is kept, but
     /// in-flight builds are still shared.
     pub(crate) memory_limit: u64,
@@ -120,9 +121,8 @@ pub(crate) struct BuildGraph {
     in_flight: Mutex<HashMap<BuildId, SharedOutcome<Outcome>>>,
     libraries: RwLock<Libraries>,
     fusions: Fusions,
-    /// Thread for work that must not wait for a compile to end: loading programs that the remote cache sends,
-    /// and reading the files that keys cover.
-    loaders: Pool,
+    /// Executor of the builds. It is not the one for the futures of applications, which may block.
+    builds: Arc<HostExecutor>,
 }
 
 impl BuildGraph {
@@ -154,9 +154,9 @@ impl BuildGraph {
             })
             .build_with_hasher(foldhash::fast::RandomState::default());
         let libraries = RwLock::new(Libraries::new(setting.duplicates));
-        let (in_flight, fusions, loaders) =
-            (Mutex::default(), Fusions::new(), Pool::new("kiln-load", 1));
-        Arc::new(Self { setting, device_keys, kept, in_flight, libraries, fusions, loaders })
+        let (in_flight, fusions) = (Mutex::default(), Fusions::new());
+        let builds = HostExecutor::new("kiln-build");
+        Arc::new(Self { setting, device_keys, kept, in_flight, libraries, fusions, builds })
     }
 
     /// Requests a program. Returns it if it is kept, joins its build if that is in flight, and starts a build
@@ -174,22 +174,36 @@ impl BuildGraph {
         }
     }
 
-    /// Reads the files that the key covers on a worker thread, then requests the program.
+    /// Reads the files that the key covers, then requests the program.
     fn request_with_files(self: &Arc<Self>, mut plan: BuildPlan) -> Answer {
         let (shared, promise) = shared_outcome();
         let graph = Arc::clone(self);
         let pending = self.pending_guard(&plan);
-        // The directives in the text determine how long reading takes, so untrusted text uses its own threads.
-        let is_untrusted = plan.has_untrusted();
-        let pool = if is_untrusted { self.pool_for(true) } else { &self.loaders };
-        let reading = pool.run(move || {
-            plan.read_files(graph.children().limit())?;
+        let limit = self.children().limit();
+        let request = async move {
+            let is_untrusted = plan.has_untrusted();
+            let read = move || plan.read_files(limit).map(|()| plan);
+            let plan = graph.read_files(is_untrusted, read).await?;
             Ok(graph.request_program(plan, |_| pending))
-        });
-        let completed = self.host().spawn(async move {
-            promise.complete(reading.await.flatten().unwrap_or_else(Answer::Refused));
+        };
+        let completed = self.builds.spawn(async move {
+            promise.complete(catch_panics(request).await.unwrap_or_else(Answer::Refused));
         });
         completed.map_or_else(Answer::Refused, |()| Answer::Reading(shared))
+    }
+
+    /// Makes a call that reads included files, on a thread that may block.
+    pub(super) async fn read_files<T: Send + 'static>(
+        &self,
+        is_untrusted: bool,
+        call: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        if is_untrusted {
+            // The directives in the text determine how long reading takes, so untrusted text uses its own
+            // threads.
+            return self.pool_for(true).run(Priority::Short, call).await?;
+        }
+        unblock(call).await.map_err(|error| no_thread().with_source(error))?
     }
 
     /// Requests the program of a plan, and counts where it was found.
@@ -252,11 +266,14 @@ impl BuildGraph {
             break (shared, promise);
         };
 
-        let completion = BuildCompletion::new(promise, guard(&plan));
-        // From here on the in-flight build always ends: dropping the job ends it with an error.
-        let job = Job::new(Arc::clone(self), node, plan, completion);
-        let span = self.span(job.plan(), key);
-        job.with_span(span).submit();
+        let pending = guard(&plan);
+        let span = self.span(&plan, key);
+        let subject = Arc::new(Subject::new(Arc::clone(self), plan, key));
+        // From here on the build always ends: dropping it ends it with an error.
+        let in_flight = InFlight::new(node, subject, promise, span.clone(), pending);
+        if let Err(error) = self.builds.spawn(build(in_flight).instrument(span)) {
+            tracing::debug!(%error, "a build cannot start");
+        }
         Answer::Building(shared)
     }
 
@@ -293,7 +310,7 @@ impl BuildGraph {
     }
 
     /// Returns the threads for calls that block, on untrusted or on trusted modules.
-    pub(super) fn pool_for(&self, is_untrusted: bool) -> &Pool {
+    pub(super) fn pool_for(&self, is_untrusted: bool) -> &CompilePool {
         if is_untrusted { &self.setting.untrusted_pool } else { &self.setting.pool }
     }
 
@@ -316,21 +333,13 @@ impl BuildGraph {
     }
 
     /// Returns the threads for calls that block on trusted modules.
-    pub(crate) fn pool(&self) -> &Pool {
+    pub(crate) fn pool(&self) -> &CompilePool {
         &self.setting.pool
     }
 
-    /// Spawns a task that owns a job. If no thread is available for the task, it is dropped together with its
-    /// job, which ends the build with an error.
-    pub(super) fn spawn_task(&self, task: impl Future<Output = ()> + Send + 'static) {
-        if let Err(error) = self.host().spawn(task) {
-            tracing::debug!(%error, "a build cannot continue");
-        }
-    }
-
-    /// Returns the executor on which Kiln's own tasks wait.
-    pub(super) fn host(&self) -> &Arc<HostExecutor> {
-        &self.setting.host
+    /// Returns the executor of the builds, which never blocks.
+    pub(super) fn builds(&self) -> &Arc<HostExecutor> {
+        &self.builds
     }
 
     pub(super) fn disk(&self) -> Option<&Disk> {
@@ -339,11 +348,6 @@ impl BuildGraph {
 
     pub(super) fn remote(&self) -> Option<&Remote> {
         self.setting.remote.as_ref()
-    }
-
-    /// Returns the thread for work that must not wait for a compile to end.
-    pub(super) fn loaders(&self) -> &Pool {
-        &self.loaders
     }
 
     pub(super) fn front_end(&self) -> &FrontEnd {
@@ -376,12 +380,16 @@ impl BuildGraph {
     pub(crate) fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
         let disk = self.disk().map(|disk| disk.store().settled());
         let remote = self.remote().map(Remote::settled);
+        let trace = self.setting.trace.as_ref().map(LookupTrace::settled);
         async move {
             if let Some(disk) = disk {
                 disk.await;
             }
             if let Some(remote) = remote {
                 remote.await;
+            }
+            if let Some(trace) = trace {
+                trace.await;
             }
         }
     }

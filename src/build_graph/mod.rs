@@ -1,9 +1,9 @@
 //! The build graph: module to program to kernel.
 //!
-//! Every program is a node named by a [`BuildKey`](crate::BuildKey). Each node is built at most once, on the
-//! worker threads of this module. Requests for a program wait on a shared result; the build does not depend on
-//! them. A program that is not in memory is looked up in the [store](crate::cache::store), then in the remote
-//! cache if there is one.
+//! Every program is a node named by a [`BuildKey`](crate::BuildKey). Each node is [built](build) at most once, by
+//! an async function on an executor of this module. Requests for a program wait on a shared result; the build
+//! does not depend on them. A program that is not in memory is looked up in the [store](crate::cache::store),
+//! then in the remote cache if there is one.
 //!
 //! The SPIR-V of an OpenCL C module is a node as well: it is requested by [`BuildGraph::spirv_of`], translated
 //! by the [front-end](crate::source::translate), and kept and stored like a program.
@@ -14,16 +14,17 @@
 //! processes must not affect requests that need no child.
 
 mod artifact;
+mod build;
 mod built;
 mod capabilities;
 mod child;
-mod completion;
+mod compile;
 mod disk;
 mod entry_codec;
 mod fusion;
 mod graph;
+mod in_flight;
 mod input;
-mod job;
 mod kernel;
 mod kernel_record;
 mod key;
@@ -60,5 +61,5 @@ pub(crate) use fusion::{Choice, Fastest, FusionRequest, Query, Run};
 pub(crate) use graph::{BuildGraph, Setting};
 #[cfg(feature = "internal")]
 pub(crate) use input::BuildInput;
-pub(crate) use pool::{Pool, catch_panic};
+pub(crate) use pool::{CompilePool, Pool, Priority, catch_panic};
 pub(crate) use trace::LookupTrace;

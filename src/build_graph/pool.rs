@@ -1,10 +1,12 @@
-//! Bounded worker threads for driver calls that block: mainly builds, and large transfers.
+//! Bounded worker threads for calls that block: mainly those of drivers, for builds and for large transfers.
 
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
+use async_lock::Semaphore;
+use futures::FutureExt;
 use futures::channel::oneshot;
 
 use crate::error::{Error, ErrorKind, Result, catch_and_log, panic_message};
@@ -13,6 +15,23 @@ use crate::process::threads::{self, no_thread};
 use crate::sync::{ignore_poison, lock};
 
 type Job = Box<dyn FnOnce() + Send>;
+
+/// Order in which waiting calls get a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Priority {
+    /// A call that takes milliseconds: a load, a link, opening a device. Goes before all compiles that wait.
+    Short,
+    /// A call of a compiler, which may take seconds.
+    Compile,
+}
+
+/// Threads for the driver calls of builds.
+#[derive(Clone)]
+pub(crate) struct CompilePool {
+    threads: Pool,
+    compiles: Arc<Semaphore>,
+    links: Arc<Semaphore>,
+}
 
 /// A handle of a thread pool. Threads are started as jobs need them, up to a limit. They end when the last
 /// handle is gone and every queued job has run.
@@ -34,7 +53,8 @@ struct Workers {
 
 #[derive(Default)]
 struct Queue {
-    jobs: VecDeque<Job>,
+    short: VecDeque<Job>,
+    compiles: VecDeque<Job>,
     threads: usize,
     /// Number of jobs queued or running. While it does not exceed the number of threads, each job has a thread.
     unfinished: usize,
@@ -53,9 +73,13 @@ impl Pool {
     /// Queues a job and returns at once. The job runs even if the caller is gone. It is dropped without having
     /// run only if the system does not provide a single thread.
     pub(crate) fn submit(&self, job: impl FnOnce() + Send + 'static) {
+        self.submit_as(Priority::Short, Box::new(job));
+    }
+
+    fn submit_as(&self, priority: Priority, job: Job) {
         let Handle(workers) = &*self.0;
         let mut queue = workers.lock();
-        queue.jobs.push_back(Box::new(job));
+        queue.waiting(priority).push_back(job);
         queue.unfinished += 1;
         let number = queue.threads;
         let needs_thread = number < queue.unfinished.min(workers.limit);
@@ -84,7 +108,72 @@ impl Pool {
             // The caller may be gone; the result is then dropped.
             let _ = sender.send(result);
         });
-        async move { receiver.await.unwrap_or_else(|oneshot::Canceled| Err(no_thread())) }
+        received(receiver)
+    }
+}
+
+impl CompilePool {
+    /// Creates a pool of at most `limit` threads, and at least one, named `name` followed by their number.
+    pub(crate) fn new(name: &'static str, limit: usize) -> Self {
+        let [compiles, links] = [limit.max(1); 2].map(|permits| Arc::new(Semaphore::new(permits)));
+        Self { threads: Pool::new(name, limit), compiles, links }
+    }
+
+    /// Returns the permits to begin compiles, one for each thread. Whoever has one may take a build lock, and
+    /// hold the inputs of a compile in memory.
+    pub(super) fn compiles(&self) -> &Arc<Semaphore> {
+        &self.compiles
+    }
+
+    /// Returns the permits to begin links, one for each thread. Links do not wait for compiles.
+    pub(super) fn links(&self) -> &Arc<Semaphore> {
+        &self.links
+    }
+
+    /// Runs a call that blocks on a thread of the pool. The call starts even if the future is not polled. If the
+    /// future is dropped before the call has started, the call does not run.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Pool::run`].
+    pub(crate) fn run<T, F>(
+        &self,
+        priority: Priority,
+        call: F,
+    ) -> impl Future<Output = Result<T>> + Send + use<T, F>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        let (sender, receiver) = oneshot::channel();
+        self.threads.submit_as(
+            priority,
+            Box::new(move || {
+                if !sender.is_canceled() {
+                    // The caller may be gone by the end of the call; the result is then dropped.
+                    let _ = sender.send(catch_panic(|| Ok(call())));
+                }
+            }),
+        );
+        received(receiver)
+    }
+}
+
+/// Waits for the result of a job. There is none if the pool has no thread.
+async fn received<T>(receiver: oneshot::Receiver<Result<T>>) -> Result<T> {
+    receiver.await.unwrap_or_else(|oneshot::Canceled| Err(no_thread()))
+}
+
+impl Queue {
+    fn waiting(&mut self, priority: Priority) -> &mut VecDeque<Job> {
+        match priority {
+            Priority::Short => &mut self.short,
+            Priority::Compile => &mut self.compiles,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.short.is_empty() && self.compiles.is_empty()
     }
 }
 
@@ -103,7 +192,8 @@ impl Workers {
             queue.threads -= 1;
             if queue.threads == 0 {
                 queue.unfinished = 0;
-                let dropped = std::mem::take(&mut queue.jobs);
+                let dropped = [Priority::Short, Priority::Compile]
+                    .map(|priority| std::mem::take(queue.waiting(priority)));
                 drop(queue);
                 drop(dropped);
             }
@@ -126,9 +216,10 @@ impl Workers {
 
     /// Waits for a job. Returns `None` once the pool is closed and its queue is empty.
     fn next(&self) -> Option<Job> {
-        let idle = |queue: &mut Queue| queue.jobs.is_empty() && !queue.is_closed;
+        let idle = |queue: &mut Queue| queue.is_empty() && !queue.is_closed;
         let queue = self.job_queued.wait_while(self.lock(), idle);
-        ignore_poison(queue).jobs.pop_front()
+        let mut queue = ignore_poison(queue);
+        queue.short.pop_front().or_else(|| queue.compiles.pop_front())
     }
 }
 
@@ -150,8 +241,11 @@ pub(crate) fn catch_panic<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
         .unwrap_or_else(|payload| Err(Error::new(ErrorKind::Panicked, panic_message(payload))))
 }
 
-/// Yields the processor before work that no task waits for: a thread that was just woken may have to run on
-/// this processor.
-pub(super) fn let_others_run() {
-    std::thread::yield_now();
+/// Awaits a future, and turns a panic into an error.
+pub(super) async fn catch_panics<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
+    // As above.
+    AssertUnwindSafe(future)
+        .catch_unwind()
+        .await
+        .unwrap_or_else(|payload| Err(Error::new(ErrorKind::Panicked, panic_message(payload))))
 }

@@ -249,10 +249,8 @@ impl BuildRequest {
         let mut plan = self.graph.resolve(self.spec.clone())?;
         plan.read_files(self.graph.children().limit())?;
         match plan.strategy() {
-            BuildStrategy::TranslateFirst => {
-                let translating = self.graph.plan_in_spirv(&plan);
-                wait_for(translating).unwrap_or_else(|_refused| Err(no_thread()))
-            }
+            BuildStrategy::TranslateFirst => wait_for(self.graph.plan_in_spirv(&plan))
+                .unwrap_or_else(|_refused| Err(no_thread())),
             _ => Ok(plan),
         }
     }

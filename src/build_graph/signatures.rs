@@ -38,26 +38,21 @@ impl Signatures {
 }
 
 impl BuildGraph {
-    /// Collects the SPIR-V of a plan's modules, to compare the types of shared symbols. Never blocks; the work
-    /// starts at once.
-    pub(super) fn signatures(
-        self: &Arc<Self>,
-        plan: &BuildPlan,
-    ) -> impl Future<Output = Signatures> + Send + use<> {
+    /// Collects the SPIR-V of a plan's modules, to compare the types of shared symbols. Never blocks.
+    pub(super) async fn signatures(self: &Arc<Self>, plan: &BuildPlan) -> Signatures {
         // A device that runs no code accepts any text, so its texts need not be OpenCL C.
         let runs_code = self.device(plan.device()).runs_code;
-        let translate = |input: &BuildInput| {
-            let name = describe(input.module());
-            let is_translatable = runs_code || input.module().format() == ModuleFormat::SpirV;
-            let translating = is_translatable.then(|| self.spirv_of(input, plan.device()));
-            async {
-                let translated = translating?.await.inspect_err(|error| {
-                    tracing::debug!(%error, module = name, "parameter types are not compared");
-                });
-                Some((name, translated.ok()?))
+        let translate = async |input: &BuildInput| {
+            if !runs_code && input.module().format() != ModuleFormat::SpirV {
+                return None;
             }
+            let name = describe(input.module());
+            let translated = self.spirv_of(input, plan.device()).await.inspect_err(|error| {
+                tracing::debug!(%error, module = name, "parameter types are not compared");
+            });
+            Some((name, translated.ok()?))
         };
-        let modules = join_all(plan.inputs().iter().map(translate).collect::<Vec<_>>());
-        async { Signatures(modules.await.into_iter().flatten().collect()) }
+        let modules = join_all(plan.inputs().iter().map(translate)).await;
+        Signatures(modules.into_iter().flatten().collect())
     }
 }

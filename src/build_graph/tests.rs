@@ -12,13 +12,13 @@ use futures::executor::block_on;
 
 use self::fake::{FakeAdapter, Script};
 use super::{
-    BuildGraph, BuildRequest, CHILD_LIMIT, Children, DuplicateExports, Origin, Pool, Setting,
+    BuildGraph, BuildRequest, CHILD_LIMIT, Children, CompilePool, DuplicateExports, Origin, Pool,
+    Setting,
 };
 use crate::backend::DeviceSlot;
 use crate::compiler::signature::AddressSpace;
 use crate::device::{Device, DeviceInfo, ModuleFormat};
 use crate::error::{ErrorKind, Result};
-use crate::executor::HostExecutor;
 use crate::source::module::Module;
 use crate::source::translate::FrontEnd;
 use crate::stats::{Counters, Stats};
@@ -45,10 +45,9 @@ impl Bench {
         let slot = Arc::new(DeviceSlot::new(Device::new(0, info), adapter));
         let graph = BuildGraph::new(Setting {
             devices: [slot].into(),
-            pool: Pool::new("kiln-compile", 4),
-            untrusted_pool: Pool::new("kiln-compile", 4),
+            pool: CompilePool::new("kiln-compile", 4),
+            untrusted_pool: CompilePool::new("kiln-compile", 4),
             children: Children::new(None, CHILD_LIMIT).expect("none is chosen"),
-            host: HostExecutor::new(),
             memory_limit,
             disk: None,
             remote: None,

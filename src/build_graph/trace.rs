@@ -3,20 +3,35 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use concurrent_queue::ConcurrentQueue;
+
 use crate::cache::config::TraceTo;
+use crate::cache::store::TaskTracker;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
+use crate::executor::unblock_detached;
 use crate::process::file;
+use crate::sync::lock;
 
 /// Destination of the lines. Each line is written in one call, so that lines of several processes do not mix.
-pub(crate) struct LookupTrace(Sink);
+pub(crate) struct LookupTrace {
+    writer: Arc<Writer>,
+    background: Arc<TaskTracker>,
+}
+
+struct Writer {
+    /// Lines to be written, in their order.
+    lines: ConcurrentQueue<String>,
+    /// Locked while lines are taken and written.
+    sink: Mutex<Sink>,
+}
 
 enum Sink {
     Stderr,
-    File(Mutex<File>),
+    File(File),
 }
 
 /// A line of the trace.
@@ -34,7 +49,7 @@ pub(crate) struct Line<'a> {
 
 impl LookupTrace {
     pub(crate) fn open(to: &TraceTo) -> Result<Self> {
-        let TraceTo::File(path) = to else { return Ok(Self(Sink::Stderr)) };
+        let TraceTo::File(path) = to else { return Ok(Self::new(Sink::Stderr)) };
         let mut options = OpenOptions::new();
         options.create(true).append(true);
         let file = file::open_output(path, options).map_err(|error| {
@@ -44,10 +59,15 @@ impl LookupTrace {
             );
             Error::new(ErrorKind::Configuration, message).with_source(error)
         })?;
-        Ok(Self(Sink::File(Mutex::new(file))))
+        Ok(Self::new(Sink::File(file)))
     }
 
-    /// Writes a line. A failure is only logged.
+    fn new(sink: Sink) -> Self {
+        let writer = Writer { lines: ConcurrentQueue::unbounded(), sink: Mutex::new(sink) };
+        Self { writer: Arc::new(writer), background: Arc::default() }
+    }
+
+    /// Writes a line in the background. A failure is only logged.
     pub(crate) fn write(&self, line: &Line<'_>) {
         let Line { outcome, key, miss, remote, microseconds, fields } = line;
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
@@ -61,16 +81,34 @@ impl LookupTrace {
             "microseconds": microseconds,
             "fields": fields,
         });
-        let line = format!("{line}\n");
-        let written = match &self.0 {
-            Sink::Stderr => io::stderr().write_all(line.as_bytes()),
-            Sink::File(file) => match file.lock() {
-                Ok(mut file) => file.write_all(line.as_bytes()),
-                Err(_) => return,
-            },
-        };
-        if let Err(error) = written {
-            tracing::debug!(%error, "a lookup could not be traced");
+        let (writer, pending) = (Arc::clone(&self.writer), self.background.begin());
+        // The queue is unbounded and never closed.
+        let _ = writer.lines.push(format!("{line}\n"));
+        unblock_detached(move || {
+            writer.write_all();
+            drop(pending);
+        });
+    }
+
+    /// Completes once all lines are written that were given before the future is first polled.
+    pub(crate) fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
+        let background = Arc::clone(&self.background);
+        async move { background.settled().await }
+    }
+}
+
+impl Writer {
+    /// Writes all lines. Blocks.
+    fn write_all(&self) {
+        let mut sink = lock(&self.sink);
+        while let Ok(line) = self.lines.pop() {
+            let written = match &mut *sink {
+                Sink::Stderr => io::stderr().write_all(line.as_bytes()),
+                Sink::File(file) => file.write_all(line.as_bytes()),
+            };
+            if let Err(error) = written {
+                tracing::debug!(%error, "a lookup could not be traced");
+            }
         }
     }
 }

@@ -1,8 +1,7 @@
 //! Calls that block on files. They run on the threads of the crate `blocking`, which also serve `async-fs`.
 
 use std::io;
-
-use async_lock::OnceCell;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use crate::process::threads;
 
@@ -19,11 +18,20 @@ use crate::process::threads;
 pub(crate) async fn unblock<T: Send + 'static>(
     call: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
-    ensure_thread().await?;
+    ensure_thread()?;
     Ok(blocking::unblock(call).await)
 }
 
-/// Makes sure that the pool has a thread. To be called before functions of `async-fs`.
+/// Like [`unblock`], for a call whose end nobody waits for. Without a thread, the call runs here.
+pub(crate) fn unblock_detached(call: impl FnOnce() + Send + 'static) {
+    if ensure_thread().is_ok() {
+        blocking::unblock(call).detach();
+    } else {
+        call();
+    }
+}
+
+/// Makes sure that the pool has a thread. To be called before functions of `async-fs`. Does not block.
 ///
 /// A pool without a thread would try to start one in a loop that ends only once it succeeds. A pool with a
 /// thread keeps it, and tries only once to start more.
@@ -31,15 +39,15 @@ pub(crate) async fn unblock<T: Send + 'static>(
 /// # Errors
 ///
 /// The system's, if it cannot start a thread. The next call tries again.
-pub(crate) async fn ensure_thread() -> io::Result<()> {
-    static HAS_THREAD: OnceCell<()> = OnceCell::new();
-    let start = || async {
-        // The thread that is started here ends at once, so that the pool can have its place.
+pub(crate) fn ensure_thread() -> io::Result<()> {
+    static HAS_THREAD: AtomicBool = AtomicBool::new(false);
+    if !HAS_THREAD.load(SeqCst) {
+        // This thread ends at once, so that the pool can have its place.
         threads::start("kiln-probe", || ())?;
-        blocking::unblock(|| ()).await;
-        Ok(())
-    };
-    HAS_THREAD.get_or_try_init(start).await.map(|&()| ())
+        blocking::unblock(|| ()).detach();
+        HAS_THREAD.store(true, SeqCst);
+    }
+    Ok(())
 }
 
 #[cfg(test)]

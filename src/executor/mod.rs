@@ -20,15 +20,12 @@ use crate::error::{Error, ErrorKind, Result, catch_and_log, panic_message};
 use crate::process::threads::{self, no_thread};
 use crate::sync::{ignore_poison, lock};
 
-pub(crate) use blocking::{ensure_thread, unblock};
+pub(crate) use blocking::{unblock, unblock_detached};
 
 thread_local! {
     /// The executor whose tasks this thread runs.
     static RUNNING: RefCell<Option<Arc<Executor<'static>>>> = const { RefCell::new(None) };
 }
-
-/// The name of the threads that run tasks.
-const THREAD_NAME: &str = "kiln-host";
 
 /// Runs tasks on one thread.
 ///
@@ -40,22 +37,26 @@ pub(crate) struct HostExecutor {
     running: OnceLock<async_channel::Sender<()>>,
     /// Lock held while the thread is started.
     starting: Mutex<()>,
+    /// Name of the threads that run the tasks.
+    name: &'static str,
     start: Start,
 }
 
 /// Function that starts a thread, which runs the closure.
-type Start = fn(Box<dyn FnOnce() + Send>) -> io::Result<()>;
+type Start = fn(&'static str, Box<dyn FnOnce() + Send>) -> io::Result<()>;
 
 impl HostExecutor {
-    pub(crate) fn new() -> Arc<Self> {
-        Self::with_start(|run| threads::start(THREAD_NAME, run))
+    /// Creates an executor whose threads have this name.
+    pub(crate) fn new(name: &'static str) -> Arc<Self> {
+        Self::with_start(name, threads::start)
     }
 
-    fn with_start(start: Start) -> Arc<Self> {
+    fn with_start(name: &'static str, start: Start) -> Arc<Self> {
         Arc::new(Self {
             executor: Arc::new(Executor::new()),
             running: OnceLock::new(),
             starting: Mutex::new(()),
+            name,
             start,
         })
     }
@@ -102,7 +103,7 @@ impl HostExecutor {
         let (running, closed) = async_channel::bounded::<()>(1);
         let executor = self.executor.clone();
         let run = move || run_tasks(executor, closed.recv());
-        (self.start)(Box::new(run)).map_err(|error| no_thread().with_source(error))?;
+        (self.start)(self.name, Box::new(run)).map_err(|error| no_thread().with_source(error))?;
         self.running.get_or_init(|| running);
         Ok(())
     }
@@ -186,7 +187,7 @@ pub(crate) fn wait_for<T>(future: impl Future<Output = T>) -> io::Result<T> {
         // again.
         executor.spawn(async {}).detach();
     };
-    threads::start(THREAD_NAME, run)?;
+    threads::start("kiln-host", run)?;
     Ok(block_on(future))
 }
 
@@ -207,7 +208,7 @@ mod tests {
 
     #[test]
     fn waiting_on_the_thread_of_the_tasks_does_not_block_other_tasks() {
-        let executor = HostExecutor::new();
+        let executor = HostExecutor::new("test");
         let (sender, received) = mpsc::channel();
         let inner = executor.clone();
         let first = executor.spawn(async move {
@@ -224,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_waiting_task_can_end_before_tasks_started_meanwhile() {
-        let executor = HostExecutor::new();
+        let executor = HostExecutor::new("test");
         let (answer, answered) = futures::channel::oneshot::channel();
         let (ended, first_ended) = futures::channel::oneshot::channel();
         let first = async move {
@@ -245,7 +246,7 @@ mod tests {
     #[test]
     fn starting_the_thread_is_retried_after_a_failure() {
         static REFUSED: AtomicBool = AtomicBool::new(false);
-        let executor = HostExecutor::with_start(|run| {
+        let executor = HostExecutor::with_start("test", |_, run| {
             if !REFUSED.swap(true, SeqCst) {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
@@ -266,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_panicking_task_does_not_affect_the_others() {
-        let executor = HostExecutor::new();
+        let executor = HostExecutor::new("test");
         executor.spawn(async { panic!("on purpose") }).expect("there is a thread");
         let (sender, ran) = mpsc::channel();
         let task = async move { sender.send(1).expect("the test waits") };

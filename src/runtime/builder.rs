@@ -9,7 +9,8 @@ use std::time::Duration;
 use super::{Inner, Runtime, Starting};
 use crate::backend::{self, Backend, DeviceSlot, Discovered, discover};
 use crate::build_graph::{
-    BuildGraph, CHILD_LIMIT, Children, Disk, DuplicateExports, LookupTrace, Pool, Setting,
+    BuildGraph, CHILD_LIMIT, Children, CompilePool, Disk, DuplicateExports, LookupTrace, Priority,
+    Setting,
 };
 use crate::cache::config::CacheConfig;
 use crate::device::{Device, Selector};
@@ -425,15 +426,15 @@ impl RuntimeBuilder {
             return Starting::new(ready(Err(error)));
         }
         backend::prepare_for_end();
-        let pool = Pool::new("kiln-compile", self.compile_workers);
+        let pool = CompilePool::new("kiln-compile", self.compile_workers);
         Starting::new(async move {
             let start = pool.clone();
-            pool.run(move || self.start(start)).await?
+            pool.run(Priority::Short, move || self.start(start)).await?
         })
     }
 
     /// Starts the runtime. Called on a thread of `pool`, because it loads drivers.
-    fn start(self, pool: Pool) -> Result<Runtime> {
+    fn start(self, pool: CompilePool) -> Result<Runtime> {
         let selector = self.selector()?;
         resources::check_for_driver()?;
         let Discovered { adapters, unavailable } = discover(&self.backends())?;
@@ -459,9 +460,8 @@ impl RuntimeBuilder {
         let setting = Setting {
             devices: slots.clone(),
             pool,
-            untrusted_pool: Pool::new("kiln-untrusted", self.compile_workers),
+            untrusted_pool: CompilePool::new("kiln-untrusted", self.compile_workers),
             children: Children::new(self.build_child, self.build_child_limit)?,
-            host: HostExecutor::new(),
             memory_limit: if caching.memory { self.memory_limit } else { 0 },
             disk: caching.store.map(|store| Disk::new(store, cache.wait(), counters.clone())),
             remote: caching.remote,
@@ -472,7 +472,7 @@ impl RuntimeBuilder {
             link_objects: self.link_objects,
             counters: counters.clone(),
         };
-        let host = setting.host.clone();
+        let host = HostExecutor::new("kiln-host");
         let graph = BuildGraph::new(setting);
         let waits = Arc::<Waits>::default();
         let shared = Shared {

@@ -13,7 +13,7 @@ use bytemuck::Pod;
 
 use crate::args::buffer::{Buffer, Contents};
 use crate::backend::DeviceSlot;
-use crate::build_graph::BuildRequest;
+use crate::build_graph::{BuildRequest, Priority};
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
 use crate::executor::pause;
@@ -214,7 +214,8 @@ impl Runtime {
         Starting::new(async move {
             let device = position?;
             let slot = inner.slots[device].clone();
-            inner.shared.graph.pool().run(move || slot.open().map(drop)).await??;
+            let open = move || slot.open().map(drop);
+            inner.shared.graph.pool().run(Priority::Short, open).await??;
             Ok(Self { inner, device })
         })
     }

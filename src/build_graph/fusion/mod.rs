@@ -20,6 +20,7 @@ use super::graph::BuildGraph;
 use super::kernel::Kernel;
 use super::outcome::Outcome;
 use super::plan::BuildSpec;
+use super::pool::Priority;
 use crate::compiler::fusion::{self, Argument, FusionReport, Place, Plan, Trust, Width};
 use crate::compiler::spirv;
 use crate::device::{DeviceKind, Limits};
@@ -134,7 +135,7 @@ impl BuildGraph {
         let plan = plan.without_values(&outcome.constants, &fusion.equal);
         let timing = Arc::new(Timing::new(self, device, program, &plan));
         fusion.timing = Some(Arc::clone(&timing));
-        if let Some(times) = self.pool().run(move || timing.load()).await? {
+        if let Some(times) = timing.load().await {
             fusion.trials.set_known(times);
         }
         Ok(fusion)
@@ -178,7 +179,7 @@ impl BuildGraph {
                 sources.iter().map(|source| &source.module).collect();
             fusion::fuse(&plan, &modules, trust, width)
         };
-        self.pool_for(is_untrusted).run(compile).await?
+        self.pool_for(is_untrusted).run(Priority::Short, compile).await?
     }
 
     /// Builds a fused module whose sources were OpenCL C as OpenCL C, if OpenCL C can express it. A driver may

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::build_graph::built::ResolvedKernel;
 use crate::build_graph::graph::BuildGraph;
 use crate::build_graph::kernel::Kernel;
+use crate::build_graph::pool::Priority;
 use crate::compiler::options::without_relaxed;
 use crate::compiler::spirv::Module;
 use crate::device::ModuleFormat;
@@ -68,7 +69,7 @@ impl Source {
                 })
             })
         };
-        graph.pool_for(is_untrusted).run(read).await?
+        graph.pool_for(is_untrusted).run(Priority::Short, read).await?
     }
 }
 

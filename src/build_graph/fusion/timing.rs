@@ -37,9 +37,9 @@ impl Timing {
         Self { graph: Arc::downgrade(graph), address, fields: fields.fields() }
     }
 
-    /// Reads the stored timings, if there are any. Blocks.
-    pub(super) fn load(&self) -> Option<Fastest> {
-        match self.graph.upgrade()?.disk()?.store().look_up(&self.address) {
+    /// Reads the stored timings, if there are any.
+    pub(super) async fn load(&self) -> Option<Fastest> {
+        match self.graph.upgrade()?.disk()?.store().get(&self.address).await {
             Lookup::Hit(entry) => read(entry.payload()),
             Lookup::Absent | Lookup::Unusable(_) | Lookup::Unreadable(_) => None,
         }
@@ -49,15 +49,18 @@ impl Timing {
     pub(super) fn save(self: Arc<Self>, times: Fastest) {
         let Some(graph) = self.graph.upgrade() else { return };
         let Some(pending) = graph.disk().map(|disk| disk.begin()) else { return };
-        let pool = graph.pool().clone();
-        pool.submit(move || {
+        let executor = Arc::clone(graph.builds());
+        let save = async move {
             let Some(disk) = graph.disk() else { return };
-            let payload = write(times);
+            let payload = write(times).into_bytes();
             let manifest = Manifest::new(self.fields.clone());
-            let rest = encode(&self.address.key, &manifest, payload.as_bytes());
-            disk.store().write(&self.address, payload.as_bytes(), &rest);
+            let rest = encode(&self.address.key, &manifest, &payload);
+            disk.store().put(&self.address, payload, rest).await;
             drop(pending);
-        });
+        };
+        if let Err(error) = executor.spawn(save) {
+            tracing::debug!(%error, "the times of a fused kernel are not stored");
+        }
     }
 }
 

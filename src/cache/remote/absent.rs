@@ -18,15 +18,7 @@ pub(crate) struct Remote(Infallible);
 pub(crate) struct RemoteLookup(Infallible);
 
 impl RemoteLookup {
-    pub(crate) fn patience(&self) -> Duration {
-        match self.0 {}
-    }
-
-    pub(crate) fn start(self) -> PendingResponse {
-        match self.0 {}
-    }
-
-    pub(crate) fn start_then(self, _: impl FnOnce(Response) + Send + 'static) {
+    pub(crate) async fn response(self) -> Response {
         match self.0 {}
     }
 }
@@ -41,10 +33,6 @@ impl Remote {
     }
 
     pub(crate) fn compiled(&self, _: Duration) {
-        match self.0 {}
-    }
-
-    pub(crate) fn record_late(&self) {
         match self.0 {}
     }
 

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::channel::oneshot;
-use futures::future::{Either, join, select};
+use futures::future::{Either, select};
 
-use super::answer::{Answer, PendingResponse, Response};
+use super::answer::{Answer, Response};
 use super::breaker::RequestKind;
 use super::envelope::TRAILER;
 use super::locate::{Located, locate};
@@ -22,6 +22,7 @@ use super::settings::Settings;
 use super::worker::Worker;
 use crate::cache::store::{Address, Pending, TaskTracker};
 use crate::error::{Error, ErrorKind, Result, panic_message};
+use crate::executor;
 use crate::stats::Counters;
 
 /// Limits of the write queue: number of objects, and their total size in bytes.
@@ -176,11 +177,6 @@ impl Remote {
         self.0.service.record_compile(took);
     }
 
-    /// Records that a build waited for as long as was worthwhile, and no answer came.
-    pub(crate) fn record_late(&self) {
-        self.0.service.record_late();
-    }
-
     /// Reports an entry that the driver did not load.
     pub(crate) fn refused(&self, address: &Address, reason: &str) {
         self.0.service.refused(&path(address), reason);
@@ -219,31 +215,22 @@ pub(crate) struct RemoteLookup {
 }
 
 impl RemoteLookup {
-    /// Returns how long to wait for the answer before the compile starts.
-    pub(crate) fn patience(&self) -> Duration {
-        self.patience
-    }
-
-    /// Starts the lookup, and returns its pending answer.
-    pub(crate) fn start(self) -> PendingResponse {
+    /// Starts the lookup, and waits for its answer for as long as that is worthwhile.
+    pub(crate) async fn response(self) -> Response {
         let (sender, answer) = oneshot::channel();
-        self.worker.spawn(look_up(self.service, self.address, self.kind, sender));
-        answer
-    }
-
-    /// Starts the lookup, and calls `then` with the answer, or with the pending answer once waiting is no
-    /// longer worthwhile. `then` runs on the thread of the remote cache, so it must not block.
-    pub(crate) fn start_then(self, then: impl FnOnce(Response) + Send + 'static) {
-        let (sender, mut answer) = oneshot::channel();
-        let looking_up = look_up(self.service, self.address, self.kind, sender);
-        let waiting = async move {
-            then(match tokio::time::timeout(self.patience, &mut answer).await {
-                Ok(answer) => Response::Answer(answer),
-                Err(_) => Response::Pending(answer),
-            });
-        };
-        // A single task serves both, so `then` is called in the same poll in which the answer comes.
-        self.worker.spawn(async { _ = join(looking_up, waiting).await });
+        let Self { service, worker, address, kind, patience } = self;
+        worker.spawn(look_up(service.clone(), address, kind, sender));
+        if patience.is_zero() {
+            return Response::Pending(answer);
+        }
+        // A timer that the system has no resources for ends the wait at once.
+        match select(answer, executor::pause(patience)).await {
+            Either::Left((answer, _)) => Response::Answer(answer),
+            Either::Right((_, answer)) => {
+                service.record_late();
+                Response::Pending(answer)
+            }
+        }
     }
 }
 

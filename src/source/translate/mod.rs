@@ -41,13 +41,16 @@ mod translation;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
+
+use async_lock::OnceCell;
 
 use self::find::{CLANG, LLVM_SPIRV, Places};
 use crate::error::{Error, Result};
+use crate::executor::unblock;
 use crate::process::ChosenProgram;
-use crate::sync::lock;
+use crate::process::threads::no_thread;
 
 pub(crate) use self::find::Tools;
 pub(crate) use self::options::options_for_device;
@@ -59,10 +62,8 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 /// Front end of a runtime: clang and llvm-spirv, at chosen paths or as a search finds them.
 #[derive(Debug)]
 pub(crate) struct FrontEnd {
-    places: Places,
-    tools: OnceLock<Arc<Tools>>,
-    /// Held during a search, so that there is only one at a time.
-    search: Mutex<()>,
+    places: Arc<Places>,
+    tools: OnceCell<Arc<Tools>>,
 }
 
 impl FrontEnd {
@@ -91,27 +92,24 @@ impl FrontEnd {
             llvm_spirv: choose(llvm_spirv, LLVM_SPIRV)?,
             path: variable("PATH").unwrap_or_default(),
         };
-        Ok(Self { places, tools: OnceLock::new(), search: Mutex::new(()) })
+        Ok(Self { places: Arc::new(places), tools: OnceCell::new() })
     }
 
-    /// Returns the tools, if they have been found already. Does not block.
-    pub(crate) fn known_tools(&self) -> Option<&Arc<Tools>> {
-        self.tools.get()
-    }
-
-    /// Returns the tools. Searches for them in the first call. A failed search is not cached, neither here nor
-    /// by callers: the tools may be installed later. Blocks.
+    /// Returns the tools. Searches for them in the first call, on a thread that may block. A failed search is not
+    /// cached, neither here nor by callers: the tools may be installed later.
     ///
     /// # Errors
     ///
-    /// Same as [`Tools::find`].
-    pub(crate) fn tools(&self) -> Result<&Arc<Tools>> {
-        let _search = lock(&self.search);
-        if let Some(tools) = self.tools.get() {
-            return Ok(tools);
-        }
-        let tools = Tools::find(&self.places).map_err(Error::transient)?;
-        tracing::debug!(?tools, "found the compilers that translate OpenCL C to SPIR-V");
-        Ok(self.tools.get_or_init(|| Arc::new(tools)))
+    /// Same as [`Tools::find`], and [`OutOfResources`](crate::ErrorKind::OutOfResources) if there is no thread.
+    pub(crate) async fn tools(&self) -> Result<&Arc<Tools>> {
+        let search = || async {
+            let places = Arc::clone(&self.places);
+            let found = unblock(move || Tools::find(&places)).await;
+            let found = found.map_err(|error| no_thread().with_source(error))?;
+            let tools = found.map_err(Error::transient)?;
+            tracing::debug!(?tools, "found the compilers that translate OpenCL C to SPIR-V");
+            Ok(Arc::new(tools))
+        };
+        self.tools.get_or_try_init(search).await
     }
 }

@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use futures::executor::block_on;
 use tempfile::TempDir;
 
 use super::*;
@@ -65,7 +66,7 @@ impl Folder {
     }
 
     fn found(&self) -> Result<Arc<Tools>> {
-        self.front_end(&[]).and_then(|front_end| front_end.tools().cloned())
+        self.front_end(&[]).and_then(|front_end| block_on(front_end.tools()).cloned())
     }
 
     /// Returns the number of lines that programs wrote to a file.
@@ -149,10 +150,10 @@ fn a_chosen_clang_that_writes_spirv_needs_no_translator() {
         let clang = folder.clang("clang", major, targets);
         let front_end = folder.front_end(&[("KILN_CLANG", &clang)]).expect("it is a program");
         if suffices {
-            let tools = front_end.tools().expect("it suffices");
+            let tools = block_on(front_end.tools()).expect("it suffices");
             assert_eq!((tools.clang.major, tools.llvm_spirv.is_none()), (major, true));
         } else {
-            assert_error(front_end.tools(), ErrorKind::Unsupported, &["llvm-spirv"]);
+            assert_error(block_on(front_end.tools()), ErrorKind::Unsupported, &["llvm-spirv"]);
         }
         assert_error(folder.found(), ErrorKind::Unsupported, &["llvm-spirv"]);
     }
@@ -170,7 +171,7 @@ fn without_compilers_the_error_says_what_to_install() {
     assert_error(folder.found(), ErrorKind::Unsupported, &found);
     let chosen = folder.front_end(&[("KILN_CLANG", &folder.file("clang"))]).expect("it exists");
     let install = ["apt install clang-16 llvm-spirv-16"];
-    let error = assert_error(chosen.tools(), ErrorKind::Unsupported, &install);
+    let error = assert_error(block_on(chosen.tools()), ErrorKind::Unsupported, &install);
     assert!(!error.is_deterministic(), "compilers may be installed later");
 }
 
@@ -201,7 +202,7 @@ fn compilers_that_cannot_be_run_are_named_with_the_reason() {
     ] {
         let _ = fs::remove_file(&clang);
         broken(what);
-        let error = assert_error(front_end.tools(), kind, words);
+        let error = assert_error(block_on(front_end.tools()), kind, words);
         let text = error.to_string();
         assert!(text.contains(&format!("`{}`: ", clang.display())), "{what}: {text}");
         assert!(!text.contains("neither was found"), "{what}: {text}");
@@ -210,7 +211,7 @@ fn compilers_that_cannot_be_run_are_named_with_the_reason() {
     fs::remove_file(&clang).expect("it exists");
     folder.clang("clang", 15, "");
     folder.llvm_spirv("llvm-spirv", 15, "");
-    front_end.tools().expect("they work now");
+    block_on(front_end.tools()).expect("they work now");
 }
 
 #[test]
@@ -221,7 +222,8 @@ fn compilers_that_cannot_be_run_are_skipped() {
     working.llvm_spirv("llvm-spirv", 15, "");
     let path = std::env::join_paths([broken.path(), working.path()]).expect("they are plain");
     let front_end = FrontEnd::new_in(None, None, |name| (name == "PATH").then(|| path.clone()));
-    let tools = front_end.and_then(|front_end| front_end.tools().cloned()).expect("it exists");
+    let tools =
+        front_end.and_then(|front_end| block_on(front_end.tools()).cloned()).expect("it exists");
     assert_eq!(tools.clang.path, clang);
 }
 
@@ -246,7 +248,7 @@ fn a_bad_path_is_an_error_that_names_its_variable() {
         assert_error(result, ErrorKind::Configuration, &[variable, "nothing"]);
         let other = folder.program("other", "echo other 1.0");
         let front_end = folder.front_end(&[(variable, &other)]).expect("it is a program");
-        assert_error(front_end.tools(), ErrorKind::Configuration, &[variable, "other"]);
+        assert_error(block_on(front_end.tools()), ErrorKind::Configuration, &[variable, "other"]);
     }
 }
 
@@ -259,24 +261,27 @@ fn chosen_paths_may_have_any_name() {
     let llvm_spirv = folder.llvm_spirv("second", 16, "");
     let chosen = [("KILN_CLANG", &*clang), ("KILN_LLVM_SPIRV", &*llvm_spirv)];
     let front_end = folder.front_end(&chosen).expect("they are programs");
-    assert_eq!(front_end.tools().expect("they fit").clang.path, clang);
+    assert_eq!(block_on(front_end.tools()).expect("they fit").clang.path, clang);
     let unequal = folder.clang("third", 14, "");
     let chosen = [("KILN_CLANG", &*unequal), ("KILN_LLVM_SPIRV", &*llvm_spirv)];
     let front_end = folder.front_end(&chosen).expect("they are programs");
-    assert_error(front_end.tools(), ErrorKind::Configuration, &["KILN_CLANG", "KILN_LLVM_SPIRV"]);
+    assert_error(
+        block_on(front_end.tools()),
+        ErrorKind::Configuration,
+        &["KILN_CLANG", "KILN_LLVM_SPIRV"],
+    );
 }
 
 #[test]
 fn compilers_are_searched_until_found_and_then_remembered() {
     let folder = Folder::new();
     let front_end = folder.front_end(&[]).expect("nothing is chosen");
-    assert!(front_end.tools().is_err());
+    assert!(block_on(front_end.tools()).is_err());
     let count = format!("echo 1 >> {}", folder.file("probes").display());
     folder.program("clang", &format!("{count}; echo clang version 15.0"));
     folder.llvm_spirv("llvm-spirv", 15, "");
-    assert!(front_end.known_tools().is_none());
     for _ in 0..3 {
-        front_end.tools().expect("they exist now");
+        block_on(front_end.tools()).expect("they exist now");
     }
     assert_eq!(folder.lines("probes"), 1);
 }

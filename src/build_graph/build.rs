@@ -1,0 +1,221 @@
+//! The build of one node, as a function that reads from top to bottom. The program is loaded from the disk or
+//! the remote cache if they have it. Otherwise the driver's compiler or linker builds it, in one process at a
+//! time.
+//!
+//! A build runs on an executor of Kiln's own, so that it does not depend on whoever waits for it. None of its
+//! steps blocks: calls that block on the driver run on the threads of the graph's [pools](super::pool), and
+//! those that block on files on the threads for files. Waiting holds no thread.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::{Either, select};
+
+use super::built::{Built, Origin};
+use super::compile::{Linkage, Subject};
+use super::disk::{Miss, Turn};
+use super::entry_codec::Loaded;
+use super::in_flight::InFlight;
+use super::outcome::Outcome;
+use super::plan::BuildStrategy;
+use super::pool::catch_panics;
+use crate::cache::remote::{Answer, PendingResponse, Response};
+use crate::cache::store::Entry;
+use crate::error::{Error, Result};
+
+/// What a build has found out on its way, for the trace of lookups.
+#[derive(Default)]
+pub(super) struct Trail {
+    /// Reason why the disk had no usable program. `None` if it was not asked.
+    pub(super) miss: Option<Miss>,
+    pub(super) remote: RemoteTrail,
+}
+
+#[derive(Default)]
+pub(super) struct RemoteTrail {
+    /// Reason why the remote cache gave no program. `None` if it was not asked.
+    pub(super) reason: Option<String>,
+    /// Whether it has an entry of a newer version, which must not be replaced.
+    pub(super) has_newer: bool,
+}
+
+/// A program that was found or made, and what is left to do with it.
+enum Made {
+    /// The program was on the disk, or is not stored.
+    Ready(Arc<Built>),
+    /// The remote cache sent the program; it is to be written to the disk, before other processes have their
+    /// turn if this process has it.
+    Received(Arc<Built>, Arc<Entry>, Option<Turn>),
+    /// The program was compiled, in this time; it is to be stored before other processes have their turn.
+    Compiled(Arc<Built>, Duration, Turn),
+}
+
+impl Made {
+    fn built(&self) -> &Arc<Built> {
+        match self {
+            Self::Ready(built) | Self::Received(built, ..) | Self::Compiled(built, ..) => built,
+        }
+    }
+}
+
+/// Builds a node: finds or makes its program, completes the waiters, and stores the program behind them.
+pub(super) async fn build(mut in_flight: InFlight) {
+    let mut trail = Trail::default();
+    let made = catch_panics(make(&mut in_flight, &mut trail)).await;
+    let outcome: Outcome = made.as_ref().map(|made| made.built().clone()).map_err(Error::clone);
+    in_flight.end(outcome, &trail);
+    let Ok(made) = made else { return };
+    if let Err(error) = catch_panics(store(&in_flight, made, &trail.remote)).await {
+        tracing::error!(%error, "a program could not be stored");
+    }
+}
+
+/// Finds the program, or makes it.
+async fn make(in_flight: &mut InFlight, trail: &mut Trail) -> Result<Made> {
+    if in_flight.subject().plan().strategy() == BuildStrategy::TranslateFirst {
+        let translated = in_flight.subject().translated().await?;
+        in_flight.replace_subject(translated);
+    }
+    let subject = in_flight.subject();
+    if !subject.is_stored() {
+        let linkage = subject.linkage().await?;
+        let _slot = subject.slots().acquire().await;
+        return subject.compile(linkage).await.map(Made::Ready);
+    }
+    let Trail { miss, remote } = trail;
+    // The objects of a linked program are gathered while no lock is held: they have locks of their own, and two
+    // processes could otherwise wait for each other.
+    let mut linkage = None;
+    if subject.is_link() && subject.graph().remote().is_none() {
+        if let Some(built) = subject.find_on_disk(miss).await? {
+            return Ok(Made::Ready(built));
+        }
+        linkage = subject.linkage().await?;
+    }
+    let turn = match subject.find_or_take_turn(miss).await? {
+        Either::Left(built) => return Ok(Made::Ready(built)),
+        Either::Right(turn) => turn,
+    };
+    let late = match ask_remote(subject, remote).await {
+        Some(Response::Answer(answer)) => {
+            let answer = answer
+                .unwrap_or_else(|_canceled| Answer::Failed("it could not be queried".to_owned()));
+            match receive(subject, answer, remote).await? {
+                Some((built, entry)) => return Ok(Made::Received(built, entry, Some(turn))),
+                None => None,
+            }
+        }
+        Some(Response::Pending(answer)) => Some(answer),
+        None => None,
+    };
+    let compiling = compile(subject, linkage, turn, miss);
+    match late {
+        None => compiling.await,
+        Some(answer) => race(subject, compiling, answer, remote).await,
+    }
+}
+
+/// Compiles or links the program, unless another process has stored it while the objects were gathered.
+async fn compile(
+    subject: &Arc<Subject>,
+    mut linkage: Option<Linkage>,
+    mut turn: Turn,
+    miss: &mut Option<Miss>,
+) -> Result<Made> {
+    if subject.is_link() && linkage.is_none() {
+        turn.release().await;
+        linkage = subject.linkage().await?;
+        turn = match subject.find_or_take_turn(miss).await? {
+            Either::Left(built) => return Ok(Made::Ready(built)),
+            Either::Right(turn) => turn,
+        };
+    }
+    let start = Instant::now();
+    let built = subject.compile(linkage).await?;
+    Ok(Made::Compiled(built, start.elapsed(), turn))
+}
+
+/// Queries the remote cache, if that is worthwhile, and waits for its answer for as long as that is worthwhile.
+async fn ask_remote(subject: &Subject, trail: &mut RemoteTrail) -> Option<Response> {
+    let remote = subject.graph().remote()?;
+    trail.reason = Some("it was not queried".to_owned());
+    let lookup = remote.lookup(&subject.address())?;
+    let response = lookup.response().await;
+    if let Response::Pending(_) = response {
+        trail.reason = Some("it had not arrived when the compile began".to_owned());
+        subject.graph().counters().remote_races.add_one();
+    }
+    Some(response)
+}
+
+/// Compiles the program while the remote cache may still send it. The first to have a program wins; if the
+/// remote cache has none, the compile decides.
+async fn race(
+    subject: &Arc<Subject>,
+    compiling: impl Future<Output = Result<Made>>,
+    answer: PendingResponse,
+    trail: &mut RemoteTrail,
+) -> Result<Made> {
+    let receiving = async {
+        let answer = answer.await.ok()?;
+        receive(subject, answer, trail).await.ok()?
+    };
+    match select(pin!(receiving), pin!(compiling)).await {
+        Either::Left((Some((built, entry)), _)) => Ok(Made::Received(built, entry, None)),
+        Either::Left((None, compiling)) => compiling.await,
+        Either::Right((made, _)) => made,
+    }
+}
+
+/// Loads the program that the remote cache sent, if it sent one.
+async fn receive(
+    subject: &Arc<Subject>,
+    answer: Answer,
+    trail: &mut RemoteTrail,
+) -> Result<Option<(Arc<Built>, Arc<Entry>)>> {
+    let reason = match answer {
+        Answer::Found(entry) => match subject.load(entry, Origin::Remote).await? {
+            (Loaded::Built(built), entry) => {
+                subject.graph().counters().remote_hits.add_one();
+                return Ok(Some((built, entry)));
+            }
+            (Loaded::Refused(reason), _) => {
+                if let Some(remote) = subject.graph().remote() {
+                    remote.refused(&subject.address(), &reason);
+                }
+                reason
+            }
+        },
+        Answer::Absent => "absent".to_owned(),
+        Answer::Refused { reason, is_newer } => {
+            trail.has_newer |= is_newer;
+            reason
+        }
+        Answer::Failed(reason) => reason,
+    };
+    trail.reason = Some(reason);
+    Ok(None)
+}
+
+/// Stores a program, and then lets other processes have their turn.
+async fn store(in_flight: &InFlight, made: Made, remote: &RemoteTrail) -> Result<()> {
+    let subject = in_flight.subject();
+    let turn = match made {
+        Made::Ready(_) => None,
+        Made::Received(_, entry, turn) => {
+            if let Some(disk) = subject.graph().disk() {
+                disk.copy(&subject.address(), &entry).await;
+            }
+            turn
+        }
+        Made::Compiled(built, took, turn) => {
+            subject.save(in_flight.node(), &built, took, remote.has_newer).await;
+            Some(turn)
+        }
+    };
+    if let Some(turn) = turn {
+        turn.release().await;
+    }
+    Ok(())
+}

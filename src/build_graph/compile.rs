@@ -1,0 +1,455 @@
+//! What a build makes of its plan: the calls of compilers, linkers and loaders. They run on the threads of the
+//! graph's pools, with retries.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_lock::Semaphore;
+use futures::future::try_join_all;
+
+use super::artifact::Artifact;
+use super::built::{BuildMetadata, Built, Origin};
+use super::capabilities;
+use super::child::{ChildOutput, Order};
+use super::entry_codec::{self, Loaded, Packed};
+use super::graph::{BuildGraph, BuildId};
+use super::kernel_record::{has_kernels, parameters};
+use super::key::NodeKind;
+use super::outcome::Outcome;
+use super::plan::{BuildPlan, LinkedModule};
+use super::pool::{CompilePool, Priority};
+use super::refusal::classify;
+use super::signatures::Signatures;
+use crate::backend::Source;
+use crate::cache::store::{Address, Entry};
+use crate::compiler::signature::Parameter;
+use crate::device::ModuleFormat;
+use crate::digest::BuildKey;
+use crate::error::{Error, ErrorKind, Result};
+use crate::executor;
+
+/// Pauses before the retries of a call that ran out of resources. After the last retry it fails.
+const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(50)];
+
+/// What a build makes: the program of a plan.
+pub(super) struct Subject {
+    graph: Arc<BuildGraph>,
+    plan: BuildPlan,
+    /// Key of `plan`.
+    key: BuildKey,
+    /// Linked modules under the keys of the original texts, if `plan` is the plan of their SPIR-V.
+    text_parts: Option<Box<[LinkedModule]>>,
+}
+
+/// What a linked program is made of, besides its plan.
+pub(super) struct Linkage {
+    /// Objects to be linked; `None` if a child process compiles and links.
+    objects: Option<Vec<Arc<Built>>>,
+    signatures: Signatures,
+}
+
+impl Subject {
+    pub(super) fn new(graph: Arc<BuildGraph>, plan: BuildPlan, key: BuildKey) -> Self {
+        Self { graph, plan, key, text_parts: None }
+    }
+
+    pub(super) fn graph(&self) -> &Arc<BuildGraph> {
+        &self.graph
+    }
+
+    pub(super) fn plan(&self) -> &BuildPlan {
+        &self.plan
+    }
+
+    pub(super) fn key(&self) -> &BuildKey {
+        &self.key
+    }
+
+    /// Returns the address of the program in stores.
+    pub(super) fn address(&self) -> Address {
+        self.graph.address(&self.plan, self.key)
+    }
+
+    pub(super) fn is_link(&self) -> bool {
+        self.plan.strategy().is_link()
+    }
+
+    /// Whether the program is looked up in the disk or the remote cache, and stored there.
+    pub(super) fn is_stored(&self) -> bool {
+        self.plan.is_stored() && (self.graph.disk().is_some() || self.graph.remote().is_some())
+    }
+
+    /// Returns the permits to begin compiles, or to begin links if the program is linked.
+    pub(super) fn slots(&self) -> &Arc<Semaphore> {
+        if self.is_link() { self.pool().links() } else { self.pool().compiles() }
+    }
+
+    fn pool(&self) -> &CompilePool {
+        self.graph.pool_for(self.plan.has_untrusted())
+    }
+
+    /// Translates the texts to SPIR-V, and returns what is built from it.
+    pub(super) async fn translated(&self) -> Result<Self> {
+        let graph = Arc::clone(&self.graph);
+        let plan = graph.plan_in_spirv(&self.plan).await?;
+        let text_parts = Some(graph.parts_for(plan.strategy(), &self.plan));
+        let key = graph.key(&plan);
+        Ok(Self { graph, plan, key, text_parts })
+    }
+
+    /// Builds the objects of a linked program, and collects the signatures of the symbols that they share.
+    pub(super) async fn linkage(&self) -> Result<Option<Linkage>> {
+        if !self.is_link() {
+            return Ok(None);
+        }
+        let request = |object: BuildPlan| {
+            let name = object.describe_module();
+            let answer = self.graph.request_uncounted(object);
+            async { answer.completed().await.map_err(|error| error.within(name)) }
+        };
+        let links_here = !self.graph.has_child_compile(&self.plan);
+        let objects: Vec<_> = self.plan.objects().filter(|_| links_here).map(request).collect();
+        let signatures = self.graph.signatures(&self.plan);
+        let objects = try_join_all(objects).await?;
+        let signatures = signatures.await;
+        Ok(Some(Linkage { objects: links_here.then_some(objects), signatures }))
+    }
+
+    /// Loads the program from an entry, and returns the entry, too.
+    pub(super) async fn load(
+        self: &Arc<Self>,
+        entry: Entry,
+        origin: Origin,
+    ) -> Result<(Loaded, Arc<Entry>)> {
+        let entry = Arc::new(entry);
+        let loading = Arc::clone(&entry);
+        let load = move |subject: &Self| {
+            let slot = subject.graph.slot(&subject.plan);
+            entry_codec::load(&loading, origin, slot, subject.plan.kind(), || subject.parts())
+        };
+        Ok((self.with_retries(Priority::Short, load).await?, entry))
+    }
+
+    /// Compiles or links the program, and adds likely causes to an error.
+    pub(super) async fn compile(self: &Arc<Self>, linkage: Option<Linkage>) -> Outcome {
+        let outcome = match linkage {
+            None => self.compile_modules().await,
+            Some(Linkage { objects, signatures }) => self.link(objects, signatures).await,
+        };
+        outcome.map_err(|error| self.graph.explain(&self.plan, error))
+    }
+
+    /// Compiles a plan that needs no driver linker. Fails if the included files have changed meanwhile.
+    async fn compile_modules(self: &Arc<Self>) -> Outcome {
+        let outcome = if self.plan.translation().is_some() {
+            self.on_pool(Priority::Compile, Self::translate).await
+        } else if self.graph.has_child_compile(&self.plan) {
+            self.compile_in_child().await
+        } else {
+            self.with_retries(Priority::Compile, Self::compile_here).await
+        };
+        self.check_files().await?;
+        outcome
+    }
+
+    /// Links the objects of a program, or has a child process compile and link its modules.
+    async fn link(
+        self: &Arc<Self>,
+        objects: Option<Vec<Arc<Built>>>,
+        signatures: Signatures,
+    ) -> Outcome {
+        self.on_pool(Priority::Short, move |_| signatures.check()).await?;
+        match objects {
+            Some(objects) => self.link_objects(objects).await,
+            None => {
+                let outcome = self.link_in_child().await;
+                self.check_files().await?;
+                outcome
+            }
+        }
+    }
+
+    /// Links the objects. If that fails, stored objects are compiled again, and linking is retried.
+    async fn link_objects(self: &Arc<Self>, objects: Vec<Arc<Built>>) -> Outcome {
+        let is_stored =
+            |object: &Arc<Built>| matches!(object.origin(), Origin::Disk | Origin::Remote);
+        let objects: Arc<[_]> = objects.into();
+        let linked = self.link_once(&objects).await;
+        let error = match linked {
+            // A stored object may be damaged: drivers hardly verify objects.
+            Err(error)
+                if error.kind() == ErrorKind::BuildFailed && objects.iter().any(is_stored) =>
+            {
+                error
+            }
+            linked => return linked,
+        };
+        let mut recompiled = Vec::with_capacity(objects.len());
+        for (plan, object) in self.plan.objects().zip(&*objects) {
+            recompiled.push(match is_stored(object) {
+                true => Self::recompile(Arc::clone(&self.graph), plan).await?,
+                false => Arc::clone(object),
+            });
+        }
+        let linked = self.link_once(&recompiled.into()).await?;
+        tracing::debug!(%error, "a stored object could not be used");
+        self.graph.counters().disk_refused.add_one();
+        Ok(linked)
+    }
+
+    async fn link_once(self: &Arc<Self>, objects: &Arc<[Arc<Built>]>) -> Outcome {
+        let objects = Arc::clone(objects);
+        let link = move |subject: &Self| {
+            let device = subject.graph.compiler(&subject.plan)?;
+            subject.graph.counters().links.add_one();
+            let objects: Vec<_> =
+                objects.iter().map(|object| object.native()).collect::<Result<_>>()?;
+            let native = device.link(&objects).map_err(|error| subject.classify(error))?;
+            Ok(subject.built(Artifact::Native(native)))
+        };
+        self.with_retries(Priority::Short, link).await
+    }
+
+    /// Compiles an object again, and replaces the earlier one in memory and in the stores.
+    async fn recompile(graph: Arc<BuildGraph>, plan: BuildPlan) -> Outcome {
+        let start = Instant::now();
+        let key = graph.key(&plan);
+        let object = Arc::new(Self::new(graph, plan, key));
+        let built = object.compile_modules().await?;
+        let node = object.graph.node(&object.plan, key);
+        object.graph.keep(node, Ok(Arc::clone(&built)));
+        object.save(node, &built, start.elapsed(), false).await;
+        Ok(built)
+    }
+
+    /// Compiles the module in a child process.
+    async fn compile_in_child(self: &Arc<Self>) -> Outcome {
+        let compile = |subject: &Self| {
+            subject.plan.with_source(subject.graph.slot(&subject.plan).handle(), |source| {
+                subject.check_capabilities(source)?;
+                subject.graph.counters().compiles.add_one();
+                let mut output = subject.run_child(Order::Build(source))?;
+                if source.format == ModuleFormat::Native {
+                    // The child has verified that the module's own binary loads.
+                    output.binary = source.code.to_vec();
+                }
+                Ok(output)
+            })
+        };
+        // A child that ran out of memory would do so again, and could bring this process down as well.
+        let output = self.on_pool(Priority::Compile, compile).await?;
+        self.load_output(output).await
+    }
+
+    /// Compiles the modules and links the objects in a child process.
+    async fn link_in_child(self: &Arc<Self>) -> Outcome {
+        let link = |subject: &Self| {
+            let counters = subject.graph.counters();
+            subject.plan.with_sources(|sources| {
+                sources.iter().try_for_each(|source| subject.check_capabilities(source))?;
+                counters.compiles.add(sources.len() as u64);
+                counters.links.add_one();
+                subject.run_child(Order::Link(sources))
+            })
+        };
+        let output = self.on_pool(Priority::Compile, link).await?;
+        self.load_output(output).await
+    }
+
+    /// Loads the binary that a child process has made.
+    async fn load_output(self: &Arc<Self>, output: ChildOutput) -> Outcome {
+        let load = move |subject: &Self| {
+            let code = &output.binary;
+            let source = Source { format: ModuleFormat::Native, code, options: "", constants: &[] };
+            let device = subject.graph.slot(&subject.plan).open()?;
+            let program = device
+                .build(&source)
+                .map_err(|error| error.within("the program compiled by a build child"))?;
+            let artifact = Artifact::Native(program);
+            if !has_kernels(&artifact, &output.kernels) {
+                let message = "the driver finds kernels in the program that differ from those that \
+                               the build child reported";
+                return Err(Error::new(ErrorKind::BuildFailed, message).with_log(&*output.log));
+            }
+            Ok(subject.built_with(artifact, &output.log, parameters(&output.kernels)))
+        };
+        self.with_retries(Priority::Short, load).await
+    }
+
+    /// Stores the compiled program of a node. `took` is the duration of the compile.
+    pub(super) async fn save(
+        self: &Arc<Self>,
+        node: BuildId,
+        built: &Arc<Built>,
+        took: Duration,
+        remote_has_newer: bool,
+    ) {
+        let (disk, remote) = (self.graph.disk(), self.graph.remote());
+        if disk.is_none() && remote.is_none() {
+            return;
+        }
+        let _room = match disk {
+            Some(disk) => Some(disk.room_to_save().await),
+            None => None,
+        };
+        let program = Arc::clone(built);
+        let pack = move |subject: &Self| subject.pack(&program, took);
+        let Packed { payload, rest } = match self.on_pool(Priority::Short, pack).await {
+            Ok(packed) => packed,
+            Err(error) => {
+                self.graph.counters().disk_skips.add_one();
+                tracing::debug!(%error, "a program without a binary is not stored");
+                return;
+            }
+        };
+        let bytes = payload.len();
+        let file = remote
+            .filter(|_| !remote_has_newer)
+            .map(|remote| (remote, [&payload[..], &rest[..]].concat()));
+        if let Some(disk) = disk {
+            disk.store().put(&self.address(), payload, rest).await;
+        }
+        self.graph.reweigh(node, built, bytes);
+        if let Some(remote) = remote {
+            remote.compiled(took);
+        }
+        if let Some((remote, file)) = file {
+            remote.put(&self.address(), file);
+        }
+    }
+
+    /// Fails if the included files are no longer those that the key covers.
+    async fn check_files(&self) -> Result<()> {
+        if !self.plan.includes_files() {
+            return Ok(());
+        }
+        let (plan, limit) = (self.plan.clone(), self.graph.children().limit());
+        let is_untrusted = plan.has_untrusted();
+        self.graph.read_files(is_untrusted, move || plan.check_files(limit)).await
+    }
+
+    /// Makes a call that blocks, on a thread of the pool.
+    async fn on_pool<T: Send + 'static>(
+        self: &Arc<Self>,
+        priority: Priority,
+        call: impl FnOnce(&Self) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let subject = Arc::clone(self);
+        self.pool().run(priority, move || call(&subject)).await?
+    }
+
+    /// Like [`on_pool`](Self::on_pool). Calls again if the call runs out of resources.
+    async fn with_retries<T: Send + 'static>(
+        self: &Arc<Self>,
+        priority: Priority,
+        call: impl Fn(&Self) -> Result<T> + Send + Sync + 'static,
+    ) -> Result<T> {
+        let call = Arc::new(call);
+        let attempt = || {
+            let call = Arc::clone(&call);
+            self.on_pool(priority, move |subject| call(subject))
+        };
+        for pause in PAUSES {
+            match attempt().await {
+                Err(error) if error.kind() == ErrorKind::OutOfResources => {
+                    let dropped = self.graph.drop_idle_programs();
+                    tracing::debug!(%error, dropped, "out of resources, trying again");
+                    self.graph.counters().build_retries.add_one();
+                    executor::pause(pause).await?;
+                }
+                outcome => return outcome,
+            }
+        }
+        attempt().await
+    }
+}
+
+/// Calls that block.
+impl Subject {
+    /// Translates the text to SPIR-V.
+    fn translate(&self) -> Outcome {
+        let Some(translation) = self.plan.translation() else {
+            return Err(Error::invalid("a plan that is no translation was given to translate"));
+        };
+        self.graph.counters().translations.add_one();
+        let translated = translation.run(self.plan.module().code())?;
+        Ok(self.built(Artifact::SpirV { module: translated.module, log: translated.log }))
+    }
+
+    /// Compiles the plan's module in this process.
+    fn compile_here(&self) -> Outcome {
+        self.plan.with_source(self.graph.slot(&self.plan).handle(), |source| {
+            self.check_capabilities(source)?;
+            let device = self.graph.compiler(&self.plan)?;
+            self.graph.counters().compiles.add_one();
+            let native = match self.plan.kind() {
+                NodeKind::Object => device.compile(source),
+                NodeKind::Program | NodeKind::SpirV => device.build(source),
+            };
+            Ok(self.built(Artifact::Native(native.map_err(|error| self.classify(error))?)))
+        })
+    }
+
+    /// Runs a child process, and returns what it has built.
+    fn run_child(&self, order: Order<'_>) -> Result<ChildOutput> {
+        self.graph.counters().build_children.add_one();
+        let output = self.graph.children().run(&self.graph.target(&self.plan), order);
+        output.map_err(|error| self.classify(error))
+    }
+
+    fn classify(&self, error: Error) -> Error {
+        classify(error, self.graph.device(self.plan.device()))
+    }
+
+    /// Fails if SPIR-V uses a feature that the device lacks.
+    fn check_capabilities(&self, source: &Source<'_>) -> Result<()> {
+        if source.format == ModuleFormat::SpirV {
+            let device = self.graph.slot(&self.plan).handle();
+            capabilities::check(source.code, &self.plan.describe(), device)?;
+        }
+        Ok(())
+    }
+
+    /// Creates the entry of a compiled program. Some drivers generate the binary only now.
+    fn pack(&self, built: &Built, took: Duration) -> Result<Packed> {
+        let translation = self.plan.translation();
+        let tools: Vec<_> = translation.into_iter().flat_map(|made| made.tools()).collect();
+        let fields = self.graph.key_fields(&self.plan);
+        entry_codec::pack(&self.key, built, fields, &tools, took)
+    }
+
+    /// Creates the program from an artifact.
+    fn built(&self, artifact: Artifact) -> Arc<Built> {
+        let build_log = artifact.build_log().to_owned();
+        self.built_with(artifact, &build_log, |_| None)
+    }
+
+    /// Like [`built`](Self::built), with a build log. `reported_parameters` returns the parameters of a kernel
+    /// that the compiler reported; they are used if the plan does not state them.
+    fn built_with(
+        &self,
+        artifact: Artifact,
+        build_log: &str,
+        reported_parameters: impl Fn(&str) -> Option<Vec<Parameter>>,
+    ) -> Arc<Built> {
+        let plan = &self.plan;
+        // If the driver does not report the size of its binary, the program still must not have weight zero.
+        let size = artifact.binary_size().unwrap_or_else(|| plan.code_len());
+        let (parts, signature_source) = (self.parts(), plan.signature_source());
+        let metadata =
+            BuildMetadata { origin: Origin::Compiled, build_log, size, parts, signature_source };
+        let parameters = |kernel: &str| {
+            plan.parameters(kernel).map(<[_]>::to_vec).or_else(|| reported_parameters(kernel))
+        };
+        let device = self.graph.slot(plan).handle().clone();
+        Arc::new(Built::new(artifact, device, self.key, metadata, parameters))
+    }
+
+    /// Returns the modules that the program is linked from, under the keys of the original modules.
+    fn parts(&self) -> Box<[LinkedModule]> {
+        match &self.text_parts {
+            Some(parts) if self.plan.kind() == NodeKind::Program => parts.clone(),
+            _ => self.graph.parts(&self.plan),
+        }
+    }
+}
