@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use futures::future::{Either, select};
 
 use super::built::{Built, Origin};
-use super::compile::{Linkage, Subject};
+use super::compile::Subject;
 use super::disk::{Miss, Turn};
 use super::entry_codec::Loaded;
 use super::in_flight::InFlight;
@@ -44,9 +44,8 @@ pub(super) struct RemoteTrail {
 enum Made {
     /// The program was on the disk, or is not stored.
     Ready(Arc<Built>),
-    /// The remote cache sent the program; it is to be written to the disk, before other processes have their
-    /// turn if this process has it.
-    Received(Arc<Built>, Arc<Entry>, Option<Turn>),
+    /// The remote cache sent the program; it is to be written to the disk.
+    Received(Arc<Built>, Arc<Entry>),
     /// The program was compiled, in this time; it is to be stored before other processes have their turn.
     Compiled(Arc<Built>, Duration, Turn),
 }
@@ -54,7 +53,7 @@ enum Made {
 impl Made {
     fn built(&self) -> &Arc<Built> {
         match self {
-            Self::Ready(built) | Self::Received(built, ..) | Self::Compiled(built, ..) => built,
+            Self::Ready(built) | Self::Received(built, _) | Self::Compiled(built, ..) => built,
         }
     }
 }
@@ -84,53 +83,40 @@ async fn make(in_flight: &mut InFlight, trail: &mut Trail) -> Result<Made> {
         return subject.compile(linkage).await.map(Made::Ready);
     }
     let Trail { miss, remote } = trail;
-    // The objects of a linked program are gathered while no lock is held: they have locks of their own, and two
-    // processes could otherwise wait for each other.
-    let mut linkage = None;
-    if subject.is_link() && subject.graph().remote().is_none() {
+    // Without a remote cache, and without objects to gather, the disk is looked at together with the lock.
+    if subject.is_link() || subject.graph().remote().is_some() {
         if let Some(built) = subject.find_on_disk(miss).await? {
             return Ok(Made::Ready(built));
         }
-        linkage = subject.linkage().await?;
     }
-    let turn = match subject.find_or_take_turn(miss).await? {
-        Either::Left(built) => return Ok(Made::Ready(built)),
-        Either::Right(turn) => turn,
-    };
     let late = match ask_remote(subject, remote).await {
         Some(Response::Answer(answer)) => {
             let answer = answer
                 .unwrap_or_else(|_canceled| Answer::Failed("it could not be queried".to_owned()));
-            match receive(subject, answer, remote).await? {
-                Some((built, entry)) => return Ok(Made::Received(built, entry, Some(turn))),
-                None => None,
+            if let Some((built, entry)) = receive(subject, answer, remote).await? {
+                return Ok(Made::Received(built, entry));
             }
+            None
         }
         Some(Response::Pending(answer)) => Some(answer),
         None => None,
     };
-    let compiling = compile(subject, linkage, turn, miss);
+    let compiling = compile(subject, miss);
     match late {
         None => compiling.await,
         Some(answer) => race(subject, compiling, answer, remote).await,
     }
 }
 
-/// Compiles or links the program, unless another process has stored it while the objects were gathered.
-async fn compile(
-    subject: &Arc<Subject>,
-    mut linkage: Option<Linkage>,
-    mut turn: Turn,
-    miss: &mut Option<Miss>,
-) -> Result<Made> {
-    if subject.is_link() && linkage.is_none() {
-        turn.release().await;
-        linkage = subject.linkage().await?;
-        turn = match subject.find_or_take_turn(miss).await? {
-            Either::Left(built) => return Ok(Made::Ready(built)),
-            Either::Right(turn) => turn,
-        };
-    }
+/// Compiles or links the program when it is this process's turn, unless another process has stored it by then.
+async fn compile(subject: &Arc<Subject>, miss: &mut Option<Miss>) -> Result<Made> {
+    // The objects of a linked program are gathered while no lock is held: they have locks of their own, and two
+    // processes could otherwise wait for each other.
+    let linkage = subject.linkage().await?;
+    let turn = match subject.find_or_take_turn(miss).await? {
+        Either::Left(built) => return Ok(Made::Ready(built)),
+        Either::Right(turn) => turn,
+    };
     let start = Instant::now();
     let built = subject.compile(linkage).await?;
     Ok(Made::Compiled(built, start.elapsed(), turn))
@@ -162,7 +148,7 @@ async fn race(
         receive(subject, answer, trail).await.ok()?
     };
     match select(pin!(receiving), pin!(compiling)).await {
-        Either::Left((Some((built, entry)), _)) => Ok(Made::Received(built, entry, None)),
+        Either::Left((Some((built, entry)), _)) => Ok(Made::Received(built, entry)),
         Either::Left((None, compiling)) => compiling.await,
         Either::Right((made, _)) => made,
     }
@@ -201,21 +187,22 @@ async fn receive(
 /// Stores a program, and then lets other processes have their turn.
 async fn store(in_flight: &InFlight, made: Made, remote: &RemoteTrail) -> Result<()> {
     let subject = in_flight.subject();
-    let turn = match made {
-        Made::Ready(_) => None,
-        Made::Received(_, entry, turn) => {
+    match made {
+        Made::Ready(_) => {}
+        Made::Received(_, entry) => {
             if let Some(disk) = subject.graph().disk() {
                 disk.copy(&subject.address(), &entry).await;
             }
-            turn
         }
         Made::Compiled(built, took, turn) => {
+            let room = subject.room_to_save().await;
+            // From here on, the next compile may begin.
+            let Turn { slot, lock } = turn;
+            drop(slot);
             subject.save(in_flight.node(), &built, took, remote.has_newer).await;
-            Some(turn)
+            drop(room);
+            lock.release().await;
         }
-    };
-    if let Some(turn) = turn {
-        turn.release().await;
     }
     Ok(())
 }

@@ -218,6 +218,7 @@ impl Subject {
         let built = object.compile_modules().await?;
         let node = object.graph.node(&object.plan, key);
         object.graph.keep(node, Ok(Arc::clone(&built)));
+        let _room = object.room_to_save().await;
         object.save(node, &built, start.elapsed(), false).await;
         Ok(built)
     }
@@ -288,10 +289,6 @@ impl Subject {
         if disk.is_none() && remote.is_none() {
             return;
         }
-        let _room = match disk {
-            Some(disk) => Some(disk.room_to_save().await),
-            None => None,
-        };
         let program = Arc::clone(built);
         let pack = move |subject: &Self| subject.pack(&program, took);
         let Packed { payload, rest } = match self.on_pool(Priority::Short, pack).await {
@@ -334,8 +331,8 @@ impl Subject {
         priority: Priority,
         call: impl FnOnce(&Self) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let subject = Arc::clone(self);
-        self.pool().run(priority, move || call(&subject)).await?
+        let (subject, span) = (Arc::clone(self), tracing::Span::current());
+        self.pool().run(priority, move || span.in_scope(|| call(&subject))).await?
     }
 
     /// Like [`on_pool`](Self::on_pool). Calls again if the call runs out of resources.

@@ -11,7 +11,7 @@ use super::compile::Subject;
 use super::entry_codec::Loaded;
 use crate::cache::store::{Address, Entry, Lock, Lookup, Pending, Store, Try};
 use crate::error::Result;
-use crate::executor::{self, unblock};
+use crate::executor::{self, unblock, unblock_detached};
 use crate::stats::Counters;
 
 /// Shortest and longest pause, before jitter, between two lookups while another process builds a program.
@@ -44,31 +44,30 @@ pub(crate) enum Miss {
     Unusable(String),
 }
 
-/// A process's turn to build a program: permission to call a compiler, and the build lock if locks are in use.
+/// A process's turn to build a program.
 pub(super) struct Turn {
-    _slot: SemaphoreGuardArc,
-    lock: Option<Lock>,
+    /// Permission to call a compiler.
+    pub(super) slot: SemaphoreGuardArc,
+    pub(super) lock: BuildLock,
 }
 
-impl Turn {
-    fn new(slot: SemaphoreGuardArc, lock: Option<Lock>) -> Self {
-        Self { _slot: slot, lock }
-    }
+/// The lock of a build between processes, if locks are in use. Freed without blocking when it is dropped.
+pub(super) struct BuildLock(Option<Lock>);
 
-    /// Ends the turn. Other processes find the lock free when this has completed.
+impl BuildLock {
+    /// Frees the lock. Other processes find it free when this has completed.
     pub(super) async fn release(mut self) {
-        if let Some(lock) = self.lock.take() {
+        if let Some(lock) = self.0.take() {
             // Without a thread, the lock is freed here.
             let _ = unblock(move || drop(lock)).await;
         }
     }
 }
 
-impl Drop for Turn {
-    /// Ends a turn that was not [released](Self::release), without blocking.
+impl Drop for BuildLock {
     fn drop(&mut self) {
-        if let Some(lock) = self.lock.take() {
-            executor::unblock_detached(move || drop(lock));
+        if let Some(lock) = self.0.take() {
+            unblock_detached(move || drop(lock));
         }
     }
 }
@@ -90,17 +89,20 @@ impl Disk {
 
     /// Writes an entry that came from elsewhere.
     pub(super) async fn copy(&self, address: &Address, entry: &Entry) {
-        let _room = self.room_to_save().await;
+        let _room = self.saves.acquire().await;
         self.store.put(address, entry.payload().to_vec(), entry.rest().to_vec()).await;
-    }
-
-    /// Waits until the entry of another program may be in memory to be written.
-    pub(super) async fn room_to_save(&self) -> SemaphoreGuard<'_> {
-        self.saves.acquire().await
     }
 }
 
 impl Subject {
+    /// Waits until the entry of another program may be in memory to be written.
+    pub(super) async fn room_to_save(&self) -> Option<SemaphoreGuard<'_>> {
+        match self.graph().disk() {
+            Some(disk) => Some(disk.saves.acquire().await),
+            None => None,
+        }
+    }
+
     /// Loads the program from the disk, if the disk has it.
     pub(super) async fn find_on_disk(
         self: &Arc<Self>,
@@ -119,7 +121,10 @@ impl Subject {
         miss: &mut Option<Miss>,
     ) -> Result<Either<Arc<Built>, Turn>> {
         let Some(disk) = self.graph().disk() else {
-            return Ok(Either::Right(Turn::new(self.slots().acquire_arc().await, None)));
+            return Ok(Either::Right(Turn {
+                slot: self.slots().acquire_arc().await,
+                lock: BuildLock(None),
+            }));
         };
         // The lock is tried only by builds that can begin at once, so that few files are open, and other
         // processes can build what this one would have to queue.
@@ -137,10 +142,10 @@ impl Subject {
                     Either::Left(built) => return Ok(Either::Left(built)),
                     Either::Right(Try::Busy) => {}
                     Either::Right(Try::Held(lock)) => {
-                        return Ok(Either::Right(Turn::new(slot, Some(lock))));
+                        return Ok(Either::Right(Turn { slot, lock: BuildLock(Some(lock)) }));
                     }
                     Either::Right(Try::Unopened(_) | Try::Impossible(_)) => {
-                        return Ok(Either::Right(Turn::new(slot, None)));
+                        return Ok(Either::Right(Turn { slot, lock: BuildLock(None) }));
                     }
                 }
             } else if let Some(built) = self.find_on_disk(miss).await? {
@@ -154,7 +159,7 @@ impl Subject {
                 disk.counters.lock_timeouts.add_one();
                 tracing::debug!(key = %self.key(), "another process has held the build lock for too long");
                 let slot = self.slots().acquire_arc().await;
-                return Ok(Either::Right(Turn::new(slot, None)));
+                return Ok(Either::Right(Turn { slot, lock: BuildLock(None) }));
             }
             executor::pause(next_pause(since.elapsed())).await?;
             slot = self.slots().try_acquire_arc();

@@ -267,10 +267,11 @@ impl BuildGraph {
         };
 
         let pending = guard(&plan);
-        let span = self.span(&plan, key);
         let subject = Arc::new(Subject::new(Arc::clone(self), plan, key));
         // From here on the build always ends: dropping it ends it with an error.
-        let in_flight = InFlight::new(node, subject, promise, span.clone(), pending);
+        let in_flight = InFlight::new(node, subject, promise, pending);
+        let span = self.span(in_flight.subject().plan(), key);
+        let in_flight = in_flight.with_span(span.clone());
         if let Err(error) = self.builds.spawn(build(in_flight).instrument(span)) {
             tracing::debug!(%error, "a build cannot start");
         }

@@ -35,11 +35,16 @@ impl InFlight {
         node: BuildId,
         subject: Arc<Subject>,
         promise: Promise<Outcome>,
-        span: tracing::Span,
         pending: Option<Pending>,
     ) -> Self {
         let (promise, start) = (Some(promise), Instant::now());
-        Self { node, subject, promise, span, start, _pending: pending }
+        Self { node, subject, promise, span: tracing::Span::none(), start, _pending: pending }
+    }
+
+    /// Sets the span in which the build reports.
+    pub(super) fn with_span(mut self, span: tracing::Span) -> Self {
+        self.span = span;
+        self
     }
 
     pub(super) fn node(&self) -> BuildId {
