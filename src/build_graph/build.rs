@@ -17,12 +17,11 @@ use super::compile::Subject;
 use super::disk::{Miss, Turn};
 use super::entry_codec::Loaded;
 use super::in_flight::InFlight;
-use super::outcome::Outcome;
 use super::plan::BuildStrategy;
 use super::pool::catch_panics;
 use crate::cache::remote::{Answer, PendingResponse, Response};
 use crate::cache::store::Entry;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// What a build has found out on its way, for the trace of lookups.
 #[derive(Default)]
@@ -40,38 +39,32 @@ pub(super) struct RemoteTrail {
     pub(super) has_newer: bool,
 }
 
-/// A program that was found or made, and what is left to do with it.
-enum Made {
-    /// The program was on the disk, or is not stored.
-    Ready(Arc<Built>),
-    /// The remote cache sent the program; it is to be written to the disk.
-    Received(Arc<Built>, Arc<Entry>),
-    /// The program was compiled, in this time; it is to be stored before other processes have their turn.
-    Compiled(Arc<Built>, Duration, Turn),
-}
-
-impl Made {
-    fn built(&self) -> &Arc<Built> {
-        match self {
-            Self::Ready(built) | Self::Received(built, _) | Self::Compiled(built, ..) => built,
-        }
-    }
+/// What is left to do once the waiters have the program.
+enum Rest {
+    /// Nothing: the program was on the disk, or is not stored. No reference to it is kept.
+    Nothing,
+    /// The entry that the remote cache sent is to be written to the disk.
+    Copy(Arc<Entry>),
+    /// The program was compiled, in this time, and is to be stored before other processes have their turn.
+    Save(Arc<Built>, Duration, Turn),
 }
 
 /// Builds a node: finds or makes its program, completes the waiters, and stores the program behind them.
 pub(super) async fn build(mut in_flight: InFlight) {
     let mut trail = Trail::default();
     let made = catch_panics(make(&mut in_flight, &mut trail)).await;
-    let outcome: Outcome = made.as_ref().map(|made| made.built().clone()).map_err(Error::clone);
+    let (outcome, rest) = match made {
+        Ok((built, rest)) => (Ok(built), rest),
+        Err(error) => (Err(error), Rest::Nothing),
+    };
     in_flight.end(outcome, &trail);
-    let Ok(made) = made else { return };
-    if let Err(error) = catch_panics(store(&in_flight, made, &trail.remote)).await {
+    if let Err(error) = catch_panics(store(&in_flight, rest, &trail.remote)).await {
         tracing::error!(%error, "a program could not be stored");
     }
 }
 
 /// Finds the program, or makes it.
-async fn make(in_flight: &mut InFlight, trail: &mut Trail) -> Result<Made> {
+async fn make(in_flight: &mut InFlight, trail: &mut Trail) -> Result<(Arc<Built>, Rest)> {
     if in_flight.subject().plan().strategy() == BuildStrategy::TranslateFirst {
         let translated = in_flight.subject().translated().await?;
         in_flight.replace_subject(translated);
@@ -80,13 +73,13 @@ async fn make(in_flight: &mut InFlight, trail: &mut Trail) -> Result<Made> {
     if !subject.is_stored() {
         let linkage = subject.linkage().await?;
         let _slot = subject.slots().acquire().await;
-        return subject.compile(linkage).await.map(Made::Ready);
+        return Ok((subject.compile(linkage).await?, Rest::Nothing));
     }
     let Trail { miss, remote } = trail;
     // Without a remote cache, and without objects to gather, the disk is looked at together with the lock.
     if subject.is_link() || subject.graph().remote().is_some() {
         if let Some(built) = subject.find_on_disk(miss).await? {
-            return Ok(Made::Ready(built));
+            return Ok((built, Rest::Nothing));
         }
     }
     let late = match ask_remote(subject, remote).await {
@@ -94,7 +87,7 @@ async fn make(in_flight: &mut InFlight, trail: &mut Trail) -> Result<Made> {
             let answer = answer
                 .unwrap_or_else(|_canceled| Answer::Failed("it could not be queried".to_owned()));
             if let Some((built, entry)) = receive(subject, answer, remote).await? {
-                return Ok(Made::Received(built, entry));
+                return Ok((built, Rest::Copy(entry)));
             }
             None
         }
@@ -109,17 +102,17 @@ async fn make(in_flight: &mut InFlight, trail: &mut Trail) -> Result<Made> {
 }
 
 /// Compiles or links the program when it is this process's turn, unless another process has stored it by then.
-async fn compile(subject: &Arc<Subject>, miss: &mut Option<Miss>) -> Result<Made> {
+async fn compile(subject: &Arc<Subject>, miss: &mut Option<Miss>) -> Result<(Arc<Built>, Rest)> {
     // The objects of a linked program are gathered while no lock is held: they have locks of their own, and two
     // processes could otherwise wait for each other.
     let linkage = subject.linkage().await?;
     let turn = match subject.find_or_take_turn(miss).await? {
-        Either::Left(built) => return Ok(Made::Ready(built)),
+        Either::Left(built) => return Ok((built, Rest::Nothing)),
         Either::Right(turn) => turn,
     };
     let start = Instant::now();
     let built = subject.compile(linkage).await?;
-    Ok(Made::Compiled(built, start.elapsed(), turn))
+    Ok((built.clone(), Rest::Save(built, start.elapsed(), turn)))
 }
 
 /// Queries the remote cache, if that is worthwhile, and waits for its answer for as long as that is worthwhile.
@@ -139,16 +132,16 @@ async fn ask_remote(subject: &Subject, trail: &mut RemoteTrail) -> Option<Respon
 /// remote cache has none, the compile decides.
 async fn race(
     subject: &Arc<Subject>,
-    compiling: impl Future<Output = Result<Made>>,
+    compiling: impl Future<Output = Result<(Arc<Built>, Rest)>>,
     answer: PendingResponse,
     trail: &mut RemoteTrail,
-) -> Result<Made> {
+) -> Result<(Arc<Built>, Rest)> {
     let receiving = async {
         let answer = answer.await.ok()?;
         receive(subject, answer, trail).await.ok()?
     };
     match select(pin!(receiving), pin!(compiling)).await {
-        Either::Left((Some((built, entry)), _)) => Ok(Made::Received(built, entry)),
+        Either::Left((Some((built, entry)), _)) => Ok((built, Rest::Copy(entry))),
         Either::Left((None, compiling)) => compiling.await,
         Either::Right((made, _)) => made,
     }
@@ -185,16 +178,16 @@ async fn receive(
 }
 
 /// Stores a program, and then lets other processes have their turn.
-async fn store(in_flight: &InFlight, made: Made, remote: &RemoteTrail) -> Result<()> {
+async fn store(in_flight: &InFlight, rest: Rest, remote: &RemoteTrail) -> Result<()> {
     let subject = in_flight.subject();
-    match made {
-        Made::Ready(_) => {}
-        Made::Received(_, entry) => {
+    match rest {
+        Rest::Nothing => {}
+        Rest::Copy(entry) => {
             if let Some(disk) = subject.graph().disk() {
                 disk.copy(&subject.address(), &entry).await;
             }
         }
-        Made::Compiled(built, took, turn) => {
+        Rest::Save(built, took, turn) => {
             let room = subject.room_to_save().await;
             // From here on, the next compile may begin.
             let Turn { slot, lock } = turn;
