@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
+use async_lock::Mutex;
 use bytes::Bytes;
 use futures::FutureExt;
 use redis::cluster::ClusterClient;
@@ -26,7 +27,6 @@ use redis::{
     Cmd, ConnectionInfo, FromRedisValue, IntoConnectionInfo, RedisConnectionInfo, RedisError,
     RedisResult, ServerErrorKind,
 };
-use tokio::sync::Mutex;
 
 use self::connect::Node;
 use super::error_source;

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::opendal::{Error, ErrorKind, Operator, Result};
+use async_lock::{Mutex, OnceCell};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures_lite::StreamExt;
-use tokio::sync::{Mutex, OnceCell};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
