@@ -8,6 +8,8 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use futures::FutureExt;
+
 /// The result of a fallible operation of this crate.
 ///
 /// # Examples
@@ -515,6 +517,23 @@ pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> String {
     let text = payload.downcast_ref::<&str>().copied().unwrap_or("a panic without a message");
     std::mem::forget(payload);
     text.to_owned()
+}
+
+/// Runs a call, and turns a panic into an error.
+pub(crate) fn catch_panic<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
+    // Partial changes left by a panic are dropped with the call: nothing is used afterwards.
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|payload| Err(panicked(payload)))
+}
+
+/// Awaits a future, and turns a panic into an error.
+pub(crate) async fn catch_panics<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
+    // As above.
+    let caught = AssertUnwindSafe(future).catch_unwind().await;
+    caught.unwrap_or_else(|payload| Err(panicked(payload)))
+}
+
+fn panicked(payload: Box<dyn Any + Send>) -> Error {
+    Error::new(ErrorKind::Panicked, panic_message(payload))
 }
 
 /// Calls application code, and catches and logs its panic; `what` names the code in the log.

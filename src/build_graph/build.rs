@@ -18,10 +18,9 @@ use super::disk::{Miss, Turn};
 use super::entry_codec::Loaded;
 use super::in_flight::InFlight;
 use super::plan::BuildStrategy;
-use super::pool::catch_panics;
 use crate::cache::remote::{Answer, PendingResponse, Response};
 use crate::cache::store::Entry;
-use crate::error::Result;
+use crate::error::{Result, catch_panics};
 
 /// What a build has found out on its way, for the trace of lookups.
 #[derive(Default)]
@@ -77,10 +76,9 @@ async fn make(in_flight: &mut InFlight, trail: &mut Trail) -> Result<(Arc<Built>
     }
     let Trail { miss, remote } = trail;
     // Without a remote cache, and without objects to gather, the disk is looked at together with the lock.
-    if subject.is_link() || subject.graph().remote().is_some() {
-        if let Some(built) = subject.find_on_disk(miss).await? {
-            return Ok((built, Rest::Nothing));
-        }
+    let looks_first = subject.is_link() || subject.graph().remote().is_some();
+    if looks_first && let Some(built) = subject.find_on_disk(miss).await? {
+        return Ok((built, Rest::Nothing));
     }
     let late = match ask_remote(subject, remote).await {
         Some(Response::Answer(answer)) => {

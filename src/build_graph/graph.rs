@@ -27,7 +27,7 @@ use super::key::DeviceKey;
 use super::link::{DuplicateExports, Libraries};
 use super::outcome::{Answer, Outcome};
 use super::plan::{BuildPlan, BuildSpec, BuildStrategy, LinkedModule};
-use super::pool::{CompilePool, Priority, catch_panics};
+use super::pool::{CompilePool, Priority};
 use super::shared_outcome::{SharedOutcome, shared_outcome};
 use super::trace::{Line, LookupTrace};
 use crate::backend::{self, DeviceSlot};
@@ -36,10 +36,9 @@ use crate::cache::remote::Remote;
 use crate::cache::store::{Address, Pending};
 use crate::device::Device;
 use crate::digest::BuildKey;
-use crate::error::{Error, ErrorKind, Result};
-use crate::executor::{HostExecutor, unblock};
+use crate::error::{Error, ErrorKind, Result, catch_panics};
+use crate::executor::{HostExecutor, run_blocking};
 use crate::process::resources;
-use crate::process::threads::no_thread;
 use crate::source::module::Module;
 use crate::source::translate::FrontEnd;
 use crate::stats::{Counters, Stats};
@@ -203,7 +202,7 @@ impl BuildGraph {
             // threads.
             return self.pool_for(true).run(Priority::Short, call).await?;
         }
-        unblock(call).await.map_err(|error| no_thread().with_source(error))?
+        run_blocking(call).await
     }
 
     /// Requests the program of a plan, and counts where it was found.

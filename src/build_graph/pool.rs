@@ -2,14 +2,12 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use async_lock::Semaphore;
-use futures::FutureExt;
 use futures::channel::oneshot;
 
-use crate::error::{Error, ErrorKind, Result, catch_and_log, panic_message};
+use crate::error::{Result, catch_and_log, catch_panic};
 use crate::process;
 use crate::process::threads::{self, no_thread};
 use crate::sync::{ignore_poison, lock};
@@ -91,25 +89,6 @@ impl Pool {
             workers.job_queued.notify_one();
         }
     }
-
-    /// Runs a blocking call on a worker. The call starts even if the future is not polled, and ends even if the
-    /// future is dropped.
-    ///
-    /// Fails with [`Panicked`](ErrorKind::Panicked) if the call panics, and with
-    /// [`OutOfResources`](ErrorKind::OutOfResources) if there is no thread to run it.
-    pub(crate) fn run<T, F>(&self, call: F) -> impl Future<Output = Result<T>> + Send + use<T, F>
-    where
-        T: Send + 'static,
-        F: FnOnce() -> T + Send + 'static,
-    {
-        let (sender, receiver) = oneshot::channel();
-        self.submit(move || {
-            let result = catch_panic(|| Ok(call()));
-            // The caller may be gone; the result is then dropped.
-            let _ = sender.send(result);
-        });
-        received(receiver)
-    }
 }
 
 impl CompilePool {
@@ -135,7 +114,8 @@ impl CompilePool {
     ///
     /// # Errors
     ///
-    /// As for [`Pool::run`].
+    /// [`Panicked`](crate::ErrorKind::Panicked) if the call panics, and
+    /// [`OutOfResources`](crate::ErrorKind::OutOfResources) if there is no thread to run it.
     pub(crate) fn run<T, F>(
         &self,
         priority: Priority,
@@ -155,13 +135,8 @@ impl CompilePool {
                 }
             }),
         );
-        received(receiver)
+        async move { receiver.await.unwrap_or_else(|oneshot::Canceled| Err(no_thread())) }
     }
-}
-
-/// Waits for the result of a job. There is none if the pool has no thread.
-async fn received<T>(receiver: oneshot::Receiver<Result<T>>) -> Result<T> {
-    receiver.await.unwrap_or_else(|oneshot::Canceled| Err(no_thread()))
 }
 
 impl Queue {
@@ -232,20 +207,4 @@ impl Drop for Handle {
         self.0.lock().is_closed = true;
         self.0.job_queued.notify_all();
     }
-}
-
-/// Runs a call, and turns a panic into an error.
-pub(crate) fn catch_panic<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
-    // Partial changes left by a panic are dropped with the call: nothing is used afterwards.
-    catch_unwind(AssertUnwindSafe(call))
-        .unwrap_or_else(|payload| Err(Error::new(ErrorKind::Panicked, panic_message(payload))))
-}
-
-/// Awaits a future, and turns a panic into an error.
-pub(super) async fn catch_panics<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
-    // As above.
-    AssertUnwindSafe(future)
-        .catch_unwind()
-        .await
-        .unwrap_or_else(|payload| Err(Error::new(ErrorKind::Panicked, panic_message(payload))))
 }

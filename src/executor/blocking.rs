@@ -3,7 +3,8 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use crate::process::threads;
+use crate::error::Result;
+use crate::process::threads::{self, no_thread};
 
 /// Runs a call that blocks on files on a thread of its own pool. If the future is dropped before the call has
 /// started, the call does not run.
@@ -20,6 +21,17 @@ pub(crate) async fn unblock<T: Send + 'static>(
 ) -> io::Result<T> {
     ensure_thread()?;
     Ok(blocking::unblock(call).await)
+}
+
+/// Like [`unblock`], for a call with errors of Kiln.
+///
+/// # Errors
+///
+/// Those of the call, and [`OutOfResources`](crate::ErrorKind::OutOfResources) if there is no thread.
+pub(crate) async fn run_blocking<T: Send + 'static>(
+    call: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    unblock(call).await.map_err(|error| no_thread().with_source(error))?
 }
 
 /// Like [`unblock`], for a call whose end nobody waits for. Without a thread, the call runs here.

@@ -13,12 +13,10 @@ use serde_json::json;
 
 use super::native_queue::Place;
 use crate::backend::Profile;
-use crate::build_graph::Pool;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::future::named_future;
-use crate::process;
-use crate::process::file;
+use crate::process::{self, file, threads};
 use crate::sync::lock;
 
 /// Commands that ended while a trace was recording.
@@ -190,7 +188,7 @@ impl Trace {
         }
         let recorded = self.end(Recorded::clone);
         // Writing a long trace takes seconds, so it has a thread of its own.
-        let writing = Pool::new("kiln-trace", 1).run(move || {
+        let writing = threads::run("kiln-trace", move || {
             file::write_output(&self.path, self.to_json(recorded)).map_err(|error| {
                 let message = format!("cannot write the trace {}", self.path.display());
                 Error::of_system(message, error)

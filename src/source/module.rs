@@ -11,10 +11,10 @@ use crate::compiler::signature::{Parameter, SpecializationConstant};
 use crate::compiler::spirv::{self, Symbol};
 use crate::device::ModuleFormat;
 use crate::digest::Digest;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, catch_panics};
+use crate::executor::run_blocking;
 use crate::future::named_future;
 use crate::process::file::{self, Links};
-use crate::process::threads;
 use crate::process::{self, pin_library};
 use crate::source::includes::{includes_files, uses_time};
 
@@ -215,7 +215,7 @@ impl Module {
         let started = process::start();
         OpenModule::new(async move {
             started?;
-            let opened = threads::run("kiln-open", move || {
+            let open = move || {
                 let bytes = file::read(&path, Links::Follow, MAX_FILE_BYTES).map_err(|error| {
                     let message = format!("cannot read the module {}", path.display());
                     Error::of_system(message, error)
@@ -223,8 +223,8 @@ impl Module {
                 let module =
                     Self::from_content(bytes).map_err(|error| error.within(path.display()))?;
                 Ok(module.label(path.to_string_lossy()))
-            });
-            opened.await?
+            };
+            catch_panics(run_blocking(open)).await
         })
     }
 

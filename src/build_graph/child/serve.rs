@@ -10,9 +10,8 @@ use super::message::{
 };
 use crate::backend::{self, Device, Program, Source};
 use crate::build_graph::kernel_record::record;
-use crate::build_graph::pool::catch_panic;
 use crate::device::ModuleFormat;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, catch_panic};
 use crate::process::resources;
 use crate::process::threads;
 

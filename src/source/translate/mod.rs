@@ -48,9 +48,8 @@ use async_lock::OnceCell;
 
 use self::find::{CLANG, LLVM_SPIRV, Places};
 use crate::error::{Error, Result};
-use crate::executor::unblock;
+use crate::executor::run_blocking;
 use crate::process::ChosenProgram;
-use crate::process::threads::no_thread;
 
 pub(crate) use self::find::Tools;
 pub(crate) use self::options::options_for_device;
@@ -104,9 +103,8 @@ impl FrontEnd {
     pub(crate) async fn tools(&self) -> Result<&Arc<Tools>> {
         let search = || async {
             let places = Arc::clone(&self.places);
-            let found = unblock(move || Tools::find(&places)).await;
-            let found = found.map_err(|error| no_thread().with_source(error))?;
-            let tools = found.map_err(Error::transient)?;
+            let find = move || Tools::find(&places).map_err(Error::transient);
+            let tools = run_blocking(find).await?;
             tracing::debug!(?tools, "found the compilers that translate OpenCL C to SPIR-V");
             Ok(Arc::new(tools))
         };
