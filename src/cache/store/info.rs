@@ -33,12 +33,8 @@ impl EntryInfo {
     /// # Examples
     ///
     /// ```no_run
-    /// use std::future::ready;
-    ///
-    /// use futures::StreamExt;
-    ///
-    /// # async fn example(store: kiln::store::Store, program: kiln::Program) {
-    /// let is_stored = store.entries().any(|entry| ready(entry.key() == program.key())).await;
+    /// # fn example(info: kiln::store::EntryInfo, program: kiln::Program) {
+    /// let is_of_program = info.key() == program.key();
     /// # }
     /// ```
     #[must_use]
