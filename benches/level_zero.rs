@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_lite::future::block_on;
-use kiln::store::{Checked, Store};
+use kiln::store::Store;
 use kiln::{Buffer, CacheConfig, Event, Kernel, Module, Origin, Queue, Runtime};
 use raw::Raw;
 use support::{compare, heading, interleave, time};
@@ -123,14 +123,12 @@ async fn hits(raw: &'static Raw, directory: &Path) -> kiln::Result<()> {
     for (name, spirv) in MODULES {
         let module = Module::spirv(spirv)?;
         let program = rt.build(&module).await?;
-        let key = program.key();
         rt.drain().await;
-        let store = Store::at(directory)?;
-        let entry = store.entries().find(|entry| entry.key() == key).expect("it is stored");
-        let Checked::Whole(whole) = store.check(&entry) else { panic!("it is whole") };
+        let name = rt.build(&module).entry_name()?;
+        let whole = Store::open(directory).await?.get(&name).await?.expect("it is stored");
         let payload = whole.payload().len();
         let names: Arc<[_]> = program.kernel_names().into_iter().map(c_string).collect();
-        let path: Arc<Path> = entry.path().into();
+        let path: Arc<Path> = directory.join("v1").join(name).into();
         let build = || {
             let program = block_on(rt.build(&module).into_future()).expect("it is there");
             assert_eq!(program.origin(), Origin::Disk);

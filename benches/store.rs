@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use futures_lite::future::block_on;
 use kiln::simulated::Simulator;
-use kiln::store::Durability;
+use kiln::store::{Durability, Store};
 use kiln::{CacheConfig, Module, Origin, Program, Result, Runtime};
 use raw::Raw;
 use support::{absolute, compare, heading, interleave, median, time};
@@ -118,13 +118,10 @@ fn time_without_drop<T>(make: impl FnOnce() -> T) -> Duration {
 
 /// Returns the file of a program's entry, and the size of its payload.
 fn entry(directory: &Path, rt: &Runtime, module: &Module) -> Result<(PathBuf, usize)> {
-    let store = kiln::store::Store::at(directory)?;
-    let key = rt.build(module).key()?;
-    let entry = store.entries().find(|entry| entry.key() == key).expect("it is stored");
-    match store.check(&entry) {
-        kiln::store::Checked::Whole(whole) => Ok((entry.path().to_owned(), whole.payload().len())),
-        other => panic!("{other:?}"),
-    }
+    let store = block_on(Store::open(directory))?;
+    let name = rt.build(module).entry_name()?;
+    let whole = block_on(store.get(&name))?.expect("it is stored");
+    Ok((directory.join("v1").join(name), whole.payload().len()))
 }
 
 fn starts(directory: &Path, platform: &str) -> Result<()> {
@@ -225,12 +222,12 @@ fn collection(directory: &Path) -> Result<()> {
     let quiet: Vec<_> =
         (0..2000).map(|_| time_without_drop(|| build(&rt, &module, Origin::Disk))).collect();
     let limit = u64::from(ENTRIES) * BYTES as u64;
-    let store = config.max_bytes(limit).open_store()?.expect("it has a directory");
+    let store = block_on(config.max_bytes(limit).open_store())?.expect("it has a directory");
     let done = AtomicBool::new(false);
     let (hits, took, collected) = std::thread::scope(|scope| {
         let collector = scope.spawn(|| {
             let begin = Instant::now();
-            let collected = store.collect(false);
+            let collected = block_on(store.collect(false));
             let took = begin.elapsed();
             done.store(true, SeqCst);
             (took, collected)

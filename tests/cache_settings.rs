@@ -213,7 +213,8 @@ fn shared_directories_are_refused_and_a_private_one_is_suggested() {
     let shared = directory.path();
     let user = rustix::process::geteuid().as_raw();
     let own = shared.join(format!("kiln-{user}"));
-    let refused = |directory: &Path| Store::at(directory).expect_err("it is refused").to_string();
+    let refused =
+        |directory: &Path| block_on(Store::open(directory)).expect_err("it is refused").to_string();
     let set_mode = |mode| fs::set_permissions(shared, PermissionsExt::from_mode(mode));
     let advice = format!("give a directory of your own, such as `{}`", own.display());
 

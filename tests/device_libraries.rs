@@ -6,12 +6,14 @@
 mod entries;
 #[path = "support/libraries.rs"]
 mod libraries;
+#[path = "support/stores.rs"]
+mod stores;
 mod support;
 
 use std::path::Path;
 
 use entries::Parts;
-use kiln::store::{EntryInfo, Store};
+use kiln::store::EntryInfo;
 use kiln::{
     CacheConfig, DuplicateExports, ErrorKind, Module, ModuleFormat, Origin, Runtime, RuntimeBuilder,
 };
@@ -253,15 +255,16 @@ with_each_linked_format! {
         first.drain().await;
 
         // The application's object replaces the library's, with a valid checksum, and the program is removed.
-        let store = Store::at(directory.path()).expect("the directory is ours");
+        let store = stores::open(directory.path());
         let entry_of = |kind: &str, module: &Module| {
             let digest = module.digest().to_string();
             let fits = |entry: &EntryInfo| {
-                let manifest = store.manifest(entry).expect("it is whole");
+                let manifest = smol::block_on(store.manifest(entry)).expect("it is whole");
                 manifest.field("kind") == Some(kind)
                     && manifest.fields.contains(&("module".to_owned(), digest.clone()))
             };
-            let path = store.entries().find(fits).expect("it is stored").path().to_owned();
+            let mut entries = stores::entries(&store).into_iter();
+            let path = entries.find(fits).expect("it is stored").path().to_owned();
             (Parts::of(&std::fs::read(&path).expect("it is there")), path)
         };
         let (wrong, _) = entry_of("object", &application);

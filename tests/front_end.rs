@@ -8,6 +8,8 @@ mod children;
 mod processes;
 #[path = "support/scripts.rs"]
 mod scripts;
+#[path = "support/stores.rs"]
+mod stores;
 mod support;
 
 use std::ffi::OsStr;
@@ -128,10 +130,9 @@ fn an_entry_records_the_inputs_and_tools_of_its_translation() {
     let module = Module::opencl_c("kernel");
     let spirv = block_on(spirv_of(&rt, &module, "-DA=1")).expect("it is translated");
     wait_for_store(&rt);
-    let store = CacheConfig::at(scripts.file("store")).open_store().expect("it is there");
-    let store = store.expect("it is wanted");
-    let entry = store.entries().next().expect("there is one");
-    let Checked::Whole(entry) = store.check(&entry) else { panic!("it is damaged") };
+    let store = stores::open(scripts.file("store"));
+    let entry = stores::only_entry(&store);
+    let Checked::Whole(entry) = block_on(store.check(&entry)) else { panic!("it is damaged") };
     assert_eq!(entry.payload(), spirv.code());
     let manifest = entry.manifest();
     assert_eq!(manifest.field("kind"), Some("spirv"));
@@ -233,8 +234,7 @@ fn a_damaged_entry_is_translated_again() {
     let first = scripts.start();
     translate(&first, "kernel").expect("it is translated");
     wait_for_store(&first);
-    let store = CacheConfig::at(scripts.file("store")).open_store().expect("it is there");
-    let entry = store.expect("it is wanted").entries().next().expect("there is one");
+    let entry = stores::only_entry(&stores::open(scripts.file("store")));
     let mut bytes = fs::read(entry.path()).expect("it can be read");
     bytes[30] ^= 1;
     fs::write(entry.path(), bytes).expect("it can be written");

@@ -6,12 +6,16 @@
 
 #[path = "support/children.rs"]
 mod children;
+#[path = "support/stores.rs"]
+mod stores;
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use children::{Child, Report, report, sum, variable};
+use futures::StreamExt;
 use futures::executor::block_on;
+use futures::io::Cursor;
 use kiln::simulated::Simulator;
 use kiln::store::{Checked, Durability, EntryInfo, Store};
 use kiln::{CacheConfig, Module, Runtime};
@@ -54,7 +58,7 @@ fn child() {
     let mut random = variable("KILN_TEST_SEED").parse().expect("it is a number");
     let end =
         Instant::now() + Duration::from_secs(variable("KILN_TEST_SECONDS").parse().expect("one"));
-    let store = Store::at(&*root).expect("it belongs to this test");
+    let store = stores::open(&*root);
     let cache = CacheConfig::at(&root).max_bytes(LIMIT).durability(Durability::None);
     // Nothing stays in memory: every build uses the disk.
     let builder = Runtime::builder().cache(cache).memory_limit(0);
@@ -70,10 +74,10 @@ fn child() {
                 assert_eq!(size, 8192 + number as usize * 64, "program {number}");
             }
             // Entries that a collector takes next.
-            let mut entries: Vec<_> = store.entries().collect();
+            let mut entries: Vec<_> = store.entries().collect().await;
             entries.sort_by_key(EntryInfo::used);
             for entry in entries.into_iter().take(5) {
-                watched.extend(replace(&store, entry));
+                watched.extend(replace(&store, entry).await);
             }
             replaced += watched.len() as u64;
             watched.retain(Watched::is_to_stay);
@@ -97,10 +101,11 @@ struct Watched {
 }
 
 /// Replaces an entry, unless it was collected just now.
-fn replace(store: &Store, entry: EntryInfo) -> Option<Watched> {
-    let Checked::Whole(whole) = store.check(&entry) else { return None };
+async fn replace(store: &Store, entry: EntryInfo) -> Option<Watched> {
+    let Checked::Whole(whole) = store.check(&entry).await else { return None };
     let since = Instant::now();
-    store.import(&entry.name(), whole.bytes()).expect("it can be written");
+    let file = Cursor::new(whole.bytes().to_vec());
+    store.import(&entry.name(), file).await.expect("it can be written");
     Some(Watched { entry, since })
 }
 
@@ -149,10 +154,10 @@ fn a_store_overfilled_by_many_processes_stays_valid_within_its_limit() {
         assert!(sum(&reports, name) > 0, "there was no churn: {totals:?}");
     }
 
-    let store = Store::at(&root).expect("it belongs to this test");
+    let verified: Vec<_> = block_on(stores::open(&root).verify().collect());
     let mut bytes = 0;
-    for entry in store.entries() {
-        assert!(matches!(store.check(&entry), Checked::Whole(_)), "{entry:?}");
+    for (entry, checked) in verified {
+        assert!(matches!(checked, Checked::Whole(_)), "{entry:?}");
         bytes += entry.bytes();
     }
     eprintln!("at rest: {bytes} bytes of {LIMIT}");

@@ -5,6 +5,8 @@
 
 #[path = "support/entries.rs"]
 mod entries;
+#[path = "support/stores.rs"]
+mod stores;
 mod support;
 
 use std::fs::{self, File};
@@ -55,7 +57,7 @@ impl Bench {
     }
 
     fn store(&self) -> Store {
-        Store::at(self.directory.path()).expect("the directory belongs to this test")
+        stores::open(self.directory.path())
     }
 
     /// Starts as another process would, builds program `number`, checks that it is the right one, and waits
@@ -88,7 +90,7 @@ impl Bench {
     /// Stores program `number`, and returns the file of its entry.
     fn entry(&self, number: u32) -> PathBuf {
         let store = self.store();
-        let paths = || store.entries().map(|entry| entry.path().to_owned());
+        let paths = || stores::entries(&store).into_iter().map(|entry| entry.path().to_owned());
         let before: Vec<_> = paths().collect();
         assert_eq!(self.start(number).0, Origin::Compiled);
         paths().find(|path| !before.contains(path)).expect("it is stored")
@@ -468,7 +470,7 @@ fn checking_an_entry_reports_what_is_wrong_with_it() {
     let path = bench.entry(1);
     let whole = read(&path);
     let store = bench.store();
-    let check = || store.check(&store.entries().next().expect("it is listed"));
+    let check = || block_on(store.check(&stores::only_entry(&store)));
     assert!(matches!(check(), Checked::Whole(entry) if entry.bytes() == whole));
     write(&path, &whole[1..]);
     let Checked::Unusable(reason) = check() else { panic!("it is damaged") };

@@ -5,14 +5,17 @@
 
 #[path = "support/children.rs"]
 mod children;
+#[path = "support/stores.rs"]
+mod stores;
 
 use std::fs::{File, FileTimes};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use futures::executor::block_on;
+use futures::io::Cursor;
 use kiln::simulated::Simulator;
-use kiln::store::Store;
+use kiln::store::{Collected, Store};
 use kiln::{BuildKey, CacheConfig, Module, Origin, Runtime};
 
 const SIZE: u64 = 64 << 10;
@@ -37,12 +40,16 @@ fn start(root: &Path, number: u32) -> (BuildKey, Origin) {
 
 /// Opens the store again, with a limit for this number of programs.
 fn with_room_for(root: &Path, programs: u64) -> Store {
-    let cache = CacheConfig::at(root).max_bytes(programs * SIZE * 11 / 10);
-    cache.open_store().expect("it belongs to this test").expect("there is one")
+    stores::open_with(&CacheConfig::at(root).max_bytes(programs * SIZE * 11 / 10))
 }
 
 fn path(store: &Store, key: BuildKey) -> Option<PathBuf> {
-    store.entries().find(|entry| entry.key() == key).map(|entry| entry.path().to_owned())
+    let mut entries = stores::entries(store).into_iter();
+    entries.find(|entry| entry.key() == key).map(|entry| entry.path().to_owned())
+}
+
+fn collect(store: &Store, dry_run: bool) -> Collected {
+    block_on(store.collect(dry_run)).expect("no other collection runs")
 }
 
 /// Stores this number of programs.
@@ -89,8 +96,8 @@ fn least_recently_used_go_first(root: &Path) {
         [(10, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9][..]), (8, &[0, 3, 5, 6, 7, 8, 9]), (5, &[0, 3, 8, 9])]
     {
         let store = with_room_for(root, room);
-        let predicted = store.collect(true).expect("no other collection runs");
-        let done = store.collect(false).expect("no other collection runs");
+        let predicted = collect(&store, true);
+        let done = collect(&store, false);
         assert_eq!(predicted, done, "a dry run reports what a collection does");
         assert_eq!(left(&store, &keys), expected, "with room for {room}");
     }
@@ -152,8 +159,8 @@ fn an_entry_in_use_survives_ten_collections() {
     for round in 0..10 {
         let store = with_room_for(root, 4);
         // All entries are made old, and the one that will be used is the oldest.
-        for (rank, entry) in store.entries().map(|entry| entry.key()).enumerate() {
-            age(&store, entry, HOUR * (rank as u32 + 1), HOUR);
+        for (rank, entry) in stores::entries(&store).iter().enumerate() {
+            age(&store, entry.key(), HOUR * (rank as u32 + 1), HOUR);
         }
         age(&store, keys[0], HOUR * 1000, HOUR * 1000);
         assert_eq!(start(root, 0).1, Origin::Disk, "round {round}");
@@ -162,7 +169,7 @@ fn an_entry_in_use_survives_ten_collections() {
             assert_eq!(origin, Origin::Compiled);
             age(&store, new, HOUR / 2, HOUR);
         }
-        let collected = store.collect(false).expect("no other collection runs");
+        let collected = collect(&store, false);
         assert!(collected.removed > 0, "round {round}: {collected:?}");
         assert!(path(&store, keys[0]).is_some(), "round {round}");
     }
@@ -180,8 +187,8 @@ fn an_entry_that_was_just_used_stays_with_any_limit() {
     }
     assert_eq!(start(root, 1).1, Origin::Disk);
     let nothing = CacheConfig::at(root).max_bytes(1);
-    let store = nothing.open_store().expect("it belongs to this test").expect("there is one");
-    store.collect(false).expect("no other collection runs");
+    let store = stores::open_with(&nothing);
+    collect(&store, false);
     assert_eq!(left(&store, &keys), [1]);
 }
 
@@ -191,11 +198,11 @@ fn entries_older_than_the_maximum_age_are_removed_at_any_size() {
     let root = directory.path();
     let keys = fill(root, 4);
     let cache = CacheConfig::at(root).max_bytes(0).max_age(HOUR * 24);
-    let store = cache.open_store().expect("it belongs to this test").expect("there is one");
+    let store = stores::open_with(&cache);
     for (key, hours) in keys.iter().zip([1, 23, 25, 1000]) {
         age(&store, *key, HOUR * hours, Duration::ZERO);
     }
-    let collected = store.collect(false).expect("no other collection runs");
+    let collected = collect(&store, false);
     assert_eq!((collected.entries, collected.removed), (4, 2));
     assert_eq!(left(&store, &keys), [0, 1]);
 }
@@ -243,16 +250,16 @@ fn an_entry_larger_than_the_limit_is_removed_first() {
     for (key, hours) in keys.iter().zip([5, 4, 3, 2, 1]) {
         age(&store, *key, HOUR * hours, HOUR);
     }
-    assert_eq!(store.collect(true).expect("no other collection runs").removed, 1);
-    assert_eq!(store.collect(false).expect("no other collection runs").removed, 1);
+    assert_eq!(collect(&store, true).removed, 1);
+    assert_eq!(collect(&store, false).removed, 1);
     assert_eq!(left(&store, &keys), [0, 1, 2, 3]);
 
     // The entry cannot return in any other way.
-    let whole = Store::at(root).expect("it belongs to this test");
-    let name = whole.entries().next().expect("it exists").name();
+    let name = stores::entries(&stores::open(root)).first().expect("it exists").name();
     let bytes = std::fs::read(root.join("v1").join(&name)).expect("it exists");
-    let small = CacheConfig::at(root).max_bytes(SIZE).open_store().unwrap().expect("there is one");
-    let refused = small.import(&name, &*bytes).expect_err("it is larger than the limit");
+    let small = stores::open_with(&CacheConfig::at(root).max_bytes(SIZE));
+    let refused = block_on(small.import(&name, Cursor::new(bytes)));
+    let refused = refused.expect_err("it is larger than the limit");
     assert!(refused.to_string().contains("65536"), "{refused}");
     assert_eq!(left(&store, &keys), [0, 1, 2, 3], "other entries stay");
 }
@@ -294,7 +301,7 @@ fn entries_from_the_future_are_evicted_before_entries_in_use() {
         file.set_modified(future).expect("it belongs to this test");
     }
     // Nine tenths of a limit for four programs are enough for three.
-    let collected = with_room_for(root, 4).collect(false).expect("no other collection runs");
+    let collected = collect(&with_room_for(root, 4), false);
     assert_eq!((collected.entries, collected.removed), (6, 3));
     assert_eq!(left(&store, &keys), [0, 1, 2]);
 }
@@ -305,11 +312,11 @@ fn an_entry_from_the_future_is_older_than_any_maximum_age() {
     let root = directory.path();
     let keys = fill(root, 2);
     let cache = CacheConfig::at(root).max_bytes(0).max_age(HOUR * 24);
-    let store = cache.open_store().expect("it belongs to this test").expect("there is one");
+    let store = stores::open_with(&cache);
     let file = path(&store, keys[0]).expect("it exists");
     let file = File::options().write(true).open(file).expect("it belongs to this test");
     file.set_modified(SystemTime::now() + HOUR * 10).expect("it belongs to this test");
-    assert_eq!(store.collect(false).expect("no other collection runs").removed, 1);
+    assert_eq!(collect(&store, false).removed, 1);
     assert_eq!(left(&store, &keys), [1]);
 }
 
@@ -324,7 +331,7 @@ fn an_abandoned_file_from_the_future_is_swept() {
     file.set_modified(SystemTime::now() + HOUR * 10).expect("it belongs to this test");
     drop(file);
     let store = with_room_for(root, 2);
-    assert_eq!(store.collect(false).expect("no other collection runs").swept, 1);
+    assert_eq!(collect(&store, false).swept, 1);
     assert!(!abandoned.exists());
 }
 
@@ -343,7 +350,7 @@ fn a_time_in_the_future_is_corrected_by_the_next_use() {
         .and_then(|file| file.set_modified(future))
         .expect("it belongs to this test");
     assert_eq!(start(root, 0).1, Origin::Disk);
-    let entry = store.entries().next().expect("it exists");
+    let entry = stores::only_entry(&store);
     assert!(entry.used() <= SystemTime::now());
 }
 
@@ -363,7 +370,7 @@ fn foreign_files_are_kept_and_do_not_stop_a_collection() {
     for (key, hours) in keys.iter().zip(1..) {
         age(&store, *key, HOUR * hours, HOUR);
     }
-    let collected = store.collect(false).expect("no other collection runs");
+    let collected = collect(&store, false);
     assert_eq!((collected.entries, collected.removed), (4, 3));
     assert_eq!(left(&store, &keys), [0]);
     assert!(foreign.iter().all(|file| file.exists()));

@@ -10,12 +10,15 @@
 
 #[path = "support/processes.rs"]
 mod processes;
+#[path = "support/stores.rs"]
+mod stores;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use futures::StreamExt;
 use futures::executor::block_on;
 use kiln::store::{Checked, Store};
 use kiln::{CacheConfig, Origin};
@@ -102,11 +105,10 @@ impl Scenario {
     fn prepare(&self) -> TempDir {
         let root = directory();
         copy(self.found.path(), root.path());
-        let store = Store::at(root.path()).expect("it is trusted");
-        let mut entries: Vec<_> = store.entries().map(|entry| entry.path().to_owned()).collect();
-        entries.sort();
+        let mut entries = stores::entries(&stores::open(root.path()));
+        entries.sort_by_key(|entry| entry.path().to_owned());
         for (index, entry) in entries.iter().enumerate() {
-            age(entry, Duration::from_secs(36_000 + 60 * index as u64));
+            age(entry.path(), Duration::from_secs(36_000 + 60 * index as u64));
         }
         root
     }
@@ -191,11 +193,11 @@ impl Scenario {
 
     /// Checks that later processes find a usable store.
     fn recover(&self, root: &Path, claimed: bool) -> Result<(), String> {
-        let store = Store::at(root).expect("it is trusted");
-        for entry in store.entries() {
+        let store = stores::open(root);
+        for (entry, checked) in block_on(store.verify().collect::<Vec<_>>()) {
             let excused =
                 claimed || self.damaged.as_deref() == entry.path().strip_prefix(root).ok();
-            match store.check(&entry) {
+            match checked {
                 Checked::Whole(_) => {}
                 Checked::Unusable(_) if excused => {}
                 checked => return Err(format!("{entry:?} is {checked:?}")),
@@ -204,7 +206,7 @@ impl Scenario {
         let unfinished = root.join("v1/tmp");
         let left = files(&unfinished);
         left.iter().for_each(|file| age(file, Duration::from_secs(120)));
-        let collected = store.collect(false).map_err(|error| error.to_string())?;
+        let collected = block_on(store.collect(false)).map_err(|error| error.to_string())?;
         ensure(collected.swept == left.len() as u64, "the sweep miscounts")?;
         ensure(files(&unfinished).is_empty(), "the sweep left files behind")?;
         ensure(size_hint_is_right(&store), "the size hint is wrong")?;
@@ -306,11 +308,12 @@ async fn store(root: &Path, samples: &[Sample]) {
 
 /// Whether the size hint equals the counted size. Its first word is the number of bytes.
 fn size_hint_is_right(store: &Store) -> bool {
-    let expected = store.entries().map(|entry| entry.bytes()).sum::<u64>().to_le_bytes();
+    let expected: u64 = stores::entries(store).iter().map(|entry| entry.bytes()).sum();
     let version = store.root().join("v1");
     // There can be no hint without its lock, and the next put counts.
     !version.join("lock").exists()
-        || fs::read(version.join("state")).is_ok_and(|state| state.starts_with(&expected))
+        || fs::read(version.join("state"))
+            .is_ok_and(|state| state.starts_with(&expected.to_le_bytes()))
 }
 
 fn age(file: &Path, by: Duration) {
@@ -345,12 +348,12 @@ fn a_hit_survives_every_fault() {
 fn a_put_in_place_of_a_damaged_entry_survives_every_fault() {
     let scenario = Scenario::new(&[PROGRAM], [Step::Build(PROGRAM)]);
     let root = scenario.found.path();
-    let store = Store::at(root).expect("it is trusted");
-    let entry = store.entries().next().expect("it was stored");
+    let store = stores::open(root);
+    let entry = stores::only_entry(&store);
     let mut bytes = fs::read(entry.path()).expect("it exists");
     bytes[1000] ^= 1;
     fs::write(entry.path(), bytes).expect("it belongs to this test");
-    assert!(matches!(store.check(&entry), Checked::Unusable(_)), "it was damaged");
+    assert!(matches!(block_on(store.check(&entry)), Checked::Unusable(_)), "it was damaged");
     let damaged = entry.path().strip_prefix(root).expect("it is in that directory").to_owned();
     Scenario { damaged: Some(damaged), ..scenario }.run_with_every_fault();
 }
@@ -385,8 +388,8 @@ fn partial_writes_leave_no_files() {
         assert_eq!(report.disk_failures > 0, !stored, "{ended:?}");
         assert_eq!(report.warnings.len(), usize::from(!stored), "{ended:?}");
         assert_eq!(report.unfinished, 0, "{ended:?}");
-        let store = Store::at(root.path()).expect("it is trusted");
-        assert_eq!(store.entries().count(), usize::from(stored), "{ended:?}");
+        let entries = stores::entries(&stores::open(root.path()));
+        assert_eq!(entries.len(), usize::from(stored), "{ended:?}");
     }
 }
 
@@ -432,7 +435,7 @@ fn a_read_only_root_is_reported_once_and_costs_only_builds() {
 fn programs_in_a_read_only_root_are_loaded_without_a_warning() {
     let root = directory();
     block_on(store(root.path(), &OLD));
-    for entry in Store::at(root.path()).expect("it is trusted").entries() {
+    for entry in stores::entries(&stores::open(root.path())) {
         // The entry is so old that its use would be recorded.
         age(entry.path(), Duration::from_secs(36_000));
     }
@@ -518,10 +521,7 @@ fn a_file_system_without_locks_is_reported_once_and_keeps_programs() {
         assert_eq!((report.disk_writes, report.disk_failures), (4, 0), "{ended:?}");
         assert_eq!(report.warnings.len(), 1, "{ended:?}");
         assert!(report.warnings[0].contains("cannot be locked"), "{ended:?}");
-        assert!(
-            size_hint_is_right(&Store::at(root.path()).expect("it is trusted")),
-            "{error}: the size hint"
-        );
+        assert!(size_hint_is_right(&stores::open(root.path())), "{error}: the size hint");
     }
 }
 
@@ -532,8 +532,7 @@ fn memory_hits_touch_no_files_and_disk_hits_only_read_their_entry() {
     }
     let root = directory();
     block_on(store(root.path(), &OLD[..1]));
-    let store = Store::at(root.path()).expect("it is trusted");
-    let entry = store.entries().next().expect("it was stored").path().to_owned();
+    let entry = stores::only_entry(&stores::open(root.path())).path().to_owned();
     let [on_disk, in_memory] = [OLD[0], OLD[1]].map(Step::Build);
     let steps = vec![in_memory.clone(), Step::Mark, in_memory, Step::Mark, on_disk, Step::Mark];
     let order = Order { root: Some(root.path().to_owned()), steps, ..Order::default() };

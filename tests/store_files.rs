@@ -3,6 +3,9 @@
 
 #![cfg(all(target_os = "linux", feature = "simulated"))]
 
+#[path = "support/stores.rs"]
+mod stores;
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
@@ -90,8 +93,8 @@ fn directory() -> TempDir {
 
 /// Returns the file of a key's entry, and the lock file of its build.
 fn entry_and_lock(root: &Path, key: BuildKey) -> [PathBuf; 2] {
-    let store = Store::at(root).expect("it belongs to this test");
-    let entry = store.entries().find(|entry| entry.key() == key).expect("it is stored");
+    let mut entries = stores::entries(&stores::open(root)).into_iter();
+    let entry = entries.find(|entry| entry.key() == key).expect("it is stored");
     let digits = key.to_string();
     let low = u16::from_str_radix(&digits[digits.len() - 4..], 16).expect("they are digits");
     [entry.path().to_owned(), root.join(format!("v1/lock/build-{:03x}", low % 1024))]
@@ -134,9 +137,9 @@ fn a_file_of_any_type_in_place_of_the_collection_lock_is_replaced() {
         start(root, 1);
         let lock = root.join("v1/lock/gc");
         place(kind, &lock);
-        let store = Store::at(root).expect("it belongs to this test");
-        let collected =
-            bounded(kind, move || store.collect(false)).expect("no other collection runs");
+        let store = stores::open(root);
+        let collected = bounded(kind, move || block_on(store.collect(false)));
+        let collected = collected.expect("no other collection runs");
         assert_eq!((collected.entries, collected.removed), (1, 0), "{kind}");
         assert!(fs::symlink_metadata(&lock).expect("it is created again").is_file(), "{kind}");
     }
@@ -175,12 +178,12 @@ fn a_link_in_place_of_a_directory_of_entries_is_not_followed() {
     let twin = device.with_file_name("0123456789abcdef");
     symlink(&elsewhere, &twin).expect("the path is free");
 
-    let store = Store::at(root).expect("it belongs to this test");
-    assert_eq!(store.entries().count(), 0);
-    let nothing = CacheConfig::at(root).max_bytes(1).open_store().unwrap().expect("there is one");
-    assert_eq!(nothing.collect(false).expect("no other collection runs").removed, 0);
+    let store = stores::open(root);
+    assert_eq!(stores::entries(&store).len(), 0);
+    let nothing = stores::open_with(&CacheConfig::at(root).max_bytes(1));
+    assert_eq!(block_on(nothing.collect(false)).expect("no other collection runs").removed, 0);
     assert_eq!(start(root, 2).1, Origin::Compiled);
-    assert_eq!(store.entries().count(), 1, "the next put makes the folder");
+    assert_eq!(stores::entries(&store).len(), 1, "the next put makes the folder");
     let there = elsewhere.join(entry.strip_prefix(device).expect("it is in it"));
     assert!(there.exists(), "the files elsewhere stay");
 }
@@ -216,7 +219,7 @@ fn a_root_that_is_not_a_directory_is_refused() {
             } else {
                 directory.path().to_owned()
             };
-            let error = bounded(kind, move || Store::at(root)).expect_err(kind);
+            let error = bounded(kind, move || block_on(Store::open(root))).expect_err(kind);
             assert_eq!(error.kind(), ErrorKind::Configuration, "{kind}");
             assert!(error.to_string().contains("not a directory"), "{error}");
         }

@@ -7,6 +7,8 @@
 mod children;
 #[path = "support/libraries.rs"]
 mod libraries;
+#[path = "support/stores.rs"]
+mod stores;
 mod support;
 
 use std::fmt::Write as _;
@@ -157,7 +159,7 @@ impl Bench {
     }
 
     fn store(&self) -> Store {
-        Store::at(self.root()).expect("the directory belongs to this test")
+        stores::open(self.root())
     }
 
     fn root(&self) -> PathBuf {
@@ -195,7 +197,7 @@ impl Bench {
 
     /// Checks that the store is complete and provides all programs to another start.
     fn assert_complete(&self) {
-        assert_eq!(self.store().entries().count(), PROGRAMS as usize);
+        assert_eq!(stores::entries(&self.store()).len(), PROGRAMS as usize);
         let again = &self.run(1, PATIENT)[0];
         assert_eq!((again["compiles"], again["hits"]), (0, ALL), "{again:?}");
         assert_eq!(again["unwell"], 0, "{again:?}");
@@ -289,7 +291,7 @@ mod stopped {
         /// Whether a process holds the build lock of a program that is not stored yet.
         fn is_building(&self, process: u32) -> bool {
             let stored: Vec<_> =
-                self.store().entries().map(|entry| lock_name(entry.key())).collect();
+                stores::entries(&self.store()).iter().map(|entry| lock_name(entry.key())).collect();
             locks_held(&self.root().join("v1/lock"), process)
                 .iter()
                 .any(|name| name.starts_with("build-") && !stored.contains(name))
@@ -327,7 +329,7 @@ mod stopped {
         block_on(on_each_device(async |rt: Runtime| {
             let bench = Bench::new(&rt, 1);
             let victim = bench.start_and_stop_while_it_builds();
-            let stored = bench.store().entries().count() as u64;
+            let stored = stores::entries(&bench.store()).len() as u64;
             let others: Vec<_> = (1..PROCESSES).map(|_| bench.start(PATIENT)).collect();
             drop(victim); // SIGKILL also ends stopped processes.
             let reports: Vec<_> = others.into_iter().map(Child::report).collect();
@@ -343,7 +345,7 @@ mod stopped {
         block_on(on_each_device(async |rt: Runtime| {
             let bench = Bench::new(&rt, 1);
             let victim = bench.start_and_stop_while_it_builds();
-            let stored = bench.store().entries().count() as u64;
+            let stored = stores::entries(&bench.store()).len() as u64;
             let reports = bench.run(PROCESSES - 1, Duration::from_secs(2));
             let missing = ALL - stored;
             let (compiles, timeouts) = (sum(&reports, "compiles"), sum(&reports, "timeouts"));

@@ -4,6 +4,8 @@
 
 #[path = "support/processes.rs"]
 mod processes;
+#[path = "support/stores.rs"]
+mod stores;
 mod support;
 
 use std::fs;
@@ -12,6 +14,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use bytemuck::Pod;
+use futures::StreamExt;
 use kiln::internal::translate::{options_for_device, spirv_of};
 use kiln::store::Checked;
 use kiln::{
@@ -452,8 +455,8 @@ fn a_fused_kernel_reaches_the_driver_in_the_language_of_its_launches() {
             assert!(outcome.is_fused(), "{outcome}");
             rt.drain().await;
 
-            let store = cache.open_store().expect("it exists").expect("it is wanted");
-            let emitted = store.entries().filter_map(|entry| match store.check(&entry) {
+            let verified: Vec<_> = stores::open_with(&cache).verify().collect().await;
+            let emitted = verified.into_iter().filter_map(|(_, checked)| match checked {
                 Checked::Whole(entry) => {
                     let manifest = entry.manifest();
                     let kernel = manifest.kernels.first()?;

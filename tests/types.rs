@@ -3,6 +3,11 @@
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
+use futures::Stream;
+use kiln::store::{
+    Checked, Collected, Durability, Entries, Entry, EntryInfo, KernelRecord, Manifest, Operation,
+    ParameterRecord, Store, Unusable, Verify,
+};
 use kiln::{
     Access, AddressSpace, Buffer, Build, BuildKey, BuildRequest, Device, DeviceInfo, Digest, Drain,
     DrainTimeout, Error, Event, Examining, Fusing, FusionOutcome, FusionReport, FusionScope,
@@ -16,6 +21,7 @@ fn sync<T: Sync + 'static>() {}
 fn unpin<T: Unpin>() {}
 fn unwind_safe<T: UnwindSafe + RefUnwindSafe>() {}
 fn future<T: Future + Send + Unpin + 'static>() {}
+fn stream<T: Stream + Send + Unpin + 'static>() {}
 fn future_of<T: Future<Output = O>, O>() {}
 
 macro_rules! table {
@@ -33,14 +39,20 @@ table! {
         Buffer<f32>, FusionScope, FusionReport, FusionOutcome, Trace, Error;
     sync: Runtime, RuntimeBuilder, Device, Module, BuildRequest, Build, Program, Kernel, Queue, Event,
         Buffer<f32>, FusionScope, FusionReport, FusionOutcome, Trace, Error;
+    send: Store, Entry, EntryInfo, Checked;
+    sync: Store, Entry, EntryInfo, Checked;
     // Plain data.
     send: Access, AddressSpace, BuildKey, DeviceInfo, Digest, Limits, Local<f32>, NdRange, NdSize, Origin, Parameter,
-        Profile, SpecializationConstant, Stats, Status;
+        Profile, SpecializationConstant, Stats, Status, Collected, Durability, KernelRecord, Manifest,
+        ParameterRecord, Unusable;
     sync: Access, AddressSpace, BuildKey, DeviceInfo, Digest, Limits, Local<f32>, NdRange, NdSize, Origin, Parameter,
-        Profile, SpecializationConstant, Stats, Status;
+        Profile, SpecializationConstant, Stats, Status, Collected, Durability, KernelRecord, Manifest,
+        ParameterRecord, Unusable;
     // All futures: sent to any executor, and moved between polls.
-    future: Starting, Drain, DrainTimeout, Build, Event, Read<f32>, Upload<f32>, OpenModule, Examining, Fusing, WriteTrace;
-    unpin: Runtime, Program, Kernel, Launch, Queue, Buffer<f32>, FusionScope;
+    future: Starting, Drain, DrainTimeout, Build, Event, Read<f32>, Upload<f32>, OpenModule, Examining, Fusing, WriteTrace,
+        Operation<kiln::Result<Store>>, Operation<Checked>, Operation<bool>;
+    stream: Entries, Verify;
+    unpin: Store, Runtime, Program, Kernel, Launch, Queue, Buffer<f32>, FusionScope;
     // Plain data is unchanged after a caught panic.
     unwind_safe: BuildKey, Digest, Limits, NdRange, NdSize, Origin, Parameter, Profile, Stats;
 }
@@ -58,4 +70,6 @@ fn futures_have_the_documented_outputs() {
     future_of::<Examining, kiln::Result<FusionReport>>();
     future_of::<Fusing, kiln::Result<FusionOutcome>>();
     future_of::<WriteTrace, kiln::Result<()>>();
+    future_of::<Operation<kiln::Result<Store>>, kiln::Result<Store>>();
+    future_of::<Operation<bool>, bool>();
 }

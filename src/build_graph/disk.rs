@@ -110,7 +110,7 @@ impl Subject {
     ) -> Result<Option<Arc<Built>>> {
         let Some(disk) = self.graph().disk() else { return Ok(None) };
         let _permit = disk.loads.acquire().await;
-        let found = disk.store.get(&self.address()).await;
+        let found = disk.store.find(&self.address()).await;
         self.load_found(disk, found, miss).await
     }
 

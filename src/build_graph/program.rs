@@ -63,8 +63,12 @@ impl Program {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(program: kiln::Program, store: kiln::store::Store) {
-    /// let is_on_disk = store.entries().any(|entry| entry.key() == program.key());
+    /// use std::future::ready;
+    ///
+    /// use futures::StreamExt;
+    ///
+    /// # async fn example(program: kiln::Program, store: kiln::store::Store) {
+    /// let is_on_disk = store.entries().any(|entry| ready(entry.key() == program.key())).await;
     /// # }
     /// ```
     #[must_use]

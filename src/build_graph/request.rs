@@ -227,9 +227,13 @@ impl BuildRequest {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(rt: kiln::Runtime, module: kiln::Module, store: kiln::store::Store) -> kiln::Result<()> {
+    /// # async fn example(
+    /// #     rt: kiln::Runtime,
+    /// #     module: kiln::Module,
+    /// #     store: kiln::store::Store,
+    /// # ) -> kiln::Result<()> {
     /// let name = rt.build(&module).entry_name()?;
-    /// let is_on_disk = store.entries().any(|entry| entry.name() == name);
+    /// let is_on_disk = store.get(&name).await?.is_some();
     /// # Ok(())
     /// # }
     /// ```

@@ -13,7 +13,7 @@ use std::time::Duration;
 use self::directory::Directory;
 use self::variables::{Environment, MAX_SIZE, Variables, invalid_variable, parse_size};
 use crate::cache::remote::Remote;
-use crate::cache::store::{Durability, Settings, Store};
+use crate::cache::store::{Durability, Operation, Settings, Store};
 use crate::device::DeviceInfo;
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::environment;
@@ -146,7 +146,10 @@ impl CacheConfig {
     /// ```
     /// # use kiln::CacheConfig;
     /// let cache = CacheConfig::memory_only();
-    /// assert!(cache.open_store()?.is_none()); // there is no store on disk
+    /// # futures::executor::block_on(async {
+    /// assert!(cache.open_store().await?.is_none()); // there is no store on disk
+    /// # Ok::<(), kiln::Error>(())
+    /// # })?;
     /// # Ok::<(), kiln::Error>(())
     /// ```
     pub fn memory_only() -> Self {
@@ -276,30 +279,44 @@ impl CacheConfig {
     ///
     /// # Errors
     ///
-    /// [`Configuration`](ErrorKind::Configuration) if a value is invalid, which the error names, if the
-    /// directory cannot be trusted, as for [`Store::at`], or if there is no [directory](Self#the-directory).
+    /// From the future: [`Configuration`](ErrorKind::Configuration) if a value is invalid, which the error
+    /// names, if the directory cannot be trusted, or if there is no [directory](Self#the-directory); else as
+    /// for [`Store::open`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Opening changes nothing on the disk.
     ///
     /// # Examples
     ///
     /// ```no_run
+    /// use futures::StreamExt;
     /// # use kiln::CacheConfig;
-    /// # fn example() -> kiln::Result<()> {
-    /// if let Some(store) = CacheConfig::new().open_store()? {
-    ///     for entry in store.entries() {
+    ///
+    /// # async fn example() -> kiln::Result<()> {
+    /// if let Some(store) = CacheConfig::new().open_store().await? {
+    ///     let mut entries = store.entries();
+    ///     while let Some(entry) = entries.next().await {
     ///         println!("{}: {} bytes", entry.name(), entry.bytes());
     ///     }
     /// }
     /// # Ok(())
     /// # }
     /// ```
-    pub fn open_store(&self) -> Result<Option<Store>> {
+    pub fn open_store(&self) -> Operation<Result<Option<Store>>> {
+        let config = self.clone();
+        Store::open_in_background(move || config.find_store())
+    }
+
+    /// Opens the store. Blocks on the disk.
+    fn find_store(&self) -> Result<Option<Store>> {
         environment::check()?;
         if self.mode(&Environment)? != Mode::On {
             return Ok(None);
         }
         match self.directory(&Environment) {
             Directory::Chosen(directory) | Directory::Default(directory) => {
-                Store::open(directory, self.settings(&Environment)?, Arc::default()).map(Some)
+                Store::open_with(directory, self.settings(&Environment)?, Arc::default()).map(Some)
             }
             Directory::None(reason) => {
                 let message = format!("{reason}; set KILN_CACHE_DIR to a directory of your own");
@@ -309,7 +326,7 @@ impl CacheConfig {
     }
 
     /// Applies the environment to this configuration. An invalid value is an error. A default directory that
-    /// cannot be used causes a warning and is counted.
+    /// cannot be used causes a warning and is counted. Blocks on the disk.
     pub(crate) fn resolve(&self, counters: &Arc<Counters>) -> Result<Caching> {
         environment::check()?;
         self.resolve_in(&Environment, counters)
@@ -322,7 +339,7 @@ impl CacheConfig {
             _ => TraceTo::File(to),
         });
         let settings = self.settings(variables)?;
-        let open = |directory| Store::open(directory, settings, counters.clone());
+        let open = |directory| Store::open_with(directory, settings, counters.clone());
         let store = match mode {
             Mode::Off | Mode::Memory => None,
             Mode::On => match self.directory(variables) {

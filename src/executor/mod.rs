@@ -20,7 +20,7 @@ use crate::error::{Error, ErrorKind, Result, catch_and_log, panic_message};
 use crate::process::threads::{self, no_thread};
 use crate::sync::{ignore_poison, lock};
 
-pub(crate) use blocking::{run_blocking, unblock, unblock_detached};
+pub(crate) use blocking::{ensure_thread, run_blocking, unblock, unblock_detached};
 
 thread_local! {
     /// The executor whose tasks this thread runs.

@@ -28,7 +28,7 @@ fn the_binary_of_an_entry_can_be_extracted_and_loaded() {
     on_filled_benches(async |bench| {
         let entry = &bench.entries()[0];
         let key = entry.key().to_string();
-        let Checked::Whole(whole) = bench.store().check(entry) else { panic!("it is whole") };
+        let Checked::Whole(whole) = bench.store().check(entry).await else { panic!("it is whole") };
         let text = bench.text(["cache", "extract", &key, "-o", "binary"]);
         assert!(text.contains("binary"), "{text}");
         assert_eq!(fs::read(bench.path("binary")).unwrap(), whole.payload());

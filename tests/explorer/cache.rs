@@ -1,9 +1,11 @@
 //! Tests of the commands that inspect and maintain a cache.
 
 use std::fs;
+use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
-use kiln::store::{Checked, EntryInfo};
+use futures::StreamExt;
+use kiln::store::Checked;
 use kiln::{CacheConfig, Runtime};
 use serde_json::Value;
 
@@ -68,7 +70,9 @@ fn show_prints_the_whole_manifest_of_an_entry() {
     on_filled_benches(async |bench| {
         for entry in bench.entries() {
             let key = entry.key().to_string();
-            let Checked::Whole(whole) = bench.store().check(&entry) else { panic!("it is whole") };
+            let Checked::Whole(whole) = bench.store().check(&entry).await else {
+                panic!("it is whole")
+            };
             let shown = bench.json(["cache", "show", &key[..8]]);
             assert_eq!(shown["key"], *key);
             assert_eq!(shown["binary_bytes"], whole.payload().len());
@@ -163,8 +167,13 @@ fn fusion_timings_are_distinguished_from_programs() {
         let builder = Runtime::builder().cache(CacheConfig::at(bench.path("cache")));
         let rt = builder.device(bench.device()).build().await.unwrap();
         let store = bench.store();
-        let is_timing =
-            |entry: &EntryInfo| store.manifest(entry).unwrap().field("kind") == Some("timing");
+        let timing = async || {
+            let entries = store.entries().filter_map(async |entry| {
+                let manifest = store.manifest(&entry).await.unwrap();
+                (manifest.field("kind") == Some("timing")).then_some(entry)
+            });
+            pin!(entries).next().await
+        };
         // Runs until the times of the fused and the separate launches are stored.
         for run in 0.. {
             assert!(run < 100, "the times are not kept");
@@ -174,11 +183,11 @@ fn fusion_timings_are_distinguished_from_programs() {
             scope.complete().await.unwrap();
             chain.queue.read(&chain.dst).await.unwrap();
             rt.drain().await;
-            if store.entries().any(|entry| is_timing(&entry)) {
+            if timing().await.is_some() {
                 break;
             }
         }
-        let key = store.entries().find(is_timing).unwrap().key().to_string();
+        let key = timing().await.unwrap().key().to_string();
         assert_eq!(bench.json(["cache", "stats"])["timings"], 1);
         assert!(bench.text(["cache", "stats"]).contains("1 has fusion times"));
         let text = bench.text(["cache", "ls"]);

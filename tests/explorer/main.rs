@@ -16,6 +16,8 @@ mod remote;
 #[cfg(feature = "remote-fs")]
 #[path = "../support/share.rs"]
 mod share;
+#[path = "../support/stores.rs"]
+mod stores;
 #[path = "../support/mod.rs"]
 mod support;
 #[path = "../support/tools.rs"]
@@ -90,12 +92,12 @@ impl Bench {
     }
 
     fn store(&self) -> Store {
-        Store::at(self.path("cache")).unwrap()
+        stores::open(self.path("cache"))
     }
 
     /// Returns the entries of the cache, in the order of their keys.
     fn entries(&self) -> Vec<EntryInfo> {
-        let mut entries: Vec<_> = self.store().entries().collect();
+        let mut entries = stores::entries(&self.store());
         entries.sort_by_key(EntryInfo::key);
         entries
     }

@@ -155,6 +155,8 @@ impl Order {
         let root = || self.root.as_deref().expect("the order names it");
         let mut programs = Vec::new();
         let (mut evictions, mut unfinished) = (0, 0);
+        // The crate `blocking` starts its first thread in a loop that ends only once it succeeds.
+        smol::unblock(|| ()).await;
         parent.send(b"ready").expect("the parent waits");
         parent.recv_from(&mut [0; 8]).expect("the parent lives");
         for step in &self.steps {
@@ -165,8 +167,8 @@ impl Order {
                     rt.drain().await;
                 }
                 Step::Collect => {
-                    let store = self.cache().open_store().expect("it is trusted");
-                    let collected = store.expect("there is a disk cache").collect(false);
+                    let store = self.cache().open_store().await.expect("it is trusted");
+                    let collected = store.expect("there is a disk cache").collect(false).await;
                     evictions += collected.map_or(0, |collected| collected.removed);
                 }
                 Step::Mark => drop(std::os::unix::process::parent_id()),
@@ -243,6 +245,8 @@ impl Process {
         let mut command = Command::new(words.next().expect("there is at least the binary"));
         command.args(words).args(["--exact", "child", "--ignored", "--nocapture"]);
         command.env(ORDER, serde_json::to_string(order).expect("it is plain data"));
+        // All calls that access files then come from one thread, in the same order in every run.
+        command.env("BLOCKING_MAX_THREADS", "1");
         for variable in without {
             command.env_remove(variable);
         }

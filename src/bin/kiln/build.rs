@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use futures::stream::{FuturesUnordered, StreamExt};
-use futures_lite::future::block_on;
 use kiln::{CacheConfig, Program, Stats};
 use serde::Serialize;
 
@@ -28,44 +27,42 @@ struct Line {
     error: Option<Problem>,
 }
 
-pub(crate) fn run(out: &mut Output, build: &Build, config: CacheConfig) -> Result {
-    block_on(async {
-        if config.open_store()?.is_none() {
-            note("note: the cache on disk is disabled, so programs are not stored; see KILN_CACHE");
-        }
-        let files: Vec<_> = build.files.iter().map(PathBuf::as_path).collect();
-        let setup = Setup::new(&build.settings, config, &files).await?;
-        let lines = build_all(out, &setup, &files).await?;
-        setup.rt.drain().await;
+pub(crate) async fn run(out: &mut Output, build: &Build, config: CacheConfig) -> Result {
+    if config.open_store().await?.is_none() {
+        note("note: the cache on disk is disabled, so programs are not stored; see KILN_CACHE");
+    }
+    let files: Vec<_> = build.files.iter().map(PathBuf::as_path).collect();
+    let setup = Setup::new(&build.settings, config, &files).await?;
+    let lines = build_all(out, &setup, &files).await?;
+    setup.rt.drain().await;
 
-        if !out.is_json() {
-            out.table(listing(&lines))?;
-            for line in &lines {
-                if let Some(Problem { message, log, .. }) = &line.error {
-                    note(format_args!("{}: {message}", line.file));
-                    log.iter().for_each(|log| note(log.trim_end()));
-                }
+    if !out.is_json() {
+        out.table(listing(&lines))?;
+        for line in &lines {
+            if let Some(Problem { message, log, .. }) = &line.error {
+                note(format_args!("{}: {message}", line.file));
+                log.iter().for_each(|log| note(log.trim_end()));
             }
         }
-        let stats = setup.rt.stats();
-        let stored = stats.disk_failures + stats.disk_skips == 0;
-        let Stats { remote_write_failures, remote_writes_dropped, .. } = stats;
-        if remote_write_failures + remote_writes_dropped > 0 {
-            note("note: not all programs could be written to the remote cache");
-        }
-        if stats.disk_failures > 0 {
-            return Err(Failure::failed(
-                "the cache on disk could not be used, so not all programs are in it",
-            ));
-        }
-        if !stored {
-            return Err(Failure::failed(
-                "not all programs are in the cache: some have no binary that can be stored, or a \
-                 newer version of Kiln stored its own entries in their place",
-            ));
-        }
-        Ok(Outcome::success_if(lines.iter().all(|line| line.error.is_none())))
-    })
+    }
+    let stats = setup.rt.stats();
+    let stored = stats.disk_failures + stats.disk_skips == 0;
+    let Stats { remote_write_failures, remote_writes_dropped, .. } = stats;
+    if remote_write_failures + remote_writes_dropped > 0 {
+        note("note: not all programs could be written to the remote cache");
+    }
+    if stats.disk_failures > 0 {
+        return Err(Failure::failed(
+            "the cache on disk could not be used, so not all programs are in it",
+        ));
+    }
+    if !stored {
+        return Err(Failure::failed(
+            "not all programs are in the cache: some have no binary that can be stored, or a \
+             newer version of Kiln stored its own entries in their place",
+        ));
+    }
+    Ok(Outcome::success_if(lines.iter().all(|line| line.error.is_none())))
 }
 
 /// Starts all builds together. Prints JSON as results come, in the order of the files.

@@ -1,6 +1,5 @@
 //! `kiln devices`: lists the devices.
 
-use futures_lite::future::block_on;
 use kiln::{CacheConfig, ModuleFormat, Runtime};
 use serde::Serialize;
 
@@ -39,8 +38,8 @@ enum Entry<'a> {
     Absent(Absent<'a>),
 }
 
-pub(crate) fn run(out: &mut Output) -> Result {
-    let rt = block_on(Runtime::builder().cache(CacheConfig::disabled()).build())?;
+pub(crate) async fn run(out: &mut Output) -> Result {
+    let rt = Runtime::builder().cache(CacheConfig::disabled()).build().await?;
     let lines: Vec<_> = rt
         .devices()
         .iter()

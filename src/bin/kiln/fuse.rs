@@ -4,7 +4,6 @@ mod bind;
 
 use std::path::{Path, PathBuf};
 
-use futures_lite::future::block_on;
 use kiln::{
     BufferReport, CacheConfig, ErrorKind, FusionReport, FusionScope, LaunchReport, NdRange,
     Program, Runtime, Verdict,
@@ -18,7 +17,7 @@ use crate::launch::ArgumentText;
 use crate::output::{Failure, Outcome, Output, Result, bytes, in_full, note, plain};
 use crate::request::{Problem, Setup};
 
-pub(crate) fn run(out: &mut Output, fuse: &Fuse, config: CacheConfig) -> Result {
+pub(crate) async fn run(out: &mut Output, fuse: &Fuse, config: CacheConfig) -> Result {
     if fuse.launches.len() < 2 {
         return Err(Failure::usage(
             "fusion needs at least two launches; give --launch two or more times",
@@ -27,14 +26,12 @@ pub(crate) fn run(out: &mut Output, fuse: &Fuse, config: CacheConfig) -> Result 
     if fuse.code == Code::Spirv && fuse.output.is_none() {
         return Err(Failure::usage("SPIR-V is binary; give --output FILE"));
     }
-    block_on(async {
-        let files: Vec<_> = fuse.files.iter().map(PathBuf::as_path).collect();
-        let setup = Setup::new(&fuse.settings, config, &files).await?;
-        let ended = fuse_with(&setup, out, fuse, &files).await;
-        // Drivers may crash if the process ends while they compile.
-        setup.rt.drain().await;
-        ended
-    })
+    let files: Vec<_> = fuse.files.iter().map(PathBuf::as_path).collect();
+    let setup = Setup::new(&fuse.settings, config, &files).await?;
+    let ended = fuse_with(&setup, out, fuse, &files).await;
+    // Drivers may crash if the process ends while they compile.
+    setup.rt.drain().await;
+    ended
 }
 
 async fn fuse_with(setup: &Setup<'_>, out: &mut Output, fuse: &Fuse, files: &[&Path]) -> Result {

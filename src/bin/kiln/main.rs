@@ -19,6 +19,7 @@ use std::process::ExitCode;
 use std::{env, io};
 
 use clap::Parser;
+use futures_lite::future::block_on;
 use tracing::level_filters::LevelFilter;
 
 use crate::args::{Arguments, Command};
@@ -41,7 +42,7 @@ fn main() -> ExitCode {
         .log_internal_errors(false)
         .init();
     let mut out = Output::new(arguments.json);
-    let ended = run(arguments, &mut out).and_then(|outcome| {
+    let ended = block_on(run(arguments, &mut out)).and_then(|outcome| {
         out.flush()?;
         Ok(outcome)
     });
@@ -72,12 +73,12 @@ fn refuse(error: &clap::Error) -> ExitCode {
     if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS }
 }
 
-fn run(arguments: Arguments, out: &mut Output) -> Result {
+async fn run(arguments: Arguments, out: &mut Output) -> Result {
     let config = arguments.cache_config();
     match arguments.command {
-        Command::Devices => devices::run(out),
-        Command::Build(build) => build::run(out, &build, config),
-        Command::Fuse(fuse) => fuse::run(out, &fuse, config),
-        Command::Cache { command } => cache::run(out, command, &config),
+        Command::Devices => devices::run(out).await,
+        Command::Build(build) => build::run(out, &build, config).await,
+        Command::Fuse(fuse) => fuse::run(out, &fuse, config).await,
+        Command::Cache { command } => cache::run(out, command, &config).await,
     }
 }

@@ -39,7 +39,7 @@ impl Timing {
 
     /// Reads the stored timings, if there are any.
     pub(super) async fn load(&self) -> Option<Fastest> {
-        match self.graph.upgrade()?.disk()?.store().get(&self.address).await {
+        match self.graph.upgrade()?.disk()?.store().find(&self.address).await {
             Lookup::Hit(entry) => read(entry.payload()),
             Lookup::Absent | Lookup::Unusable(_) | Lookup::Unreadable(_) => None,
         }

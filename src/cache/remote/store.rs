@@ -222,12 +222,14 @@ impl RemoteStore {
     /// # Examples
     ///
     /// ```no_run
+    /// use futures::StreamExt;
     /// use kiln::remote::RemoteStore;
     /// use kiln::store::{Checked, Store};
     ///
     /// # async fn example(store: Store, remote: RemoteStore) -> kiln::Result<()> {
-    /// for info in store.entries() {
-    ///     if let Checked::Whole(entry) = store.check(&info) {
+    /// let mut results = store.verify();
+    /// while let Some((info, checked)) = results.next().await {
+    ///     if let Checked::Whole(entry) = checked {
     ///         remote.put(&info.name(), &entry).await?;
     ///     }
     /// }

@@ -4,14 +4,18 @@
 //! and then. Access times are not read, since many systems do not keep them.
 
 use std::fs::{self, Metadata};
+use std::future::ready;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+
+use futures::stream::{self, Stream, StreamExt};
 
 use super::layout::{Layout, key_of, subfolders};
 use super::lock::{Try, try_lock_file};
 use super::publish::unique;
 use crate::digest::BuildKey;
+use crate::executor::unblock;
 use crate::process::file::{self, Links};
 
 /// Minimum age of an entry that may be removed, whatever the limit. A younger entry stays, because processes
@@ -30,8 +34,8 @@ const STALE_AGE_WITHOUT_LOCKS: Duration = Duration::from_secs(24 * 3600);
 /// # Examples
 ///
 /// ```no_run
-/// # fn example(store: kiln::store::Store) -> kiln::Result<()> {
-/// let collected = store.collect(false)?;
+/// # async fn example(store: kiln::store::Store) -> kiln::Result<()> {
+/// let collected = store.collect(false).await?;
 /// println!("removed {} of {} programs", collected.removed, collected.entries);
 /// println!("{} bytes are left", collected.bytes - collected.removed_bytes);
 /// # Ok(())
@@ -100,37 +104,57 @@ fn file_id(_: &Metadata) -> FileId {
     FileId(0, 0)
 }
 
+/// Outcome of the removal of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Removal {
+    Removed,
+    /// The file no longer exists.
+    Gone,
+    /// The entry was replaced or used since it was found, and stays.
+    Changed,
+    /// The file cannot be moved.
+    Failed,
+}
+
 /// Returns every entry of a store, whether or not it would verify. Files with other names are skipped.
-pub(crate) fn scan(layout: &Layout) -> impl Iterator<Item = FoundEntry> {
-    layout.devices().flat_map(|(device, folder)| {
-        subfolders(&folder, 2).flat_map(move |(shard, folder)| {
+pub(crate) fn scan(layout: &Layout) -> impl Stream<Item = FoundEntry> + Send + use<> {
+    subfolders(layout.version().to_owned(), 16).flat_map(|(device, folder)| {
+        let entries = subfolders(folder, 2).then(move |(shard, folder)| {
             let device = device.clone();
-            let files = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
-            files.filter_map(move |file| {
-                let key = key_of(&shard, file.file_name().to_str()?)?;
-                // This is the metadata of the file itself, not of the target of a link.
-                let metadata = file.metadata().ok()?;
-                metadata.is_file().then(|| FoundEntry {
-                    key,
-                    device: device.clone(),
-                    path: file.path(),
-                    bytes: metadata.len(),
-                    used: metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH),
-                    file: file_id(&metadata),
-                })
-            })
-        })
+            unblock(move || entries_in(&folder, &shard, &device))
+        });
+        entries.flat_map(|entries| stream::iter(entries.unwrap_or_default()))
     })
 }
 
+/// Returns the entries in the folder of a shard. Blocks on the folder.
+fn entries_in(folder: &Path, shard: &str, device: &str) -> Vec<FoundEntry> {
+    let files = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    let entries = files.filter_map(|file| {
+        let key = key_of(shard, file.file_name().to_str()?)?;
+        // This is the metadata of the file itself, not of the target of a link.
+        let metadata = file.metadata().ok()?;
+        metadata.is_file().then(|| FoundEntry {
+            key,
+            device: device.to_owned(),
+            path: file.path(),
+            bytes: metadata.len(),
+            used: metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH),
+            file: file_id(&metadata),
+        })
+    });
+    entries.collect()
+}
+
 /// Sweeps, counts, and removes entries until the goal is met.
-pub(crate) fn collect(layout: &Layout, goal: Goal) -> Collected {
-    let swept = sweep(layout, SystemTime::now(), goal.dry_run);
-    Collected { swept, ..reduce(layout, scan(layout).collect(), goal) }
+pub(crate) async fn collect(layout: &Layout, goal: Goal) -> Collected {
+    let swept = sweep(layout, SystemTime::now(), goal.dry_run).await;
+    let found = scan(layout).collect().await;
+    Collected { swept, ..reduce(layout, found, goal).await }
 }
 
 /// Removes entries that a scan found until the goal is met.
-fn reduce(layout: &Layout, mut found: Vec<FoundEntry>, goal: Goal) -> Collected {
+async fn reduce(layout: &Layout, mut found: Vec<FoundEntry>, goal: Goal) -> Collected {
     let mut collected = Collected {
         entries: found.len() as u64,
         bytes: found.iter().map(|found| found.bytes).sum(),
@@ -159,15 +183,19 @@ fn reduce(layout: &Layout, mut found: Vec<FoundEntry>, goal: Goal) -> Collected 
         if distance(entry.used, now) < MIN_EVICTION_AGE {
             continue;
         }
-        if goal.dry_run || remove(layout, entry) {
-            collected.removed += 1;
-            collected.removed_bytes += entry.bytes;
-        } else if is_gone(&entry.path) {
+        let removal =
+            if goal.dry_run { Removal::Removed } else { remove(layout, entry.clone()).await };
+        match removal {
+            Removal::Removed => {
+                collected.removed += 1;
+                collected.removed_bytes += entry.bytes;
+            }
             // A collector on another machine removed it first, where locks do not work between machines.
-            collected.entries -= 1;
-            collected.bytes -= entry.bytes;
-        } else {
-            continue;
+            Removal::Gone => {
+                collected.entries -= 1;
+                collected.bytes -= entry.bytes;
+            }
+            Removal::Changed | Removal::Failed => continue,
         }
         if !is_too_large {
             fitting -= entry.bytes;
@@ -187,13 +215,16 @@ fn distance(a: SystemTime, b: SystemTime) -> Duration {
     a.duration_since(b).unwrap_or_else(|error| error.duration())
 }
 
-fn is_gone(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+/// Removes an entry, unless it was replaced or used since it was found. A removal that has begun is completed
+/// even if the future is dropped.
+pub(crate) async fn remove(layout: &Layout, found: FoundEntry) -> Removal {
+    let layout = layout.clone();
+    unblock(move || take_out(&layout, &found)).await.unwrap_or(Removal::Failed)
 }
 
-/// Removes an entry, unless it was replaced or used since it was found. Returns whether it was removed. The
-/// file is first moved to a temporary name, then checked, and put back if it is another file.
-pub(crate) fn remove(layout: &Layout, found: &FoundEntry) -> bool {
+/// Moves the file of an entry to a temporary name, checks it, and removes it. Puts it back if it is another
+/// file. Blocks on the files.
+fn take_out(layout: &Layout, found: &FoundEntry) -> Removal {
     let taken = unique(layout, "out");
     // A copy of the store may lack the directory of temporary files.
     let take = || fs::rename(&found.path, &taken);
@@ -202,19 +233,26 @@ pub(crate) fn remove(layout: &Layout, found: &FoundEntry) -> bool {
         Err(_) => Err(error),
     };
     if take().or_else(retry).is_err() {
-        return false;
+        return match fs::symlink_metadata(&found.path) {
+            Ok(metadata) if is_found(&metadata, found) => Removal::Failed,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Removal::Gone,
+            _ => Removal::Changed,
+        };
     }
-    let is_same = fs::symlink_metadata(&taken).is_ok_and(|metadata| {
-        file_id(&metadata) == found.file
-            && metadata.len() == found.bytes
-            && metadata.modified().is_ok_and(|used| used == found.used)
-    });
+    let is_same = fs::symlink_metadata(&taken).is_ok_and(|metadata| is_found(&metadata, found));
     if !is_same {
         put_back(&taken, &found.path);
     }
     // If the file cannot be removed now, a later sweep removes it.
     let _ = fs::remove_file(&taken);
-    is_same
+    if is_same { Removal::Removed } else { Removal::Changed }
+}
+
+/// Returns whether a file is the one that was found, unchanged and unused since.
+fn is_found(metadata: &Metadata, found: &FoundEntry) -> bool {
+    file_id(metadata) == found.file
+        && metadata.len() == found.bytes
+        && metadata.modified().is_ok_and(|used| used == found.used)
 }
 
 /// Restores the name of an entry that was taken out, unless a newer entry has the name.
@@ -226,19 +264,22 @@ fn put_back(taken: &Path, path: &Path) {
 }
 
 /// Removes files that dead writers left behind, and returns their number.
-fn sweep(layout: &Layout, now: SystemTime, dry_run: bool) -> u64 {
-    let files = fs::read_dir(layout.temporary()).into_iter().flatten().filter_map(Result::ok);
-    let abandoned = files.filter(|file| {
-        let Ok(metadata) = file.metadata() else { return false };
-        // A stamp in the future comes from a wrong clock. The further ahead it is, the less likely its writer
-        // is alive.
-        let age = metadata.modified().map(|used| distance(used, now));
-        metadata.is_file() && age.is_ok_and(|age| is_abandoned(&file.path(), age))
+async fn sweep(layout: &Layout, now: SystemTime, dry_run: bool) -> u64 {
+    let Ok(files) = async_fs::read_dir(layout.temporary()).await else { return 0 };
+    let swept = files.filter_map(|file| async move {
+        let path = file.ok()?.path();
+        let sweep = move || is_abandoned(&path, now) && (dry_run || fs::remove_file(&path).is_ok());
+        unblock(sweep).await.ok()
     });
-    abandoned.filter(|file| dry_run || fs::remove_file(file.path()).is_ok()).count() as u64
+    swept.filter(|is_swept| ready(*is_swept)).count().await as u64
 }
 
-fn is_abandoned(path: &Path, age: Duration) -> bool {
+/// Returns whether the writer of a temporary file is dead. Blocks on the file.
+fn is_abandoned(path: &Path, now: SystemTime) -> bool {
+    let Ok(metadata) = fs::symlink_metadata(path) else { return false };
+    // A stamp in the future comes from a wrong clock. The further ahead it is, the less likely its writer is
+    // alive.
+    let Ok(age) = metadata.modified().map(|used| distance(used, now)) else { return false };
     let is_writer_dead = || -> io::Result<bool> {
         let (file, _) = file::open(path, file::reading(), Links::Refuse)?;
         Ok(match try_lock_file(file) {
@@ -247,12 +288,14 @@ fn is_abandoned(path: &Path, age: Duration) -> bool {
             Try::Unopened(_) | Try::Impossible(_) => age > STALE_AGE_WITHOUT_LOCKS,
         })
     };
-    age > STALE_TEMP_AGE && is_writer_dead().unwrap_or(false)
+    metadata.is_file() && age > STALE_TEMP_AGE && is_writer_dead().unwrap_or(false)
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs::File;
+
+    use futures::executor::block_on;
 
     use super::*;
 
@@ -261,6 +304,11 @@ mod tests {
         _directory: tempfile::TempDir,
         layout: Layout,
         found: FoundEntry,
+    }
+
+    fn first_of(layout: &Layout) -> FoundEntry {
+        let entries: Vec<_> = block_on(scan(layout).collect());
+        entries.into_iter().next().expect("it exists")
     }
 
     impl TestStore {
@@ -272,8 +320,12 @@ mod tests {
             let path = layout.entry(&crate::cache::store::Address { device: [1; 8], key });
             fs::create_dir_all(path.parent().expect("it has one")).expect("it can be written");
             fs::write(path, "old").expect("it can be written");
-            let found = scan(&layout).next().expect("it exists");
+            let found = first_of(&layout);
             Self { _directory: directory, layout, found }
+        }
+
+        fn remove(&self) -> Removal {
+            block_on(remove(&self.layout, self.found.clone()))
         }
 
         /// Replaces the entry's file by another file, as a put does.
@@ -300,9 +352,9 @@ mod tests {
     #[test]
     fn a_found_entry_is_removed_once() {
         let store = TestStore::new();
-        assert!(remove(&store.layout, &store.found));
+        assert_eq!(store.remove(), Removal::Removed);
         assert!(!store.found.path.exists());
-        assert!(!remove(&store.layout, &store.found), "the entry is already removed");
+        assert_eq!(store.remove(), Removal::Gone);
         store.assert_nothing_is_left_behind();
     }
 
@@ -325,7 +377,7 @@ mod tests {
             fs::remove_file(&entry.path).expect("it exists");
         }
         let goal = Goal { bytes: Some(20), target: Some(18), max_age: None, dry_run: false };
-        let collected = reduce(&store.layout, found, goal);
+        let collected = block_on(reduce(&store.layout, found, goal));
         assert_eq!((collected.removed, collected.bytes_left()), (0, 18));
     }
 
@@ -334,7 +386,7 @@ mod tests {
     fn an_entry_replaced_since_it_was_found_stays() {
         let store = TestStore::new();
         store.replace();
-        assert!(!remove(&store.layout, &store.found));
+        assert_eq!(store.remove(), Removal::Changed);
         store.assert_is("new");
     }
 
@@ -345,9 +397,9 @@ mod tests {
         let file = File::options().write(true).open(&store.found.path).expect("it exists");
         file.set_modified(used).expect("it belongs to this test");
         drop(file);
-        assert!(!remove(&store.layout, &store.found));
+        assert_eq!(store.remove(), Removal::Changed);
         store.assert_is("old");
-        assert_eq!(scan(&store.layout).next().expect("it exists").used, used);
+        assert_eq!(first_of(&store.layout).used, used);
     }
 
     /// Here the file that was taken out is the older one.
@@ -379,7 +431,8 @@ mod tests {
             let store = TestStore::new();
             let file = File::options().write(true).open(&store.found.path).expect("it exists");
             file.set_modified(SystemTime::now() + ahead).expect("it belongs to this test");
-            assert_eq!(collect(&store.layout, nothing).removed, removed, "{ahead:?} ahead");
+            let collected = block_on(collect(&store.layout, nothing));
+            assert_eq!(collected.removed, removed, "{ahead:?} ahead");
         }
     }
 
@@ -397,9 +450,9 @@ mod tests {
         let (living, file) = part(STALE_TEMP_AGE * 2);
         file.try_lock().expect("the lock is free");
         let (fresh, _) = part(STALE_TEMP_AGE / 2);
-        assert_eq!(sweep(&store.layout, now, true), 1);
+        assert_eq!(block_on(sweep(&store.layout, now, true)), 1);
         assert!(dead.exists(), "a dry run removes nothing");
-        assert_eq!(sweep(&store.layout, now, false), 1);
+        assert_eq!(block_on(sweep(&store.layout, now, false)), 1);
         assert_eq!([dead, living, fresh].map(|path| path.exists()), [false, true, true]);
     }
 }

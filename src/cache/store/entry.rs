@@ -55,9 +55,12 @@ const TAIL: usize = 64;
 /// # Examples
 ///
 /// ```no_run
-/// # fn example(store: kiln::store::Store) -> kiln::Result<()> {
-/// for entry in store.entries() {
-///     let manifest = store.manifest(&entry)?;
+/// use futures::StreamExt;
+///
+/// # async fn example(store: kiln::store::Store) -> kiln::Result<()> {
+/// let mut entries = store.entries();
+/// while let Some(entry) = entries.next().await {
+///     let manifest = store.manifest(&entry).await?;
 ///     println!("{}: compiled in {} µs", entry.key(), manifest.build_microseconds);
 /// }
 /// # Ok(())
@@ -204,8 +207,8 @@ impl<'de, T: Deserialize<'de>, W: Fn(&T) -> usize> Visitor<'de> for BoundedSeque
 /// use kiln::store::{Checked, Entry, EntryInfo, Store};
 ///
 /// /// Reads an entry, if it is intact.
-/// fn read(store: &Store, info: &EntryInfo) -> Option<Entry> {
-///     match store.check(info) {
+/// async fn read(store: &Store, info: &EntryInfo) -> Option<Entry> {
+///     match store.check(info).await {
 ///         Checked::Whole(entry) => Some(entry),
 ///         _ => None,
 ///     }
@@ -264,6 +267,11 @@ impl Entry {
         &self.manifest
     }
 
+    /// Returns the file as it is stored, by value.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
     /// Returns the part of the file that follows the payload: the manifest and the footer.
     pub(crate) fn rest(&self) -> &[u8] {
         &self.bytes[self.payload..]
@@ -274,10 +282,12 @@ impl Entry {
     /// # Examples
     ///
     /// ```no_run
+    /// use futures::io::Cursor;
     /// use kiln::store::{Entry, Store};
     ///
-    /// # fn example(entry: Entry, name: &str, store: Store) -> kiln::Result<()> {
-    /// store.import(name, entry.bytes())?; // copies the entry to another store
+    /// # async fn example(entry: Entry, name: &str, store: Store) -> kiln::Result<()> {
+    /// let file = Cursor::new(entry.bytes().to_vec());
+    /// store.import(name, file).await?; // copies the entry to another store
     /// # Ok(())
     /// # }
     /// ```

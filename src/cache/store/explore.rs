@@ -1,57 +1,150 @@
-//! Inspection of a store from outside: listing, verifying, importing and removing entries.
+//! Inspection of a store from outside: listing, reading, verifying, moving and removing entries.
 
-use std::fs;
-use std::io::{self, Read};
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
 
-use super::collect::{Collected, Goal, remove, scan};
-use super::entry::{Manifest, Unusable, decode_for, read_manifest};
+use futures::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use futures::stream::StreamExt;
+
+use super::collect::{Collected, Goal, Removal, remove, scan};
+use super::entry::{Entry, Manifest, Unusable, decode_for, read_manifest};
 use super::info::{Checked, EntryInfo};
-use super::layout::Address;
+use super::layout::{Address, is_missing};
+use super::operation::{Entries, Operation, Verify};
 use super::publish::publish;
-use super::{MAX_METADATA_BYTES, Store, collect_now};
+use super::{MAX_METADATA_BYTES, Store};
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
+use crate::executor::unblock;
 use crate::process::file::{self, Links};
+use crate::process::threads;
+
+/// Number of entries that [`Store::verify`] reads at the same time.
+const MAX_CHECKS: usize = 4;
 
 /// Inspection and maintenance from outside.
 impl Store {
-    /// Returns every entry, in no particular order. Other files are skipped.
+    /// Returns a stream of every entry, in no particular order. Other files are skipped.
     ///
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(store: kiln::store::Store) {
-    /// for entry in store.entries() {
+    /// use futures::StreamExt;
+    ///
+    /// # async fn example(store: kiln::store::Store) {
+    /// let mut entries = store.entries();
+    /// while let Some(entry) = entries.next().await {
     ///     println!("{} ({} bytes)", entry.name(), entry.bytes());
     /// }
     /// # }
     /// ```
-    pub fn entries(&self) -> impl Iterator<Item = EntryInfo> {
-        scan(&self.0.layout).map(EntryInfo)
+    pub fn entries(&self) -> Entries {
+        Entries::new(scan(&self.0.layout).map(EntryInfo))
+    }
+
+    /// Reads and verifies the entry with a [name](EntryInfo::name), such as that of a
+    /// [build](crate::Build::entry_name). Returns `None` if there is no such entry, or if it does not verify:
+    /// [`check`](Self::check) returns the reason. Does not count as a use.
+    ///
+    /// # Errors
+    ///
+    /// From the future: [`InvalidArgument`](ErrorKind::InvalidArgument) if `name` is not the name of an entry;
+    /// [`Io`](ErrorKind::Io) if the file cannot be read.
+    ///
+    /// # Cancel safety
+    ///
+    /// Reading changes nothing in the store.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(
+    /// #     rt: kiln::Runtime,
+    /// #     module: kiln::Module,
+    /// #     store: kiln::store::Store,
+    /// # ) -> kiln::Result<()> {
+    /// let name = rt.build(&module).entry_name()?;
+    /// if let Some(entry) = store.get(&name).await? {
+    ///     println!("{} bytes for the device's driver", entry.payload().len());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn get(&self, name: &str) -> Operation<Result<Option<Entry>>> {
+        let (store, address) = (self.clone(), Address::named(name));
+        Operation::new(async move {
+            let address = address?;
+            let path = store.0.layout.entry(&address);
+            match store.read_checked(path.clone(), address.key).await {
+                Checked::Whole(entry) => Ok(Some(entry)),
+                Checked::Unusable(_) => Ok(None),
+                Checked::Unreadable(error) if is_missing(&error) => Ok(None),
+                Checked::Unreadable(error) => Err(io_error("read", &path, error)),
+            }
+        })
     }
 
     /// Reads and verifies an entry. Does not count as a use.
+    ///
+    /// # Cancel safety
+    ///
+    /// Reading changes nothing in the store.
     ///
     /// # Examples
     ///
     /// ```no_run
     /// use kiln::store::Checked;
     ///
-    /// # fn example(store: kiln::store::Store) {
-    /// let is_whole = |entry: &_| matches!(store.check(entry), Checked::Whole(_));
-    /// println!("{} programs are intact", store.entries().filter(is_whole).count());
+    /// # async fn example(store: kiln::store::Store, info: kiln::store::EntryInfo) {
+    /// if let Checked::Whole(entry) = store.check(&info).await {
+    ///     println!("{} has {} kernels", info.name(), entry.manifest().kernels.len());
+    /// }
     /// # }
     /// ```
-    #[must_use]
-    pub fn check(&self, entry: &EntryInfo) -> Checked {
-        match self.read(entry.path(), false) {
-            Ok(bytes) => match bytes.and_then(|bytes| decode_for(&entry.key(), bytes)) {
+    pub fn check(&self, entry: &EntryInfo) -> Operation<Checked> {
+        let (store, path, key) = (self.clone(), entry.path().to_owned(), entry.key());
+        Operation::new(async move { store.read_checked(path, key).await })
+    }
+
+    /// Reads the file of an entry, and verifies it on the thread that has its bytes.
+    async fn read_checked(&self, path: PathBuf, key: BuildKey) -> Checked {
+        let store = self.clone();
+        let check = move || match store.read(&path, false) {
+            Ok(bytes) => match bytes.and_then(|bytes| decode_for(&key, bytes)) {
                 Ok(entry) => Checked::Whole(entry),
                 Err(unusable) => Checked::Unusable(unusable),
             },
             Err(error) => Checked::Unreadable(error),
-        }
+        };
+        unblock(check).await.unwrap_or_else(Checked::Unreadable)
+    }
+
+    /// Returns a stream that reads and verifies every entry, in the order of [`entries`](Self::entries). Reads
+    /// a few entries ahead. Does not count as a use.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::future::ready;
+    ///
+    /// use futures::StreamExt;
+    /// use kiln::store::Checked;
+    ///
+    /// # async fn example(store: kiln::store::Store) {
+    /// let intact =
+    ///     store.verify().filter(|(_, checked)| ready(matches!(checked, Checked::Whole(_))));
+    /// println!("{} programs are intact", intact.count().await);
+    /// # }
+    /// ```
+    pub fn verify(&self) -> Verify {
+        let store = self.clone();
+        let checks = scan(&self.0.layout).map(move |found| {
+            let info = EntryInfo(found);
+            let check = store.check(&info);
+            async move { (info, check.await) }
+        });
+        Verify::new(checks.buffered(MAX_CHECKS))
     }
 
     /// Reads the metadata of an entry, and nothing else of its file. This is quick, but does not detect a
@@ -59,46 +152,65 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the file is visibly not a usable entry;
-    /// [`Io`](ErrorKind::Io) if it cannot be read.
+    /// From the future: [`InvalidArgument`](ErrorKind::InvalidArgument) if the file is visibly not a usable
+    /// entry; [`Io`](ErrorKind::Io) if it cannot be read.
+    ///
+    /// # Cancel safety
+    ///
+    /// Reading changes nothing in the store.
     ///
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(store: kiln::store::Store) -> kiln::Result<()> {
-    /// for entry in store.entries() {
-    ///     let manifest = store.manifest(&entry)?;
+    /// use futures::StreamExt;
+    ///
+    /// # async fn example(store: kiln::store::Store) -> kiln::Result<()> {
+    /// let mut entries = store.entries();
+    /// while let Some(entry) = entries.next().await {
+    ///     let manifest = store.manifest(&entry).await?;
     ///     println!("{:.8}: {}", entry.key(), manifest.field("options").unwrap_or_default());
     /// }
     /// # Ok(())
     /// # }
     /// ```
-    pub fn manifest(&self, entry: &EntryInfo) -> Result<Manifest> {
-        let read = || {
-            let (mut file, metadata) = file::open(entry.path(), file::reading(), Links::Refuse)?;
-            read_manifest(&entry.key(), &mut file, metadata.len(), MAX_METADATA_BYTES)
+    pub fn manifest(&self, entry: &EntryInfo) -> Operation<Result<Manifest>> {
+        let (path, key) = (entry.path().to_owned(), entry.key());
+        let read = move || {
+            let read = || {
+                let (mut file, metadata) = file::open(&path, file::reading(), Links::Refuse)?;
+                read_manifest(&key, &mut file, metadata.len(), MAX_METADATA_BYTES)
+            };
+            read()
+                .map_err(|error| io_error("read", &path, error))?
+                .map_err(|unusable| invalid_entry(&unusable))
         };
-        read()
-            .map_err(|error| io_error("read", entry.path(), error))?
-            .map_err(|unusable| invalid_entry(&unusable))
+        Operation::new(async move { unblock(read).await.map_err(no_thread)? })
     }
 
     /// Removes an entry, unless it was replaced or used since it was found. Returns whether it was removed.
     ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the entry is there or removed. A removal that has begun is completed in the
+    /// background.
+    ///
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(store: kiln::store::Store, retired: &str) {
-    /// for entry in store.entries().filter(|entry| entry.device() == retired) {
-    ///     if !store.remove(&entry) {
+    /// use futures::StreamExt;
+    ///
+    /// # async fn example(store: kiln::store::Store, retired: &str) {
+    /// let mut entries = store.entries();
+    /// while let Some(entry) = entries.next().await {
+    ///     if entry.device() == retired && !store.remove(&entry).await {
     ///         println!("{} is still in use", entry.name());
     ///     }
     /// }
     /// # }
     /// ```
-    #[must_use = "an entry that was replaced or used meanwhile stays"]
-    pub fn remove(&self, entry: &EntryInfo) -> bool {
-        remove(&self.0.layout, &entry.0)
+    pub fn remove(&self, entry: &EntryInfo) -> Operation<bool> {
+        let (store, found) = (self.clone(), entry.0.clone());
+        Operation::new(async move { remove(&store.0.layout, found).await == Removal::Removed })
     }
 
     /// Adds the file of an entry, read from elsewhere, under the [name](EntryInfo::name) that the entry has
@@ -107,59 +219,121 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if `name` is not the name of an entry, if the file is
-    /// not a complete entry of this name, if it is larger than [all entries](Self::max_bytes) may be, or if the
-    /// entry that is there was written by a newer version of Kiln, which then stays; [`Io`](ErrorKind::Io) if
-    /// the file cannot be read or written.
+    /// From the future: [`InvalidArgument`](ErrorKind::InvalidArgument) if `name` is not the name of an entry,
+    /// if the file is not a complete entry of this name, if it is larger than [all entries](Self::max_bytes)
+    /// may be, or if the entry that is there was written by a newer version of Kiln, which then stays;
+    /// [`Io`](ErrorKind::Io) if the file cannot be read or written.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the entry is added as a whole or not at all. An entry that it was to replace
+    /// is then there unchanged or replaced.
     ///
     /// # Examples
     ///
     /// ```no_run
+    /// use futures::StreamExt;
+    /// use futures::io::Cursor;
     /// use kiln::store::{Checked, Store};
     ///
-    /// # fn example(from: Store, to: Store) -> kiln::Result<()> {
-    /// for info in from.entries() {
-    ///     if let Checked::Whole(entry) = from.check(&info) {
-    ///         to.import(&info.name(), entry.bytes())?;
+    /// # async fn example(from: Store, to: Store) -> kiln::Result<()> {
+    /// let mut results = from.verify();
+    /// while let Some((info, checked)) = results.next().await {
+    ///     if let Checked::Whole(entry) = checked {
+    ///         to.import(&info.name(), Cursor::new(entry.bytes().to_vec())).await?;
     ///     }
     /// }
-    /// to.collect(false)?;
+    /// to.collect(false).await?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn import(&self, name: &str, from: impl Read) -> Result<BuildKey> {
+    pub fn import(
+        &self,
+        name: &str,
+        from: impl AsyncRead + Send + Unpin + 'static,
+    ) -> Operation<Result<BuildKey>> {
+        let (store, name) = (self.clone(), name.to_owned());
+        Operation::new(async move { store.import_as(&name, from).await })
+    }
+
+    async fn import_as(&self, name: &str, from: impl AsyncRead + Unpin) -> Result<BuildKey> {
         let address = Address::named(name)?;
         let key = address.key;
         let max_bytes = self.max_entry_bytes();
         let mut bytes = Vec::new();
-        let read = from.take(max_bytes.saturating_add(1)).read_to_end(&mut bytes);
+        let read = from.take(max_bytes.saturating_add(1)).read_to_end(&mut bytes).await;
         let length = read.map_err(|error| io_error("read", Path::new(name), error))? as u64;
         let entry = if length > max_bytes {
             Err(Unusable::TooLarge(length))
         } else {
-            decode_for(&key, bytes)
+            unblock(move || decode_for(&key, bytes)).await.map_err(no_thread)?
         };
         let entry = entry.map_err(|unusable| invalid_entry(&unusable))?;
-        let bytes = entry.bytes().len() as u64;
         if let Some(limit) = self.max_bytes()
-            && bytes > limit
+            && length > limit
         {
             return Err(Error::invalid(format!(
-                "the entry has {bytes} bytes, but the limit of the whole store is {limit}; raise \
+                "the entry has {length} bytes, but the limit of the whole store is {limit}; raise \
                  KILN_CACHE_MAX_SIZE or `CacheConfig::max_bytes`"
             )));
         }
-        let (path, parts) = (self.0.layout.entry(&address), [entry.bytes(), &[]]);
+        let (path, parts) = (self.0.layout.entry(&address), [entry.into_bytes(), Vec::new()]);
         let published = publish(&self.0.layout, &path, parts, self.0.settings.durability)
+            .await
             .map_err(|error| io_error("write", &path, error))?;
-        let Some(difference) = published.difference(bytes) else {
+        let Some(difference) = published.difference(length) else {
             let message = format!(
                 "{name}: the existing entry was written by a newer version of Kiln, and is kept"
             );
             return Err(Error::invalid(message));
         };
-        self.0.usage.add(difference);
+        // If the future is dropped before this, the next count corrects the size hint.
+        self.0.usage.add(difference).await;
         Ok(key)
+    }
+
+    /// Verifies an entry, and writes the bytes of its file, which [`import`](Self::import) reads. Returns their
+    /// number. Flushes the writer, and does not close it. Does not count as a use.
+    ///
+    /// # Errors
+    ///
+    /// From the future: [`InvalidArgument`](ErrorKind::InvalidArgument) if the entry does not verify, of which
+    /// then nothing is written; [`Io`](ErrorKind::Io) if it cannot be read or written.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the writer may have got a part of the bytes. The store is unchanged.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::store::{EntryInfo, Store};
+    ///
+    /// # async fn example(store: Store, info: EntryInfo, file: async_fs::File) -> kiln::Result<()> {
+    /// let bytes = store.export(&info, file).await?;
+    /// println!("{} written, {bytes} bytes", info.name());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn export(
+        &self,
+        entry: &EntryInfo,
+        mut to: impl AsyncWrite + Send + Unpin + 'static,
+    ) -> Operation<Result<u64>> {
+        let (check, path) = (self.check(entry), entry.path().to_owned());
+        Operation::new(async move {
+            let entry = match check.await {
+                Checked::Whole(entry) => entry,
+                Checked::Unusable(unusable) => return Err(invalid_entry(&unusable)),
+                Checked::Unreadable(error) => return Err(io_error("read", &path, error)),
+            };
+            let written = async {
+                to.write_all(entry.bytes()).await?;
+                to.flush().await
+            };
+            written.await.map_err(|error| io_error("export", &path, error))?;
+            Ok(entry.bytes().len() as u64)
+        })
     }
 
     /// Collects now: removes entries until the limits are met, sweeps files that dead writers left behind, and
@@ -167,21 +341,32 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`Io`](ErrorKind::Io) if another process is collecting.
+    /// From the future: [`Io`](ErrorKind::Io) if another process, or another collection of this process, is
+    /// collecting.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, a part of the entries is removed, each of them as a whole.
     ///
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(store: kiln::store::Store) -> kiln::Result<()> {
-    /// let planned = store.collect(true)?;
+    /// # async fn example(store: kiln::store::Store) -> kiln::Result<()> {
+    /// let planned = store.collect(true).await?;
     /// println!("a collection would remove {} programs", planned.removed);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn collect(&self, dry_run: bool) -> Result<Collected> {
+    pub fn collect(&self, dry_run: bool) -> Operation<Result<Collected>> {
+        let store = self.clone();
         let goal = Goal { dry_run, ..self.goal() };
-        collect_now(&self.0, goal).ok_or_else(|| {
-            Error::new(ErrorKind::Io, "another process is collecting; try again when it is done")
+        Operation::new(async move {
+            store.collect_now(goal).await.map_err(no_thread)?.ok_or_else(|| {
+                Error::new(
+                    ErrorKind::Io,
+                    "another process is collecting; try again when it is done",
+                )
+            })
         })
     }
 
@@ -189,39 +374,49 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`Io`](ErrorKind::Io) if some entries cannot be removed.
+    /// From the future: [`Io`](ErrorKind::Io) if some entries cannot be removed.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, a part of the entries is removed, each of them as a whole.
     ///
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(store: kiln::store::Store) -> kiln::Result<()> {
-    /// println!("removed {} programs", store.clear()?);
+    /// # async fn example(store: kiln::store::Store) -> kiln::Result<()> {
+    /// println!("removed {} programs", store.clear().await?);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn clear(&self) -> Result<u64> {
-        let (mut removed, mut failed) = (0, 0);
-        for entry in self.entries() {
-            if self.remove(&entry) {
-                removed += 1;
-            } else {
-                failed += u64::from(fs::metadata(entry.path()).is_ok_and(|metadata| {
-                    // An entry that was replaced or used meanwhile belongs to another process.
-                    metadata.modified().is_ok_and(|used| used == entry.used())
-                }));
+    pub fn clear(&self) -> Operation<Result<u64>> {
+        let store = self.clone();
+        Operation::new(async move {
+            let (mut removed, mut failed) = (0, 0);
+            let mut entries = pin!(scan(&store.0.layout));
+            while let Some(found) = entries.next().await {
+                match remove(&store.0.layout, found).await {
+                    Removal::Removed => removed += 1,
+                    Removal::Failed => failed += 1,
+                    // The entry belongs to another process now.
+                    Removal::Changed | Removal::Gone => {}
+                }
             }
-        }
-        // Counts the remaining entries, and sweeps. If another process is collecting, it does both.
-        let _ = self.collect(false);
-        if failed > 0 {
-            let directory = self.root().display();
-            return Err(Error::new(
-                ErrorKind::Io,
-                format!("{failed} entries of {directory} cannot be removed; check its permissions"),
-            ));
-        }
-        Ok(removed)
+            // Counts the remaining entries, and sweeps. If another process is collecting, it does both.
+            let _ = store.collect_now(store.goal()).await;
+            if failed > 0 {
+                let directory = store.root().display();
+                let message = format!(
+                    "{failed} entries of {directory} cannot be removed; check its permissions"
+                );
+                return Err(Error::new(ErrorKind::Io, message));
+            }
+            Ok(removed)
+        })
     }
+}
+
+fn no_thread(error: io::Error) -> Error {
+    threads::no_thread().with_source(error)
 }
 
 fn invalid_entry(unusable: &Unusable) -> Error {
@@ -234,7 +429,14 @@ fn io_error(what: &str, path: &Path, error: io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::sync::Arc;
+
+    use futures::executor::block_on;
+    use futures::io::{Cursor, empty, repeat};
+
     use super::*;
+    use crate::cache::store::Settings;
     use crate::cache::store::entry::encode;
 
     const KEY: BuildKey = BuildKey([0xAB; 32]);
@@ -250,20 +452,33 @@ mod tests {
 
     fn store() -> (tempfile::TempDir, Store) {
         let directory = tempfile::tempdir().unwrap();
-        let store = Store::at(directory.path()).unwrap();
+        let store = block_on(Store::open(directory.path())).unwrap();
         (directory, store)
+    }
+
+    fn import(store: &Store, name: &str, file: Vec<u8>) -> Result<BuildKey> {
+        block_on(store.import(name, Cursor::new(file)))
+    }
+
+    fn entries(store: &Store) -> Vec<EntryInfo> {
+        block_on(store.entries().collect())
+    }
+
+    /// Returns the entry of a store that has only one.
+    fn only_entry(store: &Store) -> EntryInfo {
+        let [entry] = &*entries(store) else { panic!("there is one entry") };
+        entry.clone()
     }
 
     #[test]
     fn entries_are_imported_under_their_original_name() {
         let (_directory, store) = store();
-        assert_eq!(store.import(&name(), &*file("a log")).unwrap(), KEY);
-        let entry = store.entries().next().unwrap();
+        assert_eq!(import(&store, &name(), file("a log")).unwrap(), KEY);
+        let entry = only_entry(&store);
         assert_eq!(entry.name(), name());
         assert!(entry.path().ends_with(name()));
-        assert!(
-            matches!(store.check(&entry), Checked::Whole(whole) if whole.payload() == b"payload")
-        );
+        let checked = block_on(store.check(&entry));
+        assert!(matches!(checked, Checked::Whole(whole) if whole.payload() == b"payload"));
     }
 
     #[test]
@@ -287,7 +502,7 @@ mod tests {
             &format!("tmp/ab/{digits}.kiln"),
             &format!("0123456789abcdef/ab/{digits}"),
         ] {
-            let refused = store.import(name, &*file("")).expect_err(name);
+            let refused = import(&store, name, file("")).expect_err(name);
             assert_eq!(refused.kind(), ErrorKind::InvalidArgument, "{refused}");
         }
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is written");
@@ -300,31 +515,33 @@ mod tests {
         flipped[0] ^= 1;
         let other = name().replace("ab.kiln", "ac.kiln");
         for (name, refused) in [
-            (name(), store.import(&name(), &*flipped)),
-            (name(), store.import(&name(), io::empty())),
-            (other.clone(), store.import(&other, &*file(""))),
+            (name(), import(&store, &name(), flipped)),
+            (name(), block_on(store.import(&name(), empty()))),
+            (other.clone(), import(&store, &other, file(""))),
         ] {
             assert_eq!(refused.expect_err(&name).kind(), ErrorKind::InvalidArgument, "{name}");
         }
-        let settings = super::super::Settings { entry_bytes: 1..=16, ..Default::default() };
-        let small = Store::open(store.root().to_owned(), settings, Default::default()).unwrap();
-        let refused = small.import(&name(), io::repeat(7)).expect_err("it never ends");
+        let settings = Settings { entry_bytes: 1..=16, ..Settings::default() };
+        let root = store.root().to_owned();
+        let small = Store::open_with(root, settings, Arc::default()).unwrap();
+        let refused = block_on(small.import(&name(), repeat(7))).expect_err("it never ends");
         assert!(refused.to_string().contains("bytes"), "{refused}");
-        assert_eq!(store.entries().count(), 0);
+        assert_eq!(entries(&store).len(), 0);
     }
 
     #[test]
     fn a_manifest_is_read_without_the_payload() {
         let (_directory, store) = store();
-        store.import(&name(), &*file("a log")).unwrap();
-        let entry = store.entries().next().unwrap();
+        import(&store, &name(), file("a log")).unwrap();
+        let entry = only_entry(&store);
         let overwrite = |bytes: &[u8]| fs::write(entry.path(), bytes).unwrap();
 
         let mut flipped = file("a log");
         flipped[0] ^= 1;
         overwrite(&flipped);
-        assert_eq!(store.manifest(&entry).unwrap().build_log, "a log");
-        assert!(matches!(store.check(&entry), Checked::Unusable(Unusable::Checksum)));
+        assert_eq!(block_on(store.manifest(&entry)).unwrap().build_log, "a log");
+        let checked = block_on(store.check(&entry));
+        assert!(matches!(checked, Checked::Unusable(Unusable::Checksum)));
 
         let whole = file("a log");
         let mut broken = whole.clone();
@@ -335,19 +552,20 @@ mod tests {
             (&broken, "its manifest cannot be read"),
         ] {
             overwrite(bytes);
-            let refused = store.manifest(&entry).expect_err(why);
+            let refused = block_on(store.manifest(&entry)).expect_err(why);
             assert!(refused.to_string().contains(why), "{refused}");
         }
         fs::remove_file(entry.path()).unwrap();
-        assert_eq!(store.manifest(&entry).expect_err("it is gone").kind(), ErrorKind::Io);
+        let refused = block_on(store.manifest(&entry)).expect_err("it is gone");
+        assert_eq!(refused.kind(), ErrorKind::Io);
     }
 
     #[test]
     fn a_store_that_was_copied_without_its_empty_directories_is_cleared() {
         let (directory, store) = store();
-        store.import(&name(), &file("a log")[..]).unwrap();
+        import(&store, &name(), file("a log")).unwrap();
         fs::remove_dir_all(directory.path().join("v1/tmp")).unwrap();
-        assert_eq!(store.clear().unwrap(), 1);
-        assert_eq!(store.entries().count(), 0);
+        assert_eq!(block_on(store.clear()).unwrap(), 1);
+        assert_eq!(entries(&store).len(), 0);
     }
 }

@@ -14,8 +14,10 @@ use crate::digest::BuildKey;
 /// # Examples
 ///
 /// ```no_run
-/// # fn example(store: kiln::store::Store) {
-/// let mut entries: Vec<_> = store.entries().collect();
+/// use futures::StreamExt;
+///
+/// # async fn example(store: kiln::store::Store) {
+/// let mut entries: Vec<_> = store.entries().collect().await;
 /// entries.sort_by_key(|entry| entry.used());
 /// for entry in &entries {
 ///     println!("{:.8}: {} bytes", entry.key(), entry.bytes());
@@ -31,8 +33,8 @@ impl EntryInfo {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(store: kiln::store::Store, program: kiln::Program) {
-    /// let entry = store.entries().find(|entry| entry.key() == program.key());
+    /// # fn example(info: kiln::store::EntryInfo, program: kiln::Program) {
+    /// let is_of_program = info.key() == program.key();
     /// # }
     /// ```
     #[must_use]
@@ -47,9 +49,12 @@ impl EntryInfo {
     /// ```no_run
     /// use std::collections::BTreeMap;
     ///
-    /// # fn example(store: kiln::store::Store) {
+    /// use futures::StreamExt;
+    ///
+    /// # async fn example(store: kiln::store::Store) {
     /// let mut bytes = BTreeMap::new();
-    /// for entry in store.entries() {
+    /// let mut entries = store.entries();
+    /// while let Some(entry) = entries.next().await {
     ///     *bytes.entry(entry.device().to_owned()).or_insert(0) += entry.bytes();
     /// }
     /// # }
@@ -65,10 +70,8 @@ impl EntryInfo {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(rt: kiln::Runtime, module: kiln::Module, store: kiln::store::Store) -> kiln::Result<()> {
-    /// let name = rt.build(&module).entry_name()?;
-    /// let entry = store.entries().find(|entry| entry.name() == name);
-    /// # Ok(())
+    /// # async fn example(info: kiln::store::EntryInfo, to: kiln::store::Store) {
+    /// let is_copied = matches!(to.get(&info.name()).await, Ok(Some(_)));
     /// # }
     /// ```
     #[must_use]
@@ -96,8 +99,11 @@ impl EntryInfo {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(store: kiln::store::Store) {
-    /// let largest = store.entries().max_by_key(|entry| entry.bytes());
+    /// use futures::StreamExt;
+    ///
+    /// # async fn example(store: kiln::store::Store) {
+    /// let sizes: Vec<u64> = store.entries().map(|entry| entry.bytes()).collect().await;
+    /// println!("the largest program has {} bytes", sizes.iter().max().unwrap_or(&0));
     /// # }
     /// ```
     #[must_use]
@@ -110,12 +116,17 @@ impl EntryInfo {
     /// # Examples
     ///
     /// ```no_run
+    /// use std::future::ready;
     /// use std::time::Duration;
     ///
-    /// # fn example(store: kiln::store::Store) {
+    /// use futures::StreamExt;
+    ///
+    /// # async fn example(store: kiln::store::Store) {
     /// let month = Duration::from_secs(30 * 24 * 3600);
-    /// let old = store.entries().filter(|entry| entry.used().elapsed().is_ok_and(|age| age > month));
-    /// println!("{} programs were not used for a month", old.count());
+    /// let old = store.entries().filter(|entry| {
+    ///     ready(entry.used().elapsed().is_ok_and(|age| age > month))
+    /// });
+    /// println!("{} programs were not used for a month", old.count().await);
     /// # }
     /// ```
     #[must_use]
@@ -129,11 +140,13 @@ impl EntryInfo {
 /// # Examples
 ///
 /// ```no_run
+/// use futures::StreamExt;
 /// use kiln::store::Checked;
 ///
-/// # fn example(store: kiln::store::Store) {
-/// for entry in store.entries() {
-///     match store.check(&entry) {
+/// # async fn example(store: kiln::store::Store) {
+/// let mut results = store.verify();
+/// while let Some((entry, checked)) = results.next().await {
+///     match checked {
 ///         Checked::Whole(_) => {}
 ///         Checked::Unusable(reason) => println!("{}: {reason}", entry.path().display()),
 ///         other => println!("{}: {other:?}", entry.path().display()),

@@ -13,6 +13,8 @@ use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use futures::stream::{self, Stream, StreamExt};
+
 use crate::digest::BuildKey;
 use crate::error::{Error, Result};
 use crate::process::file::{self, Links};
@@ -126,26 +128,24 @@ impl Layout {
     pub(crate) fn state(&self) -> PathBuf {
         self.version.join("state")
     }
-
-    /// Returns the names and paths of the folders of devices.
-    pub(crate) fn devices(&self) -> impl Iterator<Item = (String, PathBuf)> {
-        subfolders(&self.version, 16)
-    }
 }
 
 /// Returns the folders of `parent` whose names are `digits` hexadecimal digits. Items that cannot be read are
 /// skipped: they are not the store's.
 pub(crate) fn subfolders(
-    parent: &Path,
+    parent: PathBuf,
     digits: usize,
-) -> impl Iterator<Item = (String, PathBuf)> + use<> {
-    let entries = fs::read_dir(parent).into_iter().flatten().filter_map(Result::ok);
-    entries.filter_map(move |entry| {
+) -> impl Stream<Item = (String, PathBuf)> + Send {
+    let listed = stream::once(async_fs::read_dir(parent)).filter_map(async |listed| listed.ok());
+    listed.flatten().filter_map(move |entry| async move {
+        let entry = entry.ok()?;
         let name = entry.file_name().into_string().ok()?;
-        let is_folder = name.len() == digits && is_hexadecimal(&name);
+        if name.len() != digits || !is_hexadecimal(&name) {
+            return None;
+        }
         // A link could lead to the same entries twice, or to those of another store.
-        (is_folder && entry.file_type().is_ok_and(|file_type| file_type.is_dir()))
-            .then(|| (name, entry.path()))
+        let is_folder = entry.file_type().await.is_ok_and(|file_type| file_type.is_dir());
+        is_folder.then(|| (name, entry.path()))
     })
 }
 

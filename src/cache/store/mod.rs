@@ -68,6 +68,7 @@ pub mod fuzzing;
 mod info;
 mod layout;
 mod lock;
+mod operation;
 mod publish;
 mod task_tracker;
 mod usage;
@@ -77,12 +78,14 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::thread;
 use std::time::{Duration, SystemTime};
+
+use async_lock::{Mutex, Semaphore};
 
 pub use self::collect::Collected;
 pub use self::entry::{Entry, KernelRecord, Manifest, ParameterRecord, Unusable};
 pub use self::info::{Checked, EntryInfo};
+pub use self::operation::{Entries, Operation, Verify};
 pub use self::publish::Durability;
 
 pub(crate) use self::entry::{decode_for, encode, kernels};
@@ -94,13 +97,14 @@ pub(crate) use self::task_tracker::{Pending, TaskTracker};
 
 use self::collect::{Goal, MIN_EVICTION_AGE, collect};
 use self::layout::Layout;
-use self::publish::{Published, publish};
+use self::publish::publish;
 use self::usage::UsageFile;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
-use crate::executor::unblock;
+use crate::executor::{pause, unblock, unblock_detached};
+use crate::process;
 use crate::process::file::{self, Links};
-use crate::process::threads;
+use crate::process::threads::no_thread;
 use crate::process::warning;
 use crate::stats::Counters;
 
@@ -113,6 +117,10 @@ const MAX_METADATA_BYTES: u64 = 64 << 20;
 /// Maximum number of rounds of a background collection. Later rounds remove entries that were too young before.
 /// After the last round, the next put starts a new collection.
 const MAX_COLLECTION_ROUNDS: u32 = 8;
+
+/// Maximum number of lookups and attempts to lock of a store that have a thread, and likewise of puts. More would
+/// not be quicker on a disk. The numbers are separate, so that no put delays a lookup.
+const MAX_OPERATIONS: usize = 16;
 
 /// Default maximum size of an entry's binary, in bytes.
 const MAX_PAYLOAD_BYTES: u64 = 256 << 20;
@@ -142,17 +150,19 @@ impl Default for Settings {
 /// A store of programs in a directory. The value is a handle that is cheap to clone.
 ///
 /// A [`Runtime`](crate::Runtime) has a store of its own. This type is for inspecting a store from outside, as
-/// the `kiln` explorer does. Its methods block on the disk.
+/// the `kiln` explorer does. Its methods return futures and streams, which run under any executor and never
+/// block the thread that polls them.
 ///
 /// # Examples
 ///
 /// ```no_run
+/// use futures::StreamExt;
 /// use kiln::CacheConfig;
 ///
-/// # fn example() -> kiln::Result<()> {
-/// if let Some(store) = CacheConfig::new().open_store()? {
-///     let bytes: u64 = store.entries().map(|entry| entry.bytes()).sum();
-///     println!("{} programs, {bytes} bytes", store.entries().count());
+/// # async fn example() -> kiln::Result<()> {
+/// if let Some(store) = CacheConfig::new().open_store().await? {
+///     let sizes: Vec<u64> = store.entries().map(|entry| entry.bytes()).collect().await;
+///     println!("{} programs, {} bytes", sizes.len(), sizes.iter().sum::<u64>());
 /// }
 /// # Ok(())
 /// # }
@@ -168,7 +178,10 @@ struct Inner {
     usage: UsageFile,
     counters: Arc<Counters>,
     warned: Warned,
-    is_collecting: AtomicBool,
+    /// Locked while this process collects in the background.
+    collecting: Mutex<()>,
+    lookups: Semaphore,
+    puts: Semaphore,
     background: TaskTracker,
 }
 
@@ -193,30 +206,77 @@ pub(crate) enum Lookup {
     Unreadable(io::Error),
 }
 
+/// The lock of collections, or the result of trying to take it.
+struct CollectionLock(Option<Try>);
+
+impl CollectionLock {
+    /// Frees the lock. The next collection finds it free when this has completed.
+    async fn release(mut self) {
+        let lock = self.0.take();
+        // Without a thread, the lock is freed here.
+        let _ = unblock(move || drop(lock)).await;
+    }
+}
+
+impl Drop for CollectionLock {
+    /// Frees the lock of a collection whose future was dropped, without blocking. A forked child has no lock.
+    fn drop(&mut self) {
+        if let Some(lock) = self.0.take()
+            && !process::is_forked()
+        {
+            unblock_detached(move || drop(lock));
+        }
+    }
+}
+
 impl Store {
     /// Opens the store below `root`, which is created when the first entry is put there.
     ///
     /// # Errors
     ///
-    /// [`Configuration`](ErrorKind::Configuration) if `root` is not a directory, belongs to another user, or
-    /// can be written by others.
+    /// From the future: [`Configuration`](ErrorKind::Configuration) if `root` is not a directory, belongs to
+    /// another user, or can be written by others; [`OutOfResources`](ErrorKind::OutOfResources) if the system
+    /// cannot start a thread; [`Forked`](ErrorKind::Forked) in a child process that was forked after Kiln
+    /// started.
+    ///
+    /// # Cancel safety
+    ///
+    /// Opening changes nothing on the disk.
     ///
     /// # Examples
     ///
     /// ```no_run
+    /// use futures::StreamExt;
     /// use kiln::store::Store;
     ///
-    /// # fn example() -> kiln::Result<()> {
-    /// let store = Store::at("/var/cache/renderer")?;
-    /// println!("{} programs", store.entries().count());
+    /// # async fn example() -> kiln::Result<()> {
+    /// let store = Store::open("/var/cache/renderer").await?;
+    /// println!("{} programs", store.entries().count().await);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn at(root: impl Into<PathBuf>) -> Result<Self> {
-        Self::open(root.into(), Settings::default(), Arc::default())
+    pub fn open(root: impl Into<PathBuf>) -> Operation<Result<Self>> {
+        let root = root.into();
+        Self::open_in_background(move || Self::open_with(root, Settings::default(), Arc::default()))
     }
 
-    pub(crate) fn open(root: PathBuf, settings: Settings, counters: Arc<Counters>) -> Result<Self> {
+    /// Runs a call that opens a store and blocks. Once it has run, the pool for files has a thread, which the
+    /// operations of the store rely on.
+    pub(crate) fn open_in_background<T: Send + 'static>(
+        open: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Operation<Result<T>> {
+        Operation::new(async move {
+            process::start()?;
+            unblock(open).await.map_err(|error| no_thread().with_source(error))?
+        })
+    }
+
+    /// Opens the store below `root`. Blocks on the disk.
+    pub(crate) fn open_with(
+        root: PathBuf,
+        settings: Settings,
+        counters: Arc<Counters>,
+    ) -> Result<Self> {
         let layout = Layout::new(&root);
         for directory in [&*root, layout.version()] {
             if let Some(reason) = layout::distrust_reason(directory, &root) {
@@ -225,6 +285,7 @@ impl Store {
                 return Err(Error::new(ErrorKind::Configuration, message));
             }
         }
+        let [lookups, puts] = [MAX_OPERATIONS; 2].map(Semaphore::new);
         Ok(Self(Arc::new(Inner {
             usage: UsageFile::new(&layout),
             root,
@@ -232,7 +293,9 @@ impl Store {
             settings,
             counters,
             warned: Warned::default(),
-            is_collecting: AtomicBool::new(false),
+            collecting: Mutex::new(()),
+            lookups,
+            puts,
             background: TaskTracker::default(),
         })))
     }
@@ -256,10 +319,12 @@ impl Store {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn example(store: kiln::store::Store) {
-    /// let bytes: u64 = store.entries().map(|entry| entry.bytes()).sum();
+    /// use futures::StreamExt;
+    ///
+    /// # async fn example(store: kiln::store::Store) {
+    /// let sizes: Vec<u64> = store.entries().map(|entry| entry.bytes()).collect().await;
     /// if let Some(limit) = store.max_bytes() {
-    ///     println!("{} % of the limit are used", bytes * 100 / limit);
+    ///     println!("{} % of the limit are used", sizes.iter().sum::<u64>() * 100 / limit);
     /// }
     /// # }
     /// ```
@@ -269,9 +334,11 @@ impl Store {
     }
 
     /// Looks up an entry and verifies it. Takes no lock.
-    pub(crate) async fn get(&self, address: &Address) -> Lookup {
+    pub(crate) async fn find(&self, address: &Address) -> Lookup {
         let (store, address) = (self.clone(), *address);
-        unblock(move || store.look_up(&address)).await.unwrap_or_else(Lookup::Unreadable)
+        let _permit = self.0.lookups.acquire().await;
+        let found = unblock(move || store.look_up(&address)).await;
+        found.unwrap_or_else(|error| self.unreadable(error))
     }
 
     /// Looks up an entry. If it is absent, tries to take its build lock, and then looks again: another process
@@ -290,23 +357,27 @@ impl Store {
             },
             missed => (missed, Some(store.take_build_lock(&address.key))),
         };
-        unblock(look_up).await.unwrap_or_else(|error| (Lookup::Unreadable(error), None))
+        let _permit = self.0.lookups.acquire().await;
+        unblock(look_up).await.unwrap_or_else(|error| (self.unreadable(error), None))
     }
 
-    pub(crate) fn look_up(&self, address: &Address) -> Lookup {
+    /// Reads and verifies an entry. Blocks on its file.
+    fn look_up(&self, address: &Address) -> Lookup {
         let read = self.read(&self.0.layout.entry(address), true);
         let found = match read {
             Ok(bytes) => bytes.and_then(|bytes| decode_for(&address.key, bytes)),
             Err(error) if layout::is_missing(&error) => return Lookup::Absent,
-            Err(error) => {
-                self.report_failure("read", &error);
-                return Lookup::Unreadable(error);
-            }
+            Err(error) => return self.unreadable(error),
         };
         match found {
             Ok(entry) => Lookup::Hit(entry),
             Err(unusable) => Lookup::Unusable(unusable),
         }
+    }
+
+    fn unreadable(&self, error: io::Error) -> Lookup {
+        self.report_failure("read", &error);
+        Lookup::Unreadable(error)
     }
 
     /// Reads a whole file. If `is_use`, also stamps it as used. The outer error is an I/O error.
@@ -345,17 +416,10 @@ impl Store {
         self.0.settings.entry_bytes.end().saturating_add(MAX_METADATA_BYTES)
     }
 
-    /// Stores a payload and the [rest](encode) of its file, replacing any file in its place.
+    /// Stores a payload and the [rest](encode) of its file, replacing any file in its place. Then collects, if
+    /// the size hint is missing, old, or above the limit.
     pub(crate) async fn put(&self, address: &Address, payload: Vec<u8>, rest: Vec<u8>) {
-        let (store, address) = (self.clone(), *address);
-        let put = move || store.write(&address, &payload, &rest);
-        if let Err(error) = unblock(put).await {
-            self.report_failure("written", &error);
-        }
-    }
-
-    pub(crate) fn write(&self, address: &Address, payload: &[u8], rest: &[u8]) {
-        let Inner { layout, settings, counters, .. } = &*self.0;
+        let Inner { layout, settings, counters, usage, puts, .. } = &*self.0;
         if !settings.entry_bytes.contains(&(payload.len() as u64)) {
             return counters.disk_skips.add_one();
         }
@@ -363,24 +427,33 @@ impl Store {
         if self.exceeds_limit(bytes) {
             return self.skip_too_large(address, bytes);
         }
-        let path = layout.entry(address);
-        let published = match publish(layout, &path, [payload, rest], settings.durability) {
-            Ok(Published::KeptNewer) => return counters.disk_skips.add_one(),
+        let (path, parts) = (layout.entry(address), [payload, rest]);
+        let permit = puts.acquire().await;
+        let published = match publish(layout, &path, parts, settings.durability).await {
             Ok(published) => published,
             Err(error) => return self.report_failure("written", &error),
         };
+        let Some(difference) = published.difference(bytes) else {
+            return counters.disk_skips.add_one();
+        };
         counters.disk_writes.add_one();
         counters.disk_bytes_written.add(bytes);
-        self.record_growth(bytes, published);
+        let known = usage.add(difference).await;
+        drop(permit);
+        if known.is_none_or(|usage| usage.is_old() || self.exceeds_limit(usage.bytes)) {
+            self.collect_in_rounds().await;
+        }
     }
 
     /// Tries to become the one process that builds `key`, by taking its build lock.
     pub(crate) async fn try_build_lock(&self, key: &BuildKey) -> Try {
         let (store, key) = (self.clone(), *key);
+        let _permit = self.0.lookups.acquire().await;
         unblock(move || store.take_build_lock(&key)).await.unwrap_or_else(Try::Unopened)
     }
 
-    pub(crate) fn take_build_lock(&self, key: &BuildKey) -> Try {
+    /// Tries to take a build lock. Blocks on its file.
+    fn take_build_lock(&self, key: &BuildKey) -> Try {
         let Inner { layout, warned, .. } = &*self.0;
         let path = layout.build_lock(key);
         let attempt = match lock::try_lock(&path) {
@@ -408,25 +481,9 @@ impl Store {
         self.0.background.begin()
     }
 
-    /// Completes once all work that was begun before this call has ended, including the collections that it
-    /// started.
+    /// Completes once all work that was begun before this call has ended.
     pub(crate) fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
-        let store = self.clone();
-        let puts = self.0.background.settled();
-        async move {
-            puts.await;
-            // A put that ended meanwhile may have begun a collection.
-            store.0.background.settled().await;
-        }
-    }
-
-    /// Adds a file to the size hint. Starts a collection if the hint is missing, old, or above the limit.
-    fn record_growth(&self, bytes: u64, published: Published) {
-        let Some(difference) = published.difference(bytes) else { return };
-        let known = self.0.usage.add(difference);
-        if known.is_none_or(|usage| usage.is_old() || self.exceeds_limit(usage.bytes)) {
-            self.collect_in_background();
-        }
+        self.0.background.settled()
     }
 
     /// Returns the goal of collections: nine tenths of the limit, so that they are rare.
@@ -440,35 +497,45 @@ impl Store {
         }
     }
 
-    /// Collects on a thread of its own, unless this process is already collecting.
-    fn collect_in_background(&self) {
-        if self.0.is_collecting.swap(true, SeqCst) {
-            return;
-        }
-        let store = self.clone();
-        let pending = self.begin();
-        let run = move || {
-            let _pending = pending;
-            for round in 0..MAX_COLLECTION_ROUNDS {
-                if round > 0 {
-                    // Entries that were too young to be removed have grown old enough.
-                    thread::sleep(MIN_EVICTION_AGE);
-                }
-                match collect_now(&store.0, store.goal()) {
-                    Some(collected) if store.exceeds_limit(collected.bytes_left()) => {}
-                    // The store is within its limit, or another process is collecting.
-                    _ => break,
-                }
+    /// Collects until the store is within its limit, unless this process is already collecting.
+    async fn collect_in_rounds(&self) {
+        let Some(_collecting) = self.0.collecting.try_lock() else { return };
+        for round in 0..MAX_COLLECTION_ROUNDS {
+            // Entries that are too young to be removed grow old enough.
+            if round > 0 && pause(MIN_EVICTION_AGE).await.is_err() {
+                return;
             }
-            store.0.is_collecting.store(false, SeqCst);
-        };
-        if let Err(error) = threads::start("kiln-collector", run) {
-            self.0.is_collecting.store(false, SeqCst);
-            tracing::debug!(
-                %error,
-                "cannot start a thread for a collection; a later put tries again"
-            );
+            match self.collect_now(self.goal()).await {
+                Ok(Some(collected)) if self.exceeds_limit(collected.bytes_left()) => {}
+                // The store is within its limit, another process is collecting, or there is no thread.
+                _ => return,
+            }
         }
+    }
+
+    /// Collects and counts, unless another process is collecting; then returns `None`. If the store is within
+    /// its limits, this only counts and sweeps.
+    ///
+    /// # Errors
+    ///
+    /// The system's, if it cannot start a thread.
+    async fn collect_now(&self, goal: Goal) -> io::Result<Option<Collected>> {
+        let Inner { layout, usage, counters, .. } = &*self.0;
+        let (path, hint) = (layout.locks().join("gc"), usage.clone());
+        let lock = move || (CollectionLock(Some(lock::try_lock(&path))), hint.read());
+        let (lock, before) = unblock(lock).await?;
+        if matches!(lock.0, Some(Try::Busy)) {
+            return Ok(None);
+        }
+        let collected = collect(layout, goal).await;
+        if !goal.dry_run {
+            counters.disk_evictions.add(collected.removed);
+            if let Err(error) = usage.set(before, collected.bytes_left()).await {
+                tracing::debug!(%error, "the size hint cannot be written; the next put counts again");
+            }
+        }
+        lock.release().await;
+        Ok(Some(collected))
     }
 
     /// Counts an entry that is larger than the limit of the whole store, and warns about the first. A
@@ -510,23 +577,4 @@ impl Store {
             ));
         }
     }
-}
-
-/// Collects and counts, unless another process is collecting; then returns `None`. If the store is within its
-/// limits, this only counts and sweeps.
-fn collect_now(inner: &Inner, goal: Goal) -> Option<Collected> {
-    let Inner { layout, usage, counters, .. } = inner;
-    let lock = lock::try_lock(&layout.locks().join("gc"));
-    if matches!(lock, Try::Busy) {
-        return None;
-    }
-    let before = usage.read();
-    let collected = collect(layout, goal);
-    if !goal.dry_run {
-        counters.disk_evictions.add(collected.removed);
-        if let Err(error) = usage.set(before, collected.bytes_left()) {
-            tracing::debug!(%error, "the size hint cannot be written; the next put counts again");
-        }
-    }
-    Some(collected)
 }

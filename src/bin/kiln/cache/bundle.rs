@@ -6,6 +6,11 @@
 use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::path::Path;
 
+use futures::channel::mpsc;
+use futures::future;
+use futures::sink::SinkExt;
+use futures::stream::TryStreamExt;
+use kiln::BuildKey;
 use kiln::store::{EntryInfo, Store};
 use serde::Serialize;
 use tar::{Archive, Builder, EntryType, Header};
@@ -15,6 +20,9 @@ use crate::args::KeyPrefix;
 use crate::file::{self, Links};
 use crate::output::{Failure, Outcome, Output, Result, bytes, count, in_full, note, plain};
 
+/// Number of bytes of a bundle that are read at a time.
+const CHUNK_BYTES: usize = 64 << 10;
+
 #[derive(Serialize)]
 struct Extracted {
     key: String,
@@ -22,14 +30,14 @@ struct Extracted {
     bytes: u64,
 }
 
-pub(super) fn extract(
+pub(super) async fn extract(
     out: &mut Output,
     store: &Store,
     key: &KeyPrefix,
     path: Option<&Path>,
 ) -> Result {
-    let info = find(store, key)?;
-    let entry = read_entry(store, &info).map_err(|why| {
+    let info = find(store, key).await?;
+    let entry = read_entry(store, &info).await.map_err(|why| {
         Failure::failed(format_args!("the entry of {} cannot be used: {why}", info.key()))
     })?;
     let Some(path) = path else {
@@ -82,8 +90,13 @@ struct Exported {
     refused: Vec<Refused>,
 }
 
-pub(super) fn export(out: &mut Output, store: &Store, path: &Path, keys: &[KeyPrefix]) -> Result {
-    let mut entries = select(store, keys)?;
+pub(super) async fn export(
+    out: &mut Output,
+    store: &Store,
+    path: &Path,
+    keys: &[KeyPrefix],
+) -> Result {
+    let mut entries = select(store, keys).await?;
     // Sorted, so that the same entries make the same bundle.
     entries.sort_by_key(EntryInfo::name);
     entries.dedup_by_key(|entry| entry.name());
@@ -93,10 +106,12 @@ pub(super) fn export(out: &mut Output, store: &Store, path: &Path, keys: &[KeyPr
         if io::stdout().is_terminal() {
             return Err(Failure::usage("a bundle cannot be written to a terminal; give a file"));
         }
-        bundle(store, &entries, &mut *out)
+        bundle(store, &entries, &mut *out).await
     } else {
-        file::open_output(path, file::replacing())
-            .and_then(|created| bundle(store, &entries, BufWriter::new(created)))
+        match file::open_output(path, file::replacing()) {
+            Ok(created) => bundle(store, &entries, BufWriter::new(created)).await,
+            Err(error) => Err(error),
+        }
     };
     let done = done.map_err(|error| cannot("write", path, &error))?;
 
@@ -112,11 +127,11 @@ pub(super) fn export(out: &mut Output, store: &Store, path: &Path, keys: &[KeyPr
     Ok(outcome)
 }
 
-fn bundle(store: &Store, entries: &[EntryInfo], to: impl Write) -> io::Result<Exported> {
+async fn bundle(store: &Store, entries: &[EntryInfo], to: impl Write) -> io::Result<Exported> {
     let mut done = Exported { exported: 0, bytes: 0, refused: Vec::new() };
     let mut bundle = Builder::new(to);
     for info in entries {
-        let entry = match read_entry(store, info) {
+        let entry = match read_entry(store, info).await {
             Ok(entry) => entry,
             Err(why) => {
                 done.refused.push(Refused::report(info.name(), why));
@@ -142,19 +157,21 @@ struct Imported {
     refused: Vec<Refused>,
 }
 
-pub(super) fn import(out: &mut Output, store: &Store, path: &Path) -> Result {
+pub(super) async fn import(out: &mut Output, store: &Store, path: &Path) -> Result {
     let mut done = Imported { imported: Vec::new(), refused: Vec::new() };
     let read = if path == Path::new("-") {
-        unbundle(store, io::stdin().lock(), &mut done)
+        unbundle(store, io::stdin().lock(), &mut done).await
     } else {
-        file::open(path, file::reading(), Links::Follow)
-            .and_then(|(opened, _)| unbundle(store, BufReader::new(opened), &mut done))
+        match file::open(path, file::reading(), Links::Follow) {
+            Ok((opened, _)) => unbundle(store, BufReader::new(opened), &mut done).await,
+            Err(error) => Err(error),
+        }
     };
     if let Err(error) = &read {
         note(cannot("read", path, error));
     }
     // Older entries are evicted to make room. An error is ignored: another process may be collecting.
-    let _ = store.collect(false);
+    let _ = store.collect(false).await;
 
     let outcome = Outcome::success_if(read.is_ok() && done.refused.is_empty());
     if out.is_json() {
@@ -168,7 +185,7 @@ pub(super) fn import(out: &mut Output, store: &Store, path: &Path) -> Result {
 
 /// Imports the files that are entries. A bundle is not trusted: the store checks the names, and reads no more
 /// bytes of a file than an entry can have.
-fn unbundle(store: &Store, from: impl Read, done: &mut Imported) -> io::Result<()> {
+async fn unbundle(store: &Store, from: impl Read, done: &mut Imported) -> io::Result<()> {
     let mut archive = Archive::new(from);
     // Names and sizes of entries fit into plain headers. Extended headers are skipped: they would be read into
     // memory whatever their size.
@@ -179,7 +196,7 @@ fn unbundle(store: &Store, from: impl Read, done: &mut Imported) -> io::Result<(
             EntryType::Regular => {
                 // Other tools write `./` in front of names.
                 let inner = name.strip_prefix("./").unwrap_or(&name);
-                match store.import(inner, file) {
+                match import_file(store, inner, file).await {
                     Ok(key) => done.imported.push(key.to_string()),
                     Err(error) => done.refused.push(Refused::report(name, in_full(&error))),
                 }
@@ -193,4 +210,24 @@ fn unbundle(store: &Store, from: impl Read, done: &mut Imported) -> io::Result<(
         }
     }
     Ok(())
+}
+
+/// Imports a file of a bundle, and reads only as much of it as the store does.
+async fn import_file(store: &Store, name: &str, mut file: impl Read) -> kiln::Result<BuildKey> {
+    let (mut chunks, received) = mpsc::channel(1);
+    let read = async {
+        loop {
+            let mut chunk = vec![0; CHUNK_BYTES];
+            let read = file.read(&mut chunk).map(|length| {
+                chunk.truncate(length);
+                chunk
+            });
+            let is_last = read.as_ref().map_or(true, Vec::is_empty);
+            if chunks.send(read).await.is_err() || is_last {
+                break;
+            }
+        }
+        drop(chunks);
+    };
+    future::join(store.import(name, received.into_async_read()), read).await.0
 }

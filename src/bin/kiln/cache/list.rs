@@ -3,11 +3,12 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use futures::stream::StreamExt;
 use kiln::store::{EntryInfo, Store};
 use serde::Serialize;
 
 use super::remote::Status;
-use super::{OBJECT, SPIRV, TIMING, device_of, kernels_of, kind_of};
+use super::{OBJECT, SPIRV, TIMING, all_entries, device_of, kernels_of, kind_of};
 use crate::args::Sort;
 use crate::output::{
     Listing, Outcome, Output, Result, Width, age, bytes, count, plain, seconds, time,
@@ -33,7 +34,7 @@ struct Line {
 }
 
 impl Line {
-    fn of(store: &Store, entry: &EntryInfo) -> Self {
+    async fn of(store: &Store, entry: &EntryInfo) -> Self {
         let mut line = Self {
             key: entry.key().to_string(),
             kind: None,
@@ -46,7 +47,7 @@ impl Line {
             options: None,
             unusable: None,
         };
-        match store.manifest(entry) {
+        match store.manifest(entry).await {
             Ok(manifest) => {
                 line.kind = Some(kind_of(&manifest).to_owned());
                 line.device = Some(device_of(&manifest).to_owned());
@@ -76,10 +77,15 @@ impl Line {
     }
 }
 
-pub(super) fn ls(out: &mut Output, store: &Store, sort: Sort, device: Option<&str>) -> Result {
-    let lines = store.entries().map(|entry| Line::of(store, &entry));
-    let mut lines: Vec<_> =
-        lines.filter(|line| device.is_none_or(|device| line.fits(device))).collect();
+pub(super) async fn ls(
+    out: &mut Output,
+    store: &Store,
+    sort: Sort,
+    device: Option<&str>,
+) -> Result {
+    let lines = store.entries().then(async |entry| Line::of(store, &entry).await);
+    let mut lines: Vec<_> = lines.collect().await;
+    lines.retain(|line| device.is_none_or(|device| line.fits(device)));
     lines.sort_by(|a, b| a.key.cmp(&b.key));
     match sort {
         Sort::Used => lines.sort_by_key(|line| Reverse(line.used)),
@@ -147,8 +153,8 @@ struct Share {
     bytes: u64,
 }
 
-pub(super) fn stats(out: &mut Output, store: &Store, remote: Option<Status>) -> Result {
-    let entries: Vec<_> = store.entries().collect();
+pub(super) async fn stats(out: &mut Output, store: &Store, remote: Option<Status>) -> Result {
+    let entries = all_entries(store).await;
     let mut devices = BTreeMap::new();
     let (mut objects, mut translations, mut timings) = (0, 0, 0);
     for entry in &entries {
@@ -160,7 +166,7 @@ pub(super) fn stats(out: &mut Output, store: &Store, remote: Option<Status>) -> 
         });
         share.entries += 1;
         share.bytes += entry.bytes();
-        let Ok(manifest) = store.manifest(entry) else { continue };
+        let Ok(manifest) = store.manifest(entry).await else { continue };
         objects += u64::from(kind_of(&manifest) == OBJECT);
         translations += u64::from(kind_of(&manifest) == SPIRV);
         timings += u64::from(kind_of(&manifest) == TIMING);

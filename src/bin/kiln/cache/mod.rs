@@ -11,41 +11,44 @@ mod show;
 mod upkeep;
 mod why;
 
+use futures::stream::{self, StreamExt, TryStreamExt};
 use kiln::store::{Checked, Entry, EntryInfo, Manifest, Store};
 use kiln::{BuildKey, CacheConfig};
 
 use crate::args::{CacheCommand, KeyPrefix};
 use crate::output::{Failure, Output, Result};
 
-pub(crate) fn run(out: &mut Output, command: CacheCommand, config: &CacheConfig) -> Result {
-    let store = config.open_store()?.ok_or_else(|| {
+pub(crate) async fn run(out: &mut Output, command: CacheCommand, config: &CacheConfig) -> Result {
+    let store = config.open_store().await?.ok_or_else(|| {
         Failure::usage("the cache on disk is disabled by KILN_CACHE; give --cache-dir DIR")
     })?;
     match command {
-        CacheCommand::Ls { sort, device } => list::ls(out, &store, sort, device.as_deref()),
-        CacheCommand::Show { key } => show::run(out, &store, &key),
-        CacheCommand::Stats => list::stats(out, &store, remote::status(config)?),
-        CacheCommand::Verify { fix } => upkeep::verify(out, &store, fix),
-        CacheCommand::Gc { dry_run } => upkeep::gc(out, &store, dry_run),
+        CacheCommand::Ls { sort, device } => list::ls(out, &store, sort, device.as_deref()).await,
+        CacheCommand::Show { key } => show::run(out, &store, &key).await,
+        CacheCommand::Stats => list::stats(out, &store, remote::status(config).await?).await,
+        CacheCommand::Verify { fix } => upkeep::verify(out, &store, fix).await,
+        CacheCommand::Gc { dry_run } => upkeep::gc(out, &store, dry_run).await,
         CacheCommand::Extract { key, output } => {
-            bundle::extract(out, &store, &key, output.as_deref())
+            bundle::extract(out, &store, &key, output.as_deref()).await
         }
-        CacheCommand::Export { file, keys } => bundle::export(out, &store, &file, &keys),
-        CacheCommand::Import { file } => bundle::import(out, &store, &file),
+        CacheCommand::Export { file, keys } => bundle::export(out, &store, &file, &keys).await,
+        CacheCommand::Import { file } => bundle::import(out, &store, &file).await,
         #[cfg(feature = "remote")]
-        CacheCommand::Push { keys } => remote::push(out, &store, config, &keys),
+        CacheCommand::Push { keys } => remote::push(out, &store, config, &keys).await,
         #[cfg(feature = "remote")]
-        CacheCommand::Pull { keys } => remote::pull(out, &store, config, &keys),
-        CacheCommand::Clear { yes } => upkeep::clear(out, &store, yes),
-        CacheCommand::Why { a, b, settings } => why::run(out, &store, config, (a, b), &settings),
+        CacheCommand::Pull { keys } => remote::pull(out, &store, config, &keys).await,
+        CacheCommand::Clear { yes } => upkeep::clear(out, &store, yes).await,
+        CacheCommand::Why { a, b, settings } => {
+            why::run(out, &store, config, (a, b), &settings).await
+        }
     }
 }
 
 /// Returns the only entry whose key has this prefix.
-fn find(store: &Store, prefix: &KeyPrefix) -> Result<EntryInfo> {
+async fn find(store: &Store, prefix: &KeyPrefix) -> Result<EntryInfo> {
     let prefix = prefix.as_str();
-    let begins = |entry: &EntryInfo| entry.key().to_string().starts_with(prefix);
-    let mut found: Vec<_> = store.entries().filter(begins).collect();
+    let mut found = all_entries(store).await;
+    found.retain(|entry| entry.key().to_string().starts_with(prefix));
     found.sort_by_key(EntryInfo::key);
     found.dedup_by_key(|entry| entry.key());
     match found.len() {
@@ -65,24 +68,30 @@ fn find(store: &Store, prefix: &KeyPrefix) -> Result<EntryInfo> {
 }
 
 /// Returns the entry of exactly this key.
-fn find_exactly(store: &Store, key: &BuildKey) -> Option<EntryInfo> {
-    store.entries().find(|entry| entry.key() == *key)
+async fn find_exactly(store: &Store, key: &BuildKey) -> Option<EntryInfo> {
+    all_entries(store).await.into_iter().find(|entry| entry.key() == *key)
+}
+
+async fn all_entries(store: &Store) -> Vec<EntryInfo> {
+    store.entries().collect().await
 }
 
 /// Returns the entries with these keys. Without keys, returns all entries that are of use on other machines.
-fn select(store: &Store, keys: &[KeyPrefix]) -> Result<Vec<EntryInfo>> {
+async fn select(store: &Store, keys: &[KeyPrefix]) -> Result<Vec<EntryInfo>> {
     if keys.is_empty() {
-        // Damaged entries are included here, and refused by name later.
-        let is_selected =
-            |info: &EntryInfo| store.manifest(info).as_ref().map_or(true, is_portable);
-        return Ok(store.entries().filter(is_selected).collect());
+        let selected = store.entries().filter_map(async |info| {
+            // Damaged entries are included here, and refused by name later.
+            let is_selected = store.manifest(&info).await.as_ref().map_or(true, is_portable);
+            is_selected.then_some(info)
+        });
+        return Ok(selected.collect().await);
     }
-    keys.iter().map(|key| find(store, key)).collect()
+    stream::iter(keys).then(async |key| find(store, key).await).try_collect().await
 }
 
 /// Reads an entry, or returns the reason why it is not usable.
-fn read_entry(store: &Store, info: &EntryInfo) -> std::result::Result<Entry, String> {
-    match store.check(info) {
+async fn read_entry(store: &Store, info: &EntryInfo) -> std::result::Result<Entry, String> {
+    match store.check(info).await {
         Checked::Whole(entry) => Ok(entry),
         Checked::Unusable(unusable) => Err(unusable.to_string()),
         Checked::Unreadable(error) => Err(error.to_string()),

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::pin::pin;
 use std::time::Instant;
 
+use futures::io::Cursor;
 use futures::stream::{self, StreamExt};
-use futures_lite::future::block_on;
 use kiln::CacheConfig;
 use kiln::remote::{RemoteAccess, RemoteStore, Sent};
 use kiln::store::{EntryInfo, Store};
@@ -42,7 +42,7 @@ struct Pushed {
     refused: Vec<Refused>,
 }
 
-pub(super) fn push(
+pub(super) async fn push(
     out: &mut Output,
     store: &Store,
     config: &CacheConfig,
@@ -55,27 +55,26 @@ pub(super) fn push(
             remote.name()
         )));
     }
-    let mut entries = select(store, keys)?;
+    let mut entries = select(store, keys).await?;
     // Entries that the user names replace existing objects: readers may refuse the existing ones.
     let may_list = keys.is_empty() && remote.access() != RemoteAccess::WriteOnly;
-    let present: HashSet<_> = match may_list.then(|| remote.names()).flatten().map(block_on) {
-        Some(Ok(names)) => names.into_iter().collect(),
-        Some(Err(error)) => {
-            note(format_args!(
+    let mut present = HashSet::new();
+    if let Some(names) = may_list.then(|| remote.names()).flatten() {
+        match names.await {
+            Ok(names) => present.extend(names),
+            Err(error) => note(format_args!(
                 "all entries are pushed, because the remote cache could not be listed: {}",
                 in_full(&error)
-            ));
-            HashSet::new()
+            )),
         }
-        None => HashSet::new(),
-    };
+    }
     let all = entries.len();
     entries.retain(|entry| !present.contains(&entry.name()));
     let present = (all - entries.len()) as u64;
 
     let mut done = Pushed { pushed: 0, bytes: 0, present, refused: Vec::new() };
     let push = async |info: EntryInfo| {
-        let entry = read_entry(store, &info)?;
+        let entry = read_entry(store, &info).await?;
         if !is_portable(entry.manifest()) {
             return Err(NOT_PORTABLE.to_owned());
         }
@@ -86,7 +85,8 @@ pub(super) fn push(
     done.refused = transfer("pushing", entries, push, |length| {
         done.pushed += 1;
         done.bytes += length;
-    });
+    })
+    .await;
 
     let outcome = Outcome::success_if(done.refused.is_empty());
     if out.is_json() {
@@ -107,7 +107,7 @@ struct Pulled {
     refused: Vec<Refused>,
 }
 
-pub(super) fn pull(
+pub(super) async fn pull(
     out: &mut Output,
     store: &Store,
     config: &CacheConfig,
@@ -127,14 +127,14 @@ pub(super) fn pull(
             remote.name()
         )));
     };
-    let mut names = block_on(names)?;
+    let mut names = names.await?;
     names.retain(|name| keys.is_empty() || keys.iter().any(|key| key.matches(name)));
     if let Some(key) = keys.iter().find(|key| !names.iter().any(|name| key.matches(name))) {
         let (remote, key) = (remote.name(), key.as_str());
         return Err(Failure::failed(format_args!("no key in {remote} begins with {key}")));
     }
     let all = names.len();
-    let here: HashSet<_> = store.entries().map(|entry| entry.name()).collect();
+    let here: HashSet<_> = store.entries().map(|entry| entry.name()).collect().await;
     names.retain(|name| !here.contains(name));
     names.sort_unstable();
     let present = (all - names.len()) as u64;
@@ -145,7 +145,9 @@ pub(super) fn pull(
             Ok(Sent::Whole(entry)) if !is_portable(entry.manifest()) => {
                 return if keys.is_empty() { Ok(None) } else { Err(NOT_PORTABLE.to_owned()) };
             }
-            Ok(Sent::Whole(entry)) => store.import(&name, entry.bytes()),
+            Ok(Sent::Whole(entry)) => {
+                store.import(&name, Cursor::new(entry.bytes().to_vec())).await
+            }
             Ok(Sent::Absent) => return Err("it no longer exists".to_owned()),
             Ok(Sent::Refused(refused)) => return Err(refused.to_string()),
             Ok(_) => return Err("it has an unknown state".to_owned()),
@@ -156,9 +158,10 @@ pub(super) fn pull(
     let names = names.into_iter().map(|name| (name.clone(), name)).collect();
     done.refused = transfer("pulling", names, pull, |key| {
         done.pulled.extend(key.map(|key| key.to_string()));
-    });
+    })
+    .await;
     // Older entries are evicted to make room. An error is ignored: another process may be collecting.
-    let _ = store.collect(false);
+    let _ = store.collect(false).await;
 
     let outcome = Outcome::success_if(done.refused.is_empty());
     if out.is_json() {
@@ -171,7 +174,7 @@ pub(super) fn pull(
 }
 
 /// Transfers the named items, several at a time, and shows the progress. Returns and reports the refused ones.
-fn transfer<T, D>(
+async fn transfer<T, D>(
     what: &'static str,
     all: Vec<(String, T)>,
     one: impl AsyncFn(T) -> std::result::Result<D, String>,
@@ -181,15 +184,13 @@ fn transfer<T, D>(
     let mut refused = Vec::new();
     let transfers = stream::iter(all).map(async |(name, item)| (name, one(item).await));
     let mut transfers = pin!(transfers.buffer_unordered(MAX_TRANSFERS));
-    block_on(async {
-        while let Some((name, transferred)) = transfers.next().await {
-            match transferred {
-                Ok(transferred) => done(transferred),
-                Err(why) => bar.suspend(|| refused.push(Refused::report(name, why))),
-            }
-            bar.inc(1);
+    while let Some((name, transferred)) = transfers.next().await {
+        match transferred {
+            Ok(transferred) => done(transferred),
+            Err(why) => bar.suspend(|| refused.push(Refused::report(name, why))),
         }
-    });
+        bar.inc(1);
+    }
     bar.finish_and_clear();
     refused
 }
@@ -221,7 +222,7 @@ impl Status {
     }
 }
 
-pub(super) fn status(config: &CacheConfig) -> Result<Option<Status>> {
+pub(super) async fn status(config: &CacheConfig) -> Result<Option<Status>> {
     let Some(remote) = config.open_remote()? else { return Ok(None) };
     let access = match remote.access() {
         RemoteAccess::ReadOnly => "read-only",
@@ -237,13 +238,13 @@ pub(super) fn status(config: &CacheConfig) -> Result<Option<Status>> {
     };
     if remote.access() != RemoteAccess::WriteOnly {
         // The time of the first answer includes that of the connection.
-        let answers = block_on(async {
+        let answers = async {
             remote.get(ABSENT_NAME).await?;
             let start = Instant::now();
             remote.get(ABSENT_NAME).await?;
             Ok(start.elapsed())
-        });
-        match answers {
+        };
+        match answers.await {
             Ok(took) => status.milliseconds = Some(took.as_secs_f64() * 1e3),
             Err(error) => status.error = Some(in_full(&error)),
         }
@@ -277,10 +278,10 @@ impl RemoteEntry {
 }
 
 /// Looks up a name in the remote cache. Returns `None` if no remote cache is read.
-pub(super) fn look_up(config: &CacheConfig, name: &str) -> Result<Option<RemoteEntry>> {
+pub(super) async fn look_up(config: &CacheConfig, name: &str) -> Result<Option<RemoteEntry>> {
     let remote = config.open_remote()?.filter(|remote| remote.access() != RemoteAccess::WriteOnly);
     let Some(remote) = remote else { return Ok(None) };
-    let (whole, unusable) = match block_on(remote.get(name)) {
+    let (whole, unusable) = match remote.get(name).await {
         Ok(Sent::Whole(_)) => (true, None),
         Ok(Sent::Absent) => (false, None),
         Ok(Sent::Refused(refused)) => (false, Some(refused.to_string())),

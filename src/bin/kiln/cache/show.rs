@@ -21,9 +21,9 @@ struct Shown<'a> {
     manifest: &'a Manifest,
 }
 
-pub(super) fn run(out: &mut Output, store: &Store, key: &KeyPrefix) -> Result {
-    let info = find(store, key)?;
-    let entry = read_entry(store, &info).map_err(|why| {
+pub(super) async fn run(out: &mut Output, store: &Store, key: &KeyPrefix) -> Result {
+    let info = find(store, key).await?;
+    let entry = read_entry(store, &info).await.map_err(|why| {
         Failure::failed(format_args!("the entry of {} cannot be used: {why}", info.key()))
     })?;
     let shown = Shown {

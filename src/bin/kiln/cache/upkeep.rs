@@ -2,10 +2,13 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use futures::stream::StreamExt;
 use kiln::store::{Checked, Store, Unusable};
 use serde::Serialize;
 
-use crate::output::{Failure, Listing, Outcome, Output, Result, Width, bytes, count, note, short};
+use crate::output::{
+    Failure, Listing, Outcome, Output, Result, Width, bytes, count, note, progress, short,
+};
 
 #[derive(Serialize)]
 struct Verified {
@@ -26,12 +29,15 @@ struct Damaged {
     removed: bool,
 }
 
-pub(super) fn verify(out: &mut Output, store: &Store, fix: bool) -> Result {
+pub(super) async fn verify(out: &mut Output, store: &Store, fix: bool) -> Result {
     let mut verified = Verified { entries: 0, whole: 0, newer: 0, damaged: Vec::new() };
     let mut listing =
         Listing::new(&[("KEY", Width::Whole), ("KIND", Width::Whole), ("REASON", Width::Flexible)]);
-    for entry in store.entries() {
-        let (kind, reason) = match store.check(&entry) {
+    let bar = progress("verifying", store.entries().count().await);
+    let mut results = store.verify();
+    while let Some((entry, checked)) = results.next().await {
+        bar.inc(1);
+        let (kind, reason) = match checked {
             Checked::Whole(_) => {
                 verified.entries += 1;
                 verified.whole += 1;
@@ -50,11 +56,12 @@ pub(super) fn verify(out: &mut Output, store: &Store, fix: bool) -> Result {
         };
         verified.entries += 1;
         // An entry that cannot be read now may be intact.
-        let removed = fix && kind != "unreadable" && store.remove(&entry);
+        let removed = fix && kind != "unreadable" && store.remove(&entry).await;
         listing.tall_row([&*short(&entry.key()), kind, &reason]);
         let (key, file) = (entry.key().to_string(), entry.path().display().to_string());
         verified.damaged.push(Damaged { key, file, kind, reason, removed });
     }
+    bar.finish_and_clear();
     let damaged_left = verified.damaged.iter().filter(|damaged| !damaged.removed).count();
     if out.is_json() {
         out.value(&verified)?;
@@ -104,8 +111,8 @@ struct Collection {
     dry_run: bool,
 }
 
-pub(super) fn gc(out: &mut Output, store: &Store, dry_run: bool) -> Result {
-    let collected = store.collect(dry_run)?;
+pub(super) async fn gc(out: &mut Output, store: &Store, dry_run: bool) -> Result {
+    let collected = store.collect(dry_run).await?;
     let gc = Collection {
         entries: collected.entries,
         bytes: collected.bytes,
@@ -135,12 +142,12 @@ struct Cleared {
     removed: u64,
 }
 
-pub(super) fn clear(out: &mut Output, store: &Store, yes: bool) -> Result {
-    if !yes && !is_confirmed(store)? {
+pub(super) async fn clear(out: &mut Output, store: &Store, yes: bool) -> Result {
+    if !yes && !is_confirmed(store).await? {
         note("nothing is removed");
         return Ok(Outcome::ItemsFailed);
     }
-    let removed = store.clear()?;
+    let removed = store.clear().await?;
     if out.is_json() {
         out.value(&Cleared { removed })?;
     } else {
@@ -149,14 +156,14 @@ pub(super) fn clear(out: &mut Output, store: &Store, yes: bool) -> Result {
     Ok(Outcome::Success)
 }
 
-fn is_confirmed(store: &Store) -> Result<bool> {
+async fn is_confirmed(store: &Store) -> Result<bool> {
     if !io::stdin().is_terminal() {
         return Err(Failure::usage(
             "standard input is not a terminal, so confirmation is not possible; to remove all \
              entries, give --yes",
         ));
     }
-    let entries = count(store.entries().count() as u64, "entry", "entries");
+    let entries = count(store.entries().count().await as u64, "entry", "entries");
     let mut terminal = io::stderr();
     write!(terminal, "Remove {entries} from {}? [y/N] ", store.root().display())?;
     let mut answer = String::new();

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::path::Path;
 
-use futures_lite::future::block_on;
+use futures::stream::StreamExt;
 use kiln::store::{EntryInfo, Store};
 use kiln::{BuildKey, CacheConfig, ModuleFormat};
 use serde::Serialize;
@@ -36,7 +36,7 @@ struct Difference {
     b: Option<String>,
 }
 
-pub(super) fn run(
+pub(super) async fn run(
     out: &mut Output,
     store: &Store,
     config: &CacheConfig,
@@ -48,16 +48,16 @@ pub(super) fn run(
         None
     } else {
         // The runtime stores nothing, and translates a text once for any number of requests.
-        Some(block_on(Setup::new(settings, CacheConfig::memory_only(), &files))?)
+        Some(Setup::new(settings, CacheConfig::memory_only(), &files).await?)
     };
-    let side = |operand: &Operand| match (operand, &setup) {
-        (Operand::File(file), Some(setup)) => of_file(setup, file),
-        (Operand::Key(key), _) => of_entry(store, &find(store, key)?),
+    let side = async |operand: &Operand| match (operand, &setup) {
+        (Operand::File(file), Some(setup)) => of_file(setup, file).await,
+        (Operand::Key(key), _) => of_entry(store, &find(store, key).await?).await,
         (Operand::File(file), None) => Err(no_device(file)),
     };
     match (&a, &b) {
-        (a, Some(b)) => compare(out, store, &side(a)?, &side(b)?),
-        (file @ Operand::File(_), None) => explain(out, store, config, &side(file)?),
+        (a, Some(b)) => compare(out, store, &side(a).await?, &side(b).await?).await,
+        (file @ Operand::File(_), None) => explain(out, store, config, &side(file).await?).await,
         (Operand::Key(key), None) => Err(Failure::usage(format_args!(
             "give a second key or a source file to compare {} with",
             key.as_str()
@@ -76,25 +76,26 @@ fn no_device(file: &Path) -> Failure {
     Failure::failed(format_args!("there is no device to build {} for", file.display()))
 }
 
-fn of_entry(store: &Store, info: &EntryInfo) -> Result<Side> {
+async fn of_entry(store: &Store, info: &EntryInfo) -> Result<Side> {
     let key = info.key();
-    let manifest = store.manifest(info).map_err(|error| {
+    let manifest = store.manifest(info).await.map_err(|error| {
         Failure::failed(format_args!("the entry of {key} cannot be used: {error}"))
     })?;
     let entry = info.name();
     Ok(Side { name: short(&key), key, entry, fields: manifest.fields, is_storable: true })
 }
 
-fn of_file(setup: &Setup<'_>, file: &Path) -> Result<Side> {
+async fn of_file(setup: &Setup<'_>, file: &Path) -> Result<Side> {
     let name = file.display().to_string();
-    let side = || {
-        let (module, request) = block_on(setup.request(file))?;
+    let side = async {
+        let (module, request) = setup.request(file).await?;
         let (key, fields) = (request.key()?, request.key_fields()?);
         let is_storable = module.format() != ModuleFormat::Native;
         let entry = request.entry_name()?;
         Ok(Side { name: name.clone(), key, entry, fields, is_storable })
     };
-    side().map_err(|problem: Problem| Failure::failed(format_args!("{name}: {}", problem.message)))
+    side.await
+        .map_err(|problem: Problem| Failure::failed(format_args!("{name}: {}", problem.message)))
 }
 
 /// Returns the fields that differ, in their order. A field can have several values. For the modules, returns
@@ -161,20 +162,20 @@ struct SideJson {
 }
 
 impl SideJson {
-    fn of(store: &Store, side: &Side) -> Self {
+    async fn of(store: &Store, side: &Side) -> Self {
         Self {
             name: side.name.clone(),
             key: side.key.to_string(),
-            stored: find_exactly(store, &side.key).is_some(),
+            stored: find_exactly(store, &side.key).await.is_some(),
         }
     }
 }
 
-fn compare(out: &mut Output, store: &Store, a: &Side, b: &Side) -> Result {
+async fn compare(out: &mut Output, store: &Store, a: &Side, b: &Side) -> Result {
     let compared = Compared {
         equal: a.key == b.key,
-        a: SideJson::of(store, a),
-        b: SideJson::of(store, b),
+        a: SideJson::of(store, a).await,
+        b: SideJson::of(store, b).await,
         differences: differences(&a.fields, &b.fields),
     };
     let outcome = Outcome::success_if(compared.equal);
@@ -222,14 +223,17 @@ struct Nearest {
     info: EntryInfo,
 }
 
-fn explain(out: &mut Output, store: &Store, config: &CacheConfig, side: &Side) -> Result {
-    let found = find_exactly(store, &side.key).map(|info| read_entry(store, &info));
+async fn explain(out: &mut Output, store: &Store, config: &CacheConfig, side: &Side) -> Result {
+    let found = match find_exactly(store, &side.key).await {
+        Some(info) => Some(read_entry(store, &info).await),
+        None => None,
+    };
     let is_absent = found.is_none();
     let stored = matches!(found, Some(Ok(_)));
     let unusable = found.and_then(std::result::Result::err);
     let queries_remote = !stored && side.is_storable;
-    let remote = if queries_remote { look_up(config, &side.entry)? } else { None };
-    let nearest = if is_absent && side.is_storable { nearest(store, side) } else { None };
+    let remote = if queries_remote { look_up(config, &side.entry).await? } else { None };
+    let nearest = if is_absent && side.is_storable { nearest(store, side).await } else { None };
     let (name, key) = (side.name.clone(), side.key.to_string());
     let loaded = stored || remote.as_ref().is_some_and(RemoteEntry::is_whole);
     let explained = Explained { name, key, stored, unusable, remote, nearest };
@@ -243,9 +247,9 @@ fn explain(out: &mut Output, store: &Store, config: &CacheConfig, side: &Side) -
 
 /// Returns the program with the fewest differing modules, then with the fewest differing fields, then the one
 /// that was used last.
-fn nearest(store: &Store, side: &Side) -> Option<Nearest> {
-    let all = store.entries().filter_map(|info| {
-        let manifest = store.manifest(&info).ok()?;
+async fn nearest(store: &Store, side: &Side) -> Option<Nearest> {
+    let all = store.entries().filter_map(async |info| {
+        let manifest = store.manifest(&info).await.ok()?;
         // A build of a source requests a program.
         if kind_of(&manifest) != PROGRAM {
             return None;
@@ -256,7 +260,8 @@ fn nearest(store: &Store, side: &Side) -> Option<Nearest> {
         let nearest = Nearest { key: info.key().to_string(), same_module, differences, info };
         Some((other_modules, nearest))
     });
-    let nearest = all.min_by_key(|(other_modules, nearest)| {
+    let all: Vec<_> = all.collect().await;
+    let nearest = all.into_iter().min_by_key(|(other_modules, nearest)| {
         (*other_modules, nearest.differences.len(), Reverse(nearest.info.used()))
     });
     nearest.map(|(_, nearest)| nearest)

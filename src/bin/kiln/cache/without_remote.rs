@@ -15,7 +15,7 @@ impl Status {
     }
 }
 
-pub(super) fn status(_: &CacheConfig) -> Result<Option<Status>> {
+pub(super) async fn status(_: &CacheConfig) -> Result<Option<Status>> {
     Ok(None)
 }
 
@@ -33,6 +33,6 @@ impl RemoteEntry {
     }
 }
 
-pub(super) fn look_up(_: &CacheConfig, _: &str) -> Result<Option<RemoteEntry>> {
+pub(super) async fn look_up(_: &CacheConfig, _: &str) -> Result<Option<RemoteEntry>> {
     Ok(None)
 }
