@@ -16,7 +16,7 @@ use super::publish::publish;
 use super::{MAX_METADATA_BYTES, Store};
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
-use crate::executor::unblock;
+use crate::executor::{run_blocking, unblock};
 use crate::process::file::{self, Links};
 use crate::process::threads;
 
@@ -184,7 +184,7 @@ impl Store {
                 .map_err(|error| io_error("read", &path, error))?
                 .map_err(|unusable| invalid_entry(&unusable))
         };
-        Operation::new(async move { unblock(read).await.map_err(no_thread)? })
+        Operation::new(run_blocking(read))
     }
 
     /// Removes an entry, unless it was replaced or used since it was found. Returns whether it was removed.

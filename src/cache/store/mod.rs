@@ -101,10 +101,9 @@ use self::publish::publish;
 use self::usage::UsageFile;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
-use crate::executor::{pause, unblock, unblock_detached};
+use crate::executor::{pause, run_blocking, unblock, unblock_detached};
 use crate::process;
 use crate::process::file::{self, Links};
-use crate::process::threads::no_thread;
 use crate::process::warning;
 use crate::stats::Counters;
 
@@ -267,7 +266,7 @@ impl Store {
     ) -> Operation<Result<T>> {
         Operation::new(async move {
             process::start()?;
-            unblock(open).await.map_err(|error| no_thread().with_source(error))?
+            run_blocking(open).await
         })
     }
 
