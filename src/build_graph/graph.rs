@@ -271,7 +271,7 @@ impl BuildGraph {
         let in_flight = InFlight::new(node, subject, promise, pending);
         let span = self.span(in_flight.subject().plan(), key);
         let in_flight = in_flight.with_span(span.clone());
-        if let Err(error) = self.builds.spawn(build(in_flight).instrument(span)) {
+        if let Err(error) = self.builds.begin(build(in_flight).instrument(span)) {
             tracing::debug!(%error, "a build cannot start");
         }
         Answer::Building(shared)
