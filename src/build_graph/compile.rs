@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_lock::Semaphore;
-use futures::future::try_join_all;
+use futures::FutureExt;
+use futures::future::{try_join, try_join_all};
 
 use super::artifact::Artifact;
 use super::built::{BuildMetadata, Built, Origin};
@@ -109,9 +110,8 @@ impl Subject {
         };
         let links_here = !self.graph.has_child_compile(&self.plan);
         let objects: Vec<_> = self.plan.objects().filter(|_| links_here).map(request).collect();
-        let signatures = self.graph.signatures(&self.plan);
-        let objects = try_join_all(objects).await?;
-        let signatures = signatures.await;
+        let signatures = self.graph.signatures(&self.plan).map(Ok);
+        let (objects, signatures) = try_join(try_join_all(objects), signatures).await?;
         Ok(Some(Linkage { objects: links_here.then_some(objects), signatures }))
     }
 

@@ -76,19 +76,43 @@ impl HostExecutor {
             catch_and_log("a future that was dropped", || drop(future));
             return Err(error);
         }
+        self.executor.spawn(self.task(future)).detach();
+        Ok(())
+    }
+
+    /// Like [`spawn`](Self::spawn). Polls the future a first time on this thread, so that what it waits for
+    /// begins at once, without the way to the executor's thread.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        future: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<()> {
+        if let Err(error) = self.ensure_thread() {
+            catch_and_log("a future that was dropped", || drop(future));
+            return Err(error);
+        }
+        let mut task = Box::pin(self.task(future));
+        // The waker need not work: the executor polls the task again in any case.
+        if task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            self.executor.spawn(task).detach();
+        }
+        Ok(())
+    }
+
+    /// Returns the future with a handle of this executor. The result never panics.
+    fn task(
+        self: &Arc<Self>,
+        future: impl Future<Output = ()> + Send + 'static,
+    ) -> impl Future<Output = ()> + Send + 'static {
         let handle = self.clone();
         // The block drops the future on completion, inside `catch_unwind`, as that drop may panic, too.
         #[expect(clippy::redundant_async_block, reason = "see above")]
         let whole = async move { future.await };
-        self.executor
-            .spawn(async move {
-                if let Err(panic) = AssertUnwindSafe(whole).catch_unwind().await {
-                    catch_and_log("a task", || resume_unwind(panic));
-                }
-                drop(handle);
-            })
-            .detach();
-        Ok(())
+        async move {
+            if let Err(panic) = AssertUnwindSafe(whole).catch_unwind().await {
+                catch_and_log("a task", || resume_unwind(panic));
+            }
+            drop(handle);
+        }
     }
 
     /// Starts the thread unless it is already running.
