@@ -124,11 +124,11 @@ async fn hits(raw: &'static Raw, directory: &Path) -> kiln::Result<()> {
         let module = Module::spirv(spirv)?;
         let program = rt.build(&module).await?;
         rt.drain().await;
-        let name = rt.build(&module).entry_name()?;
-        let whole = Store::open(directory).await?.get(&name).await?.expect("it is stored");
+        let entry = rt.build(&module).entry_name()?;
+        let whole = Store::open(directory).await?.get(&entry).await?.expect("it is stored");
         let payload = whole.payload().len();
         let names: Arc<[_]> = program.kernel_names().into_iter().map(c_string).collect();
-        let path: Arc<Path> = directory.join("v1").join(name).into();
+        let path: Arc<Path> = directory.join("v1").join(entry).into();
         let build = || {
             let program = block_on(rt.build(&module).into_future()).expect("it is there");
             assert_eq!(program.origin(), Origin::Disk);

@@ -195,5 +195,8 @@ async fn store(in_flight: &InFlight, rest: Rest, remote: &RemoteTrail) -> Result
             lock.release().await;
         }
     }
+    if let Some(disk) = subject.graph().disk() {
+        disk.store().collect_if_due().await;
+    }
     Ok(())
 }

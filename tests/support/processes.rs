@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use kiln::simulated::Simulator;
 use kiln::store::Durability;
-use kiln::{CacheConfig, Module, Origin, Program, Runtime};
+use kiln::{CacheConfig, ErrorKind, Module, Origin, Program, Runtime};
 use log_recorder::LogRecorder;
 use serde::{Deserialize, Serialize};
 use tracing::Level;
@@ -155,7 +155,10 @@ impl Order {
         let root = || self.root.as_deref().expect("the order names it");
         let mut programs = Vec::new();
         let (mut evictions, mut unfinished) = (0, 0);
-        // The crate `blocking` starts its first thread in a loop that ends only once it succeeds.
+        // Starts the threads without which there are no builds: a native binary is not stored. The crate
+        // `blocking` starts its first thread in a loop that ends only once it succeeds.
+        let native = Module::native([0]).expect("it is not empty");
+        let _ = rt.build(&native).await;
         smol::unblock(|| ()).await;
         parent.send(b"ready").expect("the parent waits");
         parent.recv_from(&mut [0; 8]).expect("the parent lives");
@@ -167,8 +170,11 @@ impl Order {
                     rt.drain().await;
                 }
                 Step::Collect => {
-                    let store = self.cache().open_store().await.expect("it is trusted");
-                    let collected = store.expect("there is a disk cache").collect(false).await;
+                    let store = match self.cache().open_store().await {
+                        Err(error) if error.kind() == ErrorKind::OutOfResources => continue,
+                        store => store.expect("it is trusted").expect("there is a disk cache"),
+                    };
+                    let collected = store.collect(false).await;
                     evictions += collected.map_or(0, |collected| collected.removed);
                 }
                 Step::Mark => drop(std::os::unix::process::parent_id()),

@@ -56,6 +56,7 @@ impl Timing {
             let manifest = Manifest::new(self.fields.clone());
             let rest = encode(&self.address.key, &manifest, &payload);
             disk.store().put(&self.address, payload, rest).await;
+            disk.store().collect_if_due().await;
             drop(pending);
         };
         if let Err(error) = executor.spawn(save) {

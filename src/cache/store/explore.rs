@@ -44,7 +44,7 @@ impl Store {
     }
 
     /// Reads and verifies the entry with a [name](EntryInfo::name), such as that of a
-    /// [build](crate::Build::entry_name). Returns `None` if there is no such entry, or if it does not verify:
+    /// [build](crate::BuildRequest::entry_name). Returns `None` if there is no such entry, or if it does not verify:
     /// [`check`](Self::check) returns the reason. Does not count as a use.
     ///
     /// # Errors

@@ -177,6 +177,8 @@ struct Inner {
     usage: UsageFile,
     counters: Arc<Counters>,
     warned: Warned,
+    /// Set by a put until a collection begins.
+    is_collection_due: AtomicBool,
     /// Locked while this process collects in the background.
     collecting: Mutex<()>,
     lookups: Semaphore,
@@ -292,6 +294,7 @@ impl Store {
             settings,
             counters,
             warned: Warned::default(),
+            is_collection_due: AtomicBool::new(false),
             collecting: Mutex::new(()),
             lookups,
             puts,
@@ -415,8 +418,8 @@ impl Store {
         self.0.settings.entry_bytes.end().saturating_add(MAX_METADATA_BYTES)
     }
 
-    /// Stores a payload and the [rest](encode) of its file, replacing any file in its place. Then collects, if
-    /// the size hint is missing, old, or above the limit.
+    /// Stores a payload and the [rest](encode) of its file, replacing any file in its place. The caller calls
+    /// [`collect_if_due`](Self::collect_if_due) afterwards.
     pub(crate) async fn put(&self, address: &Address, payload: Vec<u8>, rest: Vec<u8>) {
         let Inner { layout, settings, counters, usage, puts, .. } = &*self.0;
         if !settings.entry_bytes.contains(&(payload.len() as u64)) {
@@ -427,7 +430,7 @@ impl Store {
             return self.skip_too_large(address, bytes);
         }
         let (path, parts) = (layout.entry(address), [payload, rest]);
-        let permit = puts.acquire().await;
+        let _permit = puts.acquire().await;
         let published = match publish(layout, &path, parts, settings.durability).await {
             Ok(published) => published,
             Err(error) => return self.report_failure("written", &error),
@@ -438,9 +441,8 @@ impl Store {
         counters.disk_writes.add_one();
         counters.disk_bytes_written.add(bytes);
         let known = usage.add(difference).await;
-        drop(permit);
         if known.is_none_or(|usage| usage.is_old() || self.exceeds_limit(usage.bytes)) {
-            self.collect_in_rounds().await;
+            self.0.is_collection_due.store(true, SeqCst);
         }
     }
 
@@ -496,8 +498,13 @@ impl Store {
         }
     }
 
-    /// Collects until the store is within its limit, unless this process is already collecting.
-    async fn collect_in_rounds(&self) {
+    /// Collects until the store is within its limit, if a put found the size hint to be missing, old, or above
+    /// the limit, unless this process is already collecting. This can take long, so it comes last: no build lock
+    /// is held meanwhile.
+    pub(crate) async fn collect_if_due(&self) {
+        if !self.0.is_collection_due.swap(false, SeqCst) {
+            return;
+        }
         let Some(_collecting) = self.0.collecting.try_lock() else { return };
         for round in 0..MAX_COLLECTION_ROUNDS {
             // Entries that are too young to be removed grow old enough.
