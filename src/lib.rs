@@ -291,7 +291,7 @@ pub use crate::digest::{BuildKey, Digest};
 pub use crate::error::{DriverCode, Error, ErrorKind, Result};
 pub use crate::queue::{
     Event, Examining, Fusing, FusionMode, FusionOutcome, FusionScope, Internalization, IntoOutcome,
-    Launch, Queue, Read, Status, Trace, Unfused, Upload, WriteTrace,
+    Launch, Queue, Read, Ready, Status, Trace, Unfused, Upload, WriteTrace,
 };
 pub use crate::runtime::builder::RuntimeBuilder;
 pub use crate::runtime::{Drain, DrainTimeout, Runtime, Starting};

@@ -12,8 +12,8 @@ use kiln::{
     Access, AddressSpace, Buffer, Build, BuildKey, BuildRequest, Device, DeviceInfo, Digest, Drain,
     DrainTimeout, Error, Event, Examining, Fusing, FusionOutcome, FusionReport, FusionScope,
     Kernel, Launch, Limits, Local, Module, NdRange, NdSize, OpenModule, Origin, Parameter, Profile,
-    Program, Queue, Read, Runtime, RuntimeBuilder, SpecializationConstant, Starting, Stats, Status,
-    Trace, Upload, WriteTrace,
+    Program, Queue, Read, Ready, Runtime, RuntimeBuilder, SpecializationConstant, Starting, Stats,
+    Status, Trace, Upload, WriteTrace,
 };
 
 fn send<T: Send + 'static>() {}
@@ -49,7 +49,7 @@ table! {
         Profile, SpecializationConstant, Stats, Status, Collected, Durability, KernelRecord, Manifest,
         ParameterRecord, Unusable;
     // All futures: sent to any executor, and moved between polls.
-    future: Starting, Drain, DrainTimeout, Build, Event, Read<f32>, Upload<f32>, OpenModule, Examining, Fusing, WriteTrace,
+    future: Starting, Drain, DrainTimeout, Build, Event, Read<f32>, Ready, Upload<f32>, OpenModule, Examining, Fusing, WriteTrace,
         Operation<kiln::Result<Store>>, Operation<Checked>, Operation<bool>;
     stream: Entries, Verify;
     unpin: Store, Runtime, Program, Kernel, Launch, Queue, Buffer<f32>, FusionScope;
@@ -65,6 +65,7 @@ fn futures_have_the_documented_outputs() {
     future_of::<Build, kiln::Result<Program>>();
     future_of::<Event, kiln::Result<()>>();
     future_of::<Read<f32>, kiln::Result<Vec<f32>>>();
+    future_of::<Ready, ()>();
     future_of::<Upload<f32>, kiln::Result<Buffer<f32>>>();
     future_of::<OpenModule, kiln::Result<Module>>();
     future_of::<Examining, kiln::Result<FusionReport>>();

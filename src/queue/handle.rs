@@ -31,10 +31,11 @@ use crate::process;
 /// earlier and writes the same bytes; a command that writes runs after the commands that read. All
 /// other commands may run at the same time. [`Launch::after`] orders commands that share no data.
 ///
-/// Submitting never blocks and never waits for a build. A command that is not awaited may start up to
-/// 2 ms later than it could: if a driver starts commands only on request, Kiln starts several at a time.
-/// With PoCL it does the same if commands follow each other within 30 µs. Awaiting a command starts it
-/// and all commands before it.
+/// Submitting never blocks and never waits for a build; a producer that may be faster than the device
+/// awaits [`ready`](Self::ready) first. A command that is not awaited may start up to 2 ms later than it
+/// could: if a driver starts commands only on request, Kiln starts several at a time. With PoCL it does
+/// the same if commands follow each other within 30 µs. Awaiting a command starts it and all commands
+/// before it.
 ///
 /// A command keeps everything it uses alive until the device is done with it; its [`Event`] may be
 /// dropped at any time. Drivers block the thread that enqueues a large read or write. On a device that

@@ -18,6 +18,7 @@ mod launch_work;
 mod native_queue;
 mod node;
 mod reactor;
+mod ready;
 mod scheduler;
 mod stopwatch;
 #[cfg(test)]
@@ -35,6 +36,7 @@ pub use self::handle::Queue;
 pub use self::host_task::IntoOutcome;
 pub use self::launch::Launch;
 pub(crate) use self::reactor::Reactor;
+pub use self::ready::Ready;
 pub(crate) use self::scheduler::{Options, Scheduler, Shared};
 pub(crate) use self::timeline::Timeline;
 pub use self::timeline::{Trace, WriteTrace};

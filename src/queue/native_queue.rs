@@ -161,6 +161,17 @@ impl TrackedQueue {
         Some(event)
     }
 
+    /// If commands are in flight and the driver will call back for none of them, marks the one in the middle
+    /// like [`arm`](Self::arm). Returns the command and the event on which to request the callback.
+    pub(crate) fn watch_middle(&mut self) -> Option<(NodeId, Arc<dyn NativeEvent>)> {
+        if !self.is_unwatched_for(self.entries.len()) {
+            return None;
+        }
+        let position = self.first + self.entries.len() as u64 / 2;
+        let id = self.command_at(position)?;
+        Some((id, self.arm(position)?))
+    }
+
     /// Returns the native event of the command at `position`, unless it has left.
     pub(crate) fn event_at(&self, position: u64) -> Option<Arc<dyn NativeEvent>> {
         self.index(position).map(|index| self.entries[index].native.event.clone())

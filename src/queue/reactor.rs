@@ -24,6 +24,8 @@ pub(crate) enum Post {
     Late(Arc<Record>),
     /// Drop these, with the host memory and the programs that they kept alive.
     Drop(Vec<Command>, Vec<Work>),
+    /// Offer free places to the producers that wait for one.
+    Offer(Weak<Scheduler>),
     /// Free the device memory that only ended commands held.
     Free(Arc<Freed>),
     /// End the thread.
@@ -94,6 +96,11 @@ fn handle_post(post: Post) {
             }
         }
         Post::Drop(commands, works) => drop((commands, works)),
+        Post::Offer(scheduler) => {
+            if let Some(scheduler) = scheduler.upgrade() {
+                scheduler.serve_producers();
+            }
+        }
         Post::Free(freed) => freed.free_unused(),
         Post::Close => {}
     }
@@ -113,7 +120,7 @@ fn run(mailbox: &Mailbox<Post>, schedulers: &Mutex<Vec<Weak<Scheduler>>>, waits:
         let busy_schedulers = || {
             let schedulers = lock(schedulers);
             let alive = schedulers.iter().filter_map(Weak::upgrade);
-            alive.filter(|scheduler| scheduler.live() > 0).collect::<Vec<_>>()
+            alive.filter(|scheduler| scheduler.needs_ticks()).collect::<Vec<_>>()
         };
         let now = Instant::now();
         let in_flight = busy_schedulers();

@@ -6,6 +6,7 @@
 //! wakers are called, callbacks are requested and memory is freed after the lock is released, from
 //! [`DeferredActions`]. A callback that runs inside a call made [under the lock](transaction) wakes no waiter.
 
+mod backlog;
 mod deferred;
 mod dispatch;
 mod group;
@@ -49,6 +50,8 @@ use crate::queue::timeline::Timeline;
 use crate::queue::waits::{HostFuture, Tracked, Waits};
 use crate::queue::work::Work;
 use crate::stats::Counters;
+use backlog::Backlog;
+pub(crate) use backlog::Ticket;
 use deferred::PendingCommand;
 pub(crate) use group::{AbortReason, FusedLaunch};
 use group::{DISCARDED, Group};
@@ -90,9 +93,7 @@ pub(crate) struct Scheduler {
     workers: TransferWorkers,
     /// Number of commands submitted and not ended, for readers without the lock.
     live: AtomicUsize,
-    /// Number of commands not yet handed to the device. Shared with callbacks, which read it and must not
-    /// own the scheduler: they would run its destructor.
-    waiting: Arc<AtomicUsize>,
+    backlog: Arc<Backlog>,
     state: StateLock,
 }
 
@@ -103,6 +104,8 @@ struct State {
     unsettled: u64,
     /// Number of commands submitted and not ended.
     live: usize,
+    /// Number of free places granted to producers that have not submitted a command since.
+    granted: usize,
     /// Number of commands in flight on all native queues.
     in_flight: usize,
     /// Number of bytes of the transfers in flight on all native queues.
@@ -224,12 +227,13 @@ impl Scheduler {
             freed: Arc::default(),
             workers: TransferWorkers::new(),
             live: AtomicUsize::new(0),
-            waiting: Arc::default(),
+            backlog: Arc::default(),
             state: StateLock::new(State {
                 dag: Dag::new(Command::uses),
                 native_queues: Vec::new(),
                 unsettled: 0,
                 live: 0,
+                granted: 0,
                 in_flight: 0,
                 transferring: 0,
                 keep_alive: None,
@@ -524,6 +528,9 @@ impl Scheduler {
             }
         }
         self.publish(state);
+        if self.backlog.has_producers() {
+            self.offer_capacity(state);
+        }
     }
 
     /// Publishes the counts for readers without the lock.
@@ -533,7 +540,7 @@ impl Scheduler {
         // become visible late.
         let was_idle = self.live.load(Relaxed) == 0;
         self.live.store(state.live, if was_idle { SeqCst } else { Relaxed });
-        self.waiting.store(state.live - state.in_flight, Relaxed);
+        self.backlog.undispatched.store(state.live - state.in_flight, Relaxed);
     }
 
     /// Handles a command's end: removes it from the DAG and passes the outcome to the waiters.
@@ -620,6 +627,7 @@ impl State {
     fn count_submission(&mut self, scheduler: &Arc<Scheduler>) -> bool {
         let was_idle = self.live == 0;
         self.live += 1;
+        self.granted = self.granted.saturating_sub(1);
         self.unsettled += 1;
         if was_idle {
             self.keep_alive = Some(scheduler.clone());

@@ -108,9 +108,14 @@ impl Scheduler {
         }
         if state.unsettled >= SETTLE_EVERY {
             state.unsettled = 0;
-            for native_queue in 0..state.native_queues.len() {
-                self.settle_ended(state, native_queue, 2 * SETTLE_EVERY);
-            }
+            self.settle_each_queue(state, 2 * SETTLE_EVERY);
+        }
+    }
+
+    /// Settles commands of each native queue that have ended, oldest first, but no more than `limit` of each.
+    pub(super) fn settle_each_queue(self: &Arc<Self>, state: &mut State, limit: u64) {
+        for native_queue in 0..state.native_queues.len() {
+            self.settle_ended(state, native_queue, limit);
         }
     }
 
@@ -169,7 +174,7 @@ impl Scheduler {
     /// Requests a callback from the driver at the end of a command.
     fn request_callback(&self, CallbackRequest { record, event }: CallbackRequest) {
         let mailbox = self.shared.reactor.mailbox().clone();
-        let waiting = self.waiting.clone();
+        let backlog = self.backlog.clone();
         let callback = Box::new(move || {
             let needs_reactor = match record.signal.fire(!this_thread_holds_a_lock()) {
                 Fired::Late => return mailbox.post(Post::Late(record), Urgency::NextTick),
@@ -182,11 +187,11 @@ impl Scheduler {
                 Fired::Busy => true,
             };
             // The reactor is woken only where no other thread acts. It hands over commands that wait for
-            // room, for the host or for another device. It also wakes the waiters that the callback
-            // cannot wake: all but the first, and those that wait for another command fused into this
-            // one. In all other cases the woken thread, the next submission or the reactor's next tick
-            // settles the command.
-            if needs_reactor || record.awaited_by_others.load(SeqCst) || waiting.load(SeqCst) > 0 {
+            // room, for the host or for another device, and lets waiting producers through. It also wakes
+            // the waiters that the callback cannot wake: all but the first, and those that wait for another
+            // command fused into this one. In all other cases the woken thread, the next submission or the
+            // reactor's next tick settles the command.
+            if needs_reactor || record.awaited_by_others.load(SeqCst) || backlog.is_pending() {
                 mailbox.post(Post::Check(record), Urgency::Now);
             }
         });
@@ -306,7 +311,10 @@ impl Scheduler {
     /// not a callback was requested or has come. Runs on the reactor, from time to time while commands
     /// are in flight.
     pub(crate) fn tick(self: &Arc<Self>) {
-        let native_queues = self.lock().native_queues.len();
+        let mut state = self.lock();
+        let native_queues = state.native_queues.len();
+        self.renew_offer(&mut state);
+        self.apply(state.unlock());
         for native_queue in 0..native_queues {
             let mut more = true;
             while more {
