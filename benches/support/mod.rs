@@ -50,8 +50,13 @@ pub fn work_for(time: Duration) {
 
 /// Prints a heading with the columns of [`compare`].
 pub fn heading(title: &str) {
+    columns(title, ["Kiln, us", "raw, us"]);
+}
+
+/// Like [`heading`], with other names for the two times that are compared.
+pub fn columns(title: &str, [left, right]: [&str; 2]) {
     println!("\n{title}");
-    println!("{:44} {:>11} {:>11} {:>7} {:>7}", "", "Kiln, us", "raw, us", "ratio", "goal");
+    println!("{:44} {left:>11} {right:>11} {:>7} {:>7}", "", "ratio", "goal");
 }
 
 /// Prints the ratio of Kiln's time to the raw driver's, for one of `pieces`. A `goal` of zero means no goal.
