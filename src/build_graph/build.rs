@@ -22,7 +22,7 @@ use crate::cache::remote::{Answer, PendingResponse, Response};
 use crate::cache::store::Entry;
 use crate::error::{Result, catch_panics};
 
-/// What a build has found out on its way, for the trace of lookups.
+/// Findings of a build, for the trace of lookups.
 #[derive(Default)]
 pub(super) struct Trail {
     /// Reason why the disk had no usable program. `None` if it was not asked.
@@ -38,7 +38,7 @@ pub(super) struct RemoteTrail {
     pub(super) has_newer: bool,
 }
 
-/// What is left to do once the waiters have the program.
+/// Work that is left once the waiters have the program.
 enum Rest {
     /// Nothing: the program was on the disk, or is not stored. No reference to it is kept.
     Nothing,
@@ -92,7 +92,8 @@ async fn make(in_flight: &mut InFlight, trail: &mut Trail) -> Result<(Arc<Built>
         Some(Response::Pending(answer)) => Some(answer),
         None => None,
     };
-    let compiling = compile(subject, miss);
+    // In a box, because the future would otherwise be part of this one twice.
+    let compiling = Box::pin(compile(subject, miss));
     match late {
         None => compiling.await,
         Some(answer) => race(subject, compiling, answer, remote).await,
@@ -130,7 +131,7 @@ async fn ask_remote(subject: &Subject, trail: &mut RemoteTrail) -> Option<Respon
 /// remote cache has none, the compile decides.
 async fn race(
     subject: &Arc<Subject>,
-    compiling: impl Future<Output = Result<(Arc<Built>, Rest)>>,
+    compiling: impl Future<Output = Result<(Arc<Built>, Rest)>> + Unpin,
     answer: PendingResponse,
     trail: &mut RemoteTrail,
 ) -> Result<(Arc<Built>, Rest)> {
@@ -138,7 +139,7 @@ async fn race(
         let answer = answer.await.ok()?;
         receive(subject, answer, trail).await.ok()?
     };
-    match select(pin!(receiving), pin!(compiling)).await {
+    match select(pin!(receiving), compiling).await {
         Either::Left((Some((built, entry)), _)) => Ok((built, Rest::Copy(entry))),
         Either::Left((None, compiling)) => compiling.await,
         Either::Right((made, _)) => made,

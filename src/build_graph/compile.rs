@@ -1,5 +1,5 @@
-//! What a build makes of its plan: the calls of compilers, linkers and loaders. They run on the threads of the
-//! graph's pools, with retries.
+//! Calls of compilers, linkers and loaders for a build. They run on the threads of the graph's pools, with
+//! retries.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ use super::signatures::Signatures;
 use crate::backend::Source;
 use crate::cache::store::{Address, Entry};
 use crate::compiler::signature::Parameter;
-use crate::device::ModuleFormat;
+use crate::device::{ModuleFormat, Workarounds};
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor;
@@ -32,7 +32,7 @@ use crate::executor;
 /// Pauses before the retries of a call that ran out of resources. After the last retry it fails.
 const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(50)];
 
-/// What a build makes: the program of a plan.
+/// Subject of a build: the program of a plan.
 pub(super) struct Subject {
     graph: Arc<BuildGraph>,
     plan: BuildPlan,
@@ -42,7 +42,7 @@ pub(super) struct Subject {
     text_parts: Option<Box<[LinkedModule]>>,
 }
 
-/// What a linked program is made of, besides its plan.
+/// Inputs of a linked program, besides its plan.
 pub(super) struct Linkage {
     /// Objects to be linked; `None` if a child process compiles and links.
     objects: Option<Vec<Arc<Built>>>,
@@ -82,7 +82,14 @@ impl Subject {
 
     /// Returns the permits to begin compiles, or to begin links if the program is linked.
     pub(super) fn slots(&self) -> &Arc<Semaphore> {
-        if self.is_link() { self.pool().links() } else { self.pool().compiles() }
+        let device = self.graph.device(self.plan.device());
+        if self.is_link() {
+            self.pool().links()
+        } else if Workarounds::of(device).serialize_builds {
+            self.pool().serial_compiles()
+        } else {
+            self.pool().compiles()
+        }
     }
 
     fn pool(&self) -> &CompilePool {

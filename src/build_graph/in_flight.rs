@@ -20,7 +20,7 @@ use crate::process::threads::no_thread;
 /// A build in flight. Dropping it before it has [ended](Self::end) ends it with an error.
 pub(super) struct InFlight {
     node: BuildId,
-    /// What is built. If texts have to be translated first, this is their SPIR-V from then on.
+    /// Program that is built. If texts have to be translated first, it is the one of their SPIR-V from then on.
     subject: Arc<Subject>,
     /// Obligation to complete the waiters, until the build has ended.
     promise: Option<Promise<Outcome>>,

@@ -104,7 +104,9 @@ impl HostExecutor {
         future: impl Future<Output = ()> + Send + 'static,
     ) -> impl Future<Output = ()> + Send + 'static {
         let handle = self.clone();
-        // The block drops the future on completion, inside `catch_unwind`, as that drop may panic, too.
+        // In a box, because each of the futures around it would otherwise hold it twice. The block drops the future
+        // on completion, inside `catch_unwind`, as that drop may panic, too.
+        let future = Box::pin(future);
         #[expect(clippy::redundant_async_block, reason = "see above")]
         let whole = async move { future.await };
         async move {

@@ -14,8 +14,8 @@ use crate::build_graph::{
 };
 use crate::cache::config::CacheConfig;
 use crate::device::{Device, Selector};
-use crate::error::{Error, ErrorKind, Result};
-use crate::executor::HostExecutor;
+use crate::error::{Error, ErrorKind, Result, catch_panics};
+use crate::executor::{HostExecutor, run_blocking};
 use crate::process::{self, pin_library, resources};
 use crate::queue::{FusionMode, Reactor, Shared, Timeline, Waits};
 use crate::source::translate::FrontEnd;
@@ -82,6 +82,16 @@ impl Default for RuntimeBuilder {
             simulators: Vec::new(),
         }
     }
+}
+
+/// Devices of the machine, of which the selected one is open.
+struct FoundDevices {
+    devices: Vec<Device>,
+    slots: Arc<[Arc<DeviceSlot>]>,
+    /// Errors of the APIs that have no devices.
+    unavailable: Vec<(&'static str, Error)>,
+    /// Index of the selected device.
+    device: usize,
 }
 
 impl RuntimeBuilder {
@@ -428,13 +438,14 @@ impl RuntimeBuilder {
         backend::prepare_for_end();
         let pool = CompilePool::new("kiln-compile", self.compile_workers);
         Starting::new(async move {
-            let start = pool.clone();
-            pool.run(Priority::Short, move || self.start(start)).await?
+            let find = move || self.find_devices().map(|found| (self, found));
+            let (builder, found) = pool.run(Priority::Short, find).await??;
+            catch_panics(run_blocking(move || builder.start(pool, found))).await
         })
     }
 
-    /// Starts the runtime. Called on a thread of `pool`, because it loads drivers.
-    fn start(self, pool: CompilePool) -> Result<Runtime> {
+    /// Loads the drivers, finds the devices, and opens the selected one.
+    fn find_devices(&self) -> Result<FoundDevices> {
         let selector = self.selector()?;
         resources::check_for_driver()?;
         let Discovered { adapters, unavailable } = discover(&self.backends())?;
@@ -454,6 +465,13 @@ impl RuntimeBuilder {
             .map(|(device, adapter)| Arc::new(DeviceSlot::new(device.clone(), adapter)))
             .collect();
         slots[device].open()?;
+        Ok(FoundDevices { devices, slots, unavailable, device })
+    }
+
+    /// Starts the runtime with the devices that were found. Called on a thread for files, because it opens the
+    /// cache.
+    fn start(self, pool: CompilePool, found: FoundDevices) -> Result<Runtime> {
+        let FoundDevices { devices, slots, unavailable, device } = found;
         let counters = Arc::new(Counters::default());
         let cache = self.cache_config();
         let caching = cache.resolve(&counters)?;
