@@ -27,7 +27,7 @@ pub(crate) async fn unblock<T: Send + 'static>(
 ///
 /// # Errors
 ///
-/// Those of the call, and [`OutOfResources`](crate::ErrorKind::OutOfResources) if there is no thread.
+/// The call's own, and [`OutOfResources`](crate::ErrorKind::OutOfResources) if there is no thread.
 pub(crate) async fn run_blocking<T: Send + 'static>(
     call: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
