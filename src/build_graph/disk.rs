@@ -9,9 +9,9 @@ use futures::future::Either;
 use super::built::{Built, Origin};
 use super::compile::Subject;
 use super::entry_codec::Loaded;
-use crate::cache::store::{Address, Entry, Lock, Lookup, Pending, Store, Try};
+use crate::cache::store::{Address, BackgroundLock, Entry, Lookup, Pending, Store, Try};
 use crate::error::Result;
-use crate::executor::{self, unblock, unblock_detached};
+use crate::executor;
 use crate::stats::Counters;
 
 /// Shortest and longest pause, before jitter, between two lookups while another process builds a program.
@@ -48,28 +48,7 @@ pub(crate) enum Miss {
 pub(super) struct Turn {
     /// Permission to call a compiler.
     pub(super) slot: SemaphoreGuardArc,
-    pub(super) lock: BuildLock,
-}
-
-/// The lock of a build between processes, if locks are in use. Freed without blocking when it is dropped.
-pub(super) struct BuildLock(Option<Lock>);
-
-impl BuildLock {
-    /// Frees the lock. Other processes find it free when this has completed.
-    pub(super) async fn release(mut self) {
-        if let Some(lock) = self.0.take() {
-            // Without a thread, the lock is freed here.
-            let _ = unblock(move || drop(lock)).await;
-        }
-    }
-}
-
-impl Drop for BuildLock {
-    fn drop(&mut self) {
-        if let Some(lock) = self.0.take() {
-            unblock_detached(move || drop(lock));
-        }
-    }
+    pub(super) lock: BackgroundLock,
 }
 
 impl Disk {
@@ -123,7 +102,7 @@ impl Subject {
         let Some(disk) = self.graph().disk() else {
             return Ok(Either::Right(Turn {
                 slot: self.slots().acquire_arc().await,
-                lock: BuildLock(None),
+                lock: BackgroundLock::new(None),
             }));
         };
         // The lock is tried only by builds that can begin at once, so that few files are open, and other
@@ -142,10 +121,13 @@ impl Subject {
                     Either::Left(built) => return Ok(Either::Left(built)),
                     Either::Right(Try::Busy) => {}
                     Either::Right(Try::Held(lock)) => {
-                        return Ok(Either::Right(Turn { slot, lock: BuildLock(Some(lock)) }));
+                        return Ok(Either::Right(Turn {
+                            slot,
+                            lock: BackgroundLock::new(Some(lock)),
+                        }));
                     }
                     Either::Right(Try::Unopened(_) | Try::Impossible(_)) => {
-                        return Ok(Either::Right(Turn { slot, lock: BuildLock(None) }));
+                        return Ok(Either::Right(Turn { slot, lock: BackgroundLock::new(None) }));
                     }
                 }
             } else if let Some(built) = self.find_on_disk(miss).await? {
@@ -159,7 +141,7 @@ impl Subject {
                 disk.counters.lock_timeouts.add_one();
                 tracing::debug!(key = %self.key(), "another process has held the build lock for too long");
                 let slot = self.slots().acquire_arc().await;
-                return Ok(Either::Right(Turn { slot, lock: BuildLock(None) }));
+                return Ok(Either::Right(Turn { slot, lock: BackgroundLock::new(None) }));
             }
             executor::pause(next_pause(since.elapsed())).await?;
             slot = self.slots().try_acquire_arc();

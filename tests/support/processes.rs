@@ -11,6 +11,7 @@ pub mod tools;
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, IoSlice, Read, Write};
+use std::num::NonZero;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -111,7 +112,9 @@ pub async fn runtime(cache: CacheConfig, samples: impl IntoIterator<Item = Sampl
     for sample in samples {
         simulator.kernel(sample.name(), move |call| call.write(0, &[sample.number; 4]));
     }
-    Runtime::builder().simulator(&simulator).cache(cache).build().await.expect("it starts")
+    // With one thread to compile on, the threads that a run starts do not depend on its timing.
+    let builder = Runtime::builder().compile_workers(NonZero::<usize>::MIN);
+    builder.simulator(&simulator).cache(cache).build().await.expect("it starts")
 }
 
 /// Carries out the order in the environment, and ends the process. Returns if there is no order.

@@ -11,6 +11,7 @@ use std::io;
 use std::path::Path;
 
 use super::layout::open_own;
+use crate::executor::{unblock, unblock_detached};
 use crate::process;
 
 /// A lock that is held until this value is dropped.
@@ -40,6 +41,34 @@ impl Drop for Lock {
             && let Err(error) = self.file.unlock()
         {
             tracing::debug!(%error, "a lock is freed only with its file");
+        }
+    }
+}
+
+/// A lock, or none where locks are not in use, that is freed without blocking the thread that drops it.
+#[derive(Debug)]
+pub(crate) struct BackgroundLock(Option<Lock>);
+
+impl BackgroundLock {
+    pub(crate) fn new(lock: Option<Lock>) -> Self {
+        Self(lock)
+    }
+
+    /// Frees the lock. Others find it free when this has completed.
+    pub(crate) async fn release(mut self) {
+        if let Some(lock) = self.0.take() {
+            // Without a thread, the lock is freed here.
+            let _ = unblock(move || drop(lock)).await;
+        }
+    }
+}
+
+impl Drop for BackgroundLock {
+    fn drop(&mut self) {
+        // In a forked child there is no thread, and freeing the lock makes no system call.
+        match self.0.take() {
+            Some(lock) if !process::is_forked() => unblock_detached(move || drop(lock)),
+            lock => drop(lock),
         }
     }
 }

@@ -92,7 +92,7 @@ pub(crate) use self::entry::{decode_for, encode, kernels};
 pub(crate) use self::layout::Address;
 #[cfg(feature = "remote")]
 pub(crate) use self::layout::SUFFIX;
-pub(crate) use self::lock::{Lock, Try};
+pub(crate) use self::lock::{BackgroundLock, Try};
 pub(crate) use self::task_tracker::{Pending, TaskTracker};
 
 use self::collect::{Goal, MIN_EVICTION_AGE, collect};
@@ -101,7 +101,7 @@ use self::publish::publish;
 use self::usage::UsageFile;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
-use crate::executor::{pause, run_blocking, unblock, unblock_detached};
+use crate::executor::{pause, run_blocking, unblock};
 use crate::process;
 use crate::process::file::{self, Links};
 use crate::process::warning;
@@ -205,29 +205,6 @@ pub(crate) enum Lookup {
     /// A file exists, but is not a usable entry of this key.
     Unusable(Unusable),
     Unreadable(io::Error),
-}
-
-/// The lock of collections, or the result of trying to take it.
-struct CollectionLock(Option<Try>);
-
-impl CollectionLock {
-    /// Frees the lock. The next collection finds it free when this has completed.
-    async fn release(mut self) {
-        let lock = self.0.take();
-        // Without a thread, the lock is freed here.
-        let _ = unblock(move || drop(lock)).await;
-    }
-}
-
-impl Drop for CollectionLock {
-    /// Frees the lock of a collection whose future was dropped, without blocking. A forked child has no lock.
-    fn drop(&mut self) {
-        if let Some(lock) = self.0.take()
-            && !process::is_forked()
-        {
-            unblock_detached(move || drop(lock));
-        }
-    }
 }
 
 impl Store {
@@ -528,11 +505,12 @@ impl Store {
     async fn collect_now(&self, goal: Goal) -> io::Result<Option<Collected>> {
         let Inner { layout, usage, counters, .. } = &*self.0;
         let (path, hint) = (layout.locks().join("gc"), usage.clone());
-        let lock = move || (CollectionLock(Some(lock::try_lock(&path))), hint.read());
-        let (lock, before) = unblock(lock).await?;
-        if matches!(lock.0, Some(Try::Busy)) {
-            return Ok(None);
-        }
+        let take_lock = move || match lock::try_lock(&path) {
+            Try::Busy => None,
+            Try::Held(lock) => Some((BackgroundLock::new(Some(lock)), hint.read())),
+            Try::Unopened(_) | Try::Impossible(_) => Some((BackgroundLock::new(None), hint.read())),
+        };
+        let Some((lock, before)) = unblock(take_lock).await? else { return Ok(None) };
         let collected = collect(layout, goal).await;
         if !goal.dry_run {
             counters.disk_evictions.add(collected.removed);
