@@ -132,6 +132,7 @@ impl Subject {
         let loading = Arc::clone(&entry);
         let load = move |subject: &Self| {
             let slot = subject.graph.slot(&subject.plan);
+            subject.graph.check_resources(&subject.plan)?;
             entry_codec::load(&loading, origin, slot, subject.plan.kind(), || subject.parts())
         };
         Ok((self.with_retries(Priority::Short, load).await?, entry))
@@ -269,8 +270,9 @@ impl Subject {
         let load = move |subject: &Self| {
             let code = &output.binary;
             let source = Source { format: ModuleFormat::Native, code, options: "", constants: &[] };
-            let device = subject.graph.slot(&subject.plan).open()?;
-            let program = device
+            let program = subject
+                .graph
+                .compiler(&subject.plan)?
                 .build(&source)
                 .map_err(|error| error.within("the program compiled by a build child"))?;
             let artifact = Artifact::Native(program);

@@ -362,18 +362,25 @@ impl BuildGraph {
         &self.setting.devices[plan.device()]
     }
 
-    /// Returns the device whose compiler is to be called, opening it if necessary.
+    /// Returns the device whose compiler or loader is to be called, opening it if necessary.
     ///
     /// # Errors
     ///
-    /// The errors of opening the device, and [`OutOfResources`](ErrorKind::OutOfResources) if the system has
-    /// too few resources left for the compiler.
+    /// The errors of opening the device and of [`check_resources`](Self::check_resources).
     pub(super) fn compiler(&self, plan: &BuildPlan) -> Result<&Arc<dyn backend::Device>> {
-        // The compiler of a simulated device is part of Kiln.
-        if self.device(plan.device()).runs_code {
-            resources::check()?;
-        }
+        self.check_resources(plan)?;
         self.slot(plan).open()
+    }
+
+    /// Checks that the system has enough resources left for the driver's compiler, which loads programs, too: some
+    /// end the process otherwise.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfResources`](ErrorKind::OutOfResources).
+    pub(super) fn check_resources(&self, plan: &BuildPlan) -> Result<()> {
+        // The compiler of a simulated device is part of Kiln.
+        if self.device(plan.device()).runs_code { resources::check() } else { Ok(()) }
     }
 
     /// Completes when every requested build has ended and is stored.

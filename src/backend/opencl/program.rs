@@ -4,6 +4,8 @@ use std::any::Any;
 use std::ffi::{CStr, CString};
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
+use std::time::Duration;
 
 use opencl3::error_codes::{
     CL_BUILD_PROGRAM_FAILURE, CL_INVALID_KERNEL_NAME, CL_INVALID_PROGRAM,
@@ -76,28 +78,17 @@ impl Program for ClProgram {
         if context.workarounds.expect_late_compiles {
             resources::check_for_process()?;
         }
-        let may_interfere = self.kernels.iter().any(|kernel| gate::interferes(context, &**kernel));
-        if may_interfere {
-            // This wait comes before this thread's turn to compile, because a launch may take long and other
-            // threads may compile meanwhile.
-            let _call = shutdown::begin()?;
-            gate::wait_for_launches()?;
+        let may_lack_file = context.workarounds.serialize_builds;
+        let mut binary = self.fetch_binary()?;
+        for _ in 0..FETCH_RETRIES {
+            if !may_lack_file || !lacks_program_file(&binary) {
+                break;
+            }
+            thread::sleep(FETCH_PAUSE);
+            binary = self.fetch_binary()?;
         }
-        let _compiling = Compiling::on(context, CallKind::Compile)?;
-        let _fetch_guard = if may_interfere { Some(FetchGuard::new()?) } else { None };
-        let device = &context.info.name;
-        let binaries =
-            get_program_info(self.object.raw(), CL_PROGRAM_BINARIES).map_err(|code| {
-                error(
-                    code,
-                    format!("the driver of `{device}` does not return the program's binary"),
-                )
-            })?;
-        // There is one binary for each device, and there is one device.
-        let binary = Vec::<Vec<u8>>::from(binaries).into_iter().next().unwrap_or_default();
-        if binary.is_empty()
-            || (context.workarounds.serialize_builds && lacks_program_file(&binary))
-        {
+        if binary.is_empty() || (may_lack_file && lacks_program_file(&binary)) {
+            let device = &context.info.name;
             return Err(Error::new(
                 ErrorKind::Driver,
                 format!("the driver of `{device}` has no binary of the program"),
@@ -108,12 +99,42 @@ impl Program for ClProgram {
 }
 
 impl ClProgram {
+    /// Fetches the binary once, in this thread's turn.
+    fn fetch_binary(&self) -> Result<Vec<u8>> {
+        let context = &self.object.context;
+        let may_interfere = self.kernels.iter().any(|kernel| gate::interferes(context, &**kernel));
+        if may_interfere {
+            // This wait comes before this thread's turn to compile, because a launch may take long and other
+            // threads may compile meanwhile.
+            let _call = shutdown::begin()?;
+            gate::wait_for_launches()?;
+        }
+        let _compiling = Compiling::on(context, CallKind::Compile)?;
+        let _fetch_guard = if may_interfere { Some(FetchGuard::new()?) } else { None };
+        let binaries =
+            get_program_info(self.object.raw(), CL_PROGRAM_BINARIES).map_err(|code| {
+                let device = &context.info.name;
+                error(
+                    code,
+                    format!("the driver of `{device}` does not return the program's binary"),
+                )
+            })?;
+        // There is one binary for each device, and there is one device.
+        Ok(Vec::<Vec<u8>>::from(binaries).into_iter().next().unwrap_or_default())
+    }
+
     fn new(object: Arc<ProgramObject>, kernels: Vec<Arc<dyn Kernel>>, build_log: String) -> Self {
         // Some compilers do their work when kernels are created, so only now is the binary complete.
         let binary_size = object.binary_size();
         Self { kernels, build_log, binary_size, object }
     }
 }
+
+/// Number of times that a binary without the program's file is fetched again.
+const FETCH_RETRIES: u32 = 20;
+
+/// Pause before a binary is fetched again. Another process that is writing the file needs a few milliseconds.
+const FETCH_PAUSE: Duration = Duration::from_millis(10);
 
 /// Returns whether PoCL made the binary without the program's file. Another process may have been writing the
 /// file, which [`Compiling`] cannot prevent. In a whole binary the file's name comes first, and then the
