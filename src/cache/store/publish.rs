@@ -1,6 +1,6 @@
 //! Writing an entry so that readers see all of it or nothing.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -231,7 +231,7 @@ async fn is_newer(path: &Path) -> bool {
 #[cfg(unix)]
 async fn sync_directory(directory: &Path) -> io::Result<()> {
     let directory = directory.to_owned();
-    unblock(move || File::open(directory)?.sync_all()).await?
+    unblock(move || fs::File::open(directory)?.sync_all()).await?
 }
 
 /// Does nothing: on other systems, directories cannot be opened like files.
