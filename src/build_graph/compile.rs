@@ -85,7 +85,9 @@ impl Subject {
         let device = self.graph.device(self.plan.device());
         if self.is_link() {
             self.pool().links()
-        } else if Workarounds::of(device).serialize_builds {
+        } else if Workarounds::of(device).serialize_builds
+            && !self.graph.has_child_compile(&self.plan)
+        {
             self.pool().serial_compiles()
         } else {
             self.pool().compiles()
