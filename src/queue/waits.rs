@@ -280,27 +280,33 @@ impl Waits {
         WaitRegistration { waits: self.clone(), key }
     }
 
-    /// Logs the waits that have lasted long, each of them once.
+    /// Logs the waits that have lasted long, each of them once. Of many waits, logs the first ones and the
+    /// number of the others: the search for what holds up a wait visits all commands before it.
     pub(crate) fn log_long_waits(&self, now: Instant) {
-        let mut long = Vec::new();
+        let (mut long, mut others) = (Vec::new(), 0);
         for (_, wait) in &mut *lock(&self.0) {
-            if !wait.is_logged && now.saturating_duration_since(wait.since) >= LONG_WAIT {
-                wait.is_logged = true;
+            if wait.is_logged || now.saturating_duration_since(wait.since) < LONG_WAIT {
+                continue;
+            }
+            wait.is_logged = true;
+            if long.len() < MAX_NAMED {
                 long.push((wait.what, wait.record.clone()));
+            } else {
+                others += 1;
             }
         }
+        let seconds = LONG_WAIT.as_secs();
         for (what, record) in long {
             let held_up_by = in_words(&Scheduler::first_unfinished(&record));
-            tracing::warn!(
-                held_up_by,
-                "{what} has been waiting for more than {} s",
-                LONG_WAIT.as_secs()
-            );
+            tracing::warn!(held_up_by, "{what} has been waiting for more than {seconds} s");
+        }
+        if others > 0 {
+            tracing::warn!("{others} other calls have been waiting for more than {seconds} s");
         }
     }
 }
 
-/// Maximum number of commands that a message names.
+/// Maximum number of waits that are described in one check, and of commands that a message names.
 const MAX_NAMED: usize = 4;
 
 /// Returns a list of commands that have not completed, as text for a message.
