@@ -294,7 +294,7 @@ fn long_waits_are_logged_once_with_their_cause() {
     for what in ["`drain` has been waiting", "`Event::wait` has been waiting"] {
         eventually("both waits are logged", || text().contains(what));
     }
-    // Of many waits, the search for the cause would take too long.
+    // Many waits: searching for the cause of each would take too long.
     let many = thread::spawn(move || block_on(join_all((0..50).map(|_| rt.drain()))));
     eventually("other waits are counted", || text().contains("other calls have been waiting"));
     assert!(text().matches("`drain` has been waiting").count() < 10, "{}", text());
