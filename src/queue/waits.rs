@@ -301,7 +301,7 @@ impl Waits {
             tracing::warn!(held_up_by, "{what} has been waiting for more than {seconds} s");
         }
         if others > 0 {
-            tracing::warn!("{others} other calls have been waiting for more than {seconds} s");
+            tracing::warn!(others, "other calls have been waiting for more than {seconds} s");
         }
     }
 }
