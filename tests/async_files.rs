@@ -1,6 +1,5 @@
-//! Builds touch files only on the threads of the crate `blocking`: not on the thread that requests them, not on
-//! the threads that run tasks, and not on the threads for driver calls, where a slow file system would delay
-//! other work.
+//! Builds touch files only on threads for that: not on the thread that requests them, not on the threads that run
+//! tasks, and not on the threads for driver calls, where a slow file system would delay other work.
 //!
 //! `strace` records the system calls of a process that builds cold programs and loads stored ones.
 
@@ -34,8 +33,8 @@ const PROGRAMS: usize = 5;
 const CALLS: &str = "trace=%file,read,pread64,write,writev,pwrite64,fsync,fdatasync,ftruncate,\
                      getdents64,flock,prctl";
 
-/// Beginning of the names of the threads that may access files.
-const FILE_THREADS: &str = "blocking-";
+/// Beginnings of the names of the threads that may access files: those of Kiln, and those of `async-fs`.
+const FILE_THREADS: [&str; 2] = ["kiln-file-", "blocking-"];
 
 /// Files of a build, all below one directory.
 struct Files {
@@ -103,6 +102,10 @@ struct Call<'a> {
     line: &'a str,
 }
 
+fn is_for_files(thread: &str) -> bool {
+    FILE_THREADS.iter().any(|beginning| thread.starts_with(beginning))
+}
+
 /// Returns the system calls of a trace, without those that name a thread.
 fn parse(trace: &str) -> Vec<Call<'_>> {
     let mut threads = HashMap::new();
@@ -151,7 +154,7 @@ fn builds_touch_files_on_threads_for_files_only() {
         let path = path.to_str().expect("it is Unicode");
         let mut seen = calls.iter().filter(|call| call.line.contains(path)).peekable();
         assert!(seen.peek().is_some(), "no call with a {kind} was traced: {trace}");
-        for call in seen.filter(|call| !call.thread.starts_with(FILE_THREADS)) {
+        for call in seen.filter(|call| !is_for_files(call.thread)) {
             let first = misplaced.entry((call.thread, kind, call.name)).or_insert((0, call.line));
             first.0 += 1;
         }

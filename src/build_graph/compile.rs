@@ -18,7 +18,7 @@ use super::kernel_record::{has_kernels, parameters};
 use super::key::NodeKind;
 use super::outcome::Outcome;
 use super::plan::{BuildPlan, LinkedModule};
-use super::pool::{CompilePool, Priority};
+use super::pool::CompilePool;
 use super::refusal::classify;
 use super::signatures::Signatures;
 use crate::backend::Source;
@@ -27,7 +27,7 @@ use crate::compiler::signature::Parameter;
 use crate::device::{ModuleFormat, Workarounds};
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
-use crate::executor;
+use crate::executor::{self, Priority};
 
 /// Pauses before the retries of a call that ran out of resources. After the last retry it fails.
 const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(50)];
@@ -152,11 +152,11 @@ impl Subject {
     /// Compiles a plan that needs no driver linker. Fails if the included files have changed meanwhile.
     async fn compile_modules(self: &Arc<Self>) -> Outcome {
         let outcome = if self.plan.translation().is_some() {
-            self.on_pool(Priority::Compile, Self::translate).await
+            self.on_pool(Priority::Long, Self::translate).await
         } else if self.graph.has_child_compile(&self.plan) {
             self.compile_in_child().await
         } else {
-            self.with_retries(Priority::Compile, Self::compile_here).await
+            self.with_retries(Priority::Long, Self::compile_here).await
         };
         self.check_files().await?;
         outcome
@@ -248,7 +248,7 @@ impl Subject {
             })
         };
         // A child that ran out of memory would do so again, and could bring this process down as well.
-        let output = self.on_pool(Priority::Compile, compile).await?;
+        let output = self.on_pool(Priority::Long, compile).await?;
         self.load_output(output).await
     }
 
@@ -263,7 +263,7 @@ impl Subject {
                 subject.run_child(Order::Link(sources))
             })
         };
-        let output = self.on_pool(Priority::Compile, link).await?;
+        let output = self.on_pool(Priority::Long, link).await?;
         self.load_output(output).await
     }
 
@@ -343,7 +343,7 @@ impl Subject {
         call: impl FnOnce(&Self) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (subject, span) = (Arc::clone(self), tracing::Span::current());
-        self.pool().run(priority, move || span.in_scope(|| call(&subject))).await?
+        self.pool().threads().run(priority, move || span.in_scope(|| call(&subject))).await?
     }
 
     /// Like [`on_pool`](Self::on_pool). Calls again if the call runs out of resources.

@@ -27,7 +27,7 @@ use super::key::DeviceKey;
 use super::link::{DuplicateExports, Libraries};
 use super::outcome::{Answer, Outcome};
 use super::plan::{BuildPlan, BuildSpec, BuildStrategy, LinkedModule};
-use super::pool::{CompilePool, Priority};
+use super::pool::CompilePool;
 use super::shared_outcome::{SharedOutcome, shared_outcome};
 use super::trace::{Line, LookupTrace};
 use crate::backend::{self, DeviceSlot};
@@ -37,7 +37,7 @@ use crate::cache::store::{Address, Pending};
 use crate::device::Device;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result, catch_panics};
-use crate::executor::{HostExecutor, run_blocking};
+use crate::executor::{HostExecutor, Priority, run_blocking};
 use crate::process::resources;
 use crate::source::module::Module;
 use crate::source::translate::FrontEnd;
@@ -200,7 +200,7 @@ impl BuildGraph {
         if is_untrusted {
             // The directives in the text determine how long reading takes, so untrusted text uses its own
             // threads.
-            return self.pool_for(true).run(Priority::Short, call).await?;
+            return self.pool_for(true).threads().run(Priority::Short, call).await?;
         }
         run_blocking(call).await
     }

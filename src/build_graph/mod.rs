@@ -61,5 +61,5 @@ pub(crate) use fusion::{Choice, Fastest, FusionRequest, Query, Run};
 pub(crate) use graph::{BuildGraph, Setting};
 #[cfg(feature = "internal")]
 pub(crate) use input::BuildInput;
-pub(crate) use pool::{CompilePool, Pool, Priority};
+pub(crate) use pool::CompilePool;
 pub(crate) use trace::LookupTrace;

@@ -12,8 +12,7 @@ use futures::executor::block_on;
 
 use self::fake::{FakeAdapter, Script};
 use super::{
-    BuildGraph, BuildRequest, CHILD_LIMIT, Children, CompilePool, DuplicateExports, Origin,
-    Priority, Setting,
+    BuildGraph, BuildRequest, CHILD_LIMIT, Children, CompilePool, DuplicateExports, Origin, Setting,
 };
 use crate::backend::DeviceSlot;
 use crate::compiler::signature::AddressSpace;
@@ -517,79 +516,4 @@ fn parameters_unknown_to_the_driver_are_read_from_the_module() {
     let [parameter] = kernel.params().expect("it exists") else { panic!("one parameter") };
     assert_eq!(parameter.name.as_deref(), Some("n"));
     assert_eq!(parameter.address_space, Some(AddressSpace::Private));
-}
-
-// ---- Workers ------------------------------------------------------------------------------------
-
-#[test]
-fn workers_are_bounded_and_survive_panics() {
-    let pool = CompilePool::new("kiln-compile", 2);
-    let (running, peak) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let runs: Vec<_> = (0..50)
-        .map(|i| {
-            let (running, peak) = (Arc::clone(&running), Arc::clone(&peak));
-            drop(pool.run(Priority::Short, || panic!("in a job")));
-            let priority = if i % 2 == 0 { Priority::Short } else { Priority::Compile };
-            pool.run(priority, move || {
-                peak.fetch_max(running.fetch_add(1, SeqCst) + 1, SeqCst);
-                std::thread::sleep(Duration::from_millis(1));
-                running.fetch_sub(1, SeqCst);
-                i
-            })
-        })
-        .collect();
-    for (i, run) in runs.into_iter().enumerate() {
-        assert_eq!(block_on(run).expect("it ran"), i);
-    }
-    assert_eq!(peak.load(SeqCst), 2);
-    let panicked = block_on(pool.run(Priority::Short, || -> u32 { panic!("in a call") }))
-        .expect_err("it fails");
-    assert_eq!(panicked.kind(), ErrorKind::Panicked);
-}
-
-#[test]
-fn queued_jobs_run_after_the_pool_is_dropped() {
-    let pool = CompilePool::new("kiln-compile", 1);
-    let (gate, wait) = std::sync::mpsc::channel::<()>();
-    let first = pool.run(Priority::Compile, move || wait.recv().is_ok());
-    let last = pool.run(Priority::Compile, || std::thread::current().name().map(str::to_owned));
-    drop(pool);
-    gate.send(()).expect("the first job waits");
-    assert!(block_on(first).expect("it ran"));
-    assert_eq!(block_on(last).expect("it ran").as_deref(), Some("kiln-compile-0"));
-}
-
-#[test]
-fn short_calls_go_before_compiles_that_wait() {
-    let pool = CompilePool::new("kiln-compile", 1);
-    let (gate, wait) = std::sync::mpsc::channel::<()>();
-    let running = pool.run(Priority::Compile, move || wait.recv().is_ok());
-    let order = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let calls: Vec<_> = [Priority::Compile, Priority::Short, Priority::Compile, Priority::Short]
-        .into_iter()
-        .enumerate()
-        .map(|(number, priority)| {
-            let order = Arc::clone(&order);
-            pool.run(priority, move || order.lock().expect("nothing panics").push(number))
-        })
-        .collect();
-    gate.send(()).expect("the first call waits");
-    assert!(block_on(running).expect("it ran"));
-    for call in calls {
-        block_on(call).expect("it ran");
-    }
-    assert_eq!(*order.lock().expect("nothing panics"), [1, 3, 0, 2]);
-}
-
-#[test]
-fn calls_whose_futures_are_dropped_before_they_start_do_not_run() {
-    let pool = CompilePool::new("kiln-compile", 1);
-    let (gate, wait) = std::sync::mpsc::channel::<()>();
-    let running = pool.run(Priority::Compile, move || wait.recv().is_ok());
-    drop(pool.run(Priority::Compile, || panic!("nobody waits for it")));
-    let (sender, received) = std::sync::mpsc::channel();
-    drop(pool.run(Priority::Compile, move || sender.send(())));
-    gate.send(()).expect("the first call waits");
-    assert!(block_on(running).expect("it ran"));
-    assert!(received.recv().is_err(), "the call was dropped");
 }

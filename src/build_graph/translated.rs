@@ -8,9 +8,9 @@ use super::graph::BuildGraph;
 use super::input::BuildInput;
 use super::link::describe;
 use super::plan::BuildPlan;
-use super::pool::Priority;
 use crate::device::ModuleFormat;
 use crate::error::{Error, ErrorKind, Result};
+use crate::executor::Priority;
 use crate::source::module::Module;
 use crate::source::translate::{self, Translation};
 
@@ -92,6 +92,6 @@ impl BuildGraph {
             let input = BuildInput::with_options(module, input.options());
             Ok(BuildPlan::of_translation(input, device, translation))
         };
-        self.pool_for(module.is_untrusted()).run(Priority::Compile, expand).await?
+        self.pool_for(module.is_untrusted()).threads().run(Priority::Long, expand).await?
     }
 }

@@ -2,6 +2,7 @@
 //! without one.
 
 mod blocking;
+mod pool;
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -20,7 +21,8 @@ use crate::error::{Error, ErrorKind, Result, catch_and_log, panic_message};
 use crate::process::threads::{self, no_thread};
 use crate::sync::{ignore_poison, lock};
 
-pub(crate) use blocking::{ensure_thread, run_blocking, unblock, unblock_detached};
+pub(crate) use blocking::{check_threads, run_blocking, unblock, unblock_detached};
+pub(crate) use pool::{Pool, Priority};
 
 thread_local! {
     /// The executor whose tasks this thread runs.

@@ -33,6 +33,11 @@ fn polled() -> Option<Arc<HostFuture>> {
     POLLED.try_with(|polled| polled.borrow().clone()).ok().flatten()
 }
 
+/// Returns whether this thread is polling a host future.
+pub(crate) fn is_polling_host_future() -> bool {
+    POLLED.try_with(|polled| polled.borrow().is_some()).unwrap_or(false)
+}
+
 /// Host future of a command, with the commands that it waits for.
 #[derive(Default)]
 pub(crate) struct HostFuture {
@@ -182,9 +187,8 @@ pub(crate) fn register(
     record: &Arc<Record>,
     waker: &Waker,
 ) -> Result<()> {
-    let is_polled = POLLED.try_with(|polled| polled.borrow().is_some()).unwrap_or(false);
     // A command that was given to the device waits for no host future.
-    if !is_polled || record.is_dispatched() {
+    if !is_polling_host_future() || record.is_dispatched() {
         return Ok(());
     }
     let Some(future) = polled() else { return Ok(()) };

@@ -9,13 +9,12 @@ use std::time::Duration;
 use super::{Inner, Runtime, Starting};
 use crate::backend::{self, Backend, DeviceSlot, Discovered, discover};
 use crate::build_graph::{
-    BuildGraph, CHILD_LIMIT, Children, CompilePool, Disk, DuplicateExports, LookupTrace, Priority,
-    Setting,
+    BuildGraph, CHILD_LIMIT, Children, CompilePool, Disk, DuplicateExports, LookupTrace, Setting,
 };
 use crate::cache::config::CacheConfig;
 use crate::device::{Device, Selector};
-use crate::error::{Error, ErrorKind, Result, catch_panics};
-use crate::executor::{HostExecutor, run_blocking};
+use crate::error::{Error, ErrorKind, Result};
+use crate::executor::{HostExecutor, Priority, run_blocking};
 use crate::process::{self, pin_library, resources};
 use crate::queue::{FusionMode, Reactor, Shared, Timeline, Waits};
 use crate::source::translate::FrontEnd;
@@ -440,8 +439,8 @@ impl RuntimeBuilder {
         let pool = CompilePool::new("kiln-compile", self.compile_workers);
         Starting::new(async move {
             let find = move || self.find_devices().map(|found| (self, found));
-            let (builder, found) = pool.run(Priority::Short, find).await??;
-            catch_panics(run_blocking(move || builder.start(pool, found))).await
+            let (builder, found) = pool.threads().run(Priority::Short, find).await??;
+            run_blocking(move || builder.start(pool, found)).await
         })
     }
 

@@ -13,10 +13,10 @@ use bytemuck::Pod;
 
 use crate::args::buffer::{Buffer, Contents};
 use crate::backend::DeviceSlot;
-use crate::build_graph::{BuildRequest, Priority};
+use crate::build_graph::BuildRequest;
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
-use crate::executor::pause;
+use crate::executor::{Priority, pause};
 use crate::future::named_future;
 use crate::process;
 use crate::queue::{Event, Options, Queue, Scheduler, Shared, Trace, Upload, drain, drain_within};
@@ -215,7 +215,7 @@ impl Runtime {
             let device = position?;
             let slot = inner.slots[device].clone();
             let open = move || slot.open().map(drop);
-            inner.shared.graph.pool().run(Priority::Short, open).await??;
+            inner.shared.graph.pool().threads().run(Priority::Short, open).await??;
             Ok(Self { inner, device })
         })
     }

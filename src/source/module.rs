@@ -11,7 +11,7 @@ use crate::compiler::signature::{Parameter, SpecializationConstant};
 use crate::compiler::spirv::{self, Symbol};
 use crate::device::ModuleFormat;
 use crate::digest::Digest;
-use crate::error::{Error, ErrorKind, Result, catch_panics};
+use crate::error::{Error, ErrorKind, Result};
 use crate::executor::run_blocking;
 use crate::future::named_future;
 use crate::process::file::{self, Links};
@@ -224,7 +224,7 @@ impl Module {
                     Self::from_content(bytes).map_err(|error| error.within(path.display()))?;
                 Ok(module.label(path.to_string_lossy()))
             };
-            catch_panics(run_blocking(open)).await
+            run_blocking(open).await
         })
     }
 

@@ -254,7 +254,7 @@ impl Process {
         let mut command = Command::new(words.next().expect("there is at least the binary"));
         command.args(words).args(["--exact", "child", "--ignored", "--nocapture"]);
         command.env(ORDER, serde_json::to_string(order).expect("it is plain data"));
-        // All calls that access files then come from one thread, in the same order in every run.
+        // All calls of `async-fs` then come from one thread, in the same order in every run.
         command.env("BLOCKING_MAX_THREADS", "1");
         for variable in without {
             command.env_remove(variable);

@@ -20,11 +20,11 @@ use super::graph::BuildGraph;
 use super::kernel::Kernel;
 use super::outcome::Outcome;
 use super::plan::BuildSpec;
-use super::pool::Priority;
 use crate::compiler::fusion::{self, Argument, FusionReport, Place, Plan, Trust, Width};
 use crate::compiler::spirv;
 use crate::device::{DeviceKind, Limits};
 use crate::error::{Error, ErrorKind, Result};
+use crate::executor::Priority;
 use crate::source::module::Module;
 use known::{FusedKernel, Fusion};
 pub(crate) use query::Query;
@@ -179,7 +179,7 @@ impl BuildGraph {
                 sources.iter().map(|source| &source.module).collect();
             fusion::fuse(&plan, &modules, trust, width)
         };
-        self.pool_for(is_untrusted).run(Priority::Short, compile).await?
+        self.pool_for(is_untrusted).threads().run(Priority::Short, compile).await?
     }
 
     /// Builds a fused module whose sources were OpenCL C as OpenCL C, if OpenCL C can express it. A driver may

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use crate::build_graph::built::ResolvedKernel;
 use crate::build_graph::graph::BuildGraph;
 use crate::build_graph::kernel::Kernel;
-use crate::build_graph::pool::Priority;
 use crate::compiler::options::without_relaxed;
 use crate::compiler::spirv::Module;
 use crate::device::ModuleFormat;
 use crate::error::{Error, Result};
+use crate::executor::Priority;
 use crate::source::translate::options_for_device;
 
 /// A program as one SPIR-V module.
@@ -69,7 +69,7 @@ impl Source {
                 })
             })
         };
-        graph.pool_for(is_untrusted).run(Priority::Short, read).await?
+        graph.pool_for(is_untrusted).threads().run(Priority::Short, read).await?
     }
 }
 

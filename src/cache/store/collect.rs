@@ -15,7 +15,7 @@ use super::layout::{Layout, key_of, subfolders};
 use super::lock::{Try, try_lock_file};
 use super::publish::unique;
 use crate::digest::BuildKey;
-use crate::executor::unblock;
+use crate::executor::{check_threads, unblock};
 use crate::process::file::{self, Links};
 
 /// Minimum age of an entry that may be removed, whatever the limit. A younger entry stays, because processes
@@ -116,9 +116,14 @@ pub(crate) enum Removal {
     Failed,
 }
 
-/// Returns every entry of a store, whether or not it would verify. Files with other names are skipped.
+/// Returns every entry of a store, whether or not it would verify. Files with other names are skipped. Without a
+/// thread, it returns none.
 pub(crate) fn scan(layout: &Layout) -> impl Stream<Item = FoundEntry> + Send + use<> {
-    subfolders(layout.version().to_owned(), 16).flat_map(|(device, folder)| {
+    let devices = check_threads().map(|()| subfolders(layout.version().to_owned(), 16));
+    if let Err(error) = &devices {
+        tracing::warn!(%error, "the store's folders cannot be listed");
+    }
+    stream::iter(devices).flatten().flat_map(|(device, folder)| {
         let entries = subfolders(folder, 2).then(move |(shard, folder)| {
             let device = device.clone();
             unblock(move || entries_in(&folder, &shard, &device))

@@ -18,7 +18,6 @@ use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::{run_blocking, unblock};
 use crate::process::file::{self, Links};
-use crate::process::threads;
 
 /// Number of entries that [`Store::verify`] reads at the same time.
 const MAX_CHECKS: usize = 4;
@@ -266,7 +265,7 @@ impl Store {
         let entry = if length > max_bytes {
             Err(Unusable::TooLarge(length))
         } else {
-            unblock(move || decode_for(&key, bytes)).await.map_err(no_thread)?
+            run_blocking(move || Ok(decode_for(&key, bytes))).await?
         };
         let entry = entry.map_err(|unusable| invalid_entry(&unusable))?;
         if let Some(limit) = self.max_bytes()
@@ -361,7 +360,7 @@ impl Store {
         let store = self.clone();
         let goal = Goal { dry_run, ..self.goal() };
         Operation::new(async move {
-            store.collect_now(goal).await.map_err(no_thread)?.ok_or_else(|| {
+            store.collect_now(goal).await?.ok_or_else(|| {
                 Error::new(
                     ErrorKind::Io,
                     "another process is collecting; try again when it is done",
@@ -413,10 +412,6 @@ impl Store {
             Ok(removed)
         })
     }
-}
-
-fn no_thread(error: io::Error) -> Error {
-    threads::no_thread().with_source(error)
 }
 
 fn invalid_entry(unusable: &Unusable) -> Error {

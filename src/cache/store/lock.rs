@@ -57,7 +57,7 @@ impl BackgroundLock {
     /// Frees the lock. Others find it free when this has completed.
     pub(crate) async fn release(mut self) {
         if let Some(lock) = self.0.take() {
-            // Without a thread, the lock is freed here.
+            // Without a thread, the lock is freed here, when the call is dropped.
             let _ = unblock(move || drop(lock)).await;
         }
     }

@@ -101,9 +101,10 @@ use self::publish::publish;
 use self::usage::UsageFile;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
-use crate::executor::{pause, run_blocking, unblock};
+use crate::executor::{check_threads, pause, run_blocking, unblock};
 use crate::process;
 use crate::process::file::{self, Links};
+use crate::process::threads::no_thread;
 use crate::process::warning;
 use crate::stats::Counters;
 
@@ -501,16 +502,20 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// The system's, if it cannot start a thread.
-    async fn collect_now(&self, goal: Goal) -> io::Result<Option<Collected>> {
+    /// [`OutOfResources`](ErrorKind::OutOfResources) if the system cannot start a thread.
+    async fn collect_now(&self, goal: Goal) -> Result<Option<Collected>> {
         let Inner { layout, usage, counters, .. } = &*self.0;
+        check_threads().map_err(|error| no_thread().with_source(error))?;
         let (path, hint) = (layout.locks().join("gc"), usage.clone());
-        let take_lock = move || match lock::try_lock(&path) {
-            Try::Busy => None,
-            Try::Held(lock) => Some((BackgroundLock::new(Some(lock)), hint.read())),
-            Try::Unopened(_) | Try::Impossible(_) => Some((BackgroundLock::new(None), hint.read())),
+        let take_lock = move || {
+            let lock = match lock::try_lock(&path) {
+                Try::Busy => return Ok(None),
+                Try::Held(lock) => Some(lock),
+                Try::Unopened(_) | Try::Impossible(_) => None,
+            };
+            Ok(Some((BackgroundLock::new(lock), hint.read())))
         };
-        let Some((lock, before)) = unblock(take_lock).await? else { return Ok(None) };
+        let Some((lock, before)) = run_blocking(take_lock).await? else { return Ok(None) };
         let collected = collect(layout, goal).await;
         if !goal.dry_run {
             counters.disk_evictions.add(collected.removed);

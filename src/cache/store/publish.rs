@@ -1,16 +1,14 @@
 //! Writing an entry so that readers see all of it or nothing.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::entry::{self, FOOTER};
 use super::layout::{Layout, is_missing, make_folder};
-use crate::executor::{ensure_thread, unblock, unblock_detached};
-use crate::process;
+use crate::executor::unblock;
 use crate::process::file::{self, Links};
 
 /// Level of protection of a put against a crash of the whole machine. At every level, a crash leaves an entry
@@ -61,128 +59,120 @@ impl Published {
 }
 
 /// Writes the parts of an entry to a temporary file, and renames it to `path`. If the future is dropped, the
-/// entry is whole or absent, and the temporary file is removed in the background.
+/// entry is whole or absent.
+///
+/// All calls run on one thread, one after another: `async-fs` would take a way to another thread and back for
+/// each of them, and a file of it takes a write of no bytes for the end of the data.
 pub(crate) async fn publish(
     layout: &Layout,
     path: &Path,
     parts: [Vec<u8>; 2],
     durability: Durability,
 ) -> io::Result<Published> {
-    ensure_thread()?;
-    remove_links(path).await;
-    let replaced = match async_fs::symlink_metadata(path).await {
+    let (layout, path) = (layout.clone(), path.to_owned());
+    unblock(move || replace(&layout, &path, [&parts[0], &parts[1]], durability)).await.flatten()
+}
+
+/// Does the work of [`publish`]. Blocks on the files.
+fn replace(
+    layout: &Layout,
+    path: &Path,
+    parts: [&[u8]; 2],
+    durability: Durability,
+) -> io::Result<Published> {
+    remove_links(path);
+    let replaced = match fs::symlink_metadata(path) {
         Ok(metadata) if metadata.is_dir() => {
-            set_aside(layout, path).await?;
+            set_aside(layout, path)?;
             None
         }
-        Ok(metadata) if metadata.is_file() && is_newer(path).await => {
-            return Ok(Published::KeptNewer);
-        }
+        Ok(metadata) if metadata.is_file() && is_newer(path) => return Ok(Published::KeptNewer),
         Ok(metadata) => Some(metadata.len()),
         Err(_) => None,
     };
-    let parts = Arc::new(parts);
-    match write(layout, path, &parts, durability).await {
+    match write(layout, path, parts, durability) {
         // The store does not exist yet, or was removed.
         Err(error) if is_missing(&error) => {
-            let create = layout.clone();
-            unblock(move || create.create()).await??;
-            write(layout, path, &parts, durability).await?;
+            layout.create()?;
+            write(layout, path, parts, durability)?;
         }
         written => written?,
     }
     Ok(replaced.map_or(Published::New, Published::Replaced))
 }
 
-async fn write(
+fn write(
     layout: &Layout,
     path: &Path,
-    parts: &Arc<[Vec<u8>; 2]>,
+    parts: [&[u8]; 2],
     durability: Durability,
 ) -> io::Result<()> {
-    let (temporary, parts) = (unique(layout, "part"), parts.clone());
-    // One call: a file of `async-fs` takes a write of no bytes for the end of the data, and loses the rest.
-    let written = unblock(move || Temporary::write(temporary, &*parts, durability)).await??;
-    written.rename_to(path).await?;
+    let temporary = Temporary::create(layout)?;
+    let mut file = &temporary.file;
+    for part in parts {
+        file.write_all(part)?;
+    }
+    if durability != Durability::None {
+        file.sync_data()?;
+    }
+    temporary.rename_to(path)?;
     if durability == Durability::Strict
         && let Some(parent) = path.parent()
     {
-        sync_directory(parent).await?;
+        sync_directory(parent)?;
     }
     Ok(())
 }
 
-/// A complete file under a temporary name.
+/// A file under a temporary name. Removed on drop, unless it was renamed.
 struct Temporary {
-    /// Path of the file, until it is renamed or removed.
-    path: Option<PathBuf>,
+    path: PathBuf,
+    /// Open file. It is locked, which shows the sweep that its writer is alive.
+    file: File,
+    is_renamed: bool,
 }
 
 impl Temporary {
-    /// Creates the file. Blocks on it.
-    fn write(path: PathBuf, parts: &[Vec<u8>], durability: Durability) -> io::Result<Self> {
+    fn create(layout: &Layout) -> io::Result<Self> {
+        let path = unique(layout, "part");
         let mut options = OpenOptions::new();
         options.create_new(true).write(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut file = options.open(&path)?;
-        // The lock shows the sweep that the writer is alive. Without locks, the sweep decides by age.
+        let file = options.open(&path)?;
+        // Without locks, the sweep decides by age.
         let _ = file.try_lock();
-        let mut fill = || {
-            parts.iter().try_for_each(|part| file.write_all(part))?;
-            if durability == Durability::None { Ok(()) } else { file.sync_data() }
-        };
-        let filled = fill();
-        // Where locks are mandatory, the entry could not be read while this file is locked. Without the lock,
-        // the sweep still spares the file, because it was written just now.
-        let _ = file.unlock();
-        drop(file);
-        if filled.is_err() {
-            remove(&path);
-        }
-        filled.map(|()| Self { path: Some(path) })
+        Ok(Self { path, file, is_renamed: false })
     }
 
-    async fn rename_to(mut self, path: &Path) -> io::Result<()> {
-        let Some(temporary) = self.path.as_deref() else { return Ok(()) };
-        let renamed = match async_fs::rename(temporary, path).await {
+    fn rename_to(mut self, path: &Path) -> io::Result<()> {
+        // Where locks are mandatory, the entry could not be read while this file is open and locked. Without
+        // the lock, the sweep still spares the file, because it was written just now.
+        let _ = self.file.unlock();
+        let renamed = fs::rename(&self.path, path).or_else(|error| match path.parent() {
             // Most often only the entry's shard is missing. The file need not be written again.
-            Err(error) if is_missing(&error) => match make_folders_of(path).await {
-                Ok(()) => async_fs::rename(temporary, path).await,
-                Err(error) => Err(error),
-            },
-            renamed => renamed,
-        };
-        if let Some(temporary) = self.path.take()
-            && renamed.is_err()
-        {
-            unblock(move || remove(&temporary)).await?;
-        }
-        renamed
+            Some(shard) if is_missing(&error) => {
+                if let Some(device) = shard.parent() {
+                    make_folder(device)?;
+                }
+                make_folder(shard)?;
+                fs::rename(&self.path, path)
+            }
+            _ => Err(error),
+        });
+        renamed?;
+        self.is_renamed = true;
+        Ok(())
     }
 }
 
 impl Drop for Temporary {
-    /// Removes the file of a put whose future was dropped, without blocking. A forked child leaves it to its
-    /// parent.
     fn drop(&mut self) {
-        if let Some(path) = self.path.take()
-            && !process::is_forked()
-        {
-            unblock_detached(move || remove(&path));
+        if !self.is_renamed {
+            // If the file cannot be removed now, the sweep removes it.
+            let _ = fs::remove_file(&self.path);
         }
     }
-}
-
-/// Removes a temporary file. If it cannot be removed now, the sweep removes it.
-fn remove(temporary: &Path) {
-    let _ = fs::remove_file(temporary);
-}
-
-/// Creates the folders of the shard and of the device of an entry.
-async fn make_folders_of(path: &Path) -> io::Result<()> {
-    let folders: Vec<_> = path.ancestors().skip(1).take(2).map(Path::to_owned).collect();
-    unblock(move || folders.iter().rev().try_for_each(|folder| make_folder(folder))).await?
 }
 
 /// Returns a path for a file that is being added or removed. No other process or thread uses the path.
@@ -197,45 +187,38 @@ pub(super) fn unique(layout: &Layout, suffix: &str) -> PathBuf {
 
 /// Removes a directory from an entry's place. If it is not empty, it is moved to `tmp`, since its contents may
 /// belong to a user.
-async fn set_aside(layout: &Layout, path: &Path) -> io::Result<()> {
-    match async_fs::remove_dir(path).await {
-        Ok(()) => Ok(()),
-        Err(_) => async_fs::rename(path, unique(layout, "foreign")).await,
-    }
+fn set_aside(layout: &Layout, path: &Path) -> io::Result<()> {
+    fs::remove_dir(path).or_else(|_| fs::rename(path, unique(layout, "foreign")))
 }
 
 /// Removes links in the place of an entry's folders, because entries behind links are not collected.
-async fn remove_links(path: &Path) {
+fn remove_links(path: &Path) {
     for folder in path.ancestors().skip(1).take(2) {
-        let metadata = async_fs::symlink_metadata(folder).await;
-        if metadata.is_ok_and(|metadata| metadata.is_symlink()) {
+        if fs::symlink_metadata(folder).is_ok_and(|metadata| metadata.is_symlink()) {
             // A link that cannot be removed is followed.
-            let _ = async_fs::remove_file(folder).await;
+            let _ = fs::remove_file(folder);
         }
     }
 }
 
-async fn is_newer(path: &Path) -> bool {
-    let path = path.to_owned();
-    let version = move || -> io::Result<Option<u32>> {
-        let (mut file, _) = file::open(&path, file::reading(), Links::Refuse)?;
+fn is_newer(path: &Path) -> bool {
+    let version = || -> io::Result<Option<u32>> {
+        let (mut file, _) = file::open(path, file::reading(), Links::Refuse)?;
         file.seek(SeekFrom::End(-(FOOTER as i64)))?;
         let mut footer = [0; FOOTER];
         file.read_exact(&mut footer)?;
         Ok(entry::version_of(&footer))
     };
-    let version = unblock(version).await.flatten();
-    version.is_ok_and(|version| version.is_some_and(|version| version > entry::VERSION))
+    version().is_ok_and(|version| version.is_some_and(|version| version > entry::VERSION))
 }
 
 #[cfg(unix)]
-async fn sync_directory(directory: &Path) -> io::Result<()> {
-    let directory = directory.to_owned();
-    unblock(move || fs::File::open(directory)?.sync_all()).await?
+fn sync_directory(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
 }
 
 /// Does nothing: on other systems, directories cannot be opened like files.
 #[cfg(not(unix))]
-async fn sync_directory(_: &Path) -> io::Result<()> {
+fn sync_directory(_: &Path) -> io::Result<()> {
     Ok(())
 }

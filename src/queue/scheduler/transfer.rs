@@ -21,8 +21,8 @@ use smallvec::SmallVec;
 
 use super::{Ending, Scheduler, State};
 use crate::backend::{DeviceSlot, NativeEvent, NativeQueue, Operation, Profile, Progress};
-use crate::build_graph::Pool;
 use crate::error::{Result, catch_panic};
+use crate::executor::Pool;
 use crate::process::threads::no_thread;
 use crate::queue::native_queue::Place;
 use crate::queue::node::NodeId;
