@@ -158,6 +158,8 @@ fn run_stages(bench: &Bench) {
             assert!(!error.is_deterministic(), "{name}");
             refused += 1;
         }
+        // A program that was built is stored before the resource is taken away again, as in `device_child`.
+        block_on(bench.rt.drain());
     }
     without(&resource, || block_on(bench.rt.drain()));
     for (name, stage) in STAGES {
@@ -179,7 +181,7 @@ fn device_child() {
     let program = block_on(rt.build(&Module::opencl_c(SAXPY)).into_future()).unwrap();
     // SAFETY: the kernel stays inside its buffers.
     let kernel = unsafe { program.kernel("saxpy") }.unwrap();
-    // The program is stored by then: a driver's linking could not be retried.
+    // The program is stored by then: PoCL links it to store it, and ends the process if it cannot start a linker.
     block_on(rt.drain());
     run_stages(&Bench { queue: rt.queue(), rt, kernel, folder });
 }
