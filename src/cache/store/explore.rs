@@ -341,7 +341,7 @@ impl Store {
     /// # Errors
     ///
     /// From the future: [`Io`](ErrorKind::Io) if another process, or another collection of this process, is
-    /// collecting.
+    /// collecting; [`OutOfResources`](ErrorKind::OutOfResources) if the system has no thread.
     ///
     /// # Cancel safety
     ///
