@@ -270,14 +270,21 @@ pub mod guides {
 
 pub use bytemuck;
 
+/// Items that the macros for embedded device libraries use. Not part of the public interface.
+#[doc(hidden)]
+pub mod embedded {
+    pub use crate::source::embed::{Aligned, Code, EMBEDDED, Embedded, linkme};
+    pub use crate::source::plugin::exported;
+}
+
 pub use crate::args::buffer::{Buffer, BufferArgument};
 pub use crate::args::{Argument, Arguments, Local};
 pub use crate::backend::Profile;
 #[cfg(feature = "simulated")]
 pub use crate::backend::simulated;
 pub use crate::build_graph::{
-    Build, BuildRequest, DuplicateExports, Kernel, Origin, Program, SpecializationValue,
-    build_child,
+    Attached, Build, BuildRequest, DuplicateExports, Kernel, LinkedSymbol, Origin, Program,
+    SpecializationValue, build_child,
 };
 pub use crate::cache::config::CacheConfig;
 #[cfg(feature = "remote")]
@@ -295,5 +302,7 @@ pub use crate::queue::{
 };
 pub use crate::runtime::builder::RuntimeBuilder;
 pub use crate::runtime::{Drain, DrainTimeout, Runtime, Starting};
+pub use crate::source::library::{DeviceLibrary, Embedding, LibrarySource};
 pub use crate::source::module::{Module, OpenModule};
+pub use crate::source::plugin::{ExportedLibraries, PluginLibraries};
 pub use crate::stats::Stats;

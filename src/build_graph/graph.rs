@@ -35,11 +35,13 @@ use crate::cache::config::DeviceIdentity;
 use crate::cache::remote::Remote;
 use crate::cache::store::{Address, Pending};
 use crate::device::Device;
-use crate::digest::BuildKey;
+use crate::digest::{BuildKey, Digest};
 use crate::error::{Error, ErrorKind, Result, catch_panics};
 use crate::executor::{HostExecutor, Priority, run_blocking};
 use crate::process::resources;
+use crate::source::library::DeviceLibrary;
 use crate::source::module::Module;
+use crate::source::plugin::PluginLibraries;
 use crate::source::translate::FrontEnd;
 use crate::stats::{Counters, Stats};
 use crate::sync::{ignore_poison, lock};
@@ -103,6 +105,8 @@ pub(crate) struct Setting {
     pub(crate) remote: Option<Remote>,
     pub(crate) trace: Option<LookupTrace>,
     pub(crate) duplicates: DuplicateExports,
+    /// Whether programs are linked with the libraries that are embedded in the process.
+    pub(crate) embedded_libraries: bool,
     /// Whether the driver links objects even where one merged module would give faster kernels.
     pub(crate) link_objects: bool,
     pub(crate) front_end: FrontEnd,
@@ -152,7 +156,7 @@ impl BuildGraph {
                 }
             })
             .build_with_hasher(foldhash::fast::RandomState::default());
-        let libraries = RwLock::new(Libraries::new(setting.duplicates));
+        let libraries = RwLock::new(Libraries::new(setting.duplicates, setting.embedded_libraries));
         let (in_flight, fusions) = (Mutex::default(), Fusions::new());
         let builds = HostExecutor::new("kiln-build");
         Arc::new(Self { setting, device_keys, kept, in_flight, libraries, fusions, builds })
@@ -161,10 +165,14 @@ impl BuildGraph {
     /// Requests a program. Returns it if it is kept, joins its build if that is in flight, and starts a build
     /// otherwise. Never blocks on a driver.
     pub(crate) fn request(self: &Arc<Self>, spec: BuildSpec) -> Answer {
-        let plan = match self.resolve(spec) {
-            Ok(plan) => plan,
-            Err(error) => return Answer::Refused(self.refuse(error)),
-        };
+        match self.resolve(spec) {
+            Ok(plan) => self.request_resolved(plan),
+            Err(error) => Answer::Refused(self.refuse(error)),
+        }
+    }
+
+    /// Requests the program of a plan, like [`request`](Self::request).
+    pub(crate) fn request_resolved(self: &Arc<Self>, plan: BuildPlan) -> Answer {
         self.counters().builds_requested.add_one();
         if plan.includes_files() {
             self.request_with_files(plan)
@@ -427,17 +435,44 @@ impl BuildGraph {
         ignore_poison(self.libraries.write()).register(module)
     }
 
-    /// Removes a device library, and evicts the programs linked with it that are not in use. Returns `false` if
-    /// it was not registered.
+    /// Adds a module whose exports replace those of libraries. Returns `false` if it was preloaded already.
+    pub(crate) fn preload(&self, module: &Module) -> Result<bool> {
+        ignore_poison(self.libraries.write()).preload(module)
+    }
+
+    /// Removes a device library that was registered or preloaded, and evicts the programs linked with it that are
+    /// not in use. Returns `false` if it was neither.
     pub(crate) fn unregister(&self, module: &Module) -> bool {
         let removed = ignore_poison(self.libraries.write()).unregister(module);
         if removed {
-            let digest = module.digest();
-            self.drop_idle(|built| {
-                built.parts().len() > 1 && built.parts().iter().any(|part| part.module == digest)
-            });
+            self.drop_linked(&[module.digest()]);
         }
         removed
+    }
+
+    /// Adds the device libraries of a plug-in.
+    pub(crate) fn attach(&self, plug_in: &PluginLibraries) {
+        ignore_poison(self.libraries.write()).attach(plug_in);
+    }
+
+    /// Removes the device libraries of a plug-in, and evicts the programs linked with them that are not in use.
+    pub(crate) fn detach(&self, plug_in: &PluginLibraries) {
+        ignore_poison(self.libraries.write()).detach(plug_in);
+        let modules = plug_in.libraries().iter().filter_map(|library| library.module().ok());
+        self.drop_linked(&modules.map(Module::digest).collect::<Vec<_>>());
+    }
+
+    /// Returns all device libraries, in the order in which they are searched.
+    pub(crate) fn device_libraries(&self) -> Vec<DeviceLibrary> {
+        self.libraries().all().cloned().collect()
+    }
+
+    /// Evicts the programs that are linked with one of these libraries and not in use.
+    fn drop_linked(&self, libraries: &[Digest]) {
+        self.drop_idle(|built| {
+            let parts = built.parts();
+            parts.len() > 1 && parts.iter().any(|part| libraries.contains(&part.module))
+        });
     }
 
     pub(crate) fn key(&self, plan: &BuildPlan) -> BuildKey {
@@ -482,8 +517,8 @@ impl BuildGraph {
     ) {
         if let Some(trace) = &self.setting.trace {
             let microseconds = took.map(|took| took.as_micros() as u64);
-            let fields = self.key_fields(plan);
-            trace.write(&Line { outcome, key, miss, remote, microseconds, fields });
+            let (fields, linked) = (self.key_fields(plan), plan.linked_symbols());
+            trace.write(&Line { outcome, key, miss, remote, microseconds, fields, linked });
         }
     }
 

@@ -9,6 +9,7 @@ use std::ffi::{OsStr, OsString};
 
 use smallvec::SmallVec;
 
+use crate::compiler::spirv::REMOVER;
 use crate::digest::{BuildKey, Digest};
 
 /// Version of the encoding. Any change to the fields, or to how they are written, must raise it, which changes
@@ -105,6 +106,8 @@ enum Tag {
     Linked = 13,
     Included = 14,
     Merger = 15,
+    Remover = 20,
+    Replaced = 21,
 }
 
 /// Value of a field, in a form that has exactly one encoding and one text.
@@ -195,6 +198,8 @@ impl Sink for Listing {
             Tag::FrontEnd => "front end",
             Tag::Linked => "linked by",
             Tag::Included => "included files",
+            Tag::Remover => "remover",
+            Tag::Replaced => "replaced",
         };
         let (name, text) = match value {
             Value::Number(number) => (name.to_owned(), number.to_string()),
@@ -289,6 +294,8 @@ pub(crate) struct InputFields<'a> {
     pub(crate) constants: &'a [(u32, ConstantBytes)],
     /// Options in canonical form: see [`canonical_options`](crate::compiler::options::canonical_options).
     pub(crate) options: &'a str,
+    /// Names of the definitions that are removed from the module, sorted.
+    pub(crate) replaced: &'a [String],
 }
 
 /// All fields of a program's key.
@@ -335,6 +342,12 @@ impl ProgramFields<'_> {
             }
             if !input.options.is_empty() {
                 sink.field(Tag::Options, Value::Text(input.options));
+            }
+            if !input.replaced.is_empty() {
+                sink.field(Tag::Remover, Value::Number(REMOVER));
+            }
+            for name in input.replaced {
+                sink.field(Tag::Replaced, Value::Text(name));
             }
         }
         for (name, value) in self.front_end {

@@ -14,6 +14,7 @@
 //! processes must not affect requests that need no child.
 
 mod artifact;
+mod attached;
 mod build;
 mod built;
 mod capabilities;
@@ -44,10 +45,11 @@ mod tests;
 mod trace;
 mod translated;
 
+pub use attached::Attached;
 pub use built::Origin;
 pub use child::build_child;
 pub use kernel::Kernel;
-pub use link::DuplicateExports;
+pub use link::{DuplicateExports, LinkedSymbol};
 pub use pending::Build;
 pub use program::Program;
 pub use request::BuildRequest;

@@ -3,14 +3,16 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use super::built::Origin;
 use super::kernel::Kernel;
+use super::link::Resolution;
 use super::outcome::{Answer, Outcome};
 use super::program::Program;
 use super::shared_outcome::SharedOutcome;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::process;
 
 /// A requested build: a future of its [`Program`], and a handle that can be cloned.
@@ -59,7 +61,11 @@ use crate::process;
 /// ```
 #[derive(Clone)]
 #[must_use = "the build continues, but its program or its error is lost"]
-pub struct Build(State);
+pub struct Build {
+    state: State,
+    /// Modules and symbols of the requested program.
+    resolution: Option<Arc<Resolution>>,
+}
 
 #[derive(Clone)]
 enum State {
@@ -69,19 +75,29 @@ enum State {
 }
 
 impl Build {
-    pub(super) fn new(answer: Answer) -> Self {
-        match answer {
+    pub(super) fn new(answer: Answer, resolution: Option<Arc<Resolution>>) -> Self {
+        let state = match answer {
             Answer::Kept(outcome) => {
-                Self::ready(outcome.map(|built| Program::new(built, Origin::Memory)))
+                let program = |built| Program::new(built, Origin::Memory, resolution.clone());
+                State::Ready(outcome.map(program))
             }
-            Answer::Refused(error) => Self::ready(Err(error)),
-            Answer::Building(shared) => Self(State::Building(shared)),
-            Answer::Reading(shared) => Self(State::Reading(shared)),
-        }
+            Answer::Refused(error) => State::Ready(Err(error)),
+            Answer::Building(shared) => State::Building(shared),
+            Answer::Reading(shared) => State::Reading(shared),
+        };
+        Self { state, resolution }
     }
 
-    pub(super) fn ready(result: Result<Program>) -> Self {
-        Self(State::Ready(result))
+    pub(super) fn failed(error: Error) -> Self {
+        Self { state: State::Ready(Err(error)), resolution: None }
+    }
+
+    /// Returns the result of an awaited build.
+    fn completed(&self, outcome: Outcome) -> Result<Program> {
+        outcome.map(|built| {
+            let origin = built.origin();
+            Program::new(built, origin, self.resolution.clone())
+        })
     }
 
     /// Returns a kernel of the program that is being built, for launches made before the program exists. If the
@@ -114,20 +130,12 @@ impl Build {
 
     /// Returns the result, if the build has ended. Does not block.
     pub(crate) fn peek(&self) -> Option<Result<Program>> {
-        match &self.0 {
+        match &self.state {
             State::Ready(result) => Some(result.clone()),
-            State::Building(shared) => shared.peek().map(completed),
-            State::Reading(shared) => Self::new(shared.peek()?).peek(),
+            State::Building(shared) => shared.peek().map(|outcome| self.completed(outcome)),
+            State::Reading(shared) => Self::new(shared.peek()?, self.resolution.clone()).peek(),
         }
     }
-}
-
-/// Converts the outcome of an awaited build.
-fn completed(outcome: Outcome) -> Result<Program> {
-    outcome.map(|built| {
-        let origin = built.origin();
-        Program::new(built, origin)
-    })
 }
 
 impl Future for Build {
@@ -139,12 +147,16 @@ impl Future for Build {
         }
         loop {
             // Replacing the state drops the shared outcome as soon as it is not needed any more.
-            *self = match &mut self.0 {
+            self.state = match &mut self.state {
                 State::Ready(result) => return Poll::Ready(result.clone()),
                 State::Building(shared) => {
-                    Self::ready(completed(ready!(Pin::new(shared).poll(context))))
+                    let outcome = ready!(Pin::new(shared).poll(context));
+                    State::Ready(self.completed(outcome))
                 }
-                State::Reading(shared) => Self::new(ready!(Pin::new(shared).poll(context))),
+                State::Reading(shared) => {
+                    let answer = ready!(Pin::new(shared).poll(context));
+                    Self::new(answer, self.resolution.clone()).state
+                }
             };
         }
     }

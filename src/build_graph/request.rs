@@ -164,11 +164,17 @@ impl BuildRequest {
     /// ```
     pub fn start(self) -> Build {
         if let Err(error) = process::check() {
-            return Build::ready(Err(error));
+            return Build::failed(error);
         }
-        match self.first_error {
-            Some(error) => Build::ready(Err(self.graph.refuse(error))),
-            None => Build::new(self.graph.request(self.spec)),
+        if let Some(error) = self.first_error {
+            return Build::failed(self.graph.refuse(error));
+        }
+        match self.graph.resolve(self.spec) {
+            Ok(plan) => {
+                let resolution = plan.resolution().cloned();
+                Build::new(self.graph.request_resolved(plan), resolution)
+            }
+            Err(error) => Build::failed(self.graph.refuse(error)),
         }
     }
 

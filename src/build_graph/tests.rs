@@ -53,6 +53,7 @@ impl Bench {
             trace: None,
             link_objects: false,
             duplicates: DuplicateExports::default(),
+            embedded_libraries: false,
             identity: None,
             front_end: FrontEnd::new(None, None).expect("none is chosen"),
             counters: Arc::clone(&counters),

@@ -50,6 +50,7 @@ pub struct RuntimeBuilder {
     profiling: bool,
     spin: Duration,
     duplicate_exports: DuplicateExports,
+    embedded_libraries: bool,
     link_objects: bool,
     fusion: Option<FusionMode>,
     clang: Option<PathBuf>,
@@ -71,6 +72,7 @@ impl Default for RuntimeBuilder {
             profiling: false,
             spin: Duration::ZERO,
             duplicate_exports: DuplicateExports::default(),
+            embedded_libraries: true,
             link_objects: false,
             fusion: None,
             clang: None,
@@ -263,6 +265,24 @@ impl RuntimeBuilder {
     /// ```
     pub fn duplicate_exports(mut self, duplicates: DuplicateExports) -> Self {
         self.duplicate_exports = duplicates;
+        self
+    }
+
+    /// Sets whether programs are linked with the device libraries that crates of this program
+    /// [embed](crate::device_library). On by default.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use kiln::Runtime;
+    /// # async fn example() -> kiln::Result<()> {
+    /// // Links only what the application registers itself.
+    /// let rt = Runtime::builder().embedded_libraries(false).build().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn embedded_libraries(mut self, use_them: bool) -> Self {
+        self.embedded_libraries = use_them;
         self
     }
 
@@ -487,6 +507,7 @@ impl RuntimeBuilder {
             identity: cache.identity().cloned(),
             front_end: FrontEnd::new(self.clang, self.llvm_spirv)?,
             duplicates: self.duplicate_exports,
+            embedded_libraries: self.embedded_libraries,
             link_objects: self.link_objects,
             counters: counters.clone(),
         };

@@ -15,6 +15,8 @@ struct Inputs {
     /// Constants of the last module. `options` are also those of the last module.
     constants: Vec<(u32, ConstantBytes)>,
     options: String,
+    /// Definitions that are removed from the last module.
+    replaced: Vec<String>,
     info: DeviceInfo,
     environment: Vec<(&'static str, &'static str)>,
 }
@@ -29,6 +31,7 @@ fn inputs() -> Inputs {
             (9, ConstantBytes::from_slice(&[5])),
         ],
         options: "-w -D A=1".to_owned(),
+        replaced: Vec::new(),
         info: DeviceInfo::fake(),
         environment: vec![("IGC_Opt", "x"), ("POCL_EXTRA_BUILD_FLAGS", "-g"), ("HOME", "/root")],
     }
@@ -45,10 +48,12 @@ impl Inputs {
             included: None,
             constants: &[],
             options: "",
+            replaced: &[],
         };
         let mut inputs: Vec<_> = self.modules.iter().map(plain).collect();
         if let Some(last) = inputs.last_mut() {
             (last.constants, last.options) = (&self.constants, &self.options);
+            last.replaced = &self.replaced;
         }
         read(&ProgramFields {
             kind: self.kind,
@@ -99,6 +104,9 @@ fn every_field_alone_changes_the_key() {
             i.options = "-D A=1 -w".to_owned();
         }),
         ("no options", |i| i.options.clear()),
+        ("a removed definition", |i| i.replaced = vec!["f".to_owned()]),
+        ("another removed definition", |i| i.replaced = vec!["g".to_owned()]),
+        ("two removed definitions", |i| i.replaced = vec!["f".to_owned(), "g".to_owned()]),
         ("the backend", |i| i.info.backend = "level-zero"),
         ("the platform", |i| i.info.platform.push('x')),
         ("the platform's version", |i| i.info.platform_version.push('x')),
@@ -215,6 +223,7 @@ fn keys_match_the_golden_file() {
             modules: vec![Module::opencl_c("kernel void f() {}").digest()],
             constants: Vec::new(),
             options: String::new(),
+            replaced: Vec::new(),
             info: DeviceInfo::fake(),
             environment: Vec::new(),
         };
