@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use super::messages::describe;
 use super::resolve::{Binding, Resolution, Symbol};
 use crate::source::library::LibrarySource;
 use crate::source::module::Module;
@@ -38,13 +37,22 @@ pub struct LinkedSymbol {
 impl fmt::Display for LinkedSymbol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, importer, exporter, source, replaces } = self;
-        write!(f, "`{name}` of {} comes from {}", describe(importer), describe(exporter))?;
+        write!(f, "`{name}` from {}", short(exporter))?;
         match source {
             Some(source) => write!(f, " ({source})")?,
             None => f.write_str(" (the requested module)")?,
         }
-        if *replaces { f.write_str(", which replaces its own definition") } else { Ok(()) }
+        let use_of = if *replaces { "in place of the definition of" } else { "for" };
+        write!(f, ", {use_of} {}", short(importer))
     }
+}
+
+/// Returns the label of a module, or its abbreviated digest.
+fn short(module: &Module) -> String {
+    module.get_label().map_or_else(
+        || format!("{} {:.8}", module.format(), module.digest()),
+        |label| format!("`{label}`"),
+    )
 }
 
 impl Resolution {
