@@ -46,11 +46,11 @@ table! {
     sync: Attached, DeviceLibrary, PluginLibraries;
     // Plain data.
     send: Access, AddressSpace, BuildKey, DeviceInfo, Digest, Limits, Local<f32>, NdRange, NdSize, Origin, Parameter,
-        Embedding, ExportedLibraries, LibrarySource, LinkedSymbol, Profile, SpecializationConstant, Stats, Status, Collected, Durability, KernelRecord, Manifest,
-        ParameterRecord, Unusable;
+        Embedding, ExportedLibraries, LibrarySource, LinkedSymbol, Profile, SpecializationConstant, Stats, Status,
+        Collected, Durability, KernelRecord, Manifest, ParameterRecord, Unusable;
     sync: Access, AddressSpace, BuildKey, DeviceInfo, Digest, Limits, Local<f32>, NdRange, NdSize, Origin, Parameter,
-        Embedding, ExportedLibraries, LibrarySource, LinkedSymbol, Profile, SpecializationConstant, Stats, Status, Collected, Durability, KernelRecord, Manifest,
-        ParameterRecord, Unusable;
+        Embedding, ExportedLibraries, LibrarySource, LinkedSymbol, Profile, SpecializationConstant, Stats, Status,
+        Collected, Durability, KernelRecord, Manifest, ParameterRecord, Unusable;
     // All futures: sent to any executor, and moved between polls.
     future: Starting, Drain, DrainTimeout, Build, Event, Read<f32>, Ready, Upload<f32>, OpenModule, Examining, Fusing, WriteTrace,
         Operation<kiln::Result<Store>>, Operation<Checked>, Operation<bool>;
