@@ -3,6 +3,8 @@
 
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
+#[path = "support/children.rs"]
+mod children;
 #[path = "support/libraries.rs"]
 mod libraries;
 #[path = "support/plug_ins.rs"]
@@ -84,7 +86,7 @@ fn symbol(program: &Program, name: &str, replaces: bool) -> LinkedSymbol {
 
 /// Loads the plug-in's libraries, and unloads the plug-in.
 fn plug_in() -> PluginLibraries {
-    let path = plug_ins::build();
+    let path = plug_ins::build(&children::this_binary());
     let plug_in = PlugIn::load(path.to_str().expect("it is text"));
     libraries_of(&plug_in)
 }
@@ -365,7 +367,7 @@ fn libraries_are_listed_in_the_order_of_search() {
 
 #[test]
 fn a_plug_in_can_be_unloaded_while_programs_build_and_run() {
-    let path = plug_ins::build();
+    let path = plug_ins::build(&children::this_binary());
     block_on(support::on_each_device(async |rt| {
         let rt = fresh(&rt).await;
         let plug_in = PlugIn::load(path.to_str().expect("it is text"));
