@@ -115,7 +115,7 @@ fn main() -> Result<()> {
 
     let rt = start(true)?;
     let application = |name: &str| Module::opencl_c("kernel void f() {}").importing([name]);
-    let mut request = |name: &str| {
+    let request = |name: &str| {
         let started = Instant::now();
         let error = rt.build(&application(name)).key().expect_err("the library is SPIR-V");
         (started.elapsed().as_nanos() as f64, error)

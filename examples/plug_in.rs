@@ -1,5 +1,5 @@
-//! Plug-in: a library that an application loads, calls and unloads, and that computes on a device. It also brings
-//! a device library for programs of the application.
+//! Plug-in: a library that an application loads, calls and unloads, and that computes on a device. It also
+//! brings a device library for programs of the application.
 //!
 //! Kiln's threads, and those of drivers, outlive the call. Therefore Kiln keeps the library in memory once it
 //! has created a runtime, even if the application unloads it.

@@ -97,6 +97,9 @@
 //! # }
 //! ```
 //!
+//! A crate [embeds](device_library) its device code, so that linking the crate is enough, and a plug-in's
+//! libraries are [attached](Runtime::attach). [`Runtime::preload`] replaces single functions of libraries.
+//!
 //! If the driver links, each module is compiled once for a device, to an object, and any number of programs are
 //! linked from it. Replacing a library compiles the new one and links again, nothing else. The key of a program
 //! covers the set of its modules, so the order of registration makes no difference, except with

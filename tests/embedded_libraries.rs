@@ -1,7 +1,10 @@
-//! Device libraries that crates and plug-ins embed, preloaded modules, and the order in which symbols are searched.
+//! Device libraries that crates and plug-ins embed, preloaded modules, and the order in which symbols are
+//! searched.
 
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
+#[path = "support/children.rs"]
+mod children;
 #[path = "support/libraries.rs"]
 mod libraries;
 #[path = "support/plug_ins.rs"]
@@ -17,9 +20,11 @@ use libraries::{application, expect, function, library, module, register, work_c
 use plug_ins::PlugIn;
 
 // Ten functions. `tone_9(x)` is `tone_3(x) + tone_5(x)`, and `tone_n(x)` is `x + n` otherwise.
+const TONES: u32 = line!() + 1;
 kiln::device_library!("data/tones.spv");
 
 // `library.spv` with other names: it exports `wreck` and ends within a function.
+const DAMAGED: u32 = line!() + 1;
 kiln::device_library!("data/damaged.spv");
 
 kiln::device_library!(opencl_c: "float layered(float x) { return x + 4; }", exporting: ["layered"]);
@@ -30,6 +35,7 @@ kiln::device_library!(
 );
 
 // Two definitions of one symbol.
+const TWICE: u32 = line!() + 1;
 kiln::device_library!(opencl_c: "float twice(float x) { return x * 2; }", exporting: ["twice"]);
 kiln::device_library!(opencl_c: "float twice(float x) { return x + x; }", exporting: ["twice"]);
 
@@ -61,6 +67,11 @@ async fn fresh(like: &Runtime) -> Runtime {
     start(like, support::builder()).await
 }
 
+/// Returns the place of a macro in this file, as messages state it.
+fn place(line: u32) -> String {
+    format!("{}:{line}", file!())
+}
+
 /// Whether OpenCL C is linked as text, so that Kiln removes no definitions from it.
 fn is_text(rt: &Runtime, format: ModuleFormat) -> bool {
     format == ModuleFormat::OpenClC && rt.device().formats.contains(&format)
@@ -75,7 +86,7 @@ fn symbol(program: &Program, name: &str, replaces: bool) -> LinkedSymbol {
 
 /// Loads the plug-in's libraries, and unloads the plug-in.
 fn plug_in() -> PluginLibraries {
-    let path = plug_ins::build();
+    let path = plug_ins::build(&children::this_binary());
     let plug_in = PlugIn::load(path.to_str().expect("it is text"));
     libraries_of(&plug_in)
 }
@@ -104,9 +115,9 @@ everywhere! {
             panic!("{source:?}");
         };
         assert_eq!((package.as_str(), file.as_str()), ("kiln", "data/tones.spv"));
-        assert_eq!((version.as_str(), *line), (env!("CARGO_PKG_VERSION"), 20));
+        assert_eq!((version.as_str(), *line), (env!("CARGO_PKG_VERSION"), TONES));
         let text = symbols[0].to_string();
-        for part in ["`tone_9`", "data/tones.spv", "kiln 0.1.0", "tests/embedded_libraries.rs:20"] {
+        for part in ["`tone_9`", "data/tones.spv", "kiln 0.1.0", &place(TONES)] {
             assert!(text.contains(part), "{part} is not in: {text}");
         }
     }
@@ -243,8 +254,8 @@ everywhere! {
     async fn modules_of_different_layers_import_from_each_other(rt: Runtime) {
         let rt = fresh(&rt).await;
         let format = ModuleFormat::SpirV;
-        // The application needs a registered library, that needs an embedded one, that needs a preloaded one, and
-        // all of these need the application or each other.
+        // The application needs a registered library, that needs an embedded one, that needs a preloaded one,
+        // and all of these need the application or each other.
         let preloaded = library(format, &[function("tone_3").of("tone_1").plus(10.0)]);
         let outer = [function("outer_tone").of("tone_9"), function("inner").of("bias").times(2.0)];
         assert!(rt.preload(&preloaded).expect("it exports"));
@@ -286,8 +297,7 @@ fn a_library_that_is_embedded_twice_under_one_name_is_ambiguous() {
         let calls = application(ModuleFormat::OpenClC, &["twice"]);
         let text = rt.build(&calls).await.expect_err("`twice` is ambiguous").to_string();
         assert!(text.contains("`twice`, which several modules export"), "{text}");
-        assert!(text.contains("tests/embedded_libraries.rs:33"), "{text}");
-        assert!(text.contains("tests/embedded_libraries.rs:34"), "{text}");
+        assert!(text.contains(&place(TWICE)) && text.contains(&place(TWICE + 1)), "{text}");
         let first = support::builder().duplicate_exports(DuplicateExports::FirstRegistered);
         let rt = start(&rt, first).await;
         let program = rt.build(&calls).await.expect("the first is taken");
@@ -306,7 +316,7 @@ everywhere! {
         for name in ["wreck", "nobody_has_this"] {
             let error = rt.build(&application(ModuleFormat::SpirV, &[name])).await;
             let text = error.expect_err("no valid library has it").to_string();
-            for part in ["data/damaged.spv", "kiln 0.1.0", "tests/embedded_libraries.rs:23"] {
+            for part in ["data/damaged.spv", "kiln 0.1.0", &place(DAMAGED)] {
                 assert!(text.contains(part), "{part} is not in: {text}");
             }
         }
@@ -357,7 +367,7 @@ fn libraries_are_listed_in_the_order_of_search() {
 
 #[test]
 fn a_plug_in_can_be_unloaded_while_programs_build_and_run() {
-    let path = plug_ins::build();
+    let path = plug_ins::build(&children::this_binary());
     block_on(support::on_each_device(async |rt| {
         let rt = fresh(&rt).await;
         let plug_in = PlugIn::load(path.to_str().expect("it is text"));

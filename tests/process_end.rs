@@ -199,7 +199,7 @@ thread_local!(static AT_THREAD_EXIT: AtThreadExit = const { AtThreadExit(RefCell
 
 #[test]
 fn a_plug_in_can_be_unloaded() {
-    let library = plug_ins::build();
+    let library = plug_ins::build(&children::this_binary());
     block_on(support::on_each_device(async |rt| {
         for end in ["main returns", "a thread exits"] {
             let variables = [

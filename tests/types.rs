@@ -46,14 +46,14 @@ table! {
     sync: Attached, DeviceLibrary, Object, PluginLibraries;
     // Plain data.
     send: Access, AddressSpace, BuildKey, DeviceInfo, Digest, Limits, Local<f32>, NdRange, NdSize, Origin, Parameter,
-        Embedding, ExportedLibraries, LibrarySource, LinkedSymbol, Profile, SpecializationConstant, Stats, Status, Collected, Durability, KernelRecord, Manifest,
-        ObjectRecord, ParameterRecord, Unusable;
+        Embedding, ExportedLibraries, LibrarySource, LinkedSymbol, Profile, SpecializationConstant, Stats, Status,
+        Collected, Durability, KernelRecord, Manifest, ObjectRecord, ParameterRecord, Unusable;
     sync: Access, AddressSpace, BuildKey, DeviceInfo, Digest, Limits, Local<f32>, NdRange, NdSize, Origin, Parameter,
-        Embedding, ExportedLibraries, LibrarySource, LinkedSymbol, Profile, SpecializationConstant, Stats, Status, Collected, Durability, KernelRecord, Manifest,
-        ObjectRecord, ParameterRecord, Unusable;
+        Embedding, ExportedLibraries, LibrarySource, LinkedSymbol, Profile, SpecializationConstant, Stats, Status,
+        Collected, Durability, KernelRecord, Manifest, ObjectRecord, ParameterRecord, Unusable;
     // All futures: sent to any executor, and moved between polls.
-    future: Starting, Drain, DrainTimeout, Build, CompileObject, Event, Read<f32>, Ready, Upload<f32>, OpenModule, Examining, Fusing, WriteTrace,
-        Operation<kiln::Result<Store>>, Operation<Checked>, Operation<bool>;
+    future: Starting, Drain, DrainTimeout, Build, CompileObject, Event, Read<f32>, Ready, Upload<f32>,
+        OpenModule, Examining, Fusing, WriteTrace, Operation<kiln::Result<Store>>, Operation<Checked>, Operation<bool>;
     stream: Entries, Verify;
     unpin: Store, Runtime, Program, Kernel, Launch, Queue, Buffer<f32>, FusionScope;
     // Plain data is unchanged after a caught panic.

@@ -10,10 +10,10 @@ use crate::source::plugin::PluginLibraries;
 /// Device libraries of a plug-in while they are attached to a runtime. From
 /// [`Runtime::attach`](crate::Runtime::attach).
 ///
-/// Dropping it detaches the libraries: programs requested from then on are resolved without them. Programs that are
-/// in use keep what they were linked from, and builds that have begun end with the libraries. Programs linked with
-/// them that are not in use are evicted from memory. If a plug-in was attached several times, its libraries stay
-/// until all of these values are dropped.
+/// Dropping it detaches the libraries: programs requested from then on are resolved without them. Programs
+/// that are in use keep what they were linked from, and builds that have begun end with the libraries.
+/// Programs linked with them that are not in use are evicted from memory. If a plug-in was attached several
+/// times, its libraries stay until all of these values are dropped.
 ///
 /// # Examples
 ///

@@ -381,8 +381,8 @@ impl BuildGraph {
         self.slot(plan).open()
     }
 
-    /// Checks that the system has enough resources left for the driver's compiler, which loads programs, too: some
-    /// end the process otherwise.
+    /// Checks that the system has enough resources left for the driver's compiler, which loads programs, too:
+    /// some end the process otherwise.
     ///
     /// # Errors
     ///
@@ -445,8 +445,8 @@ impl BuildGraph {
         ignore_poison(self.libraries.write()).preload(module)
     }
 
-    /// Removes a device library that was registered or preloaded, and evicts the programs linked with it that are
-    /// not in use. Returns `false` if it was neither.
+    /// Removes a device library that was registered or preloaded, and evicts the programs linked with it that
+    /// are not in use. Returns `false` if it was neither.
     pub(crate) fn unregister(&self, module: &Module) -> bool {
         let removed = ignore_poison(self.libraries.write()).unregister(module);
         if removed {

@@ -106,8 +106,8 @@ enum Tag {
     Linked = 13,
     Included = 14,
     Merger = 15,
-    Remover = 20,
-    Replaced = 21,
+    Remover = 17,
+    Replaced = 18,
 }
 
 /// Value of a field, in a form that has exactly one encoding and one text.

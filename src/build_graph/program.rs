@@ -116,8 +116,9 @@ impl Program {
         self.built.build_log()
     }
 
-    /// Returns the symbols that modules of the program take from other modules, each with the library that it comes
-    /// from, as they were resolved for the request that returned this handle. Empty for a module that imports nothing.
+    /// Returns the symbols that modules of the program take from other modules, each with the library that it
+    /// comes from, as they were resolved for the request that returned this handle. Empty for a module that
+    /// imports nothing.
     ///
     /// # Examples
     ///
@@ -156,9 +157,9 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// [`Driver`](crate::ErrorKind::Driver) or [`OutOfResources`](crate::ErrorKind::OutOfResources) if the driver
-    /// does not return the binary. `OutOfResources` also if the system provides no thread for the call, in which
-    /// some drivers compile.
+    /// [`Driver`](crate::ErrorKind::Driver) or [`OutOfResources`](crate::ErrorKind::OutOfResources) if the
+    /// driver does not return the binary. `OutOfResources` also if the system provides no thread for the
+    /// call, in which some drivers compile.
     ///
     /// # Examples
     ///

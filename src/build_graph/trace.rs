@@ -1,6 +1,6 @@
 //! Trace of lookups: one line of JSON for every requested build, for every object that a program is linked
-//! from, and for every SPIR-V translation of OpenCL C, with all fields of its key. For a linked program, also the
-//! library that each symbol comes from.
+//! from, and for every SPIR-V translation of OpenCL C, with all fields of its key. For a linked program, also
+//! the library that each symbol comes from.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -103,7 +103,8 @@ impl LookupTrace {
     }
 }
 
-/// Describes a linked symbol: its name, the modules that use and define it, by digest, and the origin of the latter.
+/// Describes a linked symbol: its name, the modules that use and define it, by digest, and the origin of the
+/// latter.
 fn described(symbol: &LinkedSymbol) -> serde_json::Value {
     serde_json::json!({
         "symbol": symbol.name,

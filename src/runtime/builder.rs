@@ -184,8 +184,8 @@ impl RuntimeBuilder {
     }
 
     /// Sets the maximum number of commands that a device is given before the first of them has ended. More
-    /// commands can be submitted: they wait without blocking a thread. A producer that is to wait instead awaits
-    /// [`Queue::ready`](crate::Queue::ready), which uses the same limit.
+    /// commands can be submitted: they wait without blocking a thread. A producer that is to wait instead
+    /// awaits [`Queue::ready`](crate::Queue::ready), which uses the same limit.
     ///
     /// The default is 16,384 for a CPU and 1024 for any other device, as the queue of its driver is finite: a
     /// driver blocks the thread that fills the queue.

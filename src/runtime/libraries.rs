@@ -56,8 +56,8 @@ impl Runtime {
         self.inner.shared.graph.register(library)
     }
 
-    /// Unregisters a device library that was [registered](Self::register) or [preloaded](Self::preload): programs
-    /// requested from now on are resolved without it. Returns `false` if it was neither.
+    /// Unregisters a device library that was [registered](Self::register) or [preloaded](Self::preload):
+    /// programs requested from now on are resolved without it. Returns `false` if it was neither.
     ///
     /// Programs that were linked with the library are evicted from memory, except those that are in use. Builds
     /// that have begun still use it.
@@ -77,17 +77,18 @@ impl Runtime {
         !process::is_forked() && self.inner.shared.graph.unregister(library)
     }
 
-    /// Preloads a module: its exports replace those of the same name in device libraries, for every program requested
-    /// from now on, as `LD_PRELOAD` does for host code. Returns `false` if it was preloaded already.
+    /// Preloads a module: its exports replace those of the same name in device libraries, for every program
+    /// requested from now on, as `LD_PRELOAD` does for host code. Returns `false` if it was preloaded
+    /// already.
     ///
-    /// Only the functions and variables that the module exports are replaced, the rest of a library stays in use. Code
-    /// of the library itself uses the replacement, too. What the requested module itself defines is not replaced.
-    /// [`unregister`](Self::unregister) takes the module back.
+    /// Only the functions and variables that the module exports are replaced, the rest of a library stays in
+    /// use. Code of the library itself uses the replacement, too. What the requested module itself defines is
+    /// not replaced. [`unregister`](Self::unregister) takes the module back.
     ///
-    /// Kiln removes replaced definitions from SPIR-V. It does not rewrite OpenCL C: where a program needs both a
-    /// preloaded text and another text that defines the same function, the build fails and names both, except on
-    /// devices for which Kiln translates OpenCL C to SPIR-V. A program that needs nothing else of the other text is
-    /// linked without it.
+    /// Kiln removes replaced definitions from SPIR-V. It does not rewrite OpenCL C: where a program needs
+    /// both a preloaded text and another text that defines the same function, the build fails and names both,
+    /// except on devices for which Kiln translates OpenCL C to SPIR-V. A program that needs nothing else of
+    /// the other text is linked without it.
     ///
     /// # Errors
     ///
@@ -108,8 +109,8 @@ impl Runtime {
         self.inner.shared.graph.preload(module)
     }
 
-    /// Attaches the device libraries of a plug-in: their exports resolve imports that no other library resolves, of
-    /// every program requested until the returned value is dropped.
+    /// Attaches the device libraries of a plug-in: their exports resolve imports that no other library
+    /// resolves, of every program requested until the returned value is dropped.
     ///
     /// # Errors
     ///
@@ -134,8 +135,9 @@ impl Runtime {
         Ok(Attached::new(self.inner.shared.graph.clone(), plug_in.clone()))
     }
 
-    /// Returns the device libraries that programs of this runtime are linked with, in the order in which symbols are
-    /// searched: preloaded ones, registered ones, those that crates of this program embed, and those of plug-ins.
+    /// Returns the device libraries that programs of this runtime are linked with, in the order in which
+    /// symbols are searched: preloaded ones, registered ones, those that crates of this program embed, and
+    /// those of plug-ins.
     ///
     /// # Examples
     ///

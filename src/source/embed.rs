@@ -1,7 +1,8 @@
 //! Device libraries that crates embed, collected by the linker.
 //!
-//! Each [`device_library!`](crate::device_library) is an element of a distributed slice: the linker places all of
-//! them side by side. Nothing runs before `main`, and nothing is read before a program needs a library.
+//! Each [`device_library!`](crate::device_library) is an element of a distributed slice: the linker places
+//! all of them side by side. Nothing runs before `main`, and nothing is read before a program needs a
+//! library.
 
 use std::borrow::Cow;
 use std::str::Split;
@@ -172,8 +173,8 @@ pub(super) fn names(joined: &str) -> Split<'_, char> {
     names
 }
 
-/// Returns all embedded libraries, each with the names that it probably exports. The order depends on the packages
-/// and files only, not on the linker.
+/// Returns all embedded libraries, each with the names that it probably exports. The order depends on the
+/// packages and files only, not on the linker.
 pub(crate) fn embedded() -> Vec<(DeviceLibrary, Vec<Cow<'static, str>>)> {
     let mut sorted: Vec<_> = EMBEDDED.iter().collect();
     sorted.sort_by_key(|it| {
@@ -196,41 +197,42 @@ pub(crate) fn embedded() -> Vec<(DeviceLibrary, Vec<Cow<'static, str>>)> {
 /// kiln::device_library!(opencl_c: "float halve(float x) { return x / 2; }", exporting: ["halve"]);
 /// ```
 ///
-/// The path is relative to the source file with the macro, as for [`include_bytes!`]. A file that a build script
-/// makes is named by `concat!(env!("OUT_DIR"), "/tone.spv")`. SPIR-V declares its exports and imports itself; those
-/// of OpenCL C are stated as for [`Module::exporting`](crate::Module::exporting) and
+/// The path is relative to the source file with the macro, as for [`include_bytes!`]. A file that a build
+/// script makes is named by `concat!(env!("OUT_DIR"), "/tone.spv")`. SPIR-V declares its exports and imports
+/// itself; those of OpenCL C are stated as for [`Module::exporting`](crate::Module::exporting) and
 /// [`Module::importing`](crate::Module::importing).
 ///
 /// Every [`Runtime`](crate::Runtime) of the process finds the library when a program imports from it, unless
-/// [`RuntimeBuilder::embedded_libraries`](crate::RuntimeBuilder::embedded_libraries) is off. Libraries that the
-/// application registers or preloads come first. The order in which crates are linked makes no difference. Nothing
-/// runs before `main`, and building a runtime reads no library: the first program with an import that no registered
-/// library exports makes Kiln read the names of all embedded libraries, once in the process.
+/// [`RuntimeBuilder::embedded_libraries`](crate::RuntimeBuilder::embedded_libraries) is off. Libraries that
+/// the application registers or preloads come first. The order in which crates are linked makes no
+/// difference. Nothing runs before `main`, and building a runtime reads no library: the first program with an
+/// import that no registered library exports makes Kiln read the names of all embedded libraries, once in the
+/// process.
 ///
 /// # Which crates are linked
 ///
-/// Rust links a crate only if something refers to it. An application that uses any item of the crate need do nothing
-/// else. If the crate has nothing but the macro, or if the application uses nothing else of it, the application
-/// states it once:
+/// Rust links a crate only if something refers to it. An application that uses any item of the crate need do
+/// nothing else. If the crate has nothing but the macro, or if the application uses nothing else of it, the
+/// application states it once:
 ///
 /// ```ignore
 /// use tone as _;
 /// ```
 ///
-/// A crate that another linked crate refers to is linked as well. A `cdylib` has embedded libraries of its own, which
-/// its host does not see: see [`export_device_libraries!`](crate::export_device_libraries). The crate that contains
-/// the macro depends on the same version of Kiln as the application; embedded libraries of another version are not
-/// found.
+/// A crate that another linked crate refers to is linked as well. A `cdylib` has embedded libraries of its
+/// own, which its host does not see: see [`export_device_libraries!`](crate::export_device_libraries). The
+/// crate that contains the macro depends on the same version of Kiln as the application; embedded libraries
+/// of another version are not found.
 ///
 /// # Errors
 ///
-/// A file that is missing, is not SPIR-V or whole words of it, or for OpenCL C is not UTF-8, blank or without exports,
-/// is an error of the compiler. SPIR-V that is damaged further on is an error of the builds that need the library. The
-/// error names the file, the package and the line.
+/// A file that is missing, is not SPIR-V or whole words of it, or for OpenCL C is not UTF-8, blank or without
+/// exports, is an error of the compiler. SPIR-V that is damaged further on is an error of the builds that
+/// need the library. The error names the file, the package and the line.
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```no_run,standalone_crate
 /// kiln::device_library!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/library.spv"));
 ///
 /// # async fn example(rt: kiln::Runtime) -> kiln::Result<()> {
@@ -242,30 +244,30 @@ pub(crate) fn embedded() -> Vec<(DeviceLibrary, Vec<Cow<'static, str>>)> {
 #[macro_export]
 macro_rules! device_library {
     (
-        opencl_c: $text:expr, exporting: [$($export:expr),+ $(,)?]
+        opencl_c: $text:expr, exporting: [$($export:expr),* $(,)?]
         $(, importing: [$($import:expr),* $(,)?])? $(,)?
     ) => {
-        $crate::device_library!(@embed file!(), $crate::embedded::Code::opencl_c(
+        $crate::device_library!(@embed ::core::file!(), $crate::embedded::Code::opencl_c(
             $text,
-            concat!($($export, "\0"),+),
-            concat!($($($import, "\0"),*)?),
+            ::core::concat!($($export, "\0"),*),
+            ::core::concat!($($($import, "\0"),*)?),
         ));
     };
     ($file:expr $(,)?) => {
         $crate::device_library!(@embed $file, {
             const CODE: &$crate::embedded::Aligned<[u8]> =
-                &$crate::embedded::Aligned(*include_bytes!($file));
+                &$crate::embedded::Aligned(*::core::include_bytes!($file));
             $crate::embedded::Code::spirv(CODE)
         });
     };
     (
-        $file:expr, exporting: [$($export:expr),+ $(,)?]
+        $file:expr, exporting: [$($export:expr),* $(,)?]
         $(, importing: [$($import:expr),* $(,)?])? $(,)?
     ) => {
         $crate::device_library!(@embed $file, $crate::embedded::Code::opencl_c(
-            include_str!($file),
-            concat!($($export, "\0"),+),
-            concat!($($($import, "\0"),*)?),
+            ::core::include_str!($file),
+            ::core::concat!($($export, "\0"),*),
+            ::core::concat!($($($import, "\0"),*)?),
         ));
     };
     (@embed $file:expr, $code:expr) => {
@@ -274,8 +276,8 @@ macro_rules! device_library {
             #[linkme(crate = $crate::embedded::linkme)]
             static LIBRARY: $crate::embedded::Embedded = $crate::embedded::Embedded::new(
                 $code,
-                [env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), $file, file!()],
-                line!(),
+                [::core::env!("CARGO_PKG_NAME"), ::core::env!("CARGO_PKG_VERSION"), $file, ::core::file!()],
+                ::core::line!(),
             );
         };
     };

@@ -141,8 +141,8 @@ impl DeviceLibrary {
         &self.0.source
     }
 
-    /// Returns the module. The module of an embedded library is made at the first call, or at the first build that
-    /// needs it.
+    /// Returns the module. The module of an embedded library is made at the first call, or at the first build
+    /// that needs it.
     ///
     /// # Errors
     ///

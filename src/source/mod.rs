@@ -1,5 +1,5 @@
-//! Inputs of applications: modules of device code, device libraries that crates and plug-ins embed, the files that
-//! modules include, and the translation of OpenCL C to SPIR-V.
+//! Inputs of applications: modules of device code, device libraries that crates and plug-ins embed, the files
+//! that modules include, and the translation of OpenCL C to SPIR-V.
 
 mod content;
 pub(crate) mod embed;

@@ -1,7 +1,7 @@
 //! Device libraries that a plug-in embeds, copied into its host.
 //!
-//! Host and plug-in may be built by different compilers and with different versions of Kiln, so only plain C types
-//! pass between them.
+//! Host and plug-in may be built by different compilers and with different versions of Kiln, so only plain C
+//! types pass between them.
 
 use std::sync::Arc;
 
@@ -188,21 +188,22 @@ pub fn exported() -> ExportedLibraries {
 ///
 /// # Examples
 ///
-/// With the crate `libloading`, for a plug-in that calls
-/// [`export_device_libraries!`](crate::export_device_libraries):
+/// ```no_run
+/// use kiln::{ExportedLibraries, PluginLibraries, Runtime};
 ///
-/// ```ignore
-/// use kiln::{ExportedLibraries, PluginLibraries};
+/// type Function = unsafe extern "C" fn() -> ExportedLibraries;
 ///
-/// // SAFETY: the initialization of this plug-in has no requirements.
-/// let plug_in = unsafe { libloading::Library::new("libfilters.so")? };
-/// // SAFETY: a function of this name has this type in every plug-in.
-/// let function = unsafe {
-///     plug_in.get::<unsafe extern "C" fn() -> ExportedLibraries>(PluginLibraries::FUNCTION)?
-/// };
-/// // SAFETY: the plug-in is loaded.
-/// let libraries = unsafe { PluginLibraries::read(&function())? };
-/// let attached = rt.attach(&libraries)?; // until it is dropped
+/// /// Builds a program with functions of a plug-in.
+/// ///
+/// /// # Safety
+/// ///
+/// /// `function` is the function `PluginLibraries::FUNCTION` of a plug-in that is loaded.
+/// async unsafe fn build(rt: Runtime, function: Function, module: kiln::Module) -> kiln::Result<kiln::Program> {
+///     // SAFETY: as the caller promises.
+///     let libraries = unsafe { PluginLibraries::read(&function()) }?;
+///     let _attached = rt.attach(&libraries)?; // until it is dropped
+///     rt.build(&module).await
+/// }
 /// ```
 #[derive(Clone, Debug)]
 pub struct PluginLibraries(Arc<[DeviceLibrary]>);
@@ -219,24 +220,38 @@ impl PluginLibraries {
 
     /// Copies the device libraries of a plug-in. The plug-in may be unloaded afterwards.
     ///
-    /// The plug-in may be built by another compiler and with another version of Kiln than the host. Both must be
-    /// built for the same processor architecture and have the same layout of the exported data, which the error
-    /// names otherwise.
+    /// The plug-in may be built by another compiler and with another version of Kiln than the host. Both must
+    /// be built for the same processor architecture and have the same layout of the exported data, which the
+    /// error names otherwise.
     ///
     /// # Safety
     ///
-    /// `exported` is the result of the function that [`export_device_libraries!`](crate::export_device_libraries)
-    /// defines in a plug-in, and that plug-in stays loaded during the call.
+    /// `exported` is the result of the function that
+    /// [`export_device_libraries!`](crate::export_device_libraries) defines in a plug-in, and that plug-in
+    /// stays loaded during the call.
     ///
     /// # Errors
     ///
     /// [`Unsupported`](ErrorKind::Unsupported) if the plug-in has another layout.
-    /// [`InvalidModule`](ErrorKind::InvalidModule), naming the file and the package, if the code of a library is
-    /// not valid.
+    /// [`InvalidModule`](ErrorKind::InvalidModule), naming the file and the package, if the code of a library
+    /// is not valid.
     ///
     /// # Examples
     ///
-    /// See [`PluginLibraries`].
+    /// ```standalone_crate
+    /// unsafe extern "C" {
+    ///     // Here the program itself exports the function.
+    ///     safe fn kiln_device_libraries() -> kiln::ExportedLibraries;
+    /// }
+    /// kiln::export_device_libraries!();
+    ///
+    /// # fn main() -> kiln::Result<()> {
+    /// // SAFETY: the program stays loaded.
+    /// let libraries = unsafe { kiln::PluginLibraries::read(&kiln_device_libraries()) }?;
+    /// assert_eq!(libraries.libraries().len(), 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub unsafe fn read(exported: &ExportedLibraries) -> Result<Self> {
         let &ExportedLibraries { layout, count, get } = exported;
         if layout != LAYOUT {
@@ -273,15 +288,15 @@ impl PluginLibraries {
 /// Exports the device libraries that a plug-in (a `cdylib`) embeds, for its host: defines the function
 /// `kiln_device_libraries`. Once in each plug-in, in the crate that is the `cdylib`.
 ///
-/// The exported libraries are those of [`device_library!`](crate::device_library) in this crate and in all crates
-/// that are linked into the plug-in. The host reads them with [`PluginLibraries::read`] and decides with
-/// [`Runtime::attach`](crate::Runtime::attach) how long its programs are linked with them.
+/// The exported libraries are those of [`device_library!`](crate::device_library) in this crate and in all
+/// crates that are linked into the plug-in. The host reads them with [`PluginLibraries::read`] and decides
+/// with [`Runtime::attach`](crate::Runtime::attach) how long its programs are linked with them.
 ///
 /// The function has no mangled name, so a crate that forbids unsafe code cannot use this macro.
 ///
 /// # Examples
 ///
-/// ```
+/// ```standalone_crate
 /// kiln::export_device_libraries!();
 /// # fn main() {}
 /// ```

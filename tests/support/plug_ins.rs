@@ -3,11 +3,11 @@
 #![allow(dead_code, reason = "each suite uses a part of it")]
 
 use std::ffi::{CStr, CString, c_void};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Builds the plug-in, and returns its path.
-pub(crate) fn build() -> PathBuf {
+/// Builds the plug-in, and returns its path. `test` is the path of this test program.
+pub(crate) fn build(test: &Path) -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
         .args(["build", "--quiet", "--offline", "--all-features", "--example", "plug_in"])
@@ -15,8 +15,7 @@ pub(crate) fn build() -> PathBuf {
         .status();
     assert!(built.expect("cargo is there").success());
     // Tests are in `deps`, beside `examples`.
-    let tests = std::env::current_exe().expect("it has a path");
-    tests.ancestors().nth(2).expect("it is in `deps`").join("examples/libplug_in.so")
+    test.ancestors().nth(2).expect("it is in `deps`").join("examples/libplug_in.so")
 }
 
 /// A plug-in that is loaded until it is dropped.

@@ -31,7 +31,8 @@ pub(super) struct Layer {
     /// Libraries in the order in which they were added.
     libraries: Vec<DeviceLibrary>,
     /// Libraries that probably export each name, in the same order.
-    exporters: HashMap<Cow<'static, str>, SmallVec<[DeviceLibrary; 1]>>,
+    exporters:
+        HashMap<Cow<'static, str>, SmallVec<[DeviceLibrary; 1]>, foldhash::fast::RandomState>,
 }
 
 impl Layer {
@@ -41,7 +42,9 @@ impl Layer {
         library: &DeviceLibrary,
         names: impl IntoIterator<Item = Cow<'static, str>>,
     ) {
+        let names = names.into_iter();
         self.libraries.push(library.clone());
+        self.exporters.reserve(names.size_hint().0);
         for name in names {
             self.exporters.entry(name).or_default().push(library.clone());
         }

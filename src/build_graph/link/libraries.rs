@@ -44,7 +44,8 @@ impl Libraries {
         add(&mut self.registered, module, LibrarySource::Registered)
     }
 
-    /// Adds a module whose exports replace those of other libraries. Returns `false` if it was preloaded already.
+    /// Adds a module whose exports replace those of other libraries. Returns `false` if it was preloaded
+    /// already.
     pub(crate) fn preload(&mut self, module: &Module) -> Result<bool> {
         add(&mut self.preloaded, module, LibrarySource::Preloaded)
     }

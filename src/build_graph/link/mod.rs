@@ -1,5 +1,5 @@
-//! Selection of the modules that make up a program: imports are resolved against the exports of device libraries,
-//! which form [layers](layer) that are searched in order.
+//! Selection of the modules that make up a program: imports are resolved against the exports of device
+//! libraries, which form [layers](layer) that are searched in order.
 
 mod layer;
 mod libraries;
@@ -16,8 +16,8 @@ pub use report::LinkedSymbol;
 pub(crate) use resolve::{Member, Resolution};
 pub(crate) use target::LinkTarget;
 
-/// Handling of symbols that several libraries export, of those that have equal precedence: preloaded, registered,
-/// embedded or attached ones.
+/// Handling of symbols that several libraries export, of those that have equal precedence: preloaded,
+/// registered, embedded or attached ones.
 ///
 /// # Examples
 ///
@@ -38,8 +38,8 @@ pub enum DuplicateExports {
     /// The build fails with an error that names the libraries.
     #[default]
     Refuse,
-    /// The import is resolved to the library that was registered first. Of several preloaded or attached ones, that
-    /// is the one that was preloaded or attached first; of several embedded ones, the first by the name of its
-    /// package, then by version, source file and line.
+    /// The import is resolved to the library that was registered first. Of several preloaded or attached
+    /// ones, that is the one that was preloaded or attached first; of several embedded ones, the first by the
+    /// name of its package, then by version, source file and line.
     FirstRegistered,
 }

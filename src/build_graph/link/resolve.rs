@@ -322,8 +322,8 @@ impl Resolver<'_> {
     ///
     /// # Errors
     ///
-    /// [`BuildFailed`](ErrorKind::BuildFailed) if two members of one layer define a symbol, unless every module may
-    /// define it.
+    /// [`BuildFailed`](ErrorKind::BuildFailed) if two members of one layer define a symbol, unless every
+    /// module may define it.
     fn remove_hidden(&mut self) -> Result<(), Failure> {
         for (name, definitions) in self.shared_definitions() {
             let layer_of = |definition: &Definition| self.members[definition.member].layer;
@@ -367,8 +367,8 @@ impl Resolver<'_> {
         })
     }
 
-    /// Returns the symbols that several members define, sorted by name. Definitions that preloaded modules replace
-    /// are left out.
+    /// Returns the symbols that several members define, sorted by name. Definitions that preloaded modules
+    /// replace are left out.
     fn shared_definitions(&self) -> BTreeMap<String, Vec<Definition>> {
         let mut first: HashMap<&str, Definition> = HashMap::new();
         let mut shared = BTreeMap::<String, Vec<Definition>>::new();

@@ -13,8 +13,9 @@ use crate::error::{Error, Result};
 /// change of the results must raise it.
 pub(crate) const VERSION: u32 = 1;
 
-/// Turns the definitions of exported symbols into imports of the same names and types. Calls and accesses inside
-/// the module then refer to the definitions of other modules. Names that the module does not export are ignored.
+/// Turns the definitions of exported symbols into imports of the same names and types. Calls and accesses
+/// inside the module then refer to the definitions of other modules. Names that the module does not export
+/// are ignored.
 ///
 /// # Errors
 ///
@@ -95,8 +96,8 @@ fn declare_variables(module: &mut Module, removed: &HashSet<u32>) {
     *module.section_mut(Section::Globals) = globals;
 }
 
-/// Removes the bodies of functions, and moves these functions before all that have a body (2.4). Returns the ids
-/// that the bodies defined.
+/// Removes the bodies of functions, and moves these functions before all that have a body (2.4). Returns the
+/// ids that the bodies defined.
 fn declare_functions(module: &mut Module, removed: &HashSet<u32>) -> HashSet<u32> {
     let mut dead = HashSet::new();
     for function in module.functions.iter_mut().filter(|known| removed.contains(&known.id)) {

@@ -1,13 +1,13 @@
-//! An application whose kernels call device functions of a crate and of a plug-in. Neither is registered: linking
-//! the crate is enough, and the plug-in is attached.
+//! An application whose kernels call device functions of a crate and of a plug-in. Neither is registered:
+//! linking the crate is enough, and the plug-in is attached.
 //!
 //! ```sh
 //! cargo build --manifest-path examples/fat_library/Cargo.toml --workspace
 //! cargo run --manifest-path examples/fat_library/Cargo.toml
 //! ```
 //!
-//! After each step it prints the library that each symbol comes from, and how many nodes of the build graph were
-//! built for the step and how many existed already.
+//! After each step it prints the library that each symbol comes from, and how many nodes of the build graph
+//! were built for the step and how many existed already.
 
 mod steps;
 

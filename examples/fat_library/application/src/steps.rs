@@ -19,8 +19,8 @@ impl<'a> Steps<'a> {
         Self { rt, compiles: 0, links: 0 }
     }
 
-    /// Builds a module, prints where its symbols come from, and launches a kernel on elements of 0.5, which become
-    /// `expected`.
+    /// Builds a module, prints where its symbols come from, and launches a kernel on elements of 0.5, which
+    /// become `expected`.
     pub async fn run(
         &mut self,
         step: &str,
@@ -46,8 +46,8 @@ impl<'a> Steps<'a> {
         Ok(program)
     }
 
-    /// Returns the number of nodes that a program is made of: objects of its modules and the linked program, or one
-    /// program if Kiln merges the modules.
+    /// Returns the number of nodes that a program is made of: objects of its modules and the linked program,
+    /// or one program if Kiln merges the modules.
     fn nodes(&self, program: &Program) -> u64 {
         if !self.rt.device().links.contains(&ModuleFormat::SpirV) {
             return 1;
