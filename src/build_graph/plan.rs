@@ -125,12 +125,13 @@ impl BuildSpec {
         let resolution =
             if input.shares_symbols() { Some(Arc::new(find_libraries(module)?)) } else { None };
         let libraries = resolution.as_ref().map_or(&[][..], |found| found.libraries());
+        if let Some(resolution) = &resolution {
+            resolution.check_removals()?;
+        }
         let modules = || [module].into_iter().chain(libraries.iter().map(|it| &it.module));
         let strategy = if modules().any(|module| is_translated(device, module.format())) {
             BuildStrategy::TranslateFirst
-        } else if let Some(resolution) = &resolution {
-            // Definitions are removed from SPIR-V only. Texts that are translated first become SPIR-V.
-            resolution.check_removals()?;
+        } else if resolution.is_some() {
             strategy_for(device, link_objects, &modules().collect::<Vec<_>>())?
         } else {
             BuildStrategy::Build
