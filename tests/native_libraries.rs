@@ -5,12 +5,13 @@
 mod libraries;
 mod support;
 
+use futures::executor::block_on;
 use kiln::simulated::Simulator;
 use kiln::{
     CacheConfig, DeviceInfo, Error, ErrorKind, LibrarySource, Module, ModuleFormat, Origin,
     Program, Runtime, RuntimeBuilder,
 };
-use libraries::{application, expect, function, library, module, register};
+use libraries::{application, expect, function, library, module, module_that_imports, register};
 use support::{builder, on_each_device};
 
 const FORMATS: [ModuleFormat; 2] = [ModuleFormat::OpenClC, ModuleFormat::SpirV];
@@ -331,7 +332,7 @@ everywhere! {
 
 #[test]
 fn damaged_files_of_objects_are_refused() {
-    futures::executor::block_on(async {
+    block_on(async {
         let simulator = Simulator::new();
         let rt = Runtime::builder().cache(CacheConfig::memory_only()).simulator(&simulator);
         let rt = rt.build().await.expect("it starts");
@@ -352,7 +353,7 @@ fn damaged_files_of_objects_are_refused() {
 
 #[test]
 fn objects_are_not_made_of_native_or_untrusted_modules() {
-    futures::executor::block_on(on_each_device(async |rt| {
+    block_on(on_each_device(async |rt| {
         let source = library(ModuleFormat::OpenClC, &[function("twice")]);
         let object = native(&rt, &source).await;
         for module in [object, source.untrusted()] {
@@ -364,7 +365,7 @@ fn objects_are_not_made_of_native_or_untrusted_modules() {
 
 #[test]
 fn objects_for_another_device_are_refused_there() {
-    futures::executor::block_on(async {
+    block_on(async {
         let (Ok(intel), Ok(pocl)) =
             (builder().device("intel:cpu").build().await, builder().device("pocl").build().await)
         else {
@@ -383,5 +384,46 @@ fn objects_for_another_device_are_refused_there() {
             let program = rt.build(&application(ModuleFormat::OpenClC, &["twice"])).await;
             expect(rt, &program.expect("one fits"), "apply", [2.0, 4.0, 6.0]).await;
         }
+    });
+}
+
+everywhere! {
+    async fn the_twin_serves_modules_that_the_driver_cannot_link_with_objects(like: Runtime) {
+        let format = ModuleFormat::SpirV;
+        let rt = fresh(&like).await;
+        let twin = library(format, &[function("twice").times(2.0)]);
+        register(&rt, &[&native(&like, &twin).await]);
+        // Drivers report a duplicate definition for a module that imports a symbol of its own.
+        let functions = [function("own").plus(1.0), function("outer").of("twice")];
+        let own = module_that_imports(format, &functions, &[("apply", &["own", "outer"])], &["own"]);
+        let error = refused(&rt, &own).await;
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("cannot link it with native code"), "{error}");
+        register(&rt, &[&twin]);
+        let program = rt.build(&own).await.expect("the twin is merged with it");
+        expect(&rt, &program, "apply", [4.0, 7.0, 10.0]).await;
+    }
+}
+
+#[test]
+fn a_driver_that_links_text_only_takes_no_objects_for_spirv() {
+    block_on(async {
+        let simulator = Simulator::new();
+        simulator.kernel("apply", |_| {});
+        let rt = Runtime::builder().cache(CacheConfig::memory_only()).simulator(&simulator);
+        let rt = rt.build().await.expect("it starts");
+        let [text, spirv] = FORMATS.map(|format| library(format, &[function("twice")]));
+        let error = rt.build(&spirv).object().await.expect_err("the driver links text only");
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("links no objects made of SPIR-V"), "{error}");
+        register(&rt, &[&native(&rt, &text).await.label("twice.o")]);
+        rt.build(&application(ModuleFormat::OpenClC, &["twice"])).await.expect("it is linked");
+        let application = application(ModuleFormat::SpirV, &["twice"]);
+        let error = refused(&rt, &application).await;
+        for part in ["`twice.o`", &rt.device().name, "does not link native code with SPIR-V"] {
+            assert!(error.to_string().contains(part), "`{part}` is not in: {error}");
+        }
+        register(&rt, &[&spirv]);
+        rt.build(&application).await.expect("the twin is merged with it");
     });
 }

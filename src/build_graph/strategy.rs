@@ -41,7 +41,7 @@ pub(super) fn strategy_for(
     modules: &[&Module],
 ) -> Result<BuildStrategy> {
     if modules.iter().any(|module| module.format() == ModuleFormat::Native) {
-        return strategy_with_native(device, modules);
+        return Ok(strategy_with_native(device, modules));
     }
     let module = modules[0];
     let format = module.format();
@@ -67,38 +67,19 @@ pub(super) fn strategy_for(
 }
 
 /// Returns the strategy for a program with native modules, which only the driver can link.
-fn strategy_with_native(device: &Device, modules: &[&Module]) -> Result<BuildStrategy> {
-    if let [module] = modules
-        && module.made_for().is_none()
-        && module.imports().len() == 0
-    {
+fn strategy_with_native(device: &Device, modules: &[&Module]) -> BuildStrategy {
+    match modules {
         // It may be a whole program, whose exports are of no use to itself.
-        return Ok(BuildStrategy::Build);
-    }
-    let obstacle = |module: &Module| {
-        if module.format() == ModuleFormat::SpirV && imports_its_own(module) {
-            Some("imports a symbol that it also exports")
-        } else if device.links_by_calls && !module.can_be_called() {
-            Some("has functions that other objects cannot call")
-        } else {
-            None
+        [module] if module.made_for().is_none() && module.imports().len() == 0 => {
+            BuildStrategy::Build
         }
-    };
-    for module in modules {
-        if let Some(obstacle) = obstacle(module) {
-            return Err(Error::unsupported(format!(
-                "{} {obstacle}, so the driver of `{}` cannot link it with native code; give all \
-                 modules of the program in SPIR-V",
-                describe(module),
-                device.name
-            )));
-        }
+        _ if device.links_by_calls => BuildStrategy::LinkByCalls,
+        _ => BuildStrategy::Link,
     }
-    Ok(if device.links_by_calls { BuildStrategy::LinkByCalls } else { BuildStrategy::Link })
 }
 
 /// Whether a module imports a symbol that it also exports. Drivers report a duplicate definition for such SPIR-V.
-fn imports_its_own(module: &Module) -> bool {
+pub(super) fn imports_its_own(module: &Module) -> bool {
     let own: HashSet<_> = module.exports().collect();
     module.imports().any(|name| own.contains(name))
 }

@@ -353,20 +353,44 @@ impl Resolver<'_> {
         Ok(())
     }
 
-    /// Fails if a definition would have to be removed from a native library.
+    /// Fails if native members cannot be linked with the others, or if a definition would have to be removed from
+    /// one.
     fn check_natives(&self) -> Result<(), Failure> {
-        let replaced = self.bindings.iter().find(|binding| {
-            matches!(binding.symbol, Symbol::Replaced(_))
-                && self.members[binding.importer].is_native_library()
+        let mut members = self.members.iter().map(|member| &member.module);
+        if members.all(|module| module.format() != ModuleFormat::Native) {
+            return Ok(());
+        }
+        self.check_obstacles()?;
+        let removed = self.bindings.iter().find_map(|binding| match binding.symbol {
+            Symbol::Replaced(export) if self.members[binding.importer].is_native_library() => {
+                Some((binding, export))
+            }
+            _ => None,
         });
-        let Some(binding) = replaced else { return Ok(()) };
-        let Symbol::Replaced(export) = binding.symbol else { return Ok(()) };
+        let Some((binding, export)) = removed else { return Ok(()) };
         let [exporter, native] =
             [binding.exporter, binding.importer].map(|at| &self.members[at].module);
         Err(Failure {
             error: defined_twice(native.export(export), [exporter, native]),
             native: Some(native.digest()),
         })
+    }
+
+    /// Fails if the driver cannot link a member with native code.
+    fn check_obstacles(&self) -> Result<(), Failure> {
+        let target = self.target;
+        for Member { module, .. } in &self.members {
+            let Some(obstacle) = target.obstacle(module) else { continue };
+            let native = self.members.iter().find(|member| member.is_native_library());
+            let error = Error::unsupported(format!(
+                "{} {obstacle}, so the driver of `{}` cannot link it with native code; give all \
+                 modules of the program in SPIR-V",
+                describe(module),
+                target.device.name
+            ));
+            return Err(Failure { error, native: native.map(|it| it.module.digest()) });
+        }
+        Ok(())
     }
 
     /// Returns the symbols that several members define, sorted by name. Definitions that preloaded modules

@@ -2,6 +2,7 @@
 
 use super::messages::describe;
 use crate::build_graph::input::{is_emitted, is_translated};
+use crate::build_graph::strategy::imports_its_own;
 use crate::device::{DeviceInfo, ModuleFormat};
 use crate::source::module::Module;
 
@@ -60,6 +61,17 @@ impl LinkTarget<'_> {
                 describe(native)
             )
         })
+    }
+
+    /// Returns the reason why the driver cannot link a module with native code, if there is one.
+    pub(super) fn obstacle(&self, module: &Module) -> Option<&'static str> {
+        if module.format() == ModuleFormat::SpirV && imports_its_own(module) {
+            Some("imports a symbol that it also exports")
+        } else if self.device.links_by_calls && !module.can_be_called() {
+            Some("has functions that other objects cannot call")
+        } else {
+            None
+        }
     }
 
     fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
