@@ -1,6 +1,8 @@
 //! Native device code as libraries: objects that Kiln made for a device, and binaries without a description, linked
 //! with OpenCL C, with SPIR-V and with each other.
 
+#[path = "support/cl_library.rs"]
+mod cl_library;
 #[path = "support/libraries.rs"]
 mod libraries;
 mod support;
@@ -11,8 +13,19 @@ use kiln::{
     CacheConfig, DeviceInfo, Error, ErrorKind, LibrarySource, Module, ModuleFormat, Origin,
     Program, Runtime, RuntimeBuilder,
 };
-use libraries::{application, expect, function, library, module, module_that_imports, register};
+use libraries::{
+    Function, application, expect, function, library, module, module_that_imports, register,
+};
 use support::{builder, on_each_device};
+
+// The object of `TIMES` for the simulated device, and its twin for other devices, with another factor.
+kiln::device_library!("data/simulated.o");
+kiln::device_library!(
+    opencl_c: "float embedded_times(float x) { return 3.0f * x; }",
+    exporting: ["embedded_times"],
+);
+
+const TIMES: Function<'_> = function("embedded_times").times(2.0);
 
 const FORMATS: [ModuleFormat; 2] = [ModuleFormat::OpenClC, ModuleFormat::SpirV];
 
@@ -426,4 +439,56 @@ fn a_driver_that_links_text_only_takes_no_objects_for_spirv() {
         register(&rt, &[&spirv]);
         rt.build(&application).await.expect("the twin is merged with it");
     });
+}
+
+/// Returns the object of `TIMES` for the simulated device. With the variable `KILN_TEST_BLESS`, writes the file that
+/// is embedded.
+async fn embedded_object() -> Module {
+    let rt = Runtime::builder().cache(CacheConfig::memory_only()).simulator(&Simulator::new());
+    let rt = rt.build().await.expect("it starts");
+    let source = library(ModuleFormat::OpenClC, &[TIMES]);
+    let object = rt.build(&source).object().await.expect("it compiles");
+    if std::env::var_os("KILN_TEST_BLESS").is_some() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/simulated.o");
+        std::fs::write(path, object.bytes()).expect("the directory is there");
+    }
+    Module::native(object.bytes()).expect("Kiln made it")
+}
+
+#[test]
+fn embedded_objects_serve_their_device_and_their_twins_serve_others() {
+    let application = application(ModuleFormat::OpenClC, &["embedded_times"]);
+    block_on(async {
+        let made_now = embedded_object().await;
+        let simulator = Simulator::new();
+        simulator.kernel("apply", |_| {});
+        let rt = Runtime::builder().cache(CacheConfig::memory_only()).simulator(&simulator);
+        let rt = rt.build().await.expect("it starts");
+        let program = rt.build(&application).await.expect("the object is embedded");
+        let [symbol] = &program.linked_symbols()[..] else { panic!("one symbol") };
+        assert_eq!(symbol.exporter.digest(), made_now.digest(), "see tests/data/README.md");
+        let Some(LibrarySource::Embedded(embedding)) = &symbol.source else { panic!("{symbol}") };
+        assert_eq!(embedding.file, "data/simulated.o");
+    });
+    block_on(on_each_device(async |rt| {
+        let program = rt.build(&application).await.expect("the twin is embedded");
+        assert_eq!(exporters(&program), [ModuleFormat::OpenClC]);
+        expect(&rt, &program, "apply", [3.0, 6.0, 9.0]).await;
+    }));
+}
+
+#[test]
+fn libraries_that_the_driver_itself_made_are_linked() {
+    block_on(on_each_device(async |rt| {
+        if rt.device().backend != "opencl" {
+            return;
+        }
+        let text = "float inner(float x); float outer(float x) { return 2.0f * inner(x); }";
+        let binary = cl_library::binary(&rt.device().name, text);
+        let outer = Module::native(binary).expect("it is not empty");
+        let inner = library(ModuleFormat::SpirV, &[function("inner").plus(1.0)]);
+        register(&rt, &[&outer.exporting(["outer"]).importing(["inner"]), &inner]);
+        let program = rt.build(&application(ModuleFormat::SpirV, &["outer"])).await;
+        expect(&rt, &program.expect("it is linked"), "apply", [4.0, 6.0, 8.0]).await;
+    }));
 }

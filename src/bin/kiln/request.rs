@@ -80,7 +80,7 @@ impl<'a> Setup<'a> {
         if format == ModuleFormat::SpirV && !(exports.is_empty() && imports.is_empty()) {
             return Err(invalid_argument(format_args!(
                 "names of exports or imports are given, but the format is {format}, which declares \
-                 them itself"
+                 them itself; only OpenCL C and native code need them"
             )));
         }
         let module = if exports.is_empty() { module } else { module.exporting(exports) };

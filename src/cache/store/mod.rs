@@ -88,7 +88,7 @@ pub use self::info::{Checked, EntryInfo};
 pub use self::operation::{Entries, Operation, Verify};
 pub use self::publish::Durability;
 
-pub(crate) use self::entry::{decode, decode_for, encode, has_footer, kernels};
+pub(crate) use self::entry::{MAGIC, decode, decode_for, encode, has_footer, kernels};
 pub(crate) use self::layout::Address;
 #[cfg(feature = "remote")]
 pub(crate) use self::layout::SUFFIX;
