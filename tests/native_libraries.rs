@@ -1,5 +1,5 @@
-//! Native device code as libraries: objects that Kiln made for a device, and binaries without a description, linked
-//! with OpenCL C, with SPIR-V and with each other.
+//! Native device code as libraries: objects that Kiln made for a device, and binaries without a description,
+//! linked with OpenCL C, with SPIR-V and with each other.
 
 #[path = "support/cl_library.rs"]
 mod cl_library;
@@ -441,8 +441,8 @@ fn a_driver_that_links_text_only_takes_no_objects_for_spirv() {
     });
 }
 
-/// Returns the object of `TIMES` for the simulated device. With the variable `KILN_TEST_BLESS`, writes the file that
-/// is embedded.
+/// Returns the object of `TIMES` for the simulated device. With the variable `KILN_TEST_BLESS`, writes the file
+/// that is embedded.
 async fn embedded_object() -> Module {
     let rt = Runtime::builder().cache(CacheConfig::memory_only()).simulator(&Simulator::new());
     let rt = rt.build().await.expect("it starts");

@@ -75,8 +75,8 @@ pub(crate) struct Packed {
 }
 
 /// Creates the entry of a program. `took` is the duration of its build, and `tools` are the compilers other
-/// than the driver's that took part. `object` describes an object. Some drivers generate the binary only in this call; errors are those of
-/// the driver.
+/// than the driver's that took part. `object` describes an object. Some drivers generate the binary only in
+/// this call; errors are those of the driver.
 pub(crate) fn pack(
     key: &BuildKey,
     built: &Built,

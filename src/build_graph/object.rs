@@ -20,8 +20,8 @@ use crate::future::named_future;
 /// A module compiled for a device and not linked, from [`BuildRequest::object`](crate::BuildRequest::object): a
 /// handle, cheap to clone.
 ///
-/// [`Module::native`](crate::Module::native) takes its [bytes](Self::bytes), in this process or later in another
-/// one, as a device library or as the module of a program that imports from libraries.
+/// [`Module::native`](crate::Module::native) takes its [bytes](Self::bytes), in this process or later in
+/// another one, as a device library or as the module of a program that imports from libraries.
 ///
 /// # Examples
 ///
@@ -185,8 +185,8 @@ impl BuildGraph {
         })
     }
 
-    /// Returns the plan of the object of a request's module. Translates the module first, if the device does not
-    /// take its format.
+    /// Returns the plan of the object of a request's module. Translates the module first, if the device does
+    /// not take its format.
     async fn object_plan(self: &Arc<Self>, spec: BuildSpec) -> Result<BuildPlan> {
         let module = spec.module().clone();
         let device = self.device(spec.device());

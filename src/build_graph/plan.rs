@@ -510,8 +510,8 @@ impl BuildPlan {
         self.objects().map(part).collect()
     }
 
-    /// Whether the program is worth storing. A native module is stored by the application, unlike a program that
-    /// is linked from it. A program that depends on the time of its build cannot be used later.
+    /// Whether the program is worth storing. A native module is stored by the application, unlike a program
+    /// that is linked from it. A program that depends on the time of its build cannot be used later.
     pub(crate) fn is_stored(&self) -> bool {
         (self.format() != ModuleFormat::Native || self.strategy.is_link())
             && !self.is_time_dependent()

@@ -180,9 +180,9 @@ impl BuildRequest {
         }
     }
 
-    /// Compiles the module to an object for the device, without its libraries and without linking it. The options
-    /// and constants of the request apply. The object is cached like a program, and programs that are linked from
-    /// the module use the same one.
+    /// Compiles the module to an object for the device, without its libraries and without linking it. The
+    /// options and constants of the request apply. The object is cached like a program, and programs that are
+    /// linked from the module use the same one.
     ///
     /// # Errors
     ///

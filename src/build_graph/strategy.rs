@@ -78,7 +78,8 @@ fn strategy_with_native(device: &Device, modules: &[&Module]) -> BuildStrategy {
     }
 }
 
-/// Whether a module imports a symbol that it also exports. Drivers report a duplicate definition for such SPIR-V.
+/// Whether a module imports a symbol that it also exports. Drivers report a duplicate definition for such
+/// SPIR-V.
 pub(super) fn imports_its_own(module: &Module) -> bool {
     let own: HashSet<_> = module.exports().collect();
     module.imports().any(|name| own.contains(name))

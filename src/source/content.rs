@@ -14,8 +14,8 @@ const STATED: u8 = 0x80;
 /// Bit that is set in the first byte of a digest's input if the fields of a device precede the code.
 const MADE_FOR: u8 = 0x40;
 
-/// Returns the digest of a module. The first byte of its input shows what precedes the code, so that the digests
-/// of modules that differ in that cannot coincide.
+/// Returns the digest of a module. The first byte of its input shows what precedes the code, so that the
+/// digests of modules that differ in that cannot coincide.
 pub(super) fn digest(
     format: ModuleFormat,
     code: &[u8],

@@ -158,8 +158,8 @@ impl Embedded {
         Ok(module.label(format!("{} of {} {}", self.file, self.package, self.version)))
     }
 
-    /// Returns the names that the library probably exports, and perhaps more. Quick: the module is made only for
-    /// native code, and for SPIR-V that is unusual.
+    /// Returns the names that the library probably exports, and perhaps more. Quick: the module is made only
+    /// for native code, and for SPIR-V that is unusual.
     fn probable_exports(&'static self) -> Vec<Cow<'static, str>> {
         match self.code {
             Code::OpenClC { exports, .. } => names(exports).map(Cow::Borrowed).collect(),
@@ -213,8 +213,8 @@ pub(crate) fn embedded() -> Vec<(DeviceLibrary, Vec<Cow<'static, str>>)> {
 ///
 /// The path is relative to the source file with the macro, as for [`include_bytes!`]. A file that a build
 /// script makes is named by `concat!(env!("OUT_DIR"), "/tone.spv")`. SPIR-V declares its exports and imports
-/// itself; those of OpenCL C are stated as for [`Module::exporting`](crate::Module::exporting) and
-/// [`Module::importing`](crate::Module::importing).
+/// itself, as does the file of an [`Object`](crate::Object); those of OpenCL C are stated as for
+/// [`Module::exporting`](crate::Module::exporting) and [`Module::importing`](crate::Module::importing).
 ///
 /// Every [`Runtime`](crate::Runtime) of the process finds the library when a program imports from it, unless
 /// [`RuntimeBuilder::embedded_libraries`](crate::RuntimeBuilder::embedded_libraries) is off. Libraries that
@@ -240,9 +240,9 @@ pub(crate) fn embedded() -> Vec<(DeviceLibrary, Vec<Cow<'static, str>>)> {
 ///
 /// # Errors
 ///
-/// A file that is missing, is not SPIR-V or whole words of it, or for OpenCL C is not UTF-8, blank or without
-/// exports, is an error of the compiler. SPIR-V that is damaged further on is an error of the builds that
-/// need the library. The error names the file, the package and the line.
+/// A file that is missing, is neither an object nor SPIR-V or whole words of it, or for OpenCL C is not UTF-8,
+/// blank or without exports, is an error of the compiler. SPIR-V or an object that is damaged further on is an
+/// error of the builds that need the library. The error names the file, the package and the line.
 ///
 /// # Examples
 ///

@@ -525,8 +525,8 @@ impl Module {
     }
 
     /// Returns the names that this module imports from others. For a SPIR-V module, these are the symbols with
-    /// linkage `Import`; for other formats, the [stated](Self::importing) names. Values that each device provides,
-    /// such as the global id, are not included.
+    /// linkage `Import`; for other formats, the [stated](Self::importing) names. Values that each device
+    /// provides, such as the global id, are not included.
     ///
     /// # Examples
     ///

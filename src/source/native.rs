@@ -1,5 +1,5 @@
-//! Native modules: binaries as a driver made them, and objects that Kiln made, which state their device and their
-//! symbols.
+//! Native modules: binaries as a driver made them, and objects that Kiln made, which state their device and
+//! their symbols.
 
 use std::fmt;
 
@@ -59,15 +59,16 @@ impl Module {
     ///   SPIR-V or OpenCL C that exports the same symbols;
     /// * an object or a library that a driver's own tool made, such as an OpenCL program of the type
     ///   `CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT` or `CL_PROGRAM_BINARY_TYPE_LIBRARY`. State its symbols with
-    ///   [`exporting`](Self::exporting) and [`importing`](Self::importing). Kiln reads neither its symbols nor its
-    ///   device, so only the driver can refuse it.
+    ///   [`exporting`](Self::exporting) and [`importing`](Self::importing). Kiln reads neither its symbols nor
+    ///   its device, so only the driver can refuse it.
     ///
     /// The types of a native module's symbols are not compared with those that other modules declare.
     ///
     /// # Errors
     ///
-    /// [`InvalidModule`](ErrorKind::InvalidModule) if there are no bytes, or if the file of an object is damaged
-    /// or was made by a newer version of Kiln. Only the driver can detect other errors, when the module is built.
+    /// [`InvalidModule`](ErrorKind::InvalidModule) if there are no bytes, or if the file of an object is
+    /// damaged or was made by a newer version of Kiln. Only the driver can detect other errors, when the module
+    /// is built.
     ///
     /// # Examples
     ///

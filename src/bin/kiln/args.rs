@@ -330,7 +330,8 @@ pub(crate) enum CacheCommand {
         #[arg(long)]
         dry_run: bool,
     },
-    /// Write the native code of an entry to a file: the binary of a program, as the driver made it, or an object
+    /// Write the native code of an entry to a file: the binary of a program, as the driver made it, or an
+    /// object
     ///
     /// An object is followed by a description, with which it can be a device library (--library) or the file of
     /// a build.
@@ -459,8 +460,8 @@ impl FromStr for KeyPrefix {
     }
 }
 
-/// Returns the digits of the key in the name of an entry, `<device>/<2 digits>/<62 digits>.kiln`. Other texts are
-/// returned as they are.
+/// Returns the digits of the key in the name of an entry, `<device>/<2 digits>/<62 digits>.kiln`. Other texts
+/// are returned as they are.
 fn digits_of_name(text: &str) -> Cow<'_, str> {
     let name = text.strip_suffix(".kiln").and_then(|name| name.split_once('/'));
     match name.and_then(|(_device, digits)| digits.split_once('/')) {

@@ -95,12 +95,13 @@ impl Libraries {
     ///
     /// An import that the importing module exports itself refers to that export. Any other import is resolved
     /// against the requested module, then against the libraries of its format, and native ones where the driver
-    /// links both. A native module takes libraries of all formats. Preloaded modules also replace the definitions
-    /// that libraries export. Where two members define a symbol, the one in the later layer loses its definition.
+    /// links both. A native module takes libraries of all formats. Preloaded modules also replace the
+    /// definitions that libraries export. Where two members define a symbol, the one in the later layer loses
+    /// its definition.
     ///
-    /// Within a layer, a native library hides those of other formats that export the same symbol: its twins. It is
-    /// left out, in favour of its twins, if it is for another device, or if the program would need a part of it
-    /// only.
+    /// Within a layer, a native library hides those of other formats that export the same symbol: its twins. It
+    /// is left out, in favour of its twins, if it is for another device, or if the program would need a part of
+    /// it only.
     ///
     /// # Errors
     ///
@@ -287,7 +288,8 @@ impl Resolver<'_> {
         !self.target.is_foreign(module) && !self.left_out.contains(&module.digest())
     }
 
-    /// Returns the rank of a format among those of libraries that export the same symbol; the lowest is preferred.
+    /// Returns the rank of a format among those of libraries that export the same symbol; the lowest is
+    /// preferred.
     fn preference(&self, format: ModuleFormat) -> usize {
         match format {
             ModuleFormat::Native => 0,
@@ -353,8 +355,8 @@ impl Resolver<'_> {
         Ok(())
     }
 
-    /// Fails if native members cannot be linked with the others, or if a definition would have to be removed from
-    /// one.
+    /// Fails if native members cannot be linked with the others, or if a definition would have to be removed
+    /// from one.
     fn check_natives(&self) -> Result<(), Failure> {
         let mut members = self.members.iter().map(|member| &member.module);
         if members.all(|module| module.format() != ModuleFormat::Native) {

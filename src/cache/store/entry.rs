@@ -35,7 +35,8 @@ pub(crate) const VERSION: u32 = 1;
 /// Size of a footer, in bytes.
 pub(crate) const FOOTER: usize = 80;
 
-/// Magic number at the end of a footer, and thus of an entry's file. It contains bytes that text mode and seven-bit transfers would change.
+/// Magic number at the end of a footer, and thus of an entry's file. It contains bytes that text mode and
+/// seven-bit transfers would change.
 pub(crate) const MAGIC: [u8; 8] = *b"KILN\r\n\x1a\xfe";
 
 /// Maximum number of kernels and parameters in a manifest, taken together. A record in memory may take 30 times

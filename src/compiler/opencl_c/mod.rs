@@ -15,8 +15,8 @@
 //!   them.
 //!
 //! Types are translated in [`types`], constants in [`constants`], functions in [`function`], those that objects
-//! share in [`linkage`], and their control flow in [`blocks`]. Instructions are translated in [`arithmetic`], [`booleans`], [`bits`], [`memory`],
-//! [`synchronize`] and [`builtins`].
+//! share in [`linkage`], and their control flow in [`blocks`]. Instructions are translated in [`arithmetic`],
+//! [`booleans`], [`bits`], [`memory`], [`synchronize`] and [`builtins`].
 
 mod arithmetic;
 mod bits;
