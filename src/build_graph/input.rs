@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use super::formats::{is_emitted, is_translated};
 use super::key::{ConstantBytes, InputFields};
 use super::link::{LinkTarget, describe};
 use super::specialization::GivenConstant;
@@ -10,7 +11,7 @@ use crate::cache::store::ObjectRecord;
 use crate::compiler::options::canonical_options;
 use crate::compiler::signature::SpecializationConstant;
 use crate::compiler::spirv;
-use crate::device::{Device, DeviceInfo, ModuleFormat};
+use crate::device::{Device, ModuleFormat};
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::includes::{Included, included_files, options_include_files, options_use_time};
 use crate::source::module::Module;
@@ -300,21 +301,6 @@ fn rust_types(type_name: &str) -> Option<(&'static [&'static str], &'static str)
         "double" => (&["f64"], "3.0f64"),
         _ => return None,
     })
-}
-
-/// Whether modules of `format` are translated to OpenCL C for a device. That applies to SPIR-V if the device
-/// takes only OpenCL C, or if it takes both and `as_text` is set.
-pub(super) fn is_emitted(device: &DeviceInfo, format: ModuleFormat, as_text: bool) -> bool {
-    format == ModuleFormat::SpirV
-        && (as_text || !device.formats.contains(&format))
-        && device.formats.contains(&ModuleFormat::OpenClC)
-}
-
-/// Whether modules of `format` are translated to SPIR-V for a device.
-pub(super) fn is_translated(device: &DeviceInfo, format: ModuleFormat) -> bool {
-    format == ModuleFormat::OpenClC
-        && !device.formats.contains(&format)
-        && device.formats.contains(&ModuleFormat::SpirV)
 }
 
 /// Describes constants for messages.

@@ -22,6 +22,7 @@ mod child;
 mod compile;
 mod disk;
 mod entry_codec;
+mod formats;
 mod fusion;
 mod graph;
 mod in_flight;

@@ -9,7 +9,8 @@ use smallvec::{SmallVec, smallvec};
 
 use super::artifact::SignatureSource;
 use super::capabilities;
-use super::input::{BuildInput, Constants, describe_constants, is_emitted, is_translated};
+use super::formats::{is_emitted, is_translated};
+use super::input::{BuildInput, Constants, describe_constants};
 use super::key::{DeviceKey, InputFields, NodeKind, ProgramFields};
 use super::link::{
     Libraries, LinkTarget, LinkedSymbol, Member, Resolution, describe, undefined_functions,

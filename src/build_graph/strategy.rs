@@ -1,7 +1,6 @@
 //! Strategies for building a program from its modules.
 
-use std::collections::HashSet;
-
+use super::formats::imports_its_own;
 use super::link::describe;
 use crate::device::{Device, ModuleFormat};
 use crate::error::{Error, Result};
@@ -76,11 +75,4 @@ fn strategy_with_native(device: &Device, modules: &[&Module]) -> BuildStrategy {
         _ if device.links_by_calls => BuildStrategy::LinkByCalls,
         _ => BuildStrategy::Link,
     }
-}
-
-/// Whether a module imports a symbol that it also exports. Drivers report a duplicate definition for such
-/// SPIR-V.
-pub(super) fn imports_its_own(module: &Module) -> bool {
-    let own: HashSet<_> = module.exports().collect();
-    module.imports().any(|name| own.contains(name))
 }

@@ -1,8 +1,7 @@
 //! Device for which a program is linked, and the native modules that it takes.
 
 use super::messages::describe;
-use crate::build_graph::input::{is_emitted, is_translated};
-use crate::build_graph::strategy::imports_its_own;
+use crate::build_graph::formats::{imports_its_own, is_emitted, is_translated};
 use crate::device::{DeviceInfo, ModuleFormat};
 use crate::source::module::Module;
 
