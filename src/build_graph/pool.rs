@@ -10,8 +10,9 @@ use crate::executor::Pool;
 #[derive(Clone)]
 pub(crate) struct CompilePool {
     threads: Pool,
+    serial_thread: Pool,
     compiles: Arc<Semaphore>,
-    serial_compiles: Arc<Semaphore>,
+    single_compile: Arc<Semaphore>,
     links: Arc<Semaphore>,
 }
 
@@ -19,13 +20,24 @@ impl CompilePool {
     /// Creates a pool of at most `limit` threads, and at least one, named `name` followed by their number.
     pub(crate) fn new(name: &'static str, limit: usize) -> Self {
         let permits = |number| Arc::new(Semaphore::new(number));
-        let (compiles, links) = (permits(limit.max(1)), permits(limit.max(1)));
-        Self { threads: Pool::new(name, limit), compiles, serial_compiles: permits(1), links }
+        Self {
+            threads: Pool::new(name, limit),
+            serial_thread: Pool::new("kiln-serial", 1),
+            compiles: permits(limit.max(1)),
+            single_compile: permits(1),
+            links: permits(limit.max(1)),
+        }
     }
 
     /// Returns the threads.
     pub(crate) fn threads(&self) -> &Pool {
         &self.threads
+    }
+
+    /// Returns the thread for drivers whose calls for builds exclude each other. On several threads, such calls
+    /// would wait for each other regardless of their priorities.
+    pub(super) fn serial_thread(&self) -> &Pool {
+        &self.serial_thread
     }
 
     /// Returns the permits to begin compiles, one for each thread. Whoever has one may take a build lock, and
@@ -34,10 +46,9 @@ impl CompilePool {
         &self.compiles
     }
 
-    /// Returns the permit to begin compiles by drivers that build one program at a time. A second compile would
-    /// keep a thread from short calls while it waits for the first.
-    pub(super) fn serial_compiles(&self) -> &Arc<Semaphore> {
-        &self.serial_compiles
+    /// Returns the permit to begin a compile by a driver that compiles one program at a time.
+    pub(super) fn single_compile(&self) -> &Arc<Semaphore> {
+        &self.single_compile
     }
 
     /// Returns the permits to begin links, one for each thread. Links do not wait for compiles.
