@@ -84,7 +84,7 @@ impl Subject {
     pub(super) fn slots(&self) -> &Arc<Semaphore> {
         if self.is_link() {
             self.pool().links()
-        } else if self.workarounds().compile_alone && !self.graph.has_child_compile(&self.plan) {
+        } else if self.workarounds().serialize_builds && !self.graph.has_child_compile(&self.plan) {
             self.pool().single_compile()
         } else {
             self.pool().compiles()

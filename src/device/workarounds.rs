@@ -22,10 +22,6 @@ pub(crate) struct Workarounds {
     /// differ only in comments in one file, removes it for a rebuild, and returns an incomplete binary to
     /// requests made meanwhile (PoCL 3.1).
     pub(crate) serialize_builds: bool,
-    /// Compile one program at a time: the compiler does so anyway, and a second call would only keep a thread from
-    /// calls that take less time. Two threads compile 1.0 times as fast as one (Intel's runtime for CPUs 2026.22),
-    /// and 1.17 times (PoCL 3.1).
-    pub(crate) compile_alone: bool,
     /// Expect compilation at a kernel's launch and when its binary is fetched: the driver compiles kernels for
     /// the device only then, and ends the process if it lacks resources for that (PoCL 3.1).
     pub(crate) expect_late_compiles: bool,
@@ -90,7 +86,6 @@ impl Workarounds {
             enqueue_in_batches: true,
             separate_binary_fetches: true,
             serialize_builds: true,
-            compile_alone: true,
             expect_late_compiles: true,
             order_own_accesses: true,
             ..Self::default()
@@ -102,7 +97,6 @@ impl Workarounds {
             // Fills take 45 ms whatever the pattern; copies of their beginning take 3 ms.
             fills: FillStrategy { copies: true, ..FillStrategy::default() },
             help_execute: true,
-            compile_alone: true,
             separate_functions: true,
             ..Self::default()
         }

@@ -126,8 +126,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the maximum number of threads that call compilers at the same time. The default is 2: most drivers
-    /// compile one program at a time, even for concurrent callers.
+    /// Sets the maximum number of programs that are compiled at the same time. The default is 2: most drivers
+    /// compile one program at a time, even for concurrent callers. With 1, a program that is on disk waits for at
+    /// most one compile where the driver does not load a program while it compiles others.
     ///
     /// # Examples
     ///
