@@ -168,7 +168,8 @@ struct Inner {
     source: Option<Arc<dyn StdError + Send + Sync>>,
     /// Whether the failure is transient even if its kind is deterministic.
     is_transient: bool,
-    /// The original failure, if this error is of a command that was not run because another command failed.
+    /// The original failure, if this error is of a command that was not run because another command failed, or
+    /// if the failure was explained further.
     root: Option<Error>,
 }
 
@@ -225,6 +226,12 @@ impl Error {
     /// Prefixes the message with `place`.
     pub(crate) fn within(self, place: impl fmt::Display) -> Self {
         self.map(|inner| inner.message = format!("{place}: {}", inner.message).into())
+    }
+
+    /// Adds an explanation that not every receiver of the error has. It stays the [same](Self::same) failure.
+    pub(crate) fn explained(self, explanation: impl fmt::Display) -> Self {
+        let root = self.0.root.clone().unwrap_or_else(|| self.clone());
+        self.within(explanation).map(|inner| inner.root = Some(root))
     }
 
     /// Returns the error of a command, `subject`, that was not run because of this failure.

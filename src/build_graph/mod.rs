@@ -29,6 +29,8 @@ mod kernel;
 mod kernel_record;
 mod key;
 mod link;
+mod option_report;
+mod options;
 mod outcome;
 mod pending;
 mod plan;
@@ -61,5 +63,6 @@ pub(crate) use fusion::{Choice, Fastest, FusionRequest, Query, Run};
 pub(crate) use graph::{BuildGraph, Setting};
 #[cfg(feature = "internal")]
 pub(crate) use input::BuildInput;
+pub(crate) use options::EnvironmentOptions;
 pub(crate) use pool::CompilePool;
 pub(crate) use trace::LookupTrace;
