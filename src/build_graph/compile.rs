@@ -215,8 +215,7 @@ impl Subject {
             let objects: Vec<_> =
                 objects.iter().map(|object| object.native()).collect::<Result<_>>()?;
             let options = subject.plan.link_options().text();
-            let native =
-                device.link(&objects, options).map_err(|error| subject.classify(error))?;
+            let native = device.link(&objects, options).map_err(|error| subject.classify(error))?;
             Ok(subject.built(Artifact::Native(native)))
         };
         self.with_retries(Priority::Short, link).await

@@ -38,8 +38,7 @@ impl OptionReport {
         let mut add = |kind, module: &Module, options: &SourcedOptions| {
             for (source, text) in options.parts() {
                 let is_of_modules = matches!(source, OptionSource::Record | OptionSource::Module);
-                let is_known =
-                    parts.iter().any(|part| part.source == source && part.kind == kind);
+                let is_known = parts.iter().any(|part| part.source == source && part.kind == kind);
                 // The environment applies to every module.
                 if is_of_modules || !is_known {
                     let (module, text) = (module.clone(), text.to_owned());
@@ -117,16 +116,20 @@ fn names_option(error: &Error, word: &str) -> bool {
     }
     // Kiln's own messages.
     let message = error.message();
-    if message.contains(&format!("option `{word}`")) || message.contains(&format!("option `{word} "))
+    if message.contains(&format!("option `{word}`"))
+        || message.contains(&format!("option `{word} "))
     {
         return true;
     }
     let quoted = ['\'', '`', '"'].map(|quote| format!("{quote}{word}{quote}"));
     error.build_log().unwrap_or_default().lines().any(|line| {
         let is_about_options = ["option", "argument", "flag"].iter().any(|noun| {
-            line.as_bytes().windows(noun.len()).any(|part| part.eq_ignore_ascii_case(noun.as_bytes()))
+            line.as_bytes()
+                .windows(noun.len())
+                .any(|part| part.eq_ignore_ascii_case(noun.as_bytes()))
         });
-        quoted.iter().any(|quoted| line.contains(quoted)) || is_about_options && has_word(line, word)
+        quoted.iter().any(|quoted| line.contains(quoted))
+            || is_about_options && has_word(line, word)
     })
 }
 

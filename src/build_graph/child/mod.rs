@@ -114,7 +114,10 @@ pub(super) struct Target<'a> {
 pub(super) enum Order<'a> {
     Build(&'a Source<'a>),
     /// Compile each source to an object, and link the objects to a program with these options.
-    Link { sources: &'a [Source<'a>], options: &'a str },
+    Link {
+        sources: &'a [Source<'a>],
+        options: &'a str,
+    },
 }
 
 /// Result of a build in a child.

@@ -114,10 +114,10 @@ impl<'m> Index<'m> {
                 }
                 self.add_declared(text)?;
             }
-            Op::ExtInst if self.recording_sets.contains(&word(2)?) => {
-                if word(3)? == DEBUG_ENTRY_POINT {
-                    self.command_lines.push(self.strings.get(&word(7)?)?);
-                }
+            Op::ExtInst
+                if self.recording_sets.contains(&word(2)?) && word(3)? == DEBUG_ENTRY_POINT =>
+            {
+                self.command_lines.push(self.strings.get(&word(7)?)?);
             }
             Op::Name => {
                 let name = instruction.string(1).filter(|name| is_short(name))?;
