@@ -86,7 +86,7 @@ impl Part {
         let origin = self.origin();
         Some(match word == self.text {
             true => format!("the option `{word}` {origin}"),
-            false => format!("the option `{word}` {origin}, which has `{}`", self.text),
+            false => format!("the option `{word}` {origin} (`{}`)", self.text),
         })
     }
 

@@ -2,6 +2,7 @@
 
 mod fake;
 mod keys;
+mod options;
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -479,8 +479,8 @@ impl Module {
     ///
     /// # async fn example(rt: kiln::Runtime) -> kiln::Result<()> {
     /// let blur = Module::open("blur.cl").await?.options("-D RADIUS=4 -cl-mad-enable");
-    /// let narrow = rt.build(&blur).await?;
-    /// let wide = rt.build(&blur).options("-U RADIUS -D RADIUS=16").await?; // after the module's options
+    /// let exact = rt.build(&blur).await?;
+    /// let fast = rt.build(&blur).options("-cl-fast-relaxed-math").await?; // after the module's options
     /// # Ok(())
     /// # }
     /// ```
