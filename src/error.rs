@@ -168,9 +168,10 @@ struct Inner {
     source: Option<Arc<dyn StdError + Send + Sync>>,
     /// Whether the failure is transient even if its kind is deterministic.
     is_transient: bool,
-    /// The original failure, if this error is of a command that was not run because another command failed, or
-    /// if the failure was explained further.
+    /// The original failure, if this error is of a command that was not run because another command failed.
     root: Option<Error>,
+    /// The failure as all of its receivers have it, if this error explains it further.
+    unexplained: Option<Error>,
 }
 
 impl Error {
@@ -183,6 +184,7 @@ impl Error {
             source: None,
             is_transient: false,
             root: None,
+            unexplained: None,
         }))
     }
 
@@ -230,8 +232,8 @@ impl Error {
 
     /// Adds an explanation that not every receiver of the error has. It stays the [same](Self::same) failure.
     pub(crate) fn explained(self, explanation: impl fmt::Display) -> Self {
-        let root = self.0.root.clone().unwrap_or_else(|| self.clone());
-        self.within(explanation).map(|inner| inner.root = Some(root))
+        let unexplained = self.0.unexplained.clone().unwrap_or_else(|| self.clone());
+        self.within(explanation).map(|inner| inner.unexplained = Some(unexplained))
     }
 
     /// Returns the error of a command, `subject`, that was not run because of this failure.
@@ -393,8 +395,11 @@ impl Error {
     /// ```
     #[must_use]
     pub fn same(&self, other: &Self) -> bool {
-        let root = |error: &Self| Arc::as_ptr(&error.0.root.as_ref().unwrap_or(error).0);
-        root(self) == root(other)
+        let failure = |error: &Self| {
+            let root = error.0.root.as_ref().unwrap_or(error);
+            Arc::as_ptr(&root.0.unexplained.as_ref().unwrap_or(root).0)
+        };
+        failure(self) == failure(other)
     }
 }
 

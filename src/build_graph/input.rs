@@ -5,7 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::key::{ConstantBytes, InputFields};
 use super::link::describe;
-use super::options::{OptionSource, SourcedOptions};
+#[cfg(feature = "internal")]
+use super::options::OptionSource;
+use super::options::SourcedOptions;
 use super::specialization::GivenConstant;
 use crate::compiler::signature::SpecializationConstant;
 use crate::device::{Device, ModuleFormat};
@@ -51,6 +53,7 @@ impl BuildInput {
     }
 
     /// Creates an input with options, which need not be in canonical form.
+    #[cfg(feature = "internal")]
     pub(crate) fn with_options(module: Module, options: &str) -> Self {
         let options = SourcedOptions::of(OptionSource::Call, options);
         Self { options, ..Self::new(module) }

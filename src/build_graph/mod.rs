@@ -19,6 +19,7 @@ mod built;
 mod capabilities;
 mod child;
 mod compile;
+mod constants;
 mod disk;
 mod entry_codec;
 mod fusion;

@@ -122,7 +122,8 @@ fn names_option(error: &Error, word: &str) -> bool {
         return true;
     }
     let quoted = ['\'', '`', '"'].map(|quote| format!("{quote}{word}{quote}"));
-    error.build_log().unwrap_or_default().lines().any(|line| {
+    let lines = error.build_log().unwrap_or_default().lines();
+    lines.filter(|line| !line.contains("warning")).any(|line| {
         let is_about_options = ["option", "argument", "flag"].iter().any(|noun| {
             line.as_bytes()
                 .windows(noun.len())

@@ -91,8 +91,9 @@ impl BuildRequest {
     ///
     /// If the driver links the objects of several modules, only the linker gets these options. If one call of
     /// the driver compiles and links the program, as for a module without imports and for modules that Kiln
-    /// merges, it gets the options for compiling, and then these. Level Zero's linker takes no options: a program
-    /// with link options is merged there, also with [`link_objects`](crate::RuntimeBuilder::link_objects).
+    /// merges, it gets the options for compiling, and then these. Level Zero's linker takes no options: a
+    /// program with link options is merged there, also with
+    /// [`link_objects`](crate::RuntimeBuilder::link_objects).
     ///
     /// # Examples
     ///

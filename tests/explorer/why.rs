@@ -123,7 +123,7 @@ fn the_source_of_options_that_differ_is_named() {
         let text = why(&saxpy[..3], &[]).ended(1).fits().out;
         assert!(text.contains("  from the call"), "{text}");
 
-        // The same options from another source are the same program.
+        // Equal options from another source are the same program.
         let variables = [("KILN_COMPILE_OPTIONS", STAGES_OPTIONS)];
         assert_eq!(why(&["stages.cl", "--json"], &variables).ended(0).json()["stored"], true);
     });

@@ -87,8 +87,8 @@ pub(crate) enum Command {
     ///
     /// The builds start together; results are printed in the order of the files. With --json, a line for each
     /// file: file, device, key, origin (compiled, memory, disk or remote), options (each with kind, compile or
-    /// link, source and text), kernels, milliseconds since the builds started, bytes, and on failure error, with
-    /// kind, message and log.
+    /// link, source and text), kernels, milliseconds since the builds started, bytes, and on failure error,
+    /// with kind, message and log.
     Build(Build),
     /// Check whether launches can run as one kernel, explain the result, and show its code
     ///

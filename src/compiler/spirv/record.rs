@@ -2,8 +2,8 @@
 //!
 //! SPIR-V has no field for the options of a compiler. One kind of debug information has a command line for each
 //! entry point: the instruction `DebugEntryPoint` of the set `NonSemantic.Shader.DebugInfo`, of which the
-//! translator of LLVM also knew versions for kernels. It writes the command line that clang records in the debug
-//! information with `-grecord-command-line`.
+//! translator of LLVM also knew versions for kernels. It writes the command line that clang records in the
+//! debug information with `-grecord-command-line`.
 
 use crate::compiler::options::FOR_DEVICE;
 

@@ -417,7 +417,7 @@ mod tests {
                 (Kind::Link, "KILN_LINK_OPTIONS", None, Some("-g")),
             ]
         );
-        // The same options from another source have the same key.
+        // Equal options from another source have the same key.
         let c = fields(&[("module", "x"), ("options", "-w"), ("options from the module", "-w")]);
         assert_eq!(differing(&a, &c), []);
     }
