@@ -96,7 +96,7 @@ struct Job {
     is_untrusted: bool,
 }
 
-/// What became of a job.
+/// Outcome of a job.
 #[derive(Debug, Serialize, Deserialize)]
 struct Built {
     key: String,
@@ -313,7 +313,7 @@ fn options_for_compiling_combine_module_environment_and_call() {
             for ((sources, alone), linked) in sources.iter().zip(alone).zip(linked) {
                 let own = sources.effective([MODULE, REPLACED, APPENDED, CALL], "compile");
                 assert_eq!(alone.value, Ok(shown(&own)), "{sources:?}");
-                // The same options of one source give the same key.
+                // A request with all of these options has the same key.
                 let plain = Job::call(&text(&own));
                 let request = rt.build(&plain.application()).options(&text(&own));
                 assert_eq!(alone.key, request.key().unwrap().to_string(), "{sources:?}");

@@ -80,7 +80,7 @@ impl Module {
     /// * `clang -g -grecord-command-line`, and
     /// * `llvm-spirv --spirv-debug-info-version=nonsemantic-shader-200`.
     ///
-    /// Of the command line, only options count that SPIR-V does not express, or only in part, such as
+    /// Only those options of the command line count that SPIR-V does not express, or only in part, such as
     /// `-cl-denorms-are-zero` and `-cl-fast-relaxed-math`. If kernels of the module have different command
     /// lines, only the options that all of them have count.
     ///
