@@ -215,7 +215,8 @@ impl Subject {
             subject.graph.counters().links.add_one();
             let objects: Vec<_> =
                 objects.iter().map(|object| object.native()).collect::<Result<_>>()?;
-            let native = device.link(&objects).map_err(|error| subject.classify(error))?;
+            let options = subject.plan.link_options().text();
+            let native = device.link(&objects, options).map_err(|error| subject.classify(error))?;
             Ok(subject.built(Artifact::Native(native)))
         };
         self.with_retries(Priority::Short, link).await
@@ -261,7 +262,8 @@ impl Subject {
                 sources.iter().try_for_each(|source| subject.check_capabilities(source))?;
                 counters.compiles.add(sources.len() as u64);
                 counters.links.add_one();
-                subject.run_child(Order::Link(sources))
+                let options = subject.plan.link_options().text();
+                subject.run_child(Order::Link { sources, options })
             })
         };
         let output = self.on_pool(Priority::Long, link).await?;

@@ -25,6 +25,7 @@ use super::fusion::known::Fusions;
 use super::in_flight::InFlight;
 use super::key::DeviceKey;
 use super::link::{DuplicateExports, Libraries};
+use super::options::EnvironmentOptions;
 use super::outcome::{Answer, Outcome};
 use super::plan::{BuildPlan, BuildSpec, BuildStrategy, LinkedModule};
 use super::pool::CompilePool;
@@ -103,6 +104,8 @@ pub(crate) struct Setting {
     pub(crate) remote: Option<Remote>,
     pub(crate) trace: Option<LookupTrace>,
     pub(crate) duplicates: DuplicateExports,
+    /// Options that the environment sets.
+    pub(crate) options: EnvironmentOptions,
     /// Whether the driver links objects even where one merged module would give faster kernels.
     pub(crate) link_objects: bool,
     pub(crate) front_end: FrontEnd,
@@ -161,10 +164,14 @@ impl BuildGraph {
     /// Requests a program. Returns it if it is kept, joins its build if that is in flight, and starts a build
     /// otherwise. Never blocks on a driver.
     pub(crate) fn request(self: &Arc<Self>, spec: BuildSpec) -> Answer {
-        let plan = match self.resolve(spec) {
-            Ok(plan) => plan,
-            Err(error) => return Answer::Refused(self.refuse(error)),
-        };
+        match self.resolve(spec) {
+            Ok(plan) => self.request_plan(plan),
+            Err(error) => Answer::Refused(self.refuse(error)),
+        }
+    }
+
+    /// Like [`request`](Self::request), for a request whose imports are resolved.
+    pub(super) fn request_plan(self: &Arc<Self>, plan: BuildPlan) -> Answer {
         self.counters().builds_requested.add_one();
         if plan.includes_files() {
             self.request_with_files(plan)
@@ -404,7 +411,8 @@ impl BuildGraph {
     /// Finds the modules that make up a program. Fails if the program cannot be built.
     pub(crate) fn resolve(&self, spec: BuildSpec) -> Result<BuildPlan> {
         let device = self.device(spec.device());
-        spec.resolve(device, self.setting.link_objects, |module| self.libraries().resolve(module))
+        let Setting { link_objects, options, .. } = &self.setting;
+        spec.resolve(device, *link_objects, options, |module| self.libraries().resolve(module))
     }
 
     /// Returns the plan that replaces the plan of `texts` once `modules`, their SPIR-V, exist.

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use super::built::Origin;
 use super::kernel::Kernel;
+use super::option_report::OptionReport;
 use super::outcome::{Answer, Outcome};
 use super::program::Program;
 use super::shared_outcome::SharedOutcome;
@@ -59,7 +61,11 @@ use crate::process;
 /// ```
 #[derive(Clone)]
 #[must_use = "the build continues, but its program or its error is lost"]
-pub struct Build(State);
+pub struct Build {
+    state: State,
+    /// Explains errors that the options of the request caused.
+    options: Option<Arc<OptionReport>>,
+}
 
 #[derive(Clone)]
 enum State {
@@ -69,19 +75,21 @@ enum State {
 }
 
 impl Build {
-    pub(super) fn new(answer: Answer) -> Self {
-        match answer {
+    pub(super) fn new(answer: Answer, options: Option<Arc<OptionReport>>) -> Self {
+        let state = match answer {
             Answer::Kept(outcome) => {
-                Self::ready(outcome.map(|built| Program::new(built, Origin::Memory)))
+                let program = outcome.map(|built| Program::new(built, Origin::Memory));
+                return Self::ready(explained(program, options.as_deref()));
             }
-            Answer::Refused(error) => Self::ready(Err(error)),
-            Answer::Building(shared) => Self(State::Building(shared)),
-            Answer::Reading(shared) => Self(State::Reading(shared)),
-        }
+            Answer::Refused(error) => return Self::ready(Err(error)),
+            Answer::Building(shared) => State::Building(shared),
+            Answer::Reading(shared) => State::Reading(shared),
+        };
+        Self { state, options }
     }
 
     pub(super) fn ready(result: Result<Program>) -> Self {
-        Self(State::Ready(result))
+        Self { state: State::Ready(result), options: None }
     }
 
     /// Returns a kernel of the program that is being built, for launches made before the program exists. If the
@@ -114,20 +122,29 @@ impl Build {
 
     /// Returns the result, if the build has ended. Does not block.
     pub(crate) fn peek(&self) -> Option<Result<Program>> {
-        match &self.0 {
+        match &self.state {
             State::Ready(result) => Some(result.clone()),
-            State::Building(shared) => shared.peek().map(completed),
-            State::Reading(shared) => Self::new(shared.peek()?).peek(),
+            State::Building(shared) => shared.peek().map(|outcome| self.completed(outcome)),
+            State::Reading(shared) => Self::new(shared.peek()?, self.options.clone()).peek(),
         }
+    }
+
+    /// Converts the outcome of an awaited build.
+    fn completed(&self, outcome: Outcome) -> Result<Program> {
+        let program = outcome.map(|built| {
+            let origin = built.origin();
+            Program::new(built, origin)
+        });
+        explained(program, self.options.as_deref())
     }
 }
 
-/// Converts the outcome of an awaited build.
-fn completed(outcome: Outcome) -> Result<Program> {
-    outcome.map(|built| {
-        let origin = built.origin();
-        Program::new(built, origin)
-    })
+/// Adds the source of the options to an error that they caused.
+fn explained(result: Result<Program>, options: Option<&OptionReport>) -> Result<Program> {
+    match options {
+        Some(options) => result.map_err(|error| options.explain(error)),
+        None => result,
+    }
 }
 
 impl Future for Build {
@@ -139,12 +156,16 @@ impl Future for Build {
         }
         loop {
             // Replacing the state drops the shared outcome as soon as it is not needed any more.
-            *self = match &mut self.0 {
+            *self = match &mut self.state {
                 State::Ready(result) => return Poll::Ready(result.clone()),
                 State::Building(shared) => {
-                    Self::ready(completed(ready!(Pin::new(shared).poll(context))))
+                    let outcome = ready!(Pin::new(shared).poll(context));
+                    Self::ready(self.completed(outcome))
                 }
-                State::Reading(shared) => Self::new(ready!(Pin::new(shared).poll(context))),
+                State::Reading(shared) => {
+                    let answer = ready!(Pin::new(shared).poll(context));
+                    Self::new(answer, self.options.take())
+                }
             };
         }
     }

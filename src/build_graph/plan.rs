@@ -9,13 +9,14 @@ use smallvec::{SmallVec, smallvec};
 
 use super::artifact::SignatureSource;
 use super::capabilities;
-use super::input::{BuildInput, Constants, describe_constants, is_emitted, is_translated};
+use super::constants::set_constants;
+use super::input::{BuildInput, Constants, is_emitted, is_translated};
 use super::key::{DeviceKey, InputFields, NodeKind, ProgramFields};
 use super::link::{Libraries, describe, undefined_functions};
+use super::options::{EnvironmentOptions, OptionKind, OptionSource, SourcedOptions, check_call};
 use super::specialization::GivenConstant;
 use crate::backend::Source;
 use crate::compiler::opencl_c;
-use crate::compiler::options::canonical_options;
 use crate::compiler::signature::Parameter;
 use crate::compiler::spirv;
 use crate::device::{Device, ModuleFormat};
@@ -34,6 +35,16 @@ pub(crate) struct BuildSpec {
     device: usize,
     /// Specialization constants of libraries: the library, the id and the value.
     library_constants: Vec<(Module, u32, GivenConstant)>,
+    options: RequestedOptions,
+}
+
+/// Options of a request.
+#[derive(Clone)]
+enum RequestedOptions {
+    /// Options in addition to those of the module and of the environment.
+    Added { compile: String, link: String },
+    /// All options, for a module that Kiln made of others, whose options these are.
+    All(SourcedOptions),
 }
 
 /// The inputs of one build.
@@ -45,6 +56,8 @@ pub(crate) struct BuildPlan {
     /// The device's position in the graph.
     device: usize,
     strategy: BuildStrategy,
+    /// Options for linking, if the linker is called separately, or if that is not known yet.
+    link_options: SourcedOptions,
     /// Whether the device gets SPIR-V modules as OpenCL C.
     is_emitted: bool,
     /// Translation of OpenCL C to SPIR-V, if the plan is for a translation.
@@ -84,6 +97,11 @@ impl BuildStrategy {
     pub(crate) fn is_link(self) -> bool {
         matches!(self, Self::Link | Self::LinkByCalls)
     }
+
+    /// Whether one call of the driver compiles and links the program.
+    fn is_one_call(self) -> bool {
+        matches!(self, Self::Build | Self::Merge)
+    }
 }
 
 impl BuildSpec {
@@ -93,6 +111,7 @@ impl BuildSpec {
             as_text: false,
             device,
             library_constants: Vec::new(),
+            options: RequestedOptions::Added { compile: String::new(), link: String::new() },
         }
     }
 
@@ -113,14 +132,27 @@ impl BuildSpec {
         self.library_constants.push((library.clone(), id, value));
     }
 
+    /// Sets the options for compiling that are added to those of the module and of the environment.
     pub(crate) fn set_options(&mut self, options: &str) -> Result<()> {
-        if let Some(at) = options.find('\0') {
-            return Err(Error::invalid(format!(
-                "the build options contain a NUL character at byte {at}; remove it"
-            )));
+        check_call("build options", options)?;
+        if let RequestedOptions::Added { compile, .. } = &mut self.options {
+            options.clone_into(compile);
         }
-        self.input.options = canonical_options(options).into_owned();
         Ok(())
+    }
+
+    /// Sets the options for linking that are added to those of the module and of the environment.
+    pub(crate) fn set_link_options(&mut self, options: &str) -> Result<()> {
+        check_call("link options", options)?;
+        if let RequestedOptions::Added { link, .. } = &mut self.options {
+            options.clone_into(link);
+        }
+        Ok(())
+    }
+
+    /// Sets all options, so that none of the module or of the environment are added.
+    pub(crate) fn set_all_options(&mut self, options: &str) {
+        self.options = RequestedOptions::All(SourcedOptions::of(OptionSource::Call, options));
     }
 
     pub(crate) fn module(&self) -> &Module {
@@ -138,25 +170,54 @@ impl BuildSpec {
         self,
         device: &Device,
         link_objects: bool,
+        environment: &EnvironmentOptions,
         find_libraries: impl FnOnce(&Module) -> Result<Vec<Module>>,
     ) -> Result<BuildPlan> {
-        let Self { input, as_text, device: position, library_constants } = self;
+        let Self { mut input, as_text, device: position, library_constants, options } = self;
+        let link_options;
+        (input.options, link_options) = options.combined(&input.module, environment)?;
         let module = &input.module;
         let libraries = if input.shares_symbols() { find_libraries(module)? } else { Vec::new() };
         let strategy = if is_translated(device, module.format()) {
             BuildStrategy::TranslateFirst
         } else if input.shares_symbols() {
+            let link_objects = link_objects && link_options.is_empty();
             strategy_for(device, link_objects, module, &libraries)?
         } else {
             BuildStrategy::Build
         };
+        input.is_requested = true;
         let mut inputs: SmallVec<[BuildInput; 1]> = smallvec![input];
-        inputs.extend(libraries.into_iter().map(BuildInput::new));
+        for library in libraries {
+            let options = environment.combine(OptionKind::Compile, &library, "")?;
+            inputs.push(BuildInput { options, ..BuildInput::new(library) });
+        }
         set_constants(&mut inputs, library_constants)?;
         inputs.iter().try_for_each(|input| input.check(device))?;
         let is_emitted = is_emitted(device, inputs[0].module.format(), as_text);
-        inputs.sort_unstable_by_key(|input| input.module.digest());
-        Ok(BuildPlan { inputs, device: position, strategy, is_emitted, translation: None })
+        let translation = None;
+        let mut plan =
+            BuildPlan { inputs, device: position, strategy, link_options, is_emitted, translation };
+        plan.assign_options();
+        plan.inputs.sort_unstable_by_key(|input| input.module.digest());
+        Ok(plan)
+    }
+}
+
+impl RequestedOptions {
+    /// Returns the options for compiling and for linking the requested module.
+    fn combined(
+        self,
+        module: &Module,
+        environment: &EnvironmentOptions,
+    ) -> Result<(SourcedOptions, SourcedOptions)> {
+        match self {
+            Self::All(options) => Ok((options, SourcedOptions::default())),
+            Self::Added { compile, link } => Ok((
+                environment.combine(OptionKind::Compile, module, &compile)?,
+                environment.combine(OptionKind::Link, module, &link)?,
+            )),
+        }
     }
 }
 
@@ -194,65 +255,24 @@ fn strategy_for(
     })
 }
 
-/// Returns the index of the input whose module declares a constant. The first input is the requested module,
-/// which takes precedence.
-fn owner(inputs: &[BuildInput], id: u32) -> Result<usize> {
-    let has = |at: &usize| inputs[*at].constant(id).is_some();
-    // If the only module does not have the constant either, its validation reports that.
-    if inputs.len() == 1 || has(&0) {
-        return Ok(0);
-    }
-    let owners: Vec<_> = (1..inputs.len()).filter(has).collect();
-    let describe_all = |inputs: &mut dyn Iterator<Item = &BuildInput>| {
-        let constants = |input: &BuildInput| {
-            let constants = describe_constants(input.module.specialization_constants());
-            format!("{} has {constants}", describe(&input.module))
-        };
-        inputs.map(constants).collect::<Vec<_>>().join("; ")
-    };
-    match owners[..] {
-        [owner] => Ok(owner),
-        [] => Err(Error::invalid(format!(
-            "none of the linked modules has a specialization constant with id {id}; {}",
-            describe_all(&mut inputs.iter())
-        ))),
-        _ => Err(Error::invalid(format!(
-            "several of the linked modules have a specialization constant with id {id}; set it with \
-             `specialize_in`, which names the module: {}",
-            describe_all(&mut owners.iter().map(|at| &inputs[*at]))
-        ))),
-    }
-}
-
-/// Assigns constants to the inputs whose modules declare them. The first input is the requested module.
-fn set_constants(
-    inputs: &mut [BuildInput],
-    library_constants: Vec<(Module, u32, GivenConstant)>,
-) -> Result<()> {
-    let constants = std::mem::take(&mut inputs[0].constants);
-    let types = std::mem::take(&mut inputs[0].constant_types);
-    for ((id, bytes), type_name) in constants.into_iter().zip(types) {
-        let owner = owner(inputs, id)?;
-        inputs[owner].set_constant(id, GivenConstant { bytes, type_name });
-    }
-    for (module, id, value) in library_constants {
-        match inputs.iter_mut().find(|input| input.module.digest() == module.digest()) {
-            Some(input) => input.set_constant(id, value),
-            None => {
-                let linked: Vec<_> = inputs.iter().map(|input| describe(&input.module)).collect();
-                return Err(Error::invalid(format!(
-                    "specialization constant {id} is set in {}, which is not part of the program; \
-                     its modules are: {}",
-                    describe(&module),
-                    linked.join("; ")
-                )));
+impl BuildPlan {
+    /// Adapts the options to the strategy. If one call compiles and links, it also gets the options for
+    /// linking. If the modules are merged, they are compiled with the options of the requested module.
+    fn assign_options(&mut self) {
+        if self.strategy == BuildStrategy::Merge {
+            for library in self.inputs.iter_mut().filter(|input| !input.is_requested) {
+                library.options = SourcedOptions::default();
+            }
+        }
+        if self.strategy.is_one_call() {
+            let link_options = std::mem::take(&mut self.link_options);
+            let requested = self.inputs.iter_mut().find(|input| input.is_requested);
+            if let Some(requested) = requested {
+                requested.link_options = link_options;
             }
         }
     }
-    Ok(())
-}
 
-impl BuildPlan {
     /// Whether the key depends on files that must be [read](Self::read_files) first.
     pub(crate) fn includes_files(&self) -> bool {
         self.inputs.iter().any(BuildInput::includes_files)
@@ -283,6 +303,7 @@ impl BuildPlan {
             inputs: smallvec![input],
             device,
             strategy: BuildStrategy::Translate,
+            link_options: SourcedOptions::default(),
             is_emitted: false,
             translation,
         }
@@ -431,16 +452,26 @@ impl BuildPlan {
             inputs: inputs.collect(),
             device: self.device,
             strategy,
+            link_options: self.link_options.clone(),
             is_emitted: false,
             translation: None,
         }
     }
 
-    /// Returns the options of the compile: the options of the requested module, which is the only one that has
-    /// any.
-    pub(crate) fn options(&self) -> &str {
-        let options = self.inputs.iter().map(|input| &*input.options);
-        options.into_iter().find(|text| !text.is_empty()).unwrap_or_default()
+    /// Returns the requested module with its options, or the only module.
+    pub(crate) fn requested(&self) -> &BuildInput {
+        self.inputs.iter().find(|input| input.is_requested).unwrap_or(&self.inputs[0])
+    }
+
+    /// Returns the options of the linker, if it is called separately.
+    pub(crate) fn link_options(&self) -> &SourcedOptions {
+        &self.link_options
+    }
+
+    /// Returns the options for linking the program, whether or not the linker is called separately.
+    pub(crate) fn program_link_options(&self) -> &str {
+        let own = &self.requested().link_options;
+        if own.is_empty() { self.link_options.text() } else { own.text() }
     }
 
     /// Returns the abbreviated digests and the labels of the modules.
@@ -475,6 +506,7 @@ impl BuildPlan {
             inputs: smallvec![input.clone()],
             device: self.device,
             strategy: BuildStrategy::Compile,
+            link_options: SourcedOptions::default(),
             is_emitted: self.is_emitted,
             translation: None,
         })
@@ -498,10 +530,13 @@ impl BuildPlan {
             _ => return Box::default(),
         }
         let part = |mut object: Self| {
+            // Programs that are linked with other options differ, although their objects are the same.
+            object.link_options.clone_from(&self.link_options);
             let input = &mut object.inputs[0];
             if !strategy.is_link() {
                 // The modules are merged into one module, which is compiled with the options of one of them.
-                input.options = self.options().to_owned();
+                input.options.clone_from(&self.requested().options);
+                input.link_options.clone_from(&self.requested().link_options);
             }
             LinkedModule { module: input.module.digest(), object: object.key(device) }
         };
@@ -535,12 +570,13 @@ impl BuildPlan {
         if plan.inputs.iter().any(BuildInput::shares_symbols) {
             let libraries: Vec<_> =
                 plan.inputs[1..].iter().map(|input| input.module.clone()).collect();
+            let link_objects = link_objects && plan.link_options.is_empty();
             plan.strategy = strategy_for(device, link_objects, plan.module(), &libraries)?;
         }
         for input in &mut plan.inputs {
-            let options = options_for_device(&input.options)?;
-            input.options = canonical_options(&options).into_owned();
+            input.options = input.options.converted(options_for_device)?;
         }
+        plan.assign_options();
         plan.inputs.sort_unstable_by_key(|input| input.module.digest());
         Ok(plan)
     }
@@ -565,6 +601,7 @@ impl BuildPlan {
             merger: (self.strategy == BuildStrategy::Merge).then_some(spirv::MERGER),
             is_linked_by_calls: self.strategy == BuildStrategy::LinkByCalls,
             inputs: &inputs,
+            link_options: &self.link_options,
             front_end: &front_end,
             device,
         })
@@ -595,7 +632,7 @@ impl BuildPlan {
                 (merged.into(), constants)
             }
         };
-        let options = self.options();
+        let options = &*self.requested().call_options();
         if self.is_emitted {
             let text = opencl_c::specialized(&spirv::Module::parse(&*code)?, &constants)?;
             capabilities::check_translated(&code, text.demands, &self.describe(), device)?;
@@ -623,10 +660,10 @@ impl BuildPlan {
             self.inputs.iter().map(|input| (input, input.code(), input.constants())).collect();
         let sources: Vec<_> = inputs
             .iter()
-            .map(|(BuildInput { module, options, .. }, code, constants)| Source {
-                format: module.format(),
+            .map(|(input, code, constants)| Source {
+                format: input.module.format(),
                 code,
-                options,
+                options: input.options.text(),
                 constants,
             })
             .collect();

@@ -9,7 +9,8 @@ use std::time::Duration;
 use super::{Inner, Runtime, Starting};
 use crate::backend::{self, Backend, DeviceSlot, Discovered, discover};
 use crate::build_graph::{
-    BuildGraph, CHILD_LIMIT, Children, CompilePool, Disk, DuplicateExports, LookupTrace, Setting,
+    BuildGraph, CHILD_LIMIT, Children, CompilePool, Disk, DuplicateExports, EnvironmentOptions,
+    LookupTrace, Setting,
 };
 use crate::cache::config::CacheConfig;
 use crate::device::{Device, Selector};
@@ -488,6 +489,7 @@ impl RuntimeBuilder {
             identity: cache.identity().cloned(),
             front_end: FrontEnd::new(self.clang, self.llvm_spirv)?,
             duplicates: self.duplicate_exports,
+            options: EnvironmentOptions::read()?,
             link_objects: self.link_objects,
             counters: counters.clone(),
         };

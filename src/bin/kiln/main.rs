@@ -12,6 +12,7 @@ mod devices;
 mod file;
 mod fuse;
 mod launch;
+mod options;
 mod output;
 mod request;
 

@@ -113,7 +113,7 @@ impl BuildGraph {
         }
         let module = Module::spirv(fused.module.assemble())?.untrusted_if(is_untrusted);
         let mut spec = BuildSpec::new(module, device);
-        spec.set_options(&options)?;
+        spec.set_all_options(&options);
         let built = match is_text {
             true => self.build_as_text(spec).await,
             false => self.request(spec).completed().await,
