@@ -2,6 +2,7 @@
 
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 DRIVERS = $(shell basename -s .icd target/opencl/vendors/*.icd | paste -sd , -)
+comma = ,
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -85,8 +86,12 @@ platforms: rust ## lint for Windows, macOS and ARM, as far as rustup has their s
 msrv: rust ## compile with the oldest Rust that is supported
 	scripts/check-msrv
 
-examples: rust ## compile the examples
+examples: setup ## compile the examples, and run the one of several packages on both drivers
 	cargo build --examples --all-features
+	cargo build --manifest-path examples/fat_library/Cargo.toml --target-dir target/fat-library --workspace --locked
+	for driver in $(subst $(comma), ,$(DRIVERS)); do \
+		KILN_DEVICE=$$driver scripts/env target/fat-library/debug/application || exit; \
+	done
 
 setup: rust ## install the OpenCL drivers (done by the targets that need them)
 	@scripts/setup

@@ -1,4 +1,5 @@
-//! Plug-in: a library that an application loads, calls and unloads, and that computes on a device.
+//! Plug-in: a library that an application loads, calls and unloads, and that computes on a device. It also
+//! brings a device library for programs of the application.
 //!
 //! Kiln's threads, and those of drivers, outlive the call. Therefore Kiln keeps the library in memory once it
 //! has created a runtime, even if the application unloads it.
@@ -9,6 +10,13 @@ use kiln::{CacheConfig, Module, Result, Runtime};
 const SOURCE: &str = "kernel void ones(global uint *x) { x[get_global_id(0)] = 1; }";
 
 const LENGTH: usize = 4096;
+
+kiln::device_library!(
+    opencl_c: "float layered(float x) { return x + 5; }
+               float plugged(float x) { return x * 5; }",
+    exporting: ["layered", "plugged"],
+);
+kiln::export_device_libraries!();
 
 /// Sets 4096 elements to one on the device with this number, and returns their sum; zero on failure.
 #[unsafe(no_mangle)]

@@ -97,6 +97,9 @@
 //! # }
 //! ```
 //!
+//! A crate [embeds](device_library) its device code, so that linking the crate is enough, and a plug-in's
+//! libraries are [attached](Runtime::attach). [`Runtime::preload`] replaces single functions of libraries.
+//!
 //! If the driver links, each module is compiled once for a device, to an object, and any number of programs are
 //! linked from it. Replacing a library compiles the new one and links again, nothing else. The key of a program
 //! covers the set of its modules, so the order of registration makes no difference, except with
@@ -274,14 +277,21 @@ pub mod guides {
 
 pub use bytemuck;
 
+/// Items that the macros for embedded device libraries use. Not part of the public interface.
+#[doc(hidden)]
+pub mod embedded {
+    pub use crate::source::embed::{Aligned, Code, EMBEDDED, Embedded, linkme};
+    pub use crate::source::plugin::exported;
+}
+
 pub use crate::args::buffer::{Buffer, BufferArgument};
 pub use crate::args::{Argument, Arguments, Local};
 pub use crate::backend::Profile;
 #[cfg(feature = "simulated")]
 pub use crate::backend::simulated;
 pub use crate::build_graph::{
-    Build, BuildRequest, DuplicateExports, Kernel, Origin, Program, SpecializationValue,
-    build_child,
+    Attached, Build, BuildRequest, DuplicateExports, Kernel, LinkedSymbol, Origin, Program,
+    SpecializationValue, build_child,
 };
 pub use crate::cache::config::CacheConfig;
 #[cfg(feature = "remote")]
@@ -299,5 +309,7 @@ pub use crate::queue::{
 };
 pub use crate::runtime::builder::RuntimeBuilder;
 pub use crate::runtime::{Drain, DrainTimeout, Runtime, Starting};
+pub use crate::source::library::{DeviceLibrary, Embedding, LibrarySource};
 pub use crate::source::module::{Module, OpenModule};
+pub use crate::source::plugin::{ExportedLibraries, PluginLibraries};
 pub use crate::stats::Stats;

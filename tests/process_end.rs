@@ -6,11 +6,12 @@
 
 #[path = "support/children.rs"]
 mod children;
+#[path = "support/plug_ins.rs"]
+mod plug_ins;
 mod support;
 
 use std::cell::RefCell;
-use std::ffi::CString;
-use std::process::{self, Command};
+use std::process;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
@@ -21,6 +22,7 @@ use children::{Child, DEVICE, report, variable};
 use futures::FutureExt;
 use futures::executor::block_on;
 use kiln::{Error, ErrorKind, Module, Result, Runtime};
+use plug_ins::PlugIn;
 use support::SAXPY;
 
 /// Environment variable with the workload of a child's threads.
@@ -197,15 +199,7 @@ thread_local!(static AT_THREAD_EXIT: AtThreadExit = const { AtThreadExit(RefCell
 
 #[test]
 fn a_plug_in_can_be_unloaded() {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = Command::new(cargo)
-        .args(["build", "--quiet", "--offline", "--all-features", "--example", "plug_in"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .status();
-    assert!(built.expect("cargo is there").success());
-    // Tests are in `deps`, beside `examples`.
-    let tests = children::this_binary();
-    let library = tests.ancestors().nth(2).unwrap().join("examples/libplug_in.so");
+    let library = plug_ins::build(&children::this_binary());
     block_on(support::on_each_device(async |rt| {
         for end in ["main returns", "a thread exits"] {
             let variables = [
@@ -225,21 +219,15 @@ const PLUG_IN: &str = "KILN_TEST_PLUG_IN";
 #[test]
 #[ignore = "another test runs it"]
 fn loads_and_unloads_a_plug_in() {
-    let name = CString::new(variable(PLUG_IN)).unwrap();
     let device: usize = variable(DEVICE).parse().unwrap();
     let mut sum = 0;
     for _ in 0..3 {
-        // SAFETY: the initializers of the library are Rust's own and Kiln's.
-        let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        assert!(!library.is_null(), "the plug-in can be loaded");
-        // SAFETY: the library is loaded.
-        let function = unsafe { libc::dlsym(library, c"kiln_plug_in_sum".as_ptr()) };
-        assert!(!function.is_null(), "the plug-in has the function");
+        let plug_in = PlugIn::load(&variable(PLUG_IN));
+        let function = plug_in.function(c"kiln_plug_in_sum");
         // SAFETY: the plug-in defines the function with this type.
         let function: extern "C" fn(usize) -> u64 = unsafe { std::mem::transmute(function) };
         sum += function(device);
-        // SAFETY: this process does not use anything of the library any more.
-        assert_eq!(unsafe { libc::dlclose(library) }, 0);
+        drop(plug_in);
         thread::sleep(Duration::from_millis(20));
     }
     report("sum", sum);

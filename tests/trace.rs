@@ -46,10 +46,38 @@ fn traced() {
     });
 }
 
-/// Returns the lines that a process writes to this trace.
-fn trace(to: &str, directory: &Path) -> Vec<Value> {
+/// Runs as another process, whose environment enables a trace.
+#[test]
+#[ignore = "run by the other test of this file"]
+fn traced_link() {
+    block_on(async {
+        let simulator = Simulator::immediate();
+        let rt = Runtime::builder().simulator(&simulator).build().await.unwrap();
+        let library = Module::opencl_c("float tone(float x) { return x; }").exporting(["tone"]);
+        rt.register(&library).unwrap();
+        rt.build(&Module::opencl_c(SOURCE).importing(["tone"])).await.unwrap();
+        rt.drain().await;
+    });
+}
+
+#[test]
+fn the_line_of_a_linked_program_names_the_library_of_each_symbol() {
+    let directory = tempfile::tempdir().unwrap();
+    let lines = trace("traced_link", "file", directory.path());
+    // The objects of the two modules take no symbols from others.
+    let linked: Vec<_> =
+        lines.iter().flat_map(|line| line["linked"].as_array().expect("it is there")).collect();
+    let [symbol] = linked[..] else { panic!("{lines:?}") };
+    let library = Module::opencl_c("float tone(float x) { return x; }").exporting(["tone"]);
+    assert_eq!(symbol["symbol"], "tone");
+    assert_eq!(symbol["exporter"], library.digest().to_string());
+    assert_eq!((&symbol["source"], &symbol["replaces"]), (&"registered".into(), &false.into()));
+}
+
+/// Returns the lines that a process, which runs a test of this file, writes to this trace.
+fn trace(test: &str, to: &str, directory: &Path) -> Vec<Value> {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "traced", "--ignored", "--nocapture"])
+        .args(["--exact", test, "--ignored", "--nocapture"])
         .env(CACHE, directory.join("cache"))
         .env("KILN_CACHE_TRACE", to)
         .current_dir(directory)
@@ -71,7 +99,7 @@ fn trace(to: &str, directory: &Path) -> Vec<Value> {
 fn every_lookup_has_a_line_with_its_outcome_and_the_fields_of_its_key() {
     for to in ["file", "stderr"] {
         let directory = tempfile::tempdir().unwrap();
-        let lines = trace(to, directory.path());
+        let lines = trace("traced", to, directory.path());
         let mut outcomes: Vec<_> =
             lines.iter().map(|line| line["outcome"].as_str().unwrap()).collect();
         outcomes.sort_unstable();

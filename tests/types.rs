@@ -9,11 +9,12 @@ use kiln::store::{
     ParameterRecord, Store, Unusable, Verify,
 };
 use kiln::{
-    Access, AddressSpace, Buffer, Build, BuildKey, BuildRequest, Device, DeviceInfo, Digest, Drain,
-    DrainTimeout, Error, Event, Examining, Fusing, FusionOutcome, FusionReport, FusionScope,
-    Kernel, Launch, Limits, Local, Module, NdRange, NdSize, OpenModule, Origin, Parameter, Profile,
-    Program, Queue, Read, Ready, Runtime, RuntimeBuilder, SpecializationConstant, Starting, Stats,
-    Status, Trace, Upload, WriteTrace,
+    Access, AddressSpace, Attached, Buffer, Build, BuildKey, BuildRequest, Device, DeviceInfo,
+    DeviceLibrary, Digest, Drain, DrainTimeout, Embedding, Error, Event, Examining,
+    ExportedLibraries, Fusing, FusionOutcome, FusionReport, FusionScope, Kernel, Launch,
+    LibrarySource, Limits, LinkedSymbol, Local, Module, NdRange, NdSize, OpenModule, Origin,
+    Parameter, PluginLibraries, Profile, Program, Queue, Read, Ready, Runtime, RuntimeBuilder,
+    SpecializationConstant, Starting, Stats, Status, Trace, Upload, WriteTrace,
 };
 
 fn send<T: Send + 'static>() {}
@@ -40,14 +41,16 @@ table! {
     sync: Runtime, RuntimeBuilder, Device, Module, BuildRequest, Build, Program, Kernel, Queue, Event,
         Buffer<f32>, FusionScope, FusionReport, FusionOutcome, Trace, Error;
     send: Store, Entry, EntryInfo, Checked;
+    send: Attached, DeviceLibrary, PluginLibraries;
     sync: Store, Entry, EntryInfo, Checked;
+    sync: Attached, DeviceLibrary, PluginLibraries;
     // Plain data.
     send: Access, AddressSpace, BuildKey, DeviceInfo, Digest, Limits, Local<f32>, NdRange, NdSize, Origin, Parameter,
-        Profile, SpecializationConstant, Stats, Status, Collected, Durability, KernelRecord, Manifest,
-        ParameterRecord, Unusable;
+        Embedding, ExportedLibraries, LibrarySource, LinkedSymbol, Profile, SpecializationConstant, Stats, Status,
+        Collected, Durability, KernelRecord, Manifest, ParameterRecord, Unusable;
     sync: Access, AddressSpace, BuildKey, DeviceInfo, Digest, Limits, Local<f32>, NdRange, NdSize, Origin, Parameter,
-        Profile, SpecializationConstant, Stats, Status, Collected, Durability, KernelRecord, Manifest,
-        ParameterRecord, Unusable;
+        Embedding, ExportedLibraries, LibrarySource, LinkedSymbol, Profile, SpecializationConstant, Stats, Status,
+        Collected, Durability, KernelRecord, Manifest, ParameterRecord, Unusable;
     // All futures: sent to any executor, and moved between polls.
     future: Starting, Drain, DrainTimeout, Build, Event, Read<f32>, Ready, Upload<f32>, OpenModule, Examining, Fusing, WriteTrace,
         Operation<kiln::Result<Store>>, Operation<Checked>, Operation<bool>;

@@ -36,11 +36,13 @@ use crate::cache::config::DeviceIdentity;
 use crate::cache::remote::Remote;
 use crate::cache::store::{Address, Pending};
 use crate::device::Device;
-use crate::digest::BuildKey;
+use crate::digest::{BuildKey, Digest};
 use crate::error::{Error, ErrorKind, Result, catch_panics};
 use crate::executor::{HostExecutor, Priority, run_blocking};
 use crate::process::resources;
+use crate::source::library::DeviceLibrary;
 use crate::source::module::Module;
+use crate::source::plugin::PluginLibraries;
 use crate::source::translate::FrontEnd;
 use crate::stats::{Counters, Stats};
 use crate::sync::{ignore_poison, lock};
@@ -106,6 +108,8 @@ pub(crate) struct Setting {
     pub(crate) duplicates: DuplicateExports,
     /// Options that the environment sets.
     pub(crate) options: EnvironmentOptions,
+    /// Whether programs are linked with the libraries that are embedded in the process.
+    pub(crate) embedded_libraries: bool,
     /// Whether the driver links objects even where one merged module would give faster kernels.
     pub(crate) link_objects: bool,
     pub(crate) front_end: FrontEnd,
@@ -155,7 +159,7 @@ impl BuildGraph {
                 }
             })
             .build_with_hasher(foldhash::fast::RandomState::default());
-        let libraries = RwLock::new(Libraries::new(setting.duplicates));
+        let libraries = RwLock::new(Libraries::new(setting.duplicates, setting.embedded_libraries));
         let (in_flight, fusions) = (Mutex::default(), Fusions::new());
         let builds = HostExecutor::new("kiln-build");
         Arc::new(Self { setting, device_keys, kept, in_flight, libraries, fusions, builds })
@@ -379,8 +383,8 @@ impl BuildGraph {
         self.slot(plan).open()
     }
 
-    /// Checks that the system has enough resources left for the driver's compiler, which loads programs, too: some
-    /// end the process otherwise.
+    /// Checks that the system has enough resources left for the driver's compiler, which loads programs, too:
+    /// some end the process otherwise.
     ///
     /// # Errors
     ///
@@ -435,17 +439,44 @@ impl BuildGraph {
         ignore_poison(self.libraries.write()).register(module)
     }
 
-    /// Removes a device library, and evicts the programs linked with it that are not in use. Returns `false` if
-    /// it was not registered.
+    /// Adds a module whose exports replace those of libraries. Returns `false` if it was preloaded already.
+    pub(crate) fn preload(&self, module: &Module) -> Result<bool> {
+        ignore_poison(self.libraries.write()).preload(module)
+    }
+
+    /// Removes a device library that was registered or preloaded, and evicts the programs linked with it that
+    /// are not in use. Returns `false` if it was neither.
     pub(crate) fn unregister(&self, module: &Module) -> bool {
         let removed = ignore_poison(self.libraries.write()).unregister(module);
         if removed {
-            let digest = module.digest();
-            self.drop_idle(|built| {
-                built.parts().len() > 1 && built.parts().iter().any(|part| part.module == digest)
-            });
+            self.drop_linked(&[module.digest()]);
         }
         removed
+    }
+
+    /// Adds the device libraries of a plug-in.
+    pub(crate) fn attach(&self, plug_in: &PluginLibraries) {
+        ignore_poison(self.libraries.write()).attach(plug_in);
+    }
+
+    /// Removes the device libraries of a plug-in, and evicts the programs linked with them that are not in use.
+    pub(crate) fn detach(&self, plug_in: &PluginLibraries) {
+        ignore_poison(self.libraries.write()).detach(plug_in);
+        let modules = plug_in.libraries().iter().filter_map(|library| library.module().ok());
+        self.drop_linked(&modules.map(Module::digest).collect::<Vec<_>>());
+    }
+
+    /// Returns all device libraries, in the order in which they are searched.
+    pub(crate) fn device_libraries(&self) -> Vec<DeviceLibrary> {
+        self.libraries().all().cloned().collect()
+    }
+
+    /// Evicts the programs that are linked with one of these libraries and not in use.
+    fn drop_linked(&self, libraries: &[Digest]) {
+        self.drop_idle(|built| {
+            let parts = built.parts();
+            parts.len() > 1 && parts.iter().any(|part| libraries.contains(&part.module))
+        });
     }
 
     pub(crate) fn key(&self, plan: &BuildPlan) -> BuildKey {
@@ -490,8 +521,8 @@ impl BuildGraph {
     ) {
         if let Some(trace) = &self.setting.trace {
             let microseconds = took.map(|took| took.as_micros() as u64);
-            let fields = self.key_fields(plan);
-            trace.write(&Line { outcome, key, miss, remote, microseconds, fields });
+            let (fields, linked) = (self.key_fields(plan), plan.linked_symbols());
+            trace.write(&Line { outcome, key, miss, remote, microseconds, fields, linked });
         }
     }
 

@@ -10,6 +10,7 @@ use super::options::OptionSource;
 use super::options::SourcedOptions;
 use super::specialization::GivenConstant;
 use crate::compiler::signature::SpecializationConstant;
+use crate::compiler::spirv;
 use crate::device::{Device, ModuleFormat};
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::includes::{Included, included_files, options_include_files, options_use_time};
@@ -31,6 +32,8 @@ pub(crate) struct BuildInput {
     pub(super) link_options: SourcedOptions,
     /// Whether the module was requested, and not found as a library.
     pub(super) is_requested: bool,
+    /// Exports whose definitions are removed, because other modules of the program define them; sorted.
+    pub(super) replaced: Vec<String>,
     /// Whether the module was translated from a text that uses the time of its build.
     pub(super) is_time_dependent: bool,
 }
@@ -48,8 +51,15 @@ impl BuildInput {
             options: SourcedOptions::default(),
             link_options: SourcedOptions::default(),
             is_requested: false,
+            replaced: Vec::new(),
             is_time_dependent: false,
         }
+    }
+
+    /// Creates the input of a library, without the definitions of these names.
+    pub(super) fn of_library(module: Module, mut replaced: Vec<String>) -> Self {
+        replaced.sort_unstable();
+        Self { replaced, ..Self::new(module) }
     }
 
     /// Creates an input with options, which need not be in canonical form.
@@ -144,10 +154,26 @@ impl BuildInput {
         ))
     }
 
-    /// Returns the code for the compiler. Drivers with a cache of their own, such as NVIDIA's, may look up a
+    /// Returns the code for the compiler: SPIR-V without the definitions that are [replaced](Self::replaced),
+    /// or text.
+    ///
+    /// Drivers with a cache of their own, such as NVIDIA's, may look up a
     /// program by its text alone. A comment is therefore appended: for a text with included files the digest of
     /// their contents, and for a text that uses the time of its build the current time in seconds.
-    pub(super) fn code(&self) -> Cow<'_, [u8]> {
+    ///
+    /// # Errors
+    ///
+    /// As for [`remove_definitions`](spirv::remove_definitions), naming the module.
+    pub(super) fn code(&self) -> Result<Cow<'_, [u8]>> {
+        if !self.replaced.is_empty() && self.module.format() == ModuleFormat::SpirV {
+            let removed = || {
+                let mut module = spirv::Module::parse(self.module.code())?;
+                spirv::remove_definitions(&mut module, &self.replaced)?;
+                Ok(module.assemble())
+            };
+            let code: Result<_> = removed();
+            return Ok(code.map_err(|error| error.within(describe(&self.module)))?.into());
+        }
         let mut code = Cow::from(self.module.code());
         if let Some(Included { digest, .. }) = &self.included {
             code.to_mut().extend_from_slice(format!("\n// {digest}\n").as_bytes());
@@ -156,7 +182,7 @@ impl BuildInput {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
             code.to_mut().extend_from_slice(format!("\n// {now}\n").as_bytes());
         }
-        code
+        Ok(code)
     }
 
     /// Sets a constant. The last value given for an id takes effect.
@@ -191,6 +217,7 @@ impl BuildInput {
             constants: &self.constants,
             options: &self.options,
             link_options: &self.link_options,
+            replaced: &self.replaced,
         }
     }
 

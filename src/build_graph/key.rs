@@ -10,6 +10,7 @@ use std::ffi::{OsStr, OsString};
 use smallvec::SmallVec;
 
 use super::options::{OptionKind, OptionSource, SourcedOptions};
+use crate::compiler::spirv::REMOVER;
 use crate::digest::{BuildKey, Digest};
 
 /// Version of the encoding. Any change to the fields, or to how they are written, must raise it, which changes
@@ -107,6 +108,8 @@ enum Tag {
     Included = 14,
     Merger = 15,
     LinkOptions = 16,
+    Remover = 17,
+    Replaced = 18,
 }
 
 /// Value of a field, in a form that has exactly one encoding and one text.
@@ -202,6 +205,8 @@ impl Sink for Listing {
             Tag::Linked => "linked by",
             Tag::Included => "included files",
             Tag::LinkOptions => "link options",
+            Tag::Remover => "remover",
+            Tag::Replaced => "replaced",
         };
         let (name, text) = match value {
             Value::Number(number) => (name.to_owned(), number.to_string()),
@@ -306,6 +311,8 @@ pub(crate) struct InputFields<'a> {
     pub(crate) options: &'a SourcedOptions,
     /// Options for linking, which the same call gets.
     pub(crate) link_options: &'a SourcedOptions,
+    /// Names of the definitions that are removed from the module, sorted.
+    pub(crate) replaced: &'a [String],
 }
 
 impl InputFields<'_> {
@@ -326,6 +333,12 @@ impl InputFields<'_> {
                 visit_sources(sink, OptionKind::Compile, options);
                 visit_sources(sink, OptionKind::Link, link_options);
             }
+        }
+        if !self.replaced.is_empty() {
+            sink.field(Tag::Remover, Value::Number(REMOVER));
+        }
+        for name in self.replaced {
+            sink.field(Tag::Replaced, Value::Text(name));
         }
     }
 }

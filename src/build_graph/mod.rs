@@ -1,9 +1,9 @@
 //! The build graph: module to program to kernel.
 //!
-//! Every program is a node named by a [`BuildKey`](crate::BuildKey). Each node is [built](build) at most once, by
-//! an async function on an executor of this module. Requests for a program wait on a shared result; the build
-//! does not depend on them. A program that is not in memory is looked up in the [store](crate::cache::store),
-//! then in the remote cache if there is one.
+//! Every program is a node named by a [`BuildKey`](crate::BuildKey). Each node is [built](build) at most
+//! once, by an async function on an executor of this module. Requests for a program wait on a shared result;
+//! the build does not depend on them. A program that is not in memory is looked up in the
+//! [store](crate::cache::store), then in the remote cache if there is one.
 //!
 //! The SPIR-V of an OpenCL C module is a node as well: it is requested by [`BuildGraph::spirv_of`], translated
 //! by the [front-end](crate::source::translate), and kept and stored like a program.
@@ -14,6 +14,7 @@
 //! processes must not affect requests that need no child.
 
 mod artifact;
+mod attached;
 mod build;
 mod built;
 mod capabilities;
@@ -47,10 +48,11 @@ mod tests;
 mod trace;
 mod translated;
 
+pub use attached::Attached;
 pub use built::Origin;
 pub use child::build_child;
 pub use kernel::Kernel;
-pub use link::DuplicateExports;
+pub use link::{DuplicateExports, LinkedSymbol};
 pub use pending::Build;
 pub use program::Program;
 pub use request::BuildRequest;

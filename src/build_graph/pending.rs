@@ -6,13 +6,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use super::built::Origin;
+use super::built::{Built, Origin};
 use super::kernel::Kernel;
+use super::link::Resolution;
 use super::option_report::OptionReport;
 use super::outcome::{Answer, Outcome};
+use super::plan::BuildPlan;
 use super::program::Program;
 use super::shared_outcome::SharedOutcome;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::process;
 
 /// A requested build: a future of its [`Program`], and a handle that can be cloned.
@@ -63,8 +65,16 @@ use crate::process;
 #[must_use = "the build continues, but its program or its error is lost"]
 pub struct Build {
     state: State,
+    request: RequestDetails,
+}
+
+/// Details of one request for a program, which other requests for the same program may not share.
+#[derive(Clone, Default)]
+pub(super) struct RequestDetails {
     /// Explains errors that the options of the request caused.
     options: Option<Arc<OptionReport>>,
+    /// Modules and symbols of the requested program.
+    resolution: Option<Arc<Resolution>>,
 }
 
 #[derive(Clone)]
@@ -74,22 +84,44 @@ enum State {
     Reading(SharedOutcome<Answer>),
 }
 
-impl Build {
-    pub(super) fn new(answer: Answer, options: Option<Arc<OptionReport>>) -> Self {
-        let state = match answer {
-            Answer::Kept(outcome) => {
-                let program = outcome.map(|built| Program::new(built, Origin::Memory));
-                return Self::ready(explained(program, options.as_deref()));
+impl RequestDetails {
+    pub(super) fn of(plan: &BuildPlan) -> Self {
+        Self { options: OptionReport::of(plan), resolution: plan.resolution().cloned() }
+    }
+
+    /// Returns the result of the request from the outcome of the build.
+    fn result(&self, outcome: Outcome, origin: impl FnOnce(&Built) -> Origin) -> Result<Program> {
+        match outcome {
+            Ok(built) => {
+                let origin = origin(&built);
+                Ok(Program::new(built, origin, self.resolution.clone()))
             }
-            Answer::Refused(error) => return Self::ready(Err(error)),
+            Err(error) => Err(match &self.options {
+                Some(options) => options.explain(error),
+                None => error,
+            }),
+        }
+    }
+}
+
+impl Build {
+    pub(super) fn new(answer: Answer, request: RequestDetails) -> Self {
+        let state = match answer {
+            Answer::Kept(outcome) => State::Ready(request.result(outcome, |_| Origin::Memory)),
+            Answer::Refused(error) => State::Ready(Err(error)),
             Answer::Building(shared) => State::Building(shared),
             Answer::Reading(shared) => State::Reading(shared),
         };
-        Self { state, options }
+        Self { state, request }
     }
 
-    pub(super) fn ready(result: Result<Program>) -> Self {
-        Self { state: State::Ready(result), options: None }
+    pub(super) fn failed(error: Error) -> Self {
+        Self { state: State::Ready(Err(error)), request: RequestDetails::default() }
+    }
+
+    /// Returns the result of an awaited build.
+    fn completed(&self, outcome: Outcome) -> Result<Program> {
+        self.request.result(outcome, Built::origin)
     }
 
     /// Returns a kernel of the program that is being built, for launches made before the program exists. If the
@@ -125,25 +157,8 @@ impl Build {
         match &self.state {
             State::Ready(result) => Some(result.clone()),
             State::Building(shared) => shared.peek().map(|outcome| self.completed(outcome)),
-            State::Reading(shared) => Self::new(shared.peek()?, self.options.clone()).peek(),
+            State::Reading(shared) => Self::new(shared.peek()?, self.request.clone()).peek(),
         }
-    }
-
-    /// Converts the outcome of an awaited build.
-    fn completed(&self, outcome: Outcome) -> Result<Program> {
-        let program = outcome.map(|built| {
-            let origin = built.origin();
-            Program::new(built, origin)
-        });
-        explained(program, self.options.as_deref())
-    }
-}
-
-/// Adds the source of the options to an error that they caused.
-fn explained(result: Result<Program>, options: Option<&OptionReport>) -> Result<Program> {
-    match options {
-        Some(options) => result.map_err(|error| options.explain(error)),
-        None => result,
     }
 }
 
@@ -156,15 +171,15 @@ impl Future for Build {
         }
         loop {
             // Replacing the state drops the shared outcome as soon as it is not needed any more.
-            *self = match &mut self.state {
+            self.state = match &mut self.state {
                 State::Ready(result) => return Poll::Ready(result.clone()),
                 State::Building(shared) => {
                     let outcome = ready!(Pin::new(shared).poll(context));
-                    Self::ready(self.completed(outcome))
+                    State::Ready(self.completed(outcome))
                 }
                 State::Reading(shared) => {
                     let answer = ready!(Pin::new(shared).poll(context));
-                    Self::new(answer, self.options.take())
+                    Self::new(answer, self.request.clone()).state
                 }
             };
         }

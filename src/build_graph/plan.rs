@@ -12,7 +12,7 @@ use super::capabilities;
 use super::constants::set_constants;
 use super::input::{BuildInput, Constants, is_emitted, is_translated};
 use super::key::{DeviceKey, InputFields, NodeKind, ProgramFields};
-use super::link::{Libraries, describe, undefined_functions};
+use super::link::{Libraries, LinkedSymbol, Member, Resolution, describe, undefined_functions};
 use super::options::{EnvironmentOptions, OptionKind, OptionSource, SourcedOptions, check_call};
 use super::specialization::GivenConstant;
 use crate::backend::Source;
@@ -62,6 +62,8 @@ pub(crate) struct BuildPlan {
     is_emitted: bool,
     /// Translation of OpenCL C to SPIR-V, if the plan is for a translation.
     translation: Option<Arc<Translation>>,
+    /// Modules of the program and their symbols, if the requested module shares symbols.
+    resolution: Option<Arc<Resolution>>,
 }
 
 /// A module of a linked program.
@@ -171,16 +173,21 @@ impl BuildSpec {
         device: &Device,
         link_objects: bool,
         environment: &EnvironmentOptions,
-        find_libraries: impl FnOnce(&Module) -> Result<Vec<Module>>,
+        find_libraries: impl FnOnce(&Module) -> Result<Resolution>,
     ) -> Result<BuildPlan> {
         let Self { mut input, as_text, device: position, library_constants, options } = self;
         let link_options;
         (input.options, link_options) = options.combined(&input.module, environment)?;
         let module = &input.module;
-        let libraries = if input.shares_symbols() { find_libraries(module)? } else { Vec::new() };
+        let resolution =
+            if input.shares_symbols() { Some(Arc::new(find_libraries(module)?)) } else { None };
+        let libraries = resolution.as_ref().map_or(&[][..], |found| found.libraries());
         let strategy = if is_translated(device, module.format()) {
             BuildStrategy::TranslateFirst
-        } else if input.shares_symbols() {
+        } else if let Some(resolution) = &resolution {
+            // Definitions are removed from SPIR-V only. Texts that are translated first become SPIR-V.
+            resolution.check_removals()?;
+            let libraries: Vec<_> = libraries.iter().map(|library| &library.module).collect();
             let link_objects = link_objects && link_options.is_empty();
             strategy_for(device, link_objects, module, &libraries)?
         } else {
@@ -188,16 +195,25 @@ impl BuildSpec {
         };
         input.is_requested = true;
         let mut inputs: SmallVec<[BuildInput; 1]> = smallvec![input];
-        for library in libraries {
-            let options = environment.combine(OptionKind::Compile, &library, "")?;
-            inputs.push(BuildInput { options, ..BuildInput::new(library) });
+        for Member { module, replaced, .. } in libraries {
+            let options = environment.combine(OptionKind::Compile, module, "")?;
+            inputs.push(BuildInput {
+                options,
+                ..BuildInput::of_library(module.clone(), replaced.clone())
+            });
         }
         set_constants(&mut inputs, library_constants)?;
         inputs.iter().try_for_each(|input| input.check(device))?;
         let is_emitted = is_emitted(device, inputs[0].module.format(), as_text);
-        let translation = None;
-        let mut plan =
-            BuildPlan { inputs, device: position, strategy, link_options, is_emitted, translation };
+        let mut plan = BuildPlan {
+            inputs,
+            device: position,
+            strategy,
+            link_options,
+            is_emitted,
+            translation: None,
+            resolution,
+        };
         plan.assign_options();
         plan.inputs.sort_unstable_by_key(|input| input.module.digest());
         Ok(plan)
@@ -226,21 +242,19 @@ fn strategy_for(
     device: &Device,
     link_objects: bool,
     module: &Module,
-    libraries: &[Module],
+    libraries: &[&Module],
 ) -> Result<BuildStrategy> {
     let format = module.format();
     let imports_its_own = |module: &Module| {
         let own: HashSet<_> = module.exports().collect();
         module.imports().any(|name| own.contains(name))
     };
-    let can_be_called = || [module].into_iter().chain(libraries).all(Module::can_be_called);
+    let all = || [module].into_iter().chain(libraries.iter().copied());
     Ok(match format {
         // Drivers report a duplicate definition for a module that imports a symbol which it also exports.
-        ModuleFormat::SpirV if imports_its_own(module) || libraries.iter().any(imports_its_own) => {
-            BuildStrategy::Merge
-        }
+        ModuleFormat::SpirV if all().any(imports_its_own) => BuildStrategy::Merge,
         _ if device.links.contains(&format) && !device.links_by_calls => BuildStrategy::Link,
-        _ if device.links.contains(&format) && link_objects && can_be_called() => {
+        _ if device.links.contains(&format) && link_objects && all().all(Module::can_be_called) => {
             BuildStrategy::LinkByCalls
         }
         _ if module.imports().len() == 0 && libraries.is_empty() => BuildStrategy::Build,
@@ -306,6 +320,7 @@ impl BuildPlan {
             link_options: SourcedOptions::default(),
             is_emitted: false,
             translation,
+            resolution: None,
         }
     }
 
@@ -455,7 +470,18 @@ impl BuildPlan {
             link_options: self.link_options.clone(),
             is_emitted: false,
             translation: None,
+            resolution: self.resolution.clone(),
         }
+    }
+
+    /// Returns the modules of the program and their symbols, if the requested module shares symbols.
+    pub(crate) fn resolution(&self) -> Option<&Arc<Resolution>> {
+        self.resolution.as_ref()
+    }
+
+    /// Returns the symbols that modules of the program take from other modules.
+    pub(crate) fn linked_symbols(&self) -> Vec<LinkedSymbol> {
+        self.resolution.iter().flat_map(|resolution| resolution.symbols()).collect()
     }
 
     /// Returns the requested module with its options, or the only module.
@@ -509,6 +535,7 @@ impl BuildPlan {
             link_options: SourcedOptions::default(),
             is_emitted: self.is_emitted,
             translation: None,
+            resolution: None,
         })
     }
 
@@ -568,8 +595,7 @@ impl BuildPlan {
     ) -> Result<Self> {
         let mut plan = self.with_modules(modules);
         if plan.inputs.iter().any(BuildInput::shares_symbols) {
-            let libraries: Vec<_> =
-                plan.inputs[1..].iter().map(|input| input.module.clone()).collect();
+            let libraries: Vec<_> = plan.inputs[1..].iter().map(|input| &input.module).collect();
             let link_objects = link_objects && plan.link_options.is_empty();
             plan.strategy = strategy_for(device, link_objects, plan.module(), &libraries)?;
         }
@@ -626,7 +652,7 @@ impl BuildPlan {
         build: impl FnOnce(&Source<'_>) -> Result<T>,
     ) -> Result<T> {
         let (code, constants) = match &self.inputs[..] {
-            [input] if self.strategy != BuildStrategy::Merge => (input.code(), input.constants()),
+            [input] if self.strategy != BuildStrategy::Merge => (input.code()?, input.constants()),
             inputs => {
                 let (merged, constants) = merge(inputs)?;
                 (merged.into(), constants)
@@ -655,9 +681,12 @@ impl BuildPlan {
     }
 
     /// Calls `link` with the inputs of the device's compiler, one for each linked module.
-    pub(crate) fn with_sources<T>(&self, link: impl FnOnce(&[Source<'_>]) -> T) -> T {
-        let inputs: Vec<_> =
-            self.inputs.iter().map(|input| (input, input.code(), input.constants())).collect();
+    pub(crate) fn with_sources<T>(
+        &self,
+        link: impl FnOnce(&[Source<'_>]) -> Result<T>,
+    ) -> Result<T> {
+        let input = |input| Ok((input, BuildInput::code(input)?, BuildInput::constants(input)));
+        let inputs: Vec<_> = self.inputs.iter().map(input).collect::<Result<_>>()?;
         let sources: Vec<_> = inputs
             .iter()
             .map(|(input, code, constants)| Source {
@@ -676,8 +705,7 @@ fn merge(inputs: &[BuildInput]) -> Result<(Vec<u8>, Constants)> {
     let names: Vec<_> = inputs.iter().map(|input| describe(&input.module)).collect();
     let mut modules = Vec::with_capacity(inputs.len());
     for (input, name) in inputs.iter().zip(&names) {
-        let module =
-            spirv::Module::parse(input.module.code()).map_err(|error| error.within(name))?;
+        let module = spirv::Module::parse(&*input.code()?).map_err(|error| error.within(name))?;
         modules.push(module);
     }
     let named: Vec<_> =

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::built::{Built, Origin};
 use super::kernel::Kernel;
+use super::link::{LinkedSymbol, Resolution};
 use crate::device::Device;
 use crate::digest::BuildKey;
 use crate::error::Result;
@@ -31,11 +32,17 @@ use crate::process::threads;
 pub struct Program {
     pub(super) built: Arc<Built>,
     origin: Origin,
+    /// Modules and symbols of the program for the request that returned this handle.
+    resolution: Option<Arc<Resolution>>,
 }
 
 impl Program {
-    pub(crate) fn new(built: Arc<Built>, origin: Origin) -> Self {
-        Self { built, origin }
+    pub(crate) fn new(
+        built: Arc<Built>,
+        origin: Origin,
+        resolution: Option<Arc<Resolution>>,
+    ) -> Self {
+        Self { built, origin, resolution }
     }
 
     /// Returns the origin of the program for the request that returned this handle.
@@ -109,6 +116,26 @@ impl Program {
         self.built.build_log()
     }
 
+    /// Returns the symbols that modules of the program take from other modules, each with the library that it
+    /// comes from, as they were resolved for the request that returned this handle. Empty for a module that
+    /// imports nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(rt: kiln::Runtime, application: kiln::Module) -> kiln::Result<()> {
+    /// for symbol in rt.build(&application).await?.linked_symbols() {
+    ///     let library = symbol.exporter.get_label().unwrap_or("unnamed");
+    ///     println!("{}: from {library}", symbol.name);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn linked_symbols(&self) -> Vec<LinkedSymbol> {
+        self.resolution.iter().flat_map(|resolution| resolution.symbols()).collect()
+    }
+
     /// Returns the names of the kernels, including those of linked libraries, in the driver's order.
     ///
     /// # Examples
@@ -130,9 +157,9 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// [`Driver`](crate::ErrorKind::Driver) or [`OutOfResources`](crate::ErrorKind::OutOfResources) if the driver
-    /// does not return the binary. `OutOfResources` also if the system provides no thread for the call, in which
-    /// some drivers compile.
+    /// [`Driver`](crate::ErrorKind::Driver) or [`OutOfResources`](crate::ErrorKind::OutOfResources) if the
+    /// driver does not return the binary. `OutOfResources` also if the system provides no thread for the
+    /// call, in which some drivers compile.
     ///
     /// # Examples
     ///

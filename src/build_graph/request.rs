@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::graph::BuildGraph;
 use super::option_report::OptionReport;
-use super::pending::Build;
+use super::pending::{Build, RequestDetails};
 use super::plan::{BuildPlan, BuildSpec, BuildStrategy};
 use super::program::Program;
 use super::specialization::SpecializationValue;
@@ -197,17 +197,17 @@ impl BuildRequest {
     /// ```
     pub fn start(self) -> Build {
         if let Err(error) = process::check() {
-            return Build::ready(Err(error));
+            return Build::failed(error);
         }
-        match self.first_error {
-            Some(error) => Build::ready(Err(self.graph.refuse(error))),
-            None => match self.graph.resolve(self.spec) {
-                Err(error) => Build::ready(Err(self.graph.refuse(error))),
-                Ok(plan) => {
-                    let report = OptionReport::of(&plan);
-                    Build::new(self.graph.request_plan(plan), report)
-                }
-            },
+        if let Some(error) = self.first_error {
+            return Build::failed(self.graph.refuse(error));
+        }
+        match self.graph.resolve(self.spec) {
+            Ok(plan) => {
+                let request = RequestDetails::of(&plan);
+                Build::new(self.graph.request_plan(plan), request)
+            }
+            Err(error) => Build::failed(self.graph.refuse(error)),
         }
     }
 

@@ -17,8 +17,16 @@ use crate::device::ModuleFormat;
 use crate::error::Result;
 use crate::source::module::Module;
 
-/// SPIR-V of linked modules, with their names for messages. Modules that cannot be translated are left out.
-pub(super) struct Signatures(Vec<(String, Module)>);
+/// SPIR-V of linked modules. Modules that cannot be translated are left out.
+pub(super) struct Signatures(Vec<Signed>);
+
+struct Signed {
+    /// Name for messages.
+    name: String,
+    module: Module,
+    /// Names of the definitions that are removed.
+    replaced: Vec<String>,
+}
 
 impl Signatures {
     /// Compares the types of the shared symbols.
@@ -27,9 +35,11 @@ impl Signatures {
     ///
     /// [`BuildFailed`](crate::ErrorKind::BuildFailed), naming both modules, the symbol and both types.
     pub(super) fn check(&self) -> Result<()> {
-        let parse = |(name, module): &(String, Module)| {
+        let parse = |Signed { name, module, replaced }: &Signed| {
             // A module that cannot be parsed is left to the driver.
-            spirv::Module::parse(module.code()).ok().map(|module| (name.clone(), module))
+            let mut module = spirv::Module::parse(module.code()).ok()?;
+            spirv::remove_definitions(&mut module, replaced).ok()?;
+            Some((name.clone(), module))
         };
         let modules: Vec<_> = self.0.iter().filter_map(parse).collect();
         let inputs: Vec<_> = modules.iter().map(|(name, module)| Input { name, module }).collect();
@@ -50,7 +60,7 @@ impl BuildGraph {
             let translated = self.spirv_of(input, plan.device()).await.inspect_err(|error| {
                 tracing::debug!(%error, module = name, "parameter types are not compared");
             });
-            Some((name, translated.ok()?))
+            Some(Signed { name, module: translated.ok()?, replaced: input.replaced.clone() })
         };
         let modules = join_all(plan.inputs().iter().map(translate)).await;
         Signatures(modules.into_iter().flatten().collect())

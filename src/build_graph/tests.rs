@@ -56,6 +56,7 @@ impl Bench {
             options: EnvironmentOptions::default(),
             link_objects: false,
             duplicates: DuplicateExports::default(),
+            embedded_libraries: false,
             identity: None,
             front_end: FrontEnd::new(None, None).expect("none is chosen"),
             counters: Arc::clone(&counters),

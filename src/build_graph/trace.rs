@@ -1,5 +1,6 @@
 //! Trace of lookups: one line of JSON for every requested build, for every object that a program is linked
-//! from, and for every SPIR-V translation of OpenCL C, with all fields of its key.
+//! from, and for every SPIR-V translation of OpenCL C, with all fields of its key. For a linked program, also
+//! the library that each symbol comes from.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -8,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use concurrent_queue::ConcurrentQueue;
 
+use super::link::LinkedSymbol;
 use crate::cache::config::TraceTo;
 use crate::cache::store::TaskTracker;
 use crate::digest::BuildKey;
@@ -45,6 +47,8 @@ pub(crate) struct Line<'a> {
     pub(crate) remote: Option<&'a str>,
     pub(crate) microseconds: Option<u64>,
     pub(crate) fields: Vec<(String, String)>,
+    /// Symbols that modules of the program take from other modules.
+    pub(crate) linked: Vec<LinkedSymbol>,
 }
 
 impl LookupTrace {
@@ -69,7 +73,8 @@ impl LookupTrace {
 
     /// Writes a line in the background. A failure is only logged.
     pub(crate) fn write(&self, line: &Line<'_>) {
-        let Line { outcome, key, miss, remote, microseconds, fields } = line;
+        let Line { outcome, key, miss, remote, microseconds, fields, linked } = line;
+        let linked: Vec<_> = linked.iter().map(described).collect();
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let line = serde_json::json!({
             "time": time,
@@ -80,6 +85,7 @@ impl LookupTrace {
             "remote": remote,
             "microseconds": microseconds,
             "fields": fields,
+            "linked": linked,
         });
         let (writer, pending) = (Arc::clone(&self.writer), self.background.begin());
         // The queue is unbounded and never closed.
@@ -95,6 +101,18 @@ impl LookupTrace {
         let background = Arc::clone(&self.background);
         async move { background.settled().await }
     }
+}
+
+/// Describes a linked symbol: its name, the modules that use and define it, by digest, and the origin of the
+/// latter.
+fn described(symbol: &LinkedSymbol) -> serde_json::Value {
+    serde_json::json!({
+        "symbol": symbol.name,
+        "importer": symbol.importer.digest().to_string(),
+        "exporter": symbol.exporter.digest().to_string(),
+        "source": symbol.source.as_ref().map(ToString::to_string),
+        "replaces": symbol.replaces,
+    })
 }
 
 impl Writer {

@@ -62,6 +62,7 @@ const BUILD_WAIT: Duration = Duration::from_secs(60);
 /// | `remote` | reason why the remote cache did not supply the program; `null` if it was not needed, or did |
 /// | `microseconds` | duration of the build; `null` for `memory` and `joined` |
 /// | `fields` | fields that the key covers, as pairs of name and value |
+/// | `linked` | symbols that modules of the program take from others: `symbol`; `importer` and `exporter`, digests of the modules; `source`, the [origin](crate::LibrarySource) of the exporter, `null` for the requested module; and `replaces`, whether the importer's own definition is replaced |
 ///
 /// # Examples
 ///

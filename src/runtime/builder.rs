@@ -51,6 +51,7 @@ pub struct RuntimeBuilder {
     profiling: bool,
     spin: Duration,
     duplicate_exports: DuplicateExports,
+    embedded_libraries: bool,
     link_objects: bool,
     fusion: Option<FusionMode>,
     clang: Option<PathBuf>,
@@ -72,6 +73,7 @@ impl Default for RuntimeBuilder {
             profiling: false,
             spin: Duration::ZERO,
             duplicate_exports: DuplicateExports::default(),
+            embedded_libraries: true,
             link_objects: false,
             fusion: None,
             clang: None,
@@ -184,8 +186,8 @@ impl RuntimeBuilder {
     }
 
     /// Sets the maximum number of commands that a device is given before the first of them has ended. More
-    /// commands can be submitted: they wait without blocking a thread. A producer that is to wait instead awaits
-    /// [`Queue::ready`](crate::Queue::ready), which uses the same limit.
+    /// commands can be submitted: they wait without blocking a thread. A producer that is to wait instead
+    /// awaits [`Queue::ready`](crate::Queue::ready), which uses the same limit.
     ///
     /// The default is 16,384 for a CPU and 1024 for any other device, as the queue of its driver is finite: a
     /// driver blocks the thread that fills the queue.
@@ -265,6 +267,24 @@ impl RuntimeBuilder {
     /// ```
     pub fn duplicate_exports(mut self, duplicates: DuplicateExports) -> Self {
         self.duplicate_exports = duplicates;
+        self
+    }
+
+    /// Sets whether programs are linked with the device libraries that crates of this program
+    /// [embed](crate::device_library). On by default.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use kiln::Runtime;
+    /// # async fn example() -> kiln::Result<()> {
+    /// // Links only what the application registers itself.
+    /// let rt = Runtime::builder().embedded_libraries(false).build().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn embedded_libraries(mut self, use_them: bool) -> Self {
+        self.embedded_libraries = use_them;
         self
     }
 
@@ -490,6 +510,7 @@ impl RuntimeBuilder {
             front_end: FrontEnd::new(self.clang, self.llvm_spirv)?,
             duplicates: self.duplicate_exports,
             options: EnvironmentOptions::read()?,
+            embedded_libraries: self.embedded_libraries,
             link_objects: self.link_objects,
             counters: counters.clone(),
         };

@@ -1,6 +1,7 @@
 //! The runtime: connects the other modules and provides devices, programs, buffers and queues.
 
 pub(crate) mod builder;
+mod libraries;
 
 use std::fmt;
 use std::future::{Future, ready};
@@ -20,7 +21,7 @@ use crate::executor::{Priority, pause};
 use crate::future::named_future;
 use crate::process;
 use crate::queue::{Event, Options, Queue, Scheduler, Shared, Trace, Upload, drain, drain_within};
-use crate::source::module::{Module, OpenModule};
+use crate::source::module::Module;
 use crate::stats::Stats;
 
 /// Devices, the programs built for them, and the threads that serve both. A `Runtime` is a handle that is cheap
@@ -241,96 +242,6 @@ impl Runtime {
     /// ```
     pub fn build(&self, module: &Module) -> BuildRequest {
         BuildRequest::new(self.inner.shared.graph.clone(), self.device, module)
-    }
-
-    /// Registers a device library: its exports resolve the imports of every program requested from now on, on
-    /// all devices. Returns `false` if it was registered already.
-    ///
-    /// A library is compiled when a program needs it, once for each device, and linked into each such program.
-    /// It may import from other libraries, and from the module that imports from it.
-    ///
-    /// # Types
-    ///
-    /// An import has to be declared as its export is defined. Not all drivers check this: NVIDIA's driver
-    /// links a call with too few arguments, and PoCL ends the process at the first launch. The types of
-    /// imports and exports are therefore compared before anything is linked.
-    /// [`BuildFailed`](crate::ErrorKind::BuildFailed) names both types and both modules where they differ: in
-    /// the result, in the number of parameters, in the width of a number or a vector, in the address space of
-    /// a pointer, in the members of a struct passed by value, or in that one is a function and the other a
-    /// variable.
-    ///
-    /// The comparison does not cover:
-    ///
-    /// * signs of integers, which SPIR-V does not keep;
-    /// * the types that pointers point to, which many compilers of SPIR-V only guess, except for structs of the
-    ///   same name;
-    /// * OpenCL C that cannot be translated to SPIR-V: without `clang` and `llvm-spirv` (see
-    ///   [`RuntimeBuilder::front_end`](crate::RuntimeBuilder::front_end)), or if they do not accept the text. A
-    ///   wrong declaration is then handled by the driver.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the module exports nothing.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # use kiln::Module;
-    /// # async fn example(rt: kiln::Runtime, clouds: kiln::Module) -> kiln::Result<()> {
-    /// let noise = Module::opencl_c("float noise(float x) { return sin(x * 91.7f); }");
-    /// rt.register(&noise.exporting(["noise"]))?;
-    /// let program = rt.build(&clouds.importing(["noise"])).await?; // linked with the library
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn register(&self, library: &Module) -> Result<bool> {
-        process::check()?;
-        self.inner.shared.graph.register(library)
-    }
-
-    /// Unregisters a device library: programs requested from now on are resolved without it. Returns `false` if
-    /// it was not registered.
-    ///
-    /// Programs that were linked with the library are evicted from memory, except those that are in use. Builds
-    /// that have begun still use it.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # fn example(rt: kiln::Runtime, old_noise: kiln::Module,
-    /// #     new_noise: kiln::Module) -> kiln::Result<()> {
-    /// rt.unregister(&old_noise);
-    /// rt.register(&new_noise)?; // programs requested from now on are linked with this one
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[expect(clippy::must_use_candidate, reason = "callers may ignore whether it was registered")]
-    pub fn unregister(&self, library: &Module) -> bool {
-        !process::is_forked() && self.inner.shared.graph.unregister(library)
-    }
-
-    /// Opens a module and registers it as a device library.
-    ///
-    /// # Errors
-    ///
-    /// From the future, as for [`Module::open`] and [`register`](Self::register).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(rt: kiln::Runtime) -> kiln::Result<()> {
-    /// let noise = rt.open_library("shaders/noise.spv").await?;
-    /// println!("{} exports {:?}", noise.digest(), noise.exports().collect::<Vec<_>>());
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn open_library(&self, path: impl Into<PathBuf>) -> OpenModule {
-        let (graph, path) = (self.inner.shared.graph.clone(), path.into());
-        OpenModule::new(async move {
-            let module = Module::open(&path).await?;
-            graph.register(&module).map_err(|error| error.within(path.display()))?;
-            Ok(module)
-        })
     }
 
     /// Creates a queue. Queues cost nothing and impose no order; see [`Queue`].

@@ -1,6 +1,9 @@
-//! Inputs of applications: modules of device code, the files that they include, and the translation of OpenCL C
-//! to SPIR-V.
+//! Inputs of applications: modules of device code, device libraries that crates and plug-ins embed, the files
+//! that modules include, and the translation of OpenCL C to SPIR-V.
 
+pub(crate) mod embed;
 pub(crate) mod includes;
+pub(crate) mod library;
 pub(crate) mod module;
+pub(crate) mod plugin;
 pub(crate) mod translate;

@@ -565,11 +565,19 @@ impl Module {
         self.inner.reflection.imports.iter().map(|symbol| symbol.name.as_str())
     }
 
-    /// Returns the exported names that no other module of a program may define.
-    pub(crate) fn exports_alone(&self) -> impl Iterator<Item = &str> {
-        let exports = self.inner.reflection.exports.iter();
-        let alone = exports.filter(|symbol| symbol.linkage != LinkageType::LinkOnceODR);
-        alone.map(|symbol| symbol.name.as_str())
+    /// Returns the export at an index below the number of [`exports`](Self::exports).
+    pub(crate) fn export(&self, at: usize) -> &str {
+        &self.inner.reflection.exports[at].name
+    }
+
+    /// Returns the import at an index below the number of [`imports`](Self::imports).
+    pub(crate) fn import(&self, at: usize) -> &str {
+        &self.inner.reflection.imports[at].name
+    }
+
+    /// Whether the export at an index has linkage `LinkOnceODR`, so that other modules may define it as well.
+    pub(crate) fn is_mergeable(&self, export: usize) -> bool {
+        self.inner.reflection.exports[export].linkage == LinkageType::LinkOnceODR
     }
 
     /// Whether the module exports a name with linkage `LinkOnceODR`, so that other modules may define it as

@@ -89,6 +89,48 @@ fn programs_are_linked_with_the_given_libraries() {
 }
 
 #[test]
+fn a_build_states_the_library_of_each_symbol() {
+    on_linked(async |bench, linked| {
+        let built = bench.json(linked.arguments(&["build"]));
+        let symbols = built["linked"].as_array().unwrap();
+        let facts = |symbol: &Value| {
+            let text = |name: &str| symbol[name].as_str().unwrap().to_owned();
+            (text("symbol"), text("importer"), text("exporter"), text("source"))
+        };
+        let file = |stem: &str| linked.file.replace("apply", stem);
+        let registered = || "registered".to_owned();
+        assert_eq!(
+            symbols.iter().map(facts).collect::<Vec<_>>(),
+            [
+                ("outer".to_owned(), file("apply"), file("outer"), registered()),
+                ("inner".to_owned(), file("outer"), file("inner"), registered()),
+            ]
+        );
+        let text = bench.text(linked.arguments(&["build"]));
+        assert!(text.contains("SYMBOL") && text.contains("registered"), "{text}");
+    });
+}
+
+#[test]
+fn libraries_are_listed_with_their_exports() {
+    on_linked(async |bench, linked| {
+        let settings = linked.settings.iter().filter(|text| !text.starts_with("--import=apply"));
+        let command: Vec<_> =
+            ["libraries"].into_iter().chain(settings.map(String::as_str)).collect();
+        let Value::Array(listed) = bench.json(&command) else { panic!("not an array") };
+        let exports: Vec<_> = listed.iter().map(|library| &library["exports"]).collect();
+        assert_eq!(exports, [&serde_json::json!(["outer"]), &serde_json::json!(["inner"])]);
+        let digest = linked.modules[1].digest().to_string();
+        assert_eq!(
+            (&listed[0]["source"], &listed[0]["digest"]),
+            (&"registered".into(), &digest.as_str().into(),)
+        );
+        let text = bench.text(&command);
+        assert!(text.contains("EXPORTS") && text.contains(&digest[..12]), "{text}");
+    });
+}
+
+#[test]
 fn a_symbol_that_no_given_library_exports_is_named() {
     on_linked(async |bench, mut linked| {
         linked.settings.retain(|text| !text.starts_with("--library=inner"));

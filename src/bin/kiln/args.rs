@@ -87,9 +87,18 @@ pub(crate) enum Command {
     ///
     /// The builds start together; results are printed in the order of the files. With --json, a line for each
     /// file: file, device, key, origin (compiled, memory, disk or remote), options (each with kind, compile or
-    /// link, source and text), kernels, milliseconds since the builds started, bytes, and on failure error,
-    /// with kind, message and log.
+    /// link, source and text), kernels, milliseconds since the builds started, bytes, for a linked program
+    /// linked, and on failure error, with kind, message and log.
+    /// Each element of linked has: symbol, importer and exporter (modules, by label or digest), source (where
+    /// the library that defines the symbol comes from; null for the file itself) and replaces (whether the
+    /// importer's own definition is replaced).
     Build(Build),
+    /// List the device libraries that programs are linked with, in the order in which symbols are searched
+    ///
+    /// These are the libraries that the tool is given, and those that crates linked into it embed. With
+    /// --json, a list of objects: source, format, digest, exports and error (null if the library is valid).
+    /// An application prints its own with `Runtime::libraries`.
+    Libraries(Settings),
     /// Check whether launches can run as one kernel, explain the result, and show its code
     ///
     /// Nothing runs: the kernels and the fused kernel are only built. The verdict on each buffer states whether

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use futures::stream::{FuturesUnordered, StreamExt};
-use kiln::{CacheConfig, Program, Stats};
+use kiln::{CacheConfig, LinkedSymbol, Module, Program, Stats};
 use serde::Serialize;
 
 use crate::args::Build;
@@ -26,8 +26,42 @@ struct Line {
     milliseconds: f64,
     /// Size of the device's binary.
     bytes: Option<u64>,
+    /// Symbols that modules of the program take from other modules.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    linked: Vec<Linked>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Problem>,
+}
+
+/// Symbol of a linked program.
+#[derive(Serialize)]
+struct Linked {
+    symbol: String,
+    /// Module that uses the symbol.
+    importer: String,
+    /// Module that defines it.
+    exporter: String,
+    /// Origin of the exporter; `None` if it is the module of the file.
+    source: Option<String>,
+    /// Whether the importer's own definition is replaced.
+    replaces: bool,
+}
+
+impl From<LinkedSymbol> for Linked {
+    fn from(symbol: LinkedSymbol) -> Self {
+        Self {
+            importer: name(&symbol.importer),
+            exporter: name(&symbol.exporter),
+            source: symbol.source.map(|source| source.to_string()),
+            symbol: symbol.name,
+            replaces: symbol.replaces,
+        }
+    }
+}
+
+/// Returns the label of a module, or its digest.
+fn name(module: &Module) -> String {
+    module.get_label().map_or_else(|| module.digest().to_string(), str::to_owned)
 }
 
 pub(crate) async fn run(out: &mut Output, build: &Build, config: CacheConfig) -> Result {
@@ -41,6 +75,10 @@ pub(crate) async fn run(out: &mut Output, build: &Build, config: CacheConfig) ->
 
     if !out.is_json() {
         out.table(listing(&lines))?;
+        if lines.iter().any(|line| !line.linked.is_empty()) {
+            out.line("")?;
+            out.table(symbols(&lines))?;
+        }
         for line in &lines {
             if let Some(Problem { message, log, .. }) = &line.error {
                 note(format_args!("{}: {message}", line.file));
@@ -103,6 +141,7 @@ async fn build_one(setup: &Setup<'_>, file: &Path, start: Instant) -> Line {
         kernels: Vec::new(),
         milliseconds: 0.0,
         bytes: None,
+        linked: Vec::new(),
         error: None,
     };
     let request = match setup.request(file).await {
@@ -127,10 +166,26 @@ fn fill_line(line: &mut Line, program: &Program) {
     line.key = Some(program.key().to_string());
     line.origin = Some(program.origin().to_string());
     line.kernels = program.kernel_names().into_iter().map(str::to_owned).collect();
+    line.linked = program.linked_symbols().into_iter().map(Linked::from).collect();
     match program.binary() {
         Ok(binary) => line.bytes = Some(binary.len() as u64),
         Err(error) => line.error = Some(error.into()),
     }
+}
+
+/// Lists the library that each symbol comes from.
+fn symbols(lines: &[Line]) -> Listing {
+    let columns = ["SYMBOL", "FROM", "SOURCE", "FOR"].map(|name| (name, Width::Flexible));
+    let mut listing = Listing::new(&columns);
+    for linked in lines.iter().flat_map(|line| &line.linked) {
+        listing.row([
+            linked.symbol.clone(),
+            linked.exporter.clone(),
+            linked.source.clone().unwrap_or_else(|| "requested".to_owned()),
+            linked.importer.clone(),
+        ]);
+    }
+    listing
 }
 
 fn listing(lines: &[Line]) -> Listing {

@@ -12,6 +12,7 @@ mod devices;
 mod file;
 mod fuse;
 mod launch;
+mod libraries;
 mod options;
 mod output;
 mod request;
@@ -79,6 +80,7 @@ async fn run(arguments: Arguments, out: &mut Output) -> Result {
     match arguments.command {
         Command::Devices => devices::run(out).await,
         Command::Build(build) => build::run(out, &build, config).await,
+        Command::Libraries(settings) => libraries::run(out, &settings).await,
         Command::Fuse(fuse) => fuse::run(out, &fuse, config).await,
         Command::Cache { command } => cache::run(out, command, &config).await,
     }

@@ -19,6 +19,8 @@ struct Inputs {
     link_options: String,
     /// Source of all options.
     source: OptionSource,
+    /// Definitions that are removed from the last module.
+    replaced: Vec<String>,
     info: DeviceInfo,
     environment: Vec<(&'static str, &'static str)>,
 }
@@ -35,6 +37,7 @@ fn inputs() -> Inputs {
         options: "-w -D A=1".to_owned(),
         link_options: String::new(),
         source: OptionSource::Call,
+        replaced: Vec::new(),
         info: DeviceInfo::fake(),
         environment: vec![("IGC_Opt", "x"), ("POCL_EXTRA_BUILD_FLAGS", "-g"), ("HOME", "/root")],
     }
@@ -54,10 +57,12 @@ impl Inputs {
             constants: &[],
             options: &none,
             link_options: &none,
+            replaced: &[],
         };
         let mut inputs: Vec<_> = self.modules.iter().map(plain).collect();
         if let Some(last) = inputs.last_mut() {
             (last.constants, last.options) = (&self.constants, &options);
+            last.replaced = &self.replaced;
         }
         read(&ProgramFields {
             kind: self.kind,
@@ -113,6 +118,9 @@ fn every_field_alone_changes_the_key() {
         ("the same options of the linker alone", |i| {
             i.link_options = std::mem::take(&mut i.options);
         }),
+        ("a removed definition", |i| i.replaced = vec!["f".to_owned()]),
+        ("another removed definition", |i| i.replaced = vec!["g".to_owned()]),
+        ("two removed definitions", |i| i.replaced = vec!["f".to_owned(), "g".to_owned()]),
         ("the backend", |i| i.info.backend = "level-zero"),
         ("the platform", |i| i.info.platform.push('x')),
         ("the platform's version", |i| i.info.platform_version.push('x')),
@@ -248,6 +256,7 @@ fn keys_match_the_golden_file() {
             options: String::new(),
             link_options: String::new(),
             source: OptionSource::Call,
+            replaced: Vec::new(),
             info: DeviceInfo::fake(),
             environment: Vec::new(),
         };

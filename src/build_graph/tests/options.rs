@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::build_graph::link::Libraries;
 use crate::build_graph::option_report::OptionReport;
 use crate::build_graph::options::EnvironmentOptions;
 use crate::build_graph::plan::{BuildPlan, BuildSpec, BuildStrategy};
@@ -22,7 +23,9 @@ fn plan(links_by_calls: bool, link_options: &str) -> BuildPlan {
     let mut spec = BuildSpec::new(application.options("-a"), 0);
     spec.set_options("-b").expect("there is no NUL");
     spec.set_link_options(link_options).expect("there is no NUL");
-    let find = |_: &Module| Ok(vec![library.options("-c")]);
+    let mut libraries = Libraries::default();
+    assert!(libraries.register(&library.options("-c")).expect("it exports something"));
+    let find = |module: &Module| libraries.resolve(module);
     spec.resolve(&device, true, &EnvironmentOptions::default(), find).expect("it can be built")
 }
 

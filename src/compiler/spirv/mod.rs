@@ -7,8 +7,8 @@
 //!
 //! For rewriting, a module is [parsed](parse) into sections of instructions ([`module`]). Ids are indexed by
 //! definition and use ([`index`]), following the specification's grammar ([`grammar`]). Types and constants
-//! are interned ([`intern`]), dead code is removed ([`prune`]), and several modules are linked into one
-//! ([`merge`](mod@merge)).
+//! are interned ([`intern`]), dead code is removed ([`prune`]), definitions become imports ([`remove`]), and
+//! several modules are linked into one ([`merge`](mod@merge)).
 //!
 //! Section numbers in comments refer to the SPIR-V specification, version 1.6.
 //!
@@ -26,6 +26,7 @@ mod parse;
 mod prune;
 mod record;
 mod reflect;
+mod remove;
 mod requirements;
 mod sizes;
 mod stream;
@@ -46,6 +47,8 @@ use words::Words;
 
 pub(crate) use merge::{Input, Merged, Options, VERSION as MERGER, check_signatures, merge};
 pub(crate) use module::Module;
+pub(crate) use reflect::exported_names;
+pub(crate) use remove::{VERSION as REMOVER, remove_definitions};
 pub(crate) use requirements::{Demand, Demands, demands};
 pub(crate) use sizes::private_memory;
 

@@ -47,7 +47,7 @@ impl Module {
                 Section::Sources | Section::ExtInstImports => self
                     .section_mut(section)
                     .retain(|i| i.result().is_none_or(|result| live.contains(result))),
-                Section::Annotations => self.prune_annotations(live),
+                Section::Annotations => self.prune_annotations(|id| live.contains(id)),
                 Section::Globals => self.prune_globals(live),
                 _ => {}
             }
@@ -55,7 +55,8 @@ impl Module {
         self.tail.retain(|i| i.result().is_none_or(|result| live.contains(result)));
     }
 
-    fn prune_annotations(&mut self, live: &IdSet) {
+    /// Removes the annotations of ids that are not live.
+    pub(super) fn prune_annotations(&mut self, is_live: impl Fn(u32) -> bool) {
         let mut kept = Stream::default();
         for instruction in self.section(Section::Annotations).iter() {
             let target = instruction.word(0).unwrap_or_default();
@@ -63,13 +64,13 @@ impl Module {
                 Some(op @ (Op::GroupDecorate | Op::GroupMemberDecorate)) => {
                     let step = if op == Op::GroupDecorate { 1 } else { 2 };
                     let operands: Vec<_> = instruction.words_from(1).collect();
-                    let targets = operands.chunks(step).filter(|t| live.contains(t[0]));
+                    let targets = operands.chunks(step).filter(|t| is_live(t[0]));
                     let targets: Vec<_> = targets.flatten().copied().collect();
-                    if !targets.is_empty() && live.contains(target) {
+                    if !targets.is_empty() && is_live(target) {
                         kept.push(op, [target].into_iter().chain(targets));
                     }
                 }
-                _ if live.contains(target) => kept.push_instruction(&instruction),
+                _ if is_live(target) => kept.push_instruction(&instruction),
                 _ => {}
             }
         }

@@ -12,7 +12,7 @@ use super::grammar::Shape;
 use super::module::Linkage;
 use super::record::{self, DEBUG_ENTRY_POINT, INSTRUCTION_SETS};
 use super::types::{Declarations, Type, constant_scalar};
-use super::words::{Instruction, Words};
+use super::words::{ByteOrder, Header, Instruction, Instructions, Words, byte_order};
 use super::{Reflection, Symbol};
 use crate::compiler::signature::{Access, AddressSpace, Parameter, SpecializationConstant};
 
@@ -36,6 +36,21 @@ pub(super) fn reflect(words: &Words) -> Reflection {
         has_function_pointers: index.has_function_pointers,
         recorded_options: record::options(&index.command_lines),
     }
+}
+
+/// Returns the names that a module probably exports, without reading its functions: all symbols with a linkage
+/// other than `Import`, which includes those behind kernels. Returns `None` for bytes that are not in
+/// little-endian order. The names of a damaged module end where the damage begins.
+pub(crate) fn exported_names(bytes: &[u8]) -> Option<Vec<&str>> {
+    if byte_order(bytes) != Some(ByteOrder::Little) {
+        return None;
+    }
+    let words = bytes.as_chunks().0.get(Header::WORDS..).unwrap_or_default();
+    let globals = Instructions::of(words).take_while(|i| i.opcode() != Op::Function as u16);
+    let decorations = globals.filter(|i| i.opcode() == Op::Decorate as u16);
+    let linkages = decorations.filter_map(|i| Linkage::of(&i));
+    let exports = linkages.filter(|linkage| linkage.kind != LinkageType::Import);
+    Some(exports.map(|linkage| linkage.name).collect())
 }
 
 /// Index of the instructions that reflection needs, by their subject. Its size is linear in the module's

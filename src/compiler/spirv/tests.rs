@@ -4,7 +4,7 @@ use rspirv::spirv::{Decoration, FunctionParameterAttribute, MAGIC_NUMBER, Op, St
 
 mod edit;
 
-use super::{Reflection, has_magic, private_memory, read};
+use super::{Reflection, exported_names, has_magic, private_memory, read};
 use crate::compiler::signature::{Access, AddressSpace, Parameter};
 use crate::error::ErrorKind;
 
@@ -603,4 +603,22 @@ fn damage_does_not_panic() {
         }
     }
     assert!(accepted > 1000, "only {accepted} were accepted");
+}
+
+#[test]
+fn exported_names_are_read_without_the_functions() {
+    let library = include_bytes!("../../../tests/data/library.spv");
+    let end = library.len();
+    for bytes in [&library[..], &library[..end - 16], &library[..end - 200]] {
+        let names = exported_names(bytes).unwrap();
+        // The translator also exports the function of the kernel.
+        assert_eq!(names, ["table", "scale", "bump", "own"]);
+    }
+    assert_eq!(exported_names(&library[..24]).unwrap(), [""; 0]);
+    assert_eq!(exported_names(&swapped(library)), None);
+    for (name, bytes) in ALL {
+        let probable = exported_names(bytes).unwrap();
+        let exports = read(bytes.to_vec()).unwrap().1.exports;
+        assert!(exports.iter().all(|it| probable.contains(&it.name.as_str())), "{name}");
+    }
 }

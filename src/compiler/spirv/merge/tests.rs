@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod pointers;
+mod removed;
 
 use std::collections::BTreeMap;
 use std::process::Command;

@@ -1,0 +1,1 @@
+float brighten(float x) { return x + 0.5f; }

@@ -1,0 +1,3 @@
+kiln::device_library!("bool.rs");
+
+fn main() {}

@@ -1,0 +1,3 @@
+kiln::device_library!(opencl_c: "float tone(float x) { return x; }", exporting: []);
+
+fn main() {}
