@@ -16,8 +16,8 @@ use crate::error::{DriverCode, Error, ErrorKind};
 /// Bytes that every message begins with.
 const MAGIC: &[u8; 16] = b"KILN BUILD CHILD";
 
-/// Version of the protocol. Each change of the messages or of their meaning must raise it.
-const PROTOCOL: u32 = 2;
+/// Version of the protocol. The first change of the messages or of their meaning after a release must raise it.
+const PROTOCOL: u32 = 1;
 
 /// Size of a frame's checksum in bytes.
 const CHECKSUM_BYTES: usize = blake3::OUT_LEN;
