@@ -182,11 +182,12 @@ impl BuildSpec {
         let resolution =
             if input.shares_symbols() { Some(Arc::new(find_libraries(module)?)) } else { None };
         let libraries = resolution.as_ref().map_or(&[][..], |found| found.libraries());
+        if let Some(resolution) = &resolution {
+            resolution.check_removals()?;
+        }
         let strategy = if is_translated(device, module.format()) {
             BuildStrategy::TranslateFirst
-        } else if let Some(resolution) = &resolution {
-            // Definitions are removed from SPIR-V only. Texts that are translated first become SPIR-V.
-            resolution.check_removals()?;
+        } else if resolution.is_some() {
             let libraries: Vec<_> = libraries.iter().map(|library| &library.module).collect();
             let link_objects = link_objects && link_options.is_empty();
             strategy_for(device, link_objects, module, &libraries)?

@@ -86,9 +86,10 @@ impl Runtime {
     /// not replaced. [`unregister`](Self::unregister) takes the module back.
     ///
     /// Kiln removes replaced definitions from SPIR-V. It does not rewrite OpenCL C: where a program needs
-    /// both a preloaded text and another text that defines the same function, the build fails and names both,
-    /// except on devices for which Kiln translates OpenCL C to SPIR-V. A program that needs nothing else of
-    /// the other text is linked without it.
+    /// both a preloaded text and another text that defines the same function, the build fails and names both.
+    /// A program that needs nothing else of the other text is linked without it. Calls that the compiler of a
+    /// SPIR-V module has inlined keep the old code: mark functions that may be replaced as
+    /// `__attribute__((noinline))`.
     ///
     /// # Errors
     ///

@@ -56,7 +56,9 @@ impl Resolution {
         self.members.get(1..).unwrap_or_default()
     }
 
-    /// Fails if a definition would have to be removed from OpenCL C.
+    /// Fails if a definition would have to be removed from OpenCL C. That is so even where OpenCL C is
+    /// translated to SPIR-V: the translation inlines functions, so that calls of the removed definition would
+    /// remain.
     pub(crate) fn check_removals(&self) -> Result<()> {
         let replaced = |binding: &&Binding| matches!(binding.symbol, Symbol::Replaced(_));
         let is_text = |binding: &&Binding| {
