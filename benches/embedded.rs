@@ -90,7 +90,7 @@ macro_rules! embed {
             #[linkme::distributed_slice(EMBEDDED)]
             #[linkme(crate = linkme)]
             static LIBRARY: Embedded = Embedded::new(
-                Code::spirv(&CODE),
+                Code::binary(&CODE),
                 [env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), concat!($tens, $ones), file!()],
                 line!(),
             );

@@ -290,8 +290,8 @@ pub use crate::backend::Profile;
 #[cfg(feature = "simulated")]
 pub use crate::backend::simulated;
 pub use crate::build_graph::{
-    Attached, Build, BuildRequest, DuplicateExports, Kernel, LinkedSymbol, Origin, Program,
-    SpecializationValue, build_child,
+    Attached, Build, BuildRequest, CompileObject, DuplicateExports, Kernel, LinkedSymbol, Object,
+    Origin, Program, SpecializationValue, build_child,
 };
 pub use crate::cache::config::CacheConfig;
 #[cfg(feature = "remote")]

@@ -5,16 +5,16 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use futures::Stream;
 use kiln::store::{
-    Checked, Collected, Durability, Entries, Entry, EntryInfo, KernelRecord, Manifest, Operation,
-    ParameterRecord, Store, Unusable, Verify,
+    Checked, Collected, Durability, Entries, Entry, EntryInfo, KernelRecord, Manifest,
+    ObjectRecord, Operation, ParameterRecord, Store, Unusable, Verify,
 };
 use kiln::{
-    Access, AddressSpace, Attached, Buffer, Build, BuildKey, BuildRequest, Device, DeviceInfo,
-    DeviceLibrary, Digest, Drain, DrainTimeout, Embedding, Error, Event, Examining,
+    Access, AddressSpace, Attached, Buffer, Build, BuildKey, BuildRequest, CompileObject, Device,
+    DeviceInfo, DeviceLibrary, Digest, Drain, DrainTimeout, Embedding, Error, Event, Examining,
     ExportedLibraries, Fusing, FusionOutcome, FusionReport, FusionScope, Kernel, Launch,
-    LibrarySource, Limits, LinkedSymbol, Local, Module, NdRange, NdSize, OpenModule, Origin,
-    Parameter, PluginLibraries, Profile, Program, Queue, Read, Ready, Runtime, RuntimeBuilder,
-    SpecializationConstant, Starting, Stats, Status, Trace, Upload, WriteTrace,
+    LibrarySource, Limits, LinkedSymbol, Local, Module, NdRange, NdSize, Object, OpenModule,
+    Origin, Parameter, PluginLibraries, Profile, Program, Queue, Read, Ready, Runtime,
+    RuntimeBuilder, SpecializationConstant, Starting, Stats, Status, Trace, Upload, WriteTrace,
 };
 
 fn send<T: Send + 'static>() {}
@@ -41,19 +41,19 @@ table! {
     sync: Runtime, RuntimeBuilder, Device, Module, BuildRequest, Build, Program, Kernel, Queue, Event,
         Buffer<f32>, FusionScope, FusionReport, FusionOutcome, Trace, Error;
     send: Store, Entry, EntryInfo, Checked;
-    send: Attached, DeviceLibrary, PluginLibraries;
+    send: Attached, DeviceLibrary, Object, PluginLibraries;
     sync: Store, Entry, EntryInfo, Checked;
-    sync: Attached, DeviceLibrary, PluginLibraries;
+    sync: Attached, DeviceLibrary, Object, PluginLibraries;
     // Plain data.
     send: Access, AddressSpace, BuildKey, DeviceInfo, Digest, Limits, Local<f32>, NdRange, NdSize, Origin, Parameter,
         Embedding, ExportedLibraries, LibrarySource, LinkedSymbol, Profile, SpecializationConstant, Stats, Status,
-        Collected, Durability, KernelRecord, Manifest, ParameterRecord, Unusable;
+        Collected, Durability, KernelRecord, Manifest, ObjectRecord, ParameterRecord, Unusable;
     sync: Access, AddressSpace, BuildKey, DeviceInfo, Digest, Limits, Local<f32>, NdRange, NdSize, Origin, Parameter,
         Embedding, ExportedLibraries, LibrarySource, LinkedSymbol, Profile, SpecializationConstant, Stats, Status,
-        Collected, Durability, KernelRecord, Manifest, ParameterRecord, Unusable;
+        Collected, Durability, KernelRecord, Manifest, ObjectRecord, ParameterRecord, Unusable;
     // All futures: sent to any executor, and moved between polls.
-    future: Starting, Drain, DrainTimeout, Build, Event, Read<f32>, Ready, Upload<f32>, OpenModule, Examining, Fusing, WriteTrace,
-        Operation<kiln::Result<Store>>, Operation<Checked>, Operation<bool>;
+    future: Starting, Drain, DrainTimeout, Build, CompileObject, Event, Read<f32>, Ready, Upload<f32>,
+        OpenModule, Examining, Fusing, WriteTrace, Operation<kiln::Result<Store>>, Operation<Checked>, Operation<bool>;
     stream: Entries, Verify;
     unpin: Store, Runtime, Program, Kernel, Launch, Queue, Buffer<f32>, FusionScope;
     // Plain data is unchanged after a caught panic.
@@ -66,6 +66,7 @@ fn futures_have_the_documented_outputs() {
     future_of::<Drain, ()>();
     future_of::<DrainTimeout, kiln::Result<()>>();
     future_of::<Build, kiln::Result<Program>>();
+    future_of::<CompileObject, kiln::Result<Object>>();
     future_of::<Event, kiln::Result<()>>();
     future_of::<Read<f32>, kiln::Result<Vec<f32>>>();
     future_of::<Ready, ()>();

@@ -236,16 +236,39 @@ fn programs_on_disk_are_loaded_without_a_child_process() {
     });
 }
 
+/// Returns a library, and an application that imports from it.
+fn linked_modules() -> (Module, Module) {
+    let library = Module::opencl_c("float scaled(float a, float x) { return a * x; }");
+    let application = format!(
+        "float scaled(float a, float x);\n{}",
+        SAXPY.replace("a * x[i]", "scaled(a, x[i])")
+    );
+    let application = Module::opencl_c(application).importing(["scaled"]);
+    (library.exporting(["scaled"]), application)
+}
+
+#[test]
+fn native_libraries_are_linked_with_untrusted_modules_by_a_child() {
+    on_each_device_with_child(WORKING, async |rt, folder| {
+        let (library, application) = linked_modules();
+        let object = rt.build(&library).object().await.unwrap();
+        let library = Module::native(object.bytes()).unwrap();
+        for (library, application) in
+            [(library.clone(), application.clone().untrusted()), (library.untrusted(), application)]
+        {
+            let rt = runtime_like(&rt, builder().build_child(folder.file("child"))).await;
+            rt.register(&library).unwrap();
+            let program = rt.build(&application).await.unwrap();
+            assert_computes(&rt, &program).await;
+            assert_eq!((rt.stats().build_children, rt.stats().links), (1, 1));
+        }
+    });
+}
+
 #[test]
 fn programs_with_an_untrusted_module_are_linked_by_a_child() {
     on_each_device_with_child(WORKING, async |rt, folder| {
-        let library = Module::opencl_c("float scaled(float a, float x) { return a * x; }");
-        let library = library.exporting(["scaled"]);
-        let application = format!(
-            "float scaled(float a, float x);\n{}",
-            SAXPY.replace("a * x[i]", "scaled(a, x[i])")
-        );
-        let application = Module::opencl_c(application).importing(["scaled"]);
+        let (library, application) = linked_modules();
         for (library, application) in
             [(library.clone(), application.clone().untrusted()), (library.untrusted(), application)]
         {

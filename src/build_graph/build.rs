@@ -17,7 +17,7 @@ use super::compile::Subject;
 use super::disk::{Miss, Turn};
 use super::entry_codec::Loaded;
 use super::in_flight::InFlight;
-use super::plan::BuildStrategy;
+use super::strategy::BuildStrategy;
 use crate::cache::remote::{Answer, PendingResponse, Response};
 use crate::cache::store::Entry;
 use crate::error::{Result, catch_panics};

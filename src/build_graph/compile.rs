@@ -258,7 +258,8 @@ impl Subject {
     async fn link_in_child(self: &Arc<Self>) -> Outcome {
         let link = |subject: &Self| {
             let counters = subject.graph.counters();
-            subject.plan.with_sources(|sources| {
+            let device = subject.graph.slot(&subject.plan).handle();
+            subject.plan.with_sources(device, |sources| {
                 sources.iter().try_for_each(|source| subject.check_capabilities(source))?;
                 counters.compiles.add(sources.len() as u64);
                 counters.links.add_one();
@@ -451,7 +452,8 @@ impl Subject {
         let translation = self.plan.translation();
         let tools: Vec<_> = translation.into_iter().flat_map(|made| made.tools()).collect();
         let fields = self.graph.key_fields(&self.plan);
-        entry_codec::pack(&self.key, built, fields, &tools, took)
+        let object = self.plan.object_record(self.graph.device_key(self.plan.device()));
+        entry_codec::pack(&self.key, built, fields, &tools, object, took)
     }
 
     /// Creates the program from an artifact.

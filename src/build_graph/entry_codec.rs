@@ -9,7 +9,7 @@ use super::kernel_record::{has_kernels, parameters, record};
 use super::key::{EMITTER, NodeKind};
 use super::plan::LinkedModule;
 use crate::backend::{DeviceSlot, Source};
-use crate::cache::store::{Entry, Manifest, encode};
+use crate::cache::store::{Entry, Manifest, ObjectRecord, encode};
 use crate::device::ModuleFormat;
 use crate::digest::BuildKey;
 use crate::error::{ErrorKind, Result};
@@ -75,19 +75,21 @@ pub(crate) struct Packed {
 }
 
 /// Creates the entry of a program. `took` is the duration of its build, and `tools` are the compilers other
-/// than the driver's that took part. Some drivers generate the binary only in this call; errors are those of
-/// the driver.
+/// than the driver's that took part. `object` describes an object. Some drivers generate the binary only in
+/// this call; errors are those of the driver.
 pub(crate) fn pack(
     key: &BuildKey,
     built: &Built,
     fields: Vec<(String, String)>,
     tools: &[(&str, &str)],
+    object: Option<ObjectRecord>,
     took: Duration,
 ) -> Result<Packed> {
     let payload = built.binary()?;
     let mut manifest = Manifest {
         kernels: built.kernels().map(|(name, parameters)| record(name, parameters)).collect(),
         build_log: built.build_log().to_owned(),
+        object: object.map(Box::new),
         build_microseconds: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
         ..Manifest::new(fields)
     };

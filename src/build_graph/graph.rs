@@ -24,12 +24,13 @@ use super::disk::Disk;
 use super::fusion::known::Fusions;
 use super::in_flight::InFlight;
 use super::key::DeviceKey;
-use super::link::{DuplicateExports, Libraries};
+use super::link::{DuplicateExports, Libraries, LinkTarget};
 use super::options::EnvironmentOptions;
 use super::outcome::{Answer, Outcome};
-use super::plan::{BuildPlan, BuildSpec, BuildStrategy, LinkedModule};
+use super::plan::{BuildPlan, BuildSpec, LinkedModule};
 use super::pool::CompilePool;
 use super::shared_outcome::{SharedOutcome, shared_outcome};
+use super::strategy::BuildStrategy;
 use super::trace::{Line, LookupTrace};
 use crate::backend::{self, DeviceSlot};
 use crate::cache::config::DeviceIdentity;
@@ -217,7 +218,7 @@ impl BuildGraph {
     }
 
     /// Requests the program of a plan, and counts where it was found.
-    fn request_program(
+    pub(super) fn request_program(
         self: &Arc<Self>,
         plan: BuildPlan,
         guard: impl FnOnce(&BuildPlan) -> Option<Pending>,
@@ -235,7 +236,7 @@ impl BuildGraph {
     }
 
     /// Returns a guard that [`settled`](Self::settled) waits for, if the program of a plan is stored.
-    fn pending_guard(&self, plan: &BuildPlan) -> Option<Pending> {
+    pub(super) fn pending_guard(&self, plan: &BuildPlan) -> Option<Pending> {
         let guard = || self.disk().map(Disk::begin).or_else(|| self.remote().map(Remote::begin));
         plan.is_stored().then(guard).flatten()
     }
@@ -416,7 +417,16 @@ impl BuildGraph {
     pub(crate) fn resolve(&self, spec: BuildSpec) -> Result<BuildPlan> {
         let device = self.device(spec.device());
         let Setting { link_objects, options, .. } = &self.setting;
-        spec.resolve(device, *link_objects, options, |module| self.libraries().resolve(module))
+        let identity = self.device_keys[spec.device()].identity();
+        let target = LinkTarget { device, identity };
+        spec.resolve(device, &target, *link_objects, options, |module| {
+            self.libraries().resolve(module, &target)
+        })
+    }
+
+    /// Returns the options that the environment sets.
+    pub(super) fn environment_options(&self) -> &EnvironmentOptions {
+        &self.setting.options
     }
 
     /// Returns the plan that replaces the plan of `texts` once `modules`, their SPIR-V, exist.

@@ -4,14 +4,15 @@ use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::key::{ConstantBytes, InputFields};
-use super::link::describe;
+use super::link::{LinkTarget, describe};
 #[cfg(feature = "internal")]
 use super::options::OptionSource;
 use super::options::SourcedOptions;
 use super::specialization::GivenConstant;
+use crate::cache::store::ObjectRecord;
 use crate::compiler::signature::SpecializationConstant;
 use crate::compiler::spirv;
-use crate::device::{Device, ModuleFormat};
+use crate::device::{Device, DeviceInfo, ModuleFormat};
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::includes::{Included, included_files, options_include_files, options_use_time};
 use crate::source::module::Module;
@@ -205,9 +206,28 @@ impl BuildInput {
         self.constants.iter().map(owned).collect()
     }
 
-    /// Whether the module exports or imports symbols.
+    /// Whether the module exports or imports symbols, or is an object, which has to be linked even without any.
     pub(super) fn shares_symbols(&self) -> bool {
-        self.module.imports().len() > 0 || self.module.exports().len() > 0
+        self.module.imports().len() > 0
+            || self.module.exports().len() > 0
+            || self.module.made_for().is_some()
+    }
+
+    /// Returns the symbols that the module's object exports and imports. Exports whose definitions are replaced
+    /// become imports.
+    pub(super) fn object_record(&self, device: &[(String, String)]) -> ObjectRecord {
+        let mut record = ObjectRecord { device: device.to_vec(), ..ObjectRecord::default() };
+        record.imports.extend(self.module.imports().map(str::to_owned));
+        for (at, name) in self.module.exports().enumerate() {
+            let is_replaced = self.replaced.iter().any(|replaced| replaced == name);
+            let names = match self.module.is_mergeable(at) {
+                _ if is_replaced => &mut record.imports,
+                true => &mut record.mergeable,
+                false => &mut record.exports,
+            };
+            names.push(name.to_owned());
+        }
+        record
     }
 
     pub(super) fn fields(&self) -> InputFields<'_> {
@@ -226,7 +246,7 @@ impl BuildInput {
     }
 
     /// Fails if the module cannot be built, as far as the module and the device's description show.
-    pub(super) fn check(&self, device: &Device) -> Result<()> {
+    pub(super) fn check(&self, device: &Device, target: &LinkTarget<'_>) -> Result<()> {
         let format = self.module.format();
         let is_accepted = device.formats.contains(&format);
         if !is_accepted && !is_emitted(device, format, false) && !is_translated(device, format) {
@@ -237,6 +257,11 @@ impl BuildInput {
         }
         if let Some(flaw) = self.module.flaw() {
             return Err(flaw.clone());
+        }
+        if self.module.made_for().is_some()
+            && let Some(refusal) = target.refusal(&self.module, ModuleFormat::Native)
+        {
+            return Err(Error::unsupported(refusal));
         }
         if format != ModuleFormat::SpirV && !self.constants.is_empty() {
             return Err(Error::invalid(format!(
@@ -310,14 +335,14 @@ fn rust_types(type_name: &str) -> Option<(&'static [&'static str], &'static str)
 
 /// Whether modules of `format` are translated to OpenCL C for a device. That applies to SPIR-V if the device
 /// takes only OpenCL C, or if it takes both and `as_text` is set.
-pub(super) fn is_emitted(device: &Device, format: ModuleFormat, as_text: bool) -> bool {
+pub(super) fn is_emitted(device: &DeviceInfo, format: ModuleFormat, as_text: bool) -> bool {
     format == ModuleFormat::SpirV
         && (as_text || !device.formats.contains(&format))
         && device.formats.contains(&ModuleFormat::OpenClC)
 }
 
 /// Whether modules of `format` are translated to SPIR-V for a device.
-pub(super) fn is_translated(device: &Device, format: ModuleFormat) -> bool {
+pub(super) fn is_translated(device: &DeviceInfo, format: ModuleFormat) -> bool {
     format == ModuleFormat::OpenClC
         && !device.formats.contains(&format)
         && device.formats.contains(&ModuleFormat::SpirV)

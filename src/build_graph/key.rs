@@ -237,6 +237,8 @@ impl Sink for Listing {
 pub(crate) struct DeviceKey {
     digest: [u8; 32],
     fields: Vec<(String, String)>,
+    /// Number of `fields` that identify the device. The others are variables of the environment.
+    identity: usize,
 }
 
 impl DeviceKey {
@@ -262,7 +264,12 @@ impl DeviceKey {
         fields.visit(&mut encoder);
         let mut listing = Listing::default();
         fields.visit(&mut listing);
-        Self { digest: encoder.digest(), fields: listing.0 }
+        Self { digest: encoder.digest(), fields: listing.0, identity: identity.len() }
+    }
+
+    /// Returns the fields that identify the device, by name and value.
+    pub(crate) fn identity(&self) -> &[(String, String)] {
+        &self.fields[..self.identity]
     }
 
     /// Returns the first 8 bytes of the digest, which name the folder of the device's programs on disk.

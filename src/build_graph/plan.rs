@@ -1,7 +1,7 @@
 //! Inputs of a build: modules for a device, with their specialization constants and options, validated as far
 //! as possible without a driver.
 
-use std::collections::HashSet;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,10 +12,14 @@ use super::capabilities;
 use super::constants::set_constants;
 use super::input::{BuildInput, Constants, is_emitted, is_translated};
 use super::key::{DeviceKey, InputFields, NodeKind, ProgramFields};
-use super::link::{Libraries, LinkedSymbol, Member, Resolution, describe, undefined_functions};
+use super::link::{
+    Libraries, LinkTarget, LinkedSymbol, Member, Resolution, describe, undefined_functions,
+};
 use super::options::{EnvironmentOptions, OptionKind, OptionSource, SourcedOptions, check_call};
 use super::specialization::GivenConstant;
+use super::strategy::{BuildStrategy, strategy_for};
 use crate::backend::Source;
+use crate::cache::store::ObjectRecord;
 use crate::compiler::opencl_c;
 use crate::compiler::signature::Parameter;
 use crate::compiler::spirv;
@@ -58,7 +62,7 @@ pub(crate) struct BuildPlan {
     strategy: BuildStrategy,
     /// Options for linking, if the linker is called separately, or if that is not known yet.
     link_options: SourcedOptions,
-    /// Whether the device gets SPIR-V modules as OpenCL C.
+    /// Whether the device gets SPIR-V modules as OpenCL C. Other modules of the plan are passed as they are.
     is_emitted: bool,
     /// Translation of OpenCL C to SPIR-V, if the plan is for a translation.
     translation: Option<Arc<Translation>>,
@@ -72,38 +76,6 @@ pub(crate) struct LinkedModule {
     pub(crate) module: Digest,
     /// Key of its object: covers the module with its constants, and the options that it is compiled with.
     pub(crate) object: BuildKey,
-}
-
-/// Strategy for building the requested node from the modules.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BuildStrategy {
-    /// The module is built directly.
-    Build,
-    /// The module is compiled to an object.
-    Compile,
-    /// The objects of the modules, which are nodes of their own, are linked.
-    Link,
-    /// Like `Link`, on a driver whose kernels then call functions that would be inlined in a merged module.
-    LinkByCalls,
-    /// The SPIR-V modules are merged into one, which is then built.
-    Merge,
-    /// The OpenCL C module is translated to SPIR-V.
-    Translate,
-    /// The OpenCL C modules, for a device that takes only SPIR-V, are first translated by nodes of their own.
-    /// Their SPIR-V is then [built](Self::Build), [merged](Self::Merge) or [linked](Self::LinkByCalls).
-    TranslateFirst,
-}
-
-impl BuildStrategy {
-    /// Whether the driver links objects.
-    pub(crate) fn is_link(self) -> bool {
-        matches!(self, Self::Link | Self::LinkByCalls)
-    }
-
-    /// Whether one call of the driver compiles and links the program.
-    fn is_one_call(self) -> bool {
-        matches!(self, Self::Build | Self::Merge)
-    }
 }
 
 impl BuildSpec {
@@ -171,6 +143,7 @@ impl BuildSpec {
     pub(crate) fn resolve(
         self,
         device: &Device,
+        target: &LinkTarget<'_>,
         link_objects: bool,
         environment: &EnvironmentOptions,
         find_libraries: impl FnOnce(&Module) -> Result<Resolution>,
@@ -185,12 +158,12 @@ impl BuildSpec {
         if let Some(resolution) = &resolution {
             resolution.check_removals()?;
         }
-        let strategy = if is_translated(device, module.format()) {
+        let modules = || [module].into_iter().chain(libraries.iter().map(|it| &it.module));
+        let strategy = if modules().any(|module| is_translated(device, module.format())) {
             BuildStrategy::TranslateFirst
         } else if resolution.is_some() {
-            let libraries: Vec<_> = libraries.iter().map(|library| &library.module).collect();
             let link_objects = link_objects && link_options.is_empty();
-            strategy_for(device, link_objects, module, &libraries)?
+            strategy_for(device, link_objects, &modules().collect::<Vec<_>>())?
         } else {
             BuildStrategy::Build
         };
@@ -204,8 +177,9 @@ impl BuildSpec {
             });
         }
         set_constants(&mut inputs, library_constants)?;
-        inputs.iter().try_for_each(|input| input.check(device))?;
-        let is_emitted = is_emitted(device, inputs[0].module.format(), as_text);
+        inputs.iter().try_for_each(|input| input.check(device, target))?;
+        let is_emitted =
+            inputs.iter().any(|input| is_emitted(device, input.module.format(), as_text));
         let mut plan = BuildPlan {
             inputs,
             device: position,
@@ -218,6 +192,36 @@ impl BuildSpec {
         plan.assign_options();
         plan.inputs.sort_unstable_by_key(|input| input.module.digest());
         Ok(plan)
+    }
+
+    /// Returns the plan of the module alone, without libraries, as a step to its object.
+    pub(crate) fn alone(
+        self,
+        device: &Device,
+        target: &LinkTarget<'_>,
+        environment: &EnvironmentOptions,
+    ) -> Result<BuildPlan> {
+        let Self { mut input, as_text, device: position, library_constants, options } = self;
+        // An object is not linked.
+        (input.options, _) = options.combined(&input.module, environment)?;
+        input.is_requested = true;
+        let format = input.module.format();
+        let strategy = match is_translated(device, format) {
+            true => BuildStrategy::TranslateFirst,
+            false => BuildStrategy::Build,
+        };
+        let mut inputs: SmallVec<[BuildInput; 1]> = smallvec![input];
+        set_constants(&mut inputs, library_constants)?;
+        inputs[0].check(device, target)?;
+        Ok(BuildPlan {
+            inputs,
+            device: position,
+            strategy,
+            link_options: SourcedOptions::default(),
+            is_emitted: is_emitted(device, format, as_text),
+            translation: None,
+            resolution: None,
+        })
     }
 }
 
@@ -236,38 +240,6 @@ impl RequestedOptions {
             )),
         }
     }
-}
-
-/// Returns the strategy for a module that shares symbols and the libraries that it needs.
-fn strategy_for(
-    device: &Device,
-    link_objects: bool,
-    module: &Module,
-    libraries: &[&Module],
-) -> Result<BuildStrategy> {
-    let format = module.format();
-    let imports_its_own = |module: &Module| {
-        let own: HashSet<_> = module.exports().collect();
-        module.imports().any(|name| own.contains(name))
-    };
-    let all = || [module].into_iter().chain(libraries.iter().copied());
-    Ok(match format {
-        // Drivers report a duplicate definition for a module that imports a symbol which it also exports.
-        ModuleFormat::SpirV if all().any(imports_its_own) => BuildStrategy::Merge,
-        _ if device.links.contains(&format) && !device.links_by_calls => BuildStrategy::Link,
-        _ if device.links.contains(&format) && link_objects && all().all(Module::can_be_called) => {
-            BuildStrategy::LinkByCalls
-        }
-        _ if module.imports().len() == 0 && libraries.is_empty() => BuildStrategy::Build,
-        ModuleFormat::SpirV => BuildStrategy::Merge,
-        _ => {
-            return Err(Error::unsupported(format!(
-                "{} imports `{}`, but {device} does not link {format}",
-                describe(module),
-                module.imports().next().unwrap_or_default()
-            )));
-        }
-    })
 }
 
 impl BuildPlan {
@@ -355,8 +327,10 @@ impl BuildPlan {
     }
 
     pub(crate) fn format(&self) -> ModuleFormat {
-        // A linker takes modules of one format.
-        self.inputs[0].module.format()
+        // Modules of one program differ in format only where native ones are linked with others.
+        let formats = self.inputs.iter().map(|input| input.module.format());
+        let mut portable = formats.filter(|format| *format != ModuleFormat::Native);
+        portable.next().unwrap_or(ModuleFormat::Native)
     }
 
     /// Adds likely causes to an error of the compiler.
@@ -534,10 +508,21 @@ impl BuildPlan {
             device: self.device,
             strategy: BuildStrategy::Compile,
             link_options: SourcedOptions::default(),
-            is_emitted: self.is_emitted,
+            is_emitted: self.is_emitted && input.module.format() == ModuleFormat::SpirV,
             translation: None,
             resolution: None,
         })
+    }
+
+    /// Returns the plan of the first module's object.
+    pub(crate) fn into_object(self) -> Self {
+        Self { strategy: BuildStrategy::Compile, resolution: None, ..self }
+    }
+
+    /// Returns the device and the symbols of the plan's object; `None` if the plan is not one of an object.
+    pub(crate) fn object_record(&self, device: &DeviceKey) -> Option<ObjectRecord> {
+        let is_object = self.strategy == BuildStrategy::Compile;
+        is_object.then(|| self.inputs[0].object_record(device.identity()))
     }
 
     /// Returns the modules that the program is linked from; empty if it is not linked.
@@ -571,10 +556,11 @@ impl BuildPlan {
         self.objects().map(part).collect()
     }
 
-    /// Whether the program is worth storing. A native module is stored by the application, and a program that
-    /// depends on the time of its build cannot be used later.
+    /// Whether the program is worth storing. A native module is stored by the application, unlike a program
+    /// that is linked from it. A program that depends on the time of its build cannot be used later.
     pub(crate) fn is_stored(&self) -> bool {
-        self.format() != ModuleFormat::Native && !self.is_time_dependent()
+        (self.format() != ModuleFormat::Native || self.strategy.is_link())
+            && !self.is_time_dependent()
     }
 
     /// Whether programs differ from build to build, so that they must not be kept.
@@ -596,9 +582,9 @@ impl BuildPlan {
     ) -> Result<Self> {
         let mut plan = self.with_modules(modules);
         if plan.inputs.iter().any(BuildInput::shares_symbols) {
-            let libraries: Vec<_> = plan.inputs[1..].iter().map(|input| &input.module).collect();
+            let modules: Vec<_> = plan.inputs.iter().map(|input| &input.module).collect();
             let link_objects = link_objects && plan.link_options.is_empty();
-            plan.strategy = strategy_for(device, link_objects, plan.module(), &libraries)?;
+            plan.strategy = strategy_for(device, link_objects, &modules)?;
         }
         for input in &mut plan.inputs {
             input.options = input.options.converted(options_for_device)?;
@@ -652,6 +638,11 @@ impl BuildPlan {
         device: &Device,
         build: impl FnOnce(&Source<'_>) -> Result<T>,
     ) -> Result<T> {
+        build(&self.source(device)?.borrowed())
+    }
+
+    /// Returns the input of the device's compiler for the single or merged module.
+    fn source(&self, device: &Device) -> Result<OwnedSource<'_>> {
         let (code, constants) = match &self.inputs[..] {
             [input] if self.strategy != BuildStrategy::Merge => (input.code()?, input.constants()),
             inputs => {
@@ -659,20 +650,23 @@ impl BuildPlan {
                 (merged.into(), constants)
             }
         };
-        let options = &*self.requested().call_options();
-        if self.is_emitted {
-            let text = opencl_c::specialized(&spirv::Module::parse(&*code)?, &constants)?;
-            capabilities::check_translated(&code, text.demands, &self.describe(), device)?;
-            let text = text.code;
-            tracing::trace!(%text, "translated to OpenCL C");
-            return build(&Source {
-                format: ModuleFormat::OpenClC,
-                code: text.as_bytes(),
-                options: &opencl_c::options(options),
-                constants: &[],
-            });
+        let (format, options) = (self.format(), self.requested().call_options());
+        if !self.is_emitted {
+            return Ok(OwnedSource { format, code, options, constants });
         }
-        build(&Source { format: self.format(), code: &code, options, constants: &constants })
+        let module = spirv::Module::parse(&*code)?;
+        let text = match self.strategy {
+            BuildStrategy::Compile => opencl_c::object(&module, &constants)?,
+            _ => opencl_c::specialized(&module, &constants)?,
+        };
+        capabilities::check_translated(&code, text.demands, &self.describe(), device)?;
+        tracing::trace!(text = text.code, "translated to OpenCL C");
+        Ok(OwnedSource {
+            format: ModuleFormat::OpenClC,
+            code: text.code.into_bytes().into(),
+            options: opencl_c::options(&options).into(),
+            constants: Constants::new(),
+        })
     }
 
     /// Describes all modules for messages.
@@ -684,20 +678,28 @@ impl BuildPlan {
     /// Calls `link` with the inputs of the device's compiler, one for each linked module.
     pub(crate) fn with_sources<T>(
         &self,
+        device: &Device,
         link: impl FnOnce(&[Source<'_>]) -> Result<T>,
     ) -> Result<T> {
-        let input = |input| Ok((input, BuildInput::code(input)?, BuildInput::constants(input)));
-        let inputs: Vec<_> = self.inputs.iter().map(input).collect::<Result<_>>()?;
-        let sources: Vec<_> = inputs
-            .iter()
-            .map(|(input, code, constants)| Source {
-                format: input.module.format(),
-                code,
-                options: input.options.text(),
-                constants,
-            })
-            .collect();
-        link(&sources)
+        let objects: Vec<_> = self.objects().collect();
+        let sources: Vec<_> =
+            objects.iter().map(|object| object.source(device)).collect::<Result<_>>()?;
+        link(&sources.iter().map(OwnedSource::borrowed).collect::<Vec<_>>())
+    }
+}
+
+/// Input of a device's compiler.
+struct OwnedSource<'a> {
+    format: ModuleFormat,
+    code: Cow<'a, [u8]>,
+    options: Cow<'a, str>,
+    constants: Constants,
+}
+
+impl OwnedSource<'_> {
+    fn borrowed(&self) -> Source<'_> {
+        let Self { format, code, options, constants } = self;
+        Source { format: *format, code, options, constants }
     }
 }
 

@@ -4,11 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::graph::BuildGraph;
+use super::object::CompileObject;
 use super::option_report::OptionReport;
 use super::pending::{Build, RequestDetails};
-use super::plan::{BuildPlan, BuildSpec, BuildStrategy};
+use super::plan::{BuildPlan, BuildSpec};
 use super::program::Program;
 use super::specialization::SpecializationValue;
+use super::strategy::BuildStrategy;
 use crate::device::Device;
 use crate::digest::BuildKey;
 use crate::error::{Error, Result};
@@ -209,6 +211,38 @@ impl BuildRequest {
             }
             Err(error) => Build::failed(self.graph.refuse(error)),
         }
+    }
+
+    /// Compiles the module to an object for the device, without its libraries and without linking it. The
+    /// options and constants of the request apply. The object is cached like a program, and programs that are
+    /// linked from the module use the same one.
+    ///
+    /// # Errors
+    ///
+    /// The future has the errors of [`CompileObject`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::Module;
+    ///
+    /// # async fn example(rt: kiln::Runtime) -> Result<(), Box<dyn std::error::Error>> {
+    /// let library = Module::opencl_c("float tone(float x) { return x * x; }").exporting(["tone"]);
+    /// let object = rt.build(&library).object().await?;
+    /// std::fs::write("tone.o", object.bytes())?; // for this device and this version of its driver
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn object(self) -> CompileObject {
+        let started = process::check();
+        let Self { graph, spec, first_error } = self;
+        CompileObject::new(async move {
+            started?;
+            match first_error {
+                Some(error) => Err(graph.refuse(error)),
+                None => graph.object(spec).await,
+            }
+        })
     }
 
     /// Returns the key of the program, which is the same in every cache.

@@ -55,6 +55,9 @@ impl BuildGraph {
     pub(super) async fn plan_in_spirv(self: &Arc<Self>, texts: &BuildPlan) -> Result<BuildPlan> {
         let is_only = texts.inputs().len() == 1;
         let translate = async |input: &BuildInput| {
+            if input.module().format() == ModuleFormat::Native {
+                return Ok(input.module().clone());
+            }
             let translated = self.spirv_of(input, texts.device()).await;
             translated.map_err(|error| match is_only {
                 true => error,

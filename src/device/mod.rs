@@ -172,8 +172,8 @@ pub struct DeviceInfo {
     /// Module formats that the driver accepts. If a driver accepts OpenCL C and no SPIR-V, Kiln translates
     /// SPIR-V to OpenCL C 1.2, so that modules build for it all the same.
     pub formats: Vec<ModuleFormat>,
-    /// Formats of which the driver itself links several modules to one program. Kiln links SPIR-V where the
-    /// driver does not, and on Level Zero unless
+    /// Formats of which the driver itself links several modules to one program. If there are any, it also links
+    /// native objects with them. Kiln links SPIR-V where the driver does not, and on Level Zero unless
     /// [`RuntimeBuilder::link_objects`](crate::RuntimeBuilder::link_objects) is set.
     pub links: Vec<ModuleFormat>,
     /// Whether programs that the driver links are worse than one module merged from the same sources:

@@ -34,7 +34,8 @@ impl Runtime {
     ///   same name;
     /// * OpenCL C that cannot be translated to SPIR-V: without `clang` and `llvm-spirv` (see
     ///   [`RuntimeBuilder::front_end`](crate::RuntimeBuilder::front_end)), or if they do not accept the text. A
-    ///   wrong declaration is then handled by the driver.
+    ///   wrong declaration is then handled by the driver;
+    /// * native code.
     ///
     /// # Errors
     ///

@@ -11,6 +11,7 @@ pub use linkme;
 
 use super::library::{DeviceLibrary, Embedding, LibrarySource};
 use super::module::Module;
+use crate::cache::store::MAGIC as END_OF_OBJECT;
 use crate::compiler::spirv;
 use crate::device::ModuleFormat;
 use crate::error::Result;
@@ -36,6 +37,8 @@ pub struct Embedded {
 pub enum Code {
     /// SPIR-V in either byte order.
     SpirV(&'static [u8]),
+    /// The file of an [`Object`](crate::Object), which states its device and its symbols.
+    Object(&'static [u8]),
     /// OpenCL C with its stated names.
     OpenClC {
         /// Source text.
@@ -53,14 +56,18 @@ pub enum Code {
 pub struct Aligned<T: ?Sized>(pub T);
 
 impl Code {
-    /// Creates SPIR-V, and checks its header at compile time.
+    /// Creates SPIR-V, and checks its header at compile time; or native code from the file of an object.
     ///
     /// # Panics
     ///
-    /// If the bytes do not begin like SPIR-V. In a constant, that is an error of the compiler.
+    /// If the bytes neither begin like SPIR-V nor end like the file of an object. In a constant, that is an
+    /// error of the compiler.
     #[must_use]
-    pub const fn spirv(code: &'static Aligned<[u8]>) -> Self {
+    pub const fn binary(code: &'static Aligned<[u8]>) -> Self {
         let bytes = &code.0;
+        if matches!(bytes.last_chunk(), Some(&END_OF_OBJECT)) {
+            return Self::Object(bytes);
+        }
         let Some(&[a, b, c, d]) = bytes.first_chunk() else {
             panic!("the file of the device library is too short to be SPIR-V: give the whole file");
         };
@@ -98,7 +105,7 @@ impl Code {
     /// Returns the code, and the stated exports and imports.
     pub(super) fn stated(&self) -> (&'static [u8], &'static str, &'static str) {
         match *self {
-            Self::SpirV(code) => (code, "", ""),
+            Self::SpirV(code) | Self::Object(code) => (code, "", ""),
             Self::OpenClC { text, exports, imports } => (text.as_bytes(), exports, imports),
         }
     }
@@ -122,6 +129,7 @@ impl Embedded {
     pub(super) fn format(&self) -> ModuleFormat {
         match self.code {
             Code::SpirV(_) => ModuleFormat::SpirV,
+            Code::Object(_) => ModuleFormat::Native,
             Code::OpenClC { .. } => ModuleFormat::OpenClC,
         }
     }
@@ -140,6 +148,7 @@ impl Embedded {
     pub(super) fn module(&self) -> Result<Module> {
         let module = match self.code {
             Code::SpirV(bytes) => Module::spirv(bytes),
+            Code::Object(bytes) => Module::native(bytes),
             Code::OpenClC { text, exports, imports } => {
                 Ok(Module::opencl_c(text).exporting(names(exports)).importing(names(imports)))
             }
@@ -149,19 +158,24 @@ impl Embedded {
         Ok(module.label(format!("{} of {} {}", self.file, self.package, self.version)))
     }
 
-    /// Returns the names that the library probably exports, and perhaps more. Quick: the module is not made.
+    /// Returns the names that the library probably exports, and perhaps more. Quick: the module is made only
+    /// for native code, and for SPIR-V that is unusual.
     fn probable_exports(&'static self) -> Vec<Cow<'static, str>> {
         match self.code {
             Code::OpenClC { exports, .. } => names(exports).map(Cow::Borrowed).collect(),
             Code::SpirV(bytes) => match spirv::exported_names(bytes) {
                 Some(names) => names.into_iter().map(Cow::Borrowed).collect(),
-                None => {
-                    let module = self.module();
-                    let exports = module.iter().flat_map(Module::exports);
-                    exports.map(|name| Cow::Owned(name.to_owned())).collect()
-                }
+                None => self.exports(),
             },
+            Code::Object(_) => self.exports(),
         }
+    }
+
+    /// Returns the names that the library exports; none if it is not valid.
+    fn exports(&self) -> Vec<Cow<'static, str>> {
+        let module = self.module();
+        let exports = module.iter().flat_map(Module::exports);
+        exports.map(|name| Cow::Owned(name.to_owned())).collect()
     }
 }
 
@@ -199,8 +213,8 @@ pub(crate) fn embedded() -> Vec<(DeviceLibrary, Vec<Cow<'static, str>>)> {
 ///
 /// The path is relative to the source file with the macro, as for [`include_bytes!`]. A file that a build
 /// script makes is named by `concat!(env!("OUT_DIR"), "/tone.spv")`. SPIR-V declares its exports and imports
-/// itself; those of OpenCL C are stated as for [`Module::exporting`](crate::Module::exporting) and
-/// [`Module::importing`](crate::Module::importing).
+/// itself, as does the file of an [`Object`](crate::Object); those of OpenCL C are stated as for
+/// [`Module::exporting`](crate::Module::exporting) and [`Module::importing`](crate::Module::importing).
 ///
 /// Every [`Runtime`](crate::Runtime) of the process finds the library when a program imports from it, unless
 /// [`RuntimeBuilder::embedded_libraries`](crate::RuntimeBuilder::embedded_libraries) is off. Libraries that
@@ -226,9 +240,9 @@ pub(crate) fn embedded() -> Vec<(DeviceLibrary, Vec<Cow<'static, str>>)> {
 ///
 /// # Errors
 ///
-/// A file that is missing, is not SPIR-V or whole words of it, or for OpenCL C is not UTF-8, blank or without
-/// exports, is an error of the compiler. SPIR-V that is damaged further on is an error of the builds that
-/// need the library. The error names the file, the package and the line.
+/// A file that is missing, is neither an object nor SPIR-V or whole words of it, or for OpenCL C is not UTF-8,
+/// blank or without exports, is an error of the compiler. SPIR-V or an object that is damaged further on is an
+/// error of the builds that need the library. The error names the file, the package and the line.
 ///
 /// # Examples
 ///
@@ -257,7 +271,7 @@ macro_rules! device_library {
         $crate::device_library!(@embed $file, {
             const CODE: &$crate::embedded::Aligned<[u8]> =
                 &$crate::embedded::Aligned(*::core::include_bytes!($file));
-            $crate::embedded::Code::spirv(CODE)
+            $crate::embedded::Code::binary(CODE)
         });
     };
     (

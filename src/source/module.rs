@@ -9,8 +9,9 @@ use std::sync::{Arc, OnceLock};
 
 use rspirv::spirv::LinkageType;
 
+use crate::cache::store::has_footer;
 use crate::compiler::signature::{Parameter, SpecializationConstant};
-use crate::compiler::spirv::{self, Symbol};
+use crate::compiler::spirv;
 use crate::device::ModuleFormat;
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
@@ -18,7 +19,9 @@ use crate::executor::run_blocking;
 use crate::future::named_future;
 use crate::process::file::{self, Links};
 use crate::process::{self, pin_library};
+use crate::source::content;
 use crate::source::includes::{includes_files, uses_time};
+use crate::source::native::MadeFor;
 
 /// Maximum size of a file that is read as a module, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 30;
@@ -64,6 +67,8 @@ struct Inner {
     uses_time: OnceLock<bool>,
     /// Reason why the module cannot be built for any device, if there is one.
     flaw: Option<Error>,
+    /// Device for which Kiln made the native object; `None` for other modules.
+    made_for: Option<Arc<MadeFor>>,
 }
 
 impl Module {
@@ -120,35 +125,13 @@ impl Module {
         Ok(Self::new(ModuleFormat::SpirV, code, reflection))
     }
 
-    /// Creates a module from a native binary that [`Program::binary`](crate::Program::binary) or a driver's own
-    /// tool made, for exactly the device and driver on which it will run.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidModule`](ErrorKind::InvalidModule) if there are no bytes. Only the driver can detect other
-    /// errors, when the module is built.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// use kiln::Module;
-    ///
-    /// # async fn example(rt: kiln::Runtime, module: Module) -> kiln::Result<()> {
-    /// let binary = rt.build(&module).await?.binary()?;
-    /// // Later, for the same device and driver:
-    /// let program = rt.build(&Module::native(binary)?).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn native(bytes: impl Into<Vec<u8>>) -> Result<Self> {
-        let code = bytes.into();
-        if code.is_empty() {
-            return Err(Error::new(
-                ErrorKind::InvalidModule,
-                "the native binary is empty; give the bytes that `Program::binary` returned",
-            ));
-        }
-        Ok(Self::new(ModuleFormat::Native, code, spirv::Reflection::default()))
+    /// Creates a native module, with the symbols and the device that are known of it.
+    pub(super) fn of_native(
+        code: Vec<u8>,
+        symbols: spirv::Reflection,
+        made_for: Option<MadeFor>,
+    ) -> Self {
+        Self::with_device(ModuleFormat::Native, code, symbols, made_for.map(Arc::new))
     }
 
     /// Sets the label of the module: a name for people, such as the path of its file, with which errors and
@@ -238,6 +221,9 @@ impl Module {
         if spirv::has_magic(&bytes) {
             return Self::spirv(bytes);
         }
+        if has_footer(&bytes) {
+            return Self::native(bytes);
+        }
         match String::from_utf8(bytes) {
             Ok(text) if text.trim().is_empty() => {
                 Err(Error::new(ErrorKind::InvalidModule, "the file is empty"))
@@ -262,25 +248,19 @@ impl Module {
     }
 
     fn new(format: ModuleFormat, code: Vec<u8>, reflection: spirv::Reflection) -> Self {
-        let mut hasher = blake3::Hasher::new();
-        let has_symbols = !reflection.exports.is_empty() || !reflection.imports.is_empty();
-        if format != ModuleFormat::SpirV && has_symbols {
-            // The first byte differs from the first byte of modules without stated names, so that the digests
-            // of both cannot coincide.
-            hasher.update(&[format as u8 | STATED]);
-            for symbols in [&reflection.exports, &reflection.imports] {
-                hasher.update(&(symbols.len() as u64).to_le_bytes());
-                for symbol in symbols {
-                    hasher.update(&(symbol.name.len() as u64).to_le_bytes());
-                    hasher.update(symbol.name.as_bytes());
-                }
-            }
-        } else {
-            hasher.update(&[format as u8]);
-        }
-        hasher.update(&code);
-        let digest = Digest(hasher.finalize().into());
-        let flaw = if format == ModuleFormat::OpenClC { flaw_of_text(&code) } else { None };
+        Self::with_device(format, code, reflection, None)
+    }
+
+    /// Creates a module, with the device for which Kiln made it, if it is a native object of Kiln's.
+    fn with_device(
+        format: ModuleFormat,
+        code: Vec<u8>,
+        reflection: spirv::Reflection,
+        made_for: Option<Arc<MadeFor>>,
+    ) -> Self {
+        let digest = content::digest(format, &code, &reflection, made_for.as_deref());
+        let flaw =
+            if format == ModuleFormat::OpenClC { content::flaw_of_text(&code) } else { None };
         let inner = Inner {
             format,
             code: code.into(),
@@ -290,6 +270,7 @@ impl Module {
             includes_files: OnceLock::new(),
             uses_time: OnceLock::new(),
             flaw,
+            made_for,
         };
         let inner = Arc::new(inner);
         Self { inner, is_untrusted: false, label: None, options: None, link_options: None }
@@ -387,7 +368,7 @@ impl Module {
     }
 
     /// States the names of the functions and global variables that other modules can import from this one. For
-    /// OpenCL C only: SPIR-V modules declare their exports, so for them this changes nothing.
+    /// OpenCL C and native code: SPIR-V modules declare their exports, so for them this changes nothing.
     ///
     /// The names are part of the module's content and of its digest; their order is not. Replaces names stated
     /// before.
@@ -405,13 +386,13 @@ impl Module {
     /// ```
     #[must_use]
     pub fn exporting<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> Self {
-        let exports = stated(names, LinkageType::Export);
+        let exports = content::stated(names, LinkageType::Export);
         self.stating(|reflection| reflection.exports = exports)
     }
 
     /// States the names of the functions and global variables that this module declares but does not define,
-    /// and imports from others. For OpenCL C only, as [`exporting`](Self::exporting). Replaces names stated
-    /// before.
+    /// and imports from others. For OpenCL C and native code, as for [`exporting`](Self::exporting). Replaces
+    /// names stated before.
     ///
     /// A declaration must have the types of the definition. [`Runtime::register`] describes how far that is
     /// checked.
@@ -434,18 +415,19 @@ impl Module {
     /// ```
     #[must_use]
     pub fn importing<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> Self {
-        let imports = stated(names, LinkageType::Import);
+        let imports = content::stated(names, LinkageType::Import);
         self.stating(|reflection| reflection.imports = imports)
     }
 
-    /// Changes the stated names of an OpenCL C module.
+    /// Changes the stated names of a module that does not declare its symbols.
     fn stating(self, change: impl FnOnce(&mut spirv::Reflection)) -> Self {
-        if self.format() != ModuleFormat::OpenClC {
+        if self.format() == ModuleFormat::SpirV {
             return self;
         }
         let mut reflection = self.inner.reflection.clone();
         change(&mut reflection);
-        let stated = Self::new(self.format(), self.code().to_vec(), reflection);
+        let (code, made_for) = (self.code().to_vec(), self.inner.made_for.clone());
+        let stated = Self::with_device(self.format(), code, reflection, made_for);
         Self { inner: stated.inner, ..self }
     }
 
@@ -531,8 +513,9 @@ impl Module {
     }
 
     /// Returns the names that other modules can import from this one. For a SPIR-V module, these are the
-    /// symbols with linkage `Export` or `LinkOnceODR`, except its kernels, which cannot be imported. For
-    /// OpenCL C, these are the [stated](Self::exporting) names.
+    /// symbols with linkage `Export` or `LinkOnceODR`, except its kernels, which cannot be imported. For other
+    /// formats, these are the [stated](Self::exporting) names; the file of an [`Object`](crate::Object) states
+    /// them itself.
     ///
     /// # Examples
     ///
@@ -548,8 +531,8 @@ impl Module {
     }
 
     /// Returns the names that this module imports from others. For a SPIR-V module, these are the symbols with
-    /// linkage `Import`; for OpenCL C, the [stated](Self::importing) names. Values that each device provides,
-    /// such as the global id, are not included.
+    /// linkage `Import`; for other formats, the [stated](Self::importing) names. Values that each device
+    /// provides, such as the global id, are not included.
     ///
     /// # Examples
     ///
@@ -593,10 +576,19 @@ impl Module {
     /// `LinkOnceODR` from objects that do not call them, so the module must not have any.
     pub(crate) fn can_be_called(&self) -> bool {
         const MAX_PRIVATE_MEMORY: u64 = 2 << 10;
+        if self.format() == ModuleFormat::Native {
+            // Nothing is known of it, and it cannot be merged instead.
+            return true;
+        }
         let mut linkages = self.inner.reflection.exports.iter().map(|symbol| symbol.linkage);
         let private_memory = || spirv::private_memory(self.code());
         *self.inner.private_memory.get_or_init(private_memory) <= MAX_PRIVATE_MEMORY
             && linkages.all(|linkage| linkage == LinkageType::Export)
+    }
+
+    /// Returns the device for which Kiln made the native object; `None` for other modules.
+    pub(crate) fn made_for(&self) -> Option<&MadeFor> {
+        self.inner.made_for.as_deref()
     }
 
     /// Whether the module is OpenCL C text that may include files.
@@ -621,32 +613,6 @@ impl Module {
     pub(crate) fn parameters(&self, kernel: &str) -> Option<&[Parameter]> {
         self.inner.reflection.parameters(kernel)
     }
-}
-
-/// Returns the reason why an OpenCL C text cannot be built for any device, if there is one.
-fn flaw_of_text(text: &[u8]) -> Option<Error> {
-    let flaw = |message: String| Some(Error::new(ErrorKind::InvalidModule, message));
-    if text.trim_ascii().is_empty() {
-        return flaw("the OpenCL C text is empty; give the source of at least one kernel".into());
-    }
-    // Drivers stop reading at a NUL character, and would ignore the rest of the text without a message.
-    let at = text.iter().position(|byte| *byte == 0)?;
-    flaw(format!("the OpenCL C text contains a NUL character at byte {at}; remove it"))
-}
-
-/// Bit that is set in the first byte of a digest's input if stated names precede the code.
-const STATED: u8 = 0x80;
-
-/// Returns the symbols with these names, sorted, each once.
-fn stated<S: Into<String>>(
-    names: impl IntoIterator<Item = S>,
-    linkage: LinkageType,
-) -> Vec<Symbol> {
-    let mut names: Vec<String> = names.into_iter().map(Into::into).collect();
-    names.sort_unstable();
-    names.dedup();
-    let symbol = |name| Symbol { name, linkage };
-    names.into_iter().map(symbol).collect()
 }
 
 named_future! {

@@ -16,6 +16,7 @@ const LAYOUT: u32 = 1;
 /// Format numbers of [`ExportedLibrary`].
 const SPIRV: u32 = 1;
 const OPENCL_C: u32 = 2;
+const OBJECT: u32 = 3;
 
 /// Embedded device libraries of a plug-in: the result of the function that
 /// [`export_device_libraries!`](crate::export_device_libraries) defines. Plain data, for
@@ -118,6 +119,7 @@ impl ExportedLibrary {
         let (code, exports, imports) = embedded.code.stated();
         let format = match embedded.code {
             Code::SpirV(_) => SPIRV,
+            Code::Object(_) => OBJECT,
             Code::OpenClC { .. } => OPENCL_C,
         };
         let text = |text: &'static str| Bytes::of(text.as_bytes());
@@ -156,6 +158,7 @@ impl ExportedLibrary {
         let (exports, imports) = (text(self.exports), text(self.imports));
         let module = match self.format {
             SPIRV => Module::spirv(code),
+            OBJECT => Module::native(code),
             OPENCL_C => {
                 let module = Module::opencl_c(String::from_utf8_lossy(&code));
                 Ok(module.exporting(names(&exports)).importing(names(&imports)))

@@ -11,6 +11,7 @@ mod fuse;
 mod libraries;
 #[path = "../support/libraries.rs"]
 mod modules;
+mod objects;
 #[cfg(feature = "remote-fs")]
 mod remote;
 #[cfg(feature = "remote-fs")]

@@ -155,6 +155,11 @@ pub(super) fn compile(context: &Arc<Context>, source: &Source<'_>) -> Result<LzO
         return Err(lost.clone());
     }
     if source.format == ModuleFormat::Native {
+        if container::unpack(source.code).is_some() {
+            let message = "the native binary is a linked program, but only objects and unlinked \
+                           programs can be linked; make it with `kiln build --object`";
+            return Err(Error::new(ErrorKind::BuildFailed, message));
+        }
         return Ok(LzObject { binary: source.code.to_vec(), build_log: String::new() });
     }
     let _call = handler_guard::enter_compiler(CallKind::Compile)?;

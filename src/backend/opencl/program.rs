@@ -35,6 +35,8 @@ pub(super) struct ClProgram {
     build_log: String,
     binary_size: Option<usize>,
     object: Arc<ProgramObject>,
+    /// Binary that an object was loaded from: PoCL 3.1 does not return it again.
+    loaded: Option<Vec<u8>>,
 }
 
 /// Guard that permits calls of a device's compiler while it is held.
@@ -74,6 +76,9 @@ impl Program for ClProgram {
     }
 
     fn binary(&self) -> Result<Vec<u8>> {
+        if let Some(loaded) = &self.loaded {
+            return Ok(loaded.clone());
+        }
         let context = &self.object.context;
         if context.workarounds.expect_late_compiles {
             resources::check_for_process()?;
@@ -126,7 +131,18 @@ impl ClProgram {
     fn new(object: Arc<ProgramObject>, kernels: Vec<Arc<dyn Kernel>>, build_log: String) -> Self {
         // Some compilers do their work when kernels are created, so only now is the binary complete.
         let binary_size = object.binary_size();
-        Self { kernels, build_log, binary_size, object }
+        Self { kernels, build_log, binary_size, object, loaded: None }
+    }
+
+    /// Creates an object from the binary that it was loaded from.
+    fn of_loaded(object: Arc<ProgramObject>, binary: &[u8]) -> Self {
+        Self {
+            kernels: Vec::new(),
+            build_log: String::new(),
+            binary_size: Some(binary.len()),
+            object,
+            loaded: Some(binary.to_vec()),
+        }
     }
 }
 
@@ -168,16 +184,22 @@ pub(super) fn compile_object(context: &Arc<Context>, source: &Source<'_>) -> Res
         // An object is not built, because some drivers would make an executable of it.
         let kind = get_program_build_info(object.raw(), device, CL_PROGRAM_BINARY_TYPE);
         let kind = kind.map_err(|code| failure(context, source, code))?;
-        if cl_uint::from(kind) != CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT {
+        let loaded_as = match cl_uint::from(kind) {
+            CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT | CL_PROGRAM_BINARY_TYPE_LIBRARY => None,
+            CL_PROGRAM_BINARY_TYPE_EXECUTABLE => Some("a linked program"),
+            _ => Some("something else"),
+        };
+        if let Some(loaded_as) = loaded_as {
             return Err(Error::new(
                 ErrorKind::BuildFailed,
                 format!(
-                    "the driver of `{}` did not load the binary of an object as an object",
+                    "the driver of `{}` loads the native binary as {loaded_as}, but only objects and \
+                     libraries can be linked; make it with `kiln build --object`",
                     context.info.name
                 ),
             ));
         }
-        return Ok(ClProgram::new(object, Vec::new(), String::new()));
+        return Ok(ClProgram::of_loaded(object, source.code));
     }
     let options = match source.format {
         ModuleFormat::OpenClC => reflecting_options(source)?,

@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::borrow::Cow;
 use std::path::{PathBuf, is_separator};
 use std::str::FromStr;
 
@@ -91,7 +92,8 @@ pub(crate) enum Command {
     /// linked, and on failure error, with kind, message and log.
     /// Each element of linked has: symbol, importer and exporter (modules, by label or digest), source (where
     /// the library that defines the symbol comes from; null for the file itself) and replaces (whether the
-    /// importer's own definition is replaced).
+    /// importer's own definition is replaced). For --object, one line: file, output, device, driver, key,
+    /// origin, bytes, exports and imports.
     Build(Build),
     /// List the device libraries that programs are linked with, in the order in which symbols are searched
     ///
@@ -128,6 +130,18 @@ pub(crate) struct Build {
     /// OpenCL C, SPIR-V or native binaries: the format is detected from the content
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
+
+    /// Compile the one file to an object for the device, without linking it, and write it to the file of
+    /// --output
+    ///
+    /// The object can be a library (--library) or the file of a later build, for the same device and the same
+    /// version of its driver. It states both, and the symbols that it exports and imports.
+    #[arg(long, requires = "output")]
+    pub(crate) object: bool,
+
+    /// The file for the object
+    #[arg(short, long, value_name = "FILE", requires = "object")]
+    pub(crate) output: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) settings: Settings,
@@ -194,14 +208,18 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "SELECTOR")]
     pub(crate) device: Option<String>,
 
-    /// Register a device library; SPIR-V declares its exports, and for OpenCL C they are named, such as
-    /// lib.cl=scale,bump
+    /// Register a device library; SPIR-V and objects that Kiln made declare their exports, and for OpenCL C and
+    /// other native code they are named, such as lib.cl=scale,bump
     #[arg(long, value_name = "FILE[=NAME,..]")]
     pub(crate) library: Vec<DeclaredNames>,
 
-    /// Name the imports of a file or a library in OpenCL C, such as app.cl=scale,bump
+    /// Name the imports of a file or a library in OpenCL C or native code, such as app.cl=scale,bump
     #[arg(long, value_name = "FILE=NAME,..", value_parser = DeclaredNames::with_names)]
     pub(crate) import: Vec<DeclaredNames>,
+
+    /// Name the exports of a file in OpenCL C or native code, such as lib.cl=scale,bump
+    #[arg(long, value_name = "FILE=NAME,..", value_parser = DeclaredNames::with_names)]
+    pub(crate) export: Vec<DeclaredNames>,
 
     /// Set a specialization constant of SPIR-V modules, such as 0=16, 1=1.5 or 2=true, or the constant of one
     /// library if several have the id, such as lib.spv:0=16; the value is parsed as the constant's type
@@ -323,10 +341,17 @@ pub(crate) enum CacheCommand {
         #[arg(long)]
         dry_run: bool,
     },
-    /// Write the binary of an entry, as the driver made it, to a file
+    /// Write the native code of an entry to a file: the binary of a program, as the driver made it, or an
+    /// object
+    ///
+    /// An object is followed by a description, with which it can be a device library (--library) or the file of
+    /// a build.
     Extract {
-        /// The key, or its first digits: four or more
+        /// The key, its first digits (four or more), or the name of the entry
         key: KeyPrefix,
+        /// Write the driver's binary of an object without the description
+        #[arg(long)]
+        raw: bool,
         /// The file; by default, standard output
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
@@ -436,12 +461,23 @@ impl FromStr for KeyPrefix {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, &'static str> {
+        let text = &digits_of_name(text);
         let fits = (4..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit());
         if fits {
             Ok(Self(text.to_ascii_lowercase()))
         } else {
             Err("a key has 64 hexadecimal digits; give the first 4 or more of them")
         }
+    }
+}
+
+/// Returns the digits of the key in the name of an entry, `<device>/<2 digits>/<62 digits>.kiln`. Other texts
+/// are returned as they are.
+fn digits_of_name(text: &str) -> Cow<'_, str> {
+    let name = text.strip_suffix(".kiln").and_then(|name| name.split_once('/'));
+    match name.and_then(|(_device, digits)| digits.split_once('/')) {
+        Some((first, rest)) => format!("{first}{rest}").into(),
+        None => text.into(),
     }
 }
 
@@ -499,6 +535,7 @@ mod tests {
             ("ABCD", true),
             ("abc", false),
             (&"0".repeat(65), false),
+            (&format!("0123456789abcdef/ab/{}.kiln", "0".repeat(62)), true),
             ("./abcd", false),
             ("abcd.cl", false),
         ] {

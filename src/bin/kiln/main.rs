@@ -13,6 +13,7 @@ mod file;
 mod fuse;
 mod launch;
 mod libraries;
+mod object;
 mod options;
 mod output;
 mod request;
@@ -79,7 +80,10 @@ async fn run(arguments: Arguments, out: &mut Output) -> Result {
     let config = arguments.cache_config();
     match arguments.command {
         Command::Devices => devices::run(out).await,
-        Command::Build(build) => build::run(out, &build, config).await,
+        Command::Build(build) => match &build.output {
+            Some(output) => object::run(out, &build, output, config).await,
+            None => build::run(out, &build, config).await,
+        },
         Command::Libraries(settings) => libraries::run(out, &settings).await,
         Command::Fuse(fuse) => fuse::run(out, &fuse, config).await,
         Command::Cache { command } => cache::run(out, command, &config).await,

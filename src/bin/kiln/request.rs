@@ -55,9 +55,10 @@ impl<'a> Setup<'a> {
 
     async fn library(&self, file: &Path) -> Result<Module, Problem> {
         let module = self.module(file).await?;
-        if module.format() == ModuleFormat::OpenClC && module.exports().len() == 0 {
+        let format = module.format();
+        if format != ModuleFormat::SpirV && module.exports().len() == 0 {
             return Err(invalid_argument(format_args!(
-                "OpenCL C does not declare its exports; name them: --library {}=NAME,..",
+                "the file, {format}, does not declare its exports; name them: --library {}=NAME,..",
                 file.display()
             )));
         }
@@ -72,15 +73,18 @@ impl<'a> Setup<'a> {
             let of_file = all.iter().filter(|declared| declared.file == file);
             of_file.flat_map(|declared| declared.names.clone()).collect::<Vec<_>>()
         };
-        let (exports, imports) = (names(&self.settings.library), names(&self.settings.import));
+        let Settings { library, export, import, .. } = self.settings;
+        let exports = [names(library), names(export)].concat();
+        let imports = names(import);
         let format = module.format();
-        if format != ModuleFormat::OpenClC && !(exports.is_empty() && imports.is_empty()) {
+        if format == ModuleFormat::SpirV && !(exports.is_empty() && imports.is_empty()) {
             return Err(invalid_argument(format_args!(
-                "names of exports or imports are given, but the format is {format}; only OpenCL C \
-                 needs them, because it does not declare them"
+                "names of exports or imports are given, but the format is {format}, which declares \
+                 them itself; only OpenCL C and native code need them"
             )));
         }
-        let module = module.exporting(exports).importing(imports);
+        let module = if exports.is_empty() { module } else { module.exporting(exports) };
+        let module = if imports.is_empty() { module } else { module.importing(imports) };
         Ok(if self.settings.untrusted { module.untrusted() } else { module })
     }
 
@@ -144,12 +148,14 @@ fn check(settings: &Settings, files: &[&Path]) -> output::Result<()> {
             file.display()
         )));
     }
-    let mut importers = settings.import.iter().map(|declared| &declared.file);
-    if let Some(file) = importers.find(|file| !is_library(file) && !files.contains(&&***file)) {
-        return Err(Failure::usage(format_args!(
-            "--import names {}, which is neither among the files nor a library",
-            file.display()
-        )));
+    for (option, declared) in [("--import", &settings.import), ("--export", &settings.export)] {
+        let mut named = declared.iter().map(|declared| &declared.file);
+        if let Some(file) = named.find(|file| !is_library(file) && !files.contains(&&***file)) {
+            return Err(Failure::usage(format_args!(
+                "{option} names {}, which is neither among the files nor a library",
+                file.display()
+            )));
+        }
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ mod libraries;
 mod messages;
 mod report;
 mod resolve;
+mod target;
 #[cfg(test)]
 mod tests;
 
@@ -13,6 +14,7 @@ pub(crate) use libraries::Libraries;
 pub(crate) use messages::{describe, similar_names, undefined_functions};
 pub use report::LinkedSymbol;
 pub(crate) use resolve::{Member, Resolution};
+pub(crate) use target::LinkTarget;
 
 /// Handling of symbols that several libraries export, of those that have equal precedence: preloaded,
 /// registered, embedded or attached ones.

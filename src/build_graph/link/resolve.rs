@@ -7,6 +7,7 @@ use super::DuplicateExports;
 use super::layer::LayerKind;
 use super::libraries::Libraries;
 use super::messages::{describe, similar_names};
+use super::target::LinkTarget;
 use crate::device::ModuleFormat;
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
@@ -34,6 +35,12 @@ pub(crate) struct Member {
     pub(crate) replaced: Vec<String>,
 }
 
+impl Member {
+    fn is_native_library(&self) -> bool {
+        self.library.is_some() && self.module.format() == ModuleFormat::Native
+    }
+}
+
 /// The member that a symbol of another member comes from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Binding {
@@ -56,15 +63,15 @@ impl Resolution {
         self.members.get(1..).unwrap_or_default()
     }
 
-    /// Fails if a definition would have to be removed from OpenCL C. That is so even where OpenCL C is
-    /// translated to SPIR-V: the translation inlines functions, so that calls of the removed definition would
-    /// remain.
+    /// Fails if a definition would have to be removed from OpenCL C or from native code. That is so even where
+    /// OpenCL C is translated to SPIR-V: the translation inlines functions, so that calls of the removed
+    /// definition would remain.
     pub(crate) fn check_removals(&self) -> Result<()> {
         let replaced = |binding: &&Binding| matches!(binding.symbol, Symbol::Replaced(_));
-        let is_text = |binding: &&Binding| {
-            self.members[binding.importer].module.format() == ModuleFormat::OpenClC
+        let is_fixed = |binding: &&Binding| {
+            self.members[binding.importer].module.format() != ModuleFormat::SpirV
         };
-        match self.bindings.iter().filter(replaced).find(is_text) {
+        match self.bindings.iter().filter(replaced).find(is_fixed) {
             None => Ok(()),
             Some(binding) => Err(defined_twice(
                 self.name(binding),
@@ -87,14 +94,39 @@ impl Libraries {
     /// Determines the libraries that a module needs, including those needed by these libraries.
     ///
     /// An import that the importing module exports itself refers to that export. Any other import is resolved
-    /// against the requested module, then against the libraries of its format, since a linker takes one format.
-    /// Preloaded modules also replace the definitions that libraries export. Where two members define a symbol,
-    /// the one in the later layer loses its definition.
+    /// against the requested module, then against the libraries of its format, and native ones where the driver
+    /// links both. A native module takes libraries of all formats. Preloaded modules also replace the
+    /// definitions that libraries export. Where two members define a symbol, the one in the later layer loses
+    /// its definition.
+    ///
+    /// Within a layer, a native library hides those of other formats that export the same symbol: its twins. It
+    /// is left out, in favour of its twins, if it is for another device, or if the program would need a part of
+    /// it only.
     ///
     /// # Errors
     ///
     /// [`BuildFailed`](ErrorKind::BuildFailed) if no module, or more than one in a layer, exports a symbol.
-    pub(crate) fn resolve(&self, module: &Module) -> Result<Resolution> {
+    pub(crate) fn resolve(&self, module: &Module, target: &LinkTarget<'_>) -> Result<Resolution> {
+        let mut left_out = HashSet::new();
+        let mut first_error = None;
+        loop {
+            match self.resolve_without(&left_out, module, target) {
+                Ok(resolution) => return Ok(resolution),
+                Err(Failure { error, native: Some(native) }) if left_out.insert(native) => {
+                    first_error.get_or_insert(error);
+                }
+                Err(Failure { error, .. }) => return Err(first_error.unwrap_or(error)),
+            }
+        }
+    }
+
+    /// Like [`resolve`](Self::resolve), without some native libraries.
+    fn resolve_without(
+        &self,
+        left_out: &HashSet<Digest>,
+        module: &Module,
+        target: &LinkTarget<'_>,
+    ) -> Result<Resolution, Failure> {
         let requested = Member {
             module: module.clone(),
             library: None,
@@ -104,6 +136,8 @@ impl Libraries {
         };
         let mut resolver = Resolver {
             libraries: self,
+            target,
+            left_out,
             own: module.exports().collect(),
             indexes: HashMap::from([(module.digest(), 0)]),
             members: vec![requested],
@@ -116,13 +150,30 @@ impl Libraries {
             at += 1;
         }
         resolver.remove_hidden()?;
+        resolver.check_natives()?;
         let Resolver { members, bindings, .. } = resolver;
         Ok(Resolution { members, bindings })
     }
 }
 
+/// Reason why a program cannot be resolved.
+struct Failure {
+    error: Error,
+    /// Native library without which it may succeed.
+    native: Option<Digest>,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { error, native: None }
+    }
+}
+
 struct Resolver<'a> {
     libraries: &'a Libraries,
+    target: &'a LinkTarget<'a>,
+    /// Native libraries that are not used.
+    left_out: &'a HashSet<Digest>,
     /// Exports of the requested module.
     own: HashSet<&'a str>,
     /// Index of each member.
@@ -200,14 +251,17 @@ impl Resolver<'_> {
         let exporters = self.libraries.layer(layer).map_or(&[][..], |layer| layer.exporters(name));
         let requested = &self.members[0].module;
         let mut found: Vec<(&DeviceLibrary, &Module)> = Vec::new();
-        for library in exporters.iter().filter(|it| can_link(requested.format(), it.format())) {
+        for library in exporters.iter().filter(|it| self.can_link(it.format())) {
             let module = library.module()?;
             let is_new = module.digest() != requested.digest()
                 && found.iter().all(|(_, known)| known.digest() != module.digest());
-            if is_new && module.exports().any(|export| export == name) {
+            if is_new && self.is_usable(module) && module.exports().any(|export| export == name) {
                 found.push((library, module));
             }
         }
+        let preference = |(_, module): &(&DeviceLibrary, &Module)| self.preference(module.format());
+        let best = found.iter().map(preference).min();
+        found.retain(|candidate| Some(preference(candidate)) == best);
         let Some(&(first, module)) = found.first() else { return Ok(None) };
         // Functions that every module may define have the same definition everywhere.
         let is_mergeable = |module: &Module| module.exports_mergeably(name);
@@ -218,6 +272,30 @@ impl Resolver<'_> {
             return Err(ambiguous(name, &self.members[importer].module, &found));
         }
         Ok(Some(first.clone()))
+    }
+
+    /// Whether libraries of a format can be part of the program.
+    fn can_link(&self, library: ModuleFormat) -> bool {
+        let requested = self.members[0].module.format();
+        let is_mixed = [requested, library].contains(&ModuleFormat::Native);
+        requested == library && !is_mixed
+            || is_mixed
+                && [requested, library].iter().all(|format| self.target.links_native_with(*format))
+    }
+
+    /// Whether a module can be used on the device, and is not left out.
+    fn is_usable(&self, module: &Module) -> bool {
+        !self.target.is_foreign(module) && !self.left_out.contains(&module.digest())
+    }
+
+    /// Returns the rank of a format among those of libraries that export the same symbol; the lowest is
+    /// preferred.
+    fn preference(&self, format: ModuleFormat) -> usize {
+        match format {
+            ModuleFormat::Native => 0,
+            _ if self.target.device.formats.contains(&format) => 1 + format as usize,
+            _ => 4,
+        }
     }
 
     /// Returns the index of a library among the members. Adds it if it is not a member yet. `needed_by` is the
@@ -250,7 +328,7 @@ impl Resolver<'_> {
     ///
     /// [`BuildFailed`](ErrorKind::BuildFailed) if two members of one layer define a symbol, unless every
     /// module may define it.
-    fn remove_hidden(&mut self) -> Result<()> {
+    fn remove_hidden(&mut self) -> Result<(), Failure> {
         for (name, definitions) in self.shared_definitions() {
             let layer_of = |definition: &Definition| self.members[definition.member].layer;
             let first = definitions.iter().map(layer_of).min();
@@ -258,8 +336,12 @@ impl Resolver<'_> {
                 definitions.into_iter().partition(|definition| Some(layer_of(definition)) == first);
             let alone: Vec<_> = top.iter().filter(|it| !it.is_mergeable).collect();
             if let [one, other, ..] = alone[..] {
-                let members = [one, other].map(|it| &self.members[it.member].module);
-                return Err(defined_twice(&name, members));
+                let members = [one, other].map(|it| &self.members[it.member]);
+                let native = members.iter().find(|member| member.is_native_library());
+                return Err(Failure {
+                    error: defined_twice(&name, members.map(|member| &member.module)),
+                    native: native.map(|member| member.module.digest()),
+                });
             }
             let Some(winner) = alone.first().copied().or(top.first()) else { continue };
             let winner = winner.member;
@@ -269,6 +351,46 @@ impl Resolver<'_> {
             {
                 self.replace(member, export, winner);
             }
+        }
+        Ok(())
+    }
+
+    /// Fails if native members cannot be linked with the others, or if a definition would have to be removed
+    /// from one.
+    fn check_natives(&self) -> Result<(), Failure> {
+        let mut members = self.members.iter().map(|member| &member.module);
+        if members.all(|module| module.format() != ModuleFormat::Native) {
+            return Ok(());
+        }
+        self.check_obstacles()?;
+        let removed = self.bindings.iter().find_map(|binding| match binding.symbol {
+            Symbol::Replaced(export) if self.members[binding.importer].is_native_library() => {
+                Some((binding, export))
+            }
+            _ => None,
+        });
+        let Some((binding, export)) = removed else { return Ok(()) };
+        let [exporter, native] =
+            [binding.exporter, binding.importer].map(|at| &self.members[at].module);
+        Err(Failure {
+            error: defined_twice(native.export(export), [exporter, native]),
+            native: Some(native.digest()),
+        })
+    }
+
+    /// Fails if the driver cannot link a member with native code.
+    fn check_obstacles(&self) -> Result<(), Failure> {
+        let target = self.target;
+        for Member { module, .. } in &self.members {
+            let Some(obstacle) = target.obstacle(module) else { continue };
+            let native = self.members.iter().find(|member| member.is_native_library());
+            let error = Error::unsupported(format!(
+                "{} {obstacle}, so the driver of `{}` cannot link it with native code; give all \
+                 modules of the program in SPIR-V",
+                describe(module),
+                target.device.name
+            ));
+            return Err(Failure { error, native: native.map(|it| it.module.digest()) });
         }
         Ok(())
     }
@@ -296,6 +418,15 @@ impl Resolver<'_> {
         shared
     }
 
+    /// Returns the reason why a library that exports a symbol cannot be part of the program.
+    fn obstacle(&self, library: &Module) -> String {
+        let requested = &self.members[0].module;
+        let natives = [(library, requested), (requested, library)];
+        let native = natives.iter().find(|(native, _)| native.format() == ModuleFormat::Native);
+        let refusal = native.and_then(|(native, with)| self.target.refusal(native, with.format()));
+        refusal.unwrap_or_else(|| "modules of different formats cannot be linked".to_owned())
+    }
+
     /// Creates the error for a name that no fitting library exports.
     fn unresolved(&self, name: &str, importer: usize) -> Error {
         let (libraries, requested) = (self.libraries, &self.members[0].module);
@@ -304,11 +435,8 @@ impl Resolver<'_> {
         let exporters = libraries.exporters(name).filter_map(|library| library.module().ok());
         let other = exporters.filter(exports_name).find(|it| it.digest() != requested.digest());
         if let Some(other) = other {
-            let _ = write!(
-                message,
-                ", which only {} exports; modules of different formats cannot be linked",
-                describe(other)
-            );
+            let _ = write!(message, ", which only {} exports; ", describe(other));
+            message.push_str(&self.obstacle(other));
         } else {
             message.push_str(", which no registered library exports");
         }
@@ -349,11 +477,6 @@ struct Definition {
     member: usize,
     export: usize,
     is_mergeable: bool,
-}
-
-/// Whether a library of a format can be linked to a module of a format.
-fn can_link(module: ModuleFormat, library: ModuleFormat) -> bool {
-    module == library
 }
 
 fn defined_twice(name: &str, [first, second]: [&Module; 2]) -> Error {

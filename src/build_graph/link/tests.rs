@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::*;
+use crate::device::{DeviceInfo, ModuleFormat};
 use crate::digest::Digest;
 use crate::error::Result;
 use crate::source::module::Module;
@@ -20,9 +21,15 @@ fn libraries(modules: &[&Module]) -> Libraries {
     libraries
 }
 
+/// Resolves a module for a device that links OpenCL C.
+fn resolved(libraries: &Libraries, module: &Module) -> Result<Resolution> {
+    let device = DeviceInfo { links: vec![ModuleFormat::OpenClC], ..DeviceInfo::fake() };
+    libraries.resolve(module, &LinkTarget { device: &device, identity: &[] })
+}
+
 /// Returns the libraries that a module needs.
 fn resolve(libraries: &Libraries, module: &Module) -> Result<Vec<Module>> {
-    let found = libraries.resolve(module)?;
+    let found = resolved(libraries, module)?;
     Ok(found.libraries().iter().map(|member| member.module.clone()).collect())
 }
 
@@ -84,7 +91,7 @@ fn unregistered_libraries_are_not_found() {
     assert_eq!(resolve(&libraries, &application).expect("it exists").len(), 1);
     assert!(libraries.unregister(&library));
     assert!(!libraries.unregister(&library));
-    assert!(libraries.resolve(&application).is_err());
+    assert!(resolve(&libraries, &application).is_err());
     assert!(libraries.names().is_empty() && libraries.all().next().is_none());
 }
 
@@ -106,7 +113,7 @@ fn a_library_that_is_registered_again_as_untrusted_is_untrusted() {
 #[test]
 fn errors_list_every_import_up_to_the_requested_module() {
     let (a, b) = (module(&["a"], &["b"]), module(&["b"], &["missing"]));
-    let text = libraries(&[&a, &b]).resolve(&module(&[], &["a"])).expect_err("one is missing");
+    let text = resolved(&libraries(&[&a, &b]), &module(&[], &["a"])).expect_err("one is missing");
     let text = text.to_string();
     let steps = ["(b) imports `missing`", "needed for `b` by", "(a)", "needed for `a` by"];
     let mut rest = text.as_str();

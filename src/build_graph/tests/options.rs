@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::build_graph::link::Libraries;
+use crate::build_graph::link::{Libraries, LinkTarget};
 use crate::build_graph::option_report::OptionReport;
 use crate::build_graph::options::EnvironmentOptions;
-use crate::build_graph::plan::{BuildPlan, BuildSpec, BuildStrategy};
+use crate::build_graph::plan::{BuildPlan, BuildSpec};
+use crate::build_graph::strategy::BuildStrategy;
 use crate::device::{Device, DeviceInfo, ModuleFormat};
 use crate::error::{DriverCode, Error, ErrorKind};
 use crate::source::module::Module;
@@ -25,8 +26,10 @@ fn plan(links_by_calls: bool, link_options: &str) -> BuildPlan {
     spec.set_link_options(link_options).expect("there is no NUL");
     let mut libraries = Libraries::default();
     assert!(libraries.register(&library.options("-c")).expect("it exports something"));
-    let find = |module: &Module| libraries.resolve(module);
-    spec.resolve(&device, true, &EnvironmentOptions::default(), find).expect("it can be built")
+    let target = LinkTarget { device: &device, identity: &[] };
+    let find = |module: &Module| libraries.resolve(module, &target);
+    let environment = EnvironmentOptions::default();
+    spec.resolve(&device, &target, true, &environment, find).expect("it can be built")
 }
 
 /// Returns the options of each module for the call that compiles it, sorted.

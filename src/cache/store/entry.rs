@@ -35,8 +35,9 @@ pub(crate) const VERSION: u32 = 1;
 /// Size of a footer, in bytes.
 pub(crate) const FOOTER: usize = 80;
 
-/// Magic number at the end of a footer. It contains bytes that text mode and seven-bit transfers would change.
-const MAGIC: [u8; 8] = *b"KILN\r\n\x1a\xfe";
+/// Magic number at the end of a footer, and thus of an entry's file. It contains bytes that text mode and
+/// seven-bit transfers would change.
+pub(crate) const MAGIC: [u8; 8] = *b"KILN\r\n\x1a\xfe";
 
 /// Maximum number of kernels and parameters in a manifest, taken together. A record in memory may take 30 times
 /// the space of its JSON. Without this limit, a manifest of a few megabytes could fill gigabytes.
@@ -83,6 +84,9 @@ pub struct Manifest {
     pub created: u64,
     /// Names and versions of the tools that created the entry.
     pub tools: Vec<(String, String)>,
+    /// Device and symbols of an object; `None` for other entries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object: Option<Box<ObjectRecord>>,
 }
 
 impl Manifest {
@@ -110,6 +114,31 @@ impl Manifest {
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
+}
+
+/// Device and symbols of an object, as it is linked.
+///
+/// # Examples
+///
+/// ```no_run
+/// # fn example(manifest: kiln::store::Manifest) {
+/// if let Some(object) = &manifest.object {
+///     println!("exports {}, imports {}", object.exports.join(", "), object.imports.join(", "));
+/// }
+/// # }
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ObjectRecord {
+    /// Fields that identify the device in keys, by name and value.
+    pub device: Vec<(String, String)>,
+    /// Symbols that other modules can import, without the mergeable ones.
+    pub exports: Vec<String>,
+    /// Symbols that other modules can import, and may define as well.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mergeable: Vec<String>,
+    /// Symbols that other modules must define.
+    pub imports: Vec<String>,
 }
 
 /// A kernel of a stored program.
@@ -388,6 +417,11 @@ fn checksum(parts: &[&[u8]]) -> [u8; 16] {
     hasher.digest128().to_le_bytes()
 }
 
+/// Whether the bytes end like the file of an entry, of any version.
+pub(crate) fn has_footer(bytes: &[u8]) -> bool {
+    bytes.len() >= FOOTER && bytes.ends_with(&MAGIC)
+}
+
 /// Verifies the bytes of an entry's file, whatever its key.
 pub(crate) fn decode(bytes: Vec<u8>) -> Result<Entry, Unusable> {
     let (body, footer) = bytes.split_last_chunk::<FOOTER>().ok_or(Unusable::Foreign)?;
@@ -485,6 +519,11 @@ mod tests {
             build_microseconds: 1_500_000,
             created: 1_800_000_000,
             tools: vec![("kiln".into(), "0.1.0".into())],
+            object: Some(Box::new(ObjectRecord {
+                device: vec![("device".into(), "a device".into())],
+                exports: vec!["tone".into()],
+                ..ObjectRecord::default()
+            })),
         }
     }
 

@@ -83,12 +83,12 @@ use std::time::{Duration, SystemTime};
 use async_lock::{Mutex, Semaphore};
 
 pub use self::collect::Collected;
-pub use self::entry::{Entry, KernelRecord, Manifest, ParameterRecord, Unusable};
+pub use self::entry::{Entry, KernelRecord, Manifest, ObjectRecord, ParameterRecord, Unusable};
 pub use self::info::{Checked, EntryInfo};
 pub use self::operation::{Entries, Operation, Verify};
 pub use self::publish::Durability;
 
-pub(crate) use self::entry::{decode_for, encode, kernels};
+pub(crate) use self::entry::{MAGIC, decode, decode_for, encode, has_footer, kernels};
 pub(crate) use self::layout::Address;
 #[cfg(feature = "remote")]
 pub(crate) use self::layout::SUFFIX;

@@ -603,7 +603,7 @@ impl super::Emitter<'_> {
     /// Adds a helper function that returns the remainder with the sign of the divisor, and returns the helper's
     /// name. OpenCL C has only `fmod`, whose remainder has the sign of the dividend. Both are exact.
     fn modulo(&mut self, lanes: Lanes) -> String {
-        let name = self.names.beside_kernels(format!("modulo_{lanes}"));
+        let name = self.names.beside_fixed(format!("modulo_{lanes}"));
         let zero = format!("({lanes})(0)");
         let (differs, choice) = if lanes.is_vector() {
             (

@@ -49,7 +49,7 @@ impl Emitter<'_> {
             return Err(unsupported(format!("OpBitcast of {from} to an integer of its bits")));
         }
         let of_bools = if from.scalar == Scalar::Bool { "_of_bools" } else { "" };
-        let name = self.names.beside_kernels(format!("bit_join{of_bools}_{from}"));
+        let name = self.names.beside_fixed(format!("bit_join{of_bools}_{from}"));
         let parts: Vec<_> = (0..from.count)
             .map(|at| match from.scalar {
                 Scalar::Bool => format!("({whole})(from.s{at:x} & 1) << {at}"),
@@ -75,7 +75,7 @@ impl Emitter<'_> {
             return Err(unsupported(format!("OpBitcast of an integer of its bits to {to}")));
         }
         let to_bools = if to.scalar == Scalar::Bool { "_to_bools" } else { "" };
-        let name = self.names.beside_kernels(format!("bit_part{to_bools}_{to}"));
+        let name = self.names.beside_fixed(format!("bit_part{to_bools}_{to}"));
         let parts: Vec<_> = (0..to.count)
             .map(|at| match to.scalar {
                 Scalar::Bool => format!("-(char)(from >> {at} & 1)"),
@@ -97,7 +97,7 @@ impl Emitter<'_> {
     /// Adds a helper function that reverses the order of bits, and returns the helper's name.
     pub(super) fn bit_reverse(&mut self, lanes: Lanes) -> Result<String> {
         let width = integer_width(lanes)?;
-        let name = self.names.beside_kernels(format!("bit_reverse_{lanes}"));
+        let name = self.names.beside_fixed(format!("bit_reverse_{lanes}"));
         let text = format!(
             "\nstatic {lanes} {name}({lanes} from)\n{{\n    \
                  {lanes} to = ({lanes})(0);\n    \
@@ -124,7 +124,7 @@ impl Emitter<'_> {
             Op::BitFieldSExtract => ("extract_signed", String::new(), "(field ^ sign) - sign"),
             _ => ("extract", String::new(), "field"),
         };
-        let name = self.names.beside_kernels(format!("bit_field_{name}_{lanes}"));
+        let name = self.names.beside_fixed(format!("bit_field_{name}_{lanes}"));
         let scalar = lanes.single();
         let all = if width > 32 {
             format!("{:#x}ul", u64::MAX >> (64 - width))

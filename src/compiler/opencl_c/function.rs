@@ -27,11 +27,11 @@ const MAX_WORDS: usize = 1 << 23;
 /// An emitted function.
 #[derive(Clone, Debug)]
 pub(super) struct Instance {
-    name: String,
+    pub(super) name: String,
     /// Address spaces of the returned pointer, by level, if it is generic.
     pub(super) returns: Vec<Space>,
     /// Variables of local memory to which the function takes pointers, after its own parameters.
-    locals: BTreeSet<u32>,
+    pub(super) locals: BTreeSet<u32>,
 }
 
 /// A function during its translation.
@@ -123,7 +123,8 @@ impl<'m> Emitter<'m> {
         let Some(&function) = self.functions.get(&id) else {
             return Err(unsupported(format!("a call of id {id}, which is not a function")));
         };
-        if function.is_declaration() {
+        let linked_name = self.linked_name(id)?;
+        if function.is_declaration() && linked_name.is_none() {
             let name = self.import(id).unwrap_or("without a name");
             return Err(unsupported(format!("function `{name}`, which no module defines,")));
         }
@@ -136,7 +137,10 @@ impl<'m> Emitter<'m> {
         let (spaces, returns) = self.infer(function, parameters)?;
         let name = match kernel {
             Some((name, _)) => name.to_owned(),
-            None => self.instance_name(id, parameters),
+            None => match linked_name {
+                Some(name) => name.to_owned(),
+                None => self.instance_name(id, parameters),
+            },
         };
         let mut body = Body {
             emitter: self,
@@ -161,15 +165,23 @@ impl<'m> Emitter<'m> {
                 _ => {}
             }
         }
-        body.blocks(function)?;
         let result = result.ok_or_else(|| malformed("a function"))?;
+        if function.is_declaration() {
+            let result = body.emitter.type_name_in(result, &returns)?;
+            body.emitter.declare_function(&name, &result, &signature);
+            return Ok(Instance::imported(&name));
+        }
+        body.blocks(function)?;
         let result = body.emitter.type_name_in(result, &returns)?;
         let locals = body.locals.clone();
         let is_local = |parameter: &String| parameter.starts_with("local ");
         let takes_local = !locals.is_empty() || signature.iter().any(is_local);
         let specifiers = match kernel {
-            Some((_, attributes)) => format!("{attributes}kernel"),
-            None => specifiers(control, takes_local).to_owned(),
+            Some((_, attributes)) => format!("{attributes}kernel "),
+            None => match body.emitter.exported_specifiers(id, control) {
+                Some(specifiers) => specifiers.to_owned(),
+                None => format!("{} ", specifiers(control, takes_local)),
+            },
         };
         body.write(&name, &result, signature, &specifiers)?;
         Ok(Instance { name, returns, locals })
@@ -181,7 +193,7 @@ impl<'m> Emitter<'m> {
         for space in parameters {
             let _ = write!(name, "_{space}");
         }
-        self.names.beside_kernels(name)
+        self.names.beside_fixed(name)
     }
 }
 
@@ -269,7 +281,7 @@ impl<'m> Body<'_, 'm> {
         }
         let signature = if signature.is_empty() { "void".to_owned() } else { signature.join(", ") };
         let separator = if result.ends_with('*') { "" } else { " " };
-        let text = format!("\n{specifiers} {result}{separator}{name}({signature})\n{{\n");
+        let text = format!("\n{specifiers}{result}{separator}{name}({signature})\n{{\n");
         for (ty, names) in &self.declarations {
             let separator = if ty.ends_with('*') { "" } else { " " };
             // Each pointer has a line of its own, because in C the `*` belongs to the declared name.
@@ -513,8 +525,10 @@ impl Emitter<'_> {
     }
 
     /// Declares a variable of constant memory, once, and returns its name.
-    fn constant_variable(&mut self, id: u32) -> Result<String> {
-        let name = self.name(id, "constant_");
+    pub(super) fn constant_variable(&mut self, id: u32) -> Result<String> {
+        let linked_name = self.linked_name(id)?.map(str::to_owned);
+        let is_linked = linked_name.is_some();
+        let name = linked_name.unwrap_or_else(|| self.name(id, "constant_"));
         let location = self.definitions.location(id).ok_or_else(|| malformed("a variable"))?;
         if self.constants.contains_key(&location) {
             return Ok(name);
@@ -522,6 +536,12 @@ impl Emitter<'_> {
         let variable = self.definition(id)?;
         let initializer = initializer(&variable);
         let Some(initializer) = initializer else {
+            if is_linked {
+                let pointee = self.pointee(id)?;
+                let ty = self.type_name(pointee)?;
+                self.constants.insert(location, format!("\nextern constant {ty} {name};\n"));
+                return Ok(name);
+            }
             return Err(unsupported(match self.import(id) {
                 Some(import) => format!("variable `{import}`, which no module defines,"),
                 None => format!("variable `{name}` of constant memory without an initial value"),

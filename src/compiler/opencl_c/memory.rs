@@ -328,7 +328,7 @@ fn unparenthesized(target: &str) -> &str {
 impl super::Emitter<'_> {
     /// Adds a helper function that copies bytes between two address spaces, and returns the helper's name.
     fn copy_helper(&mut self, to: Space, from: Space) -> String {
-        let name = self.names.beside_kernels(format!("copy_to_{to}_from_{from}"));
+        let name = self.names.beside_fixed(format!("copy_to_{to}_from_{from}"));
         let text = format!(
             "\nstatic void {name}({to} uchar *to, {from} const uchar *from, size_t size)\n{{\n    \
              for (size_t i = 0; i < size; ++i)\n        to[i] = from[i];\n}}\n"

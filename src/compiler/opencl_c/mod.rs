@@ -14,9 +14,9 @@
 //! * Variables of local memory in functions: they are declared in kernels, and other functions get pointers to
 //!   them.
 //!
-//! Types are translated in [`types`], constants in [`constants`], functions in [`function`], and their control
-//! flow in [`blocks`]. Instructions are translated in [`arithmetic`], [`booleans`], [`bits`], [`memory`],
-//! [`synchronize`] and [`builtins`].
+//! Types are translated in [`types`], constants in [`constants`], functions in [`function`], those that objects
+//! share in [`linkage`], and their control flow in [`blocks`]. Instructions are translated in [`arithmetic`],
+//! [`booleans`], [`bits`], [`memory`], [`synchronize`] and [`builtins`].
 
 mod arithmetic;
 mod bits;
@@ -26,6 +26,7 @@ mod builtins;
 mod constants;
 mod function;
 mod generic;
+mod linkage;
 mod memory;
 mod names;
 mod options;
@@ -48,6 +49,7 @@ use crate::compiler::spirv::edit::{
 };
 use crate::compiler::spirv::{Demand, Module};
 use crate::error::{Error, Result};
+use linkage::Linked;
 use names::Names;
 use types::Space;
 
@@ -80,17 +82,22 @@ pub(crate) fn opencl_c(module: &Module) -> Result<String> {
 
 /// Like [`opencl_c`], with values for specialization constants, by `SpecId` and as bytes in the module's form.
 pub(crate) fn specialized(module: &Module, values: &[(u32, Vec<u8>)]) -> Result<Text> {
-    let mut emitter = Emitter::of(module, values)?;
-    for entry in module.section(Section::EntryPoints).iter() {
-        if entry.op() != Some(Op::EntryPoint) {
-            continue;
-        }
-        if operand(&entry, 0)? != ExecutionModel::Kernel as u32 {
-            return Err(unsupported("an entry point that is not a kernel"));
-        }
-        let name = entry.string(2).ok_or_else(|| malformed("an entry point's name"))?;
-        emitter.kernel(operand(&entry, 1)?, name).map_err(|error| error.within(name))?;
-    }
+    let mut emitter = Emitter::of(module, values, Linked::new())?;
+    emitter.kernels()?;
+    Ok(emitter.finish())
+}
+
+/// Like [`specialized`], for an object that is linked with others: with the functions that the module exports,
+/// and with declarations of those that it imports.
+///
+/// # Errors
+///
+/// As for [`opencl_c`], except that imports are no error. Exported functions cannot have parameters of the
+/// generic address space, or variables of local memory.
+pub(crate) fn object(module: &Module, values: &[(u32, Vec<u8>)]) -> Result<Text> {
+    let mut emitter = Emitter::of(module, values, linkage::linked(module))?;
+    emitter.exports()?;
+    emitter.kernels()?;
     Ok(emitter.finish())
 }
 
@@ -117,6 +124,8 @@ struct Emitter<'m> {
     functions: HashMap<u32, &'m Function>,
     names: Names,
     decorations: Decorations,
+    /// Linkage of the ids that the text shares with other objects; empty for a whole program.
+    linked: Linked<'m>,
     /// Bits of the values given for specialization constants, by id.
     specialized: HashMap<u32, u64>,
     /// Bits of constant integers and Booleans, by id.
@@ -152,7 +161,7 @@ struct Emitter<'m> {
 }
 
 impl<'m> Emitter<'m> {
-    fn of(module: &'m Module, values: &[(u32, Vec<u8>)]) -> Result<Self> {
+    fn of(module: &'m Module, values: &[(u32, Vec<u8>)], linked: Linked<'m>) -> Result<Self> {
         let model = module.section(Section::MemoryModel).iter().next();
         let pointer_bytes = match model.and_then(|model| AddressingModel::from_u32(model.word(0)?))
         {
@@ -165,8 +174,9 @@ impl<'m> Emitter<'m> {
             module,
             definitions: module.definitions(),
             functions: module.functions.iter().map(|function| (function.id, function)).collect(),
-            names: Names::of(module),
+            names: Names::of(module, linked.values().map(|linkage| linkage.name)),
             decorations: Decorations::of(module),
+            linked,
             specialized: HashMap::new(),
             integers: HashMap::new(),
             pointer_bytes,
@@ -303,6 +313,21 @@ impl<'m> Emitter<'m> {
     fn import(&self, id: u32) -> Option<&'m str> {
         let linkages = self.module.linkages();
         linkages.iter().find(|linkage| linkage.target == id).map(|linkage| linkage.name)
+    }
+
+    /// Emits all kernels of the module.
+    fn kernels(&mut self) -> Result<()> {
+        for entry in self.module.section(Section::EntryPoints).iter() {
+            if entry.op() != Some(Op::EntryPoint) {
+                continue;
+            }
+            if operand(&entry, 0)? != ExecutionModel::Kernel as u32 {
+                return Err(unsupported("an entry point that is not a kernel"));
+            }
+            let name = entry.string(2).ok_or_else(|| malformed("an entry point's name"))?;
+            self.kernel(operand(&entry, 1)?, name).map_err(|error| error.within(name))?;
+        }
+        Ok(())
     }
 
     fn kernel(&mut self, id: u32, name: &str) -> Result<()> {

@@ -12,11 +12,13 @@ use crate::compiler::spirv::edit::Section;
 pub(super) struct Names {
     /// Names of the ids that have one.
     of_ids: HashMap<u32, String>,
-    kernels: HashSet<String>,
+    /// Names that are never changed: those of kernels, and those that other objects know.
+    fixed: HashSet<String>,
 }
 
 impl Names {
-    pub(super) fn of(module: &Module) -> Self {
+    /// Chooses the names of a module's ids. `linked` are the names that it shares with other objects.
+    pub(super) fn of<'m>(module: &'m Module, linked: impl Iterator<Item = &'m str>) -> Self {
         let mut bases = HashMap::new();
         for name in module.section(Section::Names).iter() {
             if name.op() == Some(Op::Name)
@@ -36,7 +38,8 @@ impl Names {
                 }
             }
         }
-        let kernels = kernels(module);
+        let mut fixed = kernels(module);
+        fixed.extend(linked.map(str::to_owned));
         let reserved = reserved();
         let mut uses = HashMap::<_, u32>::new();
         for (id, base) in &bases {
@@ -47,32 +50,32 @@ impl Names {
             uses.get(&(owner, base)) == Some(&1)
                 && (owner.is_none() || !uses.contains_key(&(None, base)))
                 && !reserved.contains(base)
-                && !kernels.contains(base)
+                && !fixed.contains(base)
                 && !looks_generated(base)
         };
         let name = |(&id, base): (&u32, &String)| {
             let is_unique = is_unique(id, base);
-            (id, if is_unique { base.clone() } else { avoid(&kernels, format!("{base}_{id}")) })
+            (id, if is_unique { base.clone() } else { avoid(&fixed, format!("{base}_{id}")) })
         };
-        Self { of_ids: bases.iter().map(name).collect(), kernels }
+        Self { of_ids: bases.iter().map(name).collect(), fixed }
     }
 
     /// Returns the name of an id, which no other id has where it is visible. If the id has no name, the name is
     /// `prefix` with the id appended.
     pub(super) fn get(&self, id: u32, prefix: &str) -> String {
         let named = self.of_ids.get(&id).cloned();
-        named.unwrap_or_else(|| self.beside_kernels(format!("{prefix}{id}")))
+        named.unwrap_or_else(|| self.beside_fixed(format!("{prefix}{id}")))
     }
 
-    /// Makes a generated name differ from those of kernels, which are never changed.
-    pub(super) fn beside_kernels(&self, name: String) -> String {
-        avoid(&self.kernels, name)
+    /// Makes a generated name differ from those that are never changed.
+    pub(super) fn beside_fixed(&self, name: String) -> String {
+        avoid(&self.fixed, name)
     }
 }
 
-/// Appends underscores to a name until no kernel has it.
-fn avoid(kernels: &HashSet<String>, mut name: String) -> String {
-    while kernels.contains(&name) {
+/// Appends underscores to a name until it is not a fixed one.
+fn avoid(fixed: &HashSet<String>, mut name: String) -> String {
+    while fixed.contains(&name) {
         name.push('_');
     }
     name

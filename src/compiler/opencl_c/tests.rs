@@ -4,13 +4,13 @@ use proptest::prelude::*;
 use rspirv::binary::Assemble;
 use rspirv::dr::{Builder, Operand};
 use rspirv::spirv::{
-    AddressingModel, Capability, Decoration, ExecutionModel, FunctionControl, MemoryModel, Op,
-    StorageClass,
+    AddressingModel, Capability, Decoration, ExecutionModel, FunctionControl, LinkageType,
+    MemoryModel, Op, StorageClass,
 };
 
 use super::constants::{Place, literal, signed_literal};
 use super::types::{Lanes, Scalar};
-use super::{VERSION, opencl_c, specialized};
+use super::{VERSION, object, opencl_c, specialized};
 use crate::compiler::spirv::Module;
 use crate::error::{ErrorKind, Result};
 
@@ -582,6 +582,60 @@ fn functions_that_are_needed_too_often_or_call_too_deep_are_refused() {
         vec![(last, "k")]
     });
     refused(&deep, "calls nested deeper than 64 levels");
+}
+
+/// Linkage names with their kinds.
+const LINKAGES: [(&str, LinkageType); 4] = [
+    ("tone", LinkageType::Import),
+    ("shade", LinkageType::Export),
+    ("shared", LinkageType::LinkOnceODR),
+    ("k", LinkageType::Export),
+];
+
+/// Returns a module with functions of all linkages. The function of its kernel is exported under its name.
+fn linked_module() -> Vec<u8> {
+    module_of(|b| {
+        let float = b.type_float(32, None);
+        let of_float = b.type_function(float, [float]);
+        let import = b.begin_function(float, None, FunctionControl::NONE, of_float).unwrap();
+        b.function_parameter(float).unwrap();
+        b.end_function().unwrap();
+        let caller = |b: &mut Builder| {
+            let id = b.begin_function(float, None, FunctionControl::INLINE, of_float).unwrap();
+            let x = b.function_parameter(float).unwrap();
+            b.begin_block(None).unwrap();
+            let result = b.function_call(float, None, import, [x]).unwrap();
+            b.ret_value(result).unwrap();
+            b.end_function().unwrap();
+            id
+        };
+        let (export, mergeable) = (caller(b), caller(b));
+        let kernel = function(b, &[], |_, _| {});
+        for (id, (name, linkage)) in [import, export, mergeable, kernel].into_iter().zip(LINKAGES) {
+            let operands = [Operand::LiteralString(name.into()), Operand::LinkageType(linkage)];
+            b.decorate(id, Decoration::LinkageAttributes, operands);
+        }
+        vec![(kernel, "k")]
+    })
+}
+
+#[test]
+fn objects_keep_the_names_that_they_share() {
+    let module = linked_module();
+    let text = object(&Module::parse(&*module).unwrap(), &[]).unwrap().code;
+    for line in [
+        "\nfloat tone(float v",
+        "\nfloat shade(float v",
+        "\n__attribute__((weak)) float shared(float v",
+        " = tone(v",
+        "\nkernel void k(void)",
+    ] {
+        assert!(text.contains(line), "{line:?} is not in: {text}");
+    }
+    assert_eq!(text.matches("tone(").count(), 3, "declared once, called twice: {text}");
+    // A whole program has only what its kernels reach.
+    let text = emit(&module).unwrap();
+    assert!(!text.contains("shade") && !text.contains("tone"), "{text}");
 }
 
 #[test]

@@ -392,7 +392,7 @@ impl Emitter<'_> {
             None => format!("{plain}_any"),
         };
         let aligned = alignment.map(|to| format!(", aligned({to})")).unwrap_or_default();
-        let alias = self.names.beside_kernels(alias);
+        let alias = self.names.beside_fixed(alias);
         let text = format!("typedef {name} {alias} __attribute__((may_alias{aligned}));\n");
         self.accesses.insert(alias.clone(), text);
         alias

@@ -91,6 +91,11 @@ pub(crate) struct Symbol {
 }
 
 impl Reflection {
+    /// Creates the interface of a module of which only the symbols are known.
+    pub(crate) fn of_symbols(exports: Vec<Symbol>, imports: Vec<Symbol>) -> Self {
+        Self { exports, imports, ..Self::default() }
+    }
+
     /// Returns the parameters of a kernel, in order, or `None` if the module has no such kernel or lacks its
     /// function.
     ///

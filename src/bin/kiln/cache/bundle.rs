@@ -15,7 +15,7 @@ use kiln::store::{EntryInfo, Store};
 use serde::Serialize;
 use tar::{Archive, Builder, EntryType, Header};
 
-use super::{find, read_entry, select};
+use super::{device_of, driver_of, find, read_entry, select};
 use crate::args::KeyPrefix;
 use crate::file::{self, Links};
 use crate::output::{Failure, Outcome, Output, Result, bytes, count, in_full, note, plain};
@@ -27,6 +27,8 @@ const CHUNK_BYTES: usize = 64 << 10;
 struct Extracted {
     key: String,
     file: String,
+    device: String,
+    driver: String,
     bytes: u64,
 }
 
@@ -34,28 +36,45 @@ pub(super) async fn extract(
     out: &mut Output,
     store: &Store,
     key: &KeyPrefix,
+    is_raw: bool,
     path: Option<&Path>,
 ) -> Result {
     let info = find(store, key).await?;
     let entry = read_entry(store, &info).await.map_err(|why| {
         Failure::failed(format_args!("the entry of {} cannot be used: {why}", info.key()))
     })?;
+    let manifest = entry.manifest();
+    let is_described = manifest.object.is_some() && !is_raw;
+    let content = if is_described { entry.bytes() } else { entry.payload() };
+    let (device, driver) = (device_of(manifest), driver_of(manifest));
     let Some(path) = path else {
         if io::stdout().is_terminal() {
             return Err(Failure::usage(
                 "a binary cannot be written to a terminal; give --output FILE",
             ));
         }
-        out.write_all(entry.payload())?;
+        note(format_args!("for {} (driver {})", plain(device), plain(driver)));
+        out.write_all(content)?;
         return Ok(Outcome::Success);
     };
-    file::write_output(path, entry.payload()).map_err(|error| cannot("write", path, &error))?;
-    let size = entry.payload().len() as u64;
+    file::write_output(path, content).map_err(|error| cannot("write", path, &error))?;
+    let size = content.len() as u64;
     if out.is_json() {
-        let (key, file) = (info.key().to_string(), path.display().to_string());
-        out.value(&Extracted { key, file, bytes: size })?;
+        out.value(&Extracted {
+            key: info.key().to_string(),
+            file: path.display().to_string(),
+            device: device.to_owned(),
+            driver: driver.to_owned(),
+            bytes: size,
+        })?;
     } else {
-        out.line(format_args!("{} written to {}", bytes(size), path.display()))?;
+        out.line(format_args!(
+            "{} written to {}, for {} (driver {})",
+            bytes(size),
+            path.display(),
+            plain(device),
+            plain(driver)
+        ))?;
     }
     Ok(Outcome::Success)
 }

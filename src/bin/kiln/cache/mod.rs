@@ -28,8 +28,8 @@ pub(crate) async fn run(out: &mut Output, command: CacheCommand, config: &CacheC
         CacheCommand::Stats => list::stats(out, &store, remote::status(config).await?).await,
         CacheCommand::Verify { fix } => upkeep::verify(out, &store, fix).await,
         CacheCommand::Gc { dry_run } => upkeep::gc(out, &store, dry_run).await,
-        CacheCommand::Extract { key, output } => {
-            bundle::extract(out, &store, &key, output.as_deref()).await
+        CacheCommand::Extract { key, raw, output } => {
+            bundle::extract(out, &store, &key, raw, output.as_deref()).await
         }
         CacheCommand::Export { file, keys } => bundle::export(out, &store, &file, &keys).await,
         CacheCommand::Import { file } => bundle::import(out, &store, &file).await,
@@ -102,6 +102,11 @@ async fn read_entry(store: &Store, info: &EntryInfo) -> std::result::Result<Entr
 /// Returns the name of the device that an entry is for.
 fn device_of(manifest: &Manifest) -> &str {
     manifest.field("device").unwrap_or("?")
+}
+
+/// Returns the version of the driver that an entry is for.
+fn driver_of(manifest: &Manifest) -> &str {
+    manifest.field("driver version").unwrap_or("?")
 }
 
 /// Returns the kind of an entry: a program with kernels, an object from which programs are linked, the SPIR-V

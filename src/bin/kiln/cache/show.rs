@@ -72,6 +72,9 @@ fn print(out: &mut Output, shown: &Shown<'_>, info: &EntryInfo) -> Result<()> {
     match kind_of(manifest) {
         OBJECT => {
             out.line("\nAn object: programs that have the kernels are linked from it.")?;
+            for (what, names) in symbols(manifest) {
+                out.line(format_args!("  {what} {}", plain(names.join(", "))))?;
+            }
         }
         TIMING => {
             out.line("\nMeasured times of a fused kernel, and of its launches one by one.")?;
@@ -97,6 +100,16 @@ fn print(out: &mut Output, shown: &Shown<'_>, info: &EntryInfo) -> Result<()> {
         out.line(plain(manifest.build_log.trim_end()))?;
     }
     Ok(())
+}
+
+/// Returns the symbols of an object, as far as there are any.
+fn symbols(manifest: &Manifest) -> impl Iterator<Item = (&'static str, Vec<&str>)> {
+    let lists = manifest.object.iter().flat_map(|object| {
+        let exports = object.exports.iter().chain(&object.mergeable).map(String::as_str).collect();
+        let imports = object.imports.iter().map(String::as_str).collect();
+        [("exports", exports), ("imports", imports)]
+    });
+    lists.filter(|(_, names): &(_, Vec<_>)| !names.is_empty())
 }
 
 /// Formats the parameters as OpenCL C declares them, as far as they are known.

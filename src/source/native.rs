@@ -1,0 +1,131 @@
+//! Native modules: binaries as a driver made them, and objects that Kiln made, which state their device and
+//! their symbols.
+
+use std::fmt;
+
+use rspirv::spirv::LinkageType;
+
+use super::module::Module;
+use crate::cache::store::{ObjectRecord, decode, has_footer};
+use crate::compiler::spirv::{Reflection, Symbol};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Device for which Kiln made an object: the fields that identify it in keys, by name and value.
+#[derive(Debug)]
+pub(crate) struct MadeFor(Vec<(String, String)>);
+
+impl MadeFor {
+    /// Returns the fields.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// Whether these are the fields of the same device.
+    pub(crate) fn is(&self, fields: &[(&str, &str)]) -> bool {
+        self.fields().eq(fields.iter().copied())
+    }
+
+    fn field(&self, name: &str) -> Option<&str> {
+        self.fields().find(|(known, _)| *known == name).map(|(_, value)| value)
+    }
+
+    /// Describes the fields of a device that differ from these.
+    pub(crate) fn differences(&self, other: &[(&str, &str)]) -> String {
+        let differing = other.iter().filter(|(name, value)| self.field(name) != Some(value));
+        let each = differing.map(|(name, value)| match self.field(name) {
+            Some(made_for) => format!("{name} `{made_for}` instead of `{value}`"),
+            None => format!("no {name}"),
+        });
+        each.collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl fmt::Display for MadeFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`", self.field("device").unwrap_or("an unnamed device"))?;
+        match self.field("driver version") {
+            Some(version) => write!(f, " (driver {version})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Module {
+    /// Creates a module from native code, for exactly the device and driver on which it will run:
+    ///
+    /// * a program, from [`Program::binary`](crate::Program::binary) or a driver's own tool;
+    /// * the file of an [`Object`](crate::Object) that Kiln made. It states the device, the driver, and the
+    ///   symbols of its code. For another device or driver it is refused by name, or replaced by a library in
+    ///   SPIR-V or OpenCL C that exports the same symbols;
+    /// * an object or a library that a driver's own tool made, such as an OpenCL program of the type
+    ///   `CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT` or `CL_PROGRAM_BINARY_TYPE_LIBRARY`. State its symbols with
+    ///   [`exporting`](Self::exporting) and [`importing`](Self::importing). Kiln reads neither its symbols nor
+    ///   its device, so only the driver can refuse it.
+    ///
+    /// The types of a native module's symbols are not compared with those that other modules declare.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidModule`](ErrorKind::InvalidModule) if there are no bytes, or if the file of an object is
+    /// damaged or was made by a newer version of Kiln. Only the driver can detect other errors, when the module
+    /// is built.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kiln::Module;
+    ///
+    /// # async fn example(rt: kiln::Runtime, module: Module, tone: Module) -> kiln::Result<()> {
+    /// let binary = rt.build(&module).await?.binary()?;
+    /// // Later, for the same device and driver:
+    /// let program = rt.build(&Module::native(binary)?).await?;
+    ///
+    /// let object = rt.build(&tone).object().await?;
+    /// rt.register(&Module::native(object.bytes())?)?; // a library, without its source
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn native(bytes: impl Into<Vec<u8>>) -> Result<Self> {
+        let bytes = bytes.into();
+        if bytes.is_empty() {
+            return Err(Error::new(
+                ErrorKind::InvalidModule,
+                "the native binary is empty; give the bytes that `Program::binary` returned",
+            ));
+        }
+        if !has_footer(&bytes) {
+            return Ok(Self::of_native(bytes, Reflection::default(), None));
+        }
+        let entry = decode(bytes).map_err(|unusable| {
+            Error::new(
+                ErrorKind::InvalidModule,
+                format!("the file of the native object cannot be used: {unusable}; make it again"),
+            )
+        })?;
+        let code = entry.payload().to_vec();
+        Ok(match &entry.manifest().object {
+            Some(record) => {
+                Self::of_native(code, symbols(record), Some(MadeFor(record.device.clone())))
+            }
+            None => Self::of_native(code, Reflection::default(), None),
+        })
+    }
+}
+
+/// Returns the symbols of an object, sorted, each once.
+fn symbols(record: &ObjectRecord) -> Reflection {
+    let symbols = |kinds: &[(&[String], LinkageType)]| {
+        let mut symbols: Vec<_> = kinds
+            .iter()
+            .flat_map(|&(names, linkage)| {
+                names.iter().map(move |name| Symbol { name: name.clone(), linkage })
+            })
+            .collect();
+        symbols.sort_by(|a, b| a.name.cmp(&b.name));
+        symbols.dedup_by(|a, b| a.name == b.name);
+        symbols
+    };
+    let ObjectRecord { exports, mergeable, imports, .. } = record;
+    let exports = [(&exports[..], LinkageType::Export), (mergeable, LinkageType::LinkOnceODR)];
+    Reflection::of_symbols(symbols(&exports), symbols(&[(imports, LinkageType::Import)]))
+}
