@@ -43,6 +43,7 @@ mod refusal;
 mod request;
 mod shared_outcome;
 mod signatures;
+mod spec;
 mod specialization;
 mod strategy;
 #[cfg(test)]

@@ -9,14 +9,10 @@ use smallvec::{SmallVec, smallvec};
 
 use super::artifact::SignatureSource;
 use super::capabilities;
-use super::constants::set_constants;
-use super::input::{BuildInput, Constants, is_emitted, is_translated};
+use super::input::{BuildInput, Constants};
 use super::key::{DeviceKey, InputFields, NodeKind, ProgramFields};
-use super::link::{
-    Libraries, LinkTarget, LinkedSymbol, Member, Resolution, describe, undefined_functions,
-};
-use super::options::{EnvironmentOptions, OptionKind, OptionSource, SourcedOptions, check_call};
-use super::specialization::GivenConstant;
+use super::link::{Libraries, LinkedSymbol, Resolution, describe, undefined_functions};
+use super::options::SourcedOptions;
 use super::strategy::{BuildStrategy, strategy_for};
 use crate::backend::Source;
 use crate::cache::store::ObjectRecord;
@@ -29,45 +25,23 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::source::module::Module;
 use crate::source::translate::{Translation, options_for_device};
 
-/// A request before the imports of its module are resolved.
-#[derive(Clone)]
-pub(crate) struct BuildSpec {
-    input: BuildInput,
-    /// Whether SPIR-V is handed to the driver as OpenCL C, even where the driver takes SPIR-V.
-    as_text: bool,
-    /// The device's position in the graph.
-    device: usize,
-    /// Specialization constants of libraries: the library, the id and the value.
-    library_constants: Vec<(Module, u32, GivenConstant)>,
-    options: RequestedOptions,
-}
-
-/// Options of a request.
-#[derive(Clone)]
-enum RequestedOptions {
-    /// Options in addition to those of the module and of the environment.
-    Added { compile: String, link: String },
-    /// All options, for a module that Kiln made of others, whose options these are.
-    All(SourcedOptions),
-}
-
 /// The inputs of one build.
 #[derive(Clone)]
 pub(crate) struct BuildPlan {
     /// Modules with their inputs, sorted by digest, each module once. So the order in which libraries are
     /// registered makes no difference.
-    inputs: SmallVec<[BuildInput; 1]>,
+    pub(super) inputs: SmallVec<[BuildInput; 1]>,
     /// The device's position in the graph.
-    device: usize,
-    strategy: BuildStrategy,
+    pub(super) device: usize,
+    pub(super) strategy: BuildStrategy,
     /// Options for linking, if the linker is called separately, or if that is not known yet.
-    link_options: SourcedOptions,
+    pub(super) link_options: SourcedOptions,
     /// Whether the device gets SPIR-V modules as OpenCL C. Other modules of the plan are passed as they are.
-    is_emitted: bool,
+    pub(super) is_emitted: bool,
     /// Translation of OpenCL C to SPIR-V, if the plan is for a translation.
-    translation: Option<Arc<Translation>>,
+    pub(super) translation: Option<Arc<Translation>>,
     /// Modules of the program and their symbols, if the requested module shares symbols.
-    resolution: Option<Arc<Resolution>>,
+    pub(super) resolution: Option<Arc<Resolution>>,
 }
 
 /// A module of a linked program.
@@ -78,174 +52,10 @@ pub(crate) struct LinkedModule {
     pub(crate) object: BuildKey,
 }
 
-impl BuildSpec {
-    pub(crate) fn new(module: Module, device: usize) -> Self {
-        Self {
-            input: BuildInput::new(module),
-            as_text: false,
-            device,
-            library_constants: Vec::new(),
-            options: RequestedOptions::Added { compile: String::new(), link: String::new() },
-        }
-    }
-
-    pub(crate) fn set_device(&mut self, device: usize) {
-        self.device = device;
-    }
-
-    /// Passes SPIR-V to the device as OpenCL C even if the device takes both.
-    pub(crate) fn prefer_text(&mut self) {
-        self.as_text = true;
-    }
-
-    pub(crate) fn set_constant(&mut self, id: u32, value: GivenConstant) {
-        self.input.set_constant(id, value);
-    }
-
-    pub(crate) fn set_constant_of(&mut self, library: &Module, id: u32, value: GivenConstant) {
-        self.library_constants.push((library.clone(), id, value));
-    }
-
-    /// Sets the options for compiling that are added to those of the module and of the environment.
-    pub(crate) fn set_options(&mut self, options: &str) -> Result<()> {
-        check_call("build options", options)?;
-        if let RequestedOptions::Added { compile, .. } = &mut self.options {
-            options.clone_into(compile);
-        }
-        Ok(())
-    }
-
-    /// Sets the options for linking that are added to those of the module and of the environment.
-    pub(crate) fn set_link_options(&mut self, options: &str) -> Result<()> {
-        check_call("link options", options)?;
-        if let RequestedOptions::Added { link, .. } = &mut self.options {
-            options.clone_into(link);
-        }
-        Ok(())
-    }
-
-    /// Sets all options, so that none of the module or of the environment are added.
-    pub(crate) fn set_all_options(&mut self, options: &str) {
-        self.options = RequestedOptions::All(SourcedOptions::of(OptionSource::Call, options));
-    }
-
-    pub(crate) fn module(&self) -> &Module {
-        &self.input.module
-    }
-
-    pub(crate) fn device(&self) -> usize {
-        self.device
-    }
-
-    /// Determines how the program is built from the modules. `find_libraries` returns the libraries that a
-    /// module needs; it is called only for a module that shares symbols. With `link_objects`, the driver links
-    /// wherever it can.
-    pub(crate) fn resolve(
-        self,
-        device: &Device,
-        target: &LinkTarget<'_>,
-        link_objects: bool,
-        environment: &EnvironmentOptions,
-        find_libraries: impl FnOnce(&Module) -> Result<Resolution>,
-    ) -> Result<BuildPlan> {
-        let Self { mut input, as_text, device: position, library_constants, options } = self;
-        let link_options;
-        (input.options, link_options) = options.combined(&input.module, environment)?;
-        let module = &input.module;
-        let resolution =
-            if input.shares_symbols() { Some(Arc::new(find_libraries(module)?)) } else { None };
-        let libraries = resolution.as_ref().map_or(&[][..], |found| found.libraries());
-        if let Some(resolution) = &resolution {
-            resolution.check_removals()?;
-        }
-        let modules = || [module].into_iter().chain(libraries.iter().map(|it| &it.module));
-        let strategy = if modules().any(|module| is_translated(device, module.format())) {
-            BuildStrategy::TranslateFirst
-        } else if resolution.is_some() {
-            let link_objects = link_objects && link_options.is_empty();
-            strategy_for(device, link_objects, &modules().collect::<Vec<_>>())?
-        } else {
-            BuildStrategy::Build
-        };
-        input.is_requested = true;
-        let mut inputs: SmallVec<[BuildInput; 1]> = smallvec![input];
-        for Member { module, replaced, .. } in libraries {
-            let options = environment.combine(OptionKind::Compile, module, "")?;
-            inputs.push(BuildInput {
-                options,
-                ..BuildInput::of_library(module.clone(), replaced.clone())
-            });
-        }
-        set_constants(&mut inputs, library_constants)?;
-        inputs.iter().try_for_each(|input| input.check(device, target))?;
-        let is_emitted =
-            inputs.iter().any(|input| is_emitted(device, input.module.format(), as_text));
-        let mut plan = BuildPlan {
-            inputs,
-            device: position,
-            strategy,
-            link_options,
-            is_emitted,
-            translation: None,
-            resolution,
-        };
-        plan.assign_options();
-        plan.inputs.sort_unstable_by_key(|input| input.module.digest());
-        Ok(plan)
-    }
-
-    /// Returns the plan of the module alone, without libraries, as a step to its object.
-    pub(crate) fn alone(
-        self,
-        device: &Device,
-        target: &LinkTarget<'_>,
-        environment: &EnvironmentOptions,
-    ) -> Result<BuildPlan> {
-        let Self { mut input, as_text, device: position, library_constants, options } = self;
-        // An object is not linked.
-        (input.options, _) = options.combined(&input.module, environment)?;
-        input.is_requested = true;
-        let format = input.module.format();
-        let strategy = match is_translated(device, format) {
-            true => BuildStrategy::TranslateFirst,
-            false => BuildStrategy::Build,
-        };
-        let mut inputs: SmallVec<[BuildInput; 1]> = smallvec![input];
-        set_constants(&mut inputs, library_constants)?;
-        inputs[0].check(device, target)?;
-        Ok(BuildPlan {
-            inputs,
-            device: position,
-            strategy,
-            link_options: SourcedOptions::default(),
-            is_emitted: is_emitted(device, format, as_text),
-            translation: None,
-            resolution: None,
-        })
-    }
-}
-
-impl RequestedOptions {
-    /// Returns the options for compiling and for linking the requested module.
-    fn combined(
-        self,
-        module: &Module,
-        environment: &EnvironmentOptions,
-    ) -> Result<(SourcedOptions, SourcedOptions)> {
-        match self {
-            Self::All(options) => Ok((options, SourcedOptions::default())),
-            Self::Added { compile, link } => Ok((
-                environment.combine(OptionKind::Compile, module, &compile)?,
-                environment.combine(OptionKind::Link, module, &link)?,
-            )),
-        }
-    }
-}
-
 impl BuildPlan {
     /// Adapts the options to the strategy. If one call compiles and links, it also gets the options for
     /// linking. If the modules are merged, they are compiled with the options of the requested module.
-    fn assign_options(&mut self) {
+    pub(super) fn assign_options(&mut self) {
         if self.strategy == BuildStrategy::Merge {
             for library in self.inputs.iter_mut().filter(|input| !input.is_requested) {
                 library.options = SourcedOptions::default();

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use super::graph::BuildGraph;
 use super::kernel::Kernel;
 use super::outcome::Outcome;
-use super::plan::BuildSpec;
+use super::spec::BuildSpec;
 use crate::compiler::fusion::{self, Argument, FusionReport, Place, Plan, Trust, Width};
 use crate::compiler::spirv;
 use crate::device::{DeviceKind, Limits};
