@@ -21,7 +21,7 @@ use crate::process::file::{self, Links};
 use crate::process::{self, pin_library};
 use crate::source::content;
 use crate::source::includes::{includes_files, uses_time};
-use crate::source::native::MadeFor;
+use crate::source::made_for::MadeFor;
 
 /// Maximum size of a file that is read as a module, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 30;
