@@ -74,7 +74,7 @@ digest_type! {
     ///
     /// * the modules, with the files that their texts include and the libraries that they import from,
     /// * their specialization constants,
-    /// * the options,
+    /// * the options for compiling and linking, but not their [sources](crate#build-options),
     /// * the device and its driver,
     /// * the environment variables that can change a driver's compiler, as they were when the runtime was
     ///   built.

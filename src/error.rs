@@ -170,6 +170,8 @@ struct Inner {
     is_transient: bool,
     /// The original failure, if this error is of a command that was not run because another command failed.
     root: Option<Error>,
+    /// The failure as all of its receivers have it, if this error explains it further.
+    unexplained: Option<Error>,
 }
 
 impl Error {
@@ -182,6 +184,7 @@ impl Error {
             source: None,
             is_transient: false,
             root: None,
+            unexplained: None,
         }))
     }
 
@@ -225,6 +228,12 @@ impl Error {
     /// Prefixes the message with `place`.
     pub(crate) fn within(self, place: impl fmt::Display) -> Self {
         self.map(|inner| inner.message = format!("{place}: {}", inner.message).into())
+    }
+
+    /// Adds an explanation that not every receiver of the error has. It stays the [same](Self::same) failure.
+    pub(crate) fn explained(self, explanation: impl fmt::Display) -> Self {
+        let unexplained = self.0.unexplained.clone().unwrap_or_else(|| self.clone());
+        self.within(explanation).map(|inner| inner.unexplained = Some(unexplained))
     }
 
     /// Returns the error of a command, `subject`, that was not run because of this failure.
@@ -386,8 +395,11 @@ impl Error {
     /// ```
     #[must_use]
     pub fn same(&self, other: &Self) -> bool {
-        let root = |error: &Self| Arc::as_ptr(&error.0.root.as_ref().unwrap_or(error).0);
-        root(self) == root(other)
+        let failure = |error: &Self| {
+            let root = error.0.root.as_ref().unwrap_or(error);
+            Arc::as_ptr(&root.0.unexplained.as_ref().unwrap_or(root).0)
+        };
+        failure(self) == failure(other)
     }
 }
 

@@ -222,10 +222,14 @@
 //! The minimum supported Rust version is 1.89. Features that use OpenDAL need OpenDAL's minimum, currently
 //! 1.91.
 //!
+//! # Build options
+//!
+#![doc = include_str!("docs/options.md")]
+//!
 //! # Environment
 //!
-//! These variables supply defaults for settings that the application does not set. They are read once, when a
-//! runtime is built. An empty variable counts as unset.
+//! These variables supply defaults for settings that the application does not set; those for build options
+//! apply besides its settings. They are read once, when a runtime is built. An empty variable counts as unset.
 //!
 #![doc = include_str!("docs/environment.md")]
 //!

@@ -201,7 +201,8 @@ fn an_import_dropped_at_any_point_adds_all_of_an_entry_or_nothing() {
         import(&store, (name, file)).expect("it can be written");
         assert_eq!(assert_is_whole(directory.path(), &store), 2, "after {polls} polls");
         if ended.is_some() {
-            assert!(polls > 3, "the import was dropped at a few points only");
+            // The import waits for three calls: verifying the file, writing it, and changing the size hint.
+            assert!(polls >= 3, "the import was dropped at a few points only");
             break;
         }
     }

@@ -176,9 +176,9 @@ pub(crate) trait Device: Send + Sync {
     /// an object. Blocks and fails like [`build`](Self::build).
     fn compile(&self, source: &Source<'_>) -> Result<Arc<dyn Program>>;
 
-    /// Links one or more objects of this device to a program with all their kernels. Blocks and fails like
-    /// [`build`](Self::build).
-    fn link(&self, objects: &[&dyn Program]) -> Result<Arc<dyn Program>>;
+    /// Links one or more objects of this device to a program with all their kernels. `options` are those of the
+    /// linker, without a NUL; empty for a linker that takes none. Blocks and fails like [`build`](Self::build).
+    fn link(&self, objects: &[&dyn Program], options: &str) -> Result<Arc<dyn Program>>;
 
     /// Allocates `bytes` of device memory with unspecified contents. `bytes` is not zero.
     fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>>;

@@ -27,7 +27,7 @@ use crate::compiler::signature::Parameter;
 use crate::device::{ModuleFormat, Workarounds};
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
-use crate::executor::{self, Priority};
+use crate::executor::{self, Pool, Priority};
 
 /// Pauses before the retries of a call that ran out of resources. After the last retry it fails.
 const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(50)];
@@ -82,16 +82,17 @@ impl Subject {
 
     /// Returns the permits to begin compiles, or to begin links if the program is linked.
     pub(super) fn slots(&self) -> &Arc<Semaphore> {
-        let device = self.graph.device(self.plan.device());
         if self.is_link() {
             self.pool().links()
-        } else if Workarounds::of(device).serialize_builds
-            && !self.graph.has_child_compile(&self.plan)
-        {
-            self.pool().serial_compiles()
+        } else if self.workarounds().serialize_builds && !self.graph.has_child_compile(&self.plan) {
+            self.pool().single_compile()
         } else {
             self.pool().compiles()
         }
+    }
+
+    fn workarounds(&self) -> Workarounds {
+        Workarounds::of(self.graph.device(self.plan.device()))
     }
 
     fn pool(&self) -> &CompilePool {
@@ -214,7 +215,8 @@ impl Subject {
             subject.graph.counters().links.add_one();
             let objects: Vec<_> =
                 objects.iter().map(|object| object.native()).collect::<Result<_>>()?;
-            let native = device.link(&objects).map_err(|error| subject.classify(error))?;
+            let options = subject.plan.link_options().text();
+            let native = device.link(&objects, options).map_err(|error| subject.classify(error))?;
             Ok(subject.built(Artifact::Native(native)))
         };
         self.with_retries(Priority::Short, link).await
@@ -261,7 +263,8 @@ impl Subject {
                 sources.iter().try_for_each(|source| subject.check_capabilities(source))?;
                 counters.compiles.add(sources.len() as u64);
                 counters.links.add_one();
-                subject.run_child(Order::Link(sources))
+                let options = subject.plan.link_options().text();
+                subject.run_child(Order::Link { sources, options })
             })
         };
         let output = self.on_pool(Priority::Long, link).await?;
@@ -303,7 +306,10 @@ impl Subject {
         }
         let program = Arc::clone(built);
         let pack = move |subject: &Self| subject.pack(&program, took);
-        let Packed { payload, rest } = match self.on_pool(Priority::Short, pack).await {
+        // Where fetching the binary compiles, the loads of other programs go first.
+        let compiles = self.workarounds().expect_late_compiles;
+        let priority = if compiles { Priority::Long } else { Priority::Short };
+        let Packed { payload, rest } = match self.on_driver(priority, pack).await {
             Ok(packed) => packed,
             Err(error) => {
                 self.graph.counters().disk_skips.add_one();
@@ -343,11 +349,33 @@ impl Subject {
         priority: Priority,
         call: impl FnOnce(&Self) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let (subject, span) = (Arc::clone(self), tracing::Span::current());
-        self.pool().threads().run(priority, move || span.in_scope(|| call(&subject))).await?
+        self.on(self.pool().threads(), priority, call).await
     }
 
-    /// Like [`on_pool`](Self::on_pool). Calls again if the call runs out of resources.
+    /// Makes a call that blocks on the device's driver.
+    async fn on_driver<T: Send + 'static>(
+        self: &Arc<Self>,
+        priority: Priority,
+        call: impl FnOnce(&Self) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let threads = match self.workarounds().serialize_builds {
+            true => self.pool().serial_thread(),
+            false => self.pool().threads(),
+        };
+        self.on(threads, priority, call).await
+    }
+
+    async fn on<T: Send + 'static>(
+        self: &Arc<Self>,
+        threads: &Pool,
+        priority: Priority,
+        call: impl FnOnce(&Self) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (subject, span) = (Arc::clone(self), tracing::Span::current());
+        threads.run(priority, move || span.in_scope(|| call(&subject))).await?
+    }
+
+    /// Like [`on_driver`](Self::on_driver). Calls again if the call runs out of resources.
     async fn with_retries<T: Send + 'static>(
         self: &Arc<Self>,
         priority: Priority,
@@ -356,7 +384,7 @@ impl Subject {
         let call = Arc::new(call);
         let attempt = || {
             let call = Arc::clone(&call);
-            self.on_pool(priority, move |subject| call(subject))
+            self.on_driver(priority, move |subject| call(subject))
         };
         for pause in PAUSES {
             match attempt().await {

@@ -25,10 +25,12 @@ use super::fusion::known::Fusions;
 use super::in_flight::InFlight;
 use super::key::DeviceKey;
 use super::link::{DuplicateExports, Libraries, LinkTarget};
+use super::options::EnvironmentOptions;
 use super::outcome::{Answer, Outcome};
-use super::plan::{BuildPlan, BuildSpec, LinkedModule};
+use super::plan::{BuildPlan, LinkedModule};
 use super::pool::CompilePool;
 use super::shared_outcome::{SharedOutcome, shared_outcome};
+use super::spec::BuildSpec;
 use super::strategy::BuildStrategy;
 use super::trace::{Line, LookupTrace};
 use crate::backend::{self, DeviceSlot};
@@ -106,6 +108,8 @@ pub(crate) struct Setting {
     pub(crate) remote: Option<Remote>,
     pub(crate) trace: Option<LookupTrace>,
     pub(crate) duplicates: DuplicateExports,
+    /// Options that the environment sets.
+    pub(crate) options: EnvironmentOptions,
     /// Whether programs are linked with the libraries that are embedded in the process.
     pub(crate) embedded_libraries: bool,
     /// Whether the driver links objects even where one merged module would give faster kernels.
@@ -167,13 +171,13 @@ impl BuildGraph {
     /// otherwise. Never blocks on a driver.
     pub(crate) fn request(self: &Arc<Self>, spec: BuildSpec) -> Answer {
         match self.resolve(spec) {
-            Ok(plan) => self.request_resolved(plan),
+            Ok(plan) => self.request_plan(plan),
             Err(error) => Answer::Refused(self.refuse(error)),
         }
     }
 
-    /// Requests the program of a plan, like [`request`](Self::request).
-    pub(crate) fn request_resolved(self: &Arc<Self>, plan: BuildPlan) -> Answer {
+    /// Like [`request`](Self::request), for a request whose imports are resolved.
+    pub(super) fn request_plan(self: &Arc<Self>, plan: BuildPlan) -> Answer {
         self.counters().builds_requested.add_one();
         if plan.includes_files() {
             self.request_with_files(plan)
@@ -413,11 +417,17 @@ impl BuildGraph {
     /// Finds the modules that make up a program. Fails if the program cannot be built.
     pub(crate) fn resolve(&self, spec: BuildSpec) -> Result<BuildPlan> {
         let device = self.device(spec.device());
+        let Setting { link_objects, options, .. } = &self.setting;
         let identity = self.device_keys[spec.device()].identity();
         let target = LinkTarget { device, identity };
-        spec.resolve(device, &target, self.setting.link_objects, |module| {
+        spec.resolve(device, &target, *link_objects, options, |module| {
             self.libraries().resolve(module, &target)
         })
+    }
+
+    /// Returns the options that the environment sets.
+    pub(super) fn environment_options(&self) -> &EnvironmentOptions {
+        &self.setting.options
     }
 
     /// Returns the plan that replaces the plan of `texts` once `modules`, their SPIR-V, exist.

@@ -6,9 +6,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::formats::{is_emitted, is_translated};
 use super::key::{ConstantBytes, InputFields};
 use super::link::{LinkTarget, describe};
+#[cfg(feature = "internal")]
+use super::options::OptionSource;
+use super::options::SourcedOptions;
 use super::specialization::GivenConstant;
 use crate::cache::store::ObjectRecord;
-use crate::compiler::options::canonical_options;
 use crate::compiler::signature::SpecializationConstant;
 use crate::compiler::spirv;
 use crate::device::{Device, ModuleFormat};
@@ -26,7 +28,12 @@ pub(crate) struct BuildInput {
     pub(super) constants: Vec<(u32, ConstantBytes)>,
     /// Rust types in which the constants were given, in the same order. They are not part of a key.
     pub(super) constant_types: Vec<&'static str>,
-    pub(super) options: String,
+    /// Options for compiling the module.
+    pub(super) options: SourcedOptions,
+    /// Options for linking, if the call that compiles the module also links it.
+    pub(super) link_options: SourcedOptions,
+    /// Whether the module was requested, and not found as a library.
+    pub(super) is_requested: bool,
     /// Exports whose definitions are removed, because other modules of the program define them; sorted.
     pub(super) replaced: Vec<String>,
     /// Whether the module was translated from a text that uses the time of its build.
@@ -43,7 +50,9 @@ impl BuildInput {
             included: None,
             constants: Vec::new(),
             constant_types: Vec::new(),
-            options: String::new(),
+            options: SourcedOptions::default(),
+            link_options: SourcedOptions::default(),
+            is_requested: false,
             replaced: Vec::new(),
             is_time_dependent: false,
         }
@@ -56,8 +65,16 @@ impl BuildInput {
     }
 
     /// Creates an input with options, which need not be in canonical form.
+    #[cfg(feature = "internal")]
     pub(crate) fn with_options(module: Module, options: &str) -> Self {
-        Self { options: canonical_options(options).into_owned(), ..Self::new(module) }
+        let options = SourcedOptions::of(OptionSource::Call, options);
+        Self { options, ..Self::new(module) }
+    }
+
+    /// Creates the input of a translation of this input's text, or of `module`, the text with its included
+    /// files.
+    pub(super) fn for_translation(&self, module: Module) -> Self {
+        Self { options: self.options.clone(), ..Self::new(module) }
     }
 
     /// Returns the input with its module marked as untrusted, if `mark` is set.
@@ -69,16 +86,29 @@ impl BuildInput {
         &self.module
     }
 
-    /// Returns the options in canonical form.
+    /// Returns the options for compiling, in canonical form.
     pub(crate) fn options(&self) -> &str {
+        self.options.text()
+    }
+
+    pub(super) fn compile_options(&self) -> &SourcedOptions {
         &self.options
+    }
+
+    pub(super) fn link_options(&self) -> &SourcedOptions {
+        &self.link_options
+    }
+
+    /// Returns the options of the call that compiles the module, in canonical form.
+    pub(super) fn call_options(&self) -> Cow<'_, str> {
+        self.options.joined(&self.link_options)
     }
 
     /// Whether the compiler may read files for this module.
     pub(super) fn includes_files(&self) -> bool {
         self.module.includes_files()
             || (self.module.format() == ModuleFormat::OpenClC
-                && options_include_files(&self.options))
+                && options_include_files(&self.call_options()))
     }
 
     /// Whether programs differ from build to build because the text uses the time of the build. Such programs
@@ -87,7 +117,7 @@ impl BuildInput {
         let text_uses_time = || {
             self.module.uses_time()
                 || self.included.is_some_and(|included| included.uses_time)
-                || options_use_time(&self.options)
+                || options_use_time(&self.call_options())
         };
         self.is_time_dependent || self.module.format() == ModuleFormat::OpenClC && text_uses_time()
     }
@@ -103,7 +133,7 @@ impl BuildInput {
             return Ok(None);
         }
         let limit = self.module.is_untrusted().then_some(limit);
-        let included = included_files(self.module.code(), &self.options, limit);
+        let included = included_files(self.module.code(), &self.call_options(), limit);
         included.map(Some).map_err(|error| error.within(describe(&self.module)))
     }
 
@@ -207,6 +237,7 @@ impl BuildInput {
             included: self.included.map(|included| included.digest),
             constants: &self.constants,
             options: &self.options,
+            link_options: &self.link_options,
             replaced: &self.replaced,
         }
     }

@@ -9,6 +9,7 @@ use std::ffi::{OsStr, OsString};
 
 use smallvec::SmallVec;
 
+use super::options::{OptionKind, OptionSource, SourcedOptions};
 use crate::compiler::spirv::REMOVER;
 use crate::digest::{BuildKey, Digest};
 
@@ -106,6 +107,7 @@ enum Tag {
     Linked = 13,
     Included = 14,
     Merger = 15,
+    LinkOptions = 16,
     Remover = 17,
     Replaced = 18,
 }
@@ -123,6 +125,10 @@ enum Value<'a> {
 /// Receiver of the fields, in their order.
 trait Sink {
     fn field(&mut self, tag: Tag, value: Value<'_>);
+
+    /// Receives the source of a part of the options. Sources are listed, but are not part of a key: the same
+    /// options from another source build the same program.
+    fn source(&mut self, _kind: OptionKind, _source: OptionSource, _text: &str) {}
 }
 
 /// Writes the encoding that is hashed.
@@ -198,6 +204,7 @@ impl Sink for Listing {
             Tag::FrontEnd => "front end",
             Tag::Linked => "linked by",
             Tag::Included => "included files",
+            Tag::LinkOptions => "link options",
             Tag::Remover => "remover",
             Tag::Replaced => "replaced",
         };
@@ -214,6 +221,14 @@ impl Sink for Listing {
             Value::Device(device) => return self.0.extend_from_slice(&device.fields),
         };
         self.0.push((name, text));
+    }
+
+    fn source(&mut self, kind: OptionKind, source: OptionSource, text: &str) {
+        let options = match kind {
+            OptionKind::Compile => "options",
+            OptionKind::Link => "link options",
+        };
+        self.0.push((format!("{options} from {source}"), text.to_owned()));
     }
 }
 
@@ -299,10 +314,44 @@ pub(crate) struct InputFields<'a> {
     pub(crate) included: Option<Digest>,
     /// Specialization constants, sorted by id.
     pub(crate) constants: &'a [(u32, ConstantBytes)],
-    /// Options in canonical form: see [`canonical_options`](crate::compiler::options::canonical_options).
-    pub(crate) options: &'a str,
+    /// Options for compiling.
+    pub(crate) options: &'a SourcedOptions,
+    /// Options for linking, which the same call gets.
+    pub(crate) link_options: &'a SourcedOptions,
     /// Names of the definitions that are removed from the module, sorted.
     pub(crate) replaced: &'a [String],
+}
+
+impl InputFields<'_> {
+    fn visit(&self, sink: &mut impl Sink) {
+        sink.field(Tag::Module, Value::Digest(&self.module));
+        if let Some(included) = &self.included {
+            sink.field(Tag::Included, Value::Digest(included));
+        }
+        for (id, bytes) in self.constants {
+            sink.field(Tag::Constant, Value::Constant { id: *id, bytes });
+        }
+        let Self { options, link_options, .. } = self;
+        if !(options.is_empty() && link_options.is_empty()) {
+            sink.field(Tag::Options, Value::Text(&options.joined(link_options)));
+            // Options that have no source named come from the call.
+            let is_call = |(source, _)| source == OptionSource::Call;
+            if !link_options.is_empty() || !options.parts().all(is_call) {
+                visit_sources(sink, OptionKind::Compile, options);
+                visit_sources(sink, OptionKind::Link, link_options);
+            }
+        }
+        if !self.replaced.is_empty() {
+            sink.field(Tag::Remover, Value::Number(REMOVER));
+        }
+        for name in self.replaced {
+            sink.field(Tag::Replaced, Value::Text(name));
+        }
+    }
+}
+
+fn visit_sources(sink: &mut impl Sink, kind: OptionKind, options: &SourcedOptions) {
+    options.parts().for_each(|(source, text)| sink.source(kind, source, text));
 }
 
 /// All fields of a program's key.
@@ -316,6 +365,8 @@ pub(crate) struct ProgramFields<'a> {
     pub(crate) is_linked_by_calls: bool,
     /// Fields of the modules that the program consists of, in order.
     pub(crate) inputs: &'a [InputFields<'a>],
+    /// Options of the linker, if it is called separately.
+    pub(crate) link_options: &'a SourcedOptions,
     /// Fields of the translation to SPIR-V; empty for other builds.
     pub(crate) front_end: &'a [(&'static str, String)],
     pub(crate) device: &'a DeviceKey,
@@ -339,23 +390,10 @@ impl ProgramFields<'_> {
         if self.is_linked_by_calls {
             sink.field(Tag::Linked, Value::Text("driver"));
         }
-        for input in self.inputs {
-            sink.field(Tag::Module, Value::Digest(&input.module));
-            if let Some(included) = &input.included {
-                sink.field(Tag::Included, Value::Digest(included));
-            }
-            for (id, bytes) in input.constants {
-                sink.field(Tag::Constant, Value::Constant { id: *id, bytes });
-            }
-            if !input.options.is_empty() {
-                sink.field(Tag::Options, Value::Text(input.options));
-            }
-            if !input.replaced.is_empty() {
-                sink.field(Tag::Remover, Value::Number(REMOVER));
-            }
-            for name in input.replaced {
-                sink.field(Tag::Replaced, Value::Text(name));
-            }
+        self.inputs.iter().for_each(|input| input.visit(sink));
+        if !self.link_options.is_empty() {
+            sink.field(Tag::LinkOptions, Value::Text(self.link_options.text()));
+            visit_sources(sink, OptionKind::Link, self.link_options);
         }
         for (name, value) in self.front_end {
             sink.field(Tag::FrontEnd, Value::Named { name, value: OsStr::new(value) });

@@ -9,7 +9,8 @@ use super::entry_codec;
 use super::graph::BuildGraph;
 use super::link::{LinkTarget, describe};
 use super::outcome::Answer;
-use super::plan::{BuildPlan, BuildSpec};
+use super::plan::BuildPlan;
+use super::spec::BuildSpec;
 use super::strategy::BuildStrategy;
 use crate::device::{Device, ModuleFormat};
 use crate::digest::BuildKey;
@@ -210,7 +211,7 @@ impl BuildGraph {
                 describe(&module)
             )));
         }
-        let mut plan = spec.alone(device, &target)?;
+        let mut plan = spec.alone(device, &target, self.environment_options())?;
         if plan.strategy() == BuildStrategy::TranslateFirst {
             plan = self.plan_in_spirv(&plan).await?;
         }

@@ -6,10 +6,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use super::built::Origin;
+use super::built::{Built, Origin};
 use super::kernel::Kernel;
 use super::link::Resolution;
+use super::option_report::OptionReport;
 use super::outcome::{Answer, Outcome};
+use super::plan::BuildPlan;
 use super::program::Program;
 use super::shared_outcome::SharedOutcome;
 use crate::error::{Error, Result};
@@ -63,6 +65,14 @@ use crate::process;
 #[must_use = "the build continues, but its program or its error is lost"]
 pub struct Build {
     state: State,
+    request: RequestDetails,
+}
+
+/// Details of one request for a program, which other requests for the same program may not share.
+#[derive(Clone, Default)]
+pub(super) struct RequestDetails {
+    /// Explains errors that the options of the request caused.
+    options: Option<Arc<OptionReport>>,
     /// Modules and symbols of the requested program.
     resolution: Option<Arc<Resolution>>,
 }
@@ -74,30 +84,44 @@ enum State {
     Reading(SharedOutcome<Answer>),
 }
 
-impl Build {
-    pub(super) fn new(answer: Answer, resolution: Option<Arc<Resolution>>) -> Self {
-        let state = match answer {
-            Answer::Kept(outcome) => {
-                let program = |built| Program::new(built, Origin::Memory, resolution.clone());
-                State::Ready(outcome.map(program))
+impl RequestDetails {
+    pub(super) fn of(plan: &BuildPlan) -> Self {
+        Self { options: OptionReport::of(plan), resolution: plan.resolution().cloned() }
+    }
+
+    /// Returns the result of the request from the outcome of the build.
+    fn result(&self, outcome: Outcome, origin: impl FnOnce(&Built) -> Origin) -> Result<Program> {
+        match outcome {
+            Ok(built) => {
+                let origin = origin(&built);
+                Ok(Program::new(built, origin, self.resolution.clone()))
             }
+            Err(error) => Err(match &self.options {
+                Some(options) => options.explain(error),
+                None => error,
+            }),
+        }
+    }
+}
+
+impl Build {
+    pub(super) fn new(answer: Answer, request: RequestDetails) -> Self {
+        let state = match answer {
+            Answer::Kept(outcome) => State::Ready(request.result(outcome, |_| Origin::Memory)),
             Answer::Refused(error) => State::Ready(Err(error)),
             Answer::Building(shared) => State::Building(shared),
             Answer::Reading(shared) => State::Reading(shared),
         };
-        Self { state, resolution }
+        Self { state, request }
     }
 
     pub(super) fn failed(error: Error) -> Self {
-        Self { state: State::Ready(Err(error)), resolution: None }
+        Self { state: State::Ready(Err(error)), request: RequestDetails::default() }
     }
 
     /// Returns the result of an awaited build.
     fn completed(&self, outcome: Outcome) -> Result<Program> {
-        outcome.map(|built| {
-            let origin = built.origin();
-            Program::new(built, origin, self.resolution.clone())
-        })
+        self.request.result(outcome, Built::origin)
     }
 
     /// Returns a kernel of the program that is being built, for launches made before the program exists. If the
@@ -133,7 +157,7 @@ impl Build {
         match &self.state {
             State::Ready(result) => Some(result.clone()),
             State::Building(shared) => shared.peek().map(|outcome| self.completed(outcome)),
-            State::Reading(shared) => Self::new(shared.peek()?, self.resolution.clone()).peek(),
+            State::Reading(shared) => Self::new(shared.peek()?, self.request.clone()).peek(),
         }
     }
 }
@@ -155,7 +179,7 @@ impl Future for Build {
                 }
                 State::Reading(shared) => {
                     let answer = ready!(Pin::new(shared).poll(context));
-                    Self::new(answer, self.resolution.clone()).state
+                    Self::new(answer, self.request.clone()).state
                 }
             };
         }

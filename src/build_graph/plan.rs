@@ -9,18 +9,14 @@ use smallvec::{SmallVec, smallvec};
 
 use super::artifact::SignatureSource;
 use super::capabilities;
-use super::formats::{is_emitted, is_translated};
-use super::input::{BuildInput, Constants, describe_constants};
+use super::input::{BuildInput, Constants};
 use super::key::{DeviceKey, InputFields, NodeKind, ProgramFields};
-use super::link::{
-    Libraries, LinkTarget, LinkedSymbol, Member, Resolution, describe, undefined_functions,
-};
-use super::specialization::GivenConstant;
+use super::link::{Libraries, LinkedSymbol, Resolution, describe, undefined_functions};
+use super::options::SourcedOptions;
 use super::strategy::{BuildStrategy, strategy_for};
 use crate::backend::Source;
 use crate::cache::store::ObjectRecord;
 use crate::compiler::opencl_c;
-use crate::compiler::options::canonical_options;
 use crate::compiler::signature::Parameter;
 use crate::compiler::spirv;
 use crate::device::{Device, ModuleFormat};
@@ -29,33 +25,23 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::source::module::Module;
 use crate::source::translate::{Translation, options_for_device};
 
-/// A request before the imports of its module are resolved.
-#[derive(Clone)]
-pub(crate) struct BuildSpec {
-    input: BuildInput,
-    /// Whether SPIR-V is handed to the driver as OpenCL C, even where the driver takes SPIR-V.
-    as_text: bool,
-    /// The device's position in the graph.
-    device: usize,
-    /// Specialization constants of libraries: the library, the id and the value.
-    library_constants: Vec<(Module, u32, GivenConstant)>,
-}
-
 /// The inputs of one build.
 #[derive(Clone)]
 pub(crate) struct BuildPlan {
     /// Modules with their inputs, sorted by digest, each module once. So the order in which libraries are
     /// registered makes no difference.
-    inputs: SmallVec<[BuildInput; 1]>,
+    pub(super) inputs: SmallVec<[BuildInput; 1]>,
     /// The device's position in the graph.
-    device: usize,
-    strategy: BuildStrategy,
+    pub(super) device: usize,
+    pub(super) strategy: BuildStrategy,
+    /// Options for linking, if the linker is called separately, or if that is not known yet.
+    pub(super) link_options: SourcedOptions,
     /// Whether the device gets SPIR-V modules as OpenCL C. Other modules of the plan are passed as they are.
-    is_emitted: bool,
+    pub(super) is_emitted: bool,
     /// Translation of OpenCL C to SPIR-V, if the plan is for a translation.
-    translation: Option<Arc<Translation>>,
+    pub(super) translation: Option<Arc<Translation>>,
     /// Modules of the program and their symbols, if the requested module shares symbols.
-    resolution: Option<Arc<Resolution>>,
+    pub(super) resolution: Option<Arc<Resolution>>,
 }
 
 /// A module of a linked program.
@@ -66,170 +52,24 @@ pub(crate) struct LinkedModule {
     pub(crate) object: BuildKey,
 }
 
-impl BuildSpec {
-    pub(crate) fn new(module: Module, device: usize) -> Self {
-        Self {
-            input: BuildInput::new(module),
-            as_text: false,
-            device,
-            library_constants: Vec::new(),
+impl BuildPlan {
+    /// Adapts the options to the strategy. If one call compiles and links, it also gets the options for
+    /// linking. If the modules are merged, they are compiled with the options of the requested module.
+    pub(super) fn assign_options(&mut self) {
+        if self.strategy == BuildStrategy::Merge {
+            for library in self.inputs.iter_mut().filter(|input| !input.is_requested) {
+                library.options = SourcedOptions::default();
+            }
         }
-    }
-
-    pub(crate) fn set_device(&mut self, device: usize) {
-        self.device = device;
-    }
-
-    /// Passes SPIR-V to the device as OpenCL C even if the device takes both.
-    pub(crate) fn prefer_text(&mut self) {
-        self.as_text = true;
-    }
-
-    pub(crate) fn set_constant(&mut self, id: u32, value: GivenConstant) {
-        self.input.set_constant(id, value);
-    }
-
-    pub(crate) fn set_constant_of(&mut self, library: &Module, id: u32, value: GivenConstant) {
-        self.library_constants.push((library.clone(), id, value));
-    }
-
-    pub(crate) fn set_options(&mut self, options: &str) -> Result<()> {
-        if let Some(at) = options.find('\0') {
-            return Err(Error::invalid(format!(
-                "the build options contain a NUL character at byte {at}; remove it"
-            )));
-        }
-        self.input.options = canonical_options(options).into_owned();
-        Ok(())
-    }
-
-    pub(crate) fn module(&self) -> &Module {
-        &self.input.module
-    }
-
-    pub(crate) fn device(&self) -> usize {
-        self.device
-    }
-
-    /// Determines how the program is built from the modules. `find_libraries` returns the libraries that a
-    /// module needs; it is called only for a module that shares symbols. With `link_objects`, the driver links
-    /// wherever it can.
-    pub(crate) fn resolve(
-        self,
-        device: &Device,
-        target: &LinkTarget<'_>,
-        link_objects: bool,
-        find_libraries: impl FnOnce(&Module) -> Result<Resolution>,
-    ) -> Result<BuildPlan> {
-        let Self { input, as_text, device: position, library_constants } = self;
-        let module = &input.module;
-        let resolution =
-            if input.shares_symbols() { Some(Arc::new(find_libraries(module)?)) } else { None };
-        let libraries = resolution.as_ref().map_or(&[][..], |found| found.libraries());
-        if let Some(resolution) = &resolution {
-            resolution.check_removals()?;
-        }
-        let modules = || [module].into_iter().chain(libraries.iter().map(|it| &it.module));
-        let strategy = if modules().any(|module| is_translated(device, module.format())) {
-            BuildStrategy::TranslateFirst
-        } else if resolution.is_some() {
-            strategy_for(device, link_objects, &modules().collect::<Vec<_>>())?
-        } else {
-            BuildStrategy::Build
-        };
-        let mut inputs: SmallVec<[BuildInput; 1]> = smallvec![input];
-        let library = |it: &Member| BuildInput::of_library(it.module.clone(), it.replaced.clone());
-        inputs.extend(libraries.iter().map(library));
-        set_constants(&mut inputs, library_constants)?;
-        inputs.iter().try_for_each(|input| input.check(device, target))?;
-        let is_emitted =
-            inputs.iter().any(|input| is_emitted(device, input.module.format(), as_text));
-        inputs.sort_unstable_by_key(|input| input.module.digest());
-        let translation = None;
-        Ok(BuildPlan { inputs, device: position, strategy, is_emitted, translation, resolution })
-    }
-
-    /// Returns the plan of the module alone, without libraries, as a step to its object.
-    pub(crate) fn alone(self, device: &Device, target: &LinkTarget<'_>) -> Result<BuildPlan> {
-        let Self { input, as_text, device: position, library_constants } = self;
-        let format = input.module.format();
-        let strategy = match is_translated(device, format) {
-            true => BuildStrategy::TranslateFirst,
-            false => BuildStrategy::Build,
-        };
-        let mut inputs: SmallVec<[BuildInput; 1]> = smallvec![input];
-        set_constants(&mut inputs, library_constants)?;
-        inputs[0].check(device, target)?;
-        Ok(BuildPlan {
-            inputs,
-            device: position,
-            strategy,
-            is_emitted: is_emitted(device, format, as_text),
-            translation: None,
-            resolution: None,
-        })
-    }
-}
-
-/// Returns the index of the input whose module declares a constant. The first input is the requested module,
-/// which takes precedence.
-fn owner(inputs: &[BuildInput], id: u32) -> Result<usize> {
-    let has = |at: &usize| inputs[*at].constant(id).is_some();
-    // If the only module does not have the constant either, its validation reports that.
-    if inputs.len() == 1 || has(&0) {
-        return Ok(0);
-    }
-    let owners: Vec<_> = (1..inputs.len()).filter(has).collect();
-    let describe_all = |inputs: &mut dyn Iterator<Item = &BuildInput>| {
-        let constants = |input: &BuildInput| {
-            let constants = describe_constants(input.module.specialization_constants());
-            format!("{} has {constants}", describe(&input.module))
-        };
-        inputs.map(constants).collect::<Vec<_>>().join("; ")
-    };
-    match owners[..] {
-        [owner] => Ok(owner),
-        [] => Err(Error::invalid(format!(
-            "none of the linked modules has a specialization constant with id {id}; {}",
-            describe_all(&mut inputs.iter())
-        ))),
-        _ => Err(Error::invalid(format!(
-            "several of the linked modules have a specialization constant with id {id}; set it with \
-             `specialize_in`, which names the module: {}",
-            describe_all(&mut owners.iter().map(|at| &inputs[*at]))
-        ))),
-    }
-}
-
-/// Assigns constants to the inputs whose modules declare them. The first input is the requested module.
-fn set_constants(
-    inputs: &mut [BuildInput],
-    library_constants: Vec<(Module, u32, GivenConstant)>,
-) -> Result<()> {
-    let constants = std::mem::take(&mut inputs[0].constants);
-    let types = std::mem::take(&mut inputs[0].constant_types);
-    for ((id, bytes), type_name) in constants.into_iter().zip(types) {
-        let owner = owner(inputs, id)?;
-        inputs[owner].set_constant(id, GivenConstant { bytes, type_name });
-    }
-    for (module, id, value) in library_constants {
-        match inputs.iter_mut().find(|input| input.module.digest() == module.digest()) {
-            Some(input) => input.set_constant(id, value),
-            None => {
-                let linked: Vec<_> = inputs.iter().map(|input| describe(&input.module)).collect();
-                return Err(Error::invalid(format!(
-                    "specialization constant {id} is set in {}, which is not part of the program; \
-                     its modules are: {}",
-                    describe(&module),
-                    linked.join("; ")
-                )));
+        if self.strategy.is_one_call() {
+            let link_options = std::mem::take(&mut self.link_options);
+            let requested = self.inputs.iter_mut().find(|input| input.is_requested);
+            if let Some(requested) = requested {
+                requested.link_options = link_options;
             }
         }
     }
-    Ok(())
-}
 
-impl BuildPlan {
     /// Whether the key depends on files that must be [read](Self::read_files) first.
     pub(crate) fn includes_files(&self) -> bool {
         self.inputs.iter().any(BuildInput::includes_files)
@@ -260,6 +100,7 @@ impl BuildPlan {
             inputs: smallvec![input],
             device,
             strategy: BuildStrategy::Translate,
+            link_options: SourcedOptions::default(),
             is_emitted: false,
             translation,
             resolution: None,
@@ -411,6 +252,7 @@ impl BuildPlan {
             inputs: inputs.collect(),
             device: self.device,
             strategy,
+            link_options: self.link_options.clone(),
             is_emitted: false,
             translation: None,
             resolution: self.resolution.clone(),
@@ -427,11 +269,20 @@ impl BuildPlan {
         self.resolution.iter().flat_map(|resolution| resolution.symbols()).collect()
     }
 
-    /// Returns the options of the compile: the options of the requested module, which is the only one that has
-    /// any.
-    pub(crate) fn options(&self) -> &str {
-        let options = self.inputs.iter().map(|input| &*input.options);
-        options.into_iter().find(|text| !text.is_empty()).unwrap_or_default()
+    /// Returns the requested module with its options, or the only module.
+    pub(crate) fn requested(&self) -> &BuildInput {
+        self.inputs.iter().find(|input| input.is_requested).unwrap_or(&self.inputs[0])
+    }
+
+    /// Returns the options of the linker, if it is called separately.
+    pub(crate) fn link_options(&self) -> &SourcedOptions {
+        &self.link_options
+    }
+
+    /// Returns the options for linking the program, whether or not the linker is called separately.
+    pub(crate) fn program_link_options(&self) -> &str {
+        let own = &self.requested().link_options;
+        if own.is_empty() { self.link_options.text() } else { own.text() }
     }
 
     /// Returns the abbreviated digests and the labels of the modules.
@@ -466,6 +317,7 @@ impl BuildPlan {
             inputs: smallvec![input.clone()],
             device: self.device,
             strategy: BuildStrategy::Compile,
+            link_options: SourcedOptions::default(),
             is_emitted: self.is_emitted && input.module.format() == ModuleFormat::SpirV,
             translation: None,
             resolution: None,
@@ -501,10 +353,13 @@ impl BuildPlan {
             _ => return Box::default(),
         }
         let part = |mut object: Self| {
+            // Programs that are linked with other options differ, although their objects are the same.
+            object.link_options.clone_from(&self.link_options);
             let input = &mut object.inputs[0];
             if !strategy.is_link() {
                 // The modules are merged into one module, which is compiled with the options of one of them.
-                input.options = self.options().to_owned();
+                input.options.clone_from(&self.requested().options);
+                input.link_options.clone_from(&self.requested().link_options);
             }
             LinkedModule { module: input.module.digest(), object: object.key(device) }
         };
@@ -538,12 +393,13 @@ impl BuildPlan {
         let mut plan = self.with_modules(modules);
         if plan.inputs.iter().any(BuildInput::shares_symbols) {
             let modules: Vec<_> = plan.inputs.iter().map(|input| &input.module).collect();
+            let link_objects = link_objects && plan.link_options.is_empty();
             plan.strategy = strategy_for(device, link_objects, &modules)?;
         }
         for input in &mut plan.inputs {
-            let options = options_for_device(&input.options)?;
-            input.options = canonical_options(&options).into_owned();
+            input.options = input.options.converted(options_for_device)?;
         }
+        plan.assign_options();
         plan.inputs.sort_unstable_by_key(|input| input.module.digest());
         Ok(plan)
     }
@@ -568,6 +424,7 @@ impl BuildPlan {
             merger: (self.strategy == BuildStrategy::Merge).then_some(spirv::MERGER),
             is_linked_by_calls: self.strategy == BuildStrategy::LinkByCalls,
             inputs: &inputs,
+            link_options: &self.link_options,
             front_end: &front_end,
             device,
         })
@@ -603,9 +460,9 @@ impl BuildPlan {
                 (merged.into(), constants)
             }
         };
-        let (format, options) = (self.format(), self.options());
+        let (format, options) = (self.format(), self.requested().call_options());
         if !self.is_emitted {
-            return Ok(OwnedSource { format, code, options: options.into(), constants });
+            return Ok(OwnedSource { format, code, options, constants });
         }
         let module = spirv::Module::parse(&*code)?;
         let text = match self.strategy {
@@ -617,7 +474,7 @@ impl BuildPlan {
         Ok(OwnedSource {
             format: ModuleFormat::OpenClC,
             code: text.code.into_bytes().into(),
-            options: opencl_c::options(options).into(),
+            options: opencl_c::options(&options).into(),
             constants: Constants::new(),
         })
     }

@@ -10,17 +10,26 @@ use crate::executor::Pool;
 #[derive(Clone)]
 pub(crate) struct CompilePool {
     threads: Pool,
+    serial_thread: Pool,
     compiles: Arc<Semaphore>,
-    serial_compiles: Arc<Semaphore>,
+    single_compile: Arc<Semaphore>,
     links: Arc<Semaphore>,
 }
 
 impl CompilePool {
-    /// Creates a pool of at most `limit` threads, and at least one, named `name` followed by their number.
+    /// Creates a pool that runs at most `limit` compiles at a time, and at least one. Its threads are named `name`
+    /// followed by their number. There is one more of them, so that short calls need not wait for a compile to
+    /// end.
     pub(crate) fn new(name: &'static str, limit: usize) -> Self {
         let permits = |number| Arc::new(Semaphore::new(number));
-        let (compiles, links) = (permits(limit.max(1)), permits(limit.max(1)));
-        Self { threads: Pool::new(name, limit), compiles, serial_compiles: permits(1), links }
+        let limit = limit.max(1);
+        Self {
+            threads: Pool::new(name, limit + 1),
+            serial_thread: Pool::new("kiln-serial", 1),
+            compiles: permits(limit),
+            single_compile: permits(1),
+            links: permits(limit),
+        }
     }
 
     /// Returns the threads.
@@ -28,19 +37,24 @@ impl CompilePool {
         &self.threads
     }
 
-    /// Returns the permits to begin compiles, one for each thread. Whoever has one may take a build lock, and
+    /// Returns the thread for drivers whose calls for builds exclude each other. On several threads, such calls
+    /// would wait for each other regardless of their priorities.
+    pub(super) fn serial_thread(&self) -> &Pool {
+        &self.serial_thread
+    }
+
+    /// Returns the permits to begin compiles. Whoever has one may take a build lock, and
     /// hold the inputs of a compile in memory.
     pub(super) fn compiles(&self) -> &Arc<Semaphore> {
         &self.compiles
     }
 
-    /// Returns the permit to begin compiles by drivers that build one program at a time. A second compile would
-    /// keep a thread from short calls while it waits for the first.
-    pub(super) fn serial_compiles(&self) -> &Arc<Semaphore> {
-        &self.serial_compiles
+    /// Returns the permit to begin a compile by a driver that builds one program at a time.
+    pub(super) fn single_compile(&self) -> &Arc<Semaphore> {
+        &self.single_compile
     }
 
-    /// Returns the permits to begin links, one for each thread. Links do not wait for compiles.
+    /// Returns the permits to begin links. Links do not wait for compiles.
     pub(super) fn links(&self) -> &Arc<Semaphore> {
         &self.links
     }

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use super::graph::BuildGraph;
 use super::object::CompileObject;
-use super::pending::Build;
-use super::plan::{BuildPlan, BuildSpec};
+use super::option_report::OptionReport;
+use super::pending::{Build, RequestDetails};
+use super::plan::BuildPlan;
 use super::program::Program;
+use super::spec::BuildSpec;
 use super::specialization::SpecializationValue;
 use super::strategy::BuildStrategy;
 use crate::device::Device;
@@ -46,11 +48,17 @@ impl BuildRequest {
     }
 
     /// Sets the options for the driver's compiler, as OpenCL's `clBuildProgram` defines them. Replaces options
-    /// set before.
+    /// set before by this function.
+    ///
+    /// They follow the options of the [module](Module::options) and of the environment (`KILN_COMPILE_OPTIONS`,
+    /// `KILN_APPEND_COMPILE_OPTIONS`), so that they take effect with compilers that use the last of conflicting
+    /// options. [`link_options`](Self::link_options) are separate. The [crate](crate#build-options) describes
+    /// all sources.
     ///
     /// The options apply to the module itself. If each module is compiled separately, the libraries that the
-    /// module is linked with are compiled without them. If Kiln merges the modules, the merged module is
-    /// compiled with them.
+    /// module is linked with are compiled without them, with the options of their own modules and of the
+    /// environment. If Kiln merges the modules, the merged module is compiled with the options of the requested
+    /// module, and those of the libraries have no effect.
     ///
     /// Options that concern source text, such as macros, include directories and the language version, have no
     /// effect on SPIR-V. This includes SPIR-V that is translated to OpenCL C because the device takes no
@@ -76,6 +84,32 @@ impl BuildRequest {
     /// ```
     pub fn options(mut self, options: &str) -> Self {
         let result = self.spec.set_options(options);
+        self.record_error(result);
+        self
+    }
+
+    /// Sets the options for the driver's linker, as OpenCL's `clLinkProgram` defines them. Replaces options set
+    /// before by this function. They follow the link options of the [module](Module::link_options) and of the
+    /// environment (`KILN_LINK_OPTIONS`, `KILN_APPEND_LINK_OPTIONS`).
+    ///
+    /// If the driver links the objects of several modules, only the linker gets these options. If one call of
+    /// the driver compiles and links the program, as for a module without imports and for modules that Kiln
+    /// merges, it gets the options for compiling, and then these. Level Zero's linker takes no options: a
+    /// program with link options is merged there, also with
+    /// [`link_objects`](crate::RuntimeBuilder::link_objects).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(rt: kiln::Runtime, application: kiln::Module) -> kiln::Result<()> {
+    /// let exact = rt.build(&application).await?; // linked with registered libraries
+    /// let request = rt.build(&application).link_options("-cl-denorms-are-zero");
+    /// assert_ne!(request.await?.key(), exact.key());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn link_options(mut self, options: &str) -> Self {
+        let result = self.spec.set_link_options(options);
         self.record_error(result);
         self
     }
@@ -173,8 +207,8 @@ impl BuildRequest {
         }
         match self.graph.resolve(self.spec) {
             Ok(plan) => {
-                let resolution = plan.resolution().cloned();
-                Build::new(self.graph.request_resolved(plan), resolution)
+                let request = RequestDetails::of(&plan);
+                Build::new(self.graph.request_plan(plan), request)
             }
             Err(error) => Build::failed(self.graph.refuse(error)),
         }
@@ -238,6 +272,9 @@ impl BuildRequest {
     /// Returns everything that the key covers, field by field. Two requests with equal fields have equal keys;
     /// if two keys differ, the fields that differ show why.
     ///
+    /// Fields such as `options from KILN_COMPILE_OPTIONS` list the sources of the options. The key covers the
+    /// options, but not their sources. Without such a field, the options are those of the request.
+    ///
     /// # Errors
     ///
     /// As for [`key`](Self::key).
@@ -294,7 +331,11 @@ impl BuildRequest {
         plan.read_files(self.graph.children().limit())?;
         match plan.strategy() {
             BuildStrategy::TranslateFirst => wait_for(self.graph.plan_in_spirv(&plan))
-                .unwrap_or_else(|_refused| Err(no_thread())),
+                .unwrap_or_else(|_refused| Err(no_thread()))
+                .map_err(|error| match OptionReport::of(&plan) {
+                    Some(report) => report.explain(error),
+                    None => error,
+                }),
             _ => Ok(plan),
         }
     }

@@ -31,6 +31,11 @@ impl BuildStrategy {
     pub(crate) fn is_link(self) -> bool {
         matches!(self, Self::Link | Self::LinkByCalls)
     }
+
+    /// Whether one call of the driver compiles and links the program.
+    pub(super) fn is_one_call(self) -> bool {
+        matches!(self, Self::Build | Self::Merge)
+    }
 }
 
 /// Returns the strategy for a program of modules that share symbols. The first one is the requested module.

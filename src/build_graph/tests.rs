@@ -2,6 +2,7 @@
 
 mod fake;
 mod keys;
+mod options;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,7 +13,8 @@ use futures::executor::block_on;
 
 use self::fake::{FakeAdapter, Script};
 use super::{
-    BuildGraph, BuildRequest, CHILD_LIMIT, Children, CompilePool, DuplicateExports, Origin, Setting,
+    BuildGraph, BuildRequest, CHILD_LIMIT, Children, CompilePool, DuplicateExports,
+    EnvironmentOptions, Origin, Setting,
 };
 use crate::backend::DeviceSlot;
 use crate::compiler::signature::AddressSpace;
@@ -51,6 +53,7 @@ impl Bench {
             disk: None,
             remote: None,
             trace: None,
+            options: EnvironmentOptions::default(),
             link_objects: false,
             duplicates: DuplicateExports::default(),
             embedded_libraries: false,

@@ -83,7 +83,7 @@ impl BuildGraph {
         let limit = translate::LIMIT;
         let translation = Translation::new(tools, limit, input.options(), self.device(device))?;
         if !module.includes_files() {
-            let input = BuildInput::with_options(module.clone(), input.options());
+            let input = input.for_translation(module.clone());
             return Ok(BuildPlan::of_translation(input, device, translation));
         }
         let (input, limit) = (input.clone(), self.children().limit());
@@ -92,7 +92,7 @@ impl BuildGraph {
             let expanded = translation.expand(module.code());
             input.check_files(limit)?;
             let module = Module::opencl_c(expanded?).untrusted_if(module.is_untrusted());
-            let input = BuildInput::with_options(module, input.options());
+            let input = input.for_translation(module);
             Ok(BuildPlan::of_translation(input, device, translation))
         };
         self.pool_for(module.is_untrusted()).threads().run(Priority::Long, expand).await?

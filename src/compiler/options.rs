@@ -13,6 +13,20 @@ pub(crate) fn canonical_options(options: &str) -> Cow<'_, str> {
 pub(crate) const RELAXED: [&str; 3] =
     ["-cl-fast-relaxed-math", "-cl-finite-math-only", "-cl-unsafe-math-optimizations"];
 
+/// Flags that the device's compiler also needs for SPIR-V that was made from OpenCL C with them, because the
+/// module does not express them, or only in part.
+pub(crate) const FOR_DEVICE: &[&str] = &[
+    "-cl-denorms-are-zero",
+    "-cl-fast-relaxed-math",
+    "-cl-finite-math-only",
+    "-cl-fp32-correctly-rounded-divide-sqrt",
+    "-cl-mad-enable",
+    "-cl-no-signed-zeros",
+    "-cl-opt-disable",
+    "-cl-uniform-work-group-size",
+    "-cl-unsafe-math-optimizations",
+];
+
 /// Returns options, in the canonical form, without those of [`RELAXED`].
 pub(crate) fn without_relaxed(options: &str) -> String {
     let mut kept = words(options);
@@ -54,9 +68,26 @@ pub(crate) fn words(text: &str) -> Vec<&str> {
     words
 }
 
+/// Whether an option that is appended to these options, after a space, is a word of its own. It is not if
+/// quoted text is not closed or the last character is a backslash.
+pub(crate) fn is_complete(options: &str) -> bool {
+    const NEXT: &str = "-w";
+    words(&format!("{options} {NEXT}")).last() == Some(&NEXT)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn options_that_would_absorb_the_next_ones_are_incomplete() {
+        for complete in ["", " ", "-w", r#"-D A="b c""#, r"-I a\ b", r"-D A=b\\", "-I 'a b'"] {
+            assert!(is_complete(complete), "{complete}");
+        }
+        for incomplete in [r#"-D A="b c"#, "-I 'a", r"-I a\", r#"-D A=\"b "c"#] {
+            assert!(!is_complete(incomplete), "{incomplete}");
+        }
+    }
 
     #[test]
     fn only_insignificant_white_space_is_removed() {

@@ -74,11 +74,8 @@ impl HostExecutor {
         self: &Arc<Self>,
         future: impl Future<Output = ()> + Send + 'static,
     ) -> Result<()> {
-        if let Err(error) = self.ensure_thread() {
-            catch_and_log("a future that was dropped", || drop(future));
-            return Err(error);
-        }
-        self.executor.spawn(self.task(future)).detach();
+        let task = self.task(future)?;
+        self.executor.spawn(task).detach();
         Ok(())
     }
 
@@ -88,11 +85,7 @@ impl HostExecutor {
         self: &Arc<Self>,
         future: impl Future<Output = ()> + Send + 'static,
     ) -> Result<()> {
-        if let Err(error) = self.ensure_thread() {
-            catch_and_log("a future that was dropped", || drop(future));
-            return Err(error);
-        }
-        let mut task = Box::pin(self.task(future));
+        let mut task = Box::pin(self.task(future)?);
         // The waker need not work: the executor polls the task again in any case.
         if task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
             self.executor.spawn(task).detach();
@@ -100,23 +93,27 @@ impl HostExecutor {
         Ok(())
     }
 
-    /// Returns the future with a handle of this executor. The result never panics.
-    fn task(
-        self: &Arc<Self>,
-        future: impl Future<Output = ()> + Send + 'static,
-    ) -> impl Future<Output = ()> + Send + 'static {
+    /// Returns the future with a handle of this executor, whose thread runs by then. The result never panics.
+    fn task<F>(self: &Arc<Self>, future: F) -> Result<impl Future<Output = ()> + Send + use<F>>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        if let Err(error) = self.ensure_thread() {
+            catch_and_log("a future that was dropped", || drop(future));
+            return Err(error);
+        }
         let handle = self.clone();
         // In a box, because each of the futures around it would otherwise hold it twice. The block drops the future
         // on completion, inside `catch_unwind`, as that drop may panic, too.
         let future = Box::pin(future);
         #[expect(clippy::redundant_async_block, reason = "see above")]
         let whole = async move { future.await };
-        async move {
+        Ok(async move {
             if let Err(panic) = AssertUnwindSafe(whole).catch_unwind().await {
                 catch_and_log("a task", || resume_unwind(panic));
             }
             drop(handle);
-        }
+        })
     }
 
     /// Starts the thread unless it is already running.

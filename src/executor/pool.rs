@@ -88,7 +88,7 @@ impl Pool {
         let job = move |running: Running<'_>| {
             if !sender.is_canceled() {
                 let result = catch_panic(|| Ok(call()));
-                // Whoever waits for the result may submit the next call at once, for which this thread is free.
+                // The thread counts as free before the result is sent: the receiver may submit the next call at once.
                 drop(running);
                 // The caller may be gone by the end of the call; the result is then dropped.
                 let _ = sender.send(result);

@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn known_names_are_accepted() {
-        assert_eq!(known().count(), 16);
+        assert_eq!(known().count(), 20);
         for name in known().chain(INTERNAL).chain(["HOME", "KILNS", "KILN", "POCL_DEBUG"]) {
             assert_eq!(warning_for(name), None);
         }

@@ -9,7 +9,8 @@ use std::time::Duration;
 use super::{Inner, Runtime, Starting};
 use crate::backend::{self, Backend, DeviceSlot, Discovered, discover};
 use crate::build_graph::{
-    BuildGraph, CHILD_LIMIT, Children, CompilePool, Disk, DuplicateExports, LookupTrace, Setting,
+    BuildGraph, CHILD_LIMIT, Children, CompilePool, Disk, DuplicateExports, EnvironmentOptions,
+    LookupTrace, Setting,
 };
 use crate::cache::config::CacheConfig;
 use crate::device::{Device, Selector};
@@ -128,8 +129,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the maximum number of threads that call compilers at the same time. The default is 2: most drivers
-    /// compile one program at a time, even for concurrent callers.
+    /// Sets the maximum number of programs that are compiled at the same time. The default is 2: most drivers
+    /// compile one program at a time, even for concurrent callers. With 1, a program that is on disk waits for at
+    /// most one compile where the driver does not load a program while it compiles others.
     ///
     /// # Examples
     ///
@@ -507,6 +509,7 @@ impl RuntimeBuilder {
             identity: cache.identity().cloned(),
             front_end: FrontEnd::new(self.clang, self.llvm_spirv)?,
             duplicates: self.duplicate_exports,
+            options: EnvironmentOptions::read()?,
             embedded_libraries: self.embedded_libraries,
             link_objects: self.link_objects,
             counters: counters.clone(),

@@ -2,7 +2,7 @@
 
 use rspirv::spirv::LinkageType;
 
-use super::native::MadeFor;
+use super::made_for::MadeFor;
 use crate::compiler::spirv::{Reflection, Symbol};
 use crate::device::ModuleFormat;
 use crate::digest::Digest;

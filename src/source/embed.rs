@@ -182,7 +182,7 @@ impl Embedded {
 /// Splits names, each of which has a NUL character behind it.
 pub(super) fn names(joined: &str) -> Split<'_, char> {
     let mut names = joined.split('\0');
-    // What follows the last NUL character is empty.
+    // The part after the last NUL character is empty.
     names.next_back();
     names
 }

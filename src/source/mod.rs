@@ -5,6 +5,7 @@ mod content;
 pub(crate) mod embed;
 pub(crate) mod includes;
 pub(crate) mod library;
+mod made_for;
 pub(crate) mod module;
 pub(crate) mod native;
 pub(crate) mod plugin;

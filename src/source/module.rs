@@ -1,5 +1,7 @@
 //! Device code as the application provides it, with its content digest.
 
+mod options;
+
 use std::collections::HashSet;
 use std::fmt;
 use std::path::PathBuf;
@@ -19,7 +21,7 @@ use crate::process::file::{self, Links};
 use crate::process::{self, pin_library};
 use crate::source::content;
 use crate::source::includes::{includes_files, uses_time};
-use crate::source::native::MadeFor;
+use crate::source::made_for::MadeFor;
 
 /// Maximum size of a file that is read as a module, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 30;
@@ -46,6 +48,9 @@ pub struct Module {
     is_untrusted: bool,
     /// Name for messages. Also a property of the handle.
     label: Option<Arc<str>>,
+    /// Options for compiling and for linking that were set for the module. Also properties of the handle.
+    options: Option<Arc<str>>,
+    link_options: Option<Arc<str>>,
 }
 
 struct Inner {
@@ -267,7 +272,8 @@ impl Module {
             flaw,
             made_for,
         };
-        Self { inner: Arc::new(inner), is_untrusted: false, label: None }
+        let inner = Arc::new(inner);
+        Self { inner, is_untrusted: false, label: None, options: None, link_options: None }
     }
 
     /// Returns the reason why the module cannot be built for any device, if there is one. Constructors that
@@ -639,6 +645,8 @@ impl fmt::Debug for Module {
             .field("bytes", &self.code().len())
             .field("digest", &self.digest())
             .field("untrusted", &self.is_untrusted)
+            .field("options", &self.get_options())
+            .field("link options", &self.get_link_options())
             .finish()
     }
 }

@@ -94,6 +94,23 @@ fn programs_that_could_not_be_stored_are_reported() {
 }
 
 #[test]
+fn options_are_reported_with_their_sources() {
+    on_benches(async |bench| {
+        let arguments = ["build", "saxpy.cl", "--link-options", "-cl-denorms-are-zero", "--json"];
+        let mut command = bench.command(arguments);
+        let run = Run::of(command.env("KILN_COMPILE_OPTIONS", "-w").output().unwrap());
+        let options = run.ended(0).json()["options"].clone();
+        let expected = serde_json::json!([
+            { "kind": "compile", "source": "KILN_COMPILE_OPTIONS", "text": "-w" },
+            { "kind": "link", "source": "the call", "text": "-cl-denorms-are-zero" },
+        ]);
+        assert_eq!(options, expected);
+        // One call compiles and links, and gets both.
+        assert_eq!(bench.json(["cache", "ls"])[0]["options"], "-w -cl-denorms-are-zero");
+    });
+}
+
+#[test]
 fn every_lookup_is_traced_with_its_fields_and_its_outcome() {
     on_benches(async |bench| {
         let run = |file: &str| {

@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::{SAXPY, STAGES_OPTIONS, flip, on_benches, on_filled_benches};
+use crate::{Run, SAXPY, STAGES_OPTIONS, flip, on_benches, on_filled_benches};
 
 /// Returns the names of the fields in which two keys differ.
 fn fields(differences: &Value) -> Vec<&str> {
@@ -95,6 +95,37 @@ fn entries_that_cannot_be_loaded_are_reported() {
         fs::write(bench.path("native"), [0xFF, 0xFE, 0x00]).unwrap();
         let text = bench.run(["cache", "why", "native"]).ended(1).out;
         assert!(text.contains("not stored"), "{text}");
+    });
+}
+
+#[test]
+fn the_source_of_options_that_differ_is_named() {
+    on_filled_benches(async |bench| {
+        let why = |arguments: &[&str], variables: &[(&str, &str)]| {
+            let mut command = bench.command(["cache", "why"].iter().chain(arguments));
+            Run::of(command.envs(variables.iter().copied()).output().unwrap())
+        };
+        // The cache has the program without options.
+        let saxpy = ["saxpy.cl", "--options", "-D N=1", "--json"];
+        let output = why(&saxpy, &[("KILN_APPEND_COMPILE_OPTIONS", "-w")]).ended(1).json();
+        let differences = &output["nearest"]["differences"];
+        assert_eq!(fields(differences), ["options"], "{output}");
+        assert_eq!(differences[0]["a"], "-w -D N=1");
+        let source = |kind: &str, source: &str, text: &str| json!({ "kind": kind, "source": source, "a": text, "b": null });
+        let expected = [
+            source("compile", "KILN_APPEND_COMPILE_OPTIONS", "-w"),
+            source("compile", "the call", "-D N=1"),
+        ];
+        assert_eq!(differences[0]["sources"], json!(expected));
+        let linked = why(&["saxpy.cl"], &[("KILN_LINK_OPTIONS", "-cl-denorms-are-zero")]);
+        let text = linked.ended(1).fits().out;
+        assert!(text.contains("  link options from KILN_LINK_OPTIONS"), "{text}");
+        let text = why(&saxpy[..3], &[]).ended(1).fits().out;
+        assert!(text.contains("  from the call"), "{text}");
+
+        // Equal options from another source are the same program.
+        let variables = [("KILN_COMPILE_OPTIONS", STAGES_OPTIONS)];
+        assert_eq!(why(&["stages.cl", "--json"], &variables).ended(0).json()["stored"], true);
     });
 }
 

@@ -7,7 +7,7 @@ use super::memory::LzMemory;
 use super::native_queue::LzNativeQueue;
 use super::program;
 use crate::backend::{Device, Memory, NativeQueue, Program, Source};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 pub(super) struct LzDevice {
     pub(super) context: Arc<Context>,
@@ -22,7 +22,13 @@ impl Device for LzDevice {
         Ok(Arc::new(program::compile(&self.context, source)?))
     }
 
-    fn link(&self, objects: &[&dyn Program]) -> Result<Arc<dyn Program>> {
+    fn link(&self, objects: &[&dyn Program], options: &str) -> Result<Arc<dyn Program>> {
+        if !options.is_empty() {
+            return Err(Error::unsupported(format!(
+                "the linker of `{}` takes no options, but `{options}` was given",
+                self.context.info.name
+            )));
+        }
         Ok(Arc::new(program::link(&self.context, objects)?))
     }
 

@@ -22,8 +22,8 @@ impl Device for ClDevice {
         Ok(Arc::new(program::compile_object(&self.context, source)?))
     }
 
-    fn link(&self, objects: &[&dyn Program]) -> Result<Arc<dyn Program>> {
-        Ok(Arc::new(program::link(&self.context, objects)?))
+    fn link(&self, objects: &[&dyn Program], options: &str) -> Result<Arc<dyn Program>> {
+        Ok(Arc::new(program::link(&self.context, objects, options)?))
     }
 
     fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>> {

@@ -213,7 +213,11 @@ pub(super) fn compile_object(context: &Arc<Context>, source: &Source<'_>) -> Res
 }
 
 /// Links objects to a program, and creates all its kernels.
-pub(super) fn link(context: &Arc<Context>, objects: &[&dyn Program]) -> Result<ClProgram> {
+pub(super) fn link(
+    context: &Arc<Context>,
+    objects: &[&dyn Program],
+    options: &str,
+) -> Result<ClProgram> {
     let _compiling = Compiling::on(context, CallKind::Compile)?;
     let mut raw = Vec::with_capacity(objects.len());
     for object in objects {
@@ -223,13 +227,17 @@ pub(super) fn link(context: &Arc<Context>, objects: &[&dyn Program]) -> Result<C
         raw.push(object.object.raw());
     }
     let name = &context.info.name;
-    let (program, linked) = link_objects(context, &raw).ok_or_else(|| {
+    let raw_options = c_string(options)?;
+    let (program, linked) = link_objects(context, &raw, &raw_options).ok_or_else(|| {
         Error::unsupported(format!("the OpenCL loader does not provide a linker for `{name}`"))
     })?;
     let object = program.map(|program| Arc::new(ProgramObject::new(program, context)));
     let log = object.as_deref().map(ProgramObject::build_log).unwrap_or_default();
     let failed = |code| {
-        let message = format!("`{name}` cannot link the {} modules", raw.len());
+        let mut message = format!("`{name}` cannot link the {} modules", raw.len());
+        if !options.is_empty() {
+            message.push_str(&format!(" with the options `{options}`"));
+        }
         error_of(build_kind(code), code, message).with_log(log.as_str())
     };
     linked.map_err(failed)?;
@@ -243,6 +251,7 @@ pub(super) fn link(context: &Arc<Context>, objects: &[&dyn Program]) -> Result<C
 fn link_objects(
     context: &Context,
     objects: &[cl_program],
+    options: &CStr,
 ) -> Option<(Option<OwnedProgram>, Result<(), cl_int>)> {
     let opencl = cl3::load_library().as_ref().ok()?;
     let device = context.device();
@@ -251,7 +260,7 @@ fn link_objects(
         context.raw(),
         1,
         &raw const device,
-        c"".as_ptr(),
+        options.as_ptr(),
         objects.len() as cl_uint,
         objects.as_ptr(),
         None,

@@ -110,9 +110,9 @@ impl Device for Simulated {
         program::compile(&self.shared, source)
     }
 
-    fn link(&self, objects: &[&dyn Program]) -> Result<Arc<dyn Program>> {
+    fn link(&self, objects: &[&dyn Program], options: &str) -> Result<Arc<dyn Program>> {
         count(&self.shared.counters.links);
-        program::link(&self.shared, objects)
+        program::link(&self.shared, objects, options)
     }
 
     fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>> {

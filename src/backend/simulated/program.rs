@@ -60,7 +60,12 @@ pub(super) fn compile(shared: &Arc<Shared>, source: &Source<'_>) -> Result<Arc<d
 }
 
 /// Links objects. The text of the program is the texts of its objects.
-pub(super) fn link(shared: &Arc<Shared>, objects: &[&dyn Program]) -> Result<Arc<dyn Program>> {
+pub(super) fn link(
+    shared: &Arc<Shared>,
+    objects: &[&dyn Program],
+    options: &str,
+) -> Result<Arc<dyn Program>> {
+    check_options(options)?;
     let mut code = Vec::new();
     let mut size = 0;
     let mut kernels = HashSet::new();
@@ -82,6 +87,14 @@ pub(super) fn link(shared: &Arc<Shared>, objects: &[&dyn Program]) -> Result<Arc
     let scan = scan(&code)?;
     let binary = Binary { form: Form::OpenClC, code, size };
     Ok(Arc::new(SimulatedProgram::new(shared, binary, scan)))
+}
+
+/// Fails for the option that the simulator's compiler and linker refuse.
+fn check_options(options: &str) -> Result<()> {
+    if options.split_whitespace().any(|option| option == "--refuse") {
+        return Err(refused("error: unknown option `--refuse`"));
+    }
+    Ok(())
 }
 
 fn scan(code: &[u8]) -> Result<Scan> {
@@ -144,9 +157,7 @@ impl Binary {
     const HEADER: usize = Self::MAGIC.len() + Self::CHECKSUM + 1 + size_of::<u64>();
 
     fn new(form: Form, source: &Source<'_>) -> Result<Self> {
-        if source.options.split_whitespace().any(|option| option == "--refuse") {
-            return Err(refused("error: unknown option `--refuse`"));
-        }
+        check_options(source.options)?;
         Ok(Self { form, code: source.code.to_vec(), size: 0 })
     }
 

@@ -33,6 +33,10 @@ Environment:
   KILN_FUSION          auto, always or never: whether launches that can be fused are fused
   KILN_CLANG, KILN_LLVM_SPIRV
                        the compilers that translate OpenCL C to SPIR-V; by default, those in PATH
+  KILN_COMPILE_OPTIONS, KILN_LINK_OPTIONS
+                       options for the compiler and the linker, in place of those of the modules
+  KILN_APPEND_COMPILE_OPTIONS, KILN_APPEND_LINK_OPTIONS
+                       further options for the compiler and the linker
   KILN_BUILD_CHILD     the program that compiles --untrusted modules; by default, this tool
 
 Applications that use Kiln run this tool as a child process to compile untrusted modules, if the
@@ -83,8 +87,9 @@ pub(crate) enum Command {
     /// Build programs, so that they are in the cache before they are needed
     ///
     /// The builds start together; results are printed in the order of the files. With --json, a line for each
-    /// file: file, device, key, origin (compiled, memory, disk or remote), kernels, milliseconds since the
-    /// builds started, bytes, for a linked program linked, and on failure error, with kind, message and log.
+    /// file: file, device, key, origin (compiled, memory, disk or remote), options (each with kind, compile or
+    /// link, source and text), kernels, milliseconds since the builds started, bytes, for a linked program
+    /// linked, and on failure error, with kind, message and log.
     /// Each element of linked has: symbol, importer and exporter (modules, by label or digest), source (where
     /// the library that defines the symbol comes from; null for the file itself) and replaces (whether the
     /// importer's own definition is replaced). For --object, one line: file, output, device, driver, key,
@@ -226,9 +231,15 @@ pub(crate) struct Settings {
     #[arg(long)]
     pub(crate) untrusted: bool,
 
-    /// Options for the compiler, such as "-D N=16 -cl-fast-relaxed-math"
+    /// Options for the compiler, such as "-D N=16 -cl-fast-relaxed-math"; they follow those of
+    /// KILN_COMPILE_OPTIONS and KILN_APPEND_COMPILE_OPTIONS
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub(crate) options: Option<String>,
+
+    /// Options for the linker, such as "-cl-denorms-are-zero"; they follow those of KILN_LINK_OPTIONS and
+    /// KILN_APPEND_LINK_OPTIONS
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub(crate) link_options: Option<String>,
 }
 
 /// A file, and the names of functions and variables that it exports or imports but does not declare as such.

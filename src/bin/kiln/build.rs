@@ -8,6 +8,7 @@ use kiln::{CacheConfig, LinkedSymbol, Module, Program, Stats};
 use serde::Serialize;
 
 use crate::args::Build;
+use crate::options::{SourcedOptions, sourced_options};
 use crate::output::{Failure, Listing, Outcome, Output, Result, Width, bytes, note, progress};
 use crate::request::{Problem, Setup};
 
@@ -18,6 +19,8 @@ struct Line {
     device: String,
     key: Option<String>,
     origin: Option<String>,
+    /// Options with which the program is built.
+    options: Vec<SourcedOptions>,
     kernels: Vec<String>,
     /// Time from the start of all builds to the end of this one.
     milliseconds: f64,
@@ -134,6 +137,7 @@ async fn build_one(setup: &Setup<'_>, file: &Path, start: Instant) -> Line {
         device: setup.rt.device().name.clone(),
         key: None,
         origin: None,
+        options: Vec::new(),
         kernels: Vec::new(),
         milliseconds: 0.0,
         bytes: None,
@@ -146,6 +150,7 @@ async fn build_one(setup: &Setup<'_>, file: &Path, start: Instant) -> Line {
     };
     let built = request.clone().await;
     line.milliseconds = start.elapsed().as_micros() as f64 / 1e3;
+    line.options = request.key_fields().map(|fields| sourced_options(&fields)).unwrap_or_default();
     match built {
         Ok(program) => fill_line(&mut line, &program),
         Err(error) => {

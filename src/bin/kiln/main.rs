@@ -14,6 +14,7 @@ mod fuse;
 mod launch;
 mod libraries;
 mod object;
+mod options;
 mod output;
 mod request;
 

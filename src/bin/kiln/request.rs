@@ -95,6 +95,9 @@ impl<'a> Setup<'a> {
         if let Some(options) = &self.settings.options {
             request = request.options(options);
         }
+        if let Some(options) = &self.settings.link_options {
+            request = request.link_options(options);
+        }
         for spec in &self.settings.spec {
             request = match self.owner(&request, &module, spec)? {
                 Some(owner) => specialize(request, owner, spec)?,

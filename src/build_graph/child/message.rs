@@ -16,7 +16,7 @@ use crate::error::{DriverCode, Error, ErrorKind};
 /// Bytes that every message begins with.
 const MAGIC: &[u8; 16] = b"KILN BUILD CHILD";
 
-/// Version of the protocol. Each change of the messages or of their meaning must raise it.
+/// Version of the protocol. The first change of the messages or of their meaning after a release must raise it.
 const PROTOCOL: u32 = 1;
 
 /// Size of a frame's checksum in bytes.
@@ -65,8 +65,8 @@ impl fmt::Display for Greeting {
 pub(super) enum Task {
     /// Build the one section.
     Build(ModuleHeader),
-    /// Compile each section to an object, and link the objects.
-    Link(Vec<ModuleHeader>),
+    /// Compile each section to an object, and link the objects with these options.
+    Link { modules: Vec<ModuleHeader>, options: String },
 }
 
 /// Data of a module except its code.
@@ -93,7 +93,7 @@ impl Request {
     pub(super) fn sections(&self) -> usize {
         match &self.task {
             Task::Build(_) => 1,
-            Task::Link(headers) => headers.len(),
+            Task::Link { modules, .. } => modules.len(),
         }
     }
 }

@@ -113,8 +113,11 @@ pub(super) struct Target<'a> {
 #[derive(Clone, Copy)]
 pub(super) enum Order<'a> {
     Build(&'a Source<'a>),
-    /// Compile each source to an object, and link the objects to a program.
-    Link(&'a [Source<'a>]),
+    /// Compile each source to an object, and link the objects to a program with these options.
+    Link {
+        sources: &'a [Source<'a>],
+        options: &'a str,
+    },
 }
 
 /// Result of a build in a child.
@@ -159,9 +162,10 @@ impl Children {
         let program = self.program()?;
         let (task, sections) = match order {
             Order::Build(source) => (Task::Build(header(source)), vec![source.code]),
-            Order::Link(sources) => {
-                let headers = sources.iter().map(header).collect();
-                (Task::Link(headers), sources.iter().map(|source| source.code).collect())
+            Order::Link { sources, options } => {
+                let modules = sources.iter().map(header).collect();
+                let task = Task::Link { modules, options: options.to_owned() };
+                (task, sources.iter().map(|source| source.code).collect())
             }
         };
         let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());

@@ -94,13 +94,13 @@ fn compile(request: &Request, sections: &[&[u8]]) -> Result<(Arc<dyn Program>, V
     resources::check_for_process()?;
     let program = match (&request.task, sections) {
         (Task::Build(header), [code]) => device.build(&source(header, code))?,
-        (Task::Link(headers), sections) if headers.len() == sections.len() => {
+        (Task::Link { modules, options }, sections) if modules.len() == sections.len() => {
             let compile_object =
                 |(header, code): (&ModuleHeader, &&[u8])| device.compile(&source(header, code));
             let objects: Vec<_> =
-                headers.iter().zip(sections).map(compile_object).collect::<Result<_>>()?;
+                modules.iter().zip(sections).map(compile_object).collect::<Result<_>>()?;
             let objects: Vec<_> = objects.iter().map(|object| &**object).collect();
-            device.link(&objects)?
+            device.link(&objects, options)?
         }
         _ => return Err(Error::invalid("a request must have one section for each module")),
     };

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use super::graph::BuildGraph;
 use super::kernel::Kernel;
 use super::outcome::Outcome;
-use super::plan::BuildSpec;
+use super::spec::BuildSpec;
 use crate::compiler::fusion::{self, Argument, FusionReport, Place, Plan, Trust, Width};
 use crate::compiler::spirv;
 use crate::device::{DeviceKind, Limits};
@@ -113,7 +113,7 @@ impl BuildGraph {
         }
         let module = Module::spirv(fused.module.assemble())?.untrusted_if(is_untrusted);
         let mut spec = BuildSpec::new(module, device);
-        spec.set_options(&options)?;
+        spec.set_all_options(&options);
         let built = match is_text {
             true => self.build_as_text(spec).await,
             false => self.request(spec).completed().await,

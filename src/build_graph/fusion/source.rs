@@ -51,10 +51,14 @@ impl Source {
             modules.push(graph.spirv_of(&input, plan.device()).await?);
         }
         let is_text = plan.format() == ModuleFormat::OpenClC;
-        let options = match is_text {
-            true => without_relaxed(&options_for_device(plan.options())?),
-            false => without_relaxed(plan.options()),
+        let mut options = match is_text {
+            true => options_for_device(plan.requested().options())?,
+            false => plan.requested().options().to_owned(),
         };
+        // The fused kernel is compiled and linked by one call.
+        options.push(' ');
+        options.push_str(plan.program_link_options());
+        let options = without_relaxed(&options);
         let plan = plan.with_modules(modules);
         let device = graph.slot(&plan).handle().clone();
         let read = move || {

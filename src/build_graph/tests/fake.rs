@@ -109,7 +109,7 @@ impl backend::Device for FakeDevice {
         Err(Error::new(ErrorKind::Driver, "has no linker"))
     }
 
-    fn link(&self, _: &[&dyn backend::Program]) -> Result<Arc<dyn backend::Program>> {
+    fn link(&self, _: &[&dyn backend::Program], _: &str) -> Result<Arc<dyn backend::Program>> {
         Err(Error::new(ErrorKind::Driver, "has no linker"))
     }
 

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 
 use crate::build_graph::key::{ConstantBytes, DeviceKey, InputFields, NodeKind, ProgramFields};
+use crate::build_graph::options::{OptionSource, SourcedOptions};
 use crate::device::DeviceInfo;
 use crate::digest::Digest;
 use crate::source::module::Module;
@@ -15,6 +16,9 @@ struct Inputs {
     /// Constants of the last module. `options` are also those of the last module.
     constants: Vec<(u32, ConstantBytes)>,
     options: String,
+    link_options: String,
+    /// Source of all options.
+    source: OptionSource,
     /// Definitions that are removed from the last module.
     replaced: Vec<String>,
     info: DeviceInfo,
@@ -31,6 +35,8 @@ fn inputs() -> Inputs {
             (9, ConstantBytes::from_slice(&[5])),
         ],
         options: "-w -D A=1".to_owned(),
+        link_options: String::new(),
+        source: OptionSource::Call,
         replaced: Vec::new(),
         info: DeviceInfo::fake(),
         environment: vec![("IGC_Opt", "x"), ("POCL_EXTRA_BUILD_FLAGS", "-g"), ("HOME", "/root")],
@@ -43,16 +49,19 @@ impl Inputs {
             .environment
             .iter()
             .map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let (none, options) =
+            (SourcedOptions::default(), SourcedOptions::of(self.source, &self.options));
         let plain = |module: &Digest| InputFields {
             module: *module,
             included: None,
             constants: &[],
-            options: "",
+            options: &none,
+            link_options: &none,
             replaced: &[],
         };
         let mut inputs: Vec<_> = self.modules.iter().map(plain).collect();
         if let Some(last) = inputs.last_mut() {
-            (last.constants, last.options) = (&self.constants, &self.options);
+            (last.constants, last.options) = (&self.constants, &options);
             last.replaced = &self.replaced;
         }
         read(&ProgramFields {
@@ -61,6 +70,7 @@ impl Inputs {
             emitter: self.emitter,
             merger: None,
             inputs: &inputs,
+            link_options: &SourcedOptions::of(self.source, &self.link_options),
             front_end: &[],
             device: &DeviceKey::new(self.info.identity(), variables),
         })
@@ -104,6 +114,10 @@ fn every_field_alone_changes_the_key() {
             i.options = "-D A=1 -w".to_owned();
         }),
         ("no options", |i| i.options.clear()),
+        ("options of the linker", |i| i.link_options.push_str("-w")),
+        ("the same options of the linker alone", |i| {
+            i.link_options = std::mem::take(&mut i.options);
+        }),
         ("a removed definition", |i| i.replaced = vec!["f".to_owned()]),
         ("another removed definition", |i| i.replaced = vec!["g".to_owned()]),
         ("two removed definitions", |i| i.replaced = vec!["f".to_owned(), "g".to_owned()]),
@@ -159,6 +173,23 @@ fn moving_bytes_between_fields_changes_the_key() {
         change(&mut changed);
         assert!(keys.insert(changed.key()), "change {at}");
     }
+}
+
+#[test]
+fn sources_of_options_are_listed_but_are_not_part_of_the_key() {
+    let mut other = Inputs { source: OptionSource::Module, ..inputs() };
+    assert_eq!(other.key(), inputs().key());
+    let listed = |inputs: &Inputs| {
+        let fields = inputs.with(|fields| fields.fields());
+        let mut named = fields.into_iter().filter(|(name, _)| name.contains("options from"));
+        (named.next(), named.next())
+    };
+    let field = |name: &str, value: &str| Some((name.to_owned(), value.to_owned()));
+    assert_eq!(listed(&inputs()), (None, None), "they come from the call");
+    assert_eq!(listed(&other), (field("options from the module", "-w -D A=1"), None));
+    other.source = OptionSource::Variable("KILN_LINK_OPTIONS");
+    other.link_options = std::mem::take(&mut other.options);
+    assert_eq!(listed(&other), (field("link options from KILN_LINK_OPTIONS", "-w -D A=1"), None));
 }
 
 #[test]
@@ -223,6 +254,8 @@ fn keys_match_the_golden_file() {
             modules: vec![Module::opencl_c("kernel void f() {}").digest()],
             constants: Vec::new(),
             options: String::new(),
+            link_options: String::new(),
+            source: OptionSource::Call,
             replaced: Vec::new(),
             info: DeviceInfo::fake(),
             environment: Vec::new(),

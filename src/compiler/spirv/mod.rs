@@ -24,6 +24,7 @@ mod merge;
 mod module;
 mod parse;
 mod prune;
+mod record;
 mod reflect;
 mod remove;
 mod requirements;
@@ -77,6 +78,8 @@ pub(crate) struct Reflection {
     pub(crate) imports: Vec<Symbol>,
     /// Whether the module declares the capability for pointers to functions (`FunctionPointersINTEL`).
     pub(crate) has_function_pointers: bool,
+    /// Options of the recorded command lines that a device's compiler needs as well; `None` if there are none.
+    pub(crate) recorded_options: Option<Box<str>>,
     parameters: HashMap<String, Arc<[Parameter]>>,
 }
 

@@ -10,6 +10,7 @@ use rspirv::spirv::{
 
 use super::grammar::Shape;
 use super::module::Linkage;
+use super::record::{self, DEBUG_ENTRY_POINT, INSTRUCTION_SETS};
 use super::types::{Declarations, Type, constant_scalar};
 use super::words::{ByteOrder, Header, Instruction, Instructions, Words, byte_order};
 use super::{Reflection, Symbol};
@@ -33,6 +34,7 @@ pub(super) fn reflect(words: &Words) -> Reflection {
         specialization_constants: index.specialization_constants(),
         parameters: index.parameters(),
         has_function_pointers: index.has_function_pointers,
+        recorded_options: record::options(&index.command_lines),
     }
 }
 
@@ -67,6 +69,12 @@ struct Index<'m> {
     /// Ids of `linked` that are functions or variables.
     symbols: HashSet<u32>,
     has_function_pointers: bool,
+    /// Ids of the instruction sets that record command lines.
+    recording_sets: Vec<u32>,
+    /// Strings, if there is such a set.
+    strings: HashMap<u32, &'m str>,
+    /// Command lines that the producer recorded.
+    command_lines: Vec<&'m str>,
     constants: Vec<Constant<'m>>,
     /// Type and id of each parameter of the kernels' functions; `None` until the function has been read.
     functions: HashMap<u32, Option<Vec<(u32, u32)>>>,
@@ -111,7 +119,21 @@ impl<'m> Index<'m> {
                 self.entry_points.push((name, function));
                 self.functions.entry(function).or_default();
             }
-            Op::String => self.add_declared(instruction.string(1)?)?,
+            Op::ExtInstImport if INSTRUCTION_SETS.contains(&instruction.string(1)?) => {
+                self.recording_sets.push(word(0)?);
+            }
+            Op::String => {
+                let text = instruction.string(1)?;
+                if !self.recording_sets.is_empty() {
+                    self.strings.insert(word(0)?, text);
+                }
+                self.add_declared(text)?;
+            }
+            Op::ExtInst
+                if self.recording_sets.contains(&word(2)?) && word(3)? == DEBUG_ENTRY_POINT =>
+            {
+                self.command_lines.push(self.strings.get(&word(7)?)?);
+            }
             Op::Name => {
                 let name = instruction.string(1).filter(|name| is_short(name))?;
                 self.names.insert(word(0)?, name);

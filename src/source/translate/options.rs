@@ -1,6 +1,6 @@
 //! Converts the options of a plain OpenCL build for clang.
 
-use crate::compiler::options::RELAXED;
+use crate::compiler::options::{FOR_DEVICE, RELAXED};
 use crate::error::{Error, Result};
 
 /// Parsed build options.
@@ -47,20 +47,6 @@ fn macros_of(option: &str) -> &'static [&'static str] {
 /// the program: warnings of clang differ from its warnings, and are not errors here.
 const IGNORED: &[&str] =
     &["-Werror", "-cl-kernel-arg-info", "-cl-opt-disable", "-cl-strict-aliasing", "-g"];
-
-/// Flags that the device's compiler also needs for the SPIR-V, because the module does not express them, or
-/// only in part.
-const FOR_DEVICE: &[&str] = &[
-    "-cl-denorms-are-zero",
-    "-cl-fast-relaxed-math",
-    "-cl-finite-math-only",
-    "-cl-fp32-correctly-rounded-divide-sqrt",
-    "-cl-mad-enable",
-    "-cl-no-signed-zeros",
-    "-cl-opt-disable",
-    "-cl-uniform-work-group-size",
-    "-cl-unsafe-math-optimizations",
-];
 
 /// Versions of OpenCL C that clang supports. C++ for OpenCL is excluded: the rest of the crate does not support
 /// the modules that result.

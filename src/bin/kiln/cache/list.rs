@@ -28,7 +28,10 @@ struct Line {
     /// Time of the last use, in seconds since 1970, like `created`.
     used: u64,
     created: Option<u64>,
+    /// Options; those of several modules are separated by commas.
     options: Option<String>,
+    /// Options of the linker, if it was called separately.
+    link_options: Option<String>,
     /// Reason why the entry cannot be read.
     unusable: Option<String>,
 }
@@ -45,6 +48,7 @@ impl Line {
             used: seconds(entry.used()),
             created: None,
             options: None,
+            link_options: None,
             unusable: None,
         };
         match store.manifest(entry).await {
@@ -53,7 +57,10 @@ impl Line {
                 line.device = Some(device_of(&manifest).to_owned());
                 line.kernels = kernels_of(&manifest);
                 line.created = Some(manifest.created);
-                line.options = manifest.field("options").map(str::to_owned);
+                let options = manifest.fields.iter().filter(|(name, _)| name == "options");
+                let options: Vec<_> = options.map(|(_, value)| value.as_str()).collect();
+                line.options = (!options.is_empty()).then(|| options.join(", "));
+                line.link_options = manifest.field("link options").map(str::to_owned);
             }
             Err(error) => line.unusable = Some(error.to_string()),
         }

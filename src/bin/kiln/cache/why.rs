@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::remote::{RemoteEntry, look_up};
 use super::{PROGRAM, find, find_exactly, kind_of, read_entry};
 use crate::args::{Operand, Settings};
+use crate::options::{Kind, SourcedOptions, source_of, sourced_options};
 use crate::output::{Failure, Listing, Outcome, Output, Result, Width, age, plain, short};
 use crate::request::{Problem, Setup};
 
@@ -32,6 +33,18 @@ struct Side {
 #[derive(Serialize)]
 struct Difference {
     field: String,
+    a: Option<String>,
+    b: Option<String>,
+    /// Where the options come from that differ.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    sources: Vec<SourceDifference>,
+}
+
+/// Options from one source that differ.
+#[derive(Serialize)]
+struct SourceDifference {
+    kind: Kind,
+    source: String,
     a: Option<String>,
     b: Option<String>,
 }
@@ -107,11 +120,19 @@ fn differences(a: &Fields, b: &Fields) -> Vec<Difference> {
     };
     let mut names: Vec<&str> = Vec::new();
     for (name, _) in a.iter().chain(b) {
-        if !names.contains(&&**name) {
+        // Sources of options are not part of a key: they are listed with the options that differ.
+        if !names.contains(&&**name) && source_of(name).is_none() {
             names.push(name);
         }
     }
+    let has_link_field = names.contains(&LINK_OPTIONS);
     let each = names.into_iter().filter_map(|name| {
+        let sources = match name {
+            OPTIONS if has_link_field => differing_sources(a, b, &[Kind::Compile]),
+            OPTIONS => differing_sources(a, b, &[Kind::Compile, Kind::Link]),
+            LINK_OPTIONS => differing_sources(a, b, &[Kind::Link]),
+            _ => Vec::new(),
+        };
         let (a, b) = (values(a, name), values(b, name));
         let differing = |own: &[String], other: &[String]| {
             let differing = own.iter().filter(|value| name != "module" || !other.contains(value));
@@ -122,9 +143,40 @@ fn differences(a: &Fields, b: &Fields) -> Vec<Difference> {
             field: name.to_owned(),
             a: differing(&a, &b),
             b: differing(&b, &a),
+            sources,
         })
     });
     each.collect()
+}
+
+/// Field with the options of the compiler, and of the linker if both are one call.
+const OPTIONS: &str = "options";
+
+/// Field with the options of the linker, if it is called separately.
+const LINK_OPTIONS: &str = "link options";
+
+/// Returns the sources whose options of these kinds differ.
+fn differing_sources(a: &Fields, b: &Fields, kinds: &[Kind]) -> Vec<SourceDifference> {
+    let [a, b] = [a, b].map(|fields| {
+        let mut all = sourced_options(fields);
+        all.retain(|options| kinds.contains(&options.kind));
+        all
+    });
+    let texts = |all: &[SourcedOptions], kind, source: &str| {
+        let of_source = all.iter().filter(|part| part.kind == kind && part.source == source);
+        let texts: Vec<_> = of_source.map(|part| part.text.as_str()).collect();
+        (!texts.is_empty()).then(|| texts.join(", "))
+    };
+    let mut differences: Vec<SourceDifference> = Vec::new();
+    for SourcedOptions { kind, source, .. } in a.iter().chain(&b) {
+        let (kind, source) = (*kind, source.clone());
+        let (a, b) = (texts(&a, kind, &source), texts(&b, kind, &source));
+        let is_known = differences.iter().any(|known| known.kind == kind && known.source == source);
+        if a != b && !is_known {
+            differences.push(SourceDifference { kind, source, a, b });
+        }
+    }
+    differences
 }
 
 fn print_differences(
@@ -134,13 +186,17 @@ fn print_differences(
 ) -> Result<()> {
     let mut listing =
         Listing::new(&[("FIELD", Width::Whole), (a, Width::Flexible), (b, Width::Flexible)]);
-    for Difference { field, a, b } in differences {
-        let value = |value: &Option<String>| match value.as_deref() {
-            None => "(none)".to_owned(),
-            Some("") => "(empty)".to_owned(),
-            Some(value) => value.to_owned(),
-        };
+    let value = |value: &Option<String>| match value.as_deref() {
+        None => "(none)".to_owned(),
+        Some("") => "(empty)".to_owned(),
+        Some(value) => value.to_owned(),
+    };
+    for Difference { field, a, b, sources } in differences {
         listing.tall_row([field.clone(), value(a), value(b)]);
+        for SourceDifference { kind, source, a, b } in sources {
+            let kind = if field == OPTIONS && *kind == Kind::Link { "link options " } else { "" };
+            listing.tall_row([format!("  {kind}from {source}"), value(a), value(b)]);
+        }
     }
     out.table(listing)?;
     Ok(())
@@ -336,5 +392,33 @@ mod tests {
             [row("module", "y", "z, w"), row("options", "-w", "-"), row("constant 0", "-", "0x10")]
         );
         assert_eq!(differing(&a, &a), []);
+    }
+
+    #[test]
+    fn sources_are_shown_for_options_that_differ() {
+        let a = fields(&[("module", "x"), ("options", "-w")]);
+        let b = fields(&[
+            ("module", "x"),
+            ("options", "-w -g"),
+            ("options from the module", "-w"),
+            ("link options from KILN_LINK_OPTIONS", "-g"),
+        ]);
+        let [options] = &differences(&a, &b)[..] else { panic!("one field differs") };
+        let sources: Vec<_> = options
+            .sources
+            .iter()
+            .map(|of| (of.kind, of.source.as_str(), of.a.as_deref(), of.b.as_deref()))
+            .collect();
+        assert_eq!(
+            sources,
+            [
+                (Kind::Compile, "the call", Some("-w"), None),
+                (Kind::Compile, "the module", None, Some("-w")),
+                (Kind::Link, "KILN_LINK_OPTIONS", None, Some("-g")),
+            ]
+        );
+        // Equal options from another source have the same key.
+        let c = fields(&[("module", "x"), ("options", "-w"), ("options from the module", "-w")]);
+        assert_eq!(differing(&a, &c), []);
     }
 }
