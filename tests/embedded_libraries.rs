@@ -13,10 +13,10 @@ mod support;
 
 use futures::executor::block_on;
 use kiln::{
-    DuplicateExports, Embedding, ErrorKind, ExportedLibraries, LibrarySource, LinkedSymbol, Module,
+    DuplicateExports, Embedding, ErrorKind, ExportedLibraries, LibrarySource, LinkedSymbol,
     ModuleFormat, PluginLibraries, Program, Runtime, RuntimeBuilder,
 };
-use libraries::{application, expect, function, library, module, register, work_counts};
+use libraries::{application, expect, function, library, module, register};
 use plug_ins::PlugIn;
 
 // Ten functions. `tone_9(x)` is `tone_3(x) + tone_5(x)`, and `tone_n(x)` is `x + n` otherwise.
@@ -415,7 +415,7 @@ mod simulated {
             let symbols = program.linked_symbols();
             let libraries: HashSet<_> = symbols.iter().map(|it| it.exporter.digest()).collect();
             assert_eq!((symbols.len(), libraries.len()), (100, 100));
-            assert_eq!(work_counts(&rt), (101, 1));
+            assert_eq!(libraries::work_counts(&rt), (101, 1));
         });
     }
 
@@ -441,7 +441,7 @@ mod simulated {
         block_on(async {
             let simulator = Simulator::immediate();
             let rt = Runtime::builder().simulator(&simulator).build().await.expect("it starts");
-            let error = rt.preload(&Module::opencl_c("kernel void k() {}"));
+            let error = rt.preload(&kiln::Module::opencl_c("kernel void k() {}"));
             assert_eq!(error.expect_err("it exports nothing").kind(), ErrorKind::InvalidArgument);
         });
     }
