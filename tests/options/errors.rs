@@ -1,8 +1,5 @@
 //! Errors that options cause: each names the source of the options.
 
-use std::ffi::{OsStr, OsString};
-use std::process::Command;
-
 use futures::executor::block_on;
 use kiln::simulated::Simulator;
 use kiln::{Error, ErrorKind, Module, Program};
@@ -139,7 +136,10 @@ fn nul_characters_and_open_quotations_are_errors_that_name_the_source() {
 #[cfg(unix)]
 #[test]
 fn variables_that_are_no_options_are_errors_of_the_runtime() {
+    use std::ffi::{OsStr, OsString};
     use std::os::unix::ffi::OsStringExt;
+    use std::process::Command;
+
     let start = |name: &str, value: &OsStr| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
         let output = command.arg("devices").env(name, value).output().unwrap();
