@@ -211,6 +211,13 @@ fn specifiers(control: FunctionControl, takes_local: bool) -> &'static str {
     }
 }
 
+/// Returns a function's result, name and parameters, as its declaration and its definition have them.
+pub(super) fn prototype(name: &str, result: &str, parameters: &[String]) -> String {
+    let parameters = if parameters.is_empty() { "void".to_owned() } else { parameters.join(", ") };
+    let separator = if result.ends_with('*') { "" } else { " " };
+    format!("{result}{separator}{name}({parameters})")
+}
+
 impl<'m> Body<'_, 'm> {
     fn parameter(&mut self, parameter: &Instruction<'_>) -> Result<String> {
         let (ty, id) = (operand(parameter, 0)?, operand(parameter, 1)?);
@@ -279,9 +286,7 @@ impl<'m> Body<'_, 'm> {
                 signature.push(format!("local {ty} *{name}"));
             }
         }
-        let signature = if signature.is_empty() { "void".to_owned() } else { signature.join(", ") };
-        let separator = if result.ends_with('*') { "" } else { " " };
-        let text = format!("\n{specifiers}{result}{separator}{name}({signature})\n{{\n");
+        let text = format!("\n{specifiers}{}\n{{\n", prototype(name, result, &signature));
         for (ty, names) in &self.declarations {
             let separator = if ty.ends_with('*') { "" } else { " " };
             // Each pointer has a line of its own, because in C the `*` belongs to the declared name.

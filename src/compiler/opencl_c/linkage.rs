@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use rspirv::spirv::{FunctionControl, LinkageType, Op, StorageClass};
 
-use super::function::Instance;
+use super::function::{Instance, prototype};
 use super::{Emitter, is_identifier, operand, unsupported};
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Linkage, Section};
@@ -88,9 +88,7 @@ impl<'m> Emitter<'m> {
 
     /// Declares an imported function.
     pub(super) fn declare_function(&mut self, name: &str, result: &str, signature: &[String]) {
-        let separator = if result.ends_with('*') { "" } else { " " };
-        let signature = if signature.is_empty() { "void".to_owned() } else { signature.join(", ") };
-        let _ = writeln!(self.code, "\n{result}{separator}{name}({signature});");
+        let _ = writeln!(self.code, "\n{};", prototype(name, result, signature));
     }
 }
 

@@ -77,20 +77,16 @@ fn import(module: &mut Module, is_removed: impl Fn(&Linkage<'_>) -> bool) {
 fn declare_variables(module: &mut Module, removed: &HashSet<u32>) {
     let mut globals = Stream::default();
     for instruction in module.section(Section::Globals).iter() {
-        // Operands before the initial value.
-        let count = match instruction.op() {
-            Some(Op::Variable) => 3,
-            Some(Op::UntypedVariableKHR) => 4,
-            _ => usize::MAX,
+        let is_removed = instruction.result().is_some_and(|id| removed.contains(&id));
+        // The operands before the initial value are kept.
+        let kept = match instruction.op() {
+            Some(op @ Op::Variable) if is_removed => Some((op, 3)),
+            Some(op @ Op::UntypedVariableKHR) if is_removed => Some((op, 4)),
+            _ => None,
         };
-        match instruction
-            .op()
-            .filter(|_| instruction.result().is_some_and(|id| removed.contains(&id)))
-        {
-            Some(op) if count != usize::MAX => {
-                globals.push(op, instruction.words_from(0).take(count));
-            }
-            _ => globals.push_instruction(&instruction),
+        match kept {
+            Some((op, operands)) => globals.push(op, instruction.words_from(0).take(operands)),
+            None => globals.push_instruction(&instruction),
         }
     }
     *module.section_mut(Section::Globals) = globals;
