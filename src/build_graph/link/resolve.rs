@@ -277,10 +277,12 @@ impl Resolver<'_> {
     /// Whether libraries of a format can be part of the program.
     fn can_link(&self, library: ModuleFormat) -> bool {
         let requested = self.members[0].module.format();
-        let is_mixed = [requested, library].contains(&ModuleFormat::Native);
-        requested == library && !is_mixed
-            || is_mixed
-                && [requested, library].iter().all(|format| self.target.links_native_with(*format))
+        if [requested, library].contains(&ModuleFormat::Native) {
+            return [requested, library]
+                .into_iter()
+                .all(|format| self.target.links_native_with(format));
+        }
+        requested == library
     }
 
     /// Whether a module can be used on the device, and is not left out.
