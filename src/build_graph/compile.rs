@@ -365,6 +365,7 @@ impl Subject {
         self.on(threads, priority, call).await
     }
 
+    /// Makes a call that blocks, on one of these threads and in the current span.
     async fn on<T: Send + 'static>(
         self: &Arc<Self>,
         threads: &Pool,

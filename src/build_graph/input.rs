@@ -159,9 +159,9 @@ impl BuildInput {
     /// Returns the code for the compiler: SPIR-V without the definitions that are [replaced](Self::replaced),
     /// or text.
     ///
-    /// Drivers with a cache of their own, such as NVIDIA's, may look up a
-    /// program by its text alone. A comment is therefore appended: for a text with included files the digest of
-    /// their contents, and for a text that uses the time of its build the current time in seconds.
+    /// Drivers with a cache of their own, such as NVIDIA's, may look up a program by its text alone. A comment is
+    /// therefore appended: for a text with included files the digest of their contents, and for a text that uses
+    /// the time of its build the current time in seconds.
     ///
     /// # Errors
     ///

@@ -61,8 +61,8 @@ impl Published {
 /// Writes the parts of an entry to a temporary file, and renames it to `path`. If the future is dropped, the
 /// entry is whole or absent.
 ///
-/// All calls run on one thread, one after another: `async-fs` would take a way to another thread and back for
-/// each of them, and a file of it takes a write of no bytes for the end of the data.
+/// All calls to the system are made on one thread, one after another. `async-fs` would switch threads twice for
+/// each of them, and stops writing a file at a write that the system completes with zero bytes.
 pub(crate) async fn publish(
     layout: &Layout,
     path: &Path,
