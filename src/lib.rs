@@ -297,7 +297,9 @@ pub use crate::cache::config::CacheConfig;
 #[cfg(feature = "remote")]
 pub use crate::cache::remote;
 pub use crate::cache::store;
-pub use crate::compiler::fusion::{BufferReport, FusionReport, LaunchReport, PairReport, Verdict};
+pub use crate::compiler::fusion::{
+    BufferReport, FusionForm, FusionReport, LaunchReport, PairReport, Verdict,
+};
 pub use crate::compiler::nd_range::{IntoNdSize, NdRange, NdSize};
 pub use crate::compiler::signature::{Access, AddressSpace, Parameter, SpecializationConstant};
 pub use crate::device::{Device, DeviceInfo, DeviceKind, Limits, ModuleFormat};

@@ -20,7 +20,9 @@ use super::graph::BuildGraph;
 use super::kernel::Kernel;
 use super::outcome::Outcome;
 use super::spec::BuildSpec;
-use crate::compiler::fusion::{self, Argument, FusionReport, Place, Plan, Trust, Width};
+use crate::compiler::fusion::{
+    self, Argument, FusionForm, FusionReport, Place, Plan, Trust, Width,
+};
 use crate::compiler::spirv;
 use crate::device::{DeviceKind, Limits};
 use crate::error::{Error, ErrorKind, Result};
@@ -177,7 +179,7 @@ impl BuildGraph {
         let compile = move || {
             let modules: Vec<&spirv::Module> =
                 sources.iter().map(|source| &source.module).collect();
-            fusion::fuse(&plan, &modules, trust, width)
+            fusion::fuse(&plan, &modules, trust, width, FusionForm::Direct)
         };
         self.pool_for(is_untrusted).threads().run(Priority::Short, compile).await?
     }

@@ -279,6 +279,7 @@ impl<'a> Launches<'a> {
             range: widening.map_or(ranges.whole, |widening| widening.range),
             parameters: entry.parameters,
             local_bytes,
+            private_bytes: 0,
             parameter_bytes,
             internalized,
             local: shared.iter().flatten().map(|shared| shared.memory).collect(),

@@ -30,6 +30,7 @@ mod declaration;
 mod dependence;
 mod entry;
 mod extract;
+mod form;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod inlining;
@@ -58,6 +59,8 @@ use crate::error::{ErrorKind, Result};
 use attempt::Obstacle;
 
 pub(crate) use coarsen::Width;
+pub use form::FusionForm;
+pub(crate) use form::forms;
 pub(crate) use legality::Judgement;
 pub use legality::Verdict;
 pub use plan::Internalization;
@@ -107,6 +110,8 @@ pub(crate) struct Fused {
     pub(crate) parameters: Vec<Vec<Place>>,
     /// Number of bytes of local memory that a work-group uses, including local arguments.
     pub(crate) local_bytes: usize,
+    /// Number of bytes of private memory that the arrays of a work-item use.
+    pub(crate) private_bytes: usize,
     /// Number of bytes of all parameters together.
     pub(crate) parameter_bytes: usize,
     /// Memories that are no longer used.
@@ -138,8 +143,8 @@ pub(crate) enum Trust {
     Caller,
 }
 
-/// Fuses a plan's launches into one kernel. Each of its work-items may do the work of several, within
-/// `width`.
+/// Fuses a plan's launches into one kernel of the given form. Each of its work-items may do the work of
+/// several, within `width`.
 ///
 /// # Errors
 ///
@@ -150,6 +155,7 @@ pub(crate) fn fuse(
     modules: &[&Module],
     trust: Trust,
     width: Width,
+    form: FusionForm,
 ) -> Result<Outcome> {
     plan.check(modules.len())?;
     let mut outcome = Outcome {
@@ -161,6 +167,10 @@ pub(crate) fn fuse(
         unequal: BTreeSet::new(),
         fused: Err(String::new()),
     };
+    if form != FusionForm::Direct {
+        outcome.fused = Err(format!("the launches cannot run in the form `{form}`"));
+        return Ok(outcome);
+    }
     outcome.fused = match attempt::attempt(plan, modules, trust, width, &mut outcome) {
         Ok(fused) => Ok(fused),
         Err(Obstacle::Refusal(why)) => Err(why),
