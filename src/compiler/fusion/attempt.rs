@@ -306,7 +306,7 @@ fn unite_scalars(outcome: &mut Outcome) {
 }
 
 /// Analyses the accesses of a slot's kernel.
-fn examine(
+pub(super) fn examine(
     slot: &Slot,
     definitions: &Definitions<'_>,
     function: u32,
@@ -348,7 +348,7 @@ fn examine(
 }
 
 /// Returns the number of bytes of local memory and of parameters.
-fn sizes(plan: &Plan, module: &Module, parameters: &[Vec<Place>]) -> (usize, usize) {
+pub(super) fn sizes(plan: &Plan, module: &Module, parameters: &[Vec<Place>]) -> (usize, usize) {
     let definitions = module.definitions();
     let layouts = access::Layouts::of(module, &definitions);
     let variables = module.section(Section::Globals).iter();

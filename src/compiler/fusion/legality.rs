@@ -116,6 +116,22 @@ pub(crate) struct Judgement {
 }
 
 impl Judgement {
+    /// Returns the judgement on a memory all of whose launches may be fused. `why_in_memory` is the reason why
+    /// the memory is still used, if it is.
+    pub(super) fn proven(plan: &Plan, memory: Memory, why_in_memory: Option<String>) -> Self {
+        let promotion = Promotion { remains: why_in_memory, ..Promotion::default() };
+        Self {
+            memory,
+            verdict: Verdict::Proven,
+            pairs: pairs(plan, memory),
+            barriers: BTreeSet::new(),
+            promotion: Ok(promotion),
+            unequal: BTreeSet::new(),
+            locality: Err("its launches run again for the elements that others read".into()),
+            becomes_only_local: false,
+        }
+    }
+
     /// Returns the reason why the memory is still used; `None` if it is not used.
     pub(crate) fn why_in_memory(&self) -> Option<String> {
         let not_private = match &self.promotion {

@@ -45,6 +45,7 @@ mod plan;
 mod private_legality;
 mod promote;
 mod ranges;
+mod recompute;
 mod remap;
 mod report;
 mod specialize;
@@ -87,6 +88,21 @@ pub(crate) struct Outcome {
     pub(crate) unequal: BTreeSet<[Place; 2]>,
     /// Fused kernel, or the reason why the launches were not fused.
     pub(crate) fused: Result<Fused, String>,
+}
+
+impl Outcome {
+    /// Returns what is known of a plan before it is examined.
+    fn of(plan: &Plan) -> Self {
+        Self {
+            slots: Vec::new(),
+            judgements: Vec::new(),
+            constants: plan.constants.clone(),
+            injected: plan.constants.clone(),
+            equal: BTreeSet::new(),
+            unequal: BTreeSet::new(),
+            fused: Err(String::new()),
+        }
+    }
 }
 
 /// Findings on one slot.
@@ -158,20 +174,12 @@ pub(crate) fn fuse(
     form: FusionForm,
 ) -> Result<Outcome> {
     plan.check(modules.len())?;
-    let mut outcome = Outcome {
-        slots: Vec::new(),
-        judgements: Vec::new(),
-        constants: plan.constants.clone(),
-        injected: plan.constants.clone(),
-        equal: BTreeSet::new(),
-        unequal: BTreeSet::new(),
-        fused: Err(String::new()),
+    let mut outcome = Outcome::of(plan);
+    let fused = match form {
+        FusionForm::Direct => attempt::attempt(plan, modules, trust, width, &mut outcome),
+        _ => recompute::attempt(plan, modules, trust, form, &mut outcome),
     };
-    if form != FusionForm::Direct {
-        outcome.fused = Err(format!("the launches cannot run in the form `{form}`"));
-        return Ok(outcome);
-    }
-    outcome.fused = match attempt::attempt(plan, modules, trust, width, &mut outcome) {
+    outcome.fused = match fused {
         Ok(fused) => Ok(fused),
         Err(Obstacle::Refusal(why)) => Err(why),
         Err(Obstacle::Error(error)) => match error.kind() {

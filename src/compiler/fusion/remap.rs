@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 use rspirv::spirv::{BuiltIn, Decoration, FunctionControl, LinkageType, Op, StorageClass};
 
 use super::access::Layouts;
+use super::declaration::Declaration;
 use super::ranges::{Mapping, Ranges, Shape, Sizes, padded};
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::spirv::Module;
@@ -23,6 +24,8 @@ enum Value {
     Constant(Sizes),
     /// Global id, calculated from the linear id.
     GlobalId,
+    /// Global id, given by a parameter of the function that reads it.
+    Given,
 }
 
 /// Adapts a slot's module to the fused kernel's nd-range.
@@ -45,19 +48,9 @@ pub(super) fn remap(
     {
         return Err(no_groups(kernel, what, mapping, whole));
     }
-    let known: Vec<_> = module.built_ins().collect();
-    let mut inputs = module.section(Section::Globals).iter().filter(|i| {
-        matches!(i.op(), Some(Op::Variable | Op::UntypedVariableKHR))
-            && i.word(2) == Some(StorageClass::Input as u32)
-    });
-    if inputs.any(|input| known.iter().all(|(variable, _)| Some(*variable) != input.result())) {
-        return Err(Error::unsupported(format!(
-            "`{kernel}` reads an input variable that its module does not declare as a known \
-             built-in value"
-        )));
-    }
+    check_inputs(module, kernel)?;
     let mut variables = HashMap::new();
-    for (variable, built_in) in known {
+    for (variable, built_in) in module.built_ins().collect::<Vec<_>>() {
         match value(built_in, mapping, whole) {
             Ok(value) => variables.extend(value.map(|value| (variable, value))),
             Err(what) => return Err(no_groups(kernel, &what, mapping, whole)),
@@ -66,8 +59,128 @@ pub(super) fn remap(
     if variables.is_empty() {
         return Ok(());
     }
-    rewrite(module, kernel, &variables, mapping, whole)?;
+    rewrite(module, kernel, &variables, mapping, whole, &HashMap::new())?;
     module.prune()
+}
+
+/// Makes a kernel's function take its global id as a last parameter, a vector of three components, instead of
+/// reading the device's. So a work-item can run it for any work-item of `range`. Its sizes are constants.
+///
+/// # Errors
+///
+/// [`Unsupported`](crate::ErrorKind::Unsupported), naming the value or feature that the kernel would not get.
+pub(super) fn take_id(
+    module: &mut Module,
+    kernel: &str,
+    function: u32,
+    range: &NdRange,
+) -> Result<()> {
+    let refuse = |what: &str| {
+        Error::unsupported(format!(
+            "`{kernel}` uses {what}, which it does not have where it runs again for other work-items"
+        ))
+    };
+    if let Some(what) = work_group_feature(module) {
+        return Err(refuse(what));
+    }
+    check_inputs(module, kernel)?;
+    let sizes = padded(range.global(), 1);
+    let mut variables = HashMap::new();
+    for (variable, built_in) in module.built_ins().collect::<Vec<_>>() {
+        let value = match BuiltIn::from_u32(built_in) {
+            Some(BuiltIn::WorkDim) => Value::Constant([range.dimensions(); 3]),
+            Some(BuiltIn::GlobalSize) => Value::Constant(sizes),
+            Some(BuiltIn::GlobalOffset) => Value::Constant(padded(range.offset(), 0)),
+            Some(BuiltIn::GlobalInvocationId) => Value::Given,
+            Some(known) => return Err(refuse(&format!("the built-in value {known:?}"))),
+            None => return Err(refuse(&format!("the built-in value {built_in}"))),
+        };
+        variables.insert(variable, value);
+    }
+    let given = variables.iter().filter(|(_, value)| **value == Value::Given);
+    let mut types = given.filter_map(|(&id, _)| BuiltInType::of(module, id).map(|known| known.ty));
+    let first = types.next();
+    if types.any(|ty| Some(ty) != first) {
+        return Err(refuse("the global id in several types"));
+    }
+    let ids = add_id_parameters(module, function, &variables)?;
+    let mapping =
+        Mapping { range: *range, shape: Shape::Remapped, guard: None, keeps_groups: false };
+    rewrite(module, kernel, &variables, &mapping, range, &ids)?;
+    module.prune()
+}
+
+/// Adds a last parameter for the global id to a function and to all functions that read the id, and passes it
+/// on in their calls. Returns the id of each function's new parameter.
+fn add_id_parameters(
+    module: &mut Module,
+    function: u32,
+    variables: &HashMap<u32, Value>,
+) -> Result<HashMap<u32, u32>> {
+    let mut interner = Interner::of(module);
+    let (_, value_type) = vector(module, &mut interner, BuiltIn::GlobalInvocationId)?;
+    let is_id = |id: u32| variables.get(&id) == Some(&Value::Given);
+    let mut reading = HashSet::from([function]);
+    loop {
+        let before = reading.len();
+        for known in &module.functions {
+            let mut words = known.body.iter().flat_map(|i| i.words_from(0).collect::<Vec<_>>());
+            let is_reading = |i: Instruction<'_>| {
+                i.op() == Some(Op::FunctionCall) && i.word(2).is_some_and(|f| reading.contains(&f))
+            };
+            if words.any(is_id) || known.body.iter().any(is_reading) {
+                reading.insert(known.id);
+            }
+        }
+        if reading.len() == before {
+            break;
+        }
+    }
+    let mut parameters = HashMap::new();
+    for &function in &reading {
+        parameters.insert(function, module.fresh_id()?);
+    }
+    for at in 0..module.functions.len() {
+        let id = module.functions[at].id;
+        let Some(&parameter) = parameters.get(&id) else { continue };
+        let body = std::mem::take(&mut module.functions[at].body);
+        let mut declaration = Declaration::of(&body);
+        let is_bare = declaration.parameters.is_empty();
+        declaration.parameters.push((parameter, value_type.ty));
+        let mut new = Stream::default();
+        for i in body.iter() {
+            if declaration.rewrite(&i, module, &mut interner, &mut new)? {
+                // A function without parameters has no instruction that the new one takes the place of.
+                if is_bare && i.op() == Some(Op::Function) {
+                    new.push(Op::FunctionParameter, [value_type.ty, parameter]);
+                }
+            } else if i.op() == Some(Op::FunctionCall)
+                && i.word(2).is_some_and(|callee| parameters.contains_key(&callee))
+            {
+                new.push(Op::FunctionCall, i.words_from(0).chain([parameter]));
+            } else {
+                new.push_instruction(&i);
+            }
+        }
+        module.functions[at].body = new;
+    }
+    Ok(parameters)
+}
+
+/// Checks that all input variables are known to be built-in values.
+fn check_inputs(module: &Module, kernel: &str) -> Result<()> {
+    let known: HashSet<_> = module.built_ins().map(|(variable, _)| variable).collect();
+    let mut inputs = module.section(Section::Globals).iter().filter(|i| {
+        matches!(i.op(), Some(Op::Variable | Op::UntypedVariableKHR))
+            && i.word(2) == Some(StorageClass::Input as u32)
+    });
+    if inputs.any(|input| input.result().is_none_or(|input| !known.contains(&input))) {
+        return Err(Error::unsupported(format!(
+            "`{kernel}` reads an input variable that its module does not declare as a known \
+             built-in value"
+        )));
+    }
+    Ok(())
 }
 
 /// Returns the error for a kernel that uses something of its work-groups.
@@ -147,13 +260,14 @@ fn value(built_in: u32, mapping: &Mapping, whole: &NdRange) -> Result<Option<Val
     })
 }
 
-/// Replaces loads of variables by values.
+/// Replaces loads of variables by values. `ids` has the parameters that give functions their global ids.
 fn rewrite(
     module: &mut Module,
     kernel: &str,
     variables: &HashMap<u32, Value>,
     mapping: &Mapping,
     whole: &NdRange,
+    ids: &HashMap<u32, u32>,
 ) -> Result<()> {
     let mut writer = Writer {
         interner: Interner::of(module),
@@ -167,7 +281,8 @@ fn rewrite(
     for at in 0..writer.module.functions.len() {
         // Cloned, not taken: meanwhile, the definitions of the body's ids are looked up in the module.
         let body = writer.module.functions[at].body.clone();
-        writer.module.functions[at].body = writer.function(kernel, &body, variables)?;
+        let given = ids.get(&writer.module.functions[at].id).copied();
+        writer.module.functions[at].body = writer.function(kernel, &body, variables, given)?;
     }
     let new = writer.new;
     writer.module.functions.extend(new);
@@ -179,9 +294,9 @@ fn rewrite(
 pub(super) struct BuiltInType {
     pub(super) ty: u32,
     /// Type of the components.
-    component: u32,
+    pub(super) component: u32,
     /// Width of a component, in bits.
-    width: u32,
+    pub(super) width: u32,
     pub(super) is_vector: bool,
 }
 
@@ -225,12 +340,14 @@ struct Reads {
 }
 
 impl Writer<'_> {
-    /// Returns the body of a function with values in place of loads of the variables.
+    /// Returns the body of a function with values in place of loads of the variables. `given` is the parameter
+    /// that gives it the global id, if there is one.
     fn function(
         &mut self,
         kernel: &str,
         body: &Stream,
         variables: &HashMap<u32, Value>,
+        given: Option<u32>,
     ) -> Result<Stream> {
         let Reads { loads, dropped } = self.reads(kernel, body, variables)?;
         let mut new = Stream::default();
@@ -253,7 +370,10 @@ impl Writer<'_> {
             let value_type = value_type.ok_or_else(|| {
                 Error::unsupported(format!("`{kernel}` reads a built-in value as another type"))
             })?;
-            let value = self.value(variable, kind, value_type)?;
+            let value = match (kind, given) {
+                (Value::Given, Some(parameter)) => parameter,
+                _ => self.value(variable, kind, value_type)?,
+            };
             let whole = if index.is_some() { self.module.fresh_id()? } else { id };
             match kind {
                 Value::GlobalId => new.push(Op::FunctionCall, [value_type.ty, whole, value]),
@@ -331,6 +451,9 @@ impl Writer<'_> {
                 number(self.module, &mut self.interner, value_type, first as u64)?
             }
             Value::GlobalId => self.global_id(variable, value_type)?,
+            Value::Given => {
+                return Err(Error::unsupported("a function reads a global id that it is not given"));
+            }
         };
         self.values.insert(variable, id);
         Ok(id)
@@ -387,7 +510,7 @@ pub(super) fn number(
 
 /// Returns the variable of a module that holds a vector of the device's values. Adds one if the module has
 /// none.
-fn vector(
+pub(super) fn vector(
     module: &mut Module,
     interner: &mut Interner,
     built_in: BuiltIn,

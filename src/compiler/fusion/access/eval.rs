@@ -48,6 +48,8 @@ pub(super) struct Evaluation<'m> {
     steps: usize,
     /// Control flow of the kernel's own function, without the functions that it calls.
     flow: Flow,
+    /// Integer values of the kernel's own function.
+    own_values: HashMap<u32, Form>,
 }
 
 /// Function that is prepared for evaluation.
@@ -90,6 +92,7 @@ impl<'m> Evaluation<'m> {
             buffers: BTreeSet::new(),
             steps: 0,
             flow: Flow::default(),
+            own_values: HashMap::new(),
             definitions,
         }
     }
@@ -112,6 +115,16 @@ impl<'m> Evaluation<'m> {
             }
         }
         Ok(found)
+    }
+
+    /// Returns the integer values of the kernel's own function.
+    pub(super) fn own_values(
+        mut self,
+        kernel: u32,
+        values: &[Value],
+    ) -> Result<HashMap<u32, Form>> {
+        self.evaluate(kernel, values)?;
+        Ok(self.own_values)
     }
 
     /// Evaluates the kernel once, for the given arguments.
@@ -222,6 +235,11 @@ impl<'m> Evaluation<'m> {
             self.flow = Flow::of(blocks, self.definitions, &mut symbols, |from, to| {
                 frame.live.contains(&(from, to))
             });
+            let integers = frame.values.iter().filter_map(|(&id, known)| match known {
+                Known::Integer(form) => Some((id, *form)),
+                _ => None,
+            });
+            self.own_values = integers.collect();
         }
         if frame.accesses.is_empty() {
             return Ok((frame.returned, Vec::new()));

@@ -21,7 +21,7 @@ mod symbols;
 mod tests;
 mod values;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use super::affine::{Form, Space};
 use crate::compiler::spirv::Module;
@@ -101,6 +101,21 @@ pub(super) fn analyse(
     space: &Space,
 ) -> Result<Accesses> {
     eval::Evaluation::new(definitions, space).run(kernel, values)
+}
+
+/// Returns what is known of the integer values of a kernel's own function, by their ids. `values` are those of
+/// its arguments.
+///
+/// # Errors
+///
+/// Fails like [`analyse`].
+pub(super) fn values(
+    definitions: &Definitions<'_>,
+    kernel: u32,
+    values: &[Value],
+    space: &Space,
+) -> Result<HashMap<u32, Form>> {
+    eval::Evaluation::new(definitions, space).own_values(kernel, values)
 }
 
 /// Kernel argument, as far as it is known before the analysis.
