@@ -17,7 +17,6 @@ mod tools;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Mutex;
 
 use cases::{CELL, CELLS, Case, Value, case};
@@ -26,7 +25,7 @@ use kernels::{Kernel, PRELUDE, pool};
 use kiln::internal::fusion::{Fused, FusionOptions, fuse};
 use kiln::internal::spirv::{emit, link};
 use kiln::{Buffer, ErrorKind, Local, Module, ModuleFormat, NdRange, Program, Runtime};
-use tools::{has_clang, has_tool};
+use tools::{has_clang, has_tool, renamed, translate};
 
 const KERNELS: usize = 40;
 const BATCH: usize = 100;
@@ -39,65 +38,6 @@ type Cell = [u8; CELL];
 
 fn setting(name: &str, default: usize) -> usize {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
-}
-
-fn run(folder: &Path, command: &str, arguments: &[&str]) -> Result<(), String> {
-    let output = Command::new(command).args(arguments).current_dir(folder).output();
-    let output = output.map_err(|error| format!("{command}: {error}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    if output.status.success() { Ok(()) } else { Err(format!("{command}: {said}")) }
-}
-
-/// Translates kernels, at the first optimisation level at which the translator is correct.
-fn translate(folder: &Path, kernels: &[Kernel], levels: &[&str]) -> Vec<u8> {
-    let mut text = String::from(PRELUDE);
-    kernels.iter().for_each(|kernel| text += &kernel.text);
-    std::fs::write(folder.join("kernels.cl"), &text).expect("there is room");
-    let mut problems = String::new();
-    for level in levels {
-        let language =
-            ["-cl-std=CL1.2", "-target", "spir64", "-Xclang", "-finclude-default-header"];
-        let files = [level, "-emit-llvm", "-c", "kernels.cl", "-o", "kernels.bc"];
-        let arguments = [&language[..], &["-ffp-contract=off", "-w"], &files].concat();
-        if let Err(why) = run(folder, "clang-15", &arguments) {
-            panic!("{why}\n{text}");
-        }
-        let translated = run(folder, "llvm-spirv-15", &["kernels.bc", "-o", "kernels.spv"])
-            .and_then(|()| run(folder, "spirv-val", &["kernels.spv"]));
-        match translated {
-            Ok(()) => return std::fs::read(folder.join("kernels.spv")).expect("it is there"),
-            Err(why) => _ = writeln!(problems, "{level}: {why}"),
-        }
-    }
-    panic!("{problems}\n{text}");
-}
-
-/// Returns a module with its only entry point renamed.
-fn renamed(module: &[u8], name: &str) -> Vec<u8> {
-    const ENTRY_POINT: u32 = 15;
-    let words: Vec<u32> =
-        module.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
-    let mut all = words[..5].to_vec();
-    let mut rest = &words[5..];
-    while let Some(&first) = rest.first() {
-        let (instruction, after) = rest.split_at((first >> 16) as usize);
-        if first & 0xffff == ENTRY_POINT {
-            let ends = |word: &u32| word.to_le_bytes().contains(&0);
-            let behind = 3 + instruction[3..].iter().position(ends).expect("names end") + 1;
-            let mut bytes = name.as_bytes().to_vec();
-            bytes.resize(name.len() / 4 * 4 + 4, 0);
-            let text = bytes.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word));
-            let mut new = instruction[..3].to_vec();
-            new.extend(text);
-            new.extend(&instruction[behind..]);
-            new[0] = (new.len() as u32) << 16 | ENTRY_POINT;
-            all.extend(new);
-        } else {
-            all.extend(instruction);
-        }
-        rest = after;
-    }
-    all.into_iter().flat_map(u32::to_le_bytes).collect()
 }
 
 /// A case that can be fused.
@@ -275,7 +215,9 @@ fn batch(number: usize, cases: usize, devices: &[Runtime]) -> Tally {
     let pool = pool(&mut random, KERNELS);
     let folder = tempfile::tempdir().expect("there is room");
     let levels = [["-O1", "-O0", "-O2"], ["-O0", "-O1", "-O2"], ["-O2", "-O1", "-O0"]][number % 3];
-    let module = translate(folder.path(), &pool, &levels);
+    let mut text = String::from(PRELUDE);
+    pool.iter().for_each(|kernel| text += &kernel.text);
+    let module = translate(folder.path(), &text, &levels);
     let mut chosen = Vec::new();
     for at in 0..cases {
         let case = case(&mut random, &pool);

@@ -23,6 +23,7 @@ mod pointers;
 mod privacy;
 mod rare;
 mod shapes;
+mod stencils;
 mod wide;
 
 const OPTIMISED: &[u8] = include_bytes!("../../../tests/data/fusion.spv");
