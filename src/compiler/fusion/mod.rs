@@ -29,6 +29,7 @@ mod coordinates;
 mod declaration;
 mod dependence;
 mod entry;
+mod equation;
 mod extract;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
