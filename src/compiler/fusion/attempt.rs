@@ -313,15 +313,7 @@ pub(super) fn examine(
     space: &Space,
 ) -> Result<Examined> {
     let module = definitions.module();
-    let values: Vec<_> = slot
-        .arguments
-        .iter()
-        .map(|argument| match argument {
-            Argument::Buffer(_) => Value::Buffer,
-            Argument::Scalar(bytes) => Value::Scalar(bytes.clone()),
-            Argument::Local(_) => Value::Other,
-        })
-        .collect();
+    let values: Vec<_> = slot.arguments.iter().map(value).collect();
     let accesses = access::analyse(definitions, function, &values, space)?;
     let body = module.functions.iter().find(|known| known.id == function);
     let body = body.into_iter().flat_map(|function| function.body.iter());
@@ -345,6 +337,15 @@ pub(super) fn examine(
         movable: promote::movable(definitions, function),
         groups: access::group_use(definitions, function),
     })
+}
+
+/// Returns what the analysis of accesses knows of an argument.
+pub(super) fn value(argument: &Argument) -> Value {
+    match argument {
+        Argument::Buffer(_) => Value::Buffer,
+        Argument::Scalar(bytes) => Value::Scalar(bytes.clone()),
+        Argument::Local(_) => Value::Other,
+    }
 }
 
 /// Returns the number of bytes of local memory and of parameters.

@@ -144,7 +144,7 @@ fn linear(form: &Form, space: &Space) -> Option<Form> {
     }
     let line = line(space);
     let id = Form::id(Id::Global, 0, &line).times(step.unwrap_or(0))?;
-    id.plus(&Form::between(form.low + constant, form.high + constant), &line)
+    form.along_ids(&id, constant, &line)
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ mod coordinates;
 mod declaration;
 mod dependence;
 mod entry;
+mod equation;
 mod extract;
 mod form;
 #[cfg(any(test, fuzzing))]

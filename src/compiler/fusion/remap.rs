@@ -63,26 +63,29 @@ pub(super) fn remap(
     module.prune()
 }
 
-/// Makes a kernel's function take its global id as a last parameter, a vector of three components, instead of
-/// reading the device's. So a work-item can run it for any work-item of `range`. Its sizes are constants.
+/// Checks that a kernel depends on nothing of its work-group, so that other work-items can run it.
 ///
 /// # Errors
 ///
-/// [`Unsupported`](crate::ErrorKind::Unsupported), naming the value or feature that the kernel would not get.
+/// [`Unsupported`](crate::ErrorKind::Unsupported), naming the feature that the kernel uses.
+pub(super) fn check_groups(module: &Module, kernel: &str) -> Result<()> {
+    work_group_feature(module).map_or(Ok(()), |what| Err(no_id(kernel, what)))
+}
+
+/// Makes a kernel's function take its global id as a last parameter, a vector of three components, instead of
+/// reading the device's. So a work-item can run it for any work-item of `range`. Its sizes are constants.
+/// The function must not depend on its [work-group](check_groups).
+///
+/// # Errors
+///
+/// [`Unsupported`](crate::ErrorKind::Unsupported), naming the value that the kernel would not get.
 pub(super) fn take_id(
     module: &mut Module,
     kernel: &str,
     function: u32,
     range: &NdRange,
 ) -> Result<()> {
-    let refuse = |what: &str| {
-        Error::unsupported(format!(
-            "`{kernel}` uses {what}, which it does not have where it runs again for other work-items"
-        ))
-    };
-    if let Some(what) = work_group_feature(module) {
-        return Err(refuse(what));
-    }
+    let refuse = |what: &str| no_id(kernel, what);
     check_inputs(module, kernel)?;
     let sizes = padded(range.global(), 1);
     let mut variables = HashMap::new();
@@ -108,6 +111,13 @@ pub(super) fn take_id(
         Mapping { range: *range, shape: Shape::Remapped, guard: None, keeps_groups: false };
     rewrite(module, kernel, &variables, &mapping, range, &ids)?;
     module.prune()
+}
+
+/// Returns the error for a kernel that uses something that other work-items do not have.
+fn no_id(kernel: &str, what: &str) -> Error {
+    Error::unsupported(format!(
+        "`{kernel}` uses {what}, which it does not have where it runs again for other work-items"
+    ))
 }
 
 /// Adds a last parameter for the global id to a function and to all functions that read the id, and passes it

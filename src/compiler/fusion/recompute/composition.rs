@@ -1,7 +1,7 @@
 //! Stages that are put together: what their functions write to arrays and read from them, and the kernel that
 //! results.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use rspirv::spirv::StorageClass;
 
@@ -12,16 +12,16 @@ use super::elements::{Element, Grid, Reader};
 use super::entry::{self, Entry, Layout};
 use super::redirect::{Accesses, Producer, Redirected, redirect};
 use super::stages::Stages;
-use crate::compiler::fusion::access::{self, Access, Kind, Layouts, Value};
-use crate::compiler::fusion::affine::Form;
+use crate::compiler::fusion::access::{self, Access, Kind, Layouts, Values};
 use crate::compiler::fusion::attempt::{self, Obstacle, examine};
 use crate::compiler::fusion::contraction::{self, Operations};
+use crate::compiler::fusion::declaration::Declaration;
 use crate::compiler::fusion::dependence::Examined;
 use crate::compiler::fusion::form::FusionForm;
 use crate::compiler::fusion::lower_version;
 use crate::compiler::fusion::merge::{Part, Whole};
 use crate::compiler::fusion::modes::Modes;
-use crate::compiler::fusion::plan::{Argument, Memory, Plan, Region, Slot};
+use crate::compiler::fusion::plan::{Memory, Plan, Region, Slot};
 use crate::compiler::fusion::promote;
 use crate::compiler::fusion::remap;
 use crate::compiler::fusion::{Fused, Outcome, Trust};
@@ -68,8 +68,7 @@ impl<'a> Composition<'a> {
         let (mut examined, mut operations) = (Vec::new(), Vec::new());
         for (stage, definitions) in stages.iter().zip(definitions) {
             let own = examine(&stage.slot, definitions, stage.kernel.function, &stage.space)?;
-            let constants = own.accesses.constants.iter();
-            outcome.constants.extend(constants.flat_map(|&at| &stage.places[at]));
+            outcome.constants.extend(stage.origins(&own.accesses.constants));
             examined.push(own);
             operations.push(stage.kernel.operations(definitions));
         }
@@ -86,7 +85,7 @@ impl<'a> Composition<'a> {
         };
         let found = composition.check_ranges().and_then(|()| {
             composition.find_written(definitions)?;
-            let reads = composition.find_reads(definitions)?;
+            let reads = composition.find_reads(definitions, outcome)?;
             composition.find_reach(&reads)?;
             composition.redirect(reads);
             composition.check_size()
@@ -174,7 +173,11 @@ impl<'a> Composition<'a> {
     }
 
     /// Finds the elements of arrays that each stage reads.
-    fn find_reads(&self, definitions: &[Definitions<'_>]) -> Result<Vec<Reads>, String> {
+    fn find_reads(
+        &self,
+        definitions: &[Definitions<'_>],
+        outcome: &mut Outcome,
+    ) -> Result<Vec<Reads>, String> {
         let mut reads = Vec::new();
         for (at, stage) in self.stages.iter().enumerate() {
             let read = (0..stage.slot.arguments.len()).filter_map(|parameter| {
@@ -188,11 +191,9 @@ impl<'a> Composition<'a> {
             }
             let definitions = &definitions[at];
             let values = self.values(at, definitions).map_err(|error| error.to_string())?;
-            let layouts = Layouts::of(definitions.module(), definitions);
-            let (values, layouts) = (&values, &layouts);
-            let reader = Reader { definitions, layouts, values, space: &stage.space };
+            outcome.constants.extend(stage.origins(&values.accesses.constants));
             for (parameter, memory, array) in read {
-                let elements = self.elements(at, parameter, array, &reader)?;
+                let elements = self.elements(at, parameter, array, definitions, &values)?;
                 let is_known = |offset| elements.contains_key(&offset);
                 let uses = self.uses(at, parameter, definitions, is_known)?;
                 reads.push(Reads { stage: at, parameter, memory, uses, elements });
@@ -201,27 +202,22 @@ impl<'a> Composition<'a> {
         Ok(reads)
     }
 
-    /// Returns the integer values of a stage's function, as far as they follow from the scalars on which its
-    /// accesses depend.
-    fn values(&self, at: usize, definitions: &Definitions<'_>) -> Result<HashMap<u32, Form>> {
+    /// Returns the values that a stage's function calculates.
+    fn values<'m>(&'m self, at: usize, definitions: &'m Definitions<'m>) -> Result<Values<'m>> {
         let StageKernel { slot, kernel, space, .. } = &self.stages[at];
-        let constants = &self.examined[at].accesses.constants;
-        let arguments = slot.arguments.iter().enumerate().map(|(at, argument)| match argument {
-            Argument::Buffer(_) => Value::Buffer,
-            Argument::Scalar(bytes) if constants.contains(&at) => Value::Scalar(bytes.clone()),
-            Argument::Scalar(_) | Argument::Local(_) => Value::Other,
-        });
-        access::values(definitions, kernel.function, &arguments.collect::<Vec<_>>(), space)
+        let arguments: Vec<_> = slot.arguments.iter().map(attempt::value).collect();
+        access::analyse_values(definitions, kernel.function, &arguments, space)
     }
 
     /// Returns the elements of an array that a stage reads through a parameter, by the word offset of the
     /// access.
-    fn elements(
+    fn elements<'m>(
         &self,
         at: usize,
         parameter: usize,
         array: &Array,
-        reader: &Reader<'_, '_>,
+        definitions: &Definitions<'m>,
+        values: &Values<'m>,
     ) -> Result<BTreeMap<u32, Element>, String> {
         let (stage, examined) = (&self.stages[at], &self.examined[at]);
         let refuse = |why: &str| {
@@ -233,22 +229,25 @@ impl<'a> Composition<'a> {
         };
         let produced = start(&self.stages[array.producer], array.parameter);
         let first = start(stage, parameter) - produced;
-        let function = reader.definitions.module().functions.iter();
-        let mut function = function.filter(|known| known.id == stage.kernel.function);
-        let function = function.next().ok_or_else(|| refuse("has no function"))?;
-        let own = reader.parameter(function, parameter);
-        let own = own.ok_or_else(|| refuse("is no parameter"))?;
+        let module = definitions.module();
+        let function = module.functions.iter().find(|known| known.id == stage.kernel.function);
+        let function = function.ok_or_else(|| refuse("has no function"))?;
+        let parameters = Declaration::of(&function.body).parameters;
+        let (own, _) = *parameters.get(parameter).ok_or_else(|| refuse("is no parameter"))?;
+        let layouts = Layouts::of(module, definitions);
         let mut elements = BTreeMap::new();
         for read in examined.accesses.all.iter().filter(|read| read.parameter == parameter) {
             if read.kind != Kind::Read {
                 return Err(refuse("is used for more than reads"));
             }
-            let offset = movable(examined, read);
-            let offset = offset.ok_or_else(|| refuse("is read in a way that only a buffer supports"))?;
-            let load = function.body.at(offset as usize);
+            let place = movable(examined, read).zip(read.location);
+            let (offset, location) =
+                place.ok_or_else(|| refuse("is read in a way that only a buffer supports"))?;
+            let load = location.instruction(module);
             let load = load.ok_or_else(|| refuse("is read at places that are not known"))?;
-            let element = reader.element(&load, own, &array.grid, first);
-            elements.insert(offset, element.map_err(refuse)?);
+            let (layouts, space) = (&layouts, &stage.space);
+            let reader = Reader { definitions, layouts, values, space, load, location };
+            elements.insert(offset, reader.element(own, &array.grid, first).map_err(refuse)?);
         }
         Ok(elements)
     }
@@ -369,6 +368,7 @@ impl<'a> Composition<'a> {
                 redirect(module, function, &self.redirected[at])
             })?;
             if at < last || self.blocks.is_some() {
+                remap::check_groups(&stage.kernel.module, &stage.slot.kernel)?;
                 let (kernel, range) = (&stage.kernel, &stage.range);
                 remap::take_id(&mut part.module, &stage.slot.kernel, kernel.function, range)?;
             }

@@ -7,16 +7,13 @@
 //! factors. Values whose factor is a multiple of a row's size belong to the row, the others to the column. This
 //! is exact if the column is proven to lie within a row.
 
-use std::collections::HashMap;
-
 use rspirv::spirv::Op;
 
-use crate::compiler::fusion::access::{Access, Layouts};
+use crate::compiler::fusion::access::{Access, Layouts, Values};
 use crate::compiler::fusion::affine::{Form, Id, Space};
-use crate::compiler::fusion::declaration::Declaration;
 use crate::compiler::fusion::local_memory::{self, Steps};
 use crate::compiler::fusion::promote::AccessOperands;
-use crate::compiler::spirv::edit::{Definitions, Function, Instruction};
+use crate::compiler::spirv::edit::{Definitions, Instruction, Location};
 
 /// Maximum number of values in the sum that an address is taken apart into.
 const MAX_TERMS: usize = 32;
@@ -127,36 +124,31 @@ pub(super) struct Element {
     pub(super) part: i128,
 }
 
-/// Values of a function, from which addresses are taken apart.
+/// Load of a function, from whose values its address is taken apart.
 pub(super) struct Reader<'a, 'm> {
     pub(super) definitions: &'a Definitions<'m>,
     pub(super) layouts: &'a Layouts,
-    /// Integer values of the function, by their ids.
-    pub(super) values: &'a HashMap<u32, Form>,
+    pub(super) values: &'a Values<'m>,
     /// Work-items that run the function.
     pub(super) space: &'a Space,
+    pub(super) load: Instruction<'m>,
+    pub(super) location: Location,
 }
 
 impl Reader<'_, '_> {
-    /// Returns the id of a function's parameter.
-    pub(super) fn parameter(&self, function: &Function, parameter: usize) -> Option<u32> {
-        Declaration::of(&function.body).parameters.get(parameter).map(|(id, _)| *id)
-    }
-
-    /// Returns the element that a load through a parameter reads. `first` is the number of bytes from the grid's
-    /// first element to the parameter's buffer.
+    /// Returns the element that the load reads through a parameter, given by its id. `first` is the number of bytes
+    /// from the grid's first element to the parameter's buffer.
     ///
     /// # Errors
     ///
     /// Fails with the reason, worded to follow the name of the buffer.
     pub(super) fn element(
         &self,
-        load: &Instruction<'_>,
         parameter: u32,
         grid: &Grid,
         first: i128,
     ) -> Result<Element, &'static str> {
-        let known = self.address(load, parameter).zip(self.size(load));
+        let known = self.address(parameter).zip(self.size());
         let (mut address, size) = known.ok_or("is read at places that are not known")?;
         address.constant += first;
         let element = self.take_apart(&address, grid);
@@ -167,19 +159,25 @@ impl Reader<'_, '_> {
         Ok(element)
     }
 
-    /// Returns the number of bytes that a load reads.
-    fn size(&self, load: &Instruction<'_>) -> Option<i128> {
-        let ty = load.result_type()?;
+    /// Returns the form of a value where the load uses it.
+    fn form(&self, value: u32) -> Option<Form> {
+        self.values.form(value, self.location)
+    }
+
+    /// Returns the number of bytes that the load reads.
+    fn size(&self) -> Option<i128> {
+        let ty = self.load.result_type()?;
         let vector = self.definitions.get(ty).filter(|ty| ty.op() == Some(Op::TypeVector));
-        match vector.filter(|_| load.op() == Some(Op::ExtInst)) {
+        match vector.filter(|_| self.load.op() == Some(Op::ExtInst)) {
             // A vector of three elements takes the memory of three here, not of four (OpenCL C, 6.13.7).
             Some(vector) => Some(self.layouts.size(vector.word(1)?)? * i128::from(vector.word(2)?)),
             None => self.layouts.size(ty),
         }
     }
 
-    /// Returns the address of a load, relative to the buffer that is the parameter.
-    fn address(&self, load: &Instruction<'_>, parameter: u32) -> Option<Address> {
+    /// Returns the address that the load reads, relative to the buffer that is the parameter.
+    fn address(&self, parameter: u32) -> Option<Address> {
+        let load = &self.load;
         let operands = AccessOperands::of(self.definitions, load)?;
         let steps = Steps::of_access(self.definitions, self.layouts, load, &operands)?;
         let mut all = vec![steps];
@@ -265,7 +263,7 @@ impl Reader<'_, '_> {
         for &(part, times) in parts {
             let form = match self.constant(part) {
                 Some(constant) => Some(Form::constant(constant)),
-                None => self.bounds(part).and_then(|_| self.values.get(&part).copied()),
+                None => self.bounds(part).and_then(|_| self.form(part)),
             };
             sum = sum.zip(form).and_then(|(sum, form)| sum.plus(&form.times(times)?, self.space));
         }
@@ -281,7 +279,7 @@ impl Reader<'_, '_> {
     /// Returns the bounds of a value, read as a signed number; `None` if they are not those of its form.
     fn bounds(&self, value: u32) -> Option<(i128, i128)> {
         let limit = 1_i128 << (self.width(value)? - 1);
-        let (low, high) = self.values.get(&value)?.bounds(self.space);
+        let (low, high) = self.form(value)?.bounds(self.space);
         (-limit <= low && high < limit).then_some((low, high))
     }
 
@@ -309,7 +307,7 @@ impl Reader<'_, '_> {
         for (d, terms) in terms.into_iter().enumerate() {
             let mut form = Form::constant(0);
             for &(value, factor) in &terms {
-                let own = self.values.get(&value)?.times(factor)?;
+                let own = self.form(value)?.times(factor)?;
                 form = form.plus(&own, self.space)?;
             }
             let count = grid.counts[d];

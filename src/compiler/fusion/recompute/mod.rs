@@ -126,7 +126,6 @@ struct StageKernel {
     places: Vec<Vec<Place>>,
     range: NdRange,
     space: Space,
-    private_bytes: usize,
     internalized: Vec<Memory>,
     local: BTreeSet<Memory>,
 }
@@ -160,11 +159,15 @@ impl StageKernel {
             places: places.collect(),
             range: fused.range,
             space: Space::new(&fused.range),
-            private_bytes: fused.private_bytes,
             internalized: fused.internalized,
             local: fused.local,
             kernel,
         })
+    }
+
+    /// Returns the arguments of the whole plan for some parameters.
+    fn origins<'a>(&'a self, parameters: &'a BTreeSet<usize>) -> impl Iterator<Item = Place> + 'a {
+        parameters.iter().flat_map(|&parameter| self.places[parameter].iter().copied())
     }
 
     /// Returns the region of the memory that is passed for a parameter.
