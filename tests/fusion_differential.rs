@@ -25,7 +25,7 @@ use fastrand::Rng;
 use kernels::{Kernel, PRELUDE, pool};
 use kiln::internal::fusion::{Fused, FusionOptions, fuse};
 use kiln::internal::spirv::{emit, link};
-use kiln::{Buffer, ErrorKind, Local, Module, ModuleFormat, NdRange, Program, Runtime};
+use kiln::{Buffer, ErrorKind, FusionForm, Local, Module, ModuleFormat, NdRange, Program, Runtime};
 use tools::{has_clang, has_tool};
 
 const KERNELS: usize = 40;
@@ -100,9 +100,19 @@ fn renamed(module: &[u8], name: &str) -> Vec<u8> {
     all.into_iter().flat_map(u32::to_le_bytes).collect()
 }
 
+/// Forms besides the direct one, each of which all cases are fused in, if that is legal.
+const FORMS: [FusionForm; 5] = [
+    FusionForm::Inlined,
+    FusionForm::Tiles { width: 16, height: 4 },
+    FusionForm::Tiles { width: 8, height: 8 },
+    FusionForm::Strips { rows: 4 },
+    FusionForm::Windows { rows: 8 },
+];
+
 /// A case that can be fused.
 struct Chosen {
     at: usize,
+    form: FusionForm,
     case: Case,
     fused: Fused,
 }
@@ -118,6 +128,7 @@ struct Tally {
     emitted: usize,
     wrong: usize,
     ranges: usize,
+    forms: usize,
     reasons: BTreeMap<String, usize>,
     failures: Vec<String>,
 }
@@ -132,6 +143,7 @@ impl Tally {
         self.emitted += other.emitted;
         self.wrong += other.wrong;
         self.ranges += other.ranges;
+        self.forms += other.forms;
         for (reason, count) in other.reasons {
             *self.reasons.entry(reason).or_default() += count;
         }
@@ -231,7 +243,7 @@ impl Device<'_> {
 
     /// Returns the difference between the unfused and the fused results of a case.
     async fn difference(&self, chosen: &Chosen, name: &str) -> Option<String> {
-        let Chosen { at, case, fused } = chosen;
+        let Chosen { at, case, fused, .. } = chosen;
         let buffers = self.buffers(case, *at as u64).await;
         for launch in &case.launches {
             let kernel = &self.pool[launch.kernel].name;
@@ -276,7 +288,7 @@ fn batch(number: usize, cases: usize, devices: &[Runtime]) -> Tally {
     let folder = tempfile::tempdir().expect("there is room");
     let levels = [["-O1", "-O0", "-O2"], ["-O0", "-O1", "-O2"], ["-O2", "-O1", "-O0"]][number % 3];
     let module = translate(folder.path(), &pool, &levels);
-    let mut chosen = Vec::new();
+    let (mut chosen, mut all) = (Vec::new(), Vec::new());
     for at in 0..cases {
         let case = case(&mut random, &pool);
         tally.cases += 1;
@@ -284,6 +296,7 @@ fn batch(number: usize, cases: usize, devices: &[Runtime]) -> Tally {
         if case.launches.len() < 2 {
             continue;
         }
+        all.push((at, case.clone()));
         match fuse_case(&case, &pool, &module, FusionOptions::default()) {
             Err(why) => *tally.reasons.entry(kind_of(&why)).or_default() += 1,
             Ok(fused) if case.is_wrong => {
@@ -300,7 +313,7 @@ fn batch(number: usize, cases: usize, devices: &[Runtime]) -> Tally {
                 let range = case.launches[0].range.global();
                 let differ = case.launches.iter().any(|launch| launch.range.global() != range);
                 tally.ranges += usize::from(differ);
-                chosen.push(Chosen { at, case, fused });
+                chosen.push(Chosen { at, form: FusionForm::Direct, case, fused });
             }
         }
     }
@@ -308,11 +321,22 @@ fn batch(number: usize, cases: usize, devices: &[Runtime]) -> Tally {
         let mut own = Vec::new();
         for Chosen { at, case, .. } in &chosen {
             match fuse_case(case, &pool, &module, FusionOptions::of(rt.device())) {
-                Ok(fused) => own.push(Chosen { at: *at, case: case.clone(), fused }),
+                Ok(fused) => {
+                    let (at, form, case) = (*at, FusionForm::Direct, case.clone());
+                    own.push(Chosen { at, form, case, fused });
+                }
                 Err(why) if why.contains("Intel's compiler for CPUs computes differently") => {
                     *tally.reasons.entry(kind_of(&why)).or_default() += 1;
                 }
                 Err(why) => panic!("device options are not a reason to refuse: {why}"),
+            }
+        }
+        for ((at, case), form) in all.iter().flat_map(|case| FORMS.map(|form| (case, form))) {
+            let options = FusionOptions { form, ..FusionOptions::of(rt.device()) };
+            // A case that must not be fused directly may still be legal in a form that runs launches again.
+            if let Ok(fused) = fuse_case(case, &pool, &module, options) {
+                tally.forms += 1;
+                own.push(Chosen { at: *at, form, case: case.clone(), fused });
             }
         }
         let chosen = own;
@@ -340,7 +364,10 @@ async fn compare(
     is_emitted: bool,
     tally: &mut Tally,
 ) {
-    let name = |chosen: &Chosen| format!("case_{}", chosen.at);
+    let name = |chosen: &Chosen| {
+        let form = FORMS.iter().position(|form| *form == chosen.form);
+        form.map_or_else(|| format!("case_{}", chosen.at), |f| format!("case_{}_{f}", chosen.at))
+    };
     let modules: Vec<_> = chosen
         .iter()
         .map(|chosen| (name(chosen), renamed(&chosen.fused.spirv, &name(chosen))))
@@ -393,8 +420,9 @@ async fn compare(
         if let Some(difference) = device.difference(chosen, &name(chosen)).await {
             let description = describe(&chosen.case, pool, Some(&chosen.fused));
             tally.failures.push(format!(
-                "batch {number}, case {} on {}{}: {difference}\n{description}",
+                "batch {number}, case {}, {}, on {}{}: {difference}\n{description}",
                 chosen.at,
+                chosen.form,
                 rt.device(),
                 if is_emitted { ", emitted" } else { "" }
             ));
@@ -423,13 +451,14 @@ fn fused_random_launches_match_their_unfused_results() {
     reasons.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     eprintln!(
         "{} cases: {} fused, of {} launches, {} of them of different nd-ranges, {} with {} private \
-         buffers; {} run as OpenCL C; {} that must be refused",
+         buffers; {} in other forms; {} run as OpenCL C; {} that must be refused",
         tally.cases,
         tally.fused,
         tally.launches,
         tally.ranges,
         tally.private,
         tally.internalized,
+        tally.forms,
         tally.emitted,
         tally.wrong
     );

@@ -306,7 +306,7 @@ fn unite_scalars(outcome: &mut Outcome) {
 }
 
 /// Analyses the accesses of a slot's kernel.
-fn examine(
+pub(super) fn examine(
     slot: &Slot,
     definitions: &Definitions<'_>,
     function: u32,
