@@ -24,7 +24,7 @@ use fastrand::Rng;
 use kernels::{Kernel, PRELUDE, pool};
 use kiln::internal::fusion::{Fused, FusionOptions, fuse};
 use kiln::internal::spirv::{emit, link};
-use kiln::{Buffer, ErrorKind, Local, Module, ModuleFormat, NdRange, Program, Runtime};
+use kiln::{Buffer, ErrorKind, FusionForm, Local, Module, ModuleFormat, NdRange, Program, Runtime};
 use tools::{has_clang, has_tool, renamed, translate};
 
 const KERNELS: usize = 40;
@@ -43,6 +43,7 @@ fn setting(name: &str, default: usize) -> usize {
 /// A case that can be fused.
 struct Chosen {
     at: usize,
+    form: FusionForm,
     case: Case,
     fused: Fused,
 }
@@ -58,6 +59,7 @@ struct Tally {
     emitted: usize,
     wrong: usize,
     ranges: usize,
+    forms: usize,
     reasons: BTreeMap<String, usize>,
     failures: Vec<String>,
 }
@@ -72,6 +74,7 @@ impl Tally {
         self.emitted += other.emitted;
         self.wrong += other.wrong;
         self.ranges += other.ranges;
+        self.forms += other.forms;
         for (reason, count) in other.reasons {
             *self.reasons.entry(reason).or_default() += count;
         }
@@ -171,7 +174,7 @@ impl Device<'_> {
 
     /// Returns the difference between the unfused and the fused results of a case.
     async fn difference(&self, chosen: &Chosen, name: &str) -> Option<String> {
-        let Chosen { at, case, fused } = chosen;
+        let Chosen { at, case, fused, .. } = chosen;
         let buffers = self.buffers(case, *at as u64).await;
         for launch in &case.launches {
             let kernel = &self.pool[launch.kernel].name;
@@ -226,6 +229,7 @@ fn batch(number: usize, cases: usize, devices: &[Runtime]) -> Tally {
         if case.launches.len() < 2 {
             continue;
         }
+        all.push((at, case.clone()));
         match fuse_case(&case, &pool, &module, FusionOptions::default()) {
             Err(why) => *tally.reasons.entry(kind_of(&why)).or_default() += 1,
             Ok(fused) if case.is_wrong => {
@@ -242,7 +246,7 @@ fn batch(number: usize, cases: usize, devices: &[Runtime]) -> Tally {
                 let range = case.launches[0].range.global();
                 let differ = case.launches.iter().any(|launch| launch.range.global() != range);
                 tally.ranges += usize::from(differ);
-                chosen.push(Chosen { at, case, fused });
+                chosen.push(Chosen { at, form: FusionForm::Direct, case, fused });
             }
         }
     }
@@ -250,11 +254,22 @@ fn batch(number: usize, cases: usize, devices: &[Runtime]) -> Tally {
         let mut own = Vec::new();
         for Chosen { at, case, .. } in &chosen {
             match fuse_case(case, &pool, &module, FusionOptions::of(rt.device())) {
-                Ok(fused) => own.push(Chosen { at: *at, case: case.clone(), fused }),
+                Ok(fused) => {
+                    let (at, form, case) = (*at, FusionForm::Direct, case.clone());
+                    own.push(Chosen { at, form, case, fused });
+                }
                 Err(why) if why.contains("Intel's compiler for CPUs computes differently") => {
                     *tally.reasons.entry(kind_of(&why)).or_default() += 1;
                 }
                 Err(why) => panic!("device options are not a reason to refuse: {why}"),
+            }
+        }
+        for ((at, case), form) in all.iter().flat_map(|case| FORMS.map(|form| (case, form))) {
+            let options = FusionOptions { form, ..FusionOptions::of(rt.device()) };
+            // A case that must not be fused directly may still be legal in a form that runs launches again.
+            if let Ok(fused) = fuse_case(case, &pool, &module, options) {
+                tally.forms += 1;
+                own.push(Chosen { at: *at, form, case: case.clone(), fused });
             }
         }
         let chosen = own;
@@ -282,7 +297,10 @@ async fn compare(
     is_emitted: bool,
     tally: &mut Tally,
 ) {
-    let name = |chosen: &Chosen| format!("case_{}", chosen.at);
+    let name = |chosen: &Chosen| {
+        let form = FORMS.iter().position(|form| *form == chosen.form);
+        form.map_or_else(|| format!("case_{}", chosen.at), |f| format!("case_{}_{f}", chosen.at))
+    };
     let modules: Vec<_> = chosen
         .iter()
         .map(|chosen| (name(chosen), renamed(&chosen.fused.spirv, &name(chosen))))
@@ -335,8 +353,9 @@ async fn compare(
         if let Some(difference) = device.difference(chosen, &name(chosen)).await {
             let description = describe(&chosen.case, pool, Some(&chosen.fused));
             tally.failures.push(format!(
-                "batch {number}, case {} on {}{}: {difference}\n{description}",
+                "batch {number}, case {}, {}, on {}{}: {difference}\n{description}",
                 chosen.at,
+                chosen.form,
                 rt.device(),
                 if is_emitted { ", emitted" } else { "" }
             ));
@@ -365,13 +384,14 @@ fn fused_random_launches_match_their_unfused_results() {
     reasons.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     eprintln!(
         "{} cases: {} fused, of {} launches, {} of them of different nd-ranges, {} with {} private \
-         buffers; {} run as OpenCL C; {} that must be refused",
+         buffers; {} in other forms; {} run as OpenCL C; {} that must be refused",
         tally.cases,
         tally.fused,
         tally.launches,
         tally.ranges,
         tally.private,
         tally.internalized,
+        tally.forms,
         tally.emitted,
         tally.wrong
     );

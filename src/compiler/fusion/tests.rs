@@ -18,6 +18,7 @@ mod contraction;
 mod groups;
 mod local;
 mod malformed;
+mod partition;
 mod patterns;
 mod pointers;
 mod privacy;
