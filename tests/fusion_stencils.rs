@@ -102,7 +102,12 @@ fn attempts(
                 Ok(fused) => {
                     let kind = form.to_string().split(' ').next().unwrap_or_default().to_owned();
                     *tally.fused.entry(kind).or_default() += 1;
-                    all.push(Attempt { case: at, form, fused, name: format!("fused{}", all.len()) });
+                    all.push(Attempt {
+                        case: at,
+                        form,
+                        fused,
+                        name: format!("fused{}", all.len()),
+                    });
                 }
             }
         }
@@ -184,7 +189,8 @@ async fn compare(
             new.insert(contents(rt, case, &own).await);
         }
         let own = buffers(rt, case).await;
-        let place = |&(launch, argument): &(usize, usize)| case.launches[launch].arguments[argument];
+        let place =
+            |&(launch, argument): &(usize, usize)| case.launches[launch].arguments[argument];
         let arguments: Vec<_> = attempt.fused.parameters.iter().map(place).collect();
         submit(rt, &fused, &attempt.name, &attempt.fused.range, &arguments, &own);
         let found = contents(rt, case, &own).await;

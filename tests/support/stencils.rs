@@ -48,8 +48,7 @@ impl Pool {
 }
 
 fn kernel(random: &mut Rng, name: String) -> Kernel {
-    let kinds =
-        [Kind::Pointwise, Kind::Clamped, Kind::Clamped, Kind::Guarded, Kind::Mirrored];
+    let kinds = [Kind::Pointwise, Kind::Clamped, Kind::Clamped, Kind::Guarded, Kind::Mirrored];
     let kind = kinds[random.usize(..kinds.len())];
     let (inputs, takes_sizes) = (random.usize(1..=2), random.bool());
     let mut text = format!("kernel void {name}(");
@@ -134,9 +133,9 @@ fn clamped(random: &mut Rng, coordinate: &str, size: &str) -> String {
     match random.u8(..3) {
         0 => format!("clamp({coordinate}, 0, {size} - 1)"),
         1 => format!("min(max({coordinate}, 0), {size} - 1)"),
-        _ => format!(
-            "{coordinate} < 0 ? 0 : {coordinate} > {size} - 1 ? {size} - 1 : {coordinate}"
-        ),
+        _ => {
+            format!("{coordinate} < 0 ? 0 : {coordinate} > {size} - 1 ? {size} - 1 : {coordinate}")
+        }
     }
 }
 

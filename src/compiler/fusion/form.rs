@@ -107,8 +107,24 @@ impl FromStr for FusionForm {
 }
 
 /// Returns the forms to try for a plan, [`Direct`](FusionForm::Direct) first.
-pub(crate) fn forms(_plan: &Plan, _is_gpu: bool) -> Vec<FusionForm> {
-    vec![FusionForm::Direct]
+///
+/// On a CPU, private arrays of strips and windows stay in the fastest cache, and the loop over the rows is a loop
+/// of the kernel. On a GPU, tiles in local memory keep all work-items busy.
+pub(crate) fn forms(plan: &Plan, is_gpu: bool) -> Vec<FusionForm> {
+    let mut forms = vec![FusionForm::Direct];
+    if plan.slots.len() < 2 {
+        return forms;
+    }
+    let (tiles, strips) =
+        if is_gpu { ([(16, 16), (32, 8)], 16) } else { ([(64, 16), (32, 8)], 32) };
+    let tiles = tiles.map(|(width, height)| FusionForm::Tiles { width, height });
+    let rows = [FusionForm::Strips { rows: strips }, FusionForm::Windows { rows: strips }];
+    if is_gpu {
+        forms.extend(tiles.into_iter().chain([FusionForm::Inlined]).chain(rows));
+    } else {
+        forms.extend(rows.into_iter().chain([FusionForm::Inlined]).chain(tiles));
+    }
+    forms
 }
 
 #[cfg(test)]

@@ -462,7 +462,9 @@ impl Writer<'_> {
             }
             Value::GlobalId => self.global_id(variable, value_type)?,
             Value::Given => {
-                return Err(Error::unsupported("a function reads a global id that it is not given"));
+                return Err(Error::unsupported(
+                    "a function reads a global id that it is not given",
+                ));
             }
         };
         self.values.insert(variable, id);

@@ -171,7 +171,12 @@ impl<'m> Code<'m> {
 
     /// Declares an array of `count` units of `bytes` bytes. Returns the types of the pointer to it and of a
     /// pointer to a unit.
-    pub(super) fn array(&mut self, class: StorageClass, bytes: u32, count: i128) -> Result<[u32; 2]> {
+    pub(super) fn array(
+        &mut self,
+        class: StorageClass,
+        bytes: u32,
+        count: i128,
+    ) -> Result<[u32; 2]> {
         let unit = self.unit(bytes)?;
         let count = self.number(count)?;
         let array = self.interner.type_id(self.module, Op::TypeArray, &[unit, count])?;

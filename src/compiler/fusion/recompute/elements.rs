@@ -268,7 +268,8 @@ impl Reader<'_, '_> {
             sum = sum.zip(form).and_then(|(sum, form)| sum.plus(&form.times(times)?, self.space));
         }
         let limit = 1_i128 << (width - 1);
-        sum.map(|sum| sum.bounds(self.space)).is_some_and(|(low, high)| -limit <= low && high < limit)
+        sum.map(|sum| sum.bounds(self.space))
+            .is_some_and(|(low, high)| -limit <= low && high < limit)
     }
 
     fn width(&self, value: u32) -> Option<u32> {

@@ -345,7 +345,8 @@ impl Writer<'_, '_> {
         own: [u32; 3],
         linear: u32,
     ) -> Result<()> {
-        let arrays: Vec<_> = self.layout.arrays.iter().map(|(&memory, array)| (memory, *array)).collect();
+        let arrays: Vec<_> =
+            self.layout.arrays.iter().map(|(&memory, array)| (memory, *array)).collect();
         let arrays: Vec<_> =
             arrays.into_iter().filter(|(_, array)| array.producer == stage).collect();
         let Some((_, first)) = arrays.first() else { return Ok(()) };

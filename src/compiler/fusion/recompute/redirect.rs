@@ -167,7 +167,11 @@ struct Writer<'m> {
 
 impl Writer<'_> {
     /// Changes the type of an array's parameter, and adds the parameters for its origin.
-    fn parameters(&mut self, array: &Redirected, declaration: &mut Declaration) -> Result<Pointers> {
+    fn parameters(
+        &mut self,
+        array: &Redirected,
+        declaration: &mut Declaration,
+    ) -> Result<Pointers> {
         let class = match &array.accesses {
             Accesses::Kept(_, class, _) => *class,
             Accesses::Own(_) | Accesses::Again(..) => StorageClass::Function,
@@ -283,7 +287,8 @@ impl Writer<'_> {
                 Axis::One => continue,
                 Axis::Moved { pitch } => {
                     let position = self.coordinate(definitions, coordinate)?;
-                    let origin = origin.ok_or_else(|| Error::unsupported("an origin is missing"))?;
+                    let origin =
+                        origin.ok_or_else(|| Error::unsupported("an origin is missing"))?;
                     (self.code.binary(Op::ISub, position, origin)?, pitch)
                 }
                 Axis::Ring { mask, pitch } => {

@@ -100,9 +100,8 @@ fn accesses(examined: &Examined, argument: usize) -> impl Iterator<Item = &Acces
 /// Checks that nothing but its results tells how often a launch runs for a work-item.
 fn check_producer(plan: &Plan, at: usize, examined: &Examined) -> Result<(), String> {
     let Slot { kernel, .. } = &plan.slots[at];
-    let refuse = |why: &str| {
-        Err(format!("`{kernel}` cannot run again for other work-items: it {why}"))
-    };
+    let refuse =
+        |why: &str| Err(format!("`{kernel}` cannot run again for other work-items: it {why}"));
     if examined.groups.synchronizes {
         return refuse("uses barriers, atomic operations or operations of its work-group");
     }
@@ -203,9 +202,9 @@ impl<'a> DataFlow<'a> {
         of(writer).filter(|used| used.access.kind.writes()).all(|a| {
             of(reader).filter(|used| used.access.kind == Kind::Read).all(|b| {
                 !a.region.overlaps(&b.region)
-                    || a.bytes.zip(b.bytes).is_some_and(|(a, b)| {
-                        never_meet(&a, &b, (&first, &second), &first)
-                    })
+                    || a.bytes
+                        .zip(b.bytes)
+                        .is_some_and(|(a, b)| never_meet(&a, &b, (&first, &second), &first))
             })
         })
     }

@@ -34,8 +34,7 @@ fn assert_all_forms(plan: &Plan, internalized: &[u32]) {
 
 #[test]
 fn a_pointwise_producer_runs_in_its_consumer() {
-    let launches =
-        [("unpack", vec![pixels(0), pixels(1)]), ("edges", vec![pixels(1), pixels(2)])];
+    let launches = [("unpack", vec![pixels(0), pixels(1)]), ("edges", vec![pixels(1), pixels(2)])];
     assert_all_forms(&plan(&launches, SIZE, &[1]), &[1]);
 }
 
