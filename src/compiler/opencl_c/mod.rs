@@ -362,10 +362,14 @@ impl<'m> Emitter<'m> {
                     let _ =
                         writeln!(attributes, "__attribute__((work_group_size_hint({})))", sizes()?);
                 }
-                // These are hints, or hold for the whole text anyway.
+                Some(ExecutionMode::VecTypeHint) => {
+                    if let Some(ty) = hinted_vector(operand(mode, 2)?) {
+                        let _ = writeln!(attributes, "__attribute__((vec_type_hint({ty})))");
+                    }
+                }
+                // These hold for the whole text anyway.
                 Some(
-                    ExecutionMode::VecTypeHint
-                    | ExecutionMode::ContractionOff
+                    ExecutionMode::ContractionOff
                     | ExecutionMode::DenormPreserve
                     | ExecutionMode::SignedZeroInfNanPreserve
                     | ExecutionMode::RoundingModeRTE,
@@ -394,6 +398,24 @@ impl<'m> Emitter<'m> {
             text += part;
         }
         Text { code: text + &self.code, demands: self.demands }
+    }
+}
+
+/// Returns the name of the vector type that `VecTypeHint` encodes; `None` if there is no such type.
+fn hinted_vector(encoded: u32) -> Option<String> {
+    let kind = match encoded & 0xffff {
+        0 => "char",
+        1 => "short",
+        2 => "int",
+        3 => "long",
+        5 => "float",
+        // Half and double precision are not supported everywhere.
+        _ => return None,
+    };
+    match encoded >> 16 {
+        0 | 1 => Some(kind.to_owned()),
+        count @ (2 | 3 | 4 | 8 | 16) => Some(format!("{kind}{count}")),
+        _ => None,
     }
 }
 

@@ -12,12 +12,14 @@ use super::elements::{Element, Grid, Reader};
 use super::entry::{self, Entry, Layout};
 use super::redirect::{Accesses, Producer, Redirected, redirect};
 use super::stages::Stages;
+use super::unroll::unroll;
 use crate::compiler::fusion::access::{self, Access, Kind, Layouts, Values};
 use crate::compiler::fusion::attempt::{self, Obstacle, examine};
 use crate::compiler::fusion::contraction::{self, Operations};
 use crate::compiler::fusion::declaration::Declaration;
 use crate::compiler::fusion::dependence::Examined;
 use crate::compiler::fusion::form::FusionForm;
+use crate::compiler::fusion::inlining::inline_helpers;
 use crate::compiler::fusion::lower_version;
 use crate::compiler::fusion::merge::{Part, Whole};
 use crate::compiler::fusion::modes::Modes;
@@ -99,6 +101,15 @@ impl<'a> Composition<'a> {
         let Some(last) = self.stages.last().filter(|_| self.blocks.is_some()) else {
             return Ok(());
         };
+        if self.is_tiled() && self.plan.target.separate_functions {
+            // Launches would have to be separate functions, because of the barriers. Where the runtime (2026.22)
+            // calls such a function in some lanes of a vector only, it accesses memory for the others, too.
+            return Err(format!(
+                "the form `{}` is not possible with Intel's runtime for CPUs, which cannot call functions of \
+                 launches under a condition",
+                self.form
+            ));
+        }
         for stage in self.stages {
             let (kernel, form) = (&stage.slot.kernel, self.form);
             if (stage.space.global, stage.space.offset) != (last.space.global, [0; 3]) {
@@ -119,6 +130,17 @@ impl<'a> Composition<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Returns whether work-items keep vectors in private arrays. Intel's compiler for CPUs then makes slower code
+    /// if it vectorises over work-items, unless a hint says that the work-items calculate with vectors.
+    fn keeps_vectors(&self) -> bool {
+        let is_private = self.blocks.is_some() && !self.is_tiled();
+        is_private && self.arrays.values().any(|array| array.grid.size >= 16)
+    }
+
+    fn is_tiled(&self) -> bool {
+        self.blocks.is_some_and(|blocks| blocks.class == StorageClass::Workgroup)
     }
 
     /// Finds the arrays that each stage but the last writes.
@@ -339,6 +361,9 @@ impl<'a> Composition<'a> {
     pub(super) fn modes(&self, trust: Trust) -> Result<Modes, Obstacle> {
         let all = self.stages.iter().map(|stage| (stage.slot.kernel.as_str(), &stage.kernel.modes));
         let mut modes = Modes::join(all)?;
+        if self.keeps_vectors() {
+            modes.add_vector_hint();
+        }
         let slots: Vec<Slot> = self.stages.iter().map(|stage| stage.slot.clone()).collect();
         let differs = self.operations.iter().position(|own| own.depend_on_range());
         if let Some(at) = differs
@@ -375,16 +400,20 @@ impl<'a> Composition<'a> {
             parts.push(part);
         }
         let mut whole = Part::merge(&parts)?;
-        let is_tiled = self.blocks.is_some_and(|blocks| blocks.class == StorageClass::Workgroup);
-        if self.plan.target.separate_functions
-            && (is_tiled
-                || whole.has_barriers()
-                || contraction::depends_on_separation(&self.operations))
-        {
+        let is_separate = self.plan.target.separate_functions
+            && (whole.has_barriers() || contraction::depends_on_separation(&self.operations));
+        if is_separate {
             whole.keep_apart();
         }
         lower_version::lower(&mut whole.module, self.plan.target.version)?;
         let entry = self.entry(&mut whole, modes)?;
+        if !is_separate {
+            // Drivers call large functions in loops instead of inlining them.
+            let parameters = (0..entry.parameters.len()).collect();
+            inline_helpers(&mut whole.module, entry.function, &parameters, |_, _| false)?;
+            unroll(&mut whole.module, entry.function)?;
+            whole.module.prune()?;
+        }
         let (local_bytes, parameter_bytes) =
             attempt::sizes(self.plan, &whole.module, &entry.parameters);
         let arrays = self.blocks.map_or(0, |blocks| match blocks.class {
@@ -398,7 +427,7 @@ impl<'a> Composition<'a> {
         let internalized: BTreeSet<_> = dead.clone().chain(own).collect();
         let mut local: BTreeSet<_> =
             self.stages.iter().flat_map(|stage| &stage.local).copied().collect();
-        if is_tiled {
+        if self.is_tiled() {
             local.extend(dead);
         }
         Ok(Fused {

@@ -41,6 +41,8 @@ pub(super) struct Layout<'a> {
 /// Entry point of a fused kernel.
 pub(super) struct Entry {
     pub(super) name: String,
+    /// Id of the entry point's function.
+    pub(super) function: u32,
     pub(super) range: NdRange,
     /// Arguments of the plan that each parameter stands for.
     pub(super) parameters: Vec<Vec<Place>>,
@@ -77,8 +79,8 @@ pub(super) fn add(whole: &mut Whole, layout: &Layout<'_>, modes: &Modes) -> Resu
         Some(blocks) if blocks.class == StorageClass::Workgroup => writer.tiles(blocks)?,
         Some(blocks) => writer.strips(blocks)?,
     };
-    let parameters = writer.finish(label, &name, modes)?;
-    Ok(Entry { name, range, parameters })
+    let (function, parameters) = writer.finish(label, &name, modes)?;
+    Ok(Entry { name, function, range, parameters })
 }
 
 /// Returns the types of a function's parameters.
@@ -494,8 +496,8 @@ impl Writer<'_, '_> {
         Ok(id)
     }
 
-    /// Adds the function and its entry point.
-    fn finish(self, label: u32, name: &str, modes: &Modes) -> Result<Vec<Vec<Place>>> {
+    /// Adds the function and its entry point. Returns the function's id and the arguments of its parameters.
+    fn finish(self, label: u32, name: &str, modes: &Modes) -> Result<(u32, Vec<Vec<Place>>)> {
         let Self { mut code, parameters, variables, casts, .. } = self;
         let void = code.interner.type_id(code.module, Op::TypeVoid, &[])?;
         let types: Vec<_> =
@@ -519,6 +521,6 @@ impl Writer<'_, '_> {
         module.section_mut(Section::EntryPoints).push(Op::EntryPoint, words);
         modes.write(module, id);
         complete_interfaces(module)?;
-        Ok(parameters.into_iter().map(|known| known.places).collect())
+        Ok((id, parameters.into_iter().map(|known| known.places).collect()))
     }
 }

@@ -25,6 +25,7 @@ mod elements;
 mod entry;
 mod redirect;
 mod stages;
+mod unroll;
 
 use std::collections::BTreeSet;
 
