@@ -165,7 +165,7 @@ fn starts_of_work_groups_are_known_without_their_size() {
 fn compared_pointers_do_not_escape() {
     let range = NdRange::from(NdSize::from(100));
     let region =
-        |memory, offset| Value::Region(Region { memory: Memory(memory), offset, length: 400 });
+        |memory, offset| Value::Buffer(Region { memory: Memory(memory), offset, length: 400 });
     for bytes in NEIGHBOURS {
         let described = |values: &[Value]| described(&found_in(bytes, "compared", values, &range));
         let certain = ["0 reads 4x+0 4 always", "1 writes 4x+0 4 always"];
