@@ -129,3 +129,26 @@ kernel void wrapped_around(global const float *src, global float *dst, int width
     int x = get_global_id(0);
     dst[x] = src[(x + width - 1) % width] + src[(x + 1) % width];
 }
+
+int reflected(int at, int width) {
+    if (at < 0) return -at;
+    if (at >= width) return 2 * width - 2 - at;
+    return at;
+}
+
+kernel void reflected_by_helper(global const float *src, global float *dst, int width) {
+    int x = get_global_id(0);
+    dst[x] = src[reflected(x - 3, width)] + src[reflected(x + 3, width)];
+}
+
+kernel void by_all_groups(global const float *src, global float *dst, int n) {
+    for (int i = get_global_id(0); i < n; i += get_num_groups(0) * get_local_size(0))
+        dst[i] = src[i] * 2.0f;
+}
+
+kernel void from_the_end(global const float *src, global float *dst) {
+    int row = get_global_id(0);
+    float sum = 0.0f;
+    for (int i = 7; i >= 0; --i) sum = sum * 0.5f + src[row * 8 + i];
+    dst[row] = sum;
+}

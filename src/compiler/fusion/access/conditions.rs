@@ -18,12 +18,13 @@ impl<'m> Evaluation<'m> {
     /// Returns the facts that hold in a block: those of the only edge that leads to it, or else those of the
     /// block that dominates it.
     pub(super) fn facts_at(&self, frame: &Frame<'m>, at: usize) -> Rc<Facts> {
+        if at == 0 {
+            return Rc::clone(&frame.block_facts[at]);
+        }
         let is_open = |from: &usize| !frame.is_evaluated[*from] || frame.is_live(*from, at);
         let mut previous = frame.function.reachable_before(at).filter(is_open);
         match (previous.next(), previous.next()) {
-            (Some(from), None) if at != 0 && frame.is_evaluated[from] => {
-                self.facts_on(frame, from, at)
-            }
+            (Some(from), None) if frame.is_evaluated[from] => self.facts_on(frame, from, at),
             _ => {
                 let parent = frame.function.parent(at);
                 parent.map_or_else(Rc::default, |parent| Rc::clone(&frame.block_facts[parent]))

@@ -74,7 +74,8 @@ pub(super) struct Frame<'m> {
     pub(super) stored: HashMap<u32, Known>,
     /// Accesses found so far, each with the index of its block.
     pub(super) accesses: Vec<(usize, Access)>,
-    pub(super) returned: Option<Known>,
+    /// Values that the function returns, each with the facts that hold where it does.
+    pub(super) returned: Vec<(Known, Rc<Facts>)>,
     /// Live edges, as pairs of block indices: from, to.
     live: HashSet<(usize, usize)>,
     pub(super) is_evaluated: Vec<bool>,
@@ -228,7 +229,7 @@ impl<'m> Evaluation<'m> {
                 Value::Other => self.argument(parameter),
             });
         }
-        let mut frame = self.call(&body, arguments, 0)?;
+        let mut frame = self.call(&body, arguments, Facts::default(), 0)?;
         let blocks = &body.blocks;
         let mut symbols = Symbols::of_function(blocks, &body.spilled, &self.built_ins);
         let is_live = |from, to| frame.is_live(from, to);
@@ -276,21 +277,22 @@ impl<'m> Evaluation<'m> {
         body
     }
 
-    /// Evaluates a function.
+    /// Evaluates a function, where facts hold.
     fn call(
         &mut self,
         body: &Rc<Body<'m>>,
         arguments: Vec<Known>,
+        facts: Facts,
         depth: usize,
     ) -> Result<Frame<'m>> {
         let blocks = &body.blocks;
-        let facts = Rc::<Facts>::default();
+        let facts = Rc::new(facts);
         let mut frame = Frame {
             function: Rc::clone(body),
             values: blocks.parameters.iter().copied().zip(arguments).collect(),
             stored: HashMap::new(),
             accesses: Vec::new(),
-            returned: None,
+            returned: Vec::new(),
             live: HashSet::new(),
             is_evaluated: vec![false; blocks.all.len()],
             block_facts: vec![Rc::clone(&facts); blocks.all.len()],
@@ -416,16 +418,27 @@ impl<'m> Evaluation<'m> {
             }
             other => other,
         });
-        let mut called = self.call(&body, arguments.collect(), frame.depth + 1)?;
+        let facts = frame.facts.only_lines();
+        let mut called = self.call(&body, arguments.collect(), facts, frame.depth + 1)?;
         for access in called.take_accesses() {
             frame.accesses.push((at.0, Access { location: None, ..access }));
         }
-        Ok(called.returned.map(|returned| match returned {
+        Ok(self.result(&called.returned).map(|returned| match returned {
             Known::Pointer(Pointer { base: Base::Variable(_), .. }) => {
                 Known::Pointer(Pointer::to(Base::Harmless))
             }
             other => other,
         }))
+    }
+
+    /// Returns the result of a function that returns one of several values.
+    fn result(&self, returned: &[(Known, Rc<Facts>)]) -> Option<Known> {
+        let is_pointer = |(known, _): &(Known, _)| matches!(known, Known::Pointer(_));
+        let anything = Known::Pointer(Pointer::to(Base::Anything));
+        match self.joined(returned) {
+            None if returned.iter().any(is_pointer) => Some(anything),
+            joined => joined,
+        }
     }
 
     /// Returns what is known of a value wherever it is used.

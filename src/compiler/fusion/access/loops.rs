@@ -92,8 +92,7 @@ impl Evaluation<'_> {
         (most < 0).then_some(Step { multiple, most: -least, sign: -1 })
     }
 
-    /// Returns what is known of a value that does not change in a loop, though it may be calculated
-    /// there.
+    /// Returns what is known of a value that is calculated in a loop from values that do not change there.
     fn invariant(&self, frame: &Frame<'_>, id: u32, depth: usize) -> Option<Known> {
         if frame.values.contains_key(&id) || depth > 4 {
             return Some(self.value(frame, id));
@@ -106,6 +105,11 @@ impl Evaluation<'_> {
                     let built_in = built_in.and_then(BuiltIn::from_u32)?;
                     self.built_in(built_in, offset?.value()?, i.result_type()?)
                 }
+                Known::Pointer(Pointer { base: Base::Variable(variable), .. })
+                    if i.word(2) == Some(variable) =>
+                {
+                    frame.stored.get(&variable).cloned()
+                }
                 _ => None,
             },
             Some(Op::CompositeExtract) if i.word(4).is_none() => {
@@ -114,14 +118,20 @@ impl Evaluation<'_> {
                 };
                 parts.get(i.word(3)? as usize).cloned()
             }
-            Some(op @ (Op::UConvert | Op::SConvert)) => {
-                let source = i.word(2)?;
-                let Known::Integer(form) = self.invariant(frame, source, depth + 1)? else {
-                    return None;
-                };
-                let width = self.width(i.result_type()?)?;
-                let arithmetic = Arithmetic { space: self.space, width };
-                arithmetic.convert(op, &form, self.width_of(source)?).map(Known::Integer)
+            Some(
+                op @ (Op::UConvert
+                | Op::SConvert
+                | Op::IAdd
+                | Op::ISub
+                | Op::IMul
+                | Op::UDiv
+                | Op::SDiv
+                | Op::ShiftLeftLogical
+                | Op::ShiftRightLogical
+                | Op::ShiftRightArithmetic),
+            ) => {
+                let see = |id| self.invariant(frame, id, depth + 1).unwrap_or(Known::Other);
+                self.arithmetic(op, &i, &see)
             }
             _ => Some(self.value(frame, id)),
         }
@@ -192,7 +202,7 @@ impl Evaluation<'_> {
         if sign < 0 {
             op = mirrored(op)?;
         }
-        let Known::Integer(bound) = self.value(frame, bound) else { return None };
+        let Known::Integer(bound) = self.invariant(frame, bound, 0)? else { return None };
         let is_signed = match op {
             Op::SLessThan | Op::SLessThanEqual => true,
             // Either reading will do, as long as the bound is not below the initial value.

@@ -1,5 +1,7 @@
 //! Evaluation of instructions that calculate or access memory.
 
+use std::rc::Rc;
+
 use rspirv::spirv::{BuiltIn, Op, OpenclStd100Op as Extended};
 
 use super::eval::{At, Evaluation, Frame};
@@ -104,11 +106,7 @@ impl<'m> Evaluation<'m> {
             | Op::SelectionMerge => None,
             Op::ReturnValue => {
                 let value = self.value(frame, i.word(0)?);
-                let space = self.space;
-                frame.returned = match frame.returned.take() {
-                    None => Some(value),
-                    Some(other) => other.or(&value, space).or_else(|| self.either(&other, &value)),
-                };
+                frame.returned.push((value, Rc::clone(&frame.facts)));
                 None
             }
             Op::Select => self.select(frame, &frame.facts, i, 0),
@@ -133,13 +131,6 @@ impl<'m> Evaluation<'m> {
                 self.arithmetic(op, i, &|id| self.value(frame, id))
             }
         }
-    }
-
-    /// Returns a value that covers two return values of a function that cannot be joined.
-    fn either(&self, a: &Known, b: &Known) -> Option<Known> {
-        let is_pointer = |known: &Known| matches!(known, Known::Pointer(_));
-        let anything = Known::Pointer(Pointer::to(Base::Anything));
-        Some(if is_pointer(a) || is_pointer(b) { anything } else { Known::Other })
     }
 
     fn load(&mut self, frame: &mut Frame<'m>, at: At, i: &Instruction<'m>) -> Option<Known> {
@@ -187,7 +178,7 @@ impl<'m> Evaluation<'m> {
         };
         let groups = |d: usize| match space.local {
             Some(local) => Form::constant(space.global[d] / local[d].max(1)),
-            None => Form::between(1, space.global[d]),
+            None => Form::id(Id::Count, d, space),
         };
         let component = |d: usize| {
             Some(match built_in {

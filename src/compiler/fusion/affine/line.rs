@@ -7,7 +7,7 @@ use super::{Id, Space};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::compiler::fusion) struct Line {
     /// Coefficients of the ids, by [`Id`] and dimension.
-    pub(super) ids: [[i128; 3]; 4],
+    pub(super) ids: [[i128; 3]; 5],
     pub(super) split: Option<Split>,
 }
 
@@ -38,7 +38,7 @@ impl Split {
 }
 
 impl Line {
-    pub(in crate::compiler::fusion) const ZERO: Self = Self { ids: [[0; 3]; 4], split: None };
+    pub(in crate::compiler::fusion) const ZERO: Self = Self { ids: [[0; 3]; 5], split: None };
 
     pub(in crate::compiler::fusion) const fn of_id(id: Id, dimension: usize) -> Self {
         let mut line = Self::ZERO;
@@ -51,7 +51,7 @@ impl Line {
     }
 
     pub(in crate::compiler::fusion) fn is_zero(&self) -> bool {
-        self.split.is_none() && self.ids == [[0; 3]; 4]
+        self.split.is_none() && self.ids == [[0; 3]; 5]
     }
 
     /// Returns the ids whose factors are not 0, with their dimensions and factors.

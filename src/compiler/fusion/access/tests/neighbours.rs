@@ -68,6 +68,23 @@ fn reflected_indices_keep_their_relation_to_the_id() {
 }
 
 #[test]
+fn an_index_that_runs_backwards_is_near_the_id_where_it_is_used() {
+    let range = NdRange::from(NdSize::from(100));
+    let space = Space::new(&range);
+    for bytes in NEIGHBOURS {
+        let module = Module::parse(bytes).unwrap();
+        let (_, function) = function_of(&module, "reflected_by_helper").unwrap();
+        let (definitions, values) = (module.definitions(), [B, B, int(100)]);
+        let found = analyse_values(&definitions, function, &values, &space).unwrap().accesses;
+        for read in found.all.iter().filter(|access| access.parameter == 0) {
+            let index = read.bytes.unwrap().start.quotient(4, &space);
+            let (low, high) = index.distance(0, &space).unwrap();
+            assert!(-5 <= low && high <= 5, "{read:?}");
+        }
+    }
+}
+
+#[test]
 fn an_index_that_is_clamped_to_other_bounds_goes_further() {
     // The image is narrower than the launch: the last work-items all read its last element.
     let line = [4, 0, 0];
@@ -149,6 +166,20 @@ fn loops_that_never_run_are_left_out() {
         assert_eq!(whole, expected);
         let tail = limited(bytes, "with_tail", &[B, B, int(66)], &range);
         assert_eq!(tail[1], "0 reads 264x+256..260 4 always in 256..26396");
+    }
+}
+
+#[test]
+fn loops_that_count_down_are_bounded() {
+    assert_reads("from_the_end", &[B, B], 100, [32, 0, 0], (0, 28), (0, 3196));
+}
+
+#[test]
+fn all_work_groups_together_have_the_global_size() {
+    let range = NdRange::from(NdSize::from(100));
+    for bytes in NEIGHBOURS {
+        let found = limited(bytes, "by_all_groups", &[B, B, int(1000)], &range);
+        assert_eq!(found[0], "0 reads 4x+0..3600 4 always in 0..3996", "{found:?}");
     }
 }
 
