@@ -157,7 +157,7 @@ impl<'m> Evaluation<'m> {
 
     pub(super) fn run(mut self, kernel: u32, values: &[Value]) -> Result<Accesses> {
         let (found, _) = self.with_few_scalars(kernel, values, |found, other| {
-            places(&found.all) == places(&other.all)
+            found.all == other.all || places(&found.all) == places(&other.all)
         })?;
         Ok(found)
     }
