@@ -100,6 +100,19 @@ pub(super) struct Form {
 /// Exclusive bound of the numbers in a form, so that sums of a few of them do not overflow.
 const LIMIT: i128 = 1 << 100;
 
+/// Returns the number, or the nearest one that can be added to a few others. Forms with such numbers are
+/// above [`LIMIT`], so that nothing is calculated from them.
+const fn limited(number: i128) -> i128 {
+    match number {
+        ..=MIN_NUMBER => MIN_NUMBER,
+        MAX_NUMBER.. => MAX_NUMBER,
+        _ => number,
+    }
+}
+
+const MIN_NUMBER: i128 = -2 * LIMIT;
+const MAX_NUMBER: i128 = 2 * LIMIT;
+
 /// Maximum difference of the quotients of a form whose remainder is related to the form.
 const MAX_QUOTIENTS: i128 = 2;
 
@@ -109,6 +122,7 @@ impl Form {
     }
 
     pub(super) const fn between(low: i128, high: i128) -> Self {
+        let (low, high) = (limited(low), limited(high));
         let steps = Steps::one(Strided::spanning(high - low, 1));
         Self { line: Line::ZERO, low, high, steps, within: None }
     }
@@ -215,10 +229,11 @@ impl Form {
         // The limits of the value limit the id.
         let (low, high) = self.bounds(space);
         let ends = (low.saturating_sub(self.high), high.saturating_sub(self.low));
-        let (first, last) = if factor > 0 { ends } else { (-ends.1, -ends.0) };
+        let (first, last) =
+            if factor > 0 { ends } else { (ends.1.saturating_neg(), ends.0.saturating_neg()) };
         let factor = factor.abs();
         let (least, most) = space.bounds(Id::Global, d);
-        let first = (-(-first).div_euclid(factor)).max(least);
+        let first = (-first.saturating_neg().div_euclid(factor)).max(least);
         let last = last.div_euclid(factor).min(most);
         Some((low.saturating_sub(last), high.saturating_sub(first)))
     }
@@ -236,7 +251,8 @@ impl Form {
 
     /// Returns the form of the value plus a constant. The numbers of both must be small enough to add them.
     pub(super) fn moved_by(&self, constant: i128) -> Self {
-        let within = self.within.map(|(low, high)| (low + constant, high + constant));
+        let by = |number: i128| number.saturating_add(constant);
+        let within = self.within.map(|(low, high)| (by(low), by(high)));
         Self { low: self.low + constant, high: self.high + constant, within, ..*self }
     }
 
@@ -429,7 +445,7 @@ impl Form {
         }
         let (whole, rest) = self.multiples_of(divisor);
         let (low, high) = rest.bounds(space);
-        let (low, high) = (low.div_euclid(divisor), high.div_euclid(divisor));
+        let (low, high) = (limited(low).div_euclid(divisor), limited(high).div_euclid(divisor));
         let rest = Strided::spanning(high - low, 1);
         let steps =
             whole.steps.ranges().map(|range| Strided { step: range.step / divisor, ..range });
@@ -455,7 +471,7 @@ impl Form {
         }
         let (_, rest) = self.multiples_of(divisor);
         let (low, high) = rest.bounds(space);
-        let (first, last) = (low.div_euclid(divisor), high.div_euclid(divisor));
+        let (first, last) = (limited(low).div_euclid(divisor), limited(high).div_euclid(divisor));
         if first == last {
             return rest.moved_by(-first * divisor);
         }
