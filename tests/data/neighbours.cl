@@ -152,3 +152,31 @@ kernel void from_the_end(global const float *src, global float *dst) {
     for (int i = 7; i >= 0; --i) sum = sum * 0.5f + src[row * 8 + i];
     dst[row] = sum;
 }
+
+kernel void without_branches(global const float *src, global float *dst, int width) {
+    int x = get_global_id(0);
+    dst[x] = src[x - (x > 0)] + src[x + (x < width - 1)];
+}
+
+kernel void saturated(global const float *src, global float *dst) {
+    uint x = get_global_id(0);
+    dst[x] = src[sub_sat(x, 2u)];
+}
+
+kernel void chosen_row(global const float *src, global float *dst, int width, int height) {
+    int x = get_global_id(0), y = get_global_id(1);
+    global const float *above = y > 0 ? src + (y - 1) * width : src;
+    dst[y * width + x] = above[x];
+}
+
+kernel void flat_inner(global const float *src, global float *dst, uint width) {
+    uint i = get_global_id(0), x = i % width;
+    float sum = 0.0f;
+    if (x > 1 && x < width - 3) sum = src[i - 2] + src[i + 3];
+    dst[i] = sum;
+}
+
+kernel void lower_rows(global const float *src, global float *dst, uint width) {
+    uint i = get_global_id(0), y = i / width;
+    dst[i] = y > 1 ? src[i - 2 * width] : src[i];
+}

@@ -196,17 +196,64 @@ impl<'m> Evaluation<'m> {
             Some(_) => return Some(see(yes)),
             None => {}
         }
-        let is_index = self.width(i.result_type()?).is_some_and(|width| width > 1);
-        if !is_index || depth >= MAX_DEPTH {
+        if self.width(i.result_type()?) == Some(1) || depth >= MAX_DEPTH {
             return see(yes).or(&see(no), self.space);
         }
         let case = |holds, id| {
-            let mut facts = facts.copied();
-            self.assume(frame, &mut facts, condition, holds, depth);
+            let facts = self.facts_where(frame, facts, condition, holds, depth);
             let known = self.value_where(frame, &facts, id, depth);
             (known, Rc::new(facts))
         };
         self.joined(&[case(true, yes), case(false, no)])
+    }
+
+    fn facts_where(
+        &self,
+        frame: &Frame<'m>,
+        facts: &Facts,
+        condition: u32,
+        holds: bool,
+        depth: usize,
+    ) -> Facts {
+        let mut facts = facts.copied();
+        self.assume(frame, &mut facts, condition, holds, depth);
+        facts
+    }
+
+    /// Returns a sum or difference with a selection between constants, such as `x - (x > 0)`: the result is
+    /// known better for each constant alone.
+    pub(super) fn with_selected(
+        &self,
+        frame: &Frame<'m>,
+        facts: &Facts,
+        i: &Instruction<'m>,
+        depth: usize,
+    ) -> Option<Known> {
+        let op = i.op().filter(|op| matches!(op, Op::IAdd | Op::ISub))?;
+        let selection = |word: usize| {
+            let id = i.word(word).filter(|id| frame.values.contains_key(id))?;
+            let selection = self.definitions.get(id).filter(|i| i.op() == Some(Op::Select))?;
+            let constant = |word| {
+                let id = selection.word(word)?;
+                let is_constant = !frame.values.contains_key(&id);
+                is_constant.then(|| self.value_anywhere(frame, id))
+            };
+            Some((id, selection.word(2)?, [constant(3)?, constant(4)?]))
+        };
+        let (selected, condition, constants) = selection(3).or_else(|| selection(2))?;
+        let cases: Vec<_> = [true, false]
+            .into_iter()
+            .zip(constants)
+            .map(|(holds, constant)| {
+                let facts = self.facts_where(frame, facts, condition, holds, depth);
+                let see = |id| match id == selected {
+                    true => constant.clone(),
+                    false => self.value_where(frame, &facts, id, depth),
+                };
+                Some((self.arithmetic(op, i, &see)?, Rc::new(facts)))
+            })
+            .collect::<Option<_>>()?;
+        self.joined(&cases)
     }
 
     /// Adds what follows from a condition that holds, or does not hold.

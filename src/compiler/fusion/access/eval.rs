@@ -392,6 +392,18 @@ impl<'m> Evaluation<'m> {
             return join(&forms, self.space).map(Known::Integer);
         }
         let ((first, _), others) = cases.split_first()?;
+        if let Known::Pointer(Pointer { base, .. }) = first {
+            let offsets = cases.iter().map(|(known, facts)| match known {
+                Known::Pointer(Pointer { base: same, offset }) if same == base => {
+                    Some(((*offset)?, facts.as_ref()))
+                }
+                _ => None,
+            });
+            if let Some(offsets) = offsets.collect::<Option<Vec<_>>>() {
+                let offset = join(&offsets, self.space);
+                return Some(Known::Pointer(Pointer { base: base.clone(), offset }));
+            }
+        }
         others.iter().try_fold(first.clone(), |joined, (known, _)| joined.or(known, self.space))
     }
 

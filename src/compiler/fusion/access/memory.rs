@@ -128,7 +128,8 @@ impl<'m> Evaluation<'m> {
             }
             _ => {
                 self.escape_operands(frame, at, i, "is used in a way that cannot be analyzed");
-                self.arithmetic(op, i, &|id| self.value(frame, id))
+                let selected = self.with_selected(frame, &frame.facts, i, 0);
+                selected.or_else(|| self.arithmetic(op, i, &|id| self.value(frame, id)))
             }
         }
     }

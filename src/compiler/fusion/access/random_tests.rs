@@ -132,8 +132,9 @@ impl Generator {
                         (Extended::s_abs, 1),
                         (Extended::s_abs_diff, 2),
                         (Extended::u_abs_diff, 2),
+                        (Extended::u_sub_sat, 2),
                     ];
-                    let (call, operands) = calls[rng.usize(..9)];
+                    let (call, operands) = calls[rng.usize(..10)];
                     Statement::Call(call, (0..operands).map(|_| var(rng)).collect())
                 }
                 10..12 => {
@@ -286,6 +287,7 @@ fn called(function: Extended, operands: &[i32]) -> i32 {
         (Extended::u_clamp, _) => unsigned(0).max(unsigned(1)).min(unsigned(2)) as i32,
         (Extended::s_abs, &[a]) => a.wrapping_abs(),
         (Extended::s_abs_diff, &[a, b]) => a.abs_diff(b) as i32,
+        (Extended::u_sub_sat, _) => unsigned(0).saturating_sub(unsigned(1)) as i32,
         _ => unsigned(0).abs_diff(unsigned(1)) as i32,
     }
 }

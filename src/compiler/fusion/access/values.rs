@@ -349,6 +349,11 @@ impl Arithmetic<'_> {
                 let wide = Arithmetic { width: self.width + 1, ..*self };
                 wide.absolute(&difference, facts)
             }
+            (Extended::u_sub_sat, [a, b]) => {
+                let difference = self.unsigned(a).minus(&self.unsigned(b), space)?;
+                let wide = Arithmetic { width: self.width + 1, ..*self };
+                wide.chosen(Op::SGreaterThan, &difference, &Form::constant(0), facts)
+            }
             (Extended::s_mul24 | Extended::u_mul24, [a, b]) => {
                 let is_signed = function == Extended::s_mul24;
                 small(a, is_signed)?.product(&small(b, is_signed)?, space)

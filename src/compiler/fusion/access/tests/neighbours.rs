@@ -61,6 +61,26 @@ fn clamped_indices_keep_their_relation_to_the_id() {
 }
 
 #[test]
+fn indices_that_are_clamped_without_branches_keep_their_relation_to_the_id() {
+    let line = [4, 0, 0];
+    assert_reads("without_branches", &[B, B, int(100)], 100, line, (-4, 4), (0, 396));
+    assert_reads("saturated", &[B, B], 100, line, (-8, 0), (0, 388));
+}
+
+#[test]
+fn pointers_to_rows_keep_their_relation_to_the_id() {
+    let values = [B, B, int(100), int(50)];
+    assert_reads("chosen_row", &values, [100, 50], [4, 400, 0], (-400, 0), (0, 19596));
+}
+
+#[test]
+fn guards_of_rows_and_columns_limit_the_linear_id() {
+    let values = [B, B, int(100)];
+    assert_reads("flat_inner", &values, 5000, [4, 0, 0], (-8, 12), (0, 19996));
+    assert_reads("lower_rows", &values, 5000, [4, 0, 0], (-800, 0), (0, 19196));
+}
+
+#[test]
 fn reflected_indices_keep_their_relation_to_the_id() {
     let line = [4, 0, 0];
     assert_reads("mirrored", &[B, B, int(100)], 100, line, (-16, 16), (0, 396));
