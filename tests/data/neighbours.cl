@@ -129,3 +129,54 @@ kernel void wrapped_around(global const float *src, global float *dst, int width
     int x = get_global_id(0);
     dst[x] = src[(x + width - 1) % width] + src[(x + 1) % width];
 }
+
+int reflected(int at, int width) {
+    if (at < 0) return -at;
+    if (at >= width) return 2 * width - 2 - at;
+    return at;
+}
+
+kernel void reflected_by_helper(global const float *src, global float *dst, int width) {
+    int x = get_global_id(0);
+    dst[x] = src[reflected(x - 3, width)] + src[reflected(x + 3, width)];
+}
+
+kernel void by_all_groups(global const float *src, global float *dst, int n) {
+    for (int i = get_global_id(0); i < n; i += get_num_groups(0) * get_local_size(0))
+        dst[i] = src[i] * 2.0f;
+}
+
+kernel void from_the_end(global const float *src, global float *dst) {
+    int row = get_global_id(0);
+    float sum = 0.0f;
+    for (int i = 7; i >= 0; --i) sum = sum * 0.5f + src[row * 8 + i];
+    dst[row] = sum;
+}
+
+kernel void without_branches(global const float *src, global float *dst, int width) {
+    int x = get_global_id(0);
+    dst[x] = src[x - (x > 0)] + src[x + (x < width - 1)];
+}
+
+kernel void saturated(global const float *src, global float *dst) {
+    uint x = get_global_id(0);
+    dst[x] = src[sub_sat(x, 2u)];
+}
+
+kernel void chosen_row(global const float *src, global float *dst, int width, int height) {
+    int x = get_global_id(0), y = get_global_id(1);
+    global const float *above = y > 0 ? src + (y - 1) * width : src;
+    dst[y * width + x] = above[x];
+}
+
+kernel void flat_inner(global const float *src, global float *dst, uint width) {
+    uint i = get_global_id(0), x = i % width;
+    float sum = 0.0f;
+    if (x > 1 && x < width - 3) sum = src[i - 2] + src[i + 3];
+    dst[i] = sum;
+}
+
+kernel void lower_rows(global const float *src, global float *dst, uint width) {
+    uint i = get_global_id(0), y = i / width;
+    dst[i] = y > 1 ? src[i - 2 * width] : src[i];
+}

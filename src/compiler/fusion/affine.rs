@@ -50,6 +50,10 @@ impl Space {
         let count = match id {
             Id::Global => return (self.offset[d], self.offset[d] + self.global[d] - 1),
             Id::Size => return local.map_or((1, self.global[d].max(1)), |local| (local, local)),
+            Id::Count => {
+                let all = self.global[d].max(1);
+                return local.map_or((1, all), |local| (all / local, all / local));
+            }
             Id::Local => local.unwrap_or(self.global[d]),
             Id::Group => self.global[d] / local.unwrap_or(1),
         };
@@ -65,13 +69,15 @@ pub(super) enum Id {
     Group,
     /// Size of all work-groups, which the driver chooses. It is the same in all work-items of a launch.
     Size,
+    /// Number of work-groups, which follows from their size.
+    Count,
 }
 
 impl Id {
-    const ALL: [Self; 4] = [Self::Global, Self::Local, Self::Group, Self::Size];
+    const ALL: [Self; 5] = [Self::Global, Self::Local, Self::Group, Self::Size, Self::Count];
 }
 
-/// Integer of the form `global . gid + local . lid + group . wid + size . sizes + split + remainder`.
+/// Integer that is a sum of multiples of ids, of the parts of a divided id, and of a remainder.
 ///
 /// The remainder is `low` plus one number of each strided range in `steps`; `high` is its largest value. It
 /// may differ between work-items, and between two evaluations in one work-item. `within` limits the whole
@@ -94,6 +100,19 @@ pub(super) struct Form {
 /// Exclusive bound of the numbers in a form, so that sums of a few of them do not overflow.
 const LIMIT: i128 = 1 << 100;
 
+/// Returns the number, or the nearest one that can be added to a few others. Forms with such numbers are
+/// above [`LIMIT`], so that nothing is calculated from them.
+const fn limited(number: i128) -> i128 {
+    match number {
+        ..=MIN_NUMBER => MIN_NUMBER,
+        MAX_NUMBER.. => MAX_NUMBER,
+        _ => number,
+    }
+}
+
+const MIN_NUMBER: i128 = -2 * LIMIT;
+const MAX_NUMBER: i128 = 2 * LIMIT;
+
 /// Maximum difference of the quotients of a form whose remainder is related to the form.
 const MAX_QUOTIENTS: i128 = 2;
 
@@ -103,6 +122,7 @@ impl Form {
     }
 
     pub(super) const fn between(low: i128, high: i128) -> Self {
+        let (low, high) = (limited(low), limited(high));
         let steps = Steps::one(Strided::spanning(high - low, 1));
         Self { line: Line::ZERO, low, high, steps, within: None }
     }
@@ -195,6 +215,29 @@ impl Form {
         Self { within: None, ..*self }
     }
 
+    /// Returns the least and the largest distance of the value from the global id in dimension `d`; `None` if
+    /// the value does not depend on that id alone.
+    pub(super) fn distance(&self, d: usize, space: &Space) -> Option<(i128, i128)> {
+        let own = self.minus(&Self::id(Id::Global, d, space), space)?;
+        if own.is_global() && own.coefficients() == [0; 3] {
+            return Some(own.bounds(space));
+        }
+        let factor = self.coefficients()[d];
+        if factor == 0 || *self.line() != Line::of_id(Id::Global, d).times(factor)? {
+            return None;
+        }
+        // The limits of the value limit the id.
+        let (low, high) = self.bounds(space);
+        let ends = (low.saturating_sub(self.high), high.saturating_sub(self.low));
+        let (first, last) =
+            if factor > 0 { ends } else { (ends.1.saturating_neg(), ends.0.saturating_neg()) };
+        let factor = factor.abs();
+        let (least, most) = space.bounds(Id::Global, d);
+        let first = (-first.saturating_neg().div_euclid(factor)).max(least);
+        let last = last.div_euclid(factor).min(most);
+        Some((low.saturating_sub(last), high.saturating_sub(first)))
+    }
+
     /// Returns a form that keeps only the bounds of this one.
     pub(super) fn weakened(&self, space: &Space) -> Self {
         let (low, high) = self.bounds(space);
@@ -208,7 +251,8 @@ impl Form {
 
     /// Returns the form of the value plus a constant. The numbers of both must be small enough to add them.
     pub(super) fn moved_by(&self, constant: i128) -> Self {
-        let within = self.within.map(|(low, high)| (low + constant, high + constant));
+        let by = |number: i128| number.saturating_add(constant);
+        let within = self.within.map(|(low, high)| (by(low), by(high)));
         Self { low: self.low + constant, high: self.high + constant, within, ..*self }
     }
 
@@ -250,7 +294,7 @@ impl Form {
         let mut constant = 0_i128;
         for d in 0..3 {
             // global id = group id * local size + local id + offset
-            let [global, own, by_group, _] = self.line.ids.map(|factors| factors[d]);
+            let [global, own, by_group, ..] = self.line.ids.map(|factors| factors[d]);
             let whole = global.checked_mul(local[d])?.checked_add(by_group)?;
             group.ids[Id::Global as usize][d] = whole;
             inside.ids[Id::Local as usize][d] = global.checked_add(own)?;
@@ -312,15 +356,15 @@ impl Form {
     }
 
     /// Multiplies two forms. The product is affine if one of the two is constant, or if they are the id and
-    /// the size of the work-group; otherwise only its bounds are kept.
+    /// the size of work-groups; otherwise only its bounds are kept.
     pub(super) fn product(&self, other: &Self, space: &Space) -> Option<Self> {
         match (self.value(), other.value()) {
             (_, Some(factor)) => self.times(factor),
             (Some(factor), _) => other.times(factor),
             _ => {
-                let start = self.group_start(other, space);
-                if let Some(start) = start.or_else(|| other.group_start(self, space)) {
-                    return Some(start);
+                let sized = self.by_size(other, space);
+                if let Some(sized) = sized.or_else(|| other.by_size(self, space)) {
+                    return Some(sized);
                 }
                 let ((a, b), (c, d)) = (self.bounds(space), other.bounds(space));
                 let mut ends = [0; 4];
@@ -333,12 +377,19 @@ impl Form {
         }
     }
 
-    /// Multiplies a multiple of the work-group's id by a multiple of the work-group's size in the same
-    /// dimension. Together they are the global id without the local id and the offset.
-    fn group_start(&self, size: &Self, space: &Space) -> Option<Self> {
+    /// Multiplies a multiple of the work-group's id, or of the number of work-groups, by a multiple of the
+    /// size of work-groups in the same dimension. The first product is the global id without the local id
+    /// and the offset, the second one the global size.
+    fn by_size(&self, size: &Self, space: &Space) -> Option<Self> {
         let (id, d, factor) = self.single_id()?;
         let (other, dimension, by) = size.single_id()?;
-        if (id, other) != (Id::Group, Id::Size) || d != dimension {
+        if other != Id::Size || d != dimension {
+            return None;
+        }
+        if id == Id::Count {
+            return Self::constant(space.global[d]).times(factor.checked_mul(by)?);
+        }
+        if id != Id::Group {
             return None;
         }
         let local = Self::id(Id::Local, d, space);
@@ -394,7 +445,7 @@ impl Form {
         }
         let (whole, rest) = self.multiples_of(divisor);
         let (low, high) = rest.bounds(space);
-        let (low, high) = (low.div_euclid(divisor), high.div_euclid(divisor));
+        let (low, high) = (limited(low).div_euclid(divisor), limited(high).div_euclid(divisor));
         let rest = Strided::spanning(high - low, 1);
         let steps =
             whole.steps.ranges().map(|range| Strided { step: range.step / divisor, ..range });
@@ -420,7 +471,7 @@ impl Form {
         }
         let (_, rest) = self.multiples_of(divisor);
         let (low, high) = rest.bounds(space);
-        let (first, last) = (low.div_euclid(divisor), high.div_euclid(divisor));
+        let (first, last) = (limited(low).div_euclid(divisor), limited(high).div_euclid(divisor));
         if first == last {
             return rest.moved_by(-first * divisor);
         }

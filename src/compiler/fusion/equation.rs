@@ -12,6 +12,8 @@ pub(super) struct Term {
 
 /// Maximum number of terms.
 const MAX_TERMS: usize = 12;
+/// Exclusive bound of the values of terms, so that sums of them do not overflow.
+const MAX_NUMBER: u128 = 1 << 100;
 /// Maximum number of sums that are tried before a solution is assumed to exist.
 const MAX_TRIES: usize = 256;
 
@@ -26,7 +28,7 @@ pub(super) struct Equation {
     items_end: usize,
     /// Whether work-items differ in an id that is not in the sum.
     differs: bool,
-    /// Whether there are more terms than can be solved for.
+    /// Whether there are more or larger terms than can be solved for.
     is_too_long: bool,
     tries: usize,
 }
@@ -36,6 +38,12 @@ impl Equation {
         let is_fixed = term.low == 0 && term.high == 0;
         if term.factor == 0 || is_fixed {
             self.differs |= term.is_item && !is_fixed;
+            return;
+        }
+        let ends = [term.low, term.high].map(|end| term.factor.checked_mul(end));
+        let is_small = |end: Option<i128>| end.is_some_and(|end| end.unsigned_abs() < MAX_NUMBER);
+        if !ends.into_iter().all(is_small) {
+            self.is_too_long = true;
             return;
         }
         // Terms of the same factor are one term.

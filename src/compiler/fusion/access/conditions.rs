@@ -6,7 +6,8 @@ use rspirv::spirv::Op;
 
 use super::eval::{Evaluation, Frame};
 use super::facts::Facts;
-use super::values::{Arithmetic, Known, Pointer, negated};
+use super::pointers::Pointer;
+use super::values::{Arithmetic, Known, negated};
 use crate::compiler::fusion::affine::Form;
 use crate::compiler::spirv::edit::Instruction;
 
@@ -17,12 +18,13 @@ impl<'m> Evaluation<'m> {
     /// Returns the facts that hold in a block: those of the only edge that leads to it, or else those of the
     /// block that dominates it.
     pub(super) fn facts_at(&self, frame: &Frame<'m>, at: usize) -> Rc<Facts> {
+        if at == 0 {
+            return Rc::clone(&frame.block_facts[at]);
+        }
         let is_open = |from: &usize| !frame.is_evaluated[*from] || frame.is_live(*from, at);
         let mut previous = frame.function.reachable_before(at).filter(is_open);
         match (previous.next(), previous.next()) {
-            (Some(from), None) if at != 0 && frame.is_evaluated[from] => {
-                self.facts_on(frame, from, at)
-            }
+            (Some(from), None) if frame.is_evaluated[from] => self.facts_on(frame, from, at),
             _ => {
                 let parent = frame.function.parent(at);
                 parent.map_or_else(Rc::default, |parent| Rc::clone(&frame.block_facts[parent]))
@@ -194,17 +196,64 @@ impl<'m> Evaluation<'m> {
             Some(_) => return Some(see(yes)),
             None => {}
         }
-        let is_index = self.width(i.result_type()?).is_some_and(|width| width > 1);
-        if !is_index || depth >= MAX_DEPTH {
+        if self.width(i.result_type()?) == Some(1) || depth >= MAX_DEPTH {
             return see(yes).or(&see(no), self.space);
         }
         let case = |holds, id| {
-            let mut facts = facts.copied();
-            self.assume(frame, &mut facts, condition, holds, depth);
+            let facts = self.facts_where(frame, facts, condition, holds, depth);
             let known = self.value_where(frame, &facts, id, depth);
             (known, Rc::new(facts))
         };
         self.joined(&[case(true, yes), case(false, no)])
+    }
+
+    fn facts_where(
+        &self,
+        frame: &Frame<'m>,
+        facts: &Facts,
+        condition: u32,
+        holds: bool,
+        depth: usize,
+    ) -> Facts {
+        let mut facts = facts.copied();
+        self.assume(frame, &mut facts, condition, holds, depth);
+        facts
+    }
+
+    /// Returns a sum or difference with a selection between constants, such as `x - (x > 0)`: the result is
+    /// known better for each constant alone.
+    pub(super) fn with_selected(
+        &self,
+        frame: &Frame<'m>,
+        facts: &Facts,
+        i: &Instruction<'m>,
+        depth: usize,
+    ) -> Option<Known> {
+        let op = i.op().filter(|op| matches!(op, Op::IAdd | Op::ISub))?;
+        let selection = |word: usize| {
+            let id = i.word(word).filter(|id| frame.values.contains_key(id))?;
+            let selection = self.definitions.get(id).filter(|i| i.op() == Some(Op::Select))?;
+            let constant = |word| {
+                let id = selection.word(word)?;
+                let is_constant = !frame.values.contains_key(&id);
+                is_constant.then(|| self.value_anywhere(frame, id))
+            };
+            Some((id, selection.word(2)?, [constant(3)?, constant(4)?]))
+        };
+        let (selected, condition, constants) = selection(3).or_else(|| selection(2))?;
+        let cases: Vec<_> = [true, false]
+            .into_iter()
+            .zip(constants)
+            .map(|(holds, constant)| {
+                let facts = self.facts_where(frame, facts, condition, holds, depth);
+                let see = |id| match id == selected {
+                    true => constant.clone(),
+                    false => self.value_where(frame, &facts, id, depth),
+                };
+                Some((self.arithmetic(op, i, &see)?, Rc::new(facts)))
+            })
+            .collect::<Option<_>>()?;
+        self.joined(&cases)
     }
 
     /// Adds what follows from a condition that holds, or does not hold.

@@ -15,7 +15,7 @@
 //! [facts](super::facts) of the branches that lead to it.
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
 use rspirv::spirv::{Op, StorageClass};
@@ -24,10 +24,12 @@ use super::blocks::{Blocks, spilled};
 use super::facts::{Facts, join};
 use super::flow::Flow;
 use super::layout::Layouts;
+use super::pointers::{Base, Pointer};
 use super::symbols::Symbols;
-use super::values::{Arithmetic, Base, Known, Pointer};
+use super::values::{Arithmetic, Known};
 use super::{Access, Accesses, Value};
 use crate::compiler::fusion::affine::{Form, Space};
+use crate::compiler::fusion::plan::Region;
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Location};
 use crate::error::{Error, ErrorKind, Result};
@@ -49,8 +51,8 @@ pub(super) struct Evaluation<'m> {
     /// `BuiltIn` numbers of the built-in variables, by the variable's id.
     pub(super) built_ins: HashMap<u32, u32>,
     known_functions: HashMap<usize, Option<Rc<Body<'m>>>>,
-    /// Indices of the kernel's parameters that are buffers.
-    pub(super) buffers: BTreeSet<usize>,
+    /// Regions of the buffers, by the index of the kernel's parameter.
+    pub(super) buffers: BTreeMap<usize, Region>,
     steps: usize,
 }
 
@@ -72,7 +74,8 @@ pub(super) struct Frame<'m> {
     pub(super) stored: HashMap<u32, Known>,
     /// Accesses found so far, each with the index of its block.
     pub(super) accesses: Vec<(usize, Access)>,
-    pub(super) returned: Option<Known>,
+    /// Values that the function returns, each with the facts that hold where it does.
+    pub(super) returned: Vec<(Known, Rc<Facts>)>,
     /// Live edges, as pairs of block indices: from, to.
     live: HashSet<(usize, usize)>,
     pub(super) is_evaluated: Vec<bool>,
@@ -146,7 +149,7 @@ impl<'m> Evaluation<'m> {
             functions: functions.map(|(at, function)| (function.id, at)).collect(),
             built_ins: module.built_ins().collect(),
             known_functions: HashMap::new(),
-            buffers: BTreeSet::new(),
+            buffers: BTreeMap::new(),
             steps: 0,
             definitions,
         }
@@ -154,7 +157,7 @@ impl<'m> Evaluation<'m> {
 
     pub(super) fn run(mut self, kernel: u32, values: &[Value]) -> Result<Accesses> {
         let (found, _) = self.with_few_scalars(kernel, values, |found, other| {
-            places(&found.all) == places(&other.all)
+            found.all == other.all || places(&found.all) == places(&other.all)
         })?;
         Ok(found)
     }
@@ -184,7 +187,7 @@ impl<'m> Evaluation<'m> {
                 let value = std::mem::replace(&mut values[at], Value::Other);
                 let (other, _) = self.evaluate(kernel, &values)?;
                 if is_same(&found, &other) {
-                    // What was found must hold without the value, too.
+                    // The accesses and the flow must hold without the value, too.
                     found = other;
                 } else {
                     values[at] = value;
@@ -217,8 +220,8 @@ impl<'m> Evaluation<'m> {
         let mut arguments = Vec::new();
         for (at, (&parameter, value)) in parameters.iter().zip(values).enumerate() {
             arguments.push(match value {
-                Value::Buffer => {
-                    self.buffers.insert(at);
+                Value::Buffer(region) => {
+                    self.buffers.insert(at, *region);
                     let offset = Some(Form::constant(0));
                     Known::Pointer(Pointer { base: Base::Parameter(at), offset })
                 }
@@ -226,7 +229,7 @@ impl<'m> Evaluation<'m> {
                 Value::Other => self.argument(parameter),
             });
         }
-        let mut frame = self.call(&body, arguments, 0)?;
+        let mut frame = self.call(&body, arguments, Facts::default(), 0)?;
         let blocks = &body.blocks;
         let mut symbols = Symbols::of_function(blocks, &body.spilled, &self.built_ins);
         let is_live = |from, to| frame.is_live(from, to);
@@ -274,21 +277,22 @@ impl<'m> Evaluation<'m> {
         body
     }
 
-    /// Evaluates a function.
+    /// Evaluates a function, where facts hold.
     fn call(
         &mut self,
         body: &Rc<Body<'m>>,
         arguments: Vec<Known>,
+        facts: Facts,
         depth: usize,
     ) -> Result<Frame<'m>> {
         let blocks = &body.blocks;
-        let facts = Rc::<Facts>::default();
+        let facts = Rc::new(facts);
         let mut frame = Frame {
             function: Rc::clone(body),
             values: blocks.parameters.iter().copied().zip(arguments).collect(),
             stored: HashMap::new(),
             accesses: Vec::new(),
-            returned: None,
+            returned: Vec::new(),
             live: HashSet::new(),
             is_evaluated: vec![false; blocks.all.len()],
             block_facts: vec![Rc::clone(&facts); blocks.all.len()],
@@ -388,6 +392,18 @@ impl<'m> Evaluation<'m> {
             return join(&forms, self.space).map(Known::Integer);
         }
         let ((first, _), others) = cases.split_first()?;
+        if let Known::Pointer(Pointer { base, .. }) = first {
+            let offsets = cases.iter().map(|(known, facts)| match known {
+                Known::Pointer(Pointer { base: same, offset }) if same == base => {
+                    Some(((*offset)?, facts.as_ref()))
+                }
+                _ => None,
+            });
+            if let Some(offsets) = offsets.collect::<Option<Vec<_>>>() {
+                let offset = join(&offsets, self.space);
+                return Some(Known::Pointer(Pointer { base: base.clone(), offset }));
+            }
+        }
         others.iter().try_fold(first.clone(), |joined, (known, _)| joined.or(known, self.space))
     }
 
@@ -414,16 +430,27 @@ impl<'m> Evaluation<'m> {
             }
             other => other,
         });
-        let mut called = self.call(&body, arguments.collect(), frame.depth + 1)?;
+        let facts = frame.facts.only_lines();
+        let mut called = self.call(&body, arguments.collect(), facts, frame.depth + 1)?;
         for access in called.take_accesses() {
             frame.accesses.push((at.0, Access { location: None, ..access }));
         }
-        Ok(called.returned.map(|returned| match returned {
+        Ok(self.result(&called.returned).map(|returned| match returned {
             Known::Pointer(Pointer { base: Base::Variable(_), .. }) => {
                 Known::Pointer(Pointer::to(Base::Harmless))
             }
             other => other,
         }))
+    }
+
+    /// Returns the result of a function that returns one of several values.
+    fn result(&self, returned: &[(Known, Rc<Facts>)]) -> Option<Known> {
+        let is_pointer = |(known, _): &(Known, _)| matches!(known, Known::Pointer(_));
+        let anything = Known::Pointer(Pointer::to(Base::Anything));
+        match self.joined(returned) {
+            None if returned.iter().any(is_pointer) => Some(anything),
+            joined => joined,
+        }
     }
 
     /// Returns what is known of a value wherever it is used.
@@ -478,7 +505,7 @@ impl<'m> Evaluation<'m> {
             Op::ConstantFalse => integer(0),
             Op::ConstantNull if self.width(ty).is_some() => integer(0),
             Op::ConstantNull => match self.definitions.get(ty)?.op()? {
-                Op::TypePointer => Some(Known::Pointer(Pointer::to(Base::Harmless))),
+                Op::TypePointer => Some(Known::Pointer(Pointer::to(Base::Null))),
                 _ => None,
             },
             Op::Variable => {

@@ -15,7 +15,7 @@ use crate::compiler::fusion::affine::{Form, Line, Space};
 /// Facts that hold in a block, or on an edge between two blocks.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
-    /// What is known of the results of instructions, by their ids, beyond what holds everywhere.
+    /// Forms of the results of instructions, by their ids, where these are narrower than elsewhere.
     values: HashMap<u32, Form>,
     /// Bounds of [primitive](Line::primitive) lines.
     lines: Vec<(Line, i128, i128)>,
@@ -85,7 +85,7 @@ impl Facts {
     }
 
     /// Adds the fact that a form is between two bounds, as a fact about its line.
-    fn bound_line(&mut self, form: &Form, low: i128, high: i128) {
+    fn bound_line(&mut self, form: &Form, low: i128, high: i128, space: &Space) {
         if form.line().is_zero() {
             return;
         }
@@ -96,6 +96,12 @@ impl Facts {
         let factor = factor.abs();
         // The line is an integer.
         self.bound(&line, -(-low).div_euclid(factor), high.div_euclid(factor));
+        // What is known of the row and the column of an id limits the id.
+        if let Some([row, column]) = line.row_and_column() {
+            let (rows, columns) = (self.bounds(&row, space), self.bounds(&column, space));
+            let (id, low, high) = line.divided_id(rows, columns);
+            self.bound(&id, low, high);
+        }
     }
 
     /// Returns the bounds of a line where the facts hold.
@@ -140,7 +146,7 @@ impl Facts {
         let Some([own, other]) = arithmetic.limits(op, a, b) else { return (*a, *b) };
         let mut limit = |form: &Form, limits| {
             let Some((low, high)) = arithmetic.bits_between(form, limits) else { return *form };
-            self.bound_line(form, low, high);
+            self.bound_line(form, low, high, arithmetic.space);
             self.refine(&form.clipped(low, high, arithmetic.space), arithmetic.space)
         };
         (limit(a, own), limit(b, other))

@@ -1,11 +1,14 @@
 //! Evaluation of instructions that calculate or access memory.
 
+use std::rc::Rc;
+
 use rspirv::spirv::{BuiltIn, Op, OpenclStd100Op as Extended};
 
 use super::eval::{At, Evaluation, Frame};
 use super::facts::Facts;
 use super::layout::Parts;
-use super::values::{Arithmetic, Base, Known, Pointer};
+use super::pointers::{Base, Pointer};
+use super::values::{Arithmetic, Known};
 use super::{Access, Bytes, Kind};
 use crate::compiler::fusion::affine::{Form, Id};
 use crate::compiler::spirv::edit::{Instruction, Role, ids};
@@ -77,10 +80,16 @@ impl<'m> Evaluation<'m> {
                 }
                 None
             }
+            Op::PtrEqual | Op::PtrNotEqual => {
+                let holds = self.compare_pointers(frame, i)?;
+                Some(Known::Integer(Form::constant(holds.into())))
+            }
+            Op::IEqual | Op::INotEqual if self.compare_pointers(frame, i).is_some() => {
+                let holds = self.compare_pointers(frame, i)?;
+                Some(Known::Integer(Form::constant(holds.into())))
+            }
             // Harmless, whatever their operands point to.
-            Op::PtrEqual
-            | Op::PtrNotEqual
-            | Op::PtrDiff
+            Op::PtrDiff
             | Op::GenericPtrMemSemantics
             | Op::LifetimeStart
             | Op::LifetimeStop
@@ -97,11 +106,7 @@ impl<'m> Evaluation<'m> {
             | Op::SelectionMerge => None,
             Op::ReturnValue => {
                 let value = self.value(frame, i.word(0)?);
-                let space = self.space;
-                frame.returned = match frame.returned.take() {
-                    None => Some(value),
-                    Some(other) => other.or(&value, space).or_else(|| self.either(&other, &value)),
-                };
+                frame.returned.push((value, Rc::clone(&frame.facts)));
                 None
             }
             Op::Select => self.select(frame, &frame.facts, i, 0),
@@ -123,39 +128,10 @@ impl<'m> Evaluation<'m> {
             }
             _ => {
                 self.escape_operands(frame, at, i, "is used in a way that cannot be analyzed");
-                self.arithmetic(op, i, &|id| self.value(frame, id))
+                let selected = self.with_selected(frame, &frame.facts, i, 0);
+                selected.or_else(|| self.arithmetic(op, i, &|id| self.value(frame, id)))
             }
         }
-    }
-
-    /// Returns whether an integer is used only in comparisons, whose results may be anything.
-    fn is_only_compared(&self, frame: &Frame<'_>, id: u32) -> bool {
-        let all = frame.function.blocks.all.iter().flat_map(|block| &block.body);
-        all.into_iter().all(|(_, i)| {
-            let mut is_used = false;
-            let uses = ids(i, self.definitions, |word, role| {
-                is_used |= role == Role::Operand && i.word(word) == Some(id);
-            });
-            let is_comparison = matches!(
-                i.op(),
-                Some(
-                    Op::IEqual
-                        | Op::INotEqual
-                        | Op::ULessThan
-                        | Op::ULessThanEqual
-                        | Op::UGreaterThan
-                        | Op::UGreaterThanEqual
-                )
-            );
-            uses.is_ok() && (!is_used || is_comparison)
-        })
-    }
-
-    /// Returns a value that covers two return values of a function that cannot be joined.
-    fn either(&self, a: &Known, b: &Known) -> Option<Known> {
-        let is_pointer = |known: &Known| matches!(known, Known::Pointer(_));
-        let anything = Known::Pointer(Pointer::to(Base::Anything));
-        Some(if is_pointer(a) || is_pointer(b) { anything } else { Known::Other })
     }
 
     fn load(&mut self, frame: &mut Frame<'m>, at: At, i: &Instruction<'m>) -> Option<Known> {
@@ -203,7 +179,7 @@ impl<'m> Evaluation<'m> {
         };
         let groups = |d: usize| match space.local {
             Some(local) => Form::constant(space.global[d] / local[d].max(1)),
-            None => Form::between(1, space.global[d]),
+            None => Form::id(Id::Count, d, space),
         };
         let component = |d: usize| {
             Some(match built_in {
@@ -269,7 +245,7 @@ impl<'m> Evaluation<'m> {
         let offset =
             pointer.offset.and_then(|offset| self.indexed_offset(op, base, i, offset, see));
         let base = match pointer.base {
-            Base::Variable(_) => Base::Harmless,
+            Base::Variable(_) | Base::Null => Base::Harmless,
             base => base,
         };
         Some(Known::Pointer(Pointer { base, offset }))
@@ -627,8 +603,8 @@ impl<'m> Evaluation<'m> {
         match &pointer.base {
             Base::Parameter(parameter) => push(*parameter, bytes, true),
             Base::OneOf(parameters) => parameters.iter().for_each(|&p| push(p, None, false)),
-            Base::Anything => self.buffers.iter().for_each(|&p| push(p, None, false)),
-            Base::Variable(_) | Base::BuiltIn(_) | Base::Harmless => {}
+            Base::Anything => self.buffers.keys().for_each(|&p| push(p, None, false)),
+            Base::Variable(_) | Base::BuiltIn(_) | Base::Harmless | Base::Null => {}
         }
     }
 }

@@ -14,6 +14,7 @@ use rspirv::spirv::{
 };
 
 use super::*;
+use crate::compiler::fusion::plan::Memory;
 use crate::compiler::nd_range::{NdRange, NdSize};
 
 /// Index of a value that was calculated before: the ids and the scalar first.
@@ -31,9 +32,11 @@ enum Statement {
     Select(Condition, Var, Var),
     /// The value is the first variable of the pair after the first list, and the second after the second.
     If(Condition, Vec<Statement>, Vec<Statement>, [Var; 2]),
-    /// Loop with a counter, in one of two shapes: tested at the head, or at the end after a test before.
+    /// Loop with a counter that is compared with a bound. The loop has one of two shapes: tested at the head,
+    /// or at the end after a test before.
     For {
         from: Var,
+        op: Op,
         to: Var,
         step: i32,
         is_rotated: bool,
@@ -129,8 +132,9 @@ impl Generator {
                         (Extended::s_abs, 1),
                         (Extended::s_abs_diff, 2),
                         (Extended::u_abs_diff, 2),
+                        (Extended::u_sub_sat, 2),
                     ];
-                    let (call, operands) = calls[rng.usize(..9)];
+                    let (call, operands) = calls[rng.usize(..10)];
                     Statement::Call(call, (0..operands).map(|_| var(rng)).collect())
                 }
                 10..12 => {
@@ -140,9 +144,20 @@ impl Generator {
                 12 if depth > 0 => {
                     let (from, to) = (var(rng), var(rng));
                     let (step, is_rotated) = (rng.i32(1..4), rng.bool());
+                    let is_down = rng.u8(..3) == 0;
+                    let step = if is_down { -step } else { step };
+                    let op = match (rng.u8(..5), is_down) {
+                        (0, _) => Op::INotEqual,
+                        (1, false) => Op::ULessThan,
+                        (1, true) => Op::UGreaterThan,
+                        (2, false) => Op::SLessThanEqual,
+                        (2, true) => Op::SGreaterThanEqual,
+                        (_, false) => Op::SLessThan,
+                        (_, true) => Op::SGreaterThan,
+                    };
                     let length = rng.usize(1..4);
                     let body = self.statements(count + 1, length, depth - 1);
-                    Statement::For { from, to, step, is_rotated, body }
+                    Statement::For { from, op, to, step, is_rotated, body }
                 }
                 13..15 if depth > 0 => {
                     let lengths = [rng.usize(1..5), rng.usize(0..4)];
@@ -197,7 +212,7 @@ impl Run {
                     self.next += 1;
                     continue;
                 }
-                Statement::For { from, to, step, body, .. } => {
+                Statement::For { from, op, to, step, body, .. } => {
                     let first = self.next;
                     if !is_run {
                         let mut inner = values.clone();
@@ -206,7 +221,7 @@ impl Run {
                         continue;
                     }
                     let (mut at, to) = (values[*from], values[*to]);
-                    while at < to {
+                    while compare(*op, at, to) {
                         self.next = first;
                         let mut inner = values.clone();
                         inner.push(at);
@@ -272,6 +287,7 @@ fn called(function: Extended, operands: &[i32]) -> i32 {
         (Extended::u_clamp, _) => unsigned(0).max(unsigned(1)).min(unsigned(2)) as i32,
         (Extended::s_abs, &[a]) => a.wrapping_abs(),
         (Extended::s_abs_diff, &[a, b]) => a.abs_diff(b) as i32,
+        (Extended::u_sub_sat, _) => unsigned(0).saturating_sub(unsigned(1)) as i32,
         _ => unsigned(0).abs_diff(unsigned(1)) as i32,
     }
 }
@@ -282,30 +298,30 @@ impl Condition {
             Self::Not(a) => !a.holds(values),
             Self::Both(a, b) => a.holds(values) && b.holds(values),
             Self::Either(a, b) => a.holds(values) || b.holds(values),
-            Self::Compare(op, a, b) => {
-                let (a, b) = (values[*a], values[*b]);
-                let (x, y) = (a as u32, b as u32);
-                match op {
-                    Op::SLessThan => a < b,
-                    Op::SGreaterThan => a > b,
-                    Op::SLessThanEqual => a <= b,
-                    Op::SGreaterThanEqual => a >= b,
-                    Op::ULessThan => x < y,
-                    Op::UGreaterThan => x > y,
-                    Op::ULessThanEqual => x <= y,
-                    Op::UGreaterThanEqual => x >= y,
-                    Op::IEqual => a == b,
-                    _ => a != b,
-                }
-            }
+            Self::Compare(op, a, b) => compare(*op, values[*a], values[*b]),
         }
+    }
+}
+
+fn compare(op: Op, a: i32, b: i32) -> bool {
+    let (x, y) = (a as u32, b as u32);
+    match op {
+        Op::SLessThan => a < b,
+        Op::SGreaterThan => a > b,
+        Op::SLessThanEqual => a <= b,
+        Op::SGreaterThanEqual => a >= b,
+        Op::ULessThan => x < y,
+        Op::UGreaterThan => x > y,
+        Op::ULessThanEqual => x <= y,
+        Op::UGreaterThanEqual => x >= y,
+        Op::IEqual => a == b,
+        _ => a != b,
     }
 }
 
 /// Writer of a kernel as SPIR-V.
 struct Writer {
     b: Builder,
-    void: u32,
     int: u32,
     bool: u32,
     pointer: u32,
@@ -391,13 +407,13 @@ impl Writer {
                     self.begin(after);
                     self.b.phi(self.int, None, ends).unwrap()
                 }
-                Statement::For { from, to, step, is_rotated, body } => {
+                Statement::For { from, op, to, step, is_rotated, body } => {
                     let [head, inner, after, phi, next] = [(); 5].map(|()| self.b.id());
                     let (from, to) = (values[*from], values[*to]);
                     let step = self.b.constant_bit32(self.int, *step as u32);
                     let before = self.block;
                     if *is_rotated {
-                        let holds = self.insert(Op::SLessThan, self.bool, &[from, to]);
+                        let holds = self.insert(*op, self.bool, &[from, to]);
                         self.b.branch_conditional(holds, head, after, []).unwrap();
                     } else {
                         self.b.branch(head).unwrap();
@@ -408,7 +424,7 @@ impl Writer {
                     let function = self.b.selected_function().unwrap();
                     self.b.phi(self.int, Some(phi), [(from, before)]).unwrap();
                     if !is_rotated {
-                        let holds = self.insert(Op::SLessThan, self.bool, &[phi, to]);
+                        let holds = self.insert(*op, self.bool, &[phi, to]);
                         self.b.branch_conditional(holds, inner, after, []).unwrap();
                         self.begin(inner);
                     }
@@ -423,7 +439,7 @@ impl Writer {
                     );
                     self.b.insert_into_block(rspirv::dr::InsertPoint::End, added).unwrap();
                     if *is_rotated {
-                        let holds = self.insert(Op::SLessThan, self.bool, &[next, to]);
+                        let holds = self.insert(*op, self.bool, &[next, to]);
                         self.b.branch_conditional(holds, head, after, []).unwrap();
                     } else {
                         self.b.branch(head).unwrap();
@@ -471,7 +487,7 @@ fn module(all: &[Statement], touches: usize) -> Vec<u8> {
     let buffers = (0..touches).map(|_| b.function_parameter(pointer).unwrap()).collect();
     let block = b.begin_block(None).unwrap();
     let loaded = variables.map(|id| b.load(vector, None, id, None, []).unwrap());
-    let mut part = |b: &mut Builder, vector: usize, d: u32| {
+    let part = |b: &mut Builder, vector: usize, d: u32| {
         let part = b.composite_extract(long, None, loaded[vector], [d]).unwrap();
         b.u_convert(int, None, part).unwrap()
     };
@@ -480,9 +496,9 @@ fn module(all: &[Statement], touches: usize) -> Vec<u8> {
     let start = b.i_mul(int, None, group, size).unwrap();
     let again = b.i_add(int, None, start, local).unwrap();
     let next = 0;
-    let mut writer = Writer { b, void, int, bool, pointer, long, opencl, buffers, next, block };
+    let mut writer = Writer { b, int, bool, pointer, long, opencl, buffers, next, block };
     writer.statements(all, &mut vec![x, y, start, local, again, scalar]);
-    let Writer { mut b, void: _, .. } = writer;
+    let Writer { mut b, .. } = writer;
     b.ret().unwrap();
     b.end_function().unwrap();
     b.entry_point(ExecutionModel::Kernel, k, "k", variables);
@@ -501,7 +517,11 @@ fn check(all: &[Statement], touches: usize, scalar: i32, size: usize, is_size_kn
     let definitions = parsed.definitions();
     let (_, function) = function_of(&parsed, "k").unwrap();
     let mut values = vec![Value::Scalar(scalar.to_le_bytes().into())];
-    values.extend(vec![Value::Buffer; touches]);
+    values.extend((0..touches).map(|touch| {
+        let region =
+            Region { memory: Memory(touch as u32), offset: 0, length: isize::MAX as usize };
+        Value::Buffer(region)
+    }));
     let found = analyse(&definitions, function, &values, &space).unwrap();
     let exact = analyse_values(&definitions, function, &values, &space).unwrap();
     for y in 0..GLOBAL[1] {

@@ -7,7 +7,7 @@ use super::{Id, Space};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::compiler::fusion) struct Line {
     /// Coefficients of the ids, by [`Id`] and dimension.
-    pub(super) ids: [[i128; 3]; 4],
+    pub(super) ids: [[i128; 3]; 5],
     pub(super) split: Option<Split>,
 }
 
@@ -38,7 +38,7 @@ impl Split {
 }
 
 impl Line {
-    pub(in crate::compiler::fusion) const ZERO: Self = Self { ids: [[0; 3]; 4], split: None };
+    pub(in crate::compiler::fusion) const ZERO: Self = Self { ids: [[0; 3]; 5], split: None };
 
     pub(in crate::compiler::fusion) const fn of_id(id: Id, dimension: usize) -> Self {
         let mut line = Self::ZERO;
@@ -51,7 +51,7 @@ impl Line {
     }
 
     pub(in crate::compiler::fusion) fn is_zero(&self) -> bool {
-        self.split.is_none() && self.ids == [[0; 3]; 4]
+        self.split.is_none() && self.ids == [[0; 3]; 5]
     }
 
     /// Returns the ids whose factors are not 0, with their dimensions and factors.
@@ -177,6 +177,32 @@ impl Line {
         let is_negative = factors().find(|&factor| factor != 0).is_some_and(|factor| factor < 0);
         let factor = if is_negative { -common } else { common };
         (self.divided_by(factor), factor)
+    }
+
+    /// Returns the quotient and the remainder of the division, if the line is one of the two.
+    pub(in crate::compiler::fusion) fn row_and_column(&self) -> Option<[Self; 2]> {
+        let split =
+            self.split.filter(|split| matches!((split.row, split.column), (1, 0) | (0, 1)))?;
+        let is_alone = self.ids == [[0; 3]; 5];
+        let part = |row, column| Self::of_split(Split { row, column, ..split });
+        is_alone.then(|| [part(1, 0), part(0, 1)])
+    }
+
+    /// Returns the line of the global id that is divided in this line, and its bounds, given those of the
+    /// quotient and the remainder. Without a division, the line is 0.
+    pub(in crate::compiler::fusion) fn divided_id(
+        &self,
+        rows: (i128, i128),
+        columns: (i128, i128),
+    ) -> (Self, i128, i128) {
+        let Some(Split { dimension, shift, width, .. }) = self.split else {
+            return (Self::ZERO, 0, 0);
+        };
+        let id = |row: i128, column: i128| {
+            row.saturating_mul(width).saturating_add(column).saturating_sub(shift)
+        };
+        let line = Self::of_id(Id::Global, dimension);
+        (line, id(rows.0, columns.0), id(rows.1, columns.1))
     }
 
     /// Returns a line of the same values, up to the returned constant, in the normal form of

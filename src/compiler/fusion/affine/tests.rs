@@ -30,7 +30,7 @@ impl Form {
         let rest = value - (x * ids[0] + y * ids[1] + split) - self.low;
         let sums = self.ranges().fold(vec![0], |sums: Vec<i128>, range| {
             let reached = sums.into_iter().flat_map(|n| {
-                // Of a long range, only the part near the value is of interest.
+                // Only the part near the value matters in a long range.
                 let nearest = (rest - n).div_euclid(range.step);
                 let (first, last) = ((nearest - 200).max(0), (nearest + 200).min(range.count));
                 (first..=last).map(move |times| n + times * range.step)
@@ -123,7 +123,7 @@ proptest! {
     fn operations_hold_in_every_work_item(
         a in -9_i128..9, b in -9_i128..9, c in -9_i128..9, d in -9_i128..9,
         k in -50_i128..50, width in 0_i128..3, step in 1_i128..5, divisor in 1_i128..12,
-        factor in -9_i128..9,
+        factor in -9_i128..9, limits in [-90_i128..90, -90_i128..90],
     ) {
         let space = space([6, 5], None);
         let affine = |x: i128, y: i128, low: i128, high: i128| {
@@ -152,6 +152,30 @@ proptest! {
                 let remainder = Some(first.remainder(divisor, &space));
                 prop_assert!(holds(remainder, x, y, p.rem_euclid(divisor)));
                 prop_assert!(holds(first.times(factor), x, y, p * factor));
+            }
+            // Limits that hold for the operands hold for the results.
+            let limited = first.clipped(limits[0].min(limits[1]), limits[0].max(limits[1]), &space);
+            let (low, high) = limited.bounds(&space);
+            for rest in 0..=width {
+                let p = a * x + b * y + k + rest * step;
+                if !(low..=high).contains(&p) {
+                    continue;
+                }
+                prop_assert!(holds(Some(limited), x, y, p));
+                prop_assert!(holds(limited.plus(&second, &space), x, y, p + q));
+                prop_assert!(holds(second.minus(&limited, &space), x, y, q - p));
+                prop_assert!(holds(limited.product(&second, &space), x, y, p * q));
+                prop_assert!(holds(limited.times(factor), x, y, p * factor));
+                prop_assert!(holds(Some(limited.or(&first, &space)), x, y, p));
+                prop_assert!(holds(Some(second.or(&limited, &space)), x, y, p));
+                let quotient = Some(limited.quotient(divisor, &space));
+                prop_assert!(holds(quotient, x, y, p.div_euclid(divisor)));
+                let remainder = Some(limited.remainder(divisor, &space));
+                prop_assert!(holds(remainder, x, y, p.rem_euclid(divisor)));
+                for (d, id) in [x, y].into_iter().enumerate() {
+                    let distance = limited.distance(d, &space);
+                    prop_assert!(distance.is_none_or(|(low, high)| low <= p - id && p - id <= high));
+                }
             }
             // Rows and columns of an id, and sums and quotients of them.
             let id = Form::id(Id::Global, 0, &space).plus(&Form::constant(k.abs()), &space);

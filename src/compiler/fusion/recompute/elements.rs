@@ -10,7 +10,7 @@
 use rspirv::spirv::Op;
 
 use crate::compiler::fusion::access::{Access, Layouts, Values};
-use crate::compiler::fusion::affine::{Form, Id, Space};
+use crate::compiler::fusion::affine::{Form, Space};
 use crate::compiler::fusion::local_memory::{self, Steps};
 use crate::compiler::fusion::promote::AccessOperands;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Location};
@@ -334,8 +334,6 @@ impl Coordinate {
     /// Returns the least and the largest distance of the coordinate from the work-item's own in dimension `d`;
     /// `None` if it does not follow the work-item.
     pub(super) fn distances(&self, d: usize, space: &Space) -> Option<(i128, i128)> {
-        let own = self.form.minus(&Form::id(Id::Global, d, space), space)?;
-        let follows = own.is_global() && own.coefficients() == [0; 3];
-        follows.then(|| own.bounds(space))
+        self.form.distance(d, space)
     }
 }
