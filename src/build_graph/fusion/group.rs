@@ -242,7 +242,7 @@ impl BuildGraph {
         }
         let way = group.trials.add();
         let kernel = self.build_candidate(material, first).await?;
-        group.set_way(way, Way { steps: vec![Step::Kernel(kernel)] });
+        group.set_way(way, Way { steps: vec![Step::Kernel(Box::new(kernel))] });
         if material.is_tried {
             *lock(&group.material) = Some(Arc::clone(material));
             let further = further.into_iter().map(|(kernels, form)| Further {

@@ -288,7 +288,8 @@ impl BuildGraph {
         for Part { slots, candidates } in parts {
             match candidates.into_iter().next() {
                 Some(candidate) => {
-                    steps.push(Step::Kernel(self.build_candidate(material, candidate).await?));
+                    let kernel = self.build_candidate(material, candidate).await?;
+                    steps.push(Step::Kernel(Box::new(kernel)));
                 }
                 None => steps.extend(slots.into_iter().map(Step::Launch)),
             }

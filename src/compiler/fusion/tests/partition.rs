@@ -113,7 +113,7 @@ fn launches_of_modules_that_are_not_available_run_alone() {
         launches.partition().into_iter().map(|part| part.slots).collect::<Vec<_>>()
     };
     assert_eq!(slots(&launches), [vec![0], vec![1], vec![2, 3]]);
-    // The same holds for a program that is built with other options.
+    // A program that is built with other options is kept apart, too.
     launches.modules[1] = Some(&module);
     launches.effects = OnceCell::new();
     assert_eq!(slots(&launches), [vec![0], vec![1], vec![2, 3]]);
