@@ -269,12 +269,17 @@ impl Material {
 
 /// Returns the kernels to try for a part besides its first candidate.
 fn further_kernels(launches: &Launches<'_>, part: &Part) -> Vec<(Group, FusionForm)> {
+    let Some(first) = part.candidates.first() else { return Vec::new() };
     let kernels = part.candidates.iter().flat_map(|candidate| {
-        let forms = launches.forms(&candidate.group).into_iter();
-        forms.map(|form| (candidate.group.clone(), form))
+        let forms = match candidate.passes_values_on() {
+            true => launches.forms(&candidate.group),
+            false => vec![candidate.form],
+        };
+        forms.into_iter().map(|form| (candidate.group.clone(), form))
     });
-    let first = part.candidates.first().map(|first| (first.group.clone(), first.form));
-    kernels.filter(|kernel| Some(kernel) != first.as_ref()).take(MAX_KERNELS - 1).collect()
+    let is_further =
+        |(group, form): &(Group, FusionForm)| (group, *form) != (&first.group, first.form);
+    kernels.filter(is_further).take(MAX_KERNELS - 1).collect()
 }
 
 impl BuildGraph {

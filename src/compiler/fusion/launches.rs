@@ -55,6 +55,16 @@ pub(crate) struct Part {
     pub(crate) candidates: Vec<Candidate>,
 }
 
+impl Candidate {
+    /// Whether work-items pass values on to others, so that other forms may be legal. In the form `Direct`, they
+    /// do so only behind barriers.
+    pub(crate) fn passes_values_on(&self) -> bool {
+        let has_barriers =
+            || self.outcome.fused.as_ref().is_ok_and(|fused| !fused.barriers.is_empty());
+        self.form != FusionForm::Direct || has_barriers()
+    }
+}
+
 impl Group {
     pub(crate) fn of(slots: impl IntoIterator<Item = usize>) -> Self {
         Self { slots: slots.into_iter().collect(), repeated: Vec::new() }

@@ -12,7 +12,7 @@ use super::launches::{Candidate, Group, Launches, Part};
 use crate::compiler::signature::Access;
 
 /// Maximum number of kernels that a search compiles for each launch. Beyond it, groups are merged no further.
-const MAX_ATTEMPTS: usize = 8;
+const MAX_ATTEMPTS: usize = 4;
 
 impl Launches<'_> {
     /// Returns the best partition into groups, in the order in which they run.
@@ -69,6 +69,22 @@ impl Part {
     }
 }
 
+/// Groups that are not to be tried again.
+#[derive(Default)]
+struct Rejected {
+    /// Launches that cannot be one kernel. Further launches would hardly change that.
+    refused: Vec<Vec<usize>>,
+    /// Launches that cost more as one kernel.
+    costly: BTreeSet<Vec<usize>>,
+}
+
+impl Rejected {
+    fn has(&self, slots: &Vec<usize>) -> bool {
+        let is_part = |refused: &Vec<usize>| refused.iter().all(|slot| slots.contains(slot));
+        self.costly.contains(slots) || self.refused.iter().any(is_part)
+    }
+}
+
 /// Search for the best partition.
 struct Search<'a, 'b> {
     launches: &'a Launches<'b>,
@@ -86,32 +102,33 @@ impl<'a, 'b> Search<'a, 'b> {
 
     /// Merges pairs of groups until that saves nothing more.
     fn merge_all(&mut self) {
-        let mut refused = BTreeSet::new();
-        while let Some((first, second)) = self.best_pair(&refused) {
+        let mut rejected = Rejected::default();
+        while let Some((first, second)) = self.best_pair(&rejected) {
             let slots = self.union(first, second);
             let apart = self.cost_of_both(first, second);
-            let merged = self.attempt(&Group::of(slots.iter().copied()));
-            let merged =
-                merged.map(|candidate| Part { slots: slots.clone(), candidates: vec![candidate] });
-            match merged.filter(|part| part.cost(self.launches).total() < apart) {
-                Some(part) => {
-                    self.parts[first] = part;
-                    self.parts.swap_remove(second);
-                }
-                None => _ = refused.insert(slots),
+            let Some(candidate) = self.attempt(&Group::of(slots.iter().copied())) else {
+                rejected.refused.push(slots);
+                continue;
+            };
+            let part = Part { slots, candidates: vec![candidate] };
+            if part.cost(self.launches).total() < apart {
+                self.parts[first] = part;
+                self.parts.swap_remove(second);
+            } else {
+                rejected.costly.insert(part.slots);
             }
         }
     }
 
     /// Returns the pair of groups whose merging promises to save most, if there is one. The first of the pair
     /// has the lower index.
-    fn best_pair(&self, refused: &BTreeSet<Vec<usize>>) -> Option<(usize, usize)> {
+    fn best_pair(&self, rejected: &Rejected) -> Option<(usize, usize)> {
         let count = self.parts.len();
         let pairs =
             (0..count).flat_map(|first| (first + 1..count).map(move |second| (first, second)));
         let gains = pairs.filter_map(|(first, second)| {
             let slots = self.union(first, second);
-            if refused.contains(&slots)
+            if rejected.has(&slots)
                 || !self.share_memory(first, second)
                 || self.is_cyclic(first, second)
             {
