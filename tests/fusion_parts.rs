@@ -119,6 +119,10 @@ everywhere! {
         let FusionOutcome::Parts { parts, .. } = &outcome else { panic!("{outcome}") };
         let internalized: Vec<_> = parts.iter().map(|part| part.internalized).collect();
         assert_eq!(internalized, [1, 2], "{outcome}: {}", scope.report());
+        let report = scope.report();
+        let is_internalized = report.buffers().iter().map(|buffer| buffer.internalized.is_some());
+        let is_internalized: Vec<_> = is_internalized.collect();
+        assert_eq!(is_internalized, [false, true, false, true, true, false], "{report}");
         assert_eq!(stages.contents(&rt, |_| true).await, expected);
     }
 }

@@ -212,7 +212,16 @@ fn print(
             out.line(plain(report).trim_end())?;
         }
     }
+    let parts = examination.report.parts();
     match (examination.report.refusal(), examination.report.kernel()) {
+        (Some(why), _) if parts.len() > 1 => {
+            out.line("")?;
+            for step in parts.iter().filter_map(|part| part.ways.last()).flat_map(|way| &way.steps)
+            {
+                out.line(plain(step))?;
+            }
+            out.line(format_args!("\nfused in parts: {}", plain(why)))?;
+        }
         (Some(why), _) => out.line(format_args!("\nnot fused: {}", plain(why)))?,
         (None, kernel) => out.line(format_args!("\nfused: `{}`", plain(kernel.unwrap_or("?"))))?,
     }

@@ -178,6 +178,11 @@ impl Material {
             for candidate in parts.iter().flat_map(|part| &part.candidates) {
                 found.values.extend(self.values_of(candidate));
             }
+            for candidate in parts.iter().filter_map(|part| part.candidates.first()) {
+                if let Ok(fused) = &candidate.outcome.fused {
+                    found.report.add_kernel(&self.plan, fused, &candidate.group.members());
+                }
+            }
             if parts.iter().any(|part| !part.candidates.is_empty()) {
                 let with_further = |part: Part| {
                     let further = further_kernels(launches, &part);
