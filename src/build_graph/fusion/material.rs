@@ -175,6 +175,7 @@ impl Material {
         let mut found = self.search_whole(launches);
         if found.parts.is_empty() {
             let parts = launches.partition();
+            found.values.extend(Values::at(&self.plan, launches.effect_constants()));
             for candidate in parts.iter().flat_map(|part| &part.candidates) {
                 found.values.extend(self.values_of(candidate));
             }
@@ -227,7 +228,7 @@ impl Material {
     }
 
     /// Returns the conditions under which a kernel can be used.
-    pub(super) fn values_of(&self, candidate: &Candidate) -> Values {
+    fn values_of(&self, candidate: &Candidate) -> Values {
         Values::of(&self.plan, &candidate.outcome, &candidate.group.members())
     }
 
@@ -246,6 +247,37 @@ impl Material {
         };
         let module = Module::spirv(fused.module.assemble())?.digest();
         Ok(Timing::new(graph, self.device, module, &plan, slots))
+    }
+
+    /// Returns the parts that `find` finds on a worker, if their kernels hold wherever a result with the
+    /// conditions `values` does.
+    pub(super) async fn find_parts(
+        self: &Arc<Self>,
+        graph: &Arc<BuildGraph>,
+        values: &Values,
+        find: impl FnOnce(&Launches<'_>) -> Option<Vec<Part>> + Send + 'static,
+    ) -> Option<Vec<Part>> {
+        let own = Arc::clone(self);
+        let compile = move |launches: &Launches<'_>| {
+            let parts = find(launches)?;
+            let needed = own.values_of_parts(launches, &parts);
+            Some((parts, needed))
+        };
+        let (parts, needed) = self.compile(graph, compile).await.ok()??;
+        values.imply(&needed).then_some(parts)
+    }
+
+    /// Returns the conditions under which launches can run in these parts.
+    fn values_of_parts(&self, launches: &Launches<'_>, parts: &[Part]) -> Values {
+        let candidates = || parts.iter().flat_map(|part| &part.candidates);
+        let mut values = Values::default();
+        if parts.len() > 1 || candidates().any(|candidate| !candidate.group.repeated.is_empty()) {
+            values.extend(Values::at(&self.plan, launches.effect_constants()));
+        }
+        for candidate in candidates() {
+            values.extend(self.values_of(candidate));
+        }
+        values
     }
 
     /// Compiles the kernels of a description. Returns `None` if it does not fit the launches in `slots`.

@@ -208,8 +208,23 @@ impl<'a> Launches<'a> {
         slots.iter().flat_map(|&slot| self.written(slot)).collect()
     }
 
-    /// Whether the launches must keep their order: one may write bytes that the other accesses.
+    /// Returns the scalars on whose values the effects of the launches depend, and with them the order in which
+    /// the launches can run.
+    pub(crate) fn effect_constants(&self) -> BTreeSet<Place> {
+        let effects = self.effects().iter().enumerate();
+        let places = effects.flat_map(|(slot, effects)| {
+            effects.constants.iter().map(move |&argument| Place { slot, argument })
+        });
+        places.collect()
+    }
+
+    /// Whether the launches must keep their order: one may write bytes that the other accesses, or both may
+    /// print.
     pub(super) fn conflict(&self, first: usize, second: usize) -> bool {
+        let effects = self.effects();
+        if effects[first].prints && effects[second].prints {
+            return true;
+        }
         let others = self.accesses(second);
         self.accesses(first).any(|(region, access)| {
             others.clone().any(|(other, theirs)| {
@@ -236,7 +251,8 @@ impl<'a> Launches<'a> {
                 Access::ReadWrite => false,
             }
         };
-        comes_first && self.accesses(repeated).all(is_kept) && {
+        let prints = self.effects()[repeated].prints;
+        comes_first && !prints && self.accesses(repeated).all(is_kept) && {
             let reads = |memory| {
                 self.accesses(repeated)
                     .any(|(region, access)| access == Access::Read && region.memory == memory)

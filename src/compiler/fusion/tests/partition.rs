@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 
 use super::*;
+use crate::compiler::signature::Access;
 
 /// Calls `check` with launches of the test kernels over 1,024 work-items.
 fn with_launches<T>(
@@ -182,4 +183,21 @@ fn a_launch_is_repeated_only_if_its_results_are_the_same_again() {
     assert!(!can_repeat(&[offset(1, 3), scale(0, 1)], 1, &[0]), "it comes later");
     let in_place = ("in_place", vec![buffer(1)]);
     assert!(!can_repeat(&[in_place, offset(1, 3)], 0, &[1]), "it reads what it writes");
+}
+
+#[test]
+fn effects_that_depend_on_a_scalar_name_it() {
+    let effects = |n: i32| {
+        let guarded = ("guarded", vec![buffer(0), buffer(1), int(n)]);
+        with_launches(&[guarded, scale(1, 2)], &[], |launches| {
+            let accesses: Vec<_> = launches.effects().iter().map(|e| e.accesses.clone()).collect();
+            (accesses, launches.effect_constants())
+        })
+    };
+    let accesses = [Some(Access::Read), Some(Access::Write), None];
+    assert_eq!(effects(100).0, [accesses, accesses]);
+    // Results that hold for one value only must say so.
+    let (of_none, constants) = effects(0);
+    let is_named = constants.contains(&Place { slot: 0, argument: 2 });
+    assert!(is_named || of_none == [accesses, accesses], "{of_none:?}, {constants:?}");
 }
