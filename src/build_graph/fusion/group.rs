@@ -180,9 +180,9 @@ impl LaunchGroup {
         let (executor, fusion) = (Arc::clone(graph.builds()), Arc::clone(fusion));
         let slots = self.slots.clone();
         let build = async move {
-            let found = material.compile(&graph, move |launches| launches.split(&slots)).await;
-            let parts = found.ok().flatten().map(Vec::from);
-            fusion.groups[group].add(split, &graph, &material, &fusion.values, parts).await;
+            let find = move |launches: &Launches<'_>| launches.split(&slots).map(Vec::from);
+            let parts = material.find_parts(&graph, &fusion.values, find).await;
+            fusion.groups[group].add(split, &graph, &material, parts).await;
         };
         if let Err(error) = executor.spawn(build) {
             tracing::debug!(%error, "a way to run launches is not tried");
@@ -190,21 +190,15 @@ impl LaunchGroup {
         }
     }
 
-    /// Builds the kernels of the way with this index. Without parts, or if the kernels may not hold for all
-    /// values for which the result with these values does, the way drops out.
+    /// Builds the kernels of the way with this index. Without parts, the way drops out.
     async fn add(
         &self,
         index: usize,
         graph: &Arc<BuildGraph>,
-        material: &Arc<Material>,
-        values: &Values,
+        material: &Material,
         parts: Option<Vec<Part>>,
     ) {
-        let is_implied = |parts: &Vec<Part>| {
-            let mut candidates = parts.iter().flat_map(|part| &part.candidates);
-            candidates.all(|candidate| values.imply(&material.values_of(candidate)))
-        };
-        let Some(parts) = parts.filter(is_implied) else { return self.drop_out(index) };
+        let Some(parts) = parts else { return self.drop_out(index) };
         match graph.build_parts(material, parts).await {
             Ok(way) => self.set_way(index, way),
             Err(error) => {
@@ -242,7 +236,7 @@ impl BuildGraph {
         }
         let way = group.trials.add();
         let kernel = self.build_candidate(material, first).await?;
-        group.set_way(way, Way { steps: vec![Step::Kernel(kernel)] });
+        group.set_way(way, Way { steps: vec![Step::Kernel(Box::new(kernel))] });
         if material.is_tried {
             *lock(&group.material) = Some(Arc::clone(material));
             let further = further.into_iter().map(|(kernels, form)| Further {
@@ -270,13 +264,9 @@ impl BuildGraph {
         let mut built = None;
         if *fastest != one_by_one {
             let (slots, fastest) = (group.slots.clone(), fastest.clone());
-            let compile =
-                move |launches: &Launches<'_>| Material::rebuild(launches, &slots, &fastest);
-            let Ok(Some(parts)) = material.compile(self, compile).await else { return false };
-            let mut candidates = parts.iter().flat_map(|part| &part.candidates);
-            if !candidates.all(|candidate| values.imply(&material.values_of(candidate))) {
-                return false;
-            }
+            let find = move |launches: &Launches<'_>| Material::rebuild(launches, &slots, &fastest);
+            let parts = material.find_parts(self, values, find).await;
+            let Some(parts) = parts else { return false };
             let Ok(way) = self.build_parts(material, parts).await else { return false };
             built = Some(way);
         }
@@ -303,14 +293,13 @@ impl BuildGraph {
                 let (graph, material) = (Arc::clone(self), Arc::clone(material));
                 let background = Arc::clone(fusion);
                 let build = async move {
-                    let compile = move |launches: &Launches<'_>| launches.candidate(&group, form);
-                    let candidate = material.compile(&graph, compile).await.ok().flatten();
-                    let parts = candidate.map(|candidate| {
+                    let find = move |launches: &Launches<'_>| {
+                        let candidate = launches.candidate(&group, form)?;
                         let slots = candidate.group.slots.clone();
-                        vec![Part { slots, candidates: vec![candidate] }]
-                    });
-                    let own = &background.groups[at];
-                    own.add(way, &graph, &material, &background.values, parts).await;
+                        Some(vec![Part { slots, candidates: vec![candidate] }])
+                    };
+                    let parts = material.find_parts(&graph, &background.values, find).await;
+                    background.groups[at].add(way, &graph, &material, parts).await;
                 };
                 if let Err(error) = self.builds().spawn(build) {
                     tracing::debug!(%error, "a way to run launches is not tried");

@@ -121,8 +121,10 @@ impl Fusion {
 
     /// Adds the kernel for all launches of another result for the same launches.
     pub(super) fn adopt(&self, other: &Self) {
-        if let ([own], [other]) = (&*self.groups, &*other.groups) {
-            own.adopt(other);
+        if let ([own], [theirs]) = (&*self.groups, &*other.groups)
+            && self.values.imply(&other.values)
+        {
+            own.adopt(theirs);
         }
     }
 

@@ -175,8 +175,14 @@ impl Material {
         let mut found = self.search_whole(launches);
         if found.parts.is_empty() {
             let parts = launches.partition();
+            found.values.extend(Values::at(&self.plan, launches.effect_constants()));
             for candidate in parts.iter().flat_map(|part| &part.candidates) {
                 found.values.extend(self.values_of(candidate));
+            }
+            for candidate in parts.iter().filter_map(|part| part.candidates.first()) {
+                if let Ok(fused) = &candidate.outcome.fused {
+                    found.report.add_kernel(&self.plan, fused, &candidate.group.members());
+                }
             }
             if parts.iter().any(|part| !part.candidates.is_empty()) {
                 let with_further = |part: Part| {
@@ -222,7 +228,7 @@ impl Material {
     }
 
     /// Returns the conditions under which a kernel can be used.
-    pub(super) fn values_of(&self, candidate: &Candidate) -> Values {
+    fn values_of(&self, candidate: &Candidate) -> Values {
         Values::of(&self.plan, &candidate.outcome, &candidate.group.members())
     }
 
@@ -241,6 +247,37 @@ impl Material {
         };
         let module = Module::spirv(fused.module.assemble())?.digest();
         Ok(Timing::new(graph, self.device, module, &plan, slots))
+    }
+
+    /// Returns the parts that `find` finds on a worker, if their kernels hold wherever a result with the
+    /// conditions `values` does.
+    pub(super) async fn find_parts(
+        self: &Arc<Self>,
+        graph: &Arc<BuildGraph>,
+        values: &Values,
+        find: impl FnOnce(&Launches<'_>) -> Option<Vec<Part>> + Send + 'static,
+    ) -> Option<Vec<Part>> {
+        let own = Arc::clone(self);
+        let compile = move |launches: &Launches<'_>| {
+            let parts = find(launches)?;
+            let needed = own.values_of_parts(launches, &parts);
+            Some((parts, needed))
+        };
+        let (parts, needed) = self.compile(graph, compile).await.ok()??;
+        values.imply(&needed).then_some(parts)
+    }
+
+    /// Returns the conditions under which launches can run in these parts.
+    fn values_of_parts(&self, launches: &Launches<'_>, parts: &[Part]) -> Values {
+        let candidates = || parts.iter().flat_map(|part| &part.candidates);
+        let mut values = Values::default();
+        if parts.len() > 1 || candidates().any(|candidate| !candidate.group.repeated.is_empty()) {
+            values.extend(Values::at(&self.plan, launches.effect_constants()));
+        }
+        for candidate in candidates() {
+            values.extend(self.values_of(candidate));
+        }
+        values
     }
 
     /// Compiles the kernels of a description. Returns `None` if it does not fit the launches in `slots`.
@@ -269,12 +306,17 @@ impl Material {
 
 /// Returns the kernels to try for a part besides its first candidate.
 fn further_kernels(launches: &Launches<'_>, part: &Part) -> Vec<(Group, FusionForm)> {
+    let Some(first) = part.candidates.first() else { return Vec::new() };
     let kernels = part.candidates.iter().flat_map(|candidate| {
-        let forms = launches.forms(&candidate.group).into_iter();
-        forms.map(|form| (candidate.group.clone(), form))
+        let forms = match candidate.passes_values_on() {
+            true => launches.forms(&candidate.group),
+            false => vec![candidate.form],
+        };
+        forms.into_iter().map(|form| (candidate.group.clone(), form))
     });
-    let first = part.candidates.first().map(|first| (first.group.clone(), first.form));
-    kernels.filter(|kernel| Some(kernel) != first.as_ref()).take(MAX_KERNELS - 1).collect()
+    let is_further =
+        |(group, form): &(Group, FusionForm)| (group, *form) != (&first.group, first.form);
+    kernels.filter(is_further).take(MAX_KERNELS - 1).collect()
 }
 
 impl BuildGraph {
@@ -288,7 +330,8 @@ impl BuildGraph {
         for Part { slots, candidates } in parts {
             match candidates.into_iter().next() {
                 Some(candidate) => {
-                    steps.push(Step::Kernel(self.build_candidate(material, candidate).await?));
+                    let kernel = self.build_candidate(material, candidate).await?;
+                    steps.push(Step::Kernel(Box::new(kernel)));
                 }
                 None => steps.extend(slots.into_iter().map(Step::Launch)),
             }

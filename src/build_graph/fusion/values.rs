@@ -22,6 +22,11 @@ impl Values {
         Self { constants: scalar_values(plan, plan.constants.iter().copied()), ..Self::default() }
     }
 
+    /// Returns the values of the scalars at these places of a plan.
+    pub(super) fn at(plan: &Plan, places: impl IntoIterator<Item = Place>) -> Self {
+        Self { constants: scalar_values(plan, places.into_iter()), ..Self::default() }
+    }
+
     /// Returns the conditions of the outcome for the launches `members` of a plan.
     pub(super) fn of(plan: &Plan, outcome: &Outcome, members: &[usize]) -> Self {
         let place = |place: &Place| {

@@ -17,14 +17,15 @@ pub(crate) struct Way {
 pub(crate) enum Step {
     /// The launch at this position runs by itself.
     Launch(usize),
-    Kernel(FusedKernel),
+    Kernel(Box<FusedKernel>),
 }
 
 impl Step {
     pub(super) fn report(&self) -> StepReport {
         match self {
             Self::Launch(slot) => StepReport::of_launch(*slot),
-            Self::Kernel(FusedKernel { slots, repeated, form, kernel, .. }) => {
+            Self::Kernel(kernel) => {
+                let FusedKernel { slots, repeated, form, kernel, .. } = &**kernel;
                 StepReport::of_kernel(slots, repeated, (kernel.name(), *form))
             }
         }
@@ -56,7 +57,7 @@ impl Way {
     pub(crate) fn kernels(&self) -> impl Iterator<Item = &FusedKernel> {
         self.steps.iter().filter_map(|step| match step {
             Step::Launch(_) => None,
-            Step::Kernel(kernel) => Some(kernel),
+            Step::Kernel(kernel) => Some(&**kernel),
         })
     }
 
@@ -73,9 +74,12 @@ impl Way {
     pub(super) fn description(&self) -> Description {
         let part = |step: &Step| match step {
             Step::Launch(slot) => PartDescription::Launch(*slot),
-            Step::Kernel(FusedKernel { slots, repeated, form, .. }) => PartDescription::Kernel {
-                form: *form,
-                group: fusion::Group { slots: slots.clone(), repeated: repeated.clone() },
+            Step::Kernel(kernel) => PartDescription::Kernel {
+                form: kernel.form,
+                group: fusion::Group {
+                    slots: kernel.slots.clone(),
+                    repeated: kernel.repeated.clone(),
+                },
             },
         };
         Description(self.steps.iter().map(part).collect())

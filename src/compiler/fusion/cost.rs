@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::FusionForm;
-use super::partition::{Candidate, Group, Launches};
+use super::launches::{Candidate, Group, Launches};
 use super::plan::Memory;
 use crate::compiler::signature::Access;
 

@@ -1,5 +1,7 @@
 //! Effects of launches on memory, each launch by itself.
 
+use std::collections::BTreeSet;
+
 use super::access::Kind;
 use super::affine::Space;
 use super::attempt::examine;
@@ -14,8 +16,27 @@ use crate::error::Result;
 pub(crate) struct SlotEffects {
     /// Access to each argument; `None` for an argument that is not a buffer, or is not accessed.
     pub(crate) accesses: Vec<Option<Access>>,
+    /// Positions of the scalars on whose values `accesses` depends.
+    pub(crate) constants: BTreeSet<usize>,
+    /// Whether the kernel may print.
+    pub(crate) prints: bool,
     /// Number of instructions of the kernel and of the functions that it calls.
     pub(crate) instructions: u64,
+}
+
+impl SlotEffects {
+    /// Returns the effects of a kernel that cannot be examined.
+    fn unknown(slot: &Slot) -> Self {
+        let worst = |argument: &Argument| {
+            matches!(argument, Argument::Buffer(_)).then_some(Access::ReadWrite)
+        };
+        Self {
+            accesses: slot.arguments.iter().map(worst).collect(),
+            constants: BTreeSet::new(),
+            prints: true,
+            instructions: TYPICAL_INSTRUCTIONS,
+        }
+    }
 }
 
 /// Number of instructions that a kernel counts which cannot be examined.
@@ -26,17 +47,10 @@ const TYPICAL_INSTRUCTIONS: u64 = 64;
 pub(crate) fn effects(plan: &Plan, modules: &[Option<&Module>]) -> Vec<SlotEffects> {
     let of_slot = |slot: &Slot| {
         let module = modules.get(slot.module).copied().flatten();
-        module.and_then(|module| examined(plan, slot, module).ok()).unwrap_or_else(|| SlotEffects {
-            accesses: slot.arguments.iter().map(worst_access).collect(),
-            instructions: TYPICAL_INSTRUCTIONS,
-        })
+        let examined = module.and_then(|module| examined(plan, slot, module).ok());
+        examined.unwrap_or_else(|| SlotEffects::unknown(slot))
     };
     plan.slots.iter().map(of_slot).collect()
-}
-
-/// Returns the access to an argument of an unknown kernel.
-fn worst_access(argument: &Argument) -> Option<Access> {
-    matches!(argument, Argument::Buffer(_)).then_some(Access::ReadWrite)
 }
 
 /// Examines the kernel of one launch.
@@ -47,9 +61,7 @@ fn examined(plan: &Plan, slot: &Slot, module: &Module) -> Result<SlotEffects> {
         ..plan.clone()
     };
     let kernels = extract::kernels(&alone, &[module])?;
-    let [kernel] = &*kernels else {
-        return Ok(SlotEffects { accesses: Vec::new(), instructions: 0 });
-    };
+    let [kernel] = &*kernels else { return Ok(SlotEffects::unknown(slot)) };
     let definitions = kernel.module.definitions();
     let examined = examine(slot, &definitions, kernel.function, &Space::new(&slot.range))?;
     let mut accesses = vec![None; slot.arguments.len()];
@@ -67,5 +79,6 @@ fn examined(plan: &Plan, slot: &Slot, module: &Module) -> Result<SlotEffects> {
     }
     let functions = kernel.module.functions.iter();
     let instructions = functions.map(|function| function.body.iter().count() as u64).sum();
-    Ok(SlotEffects { accesses, instructions })
+    let constants = examined.accesses.constants;
+    Ok(SlotEffects { accesses, constants, prints: kernel.prints(), instructions })
 }

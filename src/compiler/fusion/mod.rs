@@ -19,6 +19,9 @@
 //! 6. The modules are [merged](merge), and a new [entry point](entry) calls the kernels in order. Barriers
 //!    separate launches where the work-items of a work-group pass values on. The result is lowered to the
 //!    device's [version](lower_version) of SPIR-V.
+//!
+//! Launches that cannot all be one kernel are [divided](partition) into groups that can, by an estimate of their
+//! [cost](cost).
 
 mod access;
 mod affine;
@@ -38,6 +41,7 @@ mod form;
 pub mod fuzzing;
 mod inlining;
 mod internalize;
+mod launches;
 mod legality;
 mod local_legality;
 mod local_memory;
@@ -67,10 +71,10 @@ use attempt::Obstacle;
 pub(crate) use coarsen::Width;
 pub use form::FusionForm;
 pub(crate) use form::forms;
+pub(crate) use launches::{Candidate, Group, Launches, Part};
 pub(crate) use legality::Judgement;
 pub use legality::Verdict;
 pub use part_report::{PartReport, StepReport, WayReport};
-pub(crate) use partition::{Candidate, Group, Launches, Part};
 pub use plan::Internalization;
 pub(crate) use plan::{Argument, Memory, Place, Plan, Region, Slot, Target};
 pub use report::{BufferReport, FusionReport, LaunchReport, PairReport};

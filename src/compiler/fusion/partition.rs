@@ -1,260 +1,20 @@
 //! Partition of launches that do not all run as one kernel: groups of launches, each of which does.
 //!
 //! The search starts with a group for each launch. It merges the two groups that share memory and whose merging
-//! saves most by the [cost model](super::cost), as long as one kernel [can do](Launches::fuse) the work of both
+//! saves most by the [cost model](super::cost), as long as one kernel [can do](Launches::candidate) the work of both
 //! and the launches stay in an order that gives the same results. At last, each group tries to run
 //! [again](Group::repeated) what launches of other groups did, instead of reading their results from memory.
 
-use std::cell::OnceCell;
 use std::collections::BTreeSet;
 
 use super::cost::Cost;
-use super::effects::{self, SlotEffects};
-use super::plan::{Argument, Memory, Place, Plan, Region};
-use super::{Fused, FusionForm, Outcome, Trust, Width, forms, fuse};
+use super::launches::{Candidate, Group, Launches, Part};
 use crate::compiler::signature::Access;
-use crate::compiler::spirv::Module;
-use crate::error::{Error, Result};
-
-/// Launches that may run in groups, and the properties that decide about the groups.
-pub(crate) struct Launches<'a> {
-    pub(crate) plan: &'a Plan,
-    /// Modules of the plan. Launches of a module that is not available run alone.
-    pub(crate) modules: Vec<Option<&'a Module>>,
-    /// Number of the set of build options of each module. Launches with different options run apart.
-    pub(crate) options: Vec<usize>,
-    pub(crate) trust: Trust,
-    pub(crate) width: Width,
-    pub(crate) is_gpu: bool,
-    /// Form that all kernels get; if `None`, all forms are tried.
-    pub(crate) forced_form: Option<FusionForm>,
-    /// Returns the limit of the device that a kernel exceeds, in words.
-    pub(crate) exceeded_limit: &'a dyn Fn(&Fused) -> Option<String>,
-    /// Effects of the launches, in order, once they are needed.
-    pub(crate) effects: OnceCell<Vec<SlotEffects>>,
-}
-
-/// Launches that may run as one kernel.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Group {
-    /// Positions of the launches in the plan, in order.
-    pub(crate) slots: Vec<usize>,
-    /// Positions of earlier launches of other groups that the kernel runs again, in order. Their results are
-    /// in memory as well, but the kernel does not read them from there.
-    pub(crate) repeated: Vec<usize>,
-}
-
-/// Kernel that does the work of a group.
-#[derive(Debug)]
-pub(crate) struct Candidate {
-    pub(crate) group: Group,
-    pub(crate) form: FusionForm,
-    /// Outcome for the [group's plan](Launches::plan_of), which has a fused kernel.
-    pub(crate) outcome: Outcome,
-}
-
-/// Launches that run together, and the kernels that can do their work, the best by the cost model first. A
-/// launch that runs alone has none.
-#[derive(Debug)]
-pub(crate) struct Part {
-    pub(crate) slots: Vec<usize>,
-    pub(crate) candidates: Vec<Candidate>,
-}
 
 /// Maximum number of kernels that a search compiles for each launch. Beyond it, groups are merged no further.
-const MAX_ATTEMPTS: usize = 8;
+const MAX_ATTEMPTS: usize = 4;
 
-impl Group {
-    pub(crate) fn of(slots: impl IntoIterator<Item = usize>) -> Self {
-        Self { slots: slots.into_iter().collect(), repeated: Vec::new() }
-    }
-
-    /// Returns the positions of all launches that the kernel runs, in order.
-    pub(crate) fn members(&self) -> Vec<usize> {
-        let mut members: Vec<_> = self.slots.iter().chain(&self.repeated).copied().collect();
-        members.sort_unstable();
-        members
-    }
-}
-
-impl<'a> Launches<'a> {
-    /// Returns the group of all launches.
-    pub(crate) fn whole(&self) -> Group {
-        Group::of(0..self.plan.slots.len())
-    }
-
-    /// Returns the forms to try for a group, in order.
-    pub(crate) fn forms(&self, group: &Group) -> Vec<FusionForm> {
-        match self.forced_form {
-            Some(form) => vec![form],
-            None => forms(&self.plan_of(group).0, self.is_gpu),
-        }
-    }
-
-    /// Fuses a group's launches in the given form.
-    ///
-    /// # Errors
-    ///
-    /// As for [`fuse`]; [`Unsupported`](crate::ErrorKind::Unsupported) if a module is not available or the build
-    /// options differ.
-    pub(crate) fn fuse(&self, group: &Group, form: FusionForm) -> Result<Outcome> {
-        let (plan, numbers) = self.plan_of(group);
-        let modules: Option<Vec<_>> = numbers.iter().map(|&module| self.modules[module]).collect();
-        let mut options = numbers.iter().map(|&module| self.options[module]);
-        let first = options.next();
-        let Some(modules) = modules.filter(|_| options.all(|other| Some(other) == first)) else {
-            return Err(Error::unsupported("the programs cannot be compiled together"));
-        };
-        let mut outcome = fuse(&plan, &modules, self.trust, self.width, form)?;
-        let exceeded = outcome.fused.as_ref().ok().and_then(|fused| (self.exceeded_limit)(fused));
-        if let Some(why) = exceeded {
-            outcome.fused = Err(why);
-        }
-        Ok(outcome)
-    }
-
-    /// Returns the kernel of a group in a form, if there is one.
-    pub(crate) fn candidate(&self, group: &Group, form: FusionForm) -> Option<Candidate> {
-        if !group.repeated.iter().all(|&slot| self.can_repeat(slot, &group.slots)) {
-            return None;
-        }
-        let outcome = self.fuse(group, form).ok()?;
-        let fused = outcome.fused.as_ref().ok()?;
-        let mut repeated = group.repeated.iter().flat_map(|&slot| self.written(slot));
-        let does_without = repeated.all(|memory| fused.internalized.contains(&memory));
-        does_without.then(|| Candidate { group: group.clone(), form, outcome })
-    }
-
-    /// Returns the kernel of a group in the first form in which there is one.
-    fn first_candidate(&self, group: &Group) -> Option<Candidate> {
-        self.forms(group).into_iter().find_map(|form| self.candidate(group, form))
-    }
-
-    /// Returns the plan of a group's kernel, and for each of its modules the number of the module in the whole
-    /// plan.
-    ///
-    /// Memories that are dead after all launches are dead after the group's if no later launch outside the
-    /// group accesses them. The results of repeated launches are dead.
-    pub(crate) fn plan_of(&self, group: &Group) -> (Plan, Vec<usize>) {
-        let whole = self.plan;
-        let members = group.members();
-        let mut numbers: Vec<usize> = Vec::new();
-        let mut slots = Vec::new();
-        for &member in &members {
-            let mut slot = whole.slots[member].clone();
-            let known = numbers.iter().position(|&number| number == slot.module);
-            let number = known.unwrap_or_else(|| {
-                numbers.push(slot.module);
-                numbers.len() - 1
-            });
-            slot.module = number;
-            slots.push(slot);
-        }
-        let place = |place: &Place| {
-            let slot = members.binary_search(&place.slot).ok()?;
-            Some(Place { slot, ..*place })
-        };
-        let is_dead = |memory: &Memory| {
-            let mut users = self.users(*memory);
-            let first = users.clone().find(|user| group.slots.contains(user));
-            first
-                .is_some_and(|first| users.all(|user| user <= first || group.slots.contains(&user)))
-        };
-        let mut dead: BTreeSet<_> = whole.dead.iter().copied().filter(is_dead).collect();
-        let mut forms = whole.forms.clone();
-        forms.retain(|memory, _| dead.contains(memory));
-        dead.extend(group.repeated.iter().flat_map(|&slot| self.written(slot)));
-        let modules = numbers.iter().filter_map(|&number| whole.modules.get(number).copied());
-        let plan = Plan {
-            modules: modules.collect(),
-            slots,
-            constants: whole.constants.iter().filter_map(place).collect(),
-            dead,
-            forms,
-            target: whole.target,
-        };
-        (plan, numbers)
-    }
-
-    /// Returns the launches that are passed a memory, in order.
-    fn users(&self, memory: Memory) -> impl Iterator<Item = usize> + Clone {
-        let is_passed = move |argument: &Argument| matches!(argument, Argument::Buffer(region) if region.memory == memory);
-        let slots = self.plan.slots.iter().enumerate();
-        slots.filter(move |(_, slot)| slot.arguments.iter().any(is_passed)).map(|(slot, _)| slot)
-    }
-
-    pub(super) fn effects(&self) -> &[SlotEffects] {
-        self.effects.get_or_init(|| effects::effects(self.plan, &self.modules))
-    }
-
-    /// Returns the regions that a launch accesses.
-    pub(super) fn accesses(&self, slot: usize) -> impl Iterator<Item = (Region, Access)> + Clone {
-        let arguments = self.plan.slots[slot].arguments.iter().zip(&self.effects()[slot].accesses);
-        arguments.filter_map(|(argument, access)| match argument {
-            Argument::Buffer(region) => Some((*region, (*access)?)),
-            Argument::Scalar(_) | Argument::Local(_) => None,
-        })
-    }
-
-    /// Returns the memories that a launch may write.
-    pub(super) fn written(&self, slot: usize) -> impl Iterator<Item = Memory> {
-        let written = self.accesses(slot).filter(|(_, access)| *access != Access::Read);
-        written.map(|(region, _)| region.memory)
-    }
-
-    /// Returns the memories that some of the launches in `slots` may write.
-    pub(crate) fn written_by(&self, slots: &[usize]) -> Vec<Memory> {
-        slots.iter().flat_map(|&slot| self.written(slot)).collect()
-    }
-
-    /// Whether the launches must keep their order: one may write bytes that the other accesses.
-    fn conflict(&self, first: usize, second: usize) -> bool {
-        let others = self.accesses(second);
-        self.accesses(first).any(|(region, access)| {
-            others.clone().any(|(other, theirs)| {
-                let writes = access != Access::Read || theirs != Access::Read;
-                writes && region.overlaps(&other)
-            })
-        })
-    }
-
-    /// Whether a kernel with the launches in `slots` can run the launch `repeated` of another group once more,
-    /// with the same results: nothing writes what it reads, nothing else writes what it writes, and the
-    /// launches in `slots` come after it.
-    pub(super) fn can_repeat(&self, repeated: usize, slots: &[usize]) -> bool {
-        let comes_first = slots.iter().all(|&slot| slot > repeated);
-        let others = (0..self.plan.slots.len()).filter(|&slot| slot != repeated);
-        let is_kept = |(region, access): (Region, Access)| {
-            let writers = |slot: usize| {
-                self.accesses(slot)
-                    .any(|(other, theirs)| theirs != Access::Read && other.overlaps(&region))
-            };
-            match access {
-                Access::Read => !others.clone().any(|slot| slot > repeated && writers(slot)),
-                Access::Write => !others.clone().any(writers),
-                Access::ReadWrite => false,
-            }
-        };
-        comes_first && self.accesses(repeated).all(is_kept) && {
-            let reads = |memory| {
-                self.accesses(repeated)
-                    .any(|(region, access)| access == Access::Read && region.memory == memory)
-            };
-            !self.written(repeated).any(reads)
-        }
-    }
-
-    /// Whether launches give the same results if the sets in `parts` run one after another, each set in the
-    /// order of the plan.
-    pub(crate) fn keeps_order(&self, parts: &[&[usize]]) -> bool {
-        let earlier = |at: usize| parts[..at].iter().flat_map(|part| part.iter().copied());
-        (0..parts.len()).all(|at| {
-            let moved =
-                |&slot: &usize| earlier(at).any(|other| other > slot && self.conflict(slot, other));
-            !parts[at].iter().any(moved)
-        })
-    }
-
+impl Launches<'_> {
     /// Returns the best partition into groups, in the order in which they run.
     pub(crate) fn partition(&self) -> Vec<Part> {
         let mut search = Search::new(self);
@@ -309,6 +69,22 @@ impl Part {
     }
 }
 
+/// Groups that are not to be tried again.
+#[derive(Default)]
+struct Rejected {
+    /// Launches that cannot be one kernel. Further launches would hardly change that.
+    refused: Vec<Vec<usize>>,
+    /// Launches that cost more as one kernel.
+    costly: BTreeSet<Vec<usize>>,
+}
+
+impl Rejected {
+    fn has(&self, slots: &Vec<usize>) -> bool {
+        let is_part = |refused: &Vec<usize>| refused.iter().all(|slot| slots.contains(slot));
+        self.costly.contains(slots) || self.refused.iter().any(is_part)
+    }
+}
+
 /// Search for the best partition.
 struct Search<'a, 'b> {
     launches: &'a Launches<'b>,
@@ -326,32 +102,33 @@ impl<'a, 'b> Search<'a, 'b> {
 
     /// Merges pairs of groups until that saves nothing more.
     fn merge_all(&mut self) {
-        let mut refused = BTreeSet::new();
-        while let Some((first, second)) = self.best_pair(&refused) {
+        let mut rejected = Rejected::default();
+        while let Some((first, second)) = self.best_pair(&rejected) {
             let slots = self.union(first, second);
             let apart = self.cost_of_both(first, second);
-            let merged = self.attempt(&Group::of(slots.iter().copied()));
-            let merged =
-                merged.map(|candidate| Part { slots: slots.clone(), candidates: vec![candidate] });
-            match merged.filter(|part| part.cost(self.launches).total() < apart) {
-                Some(part) => {
-                    self.parts[first] = part;
-                    self.parts.swap_remove(second);
-                }
-                None => _ = refused.insert(slots),
+            let Some(candidate) = self.attempt(&Group::of(slots.iter().copied())) else {
+                rejected.refused.push(slots);
+                continue;
+            };
+            let part = Part { slots, candidates: vec![candidate] };
+            if part.cost(self.launches).total() < apart {
+                self.parts[first] = part;
+                self.parts.swap_remove(second);
+            } else {
+                rejected.costly.insert(part.slots);
             }
         }
     }
 
     /// Returns the pair of groups whose merging promises to save most, if there is one. The first of the pair
     /// has the lower index.
-    fn best_pair(&self, refused: &BTreeSet<Vec<usize>>) -> Option<(usize, usize)> {
+    fn best_pair(&self, rejected: &Rejected) -> Option<(usize, usize)> {
         let count = self.parts.len();
         let pairs =
             (0..count).flat_map(|first| (first + 1..count).map(move |second| (first, second)));
         let gains = pairs.filter_map(|(first, second)| {
             let slots = self.union(first, second);
-            if refused.contains(&slots)
+            if rejected.has(&slots)
                 || !self.share_memory(first, second)
                 || self.is_cyclic(first, second)
             {
@@ -359,7 +136,7 @@ impl<'a, 'b> Search<'a, 'b> {
             }
             let together = Cost::estimate(self.launches, &Group::of(slots.iter().copied())).total();
             let gain = self.cost_of_both(first, second).checked_sub(together)?;
-            // Of equal gains, that of the earliest launches comes first.
+            // The earliest launches come first where gains are equal.
             (gain > 0).then_some((gain, std::cmp::Reverse(slots), (first, second)))
         });
         gains.max().map(|(_, _, pair)| pair)
@@ -406,9 +183,9 @@ impl<'a, 'b> Search<'a, 'b> {
                 if at != from && self.is_before(at, to) {
                     return true;
                 }
-                for next in 0..self.parts.len() {
-                    if !seen[next] && self.is_before(at, next) {
-                        seen[next] = true;
+                for (next, seen) in seen.iter_mut().enumerate() {
+                    if !*seen && self.is_before(at, next) {
+                        *seen = true;
                         stack.push(next);
                     }
                 }

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use super::Outcome;
 use super::legality::{Judgement, Verdict};
 use super::part_report::PartReport;
-use super::plan::{Internalization, Memory, Place, Plan, Slot};
+use super::plan::{Internalization, Memory, Place, Plan, Region, Slot};
+use super::{Fused, Outcome};
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::opencl_c;
 use crate::compiler::spirv::Module;
@@ -196,6 +196,25 @@ impl FusionReport {
         content.kernel = None;
         content.buffers.iter_mut().for_each(|buffer| buffer.internalized = None);
         content.launches.iter_mut().for_each(|launch| launch.has_barrier = false);
+    }
+
+    /// Records what a kernel for some of the launches makes of the buffers. `members` are the positions of its
+    /// launches in `plan`, the plan of all launches.
+    pub(crate) fn add_kernel(&mut self, plan: &Plan, fused: &Fused, members: &[usize]) {
+        let is_inside = |(place, _): &(Place, Region)| members.contains(&place.slot);
+        for &memory in &fused.internalized {
+            let parameters: Vec<_> =
+                plan.regions(memory).map(|(place, _)| (place.slot, place.argument)).collect();
+            if !plan.regions(memory).all(|used| is_inside(&used)) {
+                continue;
+            }
+            let content = Arc::make_mut(&mut self.content);
+            let buffers = content.buffers.iter_mut();
+            for buffer in buffers.filter(|buffer| buffer.parameters == parameters) {
+                buffer.internalized = fused.form(memory);
+                buffer.why_in_memory = None;
+            }
+        }
     }
 
     /// Adds the parts in which the launches run.

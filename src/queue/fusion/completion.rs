@@ -40,9 +40,9 @@ pub(super) enum RecentLookup {
 /// Source of the facts about launches that the compiler's examination does not contain.
 #[derive(Clone, Copy)]
 enum LaunchFacts<'a> {
-    /// The same launches ran in a recent scope.
+    /// Facts from a recent scope with the same launches.
     Known(&'a Recent),
-    /// New launches, which are to be added to the recent scopes.
+    /// Snapshot of new launches, which are to be added to the recent scopes.
     New(&'a FusionLookup),
 }
 

@@ -7,6 +7,8 @@ mod parts;
 mod plan;
 pub(super) mod recent;
 mod scope;
+#[cfg(test)]
+mod tests;
 
 pub use self::mode::FusionMode;
 pub use self::outcome::{FusedPart, Fusing, FusionOutcome, Unfused};

@@ -30,6 +30,16 @@ pub(super) fn outcome(
     selection: &Selection,
     mut blocked: Vec<(usize, FusionBlocker)>,
 ) -> Result<FusionOutcome, Unfused> {
+    if let ([selected], true) = (&*selection.0, blocked.is_empty())
+        && let [Step::Kernel(kernel)] = &*selected.way.steps
+    {
+        return Ok(FusionOutcome::Fused {
+            kernel: kernel.kernel.name().to_owned(),
+            form: kernel.form,
+            launches: kernel.slots.len(),
+            internalized: kernel.internalized.len(),
+        });
+    }
     let refused = |blocker: FusionBlocker| Unfused::Refused(blocker.to_string());
     let mut parts = Vec::new();
     let mut step_count = 0;
@@ -60,13 +70,7 @@ pub(super) fn outcome(
         let mut reasons = parts.into_iter().filter_map(|part| part.why);
         return Err(reasons.next().unwrap_or(Unfused::Empty));
     }
-    match <[FusedPart; 1]>::try_from(parts) {
-        Ok([FusedPart { launches, kernel, form, internalized, .. }]) => {
-            let (kernel, form) = kernel.zip(form).ok_or(Unfused::Empty)?;
-            Ok(FusionOutcome::Fused { kernel, form, launches: launches.len(), internalized })
-        }
-        Err(parts) => Ok(FusionOutcome::Parts { parts }),
-    }
+    Ok(FusionOutcome::Parts { parts })
 }
 
 /// Returns the reason why all launches run one by one.

@@ -119,6 +119,7 @@ impl Queue {
     /// # Ok(())
     /// # }
     /// ```
+    #[must_use]
     pub fn start_fusion(&self) -> FusionScope {
         let (group, aborted) = (GroupId::next(), AbortReason::default());
         if !process::is_forked() {

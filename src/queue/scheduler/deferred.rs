@@ -11,6 +11,8 @@
 use std::mem;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::group::{Group, GroupLaunches, Part, Stage};
 use super::{Edges, Ending, Options, Scheduler, State};
 use crate::compiler::signature::Access;
@@ -106,9 +108,15 @@ impl State {
 
     /// Distributes the group's deferred launches over groups of their own, one for each list of positions. Each
     /// position is in one list.
-    pub(super) fn split_deferred(&mut self, group: GroupId, parts: &[Part]) -> Vec<GroupId> {
+    pub(super) fn split_deferred(
+        &mut self,
+        group: GroupId,
+        parts: &[Part],
+    ) -> SmallVec<[GroupId; 4]> {
         let DeferredLaunches { works, records } = self.take_deferred(group);
-        let Some(Group { queue, .. }) = self.groups.remove(&group) else { return Vec::new() };
+        let Some(Group { queue, .. }) = self.groups.remove(&group) else {
+            return SmallVec::new();
+        };
         let launches = works.into_iter().zip(records);
         let mut launches: Vec<_> = launches.map(Some).collect();
         let mut split = |part: &Part| {

@@ -472,9 +472,9 @@ impl State {
         &mut self,
         group: GroupId,
         parts: &[Part],
-    ) -> Result<Vec<GroupId>, FusionBlocker> {
+    ) -> Result<SmallVec<[GroupId; 4]>, FusionBlocker> {
         if parts.len() <= 1 {
-            return Ok(vec![group]);
+            return Ok(SmallVec::from_iter([group]));
         }
         let nodes = self.groups.get(&group).map_or(&[][..], Group::nodes).to_vec();
         if nodes.is_empty() {
@@ -491,7 +491,9 @@ impl State {
                 }
             }
         }
-        let Some(Group { queue, .. }) = self.groups.remove(&group) else { return Ok(Vec::new()) };
+        let Some(Group { queue, .. }) = self.groups.remove(&group) else {
+            return Ok(SmallVec::new());
+        };
         let groups = parts.iter().map(|part| {
             let id = GroupId::next();
             let nodes: Vec<_> =

@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 
 use super::*;
+use crate::compiler::signature::Access;
 
 /// Calls `check` with launches of the test kernels over 1,024 work-items.
 fn with_launches<T>(
@@ -113,7 +114,7 @@ fn launches_of_modules_that_are_not_available_run_alone() {
         launches.partition().into_iter().map(|part| part.slots).collect::<Vec<_>>()
     };
     assert_eq!(slots(&launches), [vec![0], vec![1], vec![2, 3]]);
-    // The same holds for a program that is built with other options.
+    // A program that is built with other options is kept apart, too.
     launches.modules[1] = Some(&module);
     launches.effects = OnceCell::new();
     assert_eq!(slots(&launches), [vec![0], vec![1], vec![2, 3]]);
@@ -182,4 +183,21 @@ fn a_launch_is_repeated_only_if_its_results_are_the_same_again() {
     assert!(!can_repeat(&[offset(1, 3), scale(0, 1)], 1, &[0]), "it comes later");
     let in_place = ("in_place", vec![buffer(1)]);
     assert!(!can_repeat(&[in_place, offset(1, 3)], 0, &[1]), "it reads what it writes");
+}
+
+#[test]
+fn effects_that_depend_on_a_scalar_name_it() {
+    let effects = |n: i32| {
+        let guarded = ("guarded", vec![buffer(0), buffer(1), int(n)]);
+        with_launches(&[guarded, scale(1, 2)], &[], |launches| {
+            let accesses: Vec<_> = launches.effects().iter().map(|e| e.accesses.clone()).collect();
+            (accesses, launches.effect_constants())
+        })
+    };
+    let accesses = [Some(Access::Read), Some(Access::Write), None];
+    assert_eq!(effects(100).0, [accesses, accesses]);
+    // Results that hold for one value only must say so.
+    let (of_none, constants) = effects(0);
+    let is_named = constants.contains(&Place { slot: 0, argument: 2 });
+    assert!(is_named || of_none == [accesses, accesses], "{of_none:?}, {constants:?}");
 }
