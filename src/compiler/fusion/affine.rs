@@ -170,17 +170,34 @@ impl Form {
             low = low.saturating_add(first);
             high = high.saturating_add(last);
         }
-        for id in Id::ALL {
-            for (d, &factor) in self.ids[id as usize].iter().enumerate() {
-                if factor != 0 {
-                    let (first, last) = space.bounds(id, d);
-                    let (first, last) = (factor.saturating_mul(first), factor.saturating_mul(last));
-                    low = low.saturating_add(first.min(last));
-                    high = high.saturating_add(first.max(last));
-                }
+        for d in 0..3 {
+            for (factor, (first, last)) in self.independent(space, d) {
+                let (first, last) = (factor.saturating_mul(first), factor.saturating_mul(last));
+                low = low.saturating_add(first.min(last));
+                high = high.saturating_add(first.max(last));
             }
         }
         (low, high)
+    }
+
+    /// Returns the factors of numbers that do not depend on each other, each with the number's bounds. Their
+    /// sum is the part of the value that the ids of a dimension make up.
+    fn independent(&self, space: &Space, d: usize) -> [(i128, (i128, i128)); 3] {
+        let [global, local, group] = self.ids.map(|factors| factors[d]);
+        let size = space.local.map(|local| local[d]).filter(|size| *size > 0);
+        match size.filter(|size| space.global[d] % size == 0) {
+            // global id = group id * size of work-groups + local id + offset
+            Some(size) => [
+                (global, (space.offset[d], space.offset[d])),
+                (global.saturating_add(local), space.bounds(Id::Local, d)),
+                (global.saturating_mul(size).saturating_add(group), space.bounds(Id::Group, d)),
+            ],
+            None => [
+                (global, space.bounds(Id::Global, d)),
+                (local, space.bounds(Id::Local, d)),
+                (group, space.bounds(Id::Group, d)),
+            ],
+        }
     }
 
     /// Returns a form that keeps only the bounds of this one.

@@ -22,6 +22,7 @@
 
 mod access;
 mod affine;
+mod arrangement;
 mod attempt;
 mod coarsen;
 mod contraction;
@@ -45,16 +46,19 @@ mod private_legality;
 mod promote;
 mod ranges;
 mod remap;
+mod repetition;
 mod report;
 mod specialize;
 #[cfg(test)]
 mod tests;
+mod trim;
 
 use std::collections::BTreeSet;
 
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::spirv::Module;
 use crate::error::{ErrorKind, Result};
+use arrangement::Arrangement;
 use attempt::Obstacle;
 
 pub(crate) use coarsen::Width;
@@ -152,16 +156,40 @@ pub(crate) fn fuse(
     width: Width,
 ) -> Result<Outcome> {
     plan.check(modules.len())?;
+    let mut outcome = tried(&Arrangement::plain(plan), modules, trust, width)?;
+    if outcome.fused.is_ok() || plan.slots.len() < 2 {
+        return Ok(outcome);
+    }
+    for arrangement in Arrangement::others(plan, modules).unwrap_or_default() {
+        let other = tried(&arrangement, modules, Trust::ProofOnly, width)?;
+        let other = arrangement.restored(other);
+        if other.fused.is_ok() {
+            return Ok(other);
+        }
+        // Other values might be arranged differently.
+        outcome.constants.extend(other.constants);
+    }
+    Ok(outcome)
+}
+
+/// Fuses the launches of an arrangement.
+fn tried(
+    arrangement: &Arrangement,
+    modules: &[&Module],
+    trust: Trust,
+    width: Width,
+) -> Result<Outcome> {
+    let constants = &arrangement.plan.constants;
     let mut outcome = Outcome {
         slots: Vec::new(),
         judgements: Vec::new(),
-        constants: plan.constants.clone(),
-        injected: plan.constants.clone(),
+        constants: constants.clone(),
+        injected: constants.clone(),
         equal: BTreeSet::new(),
         unequal: BTreeSet::new(),
         fused: Err(String::new()),
     };
-    outcome.fused = match attempt::attempt(plan, modules, trust, width, &mut outcome) {
+    outcome.fused = match attempt::attempt(arrangement, modules, trust, width, &mut outcome) {
         Ok(fused) => Ok(fused),
         Err(Obstacle::Refusal(why)) => Err(why),
         Err(Obstacle::Error(error)) => match error.kind() {

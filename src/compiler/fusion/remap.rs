@@ -8,7 +8,9 @@ use std::collections::{HashMap, HashSet};
 use rspirv::spirv::{BuiltIn, Decoration, FunctionControl, LinkageType, Op, StorageClass};
 
 use super::access::Layouts;
-use super::ranges::{Mapping, Ranges, Shape, Sizes, padded};
+use super::declaration::Declaration;
+use super::ranges::{Assignment, Mapping, Ranges, Shape, Sizes, padded};
+use super::repetition;
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{
@@ -23,6 +25,18 @@ enum Value {
     Constant(Sizes),
     /// Global id, calculated from the linear id.
     GlobalId,
+    /// Id that follows from the global id which the function gets as its last parameter.
+    Passed(PassedId),
+}
+
+/// Id of a work-item that follows from its global id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PassedId {
+    Global,
+    /// Local id, in work-groups of this size.
+    Local(Sizes),
+    /// Id of the work-group, in work-groups of this size.
+    Group(Sizes),
 }
 
 /// Adapts a slot's module to the fused kernel's nd-range.
@@ -63,10 +77,13 @@ pub(super) fn remap(
             Err(what) => return Err(no_groups(kernel, &what, mapping, whole)),
         }
     }
-    if variables.is_empty() {
+    if variables.is_empty() && !mapping.assignment.repeats() {
         return Ok(());
     }
     rewrite(module, kernel, &variables, mapping, whole)?;
+    if mapping.assignment.repeats() {
+        repetition::repeat(module, mapping, whole)?;
+    }
     module.prune()
 }
 
@@ -116,6 +133,7 @@ fn value(built_in: u32, mapping: &Mapping, whole: &NdRange) -> Result<Option<Val
     let sizes = padded(mapping.range.global(), 1);
     let local = mapping.range.local().map(|local| padded(local, 1));
     let constant_if = |differs: bool, sizes| differs.then_some(Value::Constant(sizes));
+    let repeats = mapping.assignment.repeats();
     let Some(built_in) = BuiltIn::from_u32(built_in) else {
         return Err(format!("the built-in value {built_in}"));
     };
@@ -125,6 +143,15 @@ fn value(built_in: u32, mapping: &Mapping, whole: &NdRange) -> Result<Option<Val
             constant_if(dimensions != whole.dimensions(), [dimensions; 3])
         }
         BuiltIn::GlobalSize => constant_if(mapping.shape != Shape::Same, sizes),
+        BuiltIn::GlobalInvocationId if repeats => Some(Value::Passed(PassedId::Global)),
+        BuiltIn::LocalInvocationId if repeats => {
+            let local = local.ok_or("get_local_id")?;
+            Some(Value::Passed(PassedId::Local(local)))
+        }
+        BuiltIn::WorkgroupId if repeats => {
+            let local = local.ok_or("get_group_id")?;
+            Some(Value::Passed(PassedId::Group(local)))
+        }
         BuiltIn::GlobalInvocationId if mapping.shape == Shape::Remapped => Some(Value::GlobalId),
         BuiltIn::GlobalInvocationId | BuiltIn::GlobalOffset | BuiltIn::GlobalLinearId => None,
         BuiltIn::NumWorkgroups => match local {
@@ -160,10 +187,14 @@ fn rewrite(
         globals: BuiltInType::all(module, variables),
         values: HashMap::new(),
         new: Vec::new(),
+        passed: None,
         module,
         mapping,
         whole,
     };
+    if mapping.assignment.repeats() {
+        writer.passed = Some(Passed::of(writer.module, &mut writer.interner)?);
+    }
     for at in 0..writer.module.functions.len() {
         // Cloned, not taken: meanwhile, the definitions of the body's ids are looked up in the module.
         let body = writer.module.functions[at].body.clone();
@@ -179,7 +210,7 @@ fn rewrite(
 pub(super) struct BuiltInType {
     pub(super) ty: u32,
     /// Type of the components.
-    component: u32,
+    pub(super) component: u32,
     /// Width of a component, in bits.
     width: u32,
     pub(super) is_vector: bool,
@@ -212,8 +243,30 @@ struct Writer<'a> {
     /// Constants or functions that give the variables' values, by the variables' ids.
     values: HashMap<u32, u32>,
     new: Vec<Function>,
+    /// Global ids that functions get as parameters.
+    passed: Option<Passed>,
     mapping: &'a Mapping,
     whole: &'a NdRange,
+}
+
+/// Global ids that all functions of a module get as their last parameter.
+struct Passed {
+    /// Type of the parameters.
+    value_type: BuiltInType,
+    /// Ids of the parameters, by the ids of the functions.
+    parameters: HashMap<u32, u32>,
+}
+
+impl Passed {
+    /// Chooses the parameters for all functions that have a body.
+    fn of(module: &mut Module, interner: &mut Interner) -> Result<Self> {
+        let (_, value_type) = vector(module, interner, BuiltIn::GlobalInvocationId)?;
+        let functions = module.functions.iter().filter(|function| !function.is_declaration());
+        let functions: Vec<_> = functions.map(|function| function.id).collect();
+        let parameters =
+            functions.into_iter().map(|id| Ok((id, module.fresh_id()?))).collect::<Result<_>>()?;
+        Ok(Self { value_type, parameters })
+    }
 }
 
 /// Instructions of a function that read built-in values, by their word offset in its body.
@@ -234,9 +287,22 @@ impl Writer<'_> {
     ) -> Result<Stream> {
         let Reads { loads, dropped } = self.reads(kernel, body, variables)?;
         let mut new = Stream::default();
+        let own = body.iter().find(|i| i.op() == Some(Op::Function)).and_then(|i| i.result());
+        let own = self.passed_to(own);
+        let mut declaration = Declaration::of(body);
+        declaration.parameters.extend(own.map(|(id, known)| (id, known.ty)));
         for (location, i) in located((0, body)) {
             if dropped.contains(&location.offset) {
                 continue;
+            }
+            if let Some((id, known)) = own {
+                if self.declare(&mut declaration, &i, (id, known.ty), &mut new)? {
+                    continue;
+                }
+                if i.op() == Some(Op::FunctionCall) && self.passed_to(i.word(2)).is_some() {
+                    new.push(Op::FunctionCall, i.words_from(0).chain([id]));
+                    continue;
+                }
             }
             let load = loads.get(&location.offset);
             let load = load.and_then(|&(id, index)| Some((id, index, *variables.get(&id)?)));
@@ -253,17 +319,69 @@ impl Writer<'_> {
             let value_type = value_type.ok_or_else(|| {
                 Error::unsupported(format!("`{kernel}` reads a built-in value as another type"))
             })?;
-            let value = self.value(variable, kind, value_type)?;
             let whole = if index.is_some() { self.module.fresh_id()? } else { id };
-            match kind {
-                Value::GlobalId => new.push(Op::FunctionCall, [value_type.ty, whole, value]),
-                _ => new.push(Op::CopyObject, [value_type.ty, whole, value]),
+            if let Value::Passed(passed) = kind {
+                let own = own.filter(|(_, known)| known.ty == value_type.ty);
+                let (own, _) = own.ok_or_else(|| {
+                    Error::unsupported(format!("`{kernel}` reads a built-in value as another type"))
+                })?;
+                self.passed_id(passed, own, value_type, whole, &mut new)?;
+            } else {
+                let value = self.value(variable, kind, value_type)?;
+                match kind {
+                    Value::GlobalId => new.push(Op::FunctionCall, [value_type.ty, whole, value]),
+                    _ => new.push(Op::CopyObject, [value_type.ty, whole, value]),
+                }
             }
             if let Some(index) = index {
                 new.push(Op::VectorExtractDynamic, [ty, id, whole, index]);
             }
         }
         Ok(new)
+    }
+
+    /// Returns the parameter with which a function gets the global id, and its type.
+    fn passed_to(&self, function: Option<u32>) -> Option<(u32, BuiltInType)> {
+        let passed = self.passed.as_ref()?;
+        Some((*passed.parameters.get(&function?)?, passed.value_type))
+    }
+
+    /// Writes an instruction of a function's declaration, with the parameter `own` as its last one. Returns
+    /// whether `i` is such an instruction.
+    fn declare(
+        &mut self,
+        declaration: &mut Declaration,
+        i: &Instruction<'_>,
+        (own, ty): (u32, u32),
+        new: &mut Stream,
+    ) -> Result<bool> {
+        if i.op() == Some(Op::Label) && declaration.parameters == [(own, ty)] {
+            new.push(Op::FunctionParameter, [ty, own]);
+            declaration.parameters.clear();
+        }
+        declaration.rewrite(i, self.module, &mut self.interner, new)
+    }
+
+    /// Emits the calculation of an id from the global id `own`, with `result` as its id.
+    fn passed_id(
+        &mut self,
+        passed: PassedId,
+        own: u32,
+        value_type: BuiltInType,
+        result: u32,
+        new: &mut Stream,
+    ) -> Result<()> {
+        let (op, sizes) = match passed {
+            PassedId::Global => {
+                new.push(Op::CopyObject, [value_type.ty, result, own]);
+                return Ok(());
+            }
+            PassedId::Local(sizes) => (Op::UMod, sizes),
+            PassedId::Group(sizes) => (Op::UDiv, sizes),
+        };
+        let sizes = self.constant(value_type, sizes)?;
+        new.push(op, [value_type.ty, result, own, sizes]);
+        Ok(())
     }
 
     /// Finds the loads of the variables and of their components. Fails if something else uses a variable's
@@ -315,25 +433,26 @@ impl Writer<'_> {
             return Ok(known);
         }
         let id = match kind {
-            Value::Constant(sizes) if value_type.is_vector => {
-                let mut parts = [0; 3];
-                for (part, size) in parts.iter_mut().zip(sizes) {
-                    *part = number(self.module, &mut self.interner, value_type, size as u64)?;
-                }
-                self.interner.constant_id(
-                    self.module,
-                    Op::ConstantComposite,
-                    value_type.ty,
-                    &parts,
-                )?
-            }
+            Value::Constant(sizes) if value_type.is_vector => self.constant(value_type, sizes)?,
             Value::Constant([first, ..]) => {
                 number(self.module, &mut self.interner, value_type, first as u64)?
             }
             Value::GlobalId => self.global_id(variable, value_type)?,
+            Value::Passed(_) => {
+                return Err(Error::unsupported("an id that is passed to functions is no constant"));
+            }
         };
         self.values.insert(variable, id);
         Ok(id)
+    }
+
+    /// Returns the constant vector of sizes.
+    fn constant(&mut self, value_type: BuiltInType, sizes: Sizes) -> Result<u32> {
+        let mut parts = [0; 3];
+        for (part, size) in parts.iter_mut().zip(sizes) {
+            *part = number(self.module, &mut self.interner, value_type, size as u64)?;
+        }
+        self.interner.constant_id(self.module, Op::ConstantComposite, value_type.ty, &parts)
     }
 
     /// Adds a function that returns the slot's global id.
@@ -348,7 +467,15 @@ impl Writer<'_> {
         body.push(Op::Function, [value_type.ty, id, FunctionControl::INLINE.bits(), ty]);
         body.push(Op::Label, [label]);
         let global = Global { variable, value_type };
-        let linear = global.linear_id(module, interner, &mut body, self.whole)?;
+        let mut linear = global.linear_id(module, interner, &mut body, self.whole)?;
+        if let Assignment::Strided { stride, index } = self.mapping.assignment {
+            let stride = number(module, interner, value_type, stride)?;
+            let index = number(module, interner, value_type, index)?;
+            let (product, sum) = (module.fresh_id()?, module.fresh_id()?);
+            body.push(Op::IMul, [value_type.component, product, linear, stride]);
+            body.push(Op::IAdd, [value_type.component, sum, product, index]);
+            linear = sum;
+        }
         let sizes = padded(self.mapping.range.global(), 1);
         let zero = number(module, interner, value_type, 0)?;
         let (mut parts, mut rest) = ([zero; 3], linear);
@@ -387,7 +514,7 @@ pub(super) fn number(
 
 /// Returns the variable of a module that holds a vector of the device's values. Adds one if the module has
 /// none.
-fn vector(
+pub(super) fn vector(
     module: &mut Module,
     interner: &mut Interner,
     built_in: BuiltIn,
@@ -445,7 +572,7 @@ impl Global {
     }
 
     /// Emits the calculation of the linear id in an nd-range. Returns its id.
-    fn linear_id(
+    pub(super) fn linear_id(
         self,
         module: &mut Module,
         interner: &mut Interner,
