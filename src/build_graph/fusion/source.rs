@@ -25,7 +25,7 @@ pub(super) struct Source {
     /// ULP in OpenCL C 1.2, the language of fused kernels, and of a few ULP in OpenCL C 2.0. Compilers also
     /// rearrange the operations of several launches together. Without the option, a fused kernel has the
     /// accuracy that OpenCL requires, which is that of the launches or better.
-    options: String,
+    pub(super) options: String,
     /// Whether the driver's compiler built the program from modules in OpenCL C.
     pub(super) is_text: bool,
     /// Whether programs with code of the module must not be compiled in this process.
@@ -74,19 +74,5 @@ impl Source {
             })
         };
         graph.pool_for(is_untrusted).threads().run(Priority::Short, read).await?
-    }
-}
-
-/// Returns the options that all sources have in common. Fails if they differ, because one kernel is built with
-/// one set of options.
-pub(super) fn common_options(sources: &[Arc<Source>]) -> Result<&str> {
-    let Some(first) = sources.first() else { return Ok("") };
-    match sources.iter().find(|source| source.options != first.options) {
-        None => Ok(&first.options),
-        Some(other) => Err(Error::unsupported(format!(
-            "the programs are built with different options, `{}` and `{}`; build them with the \
-             same options to fuse their kernels",
-            first.options, other.options
-        ))),
     }
 }

@@ -142,7 +142,8 @@ impl Arrangement {
             all.filter(move |(_, own)| own.grouping == grouping).map(|(slot, _)| slot)
         };
         let mut hosts = Vec::<&Slot>::new();
-        let others = with(Grouping::Ids).take(if with(Grouping::Bound).next().is_some() { 0 } else { 8 });
+        let others =
+            with(Grouping::Ids).take(if with(Grouping::Bound).next().is_some() { 0 } else { 8 });
         for slot in with(Grouping::Bound).take(1).chain(others) {
             if slot.range.local().is_some() && hosts.iter().all(|host| host.range != slot.range) {
                 hosts.push(slot);
@@ -286,12 +287,8 @@ impl Facts {
             range = NdRange::from(NdSize::of(slot.range.global()));
             let used = used_built_ins(kernel, &definitions);
             if used.is_some_and(|used| used.iter().all(|&id| id != Some(BuiltIn::GlobalSize))) {
-                let accesses = attempt::accesses(
-                    slot,
-                    &definitions,
-                    kernel.function,
-                    &Space::new(&range),
-                )?;
+                let accesses =
+                    attempt::accesses(slot, &definitions, kernel.function, &Space::new(&range))?;
                 (range, scalars) = trimmed_range(slot, range, &accesses);
             }
         }

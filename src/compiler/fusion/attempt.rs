@@ -282,6 +282,7 @@ impl<'a> Launches<'a> {
             range: widening.map_or(ranges.whole, |widening| widening.range),
             parameters: entry.parameters,
             local_bytes,
+            private_bytes: 0,
             parameter_bytes,
             internalized,
             local: shared.iter().flatten().map(|shared| shared.memory).collect(),
@@ -314,20 +315,12 @@ pub(super) fn accesses(
     function: u32,
     space: &Space,
 ) -> Result<Accesses> {
-    let values: Vec<_> = slot
-        .arguments
-        .iter()
-        .map(|argument| match argument {
-            Argument::Buffer(_) => Value::Buffer,
-            Argument::Scalar(bytes) => Value::Scalar(bytes.clone()),
-            Argument::Local(_) => Value::Other,
-        })
-        .collect();
+    let values: Vec<_> = slot.arguments.iter().map(value).collect();
     access::analyse(definitions, function, &values, space)
 }
 
 /// Analyses a slot's kernel.
-fn examine(
+pub(super) fn examine(
     slot: &Slot,
     definitions: &Definitions<'_>,
     function: u32,
@@ -359,8 +352,17 @@ fn examine(
     })
 }
 
+/// Returns what the analysis of accesses knows of an argument.
+pub(super) fn value(argument: &Argument) -> Value {
+    match argument {
+        Argument::Buffer(_) => Value::Buffer,
+        Argument::Scalar(bytes) => Value::Scalar(bytes.clone()),
+        Argument::Local(_) => Value::Other,
+    }
+}
+
 /// Returns the number of bytes of local memory and of parameters.
-fn sizes(plan: &Plan, module: &Module, parameters: &[Vec<Place>]) -> (usize, usize) {
+pub(super) fn sizes(plan: &Plan, module: &Module, parameters: &[Vec<Place>]) -> (usize, usize) {
     let definitions = module.definitions();
     let layouts = access::Layouts::of(module, &definitions);
     let variables = module.section(Section::Globals).iter();

@@ -51,8 +51,7 @@ pub(super) fn unify(
     slots: &mut [Examined],
 ) -> BTreeMap<Memory, View> {
     let own = ranges.slots.iter();
-    let own: Vec<_> =
-        own.map(|mapping| (Space::new(&mapping.range), mapping.assignment)).collect();
+    let own: Vec<_> = own.map(|mapping| (Space::new(&mapping.range), mapping.assignment)).collect();
     let memories = plan.memories().into_iter();
     let views = memories.map(|memory| (memory, view(plan, ranges, &own, memory, slots)));
     views.collect()
@@ -178,7 +177,8 @@ fn by_portion(bytes: &Bytes, space: &Space, count: u64, groups: &Space) -> Optio
         return bytes.group;
     }
     let start = bytes.start.without_local(space);
-    by_outer_ids(&start, space, count, groups).or_else(|| by_linear_id(&start, space, count, groups))
+    by_outer_ids(&start, space, count, groups)
+        .or_else(|| by_linear_id(&start, space, count, groups))
 }
 
 /// Returns a form of the ids of work-groups, if the first dimensions of `space` make up a portion, and the
@@ -263,17 +263,21 @@ fn all_in_line(space: &Space) -> Space {
 fn assigned(form: Form, line: &Space, assignment: Assignment) -> Option<Form> {
     let (lead, index, span, step) = match assignment {
         Assignment::Strided { stride, index } => (stride, index, 0, 0),
-        Assignment::Run { count, lead, step } => (lead, 0, count.checked_sub(1)?.checked_mul(step)?, step),
+        Assignment::Run { count, lead, step } => {
+            (lead, 0, count.checked_sub(1)?.checked_mul(step)?, step)
+        }
         Assignment::Single | Assignment::Portion { .. } => return Some(form),
     };
     let factor = form.coefficients()[0];
     let times = |number: u64| factor.checked_mul(number.into());
-    let own = remainder(&form, times(index)?, line)?;
     let (span, step) = (times(span)?, times(step)?);
     let others = Form::steps(span.abs(), step.abs());
     let others = others.plus(&Form::constant(span.min(0)), line)?;
     let id = Form::id(Id::Global, 0, line).times(times(lead)?)?;
-    id.plus(&own, line)?.plus(&others, line)
+    if span == 0 {
+        return form.along_ids(&id, times(index)?, line);
+    }
+    form.unclipped().along_ids(&id, times(index)?, line)?.plus(&others, line)
 }
 
 /// Returns a form of global ids as a form of the linear id, if it grows evenly with the linear id.
@@ -293,13 +297,7 @@ fn linear(form: &Form, space: &Space) -> Option<Form> {
     }
     let line = all_in_line(space);
     let id = Form::id(Id::Global, 0, &line).times(step.unwrap_or(0))?;
-    id.plus(&remainder(form, constant, &line)?, &line)
-}
-
-/// Returns the remainder of a form, moved by a constant.
-fn remainder(form: &Form, constant: i128, space: &Space) -> Option<Form> {
-    let span = Form::steps(form.high.checked_sub(form.low)?, form.step());
-    span.plus(&Form::constant(form.low.checked_add(constant)?), space)
+    form.along_ids(&id, constant, &line)
 }
 
 #[cfg(test)]

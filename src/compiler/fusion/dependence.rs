@@ -1,17 +1,16 @@
 //! Dependences between launches: accesses to the same memory, and whether two of them may meet (touch the same
 //! byte) in different work-items.
 //!
-//! Two accesses that begin at `c · x + r` and `c · y + s`, for work-items `x` and `y`, meet only where
-//! `c · (x - y)` lies in the window that the remainders and the widths span. If both have the same
-//! coefficients, [`never_meet`] compares this window with the least distance of `c · d` from 0, for any
-//! difference `d` of ids but 0. A window between 0 and that distance, on either side, is never hit. In one
-//! dimension, the multiples of the coefficient are tested themselves. Accesses that advance in strides have a
-//! window for each stride.
+//! Two accesses that begin at `c · x + r` and `d · y + s`, for work-items `x` and `y`, meet only where the difference
+//! of the two is in the window that the widths span. The difference is a sum of the differences of the ids and of
+//! the strided ranges of the remainders `r` and `s`. [`never_meet`] proves that no such sum is in the window, but
+//! for `x = y`.
 
 use std::collections::HashMap;
 
 use super::access::{Access, Accesses, Bytes, GroupUse, Kind};
-use super::affine::Space;
+use super::affine::{Space, Strided};
+use super::equation::{Equation, Term};
 use super::plan::{Memory, Plan, Region};
 
 /// Results of the analysis of a slot's kernel.
@@ -60,8 +59,7 @@ impl<'a> Use<'a> {
                 let mut bytes = access.bytes;
                 if let Some(Bytes { start, group, .. }) = &mut bytes {
                     for form in [Some(start), group.as_mut()].into_iter().flatten() {
-                        form.low += region.offset as i128;
-                        form.high += region.offset as i128;
+                        *form = form.moved_by(region.offset as i128);
                     }
                 }
                 let parameter = &parameters[place.argument];
@@ -107,71 +105,37 @@ pub(super) fn never_meet(a: &Bytes, b: &Bytes, own: (&Space, &Space), space: &Sp
     if a_high < b_low || b_high < a_low {
         return true;
     }
-    if a.start.coefficients() != b.start.coefficients() {
-        return false;
-    }
-    // The accesses meet where the coefficients times the difference of the ids are in this range.
-    let low = b.start.low - a.start.high - a.width + 1;
-    let high = b.start.high + b.width - 1 - a.start.low;
-    let least = a.start.least_distance(space);
-    if -least < low && high < least {
-        return true;
-    }
-    if strides_apart(a, b, least, space) {
-        return true;
-    }
-    // In one dimension, these products are multiples of one number.
-    let mut dimensions = (0..3).filter(|&d| space.global[d] > 1);
-    match (dimensions.next(), dimensions.next()) {
-        (Some(d), None) => {
-            let (step, most) = (a.start.coefficients()[d].abs(), space.global[d] - 1);
-            if step == 0 {
-                return 0 < low || high < 0;
-            }
-            let hits = |low: i128, high: i128| {
-                let next = (low.max(step) + step - 1) / step;
-                next <= most && next * step <= high
-            };
-            !hits(low, high) && !hits(-high, -low)
+    if a.start.coefficients() == b.start.coefficients() {
+        // The accesses meet where the coefficients times the difference of the ids are in this range.
+        let low = b.start.low - a.start.high - a.width + 1;
+        let high = b.start.high + b.width - 1 - a.start.low;
+        let least = a.start.least_distance(space);
+        if -least < low && high < least {
+            return true;
         }
-        _ => false,
     }
+    let distance = b.start.low - a.start.low;
+    !difference(a, b, own).may_hold(distance - a.width + 1, distance + b.width - 1)
 }
 
-/// Returns whether accesses that advance in strides never reach what another work-item touches. An example is
-/// a loop that starts at a work-item's id and advances by the number of all work-items. `least` is the
-/// [least distance](super::affine::Form::least_distance) of two work-items, in bytes.
-fn strides_apart(a: &Bytes, b: &Bytes, least: i128, space: &Space) -> bool {
-    let stride = match (a.start.step(), b.start.step()) {
-        (0, step) | (step, 0) => step,
-        (one, other) if one == other => one,
-        _ => return false,
-    };
-    if stride < 2 {
-        return false;
+/// Returns the difference of the starts of two accesses, without their constants: the first minus the second.
+fn difference(a: &Bytes, b: &Bytes, (first, second): (&Space, &Space)) -> Equation {
+    let mut equation = Equation::default();
+    let factors = a.start.coefficients().into_iter().zip(b.start.coefficients());
+    for (d, (own, other)) in factors.enumerate() {
+        let ends = |space: &Space| (space.offset[d], space.offset[d] + space.global[d] - 1);
+        let ((a_first, a_last), (b_first, b_last)) = (ends(first), ends(second));
+        // c * x - d * y = c * (x - y) + (c - d) * y
+        let (low, high) = (a_first - b_last, a_last - b_first);
+        equation.add(Term { factor: own, low, high, is_item: true });
+        let (low, high) = (b_first, b_last);
+        equation.add(Term { factor: own - other, low, high, is_item: false });
     }
-    // The accesses meet where the coefficients times the difference of the ids are as far apart as the
-    // remainders, up to the widths. These windows are one stride apart.
-    let most = (0..3).fold(0_i128, |sum, d| {
-        let own = a.start.coefficients()[d].saturating_abs();
-        sum.saturating_add(own.saturating_mul(space.global[d] - 1))
-    });
-    let rest = (b.start.low - a.start.low).rem_euclid(stride);
-    let window = |number: i128| {
-        let at = rest + number * stride;
-        (at - a.width + 1, at + b.width - 1)
-    };
-    let (mut first, mut last) = (0, 0);
-    while window(first - 1).1 >= -most && first > -4 {
-        first -= 1;
+    for Strided { step, count } in a.start.ranges() {
+        equation.add(Term { factor: step, low: 0, high: count, is_item: false });
     }
-    while window(last + 1).0 <= most && last < 4 {
-        last += 1;
+    for Strided { step, count } in b.start.ranges() {
+        equation.add(Term { factor: step, low: -count, high: 0, is_item: false });
     }
-    let is_all = first > -4 && last < 4;
-    is_all
-        && (first..=last).all(|number| {
-            let (low, high) = window(number);
-            (-least < low && high < least) || high < -most || low > most
-        })
+    equation
 }

@@ -55,6 +55,22 @@ pub(super) fn kernels(plan: &Plan, modules: &[&Module]) -> Result<Vec<Kernel>> {
     slots.map(|(at, slot)| kernel((at, slot)).map_err(|error| in_launch(at, slot, error))).collect()
 }
 
+/// Returns a kernel of a fused module. Helpers that are passed buffers of the `shared` parameters are inlined.
+///
+/// # Errors
+///
+/// Fails like [`kernels`].
+pub(super) fn kernel(
+    module: &Module,
+    name: &str,
+    shared: &BTreeSet<usize>,
+    separate_functions: bool,
+) -> Result<Kernel> {
+    let mut kernel = Program::of(module).kernel(name)?;
+    kernel.inline_helpers(shared, separate_functions)?;
+    Ok(kernel)
+}
+
 /// Returns the arguments of a slot whose memory other arguments use, too.
 fn shared(plan: &Plan, slot: usize) -> BTreeSet<usize> {
     let memory = |argument: &Argument| match argument {

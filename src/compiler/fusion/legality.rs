@@ -116,6 +116,22 @@ pub(crate) struct Judgement {
 }
 
 impl Judgement {
+    /// Returns the judgement on a memory all of whose launches may be fused. `why_in_memory` is the reason why
+    /// the memory is still used, if it is.
+    pub(super) fn proven(plan: &Plan, memory: Memory, why_in_memory: Option<String>) -> Self {
+        let promotion = Promotion { remains: why_in_memory, ..Promotion::default() };
+        Self {
+            memory,
+            verdict: Verdict::Proven,
+            pairs: pairs(plan, memory),
+            barriers: BTreeSet::new(),
+            promotion: Ok(promotion),
+            unequal: BTreeSet::new(),
+            locality: Err("its launches run again for the elements that others read".into()),
+            becomes_only_local: false,
+        }
+    }
+
     /// Returns the reason why the memory is still used; `None` if it is not used.
     pub(crate) fn why_in_memory(&self) -> Option<String> {
         let not_private = match &self.promotion {
@@ -338,7 +354,7 @@ fn needs_all(first: &Use<'_>, a: &Bytes, second: &Use<'_>, b: &Bytes, space: &Sp
         && second.access.kind == Kind::Read
         && b.start.coefficients() == [0; 3]
         // A loop over all elements, or the only element. Indices that are not known exceed the buffer.
-        && (b.start.step() == b.width || b.start.is_exact())
+        && (b.start.ranges().any(|range| range.step == b.width) || b.start.is_exact())
         && b_high + b.width <= second.region.offset as i128 + second.region.length as i128
         && b_low <= a_low
         && a_high + a.width <= b_high + b.width
@@ -361,9 +377,7 @@ fn is_in_group(first: &Use<'_>, second: &Use<'_>, view: &View) -> bool {
         let bytes = used.bytes?;
         Some(Bytes { start: bytes.group?, ..bytes })
     };
-    let (Some(a), Some(b), Some(groups)) =
-        (by_group(first), by_group(second), view.groups)
-    else {
+    let (Some(a), Some(b), Some(groups)) = (by_group(first), by_group(second), view.groups) else {
         return false;
     };
     let is_constant = first.parameter.is_constant || second.parameter.is_constant;

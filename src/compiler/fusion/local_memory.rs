@@ -34,15 +34,15 @@ pub(super) struct Shared {
 
 /// Number of bytes by which an address is moved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Steps {
-    constant: i128,
+pub(super) struct Steps {
+    pub(super) constant: i128,
     /// Ids of indexes, each with the number of bytes that it is multiplied by.
-    indexes: Vec<(u32, i128)>,
+    pub(super) indexes: Vec<(u32, i128)>,
 }
 
 impl Steps {
     /// Returns the steps of an instruction that calculates an address.
-    fn of_chain(
+    pub(super) fn of_chain(
         definitions: &Definitions<'_>,
         layouts: &Layouts,
         i: &Instruction<'_>,
@@ -80,7 +80,7 @@ impl Steps {
 
     /// Returns the steps of an access. They are 0 except for `vloadn` and `vstoren`, which take an offset in
     /// vectors.
-    fn of_access(
+    pub(super) fn of_access(
         definitions: &Definitions<'_>,
         layouts: &Layouts,
         i: &Instruction<'_>,
@@ -117,7 +117,7 @@ impl Steps {
 }
 
 /// Returns the value of a constant index, which is signed.
-fn constant(definitions: &Definitions<'_>, id: u32) -> Option<i128> {
+pub(super) fn constant(definitions: &Definitions<'_>, id: u32) -> Option<i128> {
     let i = definitions.get(id)?;
     let ty = definitions.get(i.result_type()?).filter(|ty| ty.op() == Some(Op::TypeInt))?;
     match i.op()? {

@@ -27,10 +27,14 @@ mod attempt;
 mod coarsen;
 mod contraction;
 mod coordinates;
+mod cost;
 mod declaration;
 mod dependence;
+mod effects;
 mod entry;
+mod equation;
 mod extract;
+mod form;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod inlining;
@@ -41,10 +45,13 @@ mod local_memory;
 mod lower_version;
 mod merge;
 mod modes;
+mod part_report;
+mod partition;
 mod plan;
 mod private_legality;
 mod promote;
 mod ranges;
+mod recompute;
 mod remap;
 mod repetition;
 mod report;
@@ -62,8 +69,12 @@ use arrangement::Arrangement;
 use attempt::Obstacle;
 
 pub(crate) use coarsen::Width;
+pub use form::FusionForm;
+pub(crate) use form::forms;
 pub(crate) use legality::Judgement;
 pub use legality::Verdict;
+pub use part_report::{PartReport, StepReport, WayReport};
+pub(crate) use partition::{Candidate, Group, Launches, Part};
 pub use plan::Internalization;
 pub(crate) use plan::{Argument, Memory, Place, Plan, Region, Slot, Target};
 pub use report::{BufferReport, FusionReport, LaunchReport, PairReport};
@@ -90,6 +101,21 @@ pub(crate) struct Outcome {
     pub(crate) fused: Result<Fused, String>,
 }
 
+impl Outcome {
+    /// Returns what is known of a plan before it is examined.
+    fn of(plan: &Plan) -> Self {
+        Self {
+            slots: Vec::new(),
+            judgements: Vec::new(),
+            constants: plan.constants.clone(),
+            injected: plan.constants.clone(),
+            equal: BTreeSet::new(),
+            unequal: BTreeSet::new(),
+            fused: Err(String::new()),
+        }
+    }
+}
+
 /// Findings on one slot.
 #[derive(Debug)]
 pub(crate) struct SlotFindings {
@@ -111,6 +137,8 @@ pub(crate) struct Fused {
     pub(crate) parameters: Vec<Vec<Place>>,
     /// Number of bytes of local memory that a work-group uses, including local arguments.
     pub(crate) local_bytes: usize,
+    /// Number of bytes of private memory that the arrays of a work-item use.
+    pub(crate) private_bytes: usize,
     /// Number of bytes of all parameters together.
     pub(crate) parameter_bytes: usize,
     /// Memories that are no longer used.
@@ -142,8 +170,8 @@ pub(crate) enum Trust {
     Caller,
 }
 
-/// Fuses a plan's launches into one kernel. Each of its work-items may do the work of several, within
-/// `width`.
+/// Fuses a plan's launches into one kernel of the given form. Each of its work-items may do the work of
+/// several, within `width`.
 ///
 /// # Errors
 ///
@@ -154,14 +182,25 @@ pub(crate) fn fuse(
     modules: &[&Module],
     trust: Trust,
     width: Width,
+    form: FusionForm,
 ) -> Result<Outcome> {
     plan.check(modules.len())?;
-    let mut outcome = tried(&Arrangement::plain(plan), modules, trust, width)?;
+    let mut outcome = Outcome::of(plan);
+    if form != FusionForm::Direct {
+        let fused = recompute::attempt(plan, modules, trust, form, &mut outcome);
+        outcome.fused = or_reason(fused)?;
+        return Ok(outcome);
+    }
+    let plain = Arrangement::plain(plan);
+    let fused = attempt::attempt(&plain, modules, trust, width, &mut outcome);
+    outcome.fused = or_reason(fused)?;
     if outcome.fused.is_ok() || plan.slots.len() < 2 {
         return Ok(outcome);
     }
     for arrangement in Arrangement::others(plan, modules).unwrap_or_default() {
-        let other = tried(&arrangement, modules, Trust::ProofOnly, width)?;
+        let mut other = Outcome::of(&arrangement.plan);
+        let fused = attempt::attempt(&arrangement, modules, Trust::ProofOnly, width, &mut other);
+        other.fused = or_reason(fused)?;
         let other = arrangement.restored(other);
         if other.fused.is_ok() {
             return Ok(other);
@@ -172,30 +211,14 @@ pub(crate) fn fuse(
     Ok(outcome)
 }
 
-/// Fuses the launches of an arrangement.
-fn tried(
-    arrangement: &Arrangement,
-    modules: &[&Module],
-    trust: Trust,
-    width: Width,
-) -> Result<Outcome> {
-    let constants = &arrangement.plan.constants;
-    let mut outcome = Outcome {
-        slots: Vec::new(),
-        judgements: Vec::new(),
-        constants: constants.clone(),
-        injected: constants.clone(),
-        equal: BTreeSet::new(),
-        unequal: BTreeSet::new(),
-        fused: Err(String::new()),
-    };
-    outcome.fused = match attempt::attempt(arrangement, modules, trust, width, &mut outcome) {
-        Ok(fused) => Ok(fused),
-        Err(Obstacle::Refusal(why)) => Err(why),
+/// Returns the reason for an obstacle that is no fault of the plan or the modules.
+fn or_reason(fused: Result<Fused, Obstacle>) -> Result<Result<Fused, String>> {
+    match fused {
+        Ok(fused) => Ok(Ok(fused)),
+        Err(Obstacle::Refusal(why)) => Ok(Err(why)),
         Err(Obstacle::Error(error)) => match error.kind() {
-            ErrorKind::Unsupported | ErrorKind::BuildFailed => Err(error.to_string()),
-            _ => return Err(error),
+            ErrorKind::Unsupported | ErrorKind::BuildFailed => Ok(Err(error.to_string())),
+            _ => Err(error),
         },
-    };
-    Ok(outcome)
+    }
 }

@@ -20,7 +20,7 @@ use super::dependence::{Examined, Use};
 use super::plan::{Argument, Memory, Place, Plan};
 
 /// Variable that keeps a memory's contents in each work-item, and the accesses that use it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Promotion {
     /// Size of the variable, in bytes.
     pub(crate) size: u32,

@@ -25,13 +25,13 @@ enum Value {
     Constant(Sizes),
     /// Global id, calculated from the linear id.
     GlobalId,
-    /// Id that follows from the global id which the function gets as its last parameter.
-    Passed(PassedId),
+    /// Id that follows from the global id which a parameter of the function gives.
+    Given(GivenId),
 }
 
 /// Id of a work-item that follows from its global id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PassedId {
+enum GivenId {
     Global,
     /// Local id, in work-groups of this size.
     Local(Sizes),
@@ -59,32 +59,158 @@ pub(super) fn remap(
     {
         return Err(no_groups(kernel, what, mapping, whole));
     }
-    let known: Vec<_> = module.built_ins().collect();
-    let mut inputs = module.section(Section::Globals).iter().filter(|i| {
-        matches!(i.op(), Some(Op::Variable | Op::UntypedVariableKHR))
-            && i.word(2) == Some(StorageClass::Input as u32)
-    });
-    if inputs.any(|input| known.iter().all(|(variable, _)| Some(*variable) != input.result())) {
-        return Err(Error::unsupported(format!(
-            "`{kernel}` reads an input variable that its module does not declare as a known \
-             built-in value"
-        )));
-    }
+    check_inputs(module, kernel)?;
     let mut variables = HashMap::new();
-    for (variable, built_in) in known {
+    for (variable, built_in) in module.built_ins().collect::<Vec<_>>() {
         match value(built_in, mapping, whole) {
             Ok(value) => variables.extend(value.map(|value| (variable, value))),
             Err(what) => return Err(no_groups(kernel, &what, mapping, whole)),
         }
     }
-    if variables.is_empty() && !mapping.assignment.repeats() {
-        return Ok(());
-    }
-    rewrite(module, kernel, &variables, mapping, whole)?;
     if mapping.assignment.repeats() {
-        repetition::repeat(module, mapping, whole)?;
+        let function = repetition::kernel(module)?;
+        let ids = add_id_parameters(module, function, &variables)?;
+        rewrite(module, kernel, &variables, mapping, whole, &ids)?;
+        repetition::repeat(module, function, mapping, whole)?;
+    } else if variables.is_empty() {
+        return Ok(());
+    } else {
+        rewrite(module, kernel, &variables, mapping, whole, &HashMap::new())?;
     }
     module.prune()
+}
+
+/// Checks that a kernel depends on nothing of its work-group, so that other work-items can run it.
+///
+/// # Errors
+///
+/// [`Unsupported`](crate::ErrorKind::Unsupported), naming the feature that the kernel uses.
+pub(super) fn check_groups(module: &Module, kernel: &str) -> Result<()> {
+    work_group_feature(module).map_or(Ok(()), |what| Err(no_id(kernel, what)))
+}
+
+/// Makes a kernel's function take its global id as a last parameter, a vector of three components, instead of
+/// reading the device's. So a work-item can run it for any work-item of `range`. Its sizes are constants.
+/// The function must not depend on its [work-group](check_groups).
+///
+/// # Errors
+///
+/// [`Unsupported`](crate::ErrorKind::Unsupported), naming the value that the kernel would not get.
+pub(super) fn take_id(
+    module: &mut Module,
+    kernel: &str,
+    function: u32,
+    range: &NdRange,
+) -> Result<()> {
+    let refuse = |what: &str| no_id(kernel, what);
+    check_inputs(module, kernel)?;
+    let sizes = padded(range.global(), 1);
+    let mut variables = HashMap::new();
+    for (variable, built_in) in module.built_ins().collect::<Vec<_>>() {
+        let value = match BuiltIn::from_u32(built_in) {
+            Some(BuiltIn::WorkDim) => Value::Constant([range.dimensions(); 3]),
+            Some(BuiltIn::GlobalSize) => Value::Constant(sizes),
+            Some(BuiltIn::GlobalOffset) => Value::Constant(padded(range.offset(), 0)),
+            Some(BuiltIn::GlobalInvocationId) => Value::Given(GivenId::Global),
+            Some(known) => return Err(refuse(&format!("the built-in value {known:?}"))),
+            None => return Err(refuse(&format!("the built-in value {built_in}"))),
+        };
+        variables.insert(variable, value);
+    }
+    let ids = add_id_parameters(module, function, &variables)?;
+    let mapping = Mapping {
+        range: *range,
+        shape: Shape::Remapped,
+        guard: None,
+        keeps_groups: false,
+        assignment: Assignment::Single,
+    };
+    rewrite(module, kernel, &variables, &mapping, range, &ids)?;
+    module.prune()
+}
+
+/// Returns the error for a kernel that uses something that other work-items do not have.
+fn no_id(kernel: &str, what: &str) -> Error {
+    Error::unsupported(format!(
+        "`{kernel}` uses {what}, which it does not have where it runs again for other work-items"
+    ))
+}
+
+/// Adds a last parameter for the global id to a function and to all functions that read the id, and passes it
+/// on in their calls. Returns the id of each function's new parameter.
+fn add_id_parameters(
+    module: &mut Module,
+    function: u32,
+    variables: &HashMap<u32, Value>,
+) -> Result<HashMap<u32, u32>> {
+    let mut interner = Interner::of(module);
+    let (_, value_type) = vector(module, &mut interner, BuiltIn::GlobalInvocationId)?;
+    let is_id = |id: u32| matches!(variables.get(&id), Some(Value::Given(_)));
+    let mut given = variables.keys().filter(|&&id| is_id(id));
+    if given.any(|&id| BuiltInType::of(module, id).is_some_and(|known| known.ty != value_type.ty)) {
+        return Err(Error::unsupported("a kernel reads ids of its work-items in several types"));
+    }
+    let mut reading = HashSet::from([function]);
+    loop {
+        let before = reading.len();
+        for known in &module.functions {
+            let mut words = known.body.iter().flat_map(|i| i.words_from(0).collect::<Vec<_>>());
+            let is_reading = |i: Instruction<'_>| {
+                i.op() == Some(Op::FunctionCall) && i.word(2).is_some_and(|f| reading.contains(&f))
+            };
+            if words.any(is_id) || known.body.iter().any(is_reading) {
+                reading.insert(known.id);
+            }
+        }
+        if reading.len() == before {
+            break;
+        }
+    }
+    let mut parameters = HashMap::new();
+    for &function in &reading {
+        parameters.insert(function, module.fresh_id()?);
+    }
+    for at in 0..module.functions.len() {
+        let id = module.functions[at].id;
+        let Some(&parameter) = parameters.get(&id) else { continue };
+        let body = std::mem::take(&mut module.functions[at].body);
+        let mut declaration = Declaration::of(&body);
+        let is_bare = declaration.parameters.is_empty();
+        declaration.parameters.push((parameter, value_type.ty));
+        let mut new = Stream::default();
+        for i in body.iter() {
+            if declaration.rewrite(&i, module, &mut interner, &mut new)? {
+                // A function without parameters has no instruction that the new one takes the place of.
+                if is_bare && i.op() == Some(Op::Function) {
+                    new.push(Op::FunctionParameter, [value_type.ty, parameter]);
+                }
+            } else if i.op() == Some(Op::FunctionCall)
+                && i.word(2).is_some_and(|callee| parameters.contains_key(&callee))
+            {
+                new.push(Op::FunctionCall, i.words_from(0).chain([parameter]));
+            } else {
+                new.push_instruction(&i);
+            }
+        }
+        module.functions[at].body = new;
+    }
+    Ok(parameters)
+}
+
+/// Checks that all input variables are known to be built-in values.
+fn check_inputs(module: &Module, kernel: &str) -> Result<()> {
+    let known: HashSet<_> = module.built_ins().map(|(variable, _)| variable).collect();
+    let mut inputs = module.section(Section::Globals).iter().filter(|i| {
+        matches!(i.op(), Some(Op::Variable | Op::UntypedVariableKHR))
+            && i.word(2) == Some(StorageClass::Input as u32)
+    });
+    if inputs.any(|input| input.result().is_none_or(|input| !known.contains(&input))) {
+        return Err(Error::unsupported(format!(
+            "`{kernel}` reads an input variable that its module does not declare as a known \
+             built-in value"
+        )));
+    }
+    Ok(())
 }
 
 /// Returns the error for a kernel that uses something of its work-groups.
@@ -143,14 +269,14 @@ fn value(built_in: u32, mapping: &Mapping, whole: &NdRange) -> Result<Option<Val
             constant_if(dimensions != whole.dimensions(), [dimensions; 3])
         }
         BuiltIn::GlobalSize => constant_if(mapping.shape != Shape::Same, sizes),
-        BuiltIn::GlobalInvocationId if repeats => Some(Value::Passed(PassedId::Global)),
+        BuiltIn::GlobalInvocationId if repeats => Some(Value::Given(GivenId::Global)),
         BuiltIn::LocalInvocationId if repeats => {
             let local = local.ok_or("get_local_id")?;
-            Some(Value::Passed(PassedId::Local(local)))
+            Some(Value::Given(GivenId::Local(local)))
         }
         BuiltIn::WorkgroupId if repeats => {
             let local = local.ok_or("get_group_id")?;
-            Some(Value::Passed(PassedId::Group(local)))
+            Some(Value::Given(GivenId::Group(local)))
         }
         BuiltIn::GlobalInvocationId if mapping.shape == Shape::Remapped => Some(Value::GlobalId),
         BuiltIn::GlobalInvocationId | BuiltIn::GlobalOffset | BuiltIn::GlobalLinearId => None,
@@ -174,31 +300,29 @@ fn value(built_in: u32, mapping: &Mapping, whole: &NdRange) -> Result<Option<Val
     })
 }
 
-/// Replaces loads of variables by values.
+/// Replaces loads of variables by values. `ids` has the parameters that give functions their global ids.
 fn rewrite(
     module: &mut Module,
     kernel: &str,
     variables: &HashMap<u32, Value>,
     mapping: &Mapping,
     whole: &NdRange,
+    ids: &HashMap<u32, u32>,
 ) -> Result<()> {
     let mut writer = Writer {
         interner: Interner::of(module),
         globals: BuiltInType::all(module, variables),
         values: HashMap::new(),
         new: Vec::new(),
-        passed: None,
         module,
         mapping,
         whole,
     };
-    if mapping.assignment.repeats() {
-        writer.passed = Some(Passed::of(writer.module, &mut writer.interner)?);
-    }
     for at in 0..writer.module.functions.len() {
         // Cloned, not taken: meanwhile, the definitions of the body's ids are looked up in the module.
         let body = writer.module.functions[at].body.clone();
-        writer.module.functions[at].body = writer.function(kernel, &body, variables)?;
+        let given = ids.get(&writer.module.functions[at].id).copied();
+        writer.module.functions[at].body = writer.function(kernel, &body, variables, given)?;
     }
     let new = writer.new;
     writer.module.functions.extend(new);
@@ -212,7 +336,7 @@ pub(super) struct BuiltInType {
     /// Type of the components.
     pub(super) component: u32,
     /// Width of a component, in bits.
-    width: u32,
+    pub(super) width: u32,
     pub(super) is_vector: bool,
 }
 
@@ -243,30 +367,8 @@ struct Writer<'a> {
     /// Constants or functions that give the variables' values, by the variables' ids.
     values: HashMap<u32, u32>,
     new: Vec<Function>,
-    /// Global ids that functions get as parameters.
-    passed: Option<Passed>,
     mapping: &'a Mapping,
     whole: &'a NdRange,
-}
-
-/// Global ids that all functions of a module get as their last parameter.
-struct Passed {
-    /// Type of the parameters.
-    value_type: BuiltInType,
-    /// Ids of the parameters, by the ids of the functions.
-    parameters: HashMap<u32, u32>,
-}
-
-impl Passed {
-    /// Chooses the parameters for all functions that have a body.
-    fn of(module: &mut Module, interner: &mut Interner) -> Result<Self> {
-        let (_, value_type) = vector(module, interner, BuiltIn::GlobalInvocationId)?;
-        let functions = module.functions.iter().filter(|function| !function.is_declaration());
-        let functions: Vec<_> = functions.map(|function| function.id).collect();
-        let parameters =
-            functions.into_iter().map(|id| Ok((id, module.fresh_id()?))).collect::<Result<_>>()?;
-        Ok(Self { value_type, parameters })
-    }
 }
 
 /// Instructions of a function that read built-in values, by their word offset in its body.
@@ -278,31 +380,20 @@ struct Reads {
 }
 
 impl Writer<'_> {
-    /// Returns the body of a function with values in place of loads of the variables.
+    /// Returns the body of a function with values in place of loads of the variables. `given` is the parameter
+    /// that gives it the global id, if there is one.
     fn function(
         &mut self,
         kernel: &str,
         body: &Stream,
         variables: &HashMap<u32, Value>,
+        given: Option<u32>,
     ) -> Result<Stream> {
         let Reads { loads, dropped } = self.reads(kernel, body, variables)?;
         let mut new = Stream::default();
-        let own = body.iter().find(|i| i.op() == Some(Op::Function)).and_then(|i| i.result());
-        let own = self.passed_to(own);
-        let mut declaration = Declaration::of(body);
-        declaration.parameters.extend(own.map(|(id, known)| (id, known.ty)));
         for (location, i) in located((0, body)) {
             if dropped.contains(&location.offset) {
                 continue;
-            }
-            if let Some((id, known)) = own {
-                if self.declare(&mut declaration, &i, (id, known.ty), &mut new)? {
-                    continue;
-                }
-                if i.op() == Some(Op::FunctionCall) && self.passed_to(i.word(2)).is_some() {
-                    new.push(Op::FunctionCall, i.words_from(0).chain([id]));
-                    continue;
-                }
             }
             let load = loads.get(&location.offset);
             let load = load.and_then(|&(id, index)| Some((id, index, *variables.get(&id)?)));
@@ -320,17 +411,17 @@ impl Writer<'_> {
                 Error::unsupported(format!("`{kernel}` reads a built-in value as another type"))
             })?;
             let whole = if index.is_some() { self.module.fresh_id()? } else { id };
-            if let Value::Passed(passed) = kind {
-                let own = own.filter(|(_, known)| known.ty == value_type.ty);
-                let (own, _) = own.ok_or_else(|| {
-                    Error::unsupported(format!("`{kernel}` reads a built-in value as another type"))
-                })?;
-                self.passed_id(passed, own, value_type, whole, &mut new)?;
-            } else {
-                let value = self.value(variable, kind, value_type)?;
-                match kind {
-                    Value::GlobalId => new.push(Op::FunctionCall, [value_type.ty, whole, value]),
-                    _ => new.push(Op::CopyObject, [value_type.ty, whole, value]),
+            match (kind, given) {
+                (Value::Given(kind), Some(parameter)) => {
+                    self.given_id(kind, parameter, value_type, whole, &mut new)?;
+                }
+                (Value::GlobalId, _) => {
+                    let value = self.value(variable, kind, value_type)?;
+                    new.push(Op::FunctionCall, [value_type.ty, whole, value]);
+                }
+                _ => {
+                    let value = self.value(variable, kind, value_type)?;
+                    new.push(Op::CopyObject, [value_type.ty, whole, value]);
                 }
             }
             if let Some(index) = index {
@@ -340,47 +431,25 @@ impl Writer<'_> {
         Ok(new)
     }
 
-    /// Returns the parameter with which a function gets the global id, and its type.
-    fn passed_to(&self, function: Option<u32>) -> Option<(u32, BuiltInType)> {
-        let passed = self.passed.as_ref()?;
-        Some((*passed.parameters.get(&function?)?, passed.value_type))
-    }
-
-    /// Writes an instruction of a function's declaration, with the parameter `own` as its last one. Returns
-    /// whether `i` is such an instruction.
-    fn declare(
+    /// Emits the calculation of an id from the global id `given`, with `result` as its id.
+    fn given_id(
         &mut self,
-        declaration: &mut Declaration,
-        i: &Instruction<'_>,
-        (own, ty): (u32, u32),
-        new: &mut Stream,
-    ) -> Result<bool> {
-        if i.op() == Some(Op::Label) && declaration.parameters == [(own, ty)] {
-            new.push(Op::FunctionParameter, [ty, own]);
-            declaration.parameters.clear();
-        }
-        declaration.rewrite(i, self.module, &mut self.interner, new)
-    }
-
-    /// Emits the calculation of an id from the global id `own`, with `result` as its id.
-    fn passed_id(
-        &mut self,
-        passed: PassedId,
-        own: u32,
+        kind: GivenId,
+        given: u32,
         value_type: BuiltInType,
         result: u32,
         new: &mut Stream,
     ) -> Result<()> {
-        let (op, sizes) = match passed {
-            PassedId::Global => {
-                new.push(Op::CopyObject, [value_type.ty, result, own]);
+        let (op, sizes) = match kind {
+            GivenId::Global => {
+                new.push(Op::CopyObject, [value_type.ty, result, given]);
                 return Ok(());
             }
-            PassedId::Local(sizes) => (Op::UMod, sizes),
-            PassedId::Group(sizes) => (Op::UDiv, sizes),
+            GivenId::Local(sizes) => (Op::UMod, sizes),
+            GivenId::Group(sizes) => (Op::UDiv, sizes),
         };
         let sizes = self.constant(value_type, sizes)?;
-        new.push(op, [value_type.ty, result, own, sizes]);
+        new.push(op, [value_type.ty, result, given, sizes]);
         Ok(())
     }
 
@@ -438,8 +507,10 @@ impl Writer<'_> {
                 number(self.module, &mut self.interner, value_type, first as u64)?
             }
             Value::GlobalId => self.global_id(variable, value_type)?,
-            Value::Passed(_) => {
-                return Err(Error::unsupported("an id that is passed to functions is no constant"));
+            Value::Given(_) => {
+                return Err(Error::unsupported(
+                    "a function reads a global id that it is not given",
+                ));
             }
         };
         self.values.insert(variable, id);

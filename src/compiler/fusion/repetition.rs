@@ -18,18 +18,32 @@ use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Function, Instruction, Interner, Linkage, Section, Stream};
 use crate::error::{Error, Result};
 
+/// Returns the function that a slot's module exports.
+///
+/// # Errors
+///
+/// [`Unsupported`](crate::ErrorKind::Unsupported) if there is none.
+pub(super) fn kernel(module: &Module) -> Result<u32> {
+    let linkages = module.linkages();
+    let export = linkages.iter().find(|linkage| linkage.kind == LinkageType::Export);
+    let export = export.map(|linkage| linkage.target);
+    export.ok_or_else(|| Error::unsupported("a kernel has no function"))
+}
+
 /// Adds a function that runs the work-items of a slot, and exports it in place of the kernel's function.
 ///
 /// # Errors
 ///
 /// [`Unsupported`](crate::ErrorKind::Unsupported) if ids run out, or if the size of work-groups is not known.
-pub(super) fn repeat(module: &mut Module, mapping: &Mapping, whole: &NdRange) -> Result<()> {
-    let linkages = module.linkages();
-    let export = linkages.iter().find(|linkage| linkage.kind == LinkageType::Export);
-    let kernel = export.map(|linkage| linkage.target);
-    let function = module.functions.iter().find(|known| Some(known.id) == kernel);
+pub(super) fn repeat(
+    module: &mut Module,
+    kernel: u32,
+    mapping: &Mapping,
+    whole: &NdRange,
+) -> Result<()> {
+    let function = module.functions.iter().find(|known| known.id == kernel);
     let function = function.ok_or_else(|| Error::unsupported("a kernel has no function"))?;
-    let (kernel, own) = (function.id, Declaration::of(&function.body).parameters);
+    let own = Declaration::of(&function.body).parameters;
     let mut interner = Interner::of(module);
     let (_, value_type) = vector(module, &mut interner, BuiltIn::GlobalInvocationId)?;
     let mut writer = Writer { module, interner, value_type, body: Stream::default() };
@@ -86,8 +100,8 @@ impl Writer<'_> {
         match assignment {
             Assignment::Portion { count } => {
                 let local = whole.local().map(|local| padded(local, 1));
-                let local =
-                    local.ok_or_else(|| Error::unsupported("the size of work-groups is not known"))?;
+                let local = local
+                    .ok_or_else(|| Error::unsupported("the size of work-groups is not known"))?;
                 let global = padded(whole.global(), 1);
                 let groups = std::array::from_fn(|d| global[d] / local[d].max(1));
                 let group = self.linear(BuiltIn::WorkgroupId, groups)?;

@@ -19,11 +19,13 @@ mod contraction;
 mod groups;
 mod local;
 mod malformed;
+mod partition;
 mod patterns;
 mod pointers;
 mod privacy;
 mod rare;
 mod shapes;
+mod stencils;
 mod wide;
 
 const OPTIMISED: &[u8] = include_bytes!("../../../tests/data/fusion.spv");
@@ -74,7 +76,7 @@ fn plan(launches: &[Launch], range: impl Into<NdSize>, dead: &[u32]) -> Plan {
 
 fn fuse_in(bytes: &[u8], plan: &Plan, trust: Trust) -> Outcome {
     let module = Module::parse(bytes).unwrap();
-    fuse(plan, &[&module], trust, Width::ONE).unwrap()
+    fuse(plan, &[&module], trust, Width::ONE, FusionForm::Direct).unwrap()
 }
 
 /// Fuses a plan. Returns the kernel and the text of its module, which must be valid.
@@ -420,11 +422,13 @@ fn by_value_and_local_arguments_are_passed_on() {
 fn kernels_that_do_not_exist_are_errors() {
     let module = Module::parse(OPTIMISED).unwrap();
     let missing = plan(&[("sharpen", vec![buffer(0)])], 64, &[]);
-    let error = fuse(&missing, &[&module], Trust::ProofOnly, Width::ONE).unwrap_err();
+    let error =
+        fuse(&missing, &[&module], Trust::ProofOnly, Width::ONE, FusionForm::Direct).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnknownKernel);
     assert!(error.to_string().contains("launch 0 of `sharpen`"), "{error}");
     let short = plan(&[("scale", vec![buffer(0)])], 64, &[]);
-    let error = fuse(&short, &[&module], Trust::ProofOnly, Width::ONE).unwrap_err();
+    let error =
+        fuse(&short, &[&module], Trust::ProofOnly, Width::ONE, FusionForm::Direct).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
 }
 
@@ -471,7 +475,7 @@ fn damaged_modules_do_not_panic() {
         if let Ok(module) = Module::parse(words.as_flattened()) {
             parsed += 1;
             for plan in &plans[round / 2 % 2] {
-                _ = fuse(plan, &[&module], Trust::Caller, Width::ONE);
+                _ = fuse(plan, &[&module], Trust::Caller, Width::ONE, FusionForm::Direct);
             }
         }
     }

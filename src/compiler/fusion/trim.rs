@@ -84,7 +84,8 @@ impl Limits<'_> {
         match symbol {
             Symbol::Constant(words) => {
                 let (&width, words) = words.split_first()?;
-                let bits = words.iter().take(2).rev().fold(0, |bits, &word| bits << 32 | u64::from(word));
+                let bits =
+                    words.iter().take(2).rev().fold(0, |bits, &word| bits << 32 | u64::from(word));
                 Some((signed(bits.into(), width)?, width))
             }
             &Symbol::Scalar(parameter) => {
@@ -141,7 +142,8 @@ impl Limits<'_> {
         let made = match op {
             Op::CompositeExtract => {
                 let is_id = **first == Symbol::BuiltIn(BuiltIn::GlobalInvocationId as u32);
-                let dimension = literals.first().map(|&d| d as usize).filter(|&d| is_id && d < 3)?;
+                let dimension =
+                    literals.first().map(|&d| d as usize).filter(|&d| is_id && d < 3)?;
                 Multiple { dimension, factor: 1, constant: 0 }
             }
             Op::UConvert | Op::SConvert => self.multiple(first)?,

@@ -3,11 +3,12 @@
 mod completion;
 pub(super) mod mode;
 mod outcome;
+mod parts;
 mod plan;
 pub(super) mod recent;
 mod scope;
 
 pub use self::mode::FusionMode;
-pub use self::outcome::{Fusing, FusionOutcome, Unfused};
+pub use self::outcome::{FusedPart, Fusing, FusionOutcome, Unfused};
 pub use self::scope::{Examining, FusionScope};
 pub use crate::compiler::fusion::Internalization;

@@ -110,6 +110,24 @@ impl<'m> Blocks<'m> {
         lasts.map(|last| last.is_some_and(|(_, last)| returns(last))).collect()
     }
 
+    /// Returns the block that immediately dominates each block; `None` for the first block and for blocks
+    /// that are not reachable.
+    pub(super) fn parents(&self) -> Vec<Option<usize>> {
+        if self.all.len() == 1 {
+            return vec![None];
+        }
+        let mut graph = DiGraph::<(), ()>::new();
+        let nodes: Vec<_> = self.all.iter().map(|_| graph.add_node(())).collect();
+        for (at, block) in self.all.iter().enumerate() {
+            for &next in &block.next {
+                graph.add_edge(nodes[at], nodes[next], ());
+            }
+        }
+        let dominators = simple_fast(&graph, nodes[0]);
+        let parent = |&at| dominators.immediate_dominator(at).map(|parent| parent.index());
+        nodes.iter().map(parent).collect()
+    }
+
     /// Returns, for each block, whether every run that ends passes it. Only edges for which `is_live`
     /// returns true are taken.
     pub(super) fn certain(&self, is_live: impl Fn(usize, usize) -> bool) -> Vec<bool> {

@@ -3,6 +3,7 @@
 use rspirv::spirv::{BuiltIn, Op, OpenclStd100Op as Extended};
 
 use super::eval::{At, Evaluation, Frame};
+use super::facts::Facts;
 use super::layout::Parts;
 use super::values::{Arithmetic, Base, Known, Pointer};
 use super::{Access, Bytes, Kind};
@@ -63,7 +64,7 @@ impl<'m> Evaluation<'m> {
             Op::AccessChain
             | Op::InBoundsAccessChain
             | Op::PtrAccessChain
-            | Op::InBoundsPtrAccessChain => self.chain(frame, op, i),
+            | Op::InBoundsPtrAccessChain => self.chain(op, i, &|id| self.value(frame, id)),
             Op::PtrCastToGeneric | Op::GenericCastToPtr | Op::CopyObject => {
                 Some(self.value(frame, i.word(2)?))
             }
@@ -71,7 +72,9 @@ impl<'m> Evaluation<'m> {
             Op::Bitcast => self.bitcast(frame, at, i),
             Op::ConvertPtrToU => {
                 let pointer = self.value(frame, i.word(2)?);
-                self.escape(frame, at, &pointer, "has its address converted to an integer");
+                if !self.is_only_compared(frame, i.result()?) {
+                    self.escape(frame, at, &pointer, "has its address converted to an integer");
+                }
                 None
             }
             // Harmless, whatever their operands point to.
@@ -101,7 +104,7 @@ impl<'m> Evaluation<'m> {
                 };
                 None
             }
-            Op::Select => self.select(frame, i),
+            Op::Select => self.select(frame, &frame.facts, i, 0),
             Op::ExtInst => self.extended(frame, at, i),
             Op::CompositeExtract | Op::VectorExtractDynamic => self.part(frame, op, i),
             Op::CompositeConstruct => {
@@ -120,9 +123,32 @@ impl<'m> Evaluation<'m> {
             }
             _ => {
                 self.escape_operands(frame, at, i, "is used in a way that cannot be analyzed");
-                self.arithmetic(frame, op, i)
+                self.arithmetic(op, i, &|id| self.value(frame, id))
             }
         }
+    }
+
+    /// Returns whether an integer is used only in comparisons, whose results may be anything.
+    fn is_only_compared(&self, frame: &Frame<'_>, id: u32) -> bool {
+        let all = frame.function.blocks.all.iter().flat_map(|block| &block.body);
+        all.into_iter().all(|(_, i)| {
+            let mut is_used = false;
+            let uses = ids(i, self.definitions, |word, role| {
+                is_used |= role == Role::Operand && i.word(word) == Some(id);
+            });
+            let is_comparison = matches!(
+                i.op(),
+                Some(
+                    Op::IEqual
+                        | Op::INotEqual
+                        | Op::ULessThan
+                        | Op::ULessThanEqual
+                        | Op::UGreaterThan
+                        | Op::UGreaterThanEqual
+                )
+            );
+            uses.is_ok() && (!is_used || is_comparison)
+        })
     }
 
     /// Returns a value that covers two return values of a function that cannot be joined.
@@ -173,7 +199,7 @@ impl<'m> Evaluation<'m> {
         let space = self.space;
         let local = |d: usize| match space.local {
             Some(local) => Form::constant(local[d]),
-            None => Form::between(1, space.global[d]),
+            None => Form::id(Id::Size, d, space),
         };
         let groups = |d: usize| match space.local {
             Some(local) => Form::constant(space.global[d] / local[d].max(1)),
@@ -228,14 +254,20 @@ impl<'m> Evaluation<'m> {
         (ty.op() == Some(Op::TypePointer)).then(|| ty.word(2)).flatten()
     }
 
-    fn chain(&self, frame: &Frame<'_>, op: Op, i: &Instruction<'_>) -> Option<Known> {
+    /// Returns the pointer that an access chain calculates. `see` returns the values of its operands.
+    pub(super) fn chain(
+        &self,
+        op: Op,
+        i: &Instruction<'_>,
+        see: &impl Fn(u32) -> Known,
+    ) -> Option<Known> {
         let base = i.word(2)?;
-        let Known::Pointer(pointer) = self.value(frame, base) else {
+        let Known::Pointer(pointer) = see(base) else {
             return None;
         };
         // The parts of a variable are not distinguished.
         let offset =
-            pointer.offset.and_then(|offset| self.indexed_offset(frame, op, base, i, offset));
+            pointer.offset.and_then(|offset| self.indexed_offset(op, base, i, offset, see));
         let base = match pointer.base {
             Base::Variable(_) => Base::Harmless,
             base => base,
@@ -246,21 +278,21 @@ impl<'m> Evaluation<'m> {
     /// Returns `offset` after the indexes of an access chain.
     fn indexed_offset(
         &self,
-        frame: &Frame<'_>,
         op: Op,
         base: u32,
         i: &Instruction<'_>,
         mut offset: Form,
+        see: &impl Fn(u32) -> Known,
     ) -> Option<Form> {
         let mut ty = self.pointee(base)?;
         let mut indexes = i.words_from(3);
         if matches!(op, Op::PtrAccessChain | Op::InBoundsPtrAccessChain) {
             let size = self.layouts.size(ty)?;
-            let index = self.index(frame, indexes.next()?)?;
+            let index = self.index(indexes.next()?, see)?;
             offset = offset.plus(&index.times(size)?, self.space)?;
         }
         for index in indexes {
-            let index = self.index(frame, index)?;
+            let index = self.index(index, see)?;
             match &self.layouts.get(ty)?.parts {
                 Parts::Equal(part, stride) => {
                     offset = offset.plus(&index.times(*stride)?, self.space)?;
@@ -279,8 +311,8 @@ impl<'m> Evaluation<'m> {
     }
 
     /// Returns the value of an index. Indexes are signed.
-    fn index(&self, frame: &Frame<'_>, id: u32) -> Option<Form> {
-        let Known::Integer(index) = self.value(frame, id) else { return None };
+    fn index(&self, id: u32, see: &impl Fn(u32) -> Known) -> Option<Form> {
+        let Known::Integer(index) = see(id) else { return None };
         let width = self.width_of(id)?;
         Some(Arithmetic { space: self.space, width }.signed(&index))
     }
@@ -301,21 +333,13 @@ impl<'m> Evaluation<'m> {
         }
     }
 
-    fn select(&self, frame: &Frame<'_>, i: &Instruction<'_>) -> Option<Known> {
-        let condition = self.value(frame, i.word(2)?);
-        let (yes, no) = (self.value(frame, i.word(3)?), self.value(frame, i.word(4)?));
-        match condition {
-            Known::Integer(form) if form.value() == Some(0) => Some(no),
-            Known::Integer(form) if form.value().is_some() => Some(yes),
-            _ => yes.or(&no, self.space),
-        }
-    }
-
     fn part(&self, frame: &Frame<'_>, op: Op, i: &Instruction<'_>) -> Option<Known> {
         let Known::Parts(parts) = self.value(frame, i.word(2)?) else { return None };
         let at = match op {
             Op::CompositeExtract if i.word(4).is_none() => i128::from(i.word(3)?),
-            Op::VectorExtractDynamic => self.index(frame, i.word(3)?)?.value()?,
+            Op::VectorExtractDynamic => {
+                self.index(i.word(3)?, &|id| self.value(frame, id))?.value()?
+            }
             _ => return None,
         };
         parts.get(usize::try_from(at).ok()?).cloned()
@@ -351,18 +375,31 @@ impl<'m> Evaluation<'m> {
                 self.touch(frame, at, &pointer, Kind::Write, size);
                 None
             }
-            function => {
+            _ => {
                 self.escape_operands(frame, at, i, "is used by a function that cannot be analyzed");
-                let operands = i.words_from(4).map(|id| match self.value(frame, id) {
-                    Known::Integer(form) => Some(form),
-                    _ => None,
-                });
-                let operands = operands.collect::<Option<Vec<_>>>()?;
-                let arithmetic =
-                    Arithmetic { space: self.space, width: self.width(i.result_type()?)? };
-                arithmetic.extended(function?, &operands).map(Known::Integer)
+                self.called(i, &frame.facts, &|id| self.value(frame, id))
             }
         }
+    }
+
+    /// Returns the result of a function of OpenCL on integers, where facts hold. `see` returns the values of
+    /// its operands.
+    pub(super) fn called(
+        &self,
+        i: &Instruction<'_>,
+        facts: &Facts,
+        see: &impl Fn(u32) -> Known,
+    ) -> Option<Known> {
+        let set = i.word(2).and_then(|set| self.definitions.get(set))?;
+        let function = i.word(3).and_then(Extended::from_u32);
+        let function = function.filter(|_| set.string(1) == Some("OpenCL.std"))?;
+        let operands = i.words_from(4).map(|id| match see(id) {
+            Known::Integer(form) => Some(form),
+            _ => None,
+        });
+        let operands = operands.collect::<Option<Vec<_>>>()?;
+        let arithmetic = Arithmetic { space: self.space, width: self.width(i.result_type()?)? };
+        arithmetic.extended(function, &operands, facts).map(Known::Integer)
     }
 
     /// Returns the address that `vloadn` or `vstoren` accesses, and the number of bytes. Operand `word`
@@ -380,7 +417,7 @@ impl<'m> Evaluation<'m> {
         let size = self.layouts.size(ty.word(1)?).zip(ty.word(2));
         let size = size.map(|(size, count)| size * i128::from(count));
         if let Known::Pointer(pointer) = &mut pointer {
-            let index = self.index(frame, i.word(word)?);
+            let index = self.index(i.word(word)?, &|id| self.value(frame, id));
             let steps = index.zip(size).and_then(|(index, size)| index.times(size));
             pointer.offset =
                 pointer.offset.zip(steps).and_then(|(offset, by)| offset.plus(&by, self.space));
@@ -404,9 +441,15 @@ impl<'m> Evaluation<'m> {
         }
     }
 
-    fn arithmetic(&self, frame: &Frame<'_>, op: Op, i: &Instruction<'_>) -> Option<Known> {
+    /// Returns the result of an operation on integers. `see` returns the values of its operands.
+    pub(super) fn arithmetic(
+        &self,
+        op: Op,
+        i: &Instruction<'_>,
+        see: &impl Fn(u32) -> Known,
+    ) -> Option<Known> {
         let ty = i.result_type()?;
-        let operand = |word| match self.value(frame, i.word(word)?) {
+        let operand = |word| match see(i.word(word)?) {
             Known::Integer(form) => Some(form),
             _ => None,
         };
@@ -416,7 +459,7 @@ impl<'m> Evaluation<'m> {
                 arithmetic.convert(op, &operand(2)?, self.width_of(i.word(2)?)?)
             }
             Op::ShiftRightArithmetic | Op::ShiftRightLogical => {
-                let narrowed = self.narrowed(frame, op, i, &arithmetic);
+                let narrowed = self.narrowed(op, i, &arithmetic, see);
                 narrowed.or_else(|| arithmetic.binary(op, &operand(2)?, &operand(3)?))
             }
             Op::SNegate | Op::Not => arithmetic.unary(op, &operand(2)?),
@@ -454,16 +497,16 @@ impl<'m> Evaluation<'m> {
     /// The pair of shifts extends the lower bits of the value.
     fn narrowed(
         &self,
-        frame: &Frame<'_>,
         op: Op,
         i: &Instruction<'_>,
         arithmetic: &Arithmetic<'_>,
+        see: &impl Fn(u32) -> Known,
     ) -> Option<Form> {
         let shifted = self.definitions.get(i.word(2)?)?;
         if shifted.op() != Some(Op::ShiftLeftLogical) {
             return None;
         }
-        let value = |id| match self.value(frame, id) {
+        let value = |id| match see(id) {
             Known::Integer(form) => Some(form),
             _ => None,
         };

@@ -9,12 +9,16 @@
 //! [`Program::kernel`](crate::Program::kernel) that the kernel stays inside the buffers bound to it.
 
 mod blocks;
+mod conditions;
 mod eval;
+mod facts;
 mod flow;
 mod groups;
 mod layout;
 mod loops;
 mod memory;
+#[cfg(test)]
+mod random_tests;
 mod slice;
 mod symbols;
 #[cfg(test)]
@@ -28,6 +32,7 @@ use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, Linkage, Location, Section};
 use crate::error::{Error, ErrorKind, Result};
 
+pub(super) use eval::Values;
 pub(super) use flow::Flow;
 pub(super) use groups::{GroupUse, group_use};
 pub(super) use layout::{Layout, Layouts, MAX_ALIGN, Parts};
@@ -101,6 +106,21 @@ pub(super) fn analyse(
     space: &Space,
 ) -> Result<Accesses> {
     eval::Evaluation::new(definitions, space).run(kernel, values)
+}
+
+/// Analyses a kernel like [`analyse`], and returns the values that its function calculates. The accesses rely
+/// on more scalars, because the limits of their bytes count, too.
+///
+/// # Errors
+///
+/// Fails like [`analyse`].
+pub(super) fn analyse_values<'m>(
+    definitions: &'m Definitions<'m>,
+    kernel: u32,
+    values: &[Value],
+    space: &'m Space,
+) -> Result<Values<'m>> {
+    eval::Evaluation::new(definitions, space).run_for_values(kernel, values)
 }
 
 /// Kernel argument, as far as it is known before the analysis.

@@ -118,6 +118,19 @@ fn a_work_group_runs_the_elements_of_its_row() {
 }
 
 #[test]
+fn rows_need_not_be_multiples_of_the_work_groups() {
+    let row = |kernel, from, to| {
+        let arguments = vec![buffer(from), buffer(to), int(20)];
+        (kernel, grouped(COUNT * GROUP, GROUP), arguments)
+    };
+    let launches = [row("normalize_rows", 0, 1), row("shift_rows", 1, 2)];
+    let (fused, _) = fused(ROWS, &plan_of(&launches, &[]));
+    assert_eq!(Vec::from_iter(fused.barriers), [1]);
+    let elements = ("scale_elements", over(20 * COUNT), vec![buffer(1), buffer(2), float(3.0)]);
+    super::fused(ROWS, &plan_of(&[row("normalize_rows", 0, 1), elements], &[]));
+}
+
+#[test]
 fn rows_in_groups_of_other_sizes_run_in_the_groups_that_share_local_memory() {
     let launches = [
         rows("shift_rows", 4, 0, 1),
@@ -169,8 +182,7 @@ fn rows_that_do_not_match_are_refused() {
 #[test]
 fn a_launch_that_needs_the_results_of_all_work_groups_is_refused_with_that_reason() {
     let scratch = Argument::Local(4 * GROUP);
-    let sum =
-        ("sum_groups", grouped(ALL_ELEMENTS, GROUP), vec![buffer(0), buffer(1), scratch]);
+    let sum = ("sum_groups", grouped(ALL_ELEMENTS, GROUP), vec![buffer(0), buffer(1), scratch]);
     let groups = int((ALL_ELEMENTS / GROUP) as i32);
     let arguments = vec![buffer(0), buffer(1), buffer(2), groups];
     let divide = ("divide_by_sums", grouped(ALL_ELEMENTS, GROUP), arguments);

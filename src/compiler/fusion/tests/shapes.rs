@@ -261,7 +261,8 @@ fn clones_have_their_own_specialization_constants() {
         ((7, vec![0; 2]), "the specialization constant 7 has 2 bytes, but its type has 4 bytes"),
     ] {
         wrong.slots[1].constants = vec![constant];
-        let error = fuse(&wrong, &[&module], Trust::ProofOnly, Width::ONE).unwrap_err();
+        let error =
+            fuse(&wrong, &[&module], Trust::ProofOnly, Width::ONE, FusionForm::Direct).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         assert!(error.to_string().contains(part), "{error}");
     }
@@ -351,7 +352,9 @@ fn values_of_unknown_meaning_are_refused() {
     let decoration = annotations.iter().find(|i| i.words_from(1).eq([built_in, size])).unwrap();
     let variable = decoration.word(0);
     annotations.retain(|i| i.word(0) != variable);
-    let outcome = fuse(&plan_of(&launches, &[]), &[&module], Trust::Caller, Width::ONE).unwrap();
+    let outcome =
+        fuse(&plan_of(&launches, &[]), &[&module], Trust::Caller, Width::ONE, FusionForm::Direct)
+            .unwrap();
     let why = outcome.fused.unwrap_err();
     assert!(why.contains("that its module does not declare as a known built-in value"), "{why}");
 }
