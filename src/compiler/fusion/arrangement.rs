@@ -19,6 +19,7 @@ use super::access::{self, Accesses};
 use super::affine::Space;
 use super::attempt;
 use super::extract::{self, Kernel};
+use super::form::FusionForm;
 use super::legality::{Judgement, Verdict};
 use super::plan::{Argument, Place, Plan, Slot};
 use super::ranges::{Assignment, Sizes, count, padded};
@@ -83,15 +84,17 @@ impl Arrangement {
         }
     }
 
-    /// Returns other arrangements of a plan, the most promising first.
+    /// Returns other arrangements of a plan for a form, the most promising first. In forms other than `Direct`,
+    /// each work-item of a launch runs in its own place.
     ///
     /// # Errors
     ///
     /// Fails if a module or kernel cannot be analysed.
-    pub(super) fn others(plan: &Plan, modules: &[&Module]) -> Result<Vec<Self>> {
+    pub(super) fn others(plan: &Plan, modules: &[&Module], form: FusionForm) -> Result<Vec<Self>> {
         let kernels = extract::kernels(plan, modules)?;
         let facts = plan.slots.iter().zip(&kernels).map(|(slot, kernel)| Facts::of(slot, kernel));
-        let facts = facts.collect::<Result<Vec<_>>>()?;
+        let mut facts = facts.collect::<Result<Vec<_>>>()?;
+        agree_on_sizes(plan, &mut facts)?;
         let mut all = Vec::new();
         if plan.slots.iter().any(|slot| padded(slot.range.offset(), 0) != [0; 3]) {
             return Ok(all);
@@ -99,6 +102,9 @@ impl Arrangement {
         let is_flat = facts.iter().all(|own| own.grouping == Grouping::None);
         let trimmed = Self::made(plan, &facts, |_| Some((1, Assignment::Single)));
         all.extend(trimmed.filter(|trimmed| trimmed.plan.slots != plan.slots));
+        if form != FusionForm::Direct {
+            return Ok(all);
+        }
         if is_flat {
             all.extend(Self::strided(plan, &facts));
         } else {
@@ -295,6 +301,24 @@ impl Facts {
         let slot = Slot { range, ..slot.clone() };
         Ok(Self { grouping, count: count(&slot)?, range, scalars })
     }
+}
+
+/// Gives trimmed launches the same sizes where that leaves out no work-item, and adds none. A kernel that
+/// writes all but the border of a plane then has the same range as one that writes all of it.
+fn agree_on_sizes(plan: &Plan, facts: &mut [Facts]) -> Result<()> {
+    let mut most = [1; 3];
+    for own in facts.iter().filter(|own| own.grouping == Grouping::None) {
+        let sizes = padded(own.range.global(), 1);
+        most = std::array::from_fn(|d| most[d].max(sizes[d]));
+    }
+    for (slot, own) in plan.slots.iter().zip(facts) {
+        let launched = padded(slot.range.global(), 1);
+        if !own.scalars.is_empty() && (0..3).all(|d| most[d] <= launched[d]) {
+            own.range = NdRange::from(NdSize::of(&most[..slot.range.dimensions()]));
+            own.count = count(&Slot { range: own.range, ..slot.clone() })?;
+        }
+    }
+    Ok(())
 }
 
 /// Returns the range without work-items that do nothing, and the scalars that this follows from.

@@ -186,20 +186,14 @@ pub(crate) fn fuse(
 ) -> Result<Outcome> {
     plan.check(modules.len())?;
     let mut outcome = Outcome::of(plan);
-    if form != FusionForm::Direct {
-        let fused = recompute::attempt(plan, modules, trust, form, &mut outcome);
-        outcome.fused = or_reason(fused)?;
-        return Ok(outcome);
-    }
     let plain = Arrangement::plain(plan);
-    let fused = attempt::attempt(&plain, modules, trust, width, &mut outcome);
-    outcome.fused = or_reason(fused)?;
+    outcome.fused = or_reason(in_form(&plain, modules, trust, width, form, &mut outcome))?;
     if outcome.fused.is_ok() || plan.slots.len() < 2 {
         return Ok(outcome);
     }
-    for arrangement in Arrangement::others(plan, modules).unwrap_or_default() {
+    for arrangement in Arrangement::others(plan, modules, form).unwrap_or_default() {
         let mut other = Outcome::of(&arrangement.plan);
-        let fused = attempt::attempt(&arrangement, modules, Trust::ProofOnly, width, &mut other);
+        let fused = in_form(&arrangement, modules, Trust::ProofOnly, width, form, &mut other);
         other.fused = or_reason(fused)?;
         let other = arrangement.restored(other);
         if other.fused.is_ok() {
@@ -209,6 +203,21 @@ pub(crate) fn fuse(
         outcome.constants.extend(other.constants);
     }
     Ok(outcome)
+}
+
+/// Fuses the launches of an arrangement in a form.
+fn in_form(
+    arrangement: &Arrangement,
+    modules: &[&Module],
+    trust: Trust,
+    width: Width,
+    form: FusionForm,
+    outcome: &mut Outcome,
+) -> Result<Fused, Obstacle> {
+    match form {
+        FusionForm::Direct => attempt::attempt(arrangement, modules, trust, width, outcome),
+        _ => recompute::attempt(&arrangement.plan, modules, trust, form, outcome),
+    }
 }
 
 /// Returns the reason for an obstacle that is no fault of the plan or the modules.
