@@ -355,7 +355,7 @@ pub(super) fn examine(
 /// Returns what the analysis of accesses knows of an argument.
 pub(super) fn value(argument: &Argument) -> Value {
     match argument {
-        Argument::Buffer(_) => Value::Buffer,
+        Argument::Buffer(region) => Value::Buffer(*region),
         Argument::Scalar(bytes) => Value::Scalar(bytes.clone()),
         Argument::Local(_) => Value::Other,
     }

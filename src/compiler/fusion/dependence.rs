@@ -139,3 +139,117 @@ fn difference(a: &Bytes, b: &Bytes, (first, second): (&Space, &Space)) -> Equati
     }
     equation
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::compiler::fusion::affine::{Form, Id};
+    use crate::compiler::nd_range::{NdRange, NdSize};
+
+    const SIZES: [usize; 2] = [5, 4];
+
+    fn space(sizes: impl Into<NdSize>) -> Space {
+        Space::new(&NdRange::from(sizes.into()))
+    }
+
+    /// Returns bytes that start at the sum of ids with factors, of multiples of each step, and a constant.
+    fn bytes(
+        space: &Space,
+        factors: [i128; 2],
+        ranges: &[(i128, i128)],
+        low: i128,
+        width: i128,
+    ) -> Bytes {
+        let mut start = Form::constant(low);
+        for (d, factor) in factors.into_iter().enumerate() {
+            let id = Form::id(Id::Global, d, space).times(factor).unwrap();
+            start = start.plus(&id, space).unwrap();
+        }
+        for &(step, count) in ranges {
+            start = start.plus(&Form::steps(step * count, step), space).unwrap();
+        }
+        Bytes { start, width, group: None, inside: None }
+    }
+
+    #[track_caller]
+    fn assert_apart(a: &Bytes, b: &Bytes, space: &Space, expected: bool) {
+        assert_eq!(never_meet(a, b, (space, space), space), expected);
+        assert_eq!(never_meet(b, a, (space, space), space), expected);
+    }
+
+    #[test]
+    fn halves_of_rows_never_meet() {
+        let rows = space(1000);
+        let half = |first| bytes(&rows, [32, 0], &[(4, 3)], first, 4);
+        assert_apart(&half(0), &half(16), &rows, true);
+        assert_apart(&half(0), &half(0), &rows, true);
+        // One element more reaches the next row.
+        let longer = bytes(&rows, [32, 0], &[(4, 4)], 16, 4);
+        assert_apart(&half(0), &longer, &rows, false);
+    }
+
+    #[test]
+    fn rectangles_of_planes_never_meet() {
+        // Each work-item has a tile of 4 x 2 elements, in rows of 400 elements.
+        let tiles = space([100, 60]);
+        let tile = |x: i128, y: i128, columns: i128| {
+            bytes(&tiles, [16, 3200], &[(1600, y), (4, columns)], 4 * x, 4)
+        };
+        assert_apart(&tile(0, 1, 3), &tile(0, 1, 3), &tiles, true);
+        assert_apart(&tile(0, 1, 1), &tile(2, 1, 1), &tiles, true);
+        assert_apart(&tile(0, 1, 3), &tile(1, 1, 3), &tiles, false);
+        assert_apart(&tile(0, 2, 3), &tile(0, 1, 3), &tiles, false);
+    }
+
+    #[test]
+    fn strides_of_all_work_items_never_meet() {
+        let items = space(64);
+        let strided = |first, step| bytes(&items, [4, 0], &[(step, 1000)], first, 4);
+        assert_apart(&strided(0, 256), &strided(0, 256), &items, true);
+        assert_apart(&strided(0, 256), &strided(256, 256), &items, true);
+        assert_apart(&strided(0, 256), &strided(4, 256), &items, false);
+        assert_apart(&strided(0, 252), &strided(0, 252), &items, false);
+    }
+
+    proptest! {
+        #[test]
+        fn accesses_that_never_meet_share_no_byte(
+            a_factors in [-20_i128..20, -20_i128..20], b_factors in [-20_i128..20, -20_i128..20],
+            is_alike in any::<bool>(),
+            a_ranges in prop::collection::vec((1_i128..40, 0_i128..3), 0..3),
+            b_ranges in prop::collection::vec((1_i128..40, 0_i128..3), 0..3),
+            distance in -60_i128..60, a_width in 1_i128..5, b_width in 1_i128..5,
+        ) {
+            let space = space(SIZES);
+            let b_factors = if is_alike { a_factors } else { b_factors };
+            let a = bytes(&space, a_factors, &a_ranges, 0, a_width);
+            let b = bytes(&space, b_factors, &b_ranges, distance, b_width);
+            let starts = |factors: [i128; 2], ranges: &[(i128, i128)], x: usize, y: usize| {
+                let first = factors[0] * x as i128 + factors[1] * y as i128;
+                ranges.iter().fold(vec![first], |sums, &(step, count)| {
+                    let add = |n: i128| (0..=count).map(move |times| n + times * step);
+                    sums.into_iter().flat_map(add).collect::<Vec<_>>()
+                })
+            };
+            let items = || (0..SIZES[0]).flat_map(|x| (0..SIZES[1]).map(move |y| (x, y)));
+            let meets = items().any(|(x, y)| {
+                let own = starts(a_factors, &a_ranges, x, y);
+                items().filter(|&other| other != (x, y)).any(|(x, y)| {
+                    let others = starts(b_factors, &b_ranges, x, y);
+                    own.iter().any(|n| {
+                        let overlaps = |m: &i128| {
+                            let m = m + distance;
+                            *n < m + b_width && m < n + a_width
+                        };
+                        others.iter().any(overlaps)
+                    })
+                })
+            });
+            prop_assert!(!meets || !never_meet(&a, &b, (&space, &space), &space));
+        }
+    }
+}

@@ -19,6 +19,7 @@ mod contraction;
 mod groups;
 mod local;
 mod malformed;
+mod neighbours;
 mod partition;
 mod patterns;
 mod pointers;

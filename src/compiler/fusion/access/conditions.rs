@@ -6,7 +6,8 @@ use rspirv::spirv::Op;
 
 use super::eval::{Evaluation, Frame};
 use super::facts::Facts;
-use super::values::{Arithmetic, Known, Pointer, negated};
+use super::pointers::Pointer;
+use super::values::{Arithmetic, Known, negated};
 use crate::compiler::fusion::affine::Form;
 use crate::compiler::spirv::edit::Instruction;
 

@@ -15,7 +15,7 @@
 //! [facts](super::facts) of the branches that lead to it.
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
 use rspirv::spirv::{Op, StorageClass};
@@ -24,10 +24,12 @@ use super::blocks::{Blocks, spilled};
 use super::facts::{Facts, join};
 use super::flow::Flow;
 use super::layout::Layouts;
+use super::pointers::{Base, Pointer};
 use super::symbols::Symbols;
-use super::values::{Arithmetic, Base, Known, Pointer};
+use super::values::{Arithmetic, Known};
 use super::{Access, Accesses, Value};
 use crate::compiler::fusion::affine::{Form, Space};
+use crate::compiler::fusion::plan::Region;
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Location};
 use crate::error::{Error, ErrorKind, Result};
@@ -49,8 +51,8 @@ pub(super) struct Evaluation<'m> {
     /// `BuiltIn` numbers of the built-in variables, by the variable's id.
     pub(super) built_ins: HashMap<u32, u32>,
     known_functions: HashMap<usize, Option<Rc<Body<'m>>>>,
-    /// Indices of the kernel's parameters that are buffers.
-    pub(super) buffers: BTreeSet<usize>,
+    /// Regions of the buffers, by the index of the kernel's parameter.
+    pub(super) buffers: BTreeMap<usize, Region>,
     steps: usize,
 }
 
@@ -146,7 +148,7 @@ impl<'m> Evaluation<'m> {
             functions: functions.map(|(at, function)| (function.id, at)).collect(),
             built_ins: module.built_ins().collect(),
             known_functions: HashMap::new(),
-            buffers: BTreeSet::new(),
+            buffers: BTreeMap::new(),
             steps: 0,
             definitions,
         }
@@ -184,7 +186,7 @@ impl<'m> Evaluation<'m> {
                 let value = std::mem::replace(&mut values[at], Value::Other);
                 let (other, _) = self.evaluate(kernel, &values)?;
                 if is_same(&found, &other) {
-                    // What was found must hold without the value, too.
+                    // The accesses and the flow must hold without the value, too.
                     found = other;
                 } else {
                     values[at] = value;
@@ -217,8 +219,8 @@ impl<'m> Evaluation<'m> {
         let mut arguments = Vec::new();
         for (at, (&parameter, value)) in parameters.iter().zip(values).enumerate() {
             arguments.push(match value {
-                Value::Buffer => {
-                    self.buffers.insert(at);
+                Value::Buffer(region) => {
+                    self.buffers.insert(at, *region);
                     let offset = Some(Form::constant(0));
                     Known::Pointer(Pointer { base: Base::Parameter(at), offset })
                 }
@@ -478,7 +480,7 @@ impl<'m> Evaluation<'m> {
             Op::ConstantFalse => integer(0),
             Op::ConstantNull if self.width(ty).is_some() => integer(0),
             Op::ConstantNull => match self.definitions.get(ty)?.op()? {
-                Op::TypePointer => Some(Known::Pointer(Pointer::to(Base::Harmless))),
+                Op::TypePointer => Some(Known::Pointer(Pointer::to(Base::Null))),
                 _ => None,
             },
             Op::Variable => {

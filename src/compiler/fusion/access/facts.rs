@@ -15,7 +15,7 @@ use crate::compiler::fusion::affine::{Form, Line, Space};
 /// Facts that hold in a block, or on an edge between two blocks.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
-    /// What is known of the results of instructions, by their ids, beyond what holds everywhere.
+    /// Forms of the results of instructions, by their ids, where these are narrower than elsewhere.
     values: HashMap<u32, Form>,
     /// Bounds of [primitive](Line::primitive) lines.
     lines: Vec<(Line, i128, i128)>,

@@ -1,16 +1,16 @@
 //! Bounds of loop counters.
 //!
-//! A loop counter is a phi that is `initial` at first and `phi + step` in each further iteration, with a
-//! positive step that does not change in the loop. The loop must compare the phi or `phi + step` with a bound,
-//! at its head or at its end. The maximum number of iterations follows from `bound - initial`. The phi is then
-//! `initial` plus a multiple of `step`, up to the last iteration's. If one more step could wrap, nothing is
-//! known.
+//! A loop counter is a phi that is `initial` at first and `phi + step` in each further iteration, with a step
+//! that is not 0 and whose sign is known. The loop must compare the phi or `phi + step` with a bound, at its head
+//! or at its end. The maximum number of iterations follows from `bound - initial`. The phi is then `initial` plus
+//! a multiple of `step`, up to the last iteration's. If one more step could wrap, nothing is known.
 
 use rspirv::spirv::{BuiltIn, Op};
 
 use super::blocks::Blocks;
 use super::eval::{Evaluation, Frame};
-use super::values::{Arithmetic, Base, Known, Pointer, mirrored, negated};
+use super::pointers::{Base, Pointer};
+use super::values::{Arithmetic, Known, mirrored, negated};
 use crate::compiler::fusion::affine::Form;
 use crate::compiler::spirv::edit::Instruction;
 
@@ -55,7 +55,7 @@ impl Evaluation<'_> {
         let operands: Vec<_> = phi.words_from(2).collect();
         let mut pairs = operands.chunks_exact(2);
         let next = pairs.find(|pair| blocks.index(pair[1]) == Some(latch))?[0];
-        let Step { multiple, most } = self.step(frame, counter, next)?;
+        let Step { multiple, most, sign } = self.step(frame, counter, next)?;
         let Known::Integer(form) = self.phi(frame, head, phi)? else { return None };
         let first = operands.chunks_exact(2).filter_map(|pair| {
             let from = blocks.index(pair[1])?;
@@ -66,11 +66,12 @@ impl Evaluation<'_> {
             Known::Integer(first) => first.minus(initial, self.space)?.value(),
             _ => None,
         });
-        let is_after = multiple == most && distances.all(|distance| distance == Some(multiple));
-        is_after.then(|| form.moved_by(-multiple))
+        let step = multiple * sign;
+        let is_after = multiple == most && distances.all(|distance| distance == Some(step));
+        is_after.then(|| form.moved_by(-step))
     }
 
-    /// Returns the value that is added to a phi in every iteration, if it is positive.
+    /// Returns the value that is added to a phi in every iteration, if its sign is known.
     fn step(&self, frame: &Frame<'_>, phi: u32, next: u32) -> Option<Step> {
         let next = self.definitions.get(next).filter(|next| next.op() == Some(Op::IAdd))?;
         let (a, b) = (next.word(2)?, next.word(3)?);
@@ -83,12 +84,12 @@ impl Evaluation<'_> {
         };
         let Known::Integer(step) = self.invariant(frame, step, 0)? else { return None };
         let (least, most) = step.bounds(self.space);
-        let multiple = match step.value() {
-            Some(step) => step,
-            // A value that may differ between evaluations has no other common divisor than 1.
-            None => 1,
-        };
-        (least > 0).then_some(Step { multiple, most })
+        // A value that may differ between evaluations has no other common divisor than 1.
+        let multiple = step.value().map_or(1, i128::abs);
+        if least > 0 {
+            return Some(Step { multiple, most, sign: 1 });
+        }
+        (most < 0).then_some(Step { multiple, most: -least, sign: -1 })
     }
 
     /// Returns what is known of a value that does not change in a loop, though it may be calculated
@@ -195,22 +196,28 @@ impl Evaluation<'_> {
         if stay == 1 {
             op = negated(op)?;
         }
+        let Step { multiple, most: longest, sign } = step;
+        // A loop that counts down is one that counts up, with all values negated.
+        if sign < 0 {
+            op = mirrored(op)?;
+        }
         let Known::Integer(bound) = self.value(frame, bound) else { return None };
         let is_signed = match op {
             Op::SLessThan | Op::SLessThanEqual => true,
             // Either reading will do, as long as the bound is not below the initial value.
             Op::INotEqual => {
                 let ends = (arithmetic.signed(&bound), arithmetic.signed(initial));
-                ends.0.minus(&ends.1, space)?.value().is_some_and(|distance| distance >= 0)
+                let distance = ends.0.minus(&ends.1, space)?.value();
+                distance.is_some_and(|distance| distance * sign >= 0)
             }
             _ => false,
         };
         let interpret = |form: &Form| {
-            if is_signed { arithmetic.signed(form) } else { arithmetic.unsigned(form) }
+            let form = if is_signed { arithmetic.signed(form) } else { arithmetic.unsigned(form) };
+            form.times(sign)
         };
-        let (first, bound) = (interpret(initial), interpret(&bound));
+        let (first, bound) = (interpret(initial)?, interpret(&bound)?);
         let distance = bound.minus(&first, space)?;
-        let Step { multiple, most: longest } = step;
         // Whether the tested value is the bound at most, and not below it.
         let (is_reached, most_tested) = match op {
             Op::ULessThan | Op::SLessThan => (false, bound.bounds(space).1 - 1),
@@ -236,17 +243,24 @@ impl Evaluation<'_> {
         let grown = grown.clipped(low, high.max(most_tested + after), space);
         // The next value must be in range, too: nothing may wrap.
         let (low, high) = grown.bounds(space);
+        let (grown, low, high) = match sign {
+            1 => (grown, low, high + longest),
+            _ => (grown.times(sign)?, -high - longest, -low),
+        };
         let modulus = 1_i128 << arithmetic.width;
         let (least, most) =
             if is_signed { (-modulus / 2, modulus / 2 - 1) } else { (0, modulus - 1) };
-        (least <= low && high + longest <= most).then_some(grown)
+        (least <= low && high <= most).then_some(grown)
     }
 }
 
 /// Value that a loop adds to its counter.
 #[derive(Clone, Copy)]
 struct Step {
-    /// Number of which the value is a multiple.
+    /// Positive number of which the value is a multiple.
     multiple: i128,
+    /// Largest absolute value.
     most: i128,
+    /// Either 1 or -1.
+    sign: i128,
 }

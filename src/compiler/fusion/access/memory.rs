@@ -5,7 +5,8 @@ use rspirv::spirv::{BuiltIn, Op, OpenclStd100Op as Extended};
 use super::eval::{At, Evaluation, Frame};
 use super::facts::Facts;
 use super::layout::Parts;
-use super::values::{Arithmetic, Base, Known, Pointer};
+use super::pointers::{Base, Pointer};
+use super::values::{Arithmetic, Known};
 use super::{Access, Bytes, Kind};
 use crate::compiler::fusion::affine::{Form, Id};
 use crate::compiler::spirv::edit::{Instruction, Role, ids};
@@ -77,10 +78,16 @@ impl<'m> Evaluation<'m> {
                 }
                 None
             }
+            Op::PtrEqual | Op::PtrNotEqual => {
+                let holds = self.compare_pointers(frame, i)?;
+                Some(Known::Integer(Form::constant(holds.into())))
+            }
+            Op::IEqual | Op::INotEqual if self.compare_pointers(frame, i).is_some() => {
+                let holds = self.compare_pointers(frame, i)?;
+                Some(Known::Integer(Form::constant(holds.into())))
+            }
             // Harmless, whatever their operands point to.
-            Op::PtrEqual
-            | Op::PtrNotEqual
-            | Op::PtrDiff
+            Op::PtrDiff
             | Op::GenericPtrMemSemantics
             | Op::LifetimeStart
             | Op::LifetimeStop
@@ -126,29 +133,6 @@ impl<'m> Evaluation<'m> {
                 self.arithmetic(op, i, &|id| self.value(frame, id))
             }
         }
-    }
-
-    /// Returns whether an integer is used only in comparisons, whose results may be anything.
-    fn is_only_compared(&self, frame: &Frame<'_>, id: u32) -> bool {
-        let all = frame.function.blocks.all.iter().flat_map(|block| &block.body);
-        all.into_iter().all(|(_, i)| {
-            let mut is_used = false;
-            let uses = ids(i, self.definitions, |word, role| {
-                is_used |= role == Role::Operand && i.word(word) == Some(id);
-            });
-            let is_comparison = matches!(
-                i.op(),
-                Some(
-                    Op::IEqual
-                        | Op::INotEqual
-                        | Op::ULessThan
-                        | Op::ULessThanEqual
-                        | Op::UGreaterThan
-                        | Op::UGreaterThanEqual
-                )
-            );
-            uses.is_ok() && (!is_used || is_comparison)
-        })
     }
 
     /// Returns a value that covers two return values of a function that cannot be joined.
@@ -269,7 +253,7 @@ impl<'m> Evaluation<'m> {
         let offset =
             pointer.offset.and_then(|offset| self.indexed_offset(op, base, i, offset, see));
         let base = match pointer.base {
-            Base::Variable(_) => Base::Harmless,
+            Base::Variable(_) | Base::Null => Base::Harmless,
             base => base,
         };
         Some(Known::Pointer(Pointer { base, offset }))
@@ -627,8 +611,8 @@ impl<'m> Evaluation<'m> {
         match &pointer.base {
             Base::Parameter(parameter) => push(*parameter, bytes, true),
             Base::OneOf(parameters) => parameters.iter().for_each(|&p| push(p, None, false)),
-            Base::Anything => self.buffers.iter().for_each(|&p| push(p, None, false)),
-            Base::Variable(_) | Base::BuiltIn(_) | Base::Harmless => {}
+            Base::Anything => self.buffers.keys().for_each(|&p| push(p, None, false)),
+            Base::Variable(_) | Base::BuiltIn(_) | Base::Harmless | Base::Null => {}
         }
     }
 }

@@ -17,6 +17,7 @@ mod groups;
 mod layout;
 mod loops;
 mod memory;
+mod pointers;
 #[cfg(test)]
 mod random_tests;
 mod slice;
@@ -28,6 +29,7 @@ mod values;
 use std::collections::BTreeSet;
 
 use super::affine::{Form, Space};
+use super::plan::Region;
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, Linkage, Location, Section};
 use crate::error::{Error, ErrorKind, Result};
@@ -126,7 +128,7 @@ pub(super) fn analyse_values<'m>(
 /// Kernel argument, as far as it is known before the analysis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {
-    Buffer,
+    Buffer(Region),
     /// Bytes of an integer on whose value the analysis may rely.
     Scalar(Vec<u8>),
     Other,

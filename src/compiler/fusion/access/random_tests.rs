@@ -14,6 +14,7 @@ use rspirv::spirv::{
 };
 
 use super::*;
+use crate::compiler::fusion::plan::Memory;
 use crate::compiler::nd_range::{NdRange, NdSize};
 
 /// Index of a value that was calculated before: the ids and the scalar first.
@@ -501,7 +502,11 @@ fn check(all: &[Statement], touches: usize, scalar: i32, size: usize, is_size_kn
     let definitions = parsed.definitions();
     let (_, function) = function_of(&parsed, "k").unwrap();
     let mut values = vec![Value::Scalar(scalar.to_le_bytes().into())];
-    values.extend(vec![Value::Buffer; touches]);
+    values.extend((0..touches).map(|touch| {
+        let region =
+            Region { memory: Memory(touch as u32), offset: 0, length: isize::MAX as usize };
+        Value::Buffer(region)
+    }));
     let found = analyse(&definitions, function, &values, &space).unwrap();
     let exact = analyse_values(&definitions, function, &values, &space).unwrap();
     for y in 0..GLOBAL[1] {

@@ -9,12 +9,16 @@ use rspirv::spirv::{
 };
 
 use super::*;
+use crate::compiler::fusion::plan::{Memory, Region};
 use crate::compiler::nd_range::{NdRange, NdSize};
+
+mod neighbours;
 
 const OPTIMISED: &[u8] = include_bytes!("../../../../tests/data/fusion.spv");
 const UNOPTIMISED: &[u8] = include_bytes!("../../../../tests/data/fusion_O0.spv");
 
-const B: Value = Value::Buffer;
+const B: Value =
+    Value::Buffer(Region { memory: Memory(0), offset: 0, length: isize::MAX as usize });
 const O: Value = Value::Other;
 
 fn int(value: i32) -> Value {

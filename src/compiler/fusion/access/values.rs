@@ -4,11 +4,10 @@
 //! power of the integer's width. The bounds of the form lie between the least signed and the largest
 //! unsigned number of that width.
 
-use std::collections::BTreeSet;
-
 use rspirv::spirv::{Op, OpenclStd100Op as Extended};
 
 use super::facts::{Facts, join};
+use super::pointers::Pointer;
 use crate::compiler::fusion::affine::{Form, Space};
 
 /// Value, as far as it is known.
@@ -21,56 +20,6 @@ pub(super) enum Known {
     Parts(Vec<Known>),
     /// Other value: neither a pointer, nor made of pointers.
     Other,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Pointer {
-    pub(super) base: Base,
-    /// Offset from the base in bytes; `None` if it is not known.
-    pub(super) offset: Option<Form>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Base {
-    /// Buffer that is the kernel's parameter of this index.
-    Parameter(usize),
-    /// Buffer of one of these parameters, or memory outside of buffers.
-    OneOf(BTreeSet<usize>),
-    /// Variable of the function that is evaluated, by its id.
-    Variable(u32),
-    /// Built-in variable, by its id.
-    BuiltIn(u32),
-    /// Memory outside of buffers.
-    Harmless,
-    /// Any memory.
-    Anything,
-}
-
-impl Pointer {
-    pub(super) const fn to(base: Base) -> Self {
-        Self { base, offset: None }
-    }
-
-    /// Returns a pointer that covers both.
-    pub(super) fn or(&self, other: &Self, space: &Space) -> Self {
-        if self.base == other.base {
-            let offset = self.offset.zip(other.offset).map(|(a, b)| a.or(&b, space));
-            return Self { base: self.base.clone(), offset };
-        }
-        let mut parameters = BTreeSet::new();
-        for base in [&self.base, &other.base] {
-            match base {
-                Base::Parameter(parameter) => _ = parameters.insert(*parameter),
-                Base::OneOf(several) => parameters.extend(several),
-                Base::Anything => return Self::to(Base::Anything),
-                Base::Variable(_) | Base::BuiltIn(_) | Base::Harmless => {}
-            }
-        }
-        if parameters.is_empty() {
-            return Self::to(Base::Harmless);
-        }
-        Self::to(Base::OneOf(parameters))
-    }
 }
 
 impl Known {

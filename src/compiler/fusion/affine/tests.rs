@@ -30,7 +30,7 @@ impl Form {
         let rest = value - (x * ids[0] + y * ids[1] + split) - self.low;
         let sums = self.ranges().fold(vec![0], |sums: Vec<i128>, range| {
             let reached = sums.into_iter().flat_map(|n| {
-                // Of a long range, only the part near the value is of interest.
+                // Only the part near the value matters in a long range.
                 let nearest = (rest - n).div_euclid(range.step);
                 let (first, last) = ((nearest - 200).max(0), (nearest + 200).min(range.count));
                 (first..=last).map(move |times| n + times * range.step)
