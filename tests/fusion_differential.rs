@@ -40,6 +40,15 @@ fn setting(name: &str, default: usize) -> usize {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
 }
 
+/// Forms besides the direct one, each of which all cases are fused in, if that is legal.
+const FORMS: [FusionForm; 5] = [
+    FusionForm::Inlined,
+    FusionForm::Tiles { width: 16, height: 4 },
+    FusionForm::Tiles { width: 8, height: 8 },
+    FusionForm::Strips { rows: 4 },
+    FusionForm::Windows { rows: 8 },
+];
+
 /// A case that can be fused.
 struct Chosen {
     at: usize,
@@ -221,7 +230,7 @@ fn batch(number: usize, cases: usize, devices: &[Runtime]) -> Tally {
     let mut text = String::from(PRELUDE);
     pool.iter().for_each(|kernel| text += &kernel.text);
     let module = translate(folder.path(), &text, &levels);
-    let mut chosen = Vec::new();
+    let (mut chosen, mut all) = (Vec::new(), Vec::new());
     for at in 0..cases {
         let case = case(&mut random, &pool);
         tally.cases += 1;
