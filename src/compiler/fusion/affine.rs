@@ -95,6 +95,8 @@ pub(super) struct Form {
     steps: Steps,
     /// Bounds of the value, if these are narrower than the bounds of its parts together.
     within: Option<(i128, i128)>,
+    /// Likewise for the value without its [part by work-group](Line::of_groups).
+    within_group: Option<(i128, i128)>,
 }
 
 /// Exclusive bound of the numbers in a form, so that sums of a few of them do not overflow.
@@ -124,13 +126,13 @@ impl Form {
     pub(super) const fn between(low: i128, high: i128) -> Self {
         let (low, high) = (limited(low), limited(high));
         let steps = Steps::one(Strided::spanning(high - low, 1));
-        Self { line: Line::ZERO, low, high, steps, within: None }
+        Self { line: Line::ZERO, low, high, steps, within: None, within_group: None }
     }
 
     /// Returns the form of a multiple of `step` between 0 and `high`, which is one, too.
     pub(super) const fn steps(high: i128, step: i128) -> Self {
         let steps = Steps::one(Strided::spanning(high, step));
-        Self { line: Line::ZERO, low: 0, high, steps, within: None }
+        Self { line: Line::ZERO, low: 0, high, steps, within: None, within_group: None }
     }
 
     pub(super) fn id(id: Id, dimension: usize, space: &Space) -> Self {
@@ -198,7 +200,9 @@ impl Form {
         let mut ranges = self.steps.ranges();
         let (range, others) = (ranges.next().unwrap_or_default(), ranges.next());
         if !self.line.is_zero() || others.is_some() || range.count == 0 {
-            return Self { within: Some((low, high)), ..*self };
+            let is_in_group = self.line.of_groups(space).is_some_and(|line| line.is_zero());
+            let within_group = is_in_group.then_some((low, high)).or(self.within_group);
+            return Self { within: Some((low, high)), within_group, ..*self };
         }
         let step = range.step;
         let first = self.low + (low - self.low + step - 1).div_euclid(step) * step;
@@ -207,12 +211,22 @@ impl Form {
             return *self;
         }
         let steps = Steps::one(Strided::spanning(last - first, step));
-        Self { low: first, high: last, steps, within: None, ..*self }
+        Self { low: first, high: last, steps, within: None, within_group: None, ..*self }
+    }
+
+    /// Returns the bounds of the value without its part by work-group; `None` if the size of work-groups is
+    /// not known.
+    fn bounds_in_group(&self, space: &Space) -> Option<(i128, i128)> {
+        let group = self.line.of_groups(space)?;
+        let (low, high) = self.line.plus(&group.times(-1)?)?.bounds(space);
+        let (low, high) = (low.saturating_add(self.low), high.saturating_add(self.high));
+        let (least, most) = self.within_group.unwrap_or((low, high));
+        Some((low.max(least), high.min(most)))
     }
 
     /// Returns the form without its [limits](Self::clipped).
     pub(super) fn unclipped(&self) -> Self {
-        Self { within: None, ..*self }
+        Self { within: None, within_group: None, ..*self }
     }
 
     /// Returns the least and the largest distance of the value from the global id in dimension `d`; `None` if
@@ -251,14 +265,17 @@ impl Form {
 
     /// Returns the form of the value plus a constant. The numbers of both must be small enough to add them.
     pub(super) fn moved_by(&self, constant: i128) -> Self {
-        let by = |number: i128| number.saturating_add(constant);
-        let within = self.within.map(|(low, high)| (by(low), by(high)));
-        Self { low: self.low + constant, high: self.high + constant, within, ..*self }
+        let moved = |(low, high): (i128, i128)| {
+            (low.saturating_add(constant), high.saturating_add(constant))
+        };
+        let (within, within_group) = (self.within.map(moved), self.within_group.map(moved));
+        let (low, high) = (self.low + constant, self.high + constant);
+        Self { low, high, within, within_group, ..*self }
     }
 
     /// Returns the form `ids` plus a constant and the remainder of this form, if that is the same value.
     pub(super) fn along_ids(&self, ids: &Self, constant: i128, space: &Space) -> Option<Self> {
-        let remainder = Self { line: Line::ZERO, within: None, ..*self };
+        let remainder = Self { line: Line::ZERO, within: None, within_group: None, ..*self };
         let sum = ids.plus(&remainder, space)?.plus(&Self::constant(constant), space)?;
         Some(self.within.map_or(sum, |(low, high)| sum.clipped(low, high, space)))
     }
@@ -274,6 +291,7 @@ impl Form {
         let mut form = self.with_ranges_of(&other, space);
         form.line = Line::ZERO;
         form.line.ids[Id::Global as usize] = self.coefficients();
+        form.within_group = None;
         form
     }
 
@@ -301,10 +319,15 @@ impl Form {
             constant = constant.checked_add(global.checked_mul(space.offset[d])?)?;
         }
         let mut form = self.with_ranges_of(&inside, space);
-        form.line = group;
         form.low = form.low.checked_add(constant)?;
         form.high = form.high.checked_add(constant)?;
-        form.checked()
+        if let Some((low, high)) = self.bounds_in_group(space)
+            && (form.low..=high).contains(&low)
+            && high <= form.high
+        {
+            form = Self { within: self.within, ..Self::between(low, high) };
+        }
+        Self { line: group, within_group: None, ..form }.checked()
     }
 
     /// Returns the factors of the local id by which the value differs within a work-group; `None` if it
@@ -325,8 +348,14 @@ impl Form {
             high: self.high + other.high,
             steps: self.steps.plus(&other.steps),
             within: None,
+            within_group: None,
         };
-        let sum = sum.folded(space).checked()?;
+        let mut sum = sum.folded(space).checked()?;
+        if self.within_group.is_some() || other.within_group.is_some() {
+            let ends = self.bounds_in_group(space).zip(other.bounds_in_group(space));
+            sum.within_group =
+                ends.map(|((a, b), (c, d))| (a.saturating_add(c), b.saturating_add(d)));
+        }
         if self.within.is_none() && other.within.is_none() {
             return Some(sum);
         }
@@ -347,12 +376,10 @@ impl Form {
             Some((low.min(high), low.max(high)))
         };
         let (low, high) = ends((self.low, self.high))?;
-        let within = match self.within {
-            Some(within) => Some(ends(within)?),
-            None => None,
-        };
+        let limits = |limits: Option<_>| limits.map_or(Some(None), |limits| ends(limits).map(Some));
+        let (within, within_group) = (limits(self.within)?, limits(self.within_group)?);
         let (line, steps) = (self.line.times(factor)?, self.steps.times(factor.checked_abs()?)?);
-        Self { line, low, high, steps, within }.checked()
+        Self { line, low, high, steps, within, within_group }.checked()
     }
 
     /// Multiplies two forms. The product is affine if one of the two is constant, or if they are the id and
@@ -428,10 +455,11 @@ impl Form {
         let is_multiple = |range: &Strided| range.step % number == 0;
         let steps = Steps::of(self.steps.ranges().filter(is_multiple));
         let others = Steps::of(self.steps.ranges().filter(|range| !is_multiple(range)));
-        let whole = Self { line, low: 0, high: steps.span(), steps, within: None };
+        let whole =
+            Self { line, low: 0, high: steps.span(), steps, within: None, within_group: None };
         let within = self.within.filter(|_| line.is_zero() && steps.is_empty());
         let high = self.low.saturating_add(others.span());
-        (whole, Self { line: rest, low: self.low, high, steps: others, within })
+        (whole, Self { line: rest, low: self.low, high, steps: others, within, within_group: None })
     }
 
     /// Divides by a positive number, rounded down. Parts of the form that the number divides stay exact, and
@@ -451,7 +479,8 @@ impl Form {
             whole.steps.ranges().map(|range| Strided { step: range.step / divisor, ..range });
         let steps = Steps::of(steps.chain([rest]));
         let line = whole.line.divided_by(divisor);
-        let form = Self { line, low, high: low + steps.span(), steps, within: None };
+        let form =
+            Self { line, low, high: low + steps.span(), steps, within: None, within_group: None };
         let (least, most) = self.bounds(space);
         form.clipped(least.div_euclid(divisor), most.div_euclid(divisor), space)
     }
@@ -493,7 +522,8 @@ impl Form {
         }
         let (first, steps) = self.steps.or(&other.steps, other.low - self.low);
         let low = self.low + first;
-        let form = Self { low, high: low + steps.span(), steps, within: None, ..*self };
+        let high = low + steps.span();
+        let form = Self { low, high, steps, within: None, within_group: None, ..*self };
         form.clipped(least, most, space)
     }
 

@@ -5,8 +5,9 @@ use std::collections::{BTreeSet, HashMap};
 
 use rspirv::spirv::{Op, StorageClass};
 
-use super::access::{self, Value};
+use super::access::{self, Accesses, Value};
 use super::affine::Space;
+use super::arrangement::Arrangement;
 use super::coarsen::{Widening, Width};
 use super::contraction::{self, Operations};
 use super::coordinates;
@@ -42,17 +43,17 @@ impl From<Error> for Obstacle {
     }
 }
 
-/// Fuses the launches of a plan, and notes in `outcome` what was found on the way.
+/// Fuses the launches of an arrangement, and notes in `outcome` what was found on the way.
 pub(super) fn attempt(
-    plan: &Plan,
+    arrangement: &Arrangement,
     modules: &[&Module],
     trust: Trust,
     width: Width,
     outcome: &mut Outcome,
 ) -> Result<Fused, Obstacle> {
-    let kernels = extract::kernels(plan, modules)?;
+    let kernels = extract::kernels(&arrangement.plan, modules)?;
     let definitions: Vec<_> = kernels.iter().map(|kernel| kernel.module.definitions()).collect();
-    let launches = Launches::prepare(plan, &kernels, &definitions, trust)?;
+    let launches = Launches::prepare(arrangement, &kernels, &definitions, trust)?;
     let slots = launches.examine(outcome)?;
     let proof = launches.prove(slots, outcome)?;
     let parts = launches.parts(&proof)?;
@@ -63,6 +64,7 @@ pub(super) fn attempt(
 
 /// Launches of a plan, with their kernels and their joined ranges.
 struct Launches<'a> {
+    arrangement: &'a Arrangement,
     plan: &'a Plan,
     kernels: &'a [Kernel],
     definitions: &'a [Definitions<'a>],
@@ -93,14 +95,15 @@ struct Widened {
 
 impl<'a> Launches<'a> {
     fn prepare(
-        plan: &'a Plan,
+        arrangement: &'a Arrangement,
         kernels: &'a [Kernel],
         definitions: &'a [Definitions<'a>],
         trust: Trust,
     ) -> Result<Self, Obstacle> {
         let required_sizes: Vec<_> =
             kernels.iter().map(|kernel| kernel.modes.local_size()).collect();
-        let ranges = ranges::join(&plan.slots, &required_sizes)?;
+        let plan = &arrangement.plan;
+        let ranges = ranges::join(&plan.slots, &required_sizes, &arrangement.assignments)?;
         let mut printing = kernels.iter().filter(|kernel| kernel.prints());
         if let (Some(first), Some(second)) = (printing.next(), printing.next())
             && trust == Trust::ProofOnly
@@ -112,7 +115,7 @@ impl<'a> Launches<'a> {
         }
         let operations = kernels.iter().zip(definitions);
         let operations = operations.map(|(kernel, all)| kernel.operations(all)).collect();
-        Ok(Self { plan, kernels, definitions, operations, ranges, trust })
+        Ok(Self { arrangement, plan, kernels, definitions, operations, ranges, trust })
     }
 
     /// Analyses the accesses of each slot.
@@ -181,7 +184,7 @@ impl<'a> Launches<'a> {
             false => Vec::new(),
         };
         let barriers = legality::barriers(&outcome.judgements, unordered);
-        unite_scalars(outcome);
+        unite_scalars(outcome, self.arrangement.same_scalars());
         Ok(Proof { slots, privates, shared, internalized, barriers })
     }
 
@@ -290,9 +293,9 @@ impl<'a> Launches<'a> {
 
 /// Collects the scalars that must stay equal for the private contents to be correct, and the pairs of scalars
 /// that must stay unequal because more could be private if they were equal.
-fn unite_scalars(outcome: &mut Outcome) {
+fn unite_scalars(outcome: &mut Outcome, same: impl Iterator<Item = BTreeSet<Place>>) {
     let promotions = outcome.judgements.iter().filter_map(|j| j.promotion.as_ref().ok());
-    let equal = promotions.flat_map(|promotion| promotion.equal.iter().cloned());
+    let equal = promotions.flat_map(|promotion| promotion.equal.iter().cloned()).chain(same);
     for equal in private_legality::united(equal.collect::<Vec<_>>()) {
         // A fixed scalar fixes all others of its set.
         if equal.is_disjoint(&outcome.constants) {
@@ -305,7 +308,18 @@ fn unite_scalars(outcome: &mut Outcome) {
     outcome.unequal = unequal.copied().collect();
 }
 
-/// Analyses the accesses of a slot's kernel.
+/// Analyses the accesses of a slot's kernel to its buffers.
+pub(super) fn accesses(
+    slot: &Slot,
+    definitions: &Definitions<'_>,
+    function: u32,
+    space: &Space,
+) -> Result<Accesses> {
+    let values: Vec<_> = slot.arguments.iter().map(value).collect();
+    access::analyse(definitions, function, &values, space)
+}
+
+/// Analyses a slot's kernel.
 pub(super) fn examine(
     slot: &Slot,
     definitions: &Definitions<'_>,
@@ -313,8 +327,7 @@ pub(super) fn examine(
     space: &Space,
 ) -> Result<Examined> {
     let module = definitions.module();
-    let values: Vec<_> = slot.arguments.iter().map(value).collect();
-    let accesses = access::analyse(definitions, function, &values, space)?;
+    let accesses = accesses(slot, definitions, function, space)?;
     let body = module.functions.iter().find(|known| known.id == function);
     let body = body.into_iter().flat_map(|function| function.body.iter());
     let parameters = body.filter(|i| i.op() == Some(Op::FunctionParameter));

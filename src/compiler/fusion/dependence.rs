@@ -80,7 +80,8 @@ impl<'a> Use<'a> {
         format!("`{}` {verb} {}", self.kernel, self.name())
     }
 
-    fn name(&self) -> String {
+    /// Returns the parameter in words.
+    pub(super) fn name(&self) -> String {
         match &self.parameter.name {
             Some(name) => format!("`{name}`"),
             None => format!("its argument {}", self.access.parameter),

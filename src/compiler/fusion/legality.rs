@@ -48,7 +48,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// Returns the severity of the verdict: the worse, the greater.
-    fn rank(&self) -> u8 {
+    pub(super) fn rank(&self) -> u8 {
         match self {
             Self::Proven => 0,
             Self::NeedsTrust(_) => 1,
@@ -179,6 +179,8 @@ pub(super) fn judge(
                     .into())
             } else if requested == Some(&Internalization::Local) {
                 Err("it was requested to be local memory".into())
+            } else if view.has_portions {
+                Err("a work-item does the work of several work-items of a launch".into())
             } else if !barriers.is_empty() {
                 Err("work-items use data that other work-items of their work-group wrote".into())
             } else {
@@ -317,6 +319,9 @@ impl Finding {
                     other.participle()
                 ))
             }
+            Self::MayMeet([a, b]) if needs_all(first, a, second, b, space) => {
+                Verdict::NeedsTrust(describe_need_of_all(first, second))
+            }
             Self::MayMeet([a, b]) => Verdict::NeedsTrust(format!(
                 "{} at {}, some of which may be {} by `{}` in another work-item, at {}",
                 second.describe(),
@@ -326,7 +331,11 @@ impl Finding {
                 describe_bytes(a, space)
             )),
             Self::Meet([a, b], items, is_certain) => {
-                let text = describe_meeting(first, a, second, b, *items, space);
+                let text = if needs_all(first, a, second, b, space) {
+                    describe_need_of_all(first, second)
+                } else {
+                    describe_meeting(first, a, second, b, *items, space)
+                };
                 if *is_certain {
                     Verdict::Refuted(text)
                 } else {
@@ -337,15 +346,38 @@ impl Finding {
     }
 }
 
+/// Returns whether each work-item reads all bytes that the work-items of an earlier launch write, as the
+/// consumer of a reduction over the whole range does.
+fn needs_all(first: &Use<'_>, a: &Bytes, second: &Use<'_>, b: &Bytes, space: &Space) -> bool {
+    let ((a_low, a_high), (b_low, b_high)) = (a.start.bounds(space), b.start.bounds(space));
+    first.access.kind.writes()
+        && second.access.kind == Kind::Read
+        && b.start.coefficients() == [0; 3]
+        // A loop over all elements, or the only element. Indices that are not known exceed the buffer.
+        && (b.start.ranges().any(|range| range.step == b.width) || b.start.is_exact())
+        && b_high + b.width <= second.region.offset as i128 + second.region.length as i128
+        && b_low <= a_low
+        && a_high + a.width <= b_high + b.width
+}
+
+/// Describes the accesses of a launch and of one that needs its results from all work-groups.
+fn describe_need_of_all(first: &Use<'_>, second: &Use<'_>) -> String {
+    format!(
+        "`{}` needs the results of all work-groups of `{}` in {}, and work-groups cannot wait for each \
+         other within a kernel",
+        second.kernel,
+        first.kernel,
+        second.name()
+    )
+}
+
 /// Returns whether two accesses meet only in work-items of one work-group, where a barrier orders them.
 fn is_in_group(first: &Use<'_>, second: &Use<'_>, view: &View) -> bool {
     let by_group = |used: &Use<'_>| {
         let bytes = used.bytes?;
         Some(Bytes { start: bytes.group?, ..bytes })
     };
-    let (Some(a), Some(b), Some(groups)) =
-        (by_group(first), by_group(second), view.space.work_groups())
-    else {
+    let (Some(a), Some(b), Some(groups)) = (by_group(first), by_group(second), view.groups) else {
         return false;
     };
     let is_constant = first.parameter.is_constant || second.parameter.is_constant;
@@ -369,8 +401,10 @@ pub(super) fn unordered(
     goes_to_memory: impl Fn(&Use<'_>) -> bool,
 ) -> Vec<(usize, usize)> {
     let is_plane = ranges.whole.global().iter().filter(|&&size| size > 1).count() > 1;
-    let is_conditional =
-        |used: &Use<'_>| !used.access.is_certain || ranges.slots[used.slot].guard.is_some();
+    let is_conditional = |used: &Use<'_>| {
+        let mapping = &ranges.slots[used.slot];
+        !used.access.is_certain || mapping.guard.is_some() || mapping.assignment.repeats()
+    };
     let is_read = |used: &Use<'_>| used.access.kind == Kind::Read;
     let mut found = Vec::new();
     for memory in plan.memories() {

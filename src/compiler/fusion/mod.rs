@@ -25,6 +25,7 @@
 
 mod access;
 mod affine;
+mod arrangement;
 mod attempt;
 mod coarsen;
 mod contraction;
@@ -56,16 +57,19 @@ mod promote;
 mod ranges;
 mod recompute;
 mod remap;
+mod repetition;
 mod report;
 mod specialize;
 #[cfg(test)]
 mod tests;
+mod trim;
 
 use std::collections::BTreeSet;
 
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::spirv::Module;
 use crate::error::{ErrorKind, Result};
+use arrangement::Arrangement;
 use attempt::Obstacle;
 
 pub(crate) use coarsen::Width;
@@ -186,17 +190,48 @@ pub(crate) fn fuse(
 ) -> Result<Outcome> {
     plan.check(modules.len())?;
     let mut outcome = Outcome::of(plan);
-    let fused = match form {
-        FusionForm::Direct => attempt::attempt(plan, modules, trust, width, &mut outcome),
-        _ => recompute::attempt(plan, modules, trust, form, &mut outcome),
-    };
-    outcome.fused = match fused {
-        Ok(fused) => Ok(fused),
-        Err(Obstacle::Refusal(why)) => Err(why),
-        Err(Obstacle::Error(error)) => match error.kind() {
-            ErrorKind::Unsupported | ErrorKind::BuildFailed => Err(error.to_string()),
-            _ => return Err(error),
-        },
-    };
+    let plain = Arrangement::plain(plan);
+    outcome.fused = or_reason(in_form(&plain, modules, trust, width, form, &mut outcome))?;
+    if outcome.fused.is_ok() || plan.slots.len() < 2 {
+        return Ok(outcome);
+    }
+    for arrangement in Arrangement::others(plan, modules, form).unwrap_or_default() {
+        let mut other = Outcome::of(&arrangement.plan);
+        let fused = in_form(&arrangement, modules, Trust::ProofOnly, width, form, &mut other);
+        other.fused = or_reason(fused)?;
+        let other = arrangement.restored(other);
+        if other.fused.is_ok() {
+            return Ok(other);
+        }
+        // Other values might be arranged differently.
+        outcome.constants.extend(other.constants);
+    }
     Ok(outcome)
+}
+
+/// Fuses the launches of an arrangement in a form.
+fn in_form(
+    arrangement: &Arrangement,
+    modules: &[&Module],
+    trust: Trust,
+    width: Width,
+    form: FusionForm,
+    outcome: &mut Outcome,
+) -> Result<Fused, Obstacle> {
+    match form {
+        FusionForm::Direct => attempt::attempt(arrangement, modules, trust, width, outcome),
+        _ => recompute::attempt(&arrangement.plan, modules, trust, form, outcome),
+    }
+}
+
+/// Returns the reason for an obstacle that is no fault of the plan or the modules.
+fn or_reason(fused: Result<Fused, Obstacle>) -> Result<Result<Fused, String>> {
+    match fused {
+        Ok(fused) => Ok(Ok(fused)),
+        Err(Obstacle::Refusal(why)) => Ok(Err(why)),
+        Err(Obstacle::Error(error)) => match error.kind() {
+            ErrorKind::Unsupported | ErrorKind::BuildFailed => Ok(Err(error.to_string())),
+            _ => Err(error),
+        },
+    }
 }

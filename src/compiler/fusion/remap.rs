@@ -9,7 +9,8 @@ use rspirv::spirv::{BuiltIn, Decoration, FunctionControl, LinkageType, Op, Stora
 
 use super::access::Layouts;
 use super::declaration::Declaration;
-use super::ranges::{Mapping, Ranges, Shape, Sizes, padded};
+use super::ranges::{Assignment, Mapping, Ranges, Shape, Sizes, padded};
+use super::repetition;
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{
@@ -24,8 +25,18 @@ enum Value {
     Constant(Sizes),
     /// Global id, calculated from the linear id.
     GlobalId,
-    /// Global id, given by a parameter of the function that reads it.
-    Given,
+    /// Id that follows from the global id which a parameter of the function gives.
+    Given(GivenId),
+}
+
+/// Id of a work-item that follows from its global id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GivenId {
+    Global,
+    /// Local id, in work-groups of this size.
+    Local(Sizes),
+    /// Id of the work-group, in work-groups of this size.
+    Group(Sizes),
 }
 
 /// Adapts a slot's module to the fused kernel's nd-range.
@@ -56,10 +67,16 @@ pub(super) fn remap(
             Err(what) => return Err(no_groups(kernel, &what, mapping, whole)),
         }
     }
-    if variables.is_empty() {
+    if mapping.assignment.repeats() {
+        let function = repetition::kernel(module)?;
+        let ids = add_id_parameters(module, function, &variables)?;
+        rewrite(module, kernel, &variables, mapping, whole, &ids)?;
+        repetition::repeat(module, function, mapping, whole)?;
+    } else if variables.is_empty() {
         return Ok(());
+    } else {
+        rewrite(module, kernel, &variables, mapping, whole, &HashMap::new())?;
     }
-    rewrite(module, kernel, &variables, mapping, whole, &HashMap::new())?;
     module.prune()
 }
 
@@ -94,21 +111,20 @@ pub(super) fn take_id(
             Some(BuiltIn::WorkDim) => Value::Constant([range.dimensions(); 3]),
             Some(BuiltIn::GlobalSize) => Value::Constant(sizes),
             Some(BuiltIn::GlobalOffset) => Value::Constant(padded(range.offset(), 0)),
-            Some(BuiltIn::GlobalInvocationId) => Value::Given,
+            Some(BuiltIn::GlobalInvocationId) => Value::Given(GivenId::Global),
             Some(known) => return Err(refuse(&format!("the built-in value {known:?}"))),
             None => return Err(refuse(&format!("the built-in value {built_in}"))),
         };
         variables.insert(variable, value);
     }
-    let given = variables.iter().filter(|(_, value)| **value == Value::Given);
-    let mut types = given.filter_map(|(&id, _)| BuiltInType::of(module, id).map(|known| known.ty));
-    let first = types.next();
-    if types.any(|ty| Some(ty) != first) {
-        return Err(refuse("the global id in several types"));
-    }
     let ids = add_id_parameters(module, function, &variables)?;
-    let mapping =
-        Mapping { range: *range, shape: Shape::Remapped, guard: None, keeps_groups: false };
+    let mapping = Mapping {
+        range: *range,
+        shape: Shape::Remapped,
+        guard: None,
+        keeps_groups: false,
+        assignment: Assignment::Single,
+    };
     rewrite(module, kernel, &variables, &mapping, range, &ids)?;
     module.prune()
 }
@@ -129,7 +145,11 @@ fn add_id_parameters(
 ) -> Result<HashMap<u32, u32>> {
     let mut interner = Interner::of(module);
     let (_, value_type) = vector(module, &mut interner, BuiltIn::GlobalInvocationId)?;
-    let is_id = |id: u32| variables.get(&id) == Some(&Value::Given);
+    let is_id = |id: u32| matches!(variables.get(&id), Some(Value::Given(_)));
+    let mut given = variables.keys().filter(|&&id| is_id(id));
+    if given.any(|&id| BuiltInType::of(module, id).is_some_and(|known| known.ty != value_type.ty)) {
+        return Err(Error::unsupported("a kernel reads ids of its work-items in several types"));
+    }
     let mut reading = HashSet::from([function]);
     loop {
         let before = reading.len();
@@ -239,6 +259,7 @@ fn value(built_in: u32, mapping: &Mapping, whole: &NdRange) -> Result<Option<Val
     let sizes = padded(mapping.range.global(), 1);
     let local = mapping.range.local().map(|local| padded(local, 1));
     let constant_if = |differs: bool, sizes| differs.then_some(Value::Constant(sizes));
+    let repeats = mapping.assignment.repeats();
     let Some(built_in) = BuiltIn::from_u32(built_in) else {
         return Err(format!("the built-in value {built_in}"));
     };
@@ -248,6 +269,15 @@ fn value(built_in: u32, mapping: &Mapping, whole: &NdRange) -> Result<Option<Val
             constant_if(dimensions != whole.dimensions(), [dimensions; 3])
         }
         BuiltIn::GlobalSize => constant_if(mapping.shape != Shape::Same, sizes),
+        BuiltIn::GlobalInvocationId if repeats => Some(Value::Given(GivenId::Global)),
+        BuiltIn::LocalInvocationId if repeats => {
+            let local = local.ok_or("get_local_id")?;
+            Some(Value::Given(GivenId::Local(local)))
+        }
+        BuiltIn::WorkgroupId if repeats => {
+            let local = local.ok_or("get_group_id")?;
+            Some(Value::Given(GivenId::Group(local)))
+        }
         BuiltIn::GlobalInvocationId if mapping.shape == Shape::Remapped => Some(Value::GlobalId),
         BuiltIn::GlobalInvocationId | BuiltIn::GlobalOffset | BuiltIn::GlobalLinearId => None,
         BuiltIn::NumWorkgroups => match local {
@@ -380,20 +410,47 @@ impl Writer<'_> {
             let value_type = value_type.ok_or_else(|| {
                 Error::unsupported(format!("`{kernel}` reads a built-in value as another type"))
             })?;
-            let value = match (kind, given) {
-                (Value::Given, Some(parameter)) => parameter,
-                _ => self.value(variable, kind, value_type)?,
-            };
             let whole = if index.is_some() { self.module.fresh_id()? } else { id };
-            match kind {
-                Value::GlobalId => new.push(Op::FunctionCall, [value_type.ty, whole, value]),
-                _ => new.push(Op::CopyObject, [value_type.ty, whole, value]),
+            match (kind, given) {
+                (Value::Given(kind), Some(parameter)) => {
+                    self.given_id(kind, parameter, value_type, whole, &mut new)?;
+                }
+                (Value::GlobalId, _) => {
+                    let value = self.value(variable, kind, value_type)?;
+                    new.push(Op::FunctionCall, [value_type.ty, whole, value]);
+                }
+                _ => {
+                    let value = self.value(variable, kind, value_type)?;
+                    new.push(Op::CopyObject, [value_type.ty, whole, value]);
+                }
             }
             if let Some(index) = index {
                 new.push(Op::VectorExtractDynamic, [ty, id, whole, index]);
             }
         }
         Ok(new)
+    }
+
+    /// Emits the calculation of an id from the global id `given`, with `result` as its id.
+    fn given_id(
+        &mut self,
+        kind: GivenId,
+        given: u32,
+        value_type: BuiltInType,
+        result: u32,
+        new: &mut Stream,
+    ) -> Result<()> {
+        let (op, sizes) = match kind {
+            GivenId::Global => {
+                new.push(Op::CopyObject, [value_type.ty, result, given]);
+                return Ok(());
+            }
+            GivenId::Local(sizes) => (Op::UMod, sizes),
+            GivenId::Group(sizes) => (Op::UDiv, sizes),
+        };
+        let sizes = self.constant(value_type, sizes)?;
+        new.push(op, [value_type.ty, result, given, sizes]);
+        Ok(())
     }
 
     /// Finds the loads of the variables and of their components. Fails if something else uses a variable's
@@ -445,23 +502,12 @@ impl Writer<'_> {
             return Ok(known);
         }
         let id = match kind {
-            Value::Constant(sizes) if value_type.is_vector => {
-                let mut parts = [0; 3];
-                for (part, size) in parts.iter_mut().zip(sizes) {
-                    *part = number(self.module, &mut self.interner, value_type, size as u64)?;
-                }
-                self.interner.constant_id(
-                    self.module,
-                    Op::ConstantComposite,
-                    value_type.ty,
-                    &parts,
-                )?
-            }
+            Value::Constant(sizes) if value_type.is_vector => self.constant(value_type, sizes)?,
             Value::Constant([first, ..]) => {
                 number(self.module, &mut self.interner, value_type, first as u64)?
             }
             Value::GlobalId => self.global_id(variable, value_type)?,
-            Value::Given => {
+            Value::Given(_) => {
                 return Err(Error::unsupported(
                     "a function reads a global id that it is not given",
                 ));
@@ -469,6 +515,15 @@ impl Writer<'_> {
         };
         self.values.insert(variable, id);
         Ok(id)
+    }
+
+    /// Returns the constant vector of sizes.
+    fn constant(&mut self, value_type: BuiltInType, sizes: Sizes) -> Result<u32> {
+        let mut parts = [0; 3];
+        for (part, size) in parts.iter_mut().zip(sizes) {
+            *part = number(self.module, &mut self.interner, value_type, size as u64)?;
+        }
+        self.interner.constant_id(self.module, Op::ConstantComposite, value_type.ty, &parts)
     }
 
     /// Adds a function that returns the slot's global id.
@@ -483,7 +538,15 @@ impl Writer<'_> {
         body.push(Op::Function, [value_type.ty, id, FunctionControl::INLINE.bits(), ty]);
         body.push(Op::Label, [label]);
         let global = Global { variable, value_type };
-        let linear = global.linear_id(module, interner, &mut body, self.whole)?;
+        let mut linear = global.linear_id(module, interner, &mut body, self.whole)?;
+        if let Assignment::Strided { stride, index } = self.mapping.assignment {
+            let stride = number(module, interner, value_type, stride)?;
+            let index = number(module, interner, value_type, index)?;
+            let (product, sum) = (module.fresh_id()?, module.fresh_id()?);
+            body.push(Op::IMul, [value_type.component, product, linear, stride]);
+            body.push(Op::IAdd, [value_type.component, sum, product, index]);
+            linear = sum;
+        }
         let sizes = padded(self.mapping.range.global(), 1);
         let zero = number(module, interner, value_type, 0)?;
         let (mut parts, mut rest) = ([zero; 3], linear);
@@ -580,7 +643,7 @@ impl Global {
     }
 
     /// Emits the calculation of the linear id in an nd-range. Returns its id.
-    fn linear_id(
+    pub(super) fn linear_id(
         self,
         module: &mut Module,
         interner: &mut Interner,

@@ -14,6 +14,7 @@ use crate::compiler::spirv::edit::Section;
 use crate::digest::Digest;
 use crate::error::ErrorKind;
 
+mod arrangements;
 mod contraction;
 mod groups;
 mod local;
@@ -378,10 +379,19 @@ fn work_group_sizes_that_differ_are_refused_by_name() {
     let mut local = plan(&chain(), 1000, &[]);
     local.slots[1].range.set_local(10.into()).unwrap();
     assert_eq!(fused(OPTIMISED, &local).0.range.local(), Some(&[10][..]));
+    // These kernels use nothing of their work-groups.
     local.slots[3].range.set_local(20.into()).unwrap();
+    assert_eq!(fused(OPTIMISED, &local).0.range.local(), None);
+
+    let sums = |to| ("group_sums", vec![buffer(0), buffer(to), Argument::Local(80)]);
+    let mut local = plan(&[sums(1), sums(2)], 1000, &[]);
+    local.slots[0].range.set_local(10.into()).unwrap();
+    local.slots[1].range.set_local(20.into()).unwrap();
     let why = fuse_in(OPTIMISED, &local, Trust::Caller).fused.unwrap_err();
     assert!(
-        why.contains("the work-group size of `offset` is [10], but that of `scale` is [20]"),
+        why.contains(
+            "the work-group size of `group_sums` is [10], but that of `group_sums` is [20]"
+        ),
         "{why}"
     );
 
@@ -389,6 +399,7 @@ fn work_group_sizes_that_differ_are_refused_by_name() {
     let mut demanded = plan(&launches, 640, &[]);
     let (_, text) = fused(OPTIMISED, &demanded);
     assert!(text.contains("LocalSize 64 1 1"), "{text}");
+    demanded.slots[1] = plan(&[sums(1)], 640, &[]).slots.remove(0);
     demanded.slots[1].range.set_local(32.into()).unwrap();
     let why = fuse_in(OPTIMISED, &demanded, Trust::Caller).fused.unwrap_err();
     assert!(why.contains("[32]") && why.contains("[64, 1, 1]"), "{why}");

@@ -69,9 +69,38 @@ impl Line {
         self.ids.iter().flatten().copied().chain(split)
     }
 
+    /// Returns the part of the line that the ids of work-groups make up, by these ids. The global id counts as
+    /// the work-group's id times the size of work-groups, plus the local id and the offset. Returns `None` if
+    /// the size of work-groups is not known, or a number is too large.
+    pub(super) fn of_groups(&self, space: &Space) -> Option<Self> {
+        let local = space.local?;
+        let mut line = Self::ZERO;
+        for d in 0..3 {
+            let [global, _, group, _] = self.ids.map(|factors| factors[d]);
+            line.ids[Id::Group as usize][d] = global.checked_mul(local[d])?.checked_add(group)?;
+        }
+        Some(line)
+    }
+
     /// Returns the bounds of the line in all work-items.
     pub(super) fn bounds(&self, space: &Space) -> (i128, i128) {
-        self.bounds_by(space, |id, d| space.bounds(id, d))
+        let mut line = *self;
+        let mut constant = 0_i128;
+        for d in 0..3 {
+            // The parts of the global id do not depend on each other.
+            let size = space.local.map(|local| local[d]).filter(|size| *size > 0);
+            if let Some(size) = size.filter(|size| space.global[d] % size == 0) {
+                // global id = group id * size of work-groups + local id + offset
+                let factor = std::mem::take(&mut line.ids[Id::Global as usize][d]);
+                let local = &mut line.ids[Id::Local as usize][d];
+                *local = local.saturating_add(factor);
+                let group = &mut line.ids[Id::Group as usize][d];
+                *group = group.saturating_add(factor.saturating_mul(size));
+                constant = constant.saturating_add(factor.saturating_mul(space.offset[d]));
+            }
+        }
+        let (low, high) = line.bounds_by(space, |id, d| space.bounds(id, d));
+        (low.saturating_add(constant), high.saturating_add(constant))
     }
 
     /// Returns the bounds of the line, given the bounds of the ids.

@@ -30,6 +30,7 @@ mod unroll;
 use std::collections::BTreeSet;
 
 use super::affine::Space;
+use super::arrangement::Arrangement;
 use super::attempt::{self, Obstacle, examine};
 use super::extract::{self, Kernel};
 use super::form::FusionForm;
@@ -54,7 +55,8 @@ pub(super) fn attempt(
     let (mut kernels, mut judged) = (Vec::new(), Vec::new());
     for stage in &stages.all {
         let mut own = Outcome::of(&stage.plan);
-        let fused = attempt::attempt(&stage.plan, modules, trust, Width::ONE, &mut own);
+        let plain = Arrangement::plain(&stage.plan);
+        let fused = attempt::attempt(&plain, modules, trust, Width::ONE, &mut own);
         add_findings(outcome, stage, &own);
         judged.push(own.judgements);
         kernels.push(StageKernel::of(plan, stage, &stages, fused?)?);

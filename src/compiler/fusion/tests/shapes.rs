@@ -185,9 +185,12 @@ fn offsets_must_be_equal_and_zero_if_ids_change() {
 fn work_groups_must_divide_the_largest_launch() {
     let why = "the work-group size [16, 1, 1] of the launches does not divide the global size of \
                `linear`, [50]";
-    assert_refused(&through(over(50), grouped(32, 16)), why);
-    let why = "the work-group size of `linear` is [16], but that of `linear` is [8]";
-    assert_refused(&through(grouped(64, 16), grouped(32, 8)), why);
+    let mut launches = through(over(50), grouped(32, 16));
+    launches[1].0 = "swapped";
+    assert_refused(&launches, why);
+    let why = "the work-group size of `groups` is [16], but that of `groups` is [8]";
+    let launches = through(grouped(64, 16), grouped(32, 8));
+    assert_refused(&launches.map(|(_, range, arguments)| ("groups", range, arguments)), why);
     // Among launches with equally many work-items, the range is the one that the work-group size divides.
     let launches = [
         ("linear", over(64), vec![buffer(0), buffer(1)]),
@@ -223,7 +226,7 @@ fn reading_neighbours_refutes_fusion_across_shapes() {
     let launches = |items| {
         [
             ("scale", over(items), vec![buffer(0), buffer(1), float(2.0)]),
-            ("blur", over(16), vec![buffer(1), buffer(2)]),
+            ("blur", over(20), vec![buffer(1), buffer(2)]),
         ]
     };
     let outcome = fuse_in(OPTIMISED, &plan_of(&launches(64), &[]), Trust::Caller);
