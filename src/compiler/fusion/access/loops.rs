@@ -133,15 +133,6 @@ impl Evaluation<'_> {
                 let see = |id| self.invariant(frame, id, depth + 1).unwrap_or(Known::Other);
                 self.arithmetic(op, &i, &see)
             }
-            Some(op @ (Op::IAdd | Op::IMul | Op::ShiftLeftLogical)) => {
-                let operand = |word| match self.invariant(frame, i.word(word)?, depth + 1)? {
-                    Known::Integer(form) => Some(form),
-                    _ => None,
-                };
-                let arithmetic =
-                    Arithmetic { space: self.space, width: self.width(i.result_type()?)? };
-                arithmetic.binary(op, &operand(2)?, &operand(3)?).map(Known::Integer)
-            }
             _ => Some(self.value(frame, id)),
         }
     }

@@ -76,7 +76,7 @@ impl Line {
         let local = space.local?;
         let mut line = Self::ZERO;
         for d in 0..3 {
-            let [global, _, group, _] = self.ids.map(|factors| factors[d]);
+            let [global, _, group, ..] = self.ids.map(|factors| factors[d]);
             line.ids[Id::Group as usize][d] = global.checked_mul(local[d])?.checked_add(group)?;
         }
         Some(line)
