@@ -106,11 +106,13 @@ impl<'a> Photograph<'a> {
         unsafe { program.kernel(kernel) }
     }
 
-    /// Returns each launch as a step of its own.
+    /// Returns each launch as a step of its own, built from the source.
     fn one_by_one(&self) -> Result<Vec<Step>> {
+        let program = block_on(self.rt.build(&Module::opencl_c(SOURCE)).into_future())?;
         let step = |launch: &Launch| {
             Ok(Step {
-                kernel: self.build(self.module, &launch.kernel)?,
+                // SAFETY: as in `build`.
+                kernel: unsafe { program.kernel(&launch.kernel) }?,
                 range: launch.range,
                 arguments: launch.arguments.clone(),
             })

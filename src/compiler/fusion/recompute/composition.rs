@@ -13,6 +13,7 @@ use super::entry::{self, Entry, Layout};
 use super::redirect::{Accesses, Producer, Redirected, redirect};
 use super::stages::Stages;
 use super::unroll::unroll;
+use super::vectors;
 use crate::compiler::fusion::access::{self, Access, Kind, Layouts, Values};
 use crate::compiler::fusion::attempt::{self, Obstacle, examine};
 use crate::compiler::fusion::contraction::{self, Operations};
@@ -412,6 +413,9 @@ impl<'a> Composition<'a> {
             let parameters = (0..entry.parameters.len()).collect();
             inline_helpers(&mut whole.module, entry.function, &parameters, |_, _| false)?;
             unroll(&mut whole.module, entry.function)?;
+            if self.keeps_vectors() {
+                vectors::join(&mut whole.module, entry.function)?;
+            }
             whole.module.prune()?;
         }
         let (local_bytes, parameter_bytes) =

@@ -26,6 +26,7 @@ mod entry;
 mod redirect;
 mod stages;
 mod unroll;
+mod vectors;
 
 use std::collections::BTreeSet;
 
