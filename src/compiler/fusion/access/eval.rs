@@ -590,7 +590,7 @@ impl Values<'_> {
     pub(in crate::compiler::fusion) fn form(&self, id: u32, at: Location) -> Option<Form> {
         let blocks = &self.frame.function.blocks.all;
         let is_here = |(location, _): &(Location, Instruction<'_>)| *location == at;
-        let block = blocks.iter().position(|block| block.body.iter().any(|i| is_here(i)))?;
+        let block = blocks.iter().position(|block| block.body.iter().any(is_here))?;
         let mut previous = self.frame.function.reachable_before(block);
         if block != 0 && !previous.any(|from| self.frame.is_live(from, block)) {
             return None;
