@@ -180,3 +180,9 @@ kernel void lower_rows(global const float *src, global float *dst, uint width) {
     uint i = get_global_id(0), y = i / width;
     dst[i] = y > 1 ? src[i - 2 * width] : src[i];
 }
+
+kernel void clamped_vector(global const float *src, global float *dst, int width, int height) {
+    int2 at = (int2)(get_global_id(0), get_global_id(1)), last = (int2)(width, height) - 1;
+    int2 low = clamp(at - (int2)(2, 1), (int2)(0), last), high = min(at + 1, last);
+    dst[at.y * width + at.x] = src[low.y * width + low.x] + src[high.y * width + high.x];
+}

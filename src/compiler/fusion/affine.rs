@@ -297,7 +297,9 @@ impl Form {
 
     /// Returns the form with the ranges of a line's values added to its remainder.
     fn with_ranges_of(&self, line: &Line, space: &Space) -> Self {
-        let low = self.low.saturating_add(line.bounds(space).0);
+        // The ranges begin at the least values of the parts, whatever the least value of all together is.
+        let (low, _) = line.bounds_by(space, |id, d| space.bounds(id, d));
+        let low = self.low.saturating_add(low);
         let steps = Steps::of(self.steps.ranges().chain(line.ranges(space)));
         Self { low, high: low.saturating_add(steps.span()), steps, ..*self }
     }

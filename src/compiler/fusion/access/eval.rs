@@ -40,7 +40,7 @@ const MAX_DEPTH: usize = 16;
 /// count once per call.
 const MAX_STEPS: usize = 1 << 18;
 /// Maximum number of components of a vector whose values are kept.
-const MAX_PARTS: usize = 16;
+pub(super) const MAX_PARTS: usize = 16;
 
 pub(super) struct Evaluation<'m> {
     pub(super) definitions: &'m Definitions<'m>,
@@ -466,6 +466,12 @@ impl<'m> Evaluation<'m> {
     /// Returns the value of a constant or variable that is defined outside of functions; `None` if only
     /// its type is known.
     fn constant(&self, instruction: &Instruction<'_>, ty: u32) -> Option<Known> {
+        if instruction.op() == Some(Op::ConstantNull)
+            && let Some((part, count)) = self.parts_of(ty)
+        {
+            self.width(part)?;
+            return Some(Known::Parts(vec![Known::Integer(Form::constant(0)); count]));
+        }
         if instruction.op() != Some(Op::ConstantComposite) {
             return self.single(instruction, ty);
         }
@@ -590,7 +596,7 @@ impl Values<'_> {
     pub(in crate::compiler::fusion) fn form(&self, id: u32, at: Location) -> Option<Form> {
         let blocks = &self.frame.function.blocks.all;
         let is_here = |(location, _): &(Location, Instruction<'_>)| *location == at;
-        let block = blocks.iter().position(|block| block.body.iter().any(|i| is_here(i)))?;
+        let block = blocks.iter().position(|block| block.body.iter().any(is_here))?;
         let mut previous = self.frame.function.reachable_before(block);
         if block != 0 && !previous.any(|from| self.frame.is_live(from, block)) {
             return None;

@@ -96,7 +96,7 @@ impl Facts {
         let factor = factor.abs();
         // The line is an integer.
         self.bound(&line, -(-low).div_euclid(factor), high.div_euclid(factor));
-        // What is known of the row and the column of an id limits the id.
+        // Bounds of the row and the column of an id limit the id.
         if let Some([row, column]) = line.row_and_column() {
             let (rows, columns) = (self.bounds(&row, space), self.bounds(&column, space));
             let (id, low, high) = line.divided_id(rows, columns);

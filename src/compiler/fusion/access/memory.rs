@@ -128,8 +128,18 @@ impl<'m> Evaluation<'m> {
             }
             _ => {
                 self.escape_operands(frame, at, i, "is used in a way that cannot be analyzed");
-                let selected = self.with_selected(frame, &frame.facts, i, 0);
-                selected.or_else(|| self.arithmetic(op, i, &|id| self.value(frame, id)))
+                let see = |id| self.value(frame, id);
+                match op {
+                    Op::CompositeInsert => self.inserted(i, &see),
+                    Op::VectorShuffle => self.shuffled(i, &see),
+                    _ if self.parts_of(i.result_type()?).is_some() => {
+                        self.by_parts(i, &see, &|see| self.arithmetic(op, i, &see))
+                    }
+                    _ => {
+                        let selected = self.with_selected(frame, &frame.facts, i, 0);
+                        selected.or_else(|| self.arithmetic(op, i, &see))
+                    }
+                }
             }
         }
     }
@@ -287,7 +297,7 @@ impl<'m> Evaluation<'m> {
     }
 
     /// Returns the value of an index. Indexes are signed.
-    fn index(&self, id: u32, see: &impl Fn(u32) -> Known) -> Option<Form> {
+    pub(super) fn index(&self, id: u32, see: &impl Fn(u32) -> Known) -> Option<Form> {
         let Known::Integer(index) = see(id) else { return None };
         let width = self.width_of(id)?;
         Some(Arithmetic { space: self.space, width }.signed(&index))
@@ -307,18 +317,6 @@ impl<'m> Evaluation<'m> {
                 None
             }
         }
-    }
-
-    fn part(&self, frame: &Frame<'_>, op: Op, i: &Instruction<'_>) -> Option<Known> {
-        let Known::Parts(parts) = self.value(frame, i.word(2)?) else { return None };
-        let at = match op {
-            Op::CompositeExtract if i.word(4).is_none() => i128::from(i.word(3)?),
-            Op::VectorExtractDynamic => {
-                self.index(i.word(3)?, &|id| self.value(frame, id))?.value()?
-            }
-            _ => return None,
-        };
-        parts.get(usize::try_from(at).ok()?).cloned()
     }
 
     fn extended(&mut self, frame: &mut Frame<'m>, at: At, i: &Instruction<'m>) -> Option<Known> {
@@ -353,7 +351,11 @@ impl<'m> Evaluation<'m> {
             }
             _ => {
                 self.escape_operands(frame, at, i, "is used by a function that cannot be analyzed");
-                self.called(i, &frame.facts, &|id| self.value(frame, id))
+                let see = |id| self.value(frame, id);
+                match self.parts_of(i.result_type()?) {
+                    Some(_) => self.by_parts(i, &see, &|see| self.called(i, &frame.facts, &see)),
+                    None => self.called(i, &frame.facts, &see),
+                }
             }
         }
     }
@@ -374,7 +376,8 @@ impl<'m> Evaluation<'m> {
             _ => None,
         });
         let operands = operands.collect::<Option<Vec<_>>>()?;
-        let arithmetic = Arithmetic { space: self.space, width: self.width(i.result_type()?)? };
+        let arithmetic =
+            Arithmetic { space: self.space, width: self.part_width(i.result_type()?)? };
         arithmetic.extended(function, &operands, facts).map(Known::Integer)
     }
 
@@ -429,10 +432,10 @@ impl<'m> Evaluation<'m> {
             Known::Integer(form) => Some(form),
             _ => None,
         };
-        let arithmetic = Arithmetic { space: self.space, width: self.width(ty)? };
+        let arithmetic = Arithmetic { space: self.space, width: self.part_width(ty)? };
         let form = match op {
             Op::UConvert | Op::SConvert => {
-                arithmetic.convert(op, &operand(2)?, self.width_of(i.word(2)?)?)
+                arithmetic.convert(op, &operand(2)?, self.part_width_of(i.word(2)?)?)
             }
             Op::ShiftRightArithmetic | Op::ShiftRightLogical => {
                 let narrowed = self.narrowed(op, i, &arithmetic, see);
@@ -458,7 +461,7 @@ impl<'m> Evaluation<'m> {
             }
             _ => {
                 let (a, b) = (operand(2)?, operand(3)?);
-                let width = self.width_of(i.word(2)?)?;
+                let width = self.part_width_of(i.word(2)?)?;
                 let operands = Arithmetic { space: self.space, width };
                 match operands.compare(op, &a, &b) {
                     Some(is_true) => Some(Form::constant(is_true.into())),

@@ -25,6 +25,7 @@ mod symbols;
 #[cfg(test)]
 mod tests;
 mod values;
+mod vectors;
 
 use std::collections::BTreeSet;
 

@@ -16,6 +16,7 @@ use rspirv::spirv::{
 use super::*;
 use crate::compiler::fusion::plan::Memory;
 use crate::compiler::nd_range::{NdRange, NdSize};
+use crate::compiler::spirv::edit::located;
 
 /// Index of a value that was calculated before: the ids and the scalar first.
 type Var = usize;
@@ -524,6 +525,16 @@ fn check(all: &[Statement], touches: usize, scalar: i32, size: usize, is_size_kn
     }));
     let found = analyse(&definitions, function, &values, &space).unwrap();
     let exact = analyse_values(&definitions, function, &values, &space).unwrap();
+    // Forms of the indices, where they are used.
+    let kernel = parsed.functions.iter().find(|known| known.id == function).unwrap();
+    let index = |touch: usize| {
+        let access = exact.accesses.all.iter().find(|access| access.parameter == touch + 1)?;
+        let at = access.location?;
+        let (_, store) = located((0, &kernel.body)).find(|(here, _)| here.offset == at.offset)?;
+        let id = definitions.get(store.word(0)?)?.word(3)?;
+        Some(exact.form(id, at)?.without_local(&space))
+    };
+    let indexes: Vec<_> = (0..touches).map(index).collect();
     for y in 0..GLOBAL[1] {
         for x in 0..GLOBAL[0] {
             let mut run = Run { touched: vec![Vec::new(); touches], next: 0, fuel: 4000 };
@@ -534,6 +545,11 @@ fn check(all: &[Statement], touches: usize, scalar: i32, size: usize, is_size_kn
                 continue;
             }
             for (touch, indices) in run.touched.iter().enumerate() {
+                for &index in indices {
+                    let form = indexes[touch].unwrap_or_else(|| panic!("{touch} runs: {all:#?}"));
+                    let is_known = form.allows([x as i128, y as i128], index.into(), &space);
+                    assert!(is_known, "{touch} at {index} in {x}, {y}, not {form:?}: {all:#?}");
+                }
                 for accesses in [&found.all, &exact.accesses.all] {
                     let mut own = accesses.iter().filter(|access| access.parameter == touch + 1);
                     let access = own.next();

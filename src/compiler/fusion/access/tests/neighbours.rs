@@ -123,6 +123,12 @@ fn neighbourhoods_are_boxes() {
 }
 
 #[test]
+fn vectors_of_coordinates_are_clamped_by_component() {
+    let values = [B, B, int(100), int(50)];
+    assert_reads("clamped_vector", &values, [100, 50], [4, 400, 0], (-408, 404), (0, 19996));
+}
+
+#[test]
 fn guards_limit_what_is_accessed() {
     let plane = [4, 400, 0];
     let values = [B, B, int(100), int(50)];
