@@ -174,6 +174,34 @@ fn chains_of_public_code_run_as_one_kernel_with_the_same_bytes() {
 }
 
 #[test]
+fn random_chains_over_rows_and_elements_compute_the_same_bytes() {
+    let cases = std::env::var("KILN_FUSION_CASES").map_or(16, |text| text.parse().unwrap());
+    let test = support::on_each_device(async |rt: Runtime| {
+        let one_by_one = with_mode(&rt, FusionMode::Never).await;
+        let fusing = with_mode(&rt, FusionMode::Always).await;
+        let mut random = Rng::with_seed(1);
+        let mut fused = 0;
+        for case in 0..cases {
+            let chain = chains::random(&mut random);
+            let (program, other) =
+                (program(&one_by_one, &chain).await, program(&fusing, &chain).await);
+            let unfused = Prepared::new(&chain, &one_by_one, &program);
+            let own = Prepared::new(&chain, &fusing, &other);
+            let (expected, _, _) = unfused.run(true).await;
+            let (found, outcome, report) = own.run(true).await;
+            fused += usize::from(outcome.is_fused());
+            for (expected, found) in expected.iter().zip(&found) {
+                let wrong = expected.iter().zip(found).position(|(a, b)| a != b);
+                assert_eq!(wrong, None, "case {case}: {outcome}\n{report}");
+            }
+        }
+        eprintln!("{}: {fused} of {cases} random chains run as one kernel", rt.device().name);
+        assert!(fused > cases / 3, "{fused}");
+    });
+    futures::executor::block_on(test);
+}
+
+#[test]
 fn chains_of_public_code_are_not_slower_in_scopes() {
     if std::env::var_os("KILN_CHAINS_TIMES").is_none() {
         return;

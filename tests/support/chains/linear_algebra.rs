@@ -7,7 +7,7 @@ use super::{
 const MODULE: &[u8] = include_bytes!("../../data/chains/linear_algebra.spv");
 /// Number of rows and of columns.
 const SIZE: usize = 100;
-/// The same, in whole work-groups of 32 columns and 8 rows.
+/// Global size of a plane, rounded up to whole work-groups of 32 columns and 8 rows.
 const PLANE: [usize; 2] = [128, 104];
 const GROUP: [usize; 2] = [32, 8];
 const N: Value = Int(SIZE as i32);

@@ -5,7 +5,10 @@
 mod boards;
 mod images;
 mod linear_algebra;
+mod random;
 mod transformer;
+
+pub use random::chain as random;
 
 /// Launches over buffers, and what is expected of their fusion.
 pub struct Chain {

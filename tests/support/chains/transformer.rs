@@ -5,13 +5,22 @@ use super::{
     Value, grouped, step,
 };
 
-const MODULE: &[u8] = include_bytes!("../../data/chains/transformer.spv");
+pub const MODULE: &[u8] = include_bytes!("../../data/chains/transformer.spv");
 const COLUMNS: usize = 384;
 const ROWS: usize = 24;
 const PLANES: usize = 3;
+const TENSOR: Tensor = Tensor { columns: COLUMNS, rows: ROWS, planes: PLANES };
 /// Number of elements of all tensors.
 const N: usize = COLUMNS * ROWS * PLANES;
 const GROUP: usize = 64;
+
+/// Size of tensors.
+#[derive(Clone, Copy)]
+pub struct Tensor {
+    pub columns: usize,
+    pub rows: usize,
+    pub planes: usize,
+}
 
 /// Chain over `tensors` tensors, of which all but the first and the last are intermediates.
 fn chain(name: &'static str, tensors: usize, launches: Vec<Step>, expected: Expected) -> Chain {
@@ -26,7 +35,7 @@ fn chain(name: &'static str, tensors: usize, launches: Vec<Step>, expected: Expe
 }
 
 /// Pairs of a buffer and its offset of 0 bytes.
-fn at_start<const N: usize>(buffers: [usize; N]) -> Vec<Value> {
+pub fn at_start<const N: usize>(buffers: [usize; N]) -> Vec<Value> {
     buffers.into_iter().flat_map(|buffer| [Buffer(buffer), Long(0)]).collect()
 }
 
@@ -36,55 +45,84 @@ fn flat(kernel: &'static str, width: usize, buffers: [usize; 2], rest: &[Value])
     grouped(kernel, &[N / width], &[GROUP], &arguments)
 }
 
-/// Number of bytes from a row to the next, from a plane to the next, and of all planes.
-const STRIDES: [u64; 3] = [4 * COLUMNS as u64, 4 * (COLUMNS * ROWS) as u64, 4 * N as u64];
+impl Tensor {
+    pub fn elements(self) -> usize {
+        self.columns * self.rows * self.planes
+    }
 
-/// Launch of a kernel with two tensors, in work-groups of `group` for each row. The second tensor has
-/// `columns` columns and `rows` rows, which are repeated.
-fn by_rows(
-    kernel: &'static str,
-    group: usize,
-    buffers: [usize; 3],
-    [columns, rows]: [usize; 2],
-) -> Step {
-    let mut arguments = at_start(buffers);
-    arguments.extend([Long(4), Long(STRIDES[0]), Long(STRIDES[1]), Long(STRIDES[2])]);
-    arguments.extend([Int(columns as i32), Int(rows as i32), Int(1), Int(1)]);
-    let row = 4 * columns as u64;
-    let plane = row * rows as u64;
-    arguments.extend([Long(4), Long(row), Long(plane), Long(plane)]);
-    arguments.push(Int(COLUMNS as i32));
-    arguments.extend([Long(4), Long(STRIDES[0]), Long(STRIDES[1]), Long(STRIDES[2])]);
-    grouped(kernel, &[group * ROWS, PLANES, 1], &[group, 1, 1], &arguments)
-}
+    fn sizes(self) -> [Value; 3] {
+        [self.columns, self.rows, self.planes].map(|size| Int(size as i32))
+    }
 
-/// Launch of a norm, in a work-group for each row.
-fn norm(kernel: &'static str, group: usize, buffers: [usize; 2]) -> Step {
-    let mut arguments = at_start(buffers);
-    arguments.extend([COLUMNS, ROWS, PLANES, 1].map(|size| Int(size as i32)));
-    arguments.extend(STRIDES.map(Long));
-    arguments.extend([Float(1e-5), Local(4 * group)]);
-    grouped(kernel, &[group * ROWS, PLANES, 1], &[group, 1, 1], &arguments)
-}
+    /// Number of bytes from a row to the next, from a plane to the next, and of all planes.
+    fn strides(self) -> [Value; 3] {
+        let row = 4 * self.columns;
+        [row, row * self.rows, 4 * self.elements()].map(|bytes| Long(bytes as u64))
+    }
 
-/// Launch that turns rows into probabilities. The mask is a buffer, or `from` if there is none.
-fn soft_max(group: usize, [from, mask, to]: [usize; 3]) -> Step {
-    let mut arguments = at_start([from, mask, to]);
-    arguments.extend([COLUMNS, ROWS, PLANES].map(|size| Int(size as i32)));
-    arguments.extend([Float(0.125), Local(4 * group)]);
-    grouped("soft_max", &[group * ROWS, PLANES, 1], &[group, 1, 1], &arguments)
+    /// Launch in a work-group of `group` for each row.
+    fn rows(self, kernel: &'static str, group: usize, arguments: &[Value]) -> Step {
+        grouped(kernel, &[group * self.rows, self.planes, 1], &[group, 1, 1], arguments)
+    }
+
+    /// Launch of a kernel with two tensors. The second tensor has `columns` columns and `rows` rows, which are
+    /// repeated.
+    pub fn by_rows(
+        self,
+        kernel: &'static str,
+        group: usize,
+        buffers: [usize; 3],
+        [columns, rows]: [usize; 2],
+    ) -> Step {
+        let mut arguments = at_start(buffers);
+        arguments.push(Long(4));
+        arguments.extend(self.strides());
+        arguments.extend([Int(columns as i32), Int(rows as i32), Int(1), Int(1)]);
+        let row = 4 * columns as u64;
+        let plane = row * rows as u64;
+        arguments.extend([Long(4), Long(row), Long(plane), Long(plane)]);
+        arguments.extend([Int(self.columns as i32), Long(4)]);
+        arguments.extend(self.strides());
+        self.rows(kernel, group, &arguments)
+    }
+
+    /// Launch of a norm.
+    pub fn norm(self, kernel: &'static str, group: usize, buffers: [usize; 2]) -> Step {
+        let mut arguments = at_start(buffers);
+        arguments.extend(self.sizes());
+        arguments.push(Int(1));
+        arguments.extend(self.strides());
+        arguments.extend([Float(1e-5), Local(4 * group)]);
+        self.rows(kernel, group, &arguments)
+    }
+
+    /// Launch that turns rows into probabilities. The mask is a buffer, or `from` if there is none.
+    pub fn soft_max(self, group: usize, [from, mask, to]: [usize; 3]) -> Step {
+        let mut arguments = at_start([from, mask, to]);
+        arguments.extend(self.sizes());
+        arguments.extend([Float(0.125), Local(4 * group)]);
+        self.rows("soft_max", group, &arguments)
+    }
+
+    /// Launch that hides the elements behind the diagonal.
+    pub fn diag_mask(self, [from, to]: [usize; 2]) -> Step {
+        let [columns, rows, _] = self.sizes();
+        let arguments = [at_start([from, to]).as_slice(), &[columns, rows, Int(3)]].concat();
+        step("diag_mask_inf", &[self.columns, self.rows, self.planes], &arguments)
+    }
 }
 
 /// Launch that copies rows to halves, of which `columns` make a row of the destination.
 fn copy(group: usize, [from, to]: [usize; 2], columns: usize) -> Step {
     let mut arguments = at_start([from, to]);
-    arguments.extend([COLUMNS, ROWS, PLANES, 1].map(|size| Int(size as i32)));
-    arguments.extend([Long(4), Long(STRIDES[0]), Long(STRIDES[1]), Long(STRIDES[2])]);
+    arguments.extend(TENSOR.sizes());
+    arguments.extend([Int(1), Long(4)]);
+    arguments.extend(TENSOR.strides());
     let rows = COLUMNS * ROWS / columns;
     arguments.extend([columns, rows, PLANES].map(|size| Int(size as i32)));
     let row = 2 * columns as u64;
     arguments.extend([2, row, row * rows as u64, 2 * N as u64].map(Long));
-    grouped("cpy_f32_f16", &[group * ROWS, PLANES, 1], &[group, 1, 1], &arguments)
+    TENSOR.rows("cpy_f32_f16", group, &arguments)
 }
 
 /// Launch that rotates the elements of heads (rows) at positions (planes).
@@ -92,7 +130,8 @@ fn rope(from: usize, pos: usize, factors: usize, to: usize) -> Step {
     let mut arguments =
         vec![Buffer(from), Long(0), Buffer(pos), Buffer(factors), Buffer(to), Long(0)];
     arguments.push(Int(COLUMNS as i32));
-    arguments.extend([4, STRIDES[0], STRIDES[1], 4, STRIDES[0], STRIDES[1]].map(Long));
+    let [row, plane, _] = TENSOR.strides();
+    arguments.extend([Long(4), row, plane, Long(4), row, plane]);
     arguments.extend([Int(COLUMNS as i32 / 2), Float(0.95)]);
     grouped("rope_neox", &[GROUP * ROWS, PLANES], &[GROUP, 1], &arguments)
 }
@@ -149,7 +188,7 @@ fn activations() -> Vec<Chain> {
             "add by rows, relu by elements",
             4,
             vec![
-                by_rows("add", GROUP, [0, 1, 2], [COLUMNS, 1]),
+                TENSOR.by_rows("add", GROUP, [0, 1, 2], [COLUMNS, 1]),
                 grouped("relu", &[N], &[128], &[Buffer(2), Buffer(3), SIZE]),
             ],
             Fuses,
@@ -187,8 +226,8 @@ fn activations() -> Vec<Chain> {
                         Buffer(1),
                         Int(COLUMNS as i32 / 4),
                         Int(COLUMNS as i32),
-                        Long(STRIDES[0]),
-                        Long(STRIDES[0]),
+                        TENSOR.strides()[0],
+                        TENSOR.strides()[0],
                     ],
                 ),
                 grouped(
@@ -209,14 +248,17 @@ fn norms() -> Vec<Chain> {
         chain(
             "rms_norm, mul by rows",
             4,
-            vec![norm("rms_norm", GROUP, [0, 1]), by_rows("mul", GROUP, [1, 2, 3], [COLUMNS, 1])],
+            vec![
+                TENSOR.norm("rms_norm", GROUP, [0, 1]),
+                TENSOR.by_rows("mul", GROUP, [1, 2, 3], [COLUMNS, 1]),
+            ],
             Fuses,
         ),
         chain(
             "rms_norm, mul by vectors",
             4,
             vec![
-                norm("rms_norm", GROUP, [0, 1]),
+                TENSOR.norm("rms_norm", GROUP, [0, 1]),
                 grouped(
                     "mul_row4",
                     &[N / 4],
@@ -230,9 +272,9 @@ fn norms() -> Vec<Chain> {
             "norm, mul, add by rows",
             6,
             vec![
-                norm("norm", GROUP, [0, 1]),
-                by_rows("mul", GROUP, [1, 2, 3], [COLUMNS, 1]),
-                by_rows("add", GROUP, [3, 4, 5], [COLUMNS, 1]),
+                TENSOR.norm("norm", GROUP, [0, 1]),
+                TENSOR.by_rows("mul", GROUP, [1, 2, 3], [COLUMNS, 1]),
+                TENSOR.by_rows("add", GROUP, [3, 4, 5], [COLUMNS, 1]),
             ],
             Fuses,
         ),
@@ -242,8 +284,8 @@ fn norms() -> Vec<Chain> {
                 "residual: add, rms_norm",
                 4,
                 vec![
-                    by_rows("add", 32, [0, 1, 2], [COLUMNS, ROWS]),
-                    norm("rms_norm", GROUP, [2, 3]),
+                    TENSOR.by_rows("add", 32, [0, 1, 2], [COLUMNS, ROWS]),
+                    TENSOR.norm("rms_norm", GROUP, [2, 3]),
                 ],
                 Fuses,
             )
@@ -263,30 +305,19 @@ fn attention() -> Vec<Chain> {
         chain(
             "scale, soft_max with mask",
             4,
-            vec![flat("scale4", 4, [0, 1], &[Float(0.5)]), soft_max(32, [1, 2, 3])],
+            vec![flat("scale4", 4, [0, 1], &[Float(0.5)]), TENSOR.soft_max(32, [1, 2, 3])],
             Fuses,
         ),
         chain(
             "soft_max without mask, copy to halves",
             3,
-            vec![soft_max(32, [0, 0, 1]), copy(GROUP, [1, 2], COLUMNS * ROWS)],
+            vec![TENSOR.soft_max(32, [0, 0, 1]), copy(GROUP, [1, 2], COLUMNS * ROWS)],
             Fuses,
         ),
         chain(
             "mask of later positions, soft_max",
             3,
-            vec![
-                step(
-                    "diag_mask_inf",
-                    &[COLUMNS, ROWS, PLANES],
-                    &[
-                        at_start([0, 1]).as_slice(),
-                        &[Int(COLUMNS as i32), Int(ROWS as i32), Int(3)],
-                    ]
-                    .concat(),
-                ),
-                soft_max(GROUP, [1, 1, 2]),
-            ],
+            vec![TENSOR.diag_mask([0, 1]), TENSOR.soft_max(GROUP, [1, 1, 2])],
             Fuses,
         ),
         chain(
