@@ -8,6 +8,8 @@ mod support;
 #[path = "support/tools.rs"]
 mod tools;
 
+use std::time::{Duration, Instant};
+
 use kiln::{
     Buffer, CacheConfig, Event, FusionForm, FusionMode, FusionOutcome, FusionScope, Kernel, Launch,
     Runtime, Unfused,
@@ -331,5 +333,70 @@ everywhere! {
             assert_eq!((&last.launches[..], &last.repeated[..]), (&[2, 3][..], &[0][..]), "{outcome}");
             assert_eq!(contents, expected);
         }
+    }
+}
+
+/// Launches that can only be one kernel if the first runs again for other work-items.
+const STENCILS: &str = "
+    kernel void rows(global const float *src, global float *dst, int width) {
+        int x = get_global_id(0), y = get_global_id(1);
+        float sum = 0.0f;
+        for (int d = -2; d <= 2; d++) sum += src[y * width + clamp(x + d, 0, width - 1)];
+        dst[y * width + x] = sum;
+    }
+    kernel void columns(global const float *src, global float *dst, int width, int height) {
+        int x = get_global_id(0), y = get_global_id(1);
+        float sum = 0.0f;
+        for (int d = -2; d <= 2; d++) sum += src[clamp(y + d, 0, height - 1) * width + x];
+        dst[y * width + x] = sum;
+    }";
+
+everywhere! {
+    async fn several_forms_are_tried_with_the_same_results_until_the_fastest_is_known(rt: Runtime) {
+        const SIDE: usize = 64;
+
+        if !has_clang() {
+            return;
+        }
+        let builder = support::builder().fusion(FusionMode::Auto);
+        let rt = builder.device(rt.device().name.clone()).build().await.unwrap();
+        let [rows, columns] = kernels_of_text(&rt, STENCILS, ["rows", "columns"]).await;
+        let numbers = (0..SIDE * SIDE).map(|n| (n * 37 % 101) as f32).collect::<Vec<_>>();
+        let src = rt.buffer_from(numbers).await.unwrap();
+        let dst = rt.buffer::<f32>(SIDE * SIDE).unwrap();
+        let launches = |tmp: &Buffer<f32>| {
+            let (width, size) = (SIDE as i32, [SIDE, SIDE]);
+            [
+                rows.launch(size).args((&src, tmp, width)),
+                columns.launch(size).args((tmp, &dst, width, width)),
+            ]
+        };
+        for launch in launches(&rt.buffer(SIDE * SIDE).unwrap()) {
+            rt.queue().submit(launch).unwrap();
+        }
+        let expected = rt.queue().read(&dst).await.unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let mut last = None;
+        while Instant::now() < deadline {
+            rt.queue().fill(&dst, 0.0).unwrap();
+            let scope = rt.queue().start_fusion();
+            for launch in launches(&rt.buffer(SIDE * SIDE).unwrap()) {
+                scope.submit(launch).unwrap();
+            }
+            let outcome = scope.complete().await.unwrap();
+            assert_eq!(rt.queue().read(&dst).await.unwrap(), expected, "{outcome}");
+            rt.drain().await;
+            let report = scope.report();
+            let [part] = report.parts() else { panic!("{report}") };
+            if part.ways.iter().any(|way| way.is_chosen) {
+                let timed = part.ways.iter().filter(|way| way.time.is_some());
+                let forms = timed.flat_map(|way| &way.steps).filter_map(|step| step.form);
+                let forms: std::collections::BTreeSet<_> = forms.collect();
+                assert!(forms.len() > 1, "{report}");
+                return;
+            }
+            last = Some(report);
+        }
+        panic!("after a minute it is not known which way is the fastest: {}", last.map_or_else(String::new, |report| report.to_string()));
     }
 }
