@@ -17,6 +17,7 @@ use crate::compiler::fusion::attempt::{self, Obstacle, examine};
 use crate::compiler::fusion::contraction::{self, Operations};
 use crate::compiler::fusion::declaration::Declaration;
 use crate::compiler::fusion::dependence::Examined;
+use crate::compiler::fusion::extract;
 use crate::compiler::fusion::form::FusionForm;
 use crate::compiler::fusion::lower_version;
 use crate::compiler::fusion::merge::{Part, Whole};
@@ -205,7 +206,7 @@ impl<'a> Composition<'a> {
     /// Returns the values that a stage's function calculates.
     fn values<'m>(&'m self, at: usize, definitions: &'m Definitions<'m>) -> Result<Values<'m>> {
         let StageKernel { slot, kernel, space, .. } = &self.stages[at];
-        let arguments: Vec<_> = slot.arguments.iter().map(attempt::value).collect();
+        let arguments: Vec<_> = slot.arguments.iter().map(extract::value).collect();
         access::analyse_values(definitions, kernel.function, &arguments, space)
     }
 
