@@ -17,7 +17,6 @@ use rspirv::spirv::{BuiltIn, Op, StorageClass};
 
 use super::access::{self, Accesses};
 use super::affine::Space;
-use super::attempt;
 use super::extract::{self, Kernel};
 use super::form::FusionForm;
 use super::legality::{Judgement, Verdict};
@@ -158,7 +157,7 @@ impl Arrangement {
         let arrangements = hosts.into_iter().filter_map(|host| {
             let local = padded(host.range.local()?, 1);
             let global = padded(host.range.global(), 1);
-            if (0..3).any(|d| local[d] == 0 || global[d] % local[d] != 0) {
+            if (0..3).any(|d| local[d] == 0 || !global[d].is_multiple_of(local[d])) {
                 return None;
             }
             let groups = (0..3).map(|d| (global[d] / local[d]) as u64).product::<u64>();
@@ -294,7 +293,7 @@ impl Facts {
             let used = used_built_ins(kernel, &definitions);
             if used.is_some_and(|used| used.iter().all(|&id| id != Some(BuiltIn::GlobalSize))) {
                 let accesses =
-                    attempt::accesses(slot, &definitions, kernel.function, &Space::new(&range))?;
+                    extract::accesses(slot, &definitions, kernel.function, &Space::new(&range))?;
                 (range, scalars) = trimmed_range(slot, range, &accesses);
             }
         }

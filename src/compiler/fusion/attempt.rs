@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use rspirv::spirv::{Op, StorageClass};
 
-use super::access::{self, Accesses, Value};
+use super::access;
 use super::affine::Space;
 use super::arrangement::Arrangement;
 use super::coarsen::{Widening, Width};
@@ -308,17 +308,6 @@ fn unite_scalars(outcome: &mut Outcome, same: impl Iterator<Item = BTreeSet<Plac
     outcome.unequal = unequal.copied().collect();
 }
 
-/// Analyses the accesses of a slot's kernel to its buffers.
-pub(super) fn accesses(
-    slot: &Slot,
-    definitions: &Definitions<'_>,
-    function: u32,
-    space: &Space,
-) -> Result<Accesses> {
-    let values: Vec<_> = slot.arguments.iter().map(value).collect();
-    access::analyse(definitions, function, &values, space)
-}
-
 /// Analyses a slot's kernel.
 pub(super) fn examine(
     slot: &Slot,
@@ -327,7 +316,7 @@ pub(super) fn examine(
     space: &Space,
 ) -> Result<Examined> {
     let module = definitions.module();
-    let accesses = accesses(slot, definitions, function, space)?;
+    let accesses = extract::accesses(slot, definitions, function, space)?;
     let body = module.functions.iter().find(|known| known.id == function);
     let body = body.into_iter().flat_map(|function| function.body.iter());
     let parameters = body.filter(|i| i.op() == Some(Op::FunctionParameter));
@@ -350,15 +339,6 @@ pub(super) fn examine(
         movable: promote::movable(definitions, function),
         groups: access::group_use(definitions, function),
     })
-}
-
-/// Returns what the analysis of accesses knows of an argument.
-pub(super) fn value(argument: &Argument) -> Value {
-    match argument {
-        Argument::Buffer(region) => Value::Buffer(*region),
-        Argument::Scalar(bytes) => Value::Scalar(bytes.clone()),
-        Argument::Local(_) => Value::Other,
-    }
 }
 
 /// Returns the number of bytes of local memory and of parameters.

@@ -194,8 +194,8 @@ fn by_outer_ids(start: &Form, space: &Space, count: i128, groups: &Space) -> Opt
         let id = Form::id(Id::Global, d, groups).times(start.coefficients()[own])?;
         form = form.plus(&id, groups)?;
     }
-    for d in 0..inner {
-        let span = start.coefficients()[d].checked_mul(sizes[d] - 1)?;
+    for (factor, size) in start.coefficients().into_iter().zip(sizes).take(inner) {
+        let span = factor.checked_mul(size - 1)?;
         form = form.plus(&Form::between(span.min(0), span.max(0)), groups)?;
     }
     are_same.then_some(form)

@@ -410,19 +410,16 @@ impl Writer<'_> {
             let value_type = value_type.ok_or_else(|| {
                 Error::unsupported(format!("`{kernel}` reads a built-in value as another type"))
             })?;
-            let whole = if index.is_some() { self.module.fresh_id()? } else { id };
-            match (kind, given) {
+            let value = match (kind, given) {
                 (Value::Given(kind), Some(parameter)) => {
-                    self.given_id(kind, parameter, value_type, whole, &mut new)?;
+                    self.given_id(kind, parameter, value_type, &mut new)?
                 }
-                (Value::GlobalId, _) => {
-                    let value = self.value(variable, kind, value_type)?;
-                    new.push(Op::FunctionCall, [value_type.ty, whole, value]);
-                }
-                _ => {
-                    let value = self.value(variable, kind, value_type)?;
-                    new.push(Op::CopyObject, [value_type.ty, whole, value]);
-                }
+                _ => self.value(variable, kind, value_type)?,
+            };
+            let whole = if index.is_some() { self.module.fresh_id()? } else { id };
+            match kind {
+                Value::GlobalId => new.push(Op::FunctionCall, [value_type.ty, whole, value]),
+                _ => new.push(Op::CopyObject, [value_type.ty, whole, value]),
             }
             if let Some(index) = index {
                 new.push(Op::VectorExtractDynamic, [ty, id, whole, index]);
@@ -431,26 +428,22 @@ impl Writer<'_> {
         Ok(new)
     }
 
-    /// Emits the calculation of an id from the global id `given`, with `result` as its id.
+    /// Emits the calculation of an id from the global id `given`. Returns its id.
     fn given_id(
         &mut self,
         kind: GivenId,
         given: u32,
         value_type: BuiltInType,
-        result: u32,
         new: &mut Stream,
-    ) -> Result<()> {
+    ) -> Result<u32> {
         let (op, sizes) = match kind {
-            GivenId::Global => {
-                new.push(Op::CopyObject, [value_type.ty, result, given]);
-                return Ok(());
-            }
+            GivenId::Global => return Ok(given),
             GivenId::Local(sizes) => (Op::UMod, sizes),
             GivenId::Group(sizes) => (Op::UDiv, sizes),
         };
-        let sizes = self.constant(value_type, sizes)?;
-        new.push(op, [value_type.ty, result, given, sizes]);
-        Ok(())
+        let (sizes, id) = (self.constant(value_type, sizes)?, self.module.fresh_id()?);
+        new.push(op, [value_type.ty, id, given, sizes]);
+        Ok(id)
     }
 
     /// Finds the loads of the variables and of their components. Fails if something else uses a variable's

@@ -19,6 +19,7 @@ use crate::compiler::fusion::attempt::{self, Obstacle, examine};
 use crate::compiler::fusion::contraction::{self, Operations};
 use crate::compiler::fusion::declaration::Declaration;
 use crate::compiler::fusion::dependence::Examined;
+use crate::compiler::fusion::extract;
 use crate::compiler::fusion::form::FusionForm;
 use crate::compiler::fusion::inlining::inline_helpers;
 use crate::compiler::fusion::lower_version;
@@ -228,7 +229,7 @@ impl<'a> Composition<'a> {
     /// Returns the values that a stage's function calculates.
     fn values<'m>(&'m self, at: usize, definitions: &'m Definitions<'m>) -> Result<Values<'m>> {
         let StageKernel { slot, kernel, space, .. } = &self.stages[at];
-        let arguments: Vec<_> = slot.arguments.iter().map(attempt::value).collect();
+        let arguments: Vec<_> = slot.arguments.iter().map(extract::value).collect();
         access::analyse_values(definitions, kernel.function, &arguments, space)
     }
 
