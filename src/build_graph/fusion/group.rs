@@ -294,7 +294,7 @@ impl BuildGraph {
                 let background = Arc::clone(fusion);
                 let build = async move {
                     let find = move |launches: &Launches<'_>| {
-                        let candidate = launches.candidate(&group, form)?;
+                        let candidate = launches.worthwhile(&group, form)?;
                         let slots = candidate.group.slots.clone();
                         Some(vec![Part { slots, candidates: vec![candidate] }])
                     };

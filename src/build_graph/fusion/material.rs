@@ -208,7 +208,11 @@ impl Material {
         }
         let (whole, mut first) = (launches.whole(), None);
         let mut values = Values::fixed_by(plan);
-        for form in launches.forms(&whole) {
+        // Where launches run again, parts may be faster. That is a matter of their costs.
+        let is_sought = |form: &FusionForm| {
+            *form == FusionForm::Direct || !self.is_tried || self.forced_form.is_some()
+        };
+        for form in launches.forms(&whole).into_iter().filter(is_sought) {
             let outcome = match launches.fuse(&whole, form) {
                 Ok(outcome) => outcome,
                 Err(error) => return refused(&error),

@@ -30,6 +30,9 @@ use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, Section};
 use crate::error::{Error, Result};
 
+/// Number of runs of a slot for 100 of its work-items where each runs it once.
+pub(super) const ONCE: u64 = 100;
+
 /// Reason why a step does not succeed.
 pub(super) enum Obstacle {
     /// The launches cannot be fused, for this reason.
@@ -283,6 +286,7 @@ impl<'a> Launches<'a> {
             parameters: entry.parameters,
             local_bytes,
             private_bytes: 0,
+            runs: vec![ONCE; plan.slots.len()],
             parameter_bytes,
             internalized,
             local: shared.iter().flatten().map(|shared| shared.memory).collect(),

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::FusionForm;
+use super::attempt::ONCE;
 use super::launches::{Candidate, Group, Launches};
 use super::plan::Memory;
 use crate::compiler::signature::Access;
@@ -29,10 +29,6 @@ const BYTES_OF_LAUNCH: u64 = 64 << 10;
 /// the time in which a core reads a vector from memory, GPUs some tens.
 const INSTRUCTIONS_OF_BYTE: u64 = 8;
 
-/// Number of times that a form other than [`Direct`](FusionForm::Direct) is assumed to run launches whose results
-/// others of the group read.
-const RECOMPUTATION: u64 = 2;
-
 impl Cost {
     /// Returns the cost of a group that runs as the candidate's kernel, or else one by one.
     pub(super) fn of(
@@ -44,20 +40,18 @@ impl Cost {
             let alone = group.slots.iter().map(|&slot| Self::alone(launches, slot));
             return alone.fold(Self { traffic: 0, instructions: 0, launches: 0 }, Self::plus);
         };
-        let internalized = match &candidate.outcome.fused {
-            Ok(fused) => &fused.internalized[..],
-            Err(_) => &[],
+        let (internalized, runs) = match &candidate.outcome.fused {
+            Ok(fused) => (&fused.internalized[..], &fused.runs[..]),
+            Err(_) => (&[][..], &[][..]),
         };
-        Self::fused(launches, &candidate.group, candidate.form, |memory| {
-            internalized.contains(&memory)
-        })
+        Self::fused(launches, &candidate.group, runs, |memory| internalized.contains(&memory))
     }
 
     /// Returns the cost of a group that runs as one kernel, before it is known whether it can: the kernel does
     /// without all memories that are dead and that it writes first.
     pub(super) fn estimate(launches: &Launches<'_>, group: &Group) -> Self {
         let (plan, _) = launches.plan_of(group);
-        Self::fused(launches, group, FusionForm::Direct, |memory| plan.dead.contains(&memory))
+        Self::fused(launches, group, &[], |memory| plan.dead.contains(&memory))
     }
 
     pub(super) fn total(self) -> u64 {
@@ -68,15 +62,16 @@ impl Cost {
 
     /// Returns the cost of one launch.
     fn alone(launches: &Launches<'_>, slot: usize) -> Self {
-        Self::fused(launches, &Group::of([slot]), FusionForm::Direct, |_| false)
+        Self::fused(launches, &Group::of([slot]), &[], |_| false)
     }
 
     /// Returns the cost of a kernel that uses memory where `is_internalized` does not hold. It reads a memory
-    /// once if the first launch that uses the memory reads it, and writes it once if a launch does.
+    /// once if the first launch that uses the memory reads it, and writes it once if a launch does. `runs` are
+    /// the [runs](super::Fused::runs) of the group's members; those that are not listed run once.
     fn fused(
         launches: &Launches<'_>,
         group: &Group,
-        form: FusionForm,
+        runs: &[u64],
         is_internalized: impl Fn(Memory) -> bool,
     ) -> Self {
         let members = group.members();
@@ -94,17 +89,12 @@ impl Cost {
             Access::Read | Access::Write => *length,
             Access::ReadWrite => length.saturating_mul(2),
         });
-        let instructions = members.iter().map(|&slot| {
+        let instructions = members.iter().enumerate().map(|(at, &slot)| {
             let items = launches.plan.slots[slot].range.global().iter();
             let items = items.fold(1_u64, |items, &size| items.saturating_mul(size as u64));
-            let is_producer = launches.written(slot).any(|memory| {
-                let later = members.iter().filter(|&&other| other > slot);
-                later
-                    .flat_map(|&other| launches.accesses(other))
-                    .any(|(region, access)| region.memory == memory && access != Access::Write)
-            });
-            let times = if form != FusionForm::Direct && is_producer { RECOMPUTATION } else { 1 };
-            items.saturating_mul(launches.effects()[slot].instructions).saturating_mul(times)
+            let runs = runs.get(at).copied().unwrap_or(ONCE);
+            let all = items.saturating_mul(launches.effects()[slot].instructions);
+            (all / ONCE).saturating_mul(runs)
         });
         Self {
             traffic: traffic.fold(0, u64::saturating_add),

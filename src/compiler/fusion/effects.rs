@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::access::Kind;
+use super::access::{self, Kind};
 use super::affine::Space;
 use super::attempt::examine;
 use super::extract;
@@ -20,7 +20,7 @@ pub(crate) struct SlotEffects {
     pub(crate) constants: BTreeSet<usize>,
     /// Whether the kernel may print.
     pub(crate) prints: bool,
-    /// Number of instructions of the kernel and of the functions that it calls.
+    /// Estimated number of instructions that a work-item runs.
     pub(crate) instructions: u64,
 }
 
@@ -77,8 +77,7 @@ fn examined(plan: &Plan, slot: &Slot, module: &Module) -> Result<SlotEffects> {
             _ => Some(access),
         };
     }
-    let functions = kernel.module.functions.iter();
-    let instructions = functions.map(|function| function.body.iter().count() as u64).sum();
+    let instructions = access::weight(&definitions);
     let constants = examined.accesses.constants;
     Ok(SlotEffects { accesses, constants, prints: kernel.prints(), instructions })
 }

@@ -143,6 +143,8 @@ pub(crate) struct Fused {
     pub(crate) local_bytes: usize,
     /// Number of bytes of private memory that the arrays of a work-item use.
     pub(crate) private_bytes: usize,
+    /// Estimated number of times that each slot runs for 100 of its work-items, in order.
+    pub(crate) runs: Vec<u64>,
     /// Number of bytes of all parameters together.
     pub(crate) parameter_bytes: usize,
     /// Memories that are no longer used.

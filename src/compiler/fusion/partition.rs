@@ -106,7 +106,7 @@ impl<'a, 'b> Search<'a, 'b> {
         while let Some((first, second)) = self.best_pair(&rejected) {
             let slots = self.union(first, second);
             let apart = self.cost_of_both(first, second);
-            let Some(candidate) = self.attempt(&Group::of(slots.iter().copied())) else {
+            let Some(candidate) = self.attempt(&Group::of(slots.iter().copied()), apart) else {
                 rejected.refused.push(slots);
                 continue;
             };
@@ -195,10 +195,23 @@ impl<'a, 'b> Search<'a, 'b> {
         reaches(first, second) || reaches(second, first)
     }
 
-    /// Returns the kernel of a group, if there is one and the number of attempts is not used up.
-    fn attempt(&mut self, group: &Group) -> Option<Candidate> {
+    /// Returns the kernel of a group in the first form that costs less than `limit`, or else in the cheapest
+    /// form, if there is one and the number of attempts is not used up.
+    fn attempt(&mut self, group: &Group, limit: u64) -> Option<Candidate> {
         self.attempts_left = self.attempts_left.checked_sub(1)?;
-        self.launches.first_candidate(group)
+        let launches = self.launches;
+        let mut best: Option<(u64, Candidate)> = None;
+        for form in launches.forms(group) {
+            let Some(candidate) = launches.candidate(group, form) else { continue };
+            let cost = Cost::of(launches, group, Some(&candidate)).total();
+            if best.as_ref().is_none_or(|(least, _)| cost < *least) {
+                best = Some((cost, candidate));
+            }
+            if cost < limit {
+                break;
+            }
+        }
+        best.map(|(_, candidate)| candidate)
     }
 
     /// Finds, for each group, launches of other groups that its kernel had better run again than read their
@@ -236,7 +249,7 @@ impl<'a, 'b> Search<'a, 'b> {
             if Cost::estimate(launches, &larger).total() >= least {
                 continue;
             }
-            let Some(candidate) = self.attempt(&larger) else { continue };
+            let Some(candidate) = self.attempt(&larger, least) else { continue };
             let cost = Cost::of(launches, &larger, Some(&candidate)).total();
             if cost < least {
                 (least, best) = (cost, Some(candidate));

@@ -126,6 +126,17 @@ pub(super) fn analyse_values<'m>(
     eval::Evaluation::new(definitions, space).run_for_values(kernel, values)
 }
 
+/// Returns the estimated number of instructions that a work-item runs in all functions of a kernel's module.
+pub(super) fn weight(definitions: &Definitions<'_>) -> u64 {
+    let module = definitions.module();
+    let functions =
+        (0..module.functions.len()).map(|at| match blocks::Blocks::of(module, definitions, at) {
+            Some(blocks) => blocks.weight(definitions),
+            None => module.functions[at].body.iter().count() as u64,
+        });
+    functions.fold(0, u64::saturating_add)
+}
+
 /// Kernel argument, as far as it is known before the analysis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {

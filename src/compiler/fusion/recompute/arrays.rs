@@ -6,6 +6,7 @@ use rspirv::spirv::StorageClass;
 
 use super::elements::Grid;
 use super::redirect::{Axis, unit};
+use crate::compiler::fusion::attempt::ONCE;
 use crate::compiler::fusion::form::FusionForm;
 use crate::compiler::fusion::plan::Memory;
 
@@ -82,6 +83,15 @@ impl Blocks {
             pitch *= extents[d];
             axis
         })
+    }
+
+    /// Returns the number of times that the producer of an array runs for 100 of its work-items.
+    pub(super) fn runs(&self, array: &Array) -> u64 {
+        let dimensions = self.sizes.iter().zip(array.reach);
+        let runs = dimensions.fold(i128::from(ONCE), |runs, (size, (low, high))| {
+            runs.saturating_mul(size + high - low) / size
+        });
+        u64::try_from(runs).unwrap_or(u64::MAX)
     }
 
     /// Returns the number of bytes of all arrays together.

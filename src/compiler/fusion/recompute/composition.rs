@@ -15,7 +15,7 @@ use super::stages::Stages;
 use super::unroll::unroll;
 use super::vectors;
 use crate::compiler::fusion::access::{self, Access, Kind, Layouts, Values};
-use crate::compiler::fusion::attempt::{self, Obstacle, examine};
+use crate::compiler::fusion::attempt::{self, ONCE, Obstacle, examine};
 use crate::compiler::fusion::contraction::{self, Operations};
 use crate::compiler::fusion::declaration::Declaration;
 use crate::compiler::fusion::dependence::Examined;
@@ -408,6 +408,7 @@ impl<'a> Composition<'a> {
             whole.keep_apart();
         }
         lower_version::lower(&mut whole.module, self.plan.target.version)?;
+        let runs = self.runs(stages);
         let entry = self.entry(&mut whole, modes)?;
         if !is_separate {
             // Drivers call large functions in loops instead of inlining them.
@@ -442,11 +443,58 @@ impl<'a> Composition<'a> {
             parameters: entry.parameters,
             local_bytes,
             private_bytes: arrays,
+            runs,
             parameter_bytes,
             internalized: internalized.into_iter().collect(),
             local,
             barriers: BTreeSet::new(),
         })
+    }
+
+    /// Returns the number of times that each launch runs for 100 of its work-items.
+    fn runs(&self, stages: &Stages) -> Vec<u64> {
+        let last = self.stages.len() - 1;
+        let mut of_stages = vec![0; self.stages.len()];
+        of_stages[last] = ONCE;
+        for at in (0..self.stages.len()).rev() {
+            for known in &self.redirected[at] {
+                match &known.accesses {
+                    Accesses::Own(_) => {}
+                    Accesses::Kept(..) => {
+                        let array = self.stages[at]
+                            .region(known.parameter)
+                            .and_then(|region| self.arrays.get(&region.memory));
+                        if let (Some(blocks), Some(array)) = (&self.blocks, array) {
+                            of_stages[array.producer] = blocks.runs(array);
+                        }
+                    }
+                    Accesses::Again(elements, producer) => {
+                        let reads = elements.values().map(|element| self.elements_of(at, element));
+                        let reads = reads.fold(0, u64::saturating_add);
+                        let more = of_stages[at].saturating_mul(reads);
+                        let known = &mut of_stages[producer.stage];
+                        *known = known.saturating_add(more);
+                    }
+                }
+            }
+        }
+        let mut runs = vec![0_u64; self.plan.slots.len()];
+        for (stage, times) in stages.all.iter().zip(of_stages) {
+            for &launch in &stage.launches {
+                runs[launch] = runs[launch].saturating_add(times);
+            }
+        }
+        runs
+    }
+
+    /// Returns the number of elements that a read of a stage's function reads for each work-item.
+    fn elements_of(&self, at: usize, element: &Element) -> u64 {
+        let space = &self.stages[at].space;
+        let counts = element.coordinates.iter().enumerate().map(|(d, coordinate)| {
+            let distances = coordinate.distances(d, space);
+            distances.map_or(1, |(low, high)| u64::try_from(high - low + 1).unwrap_or(u64::MAX))
+        });
+        counts.fold(1, u64::saturating_mul)
     }
 
     /// Adds the entry point.
