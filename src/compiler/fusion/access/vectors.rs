@@ -6,6 +6,9 @@ use super::eval::{Evaluation, Frame, MAX_PARTS};
 use super::values::Known;
 use crate::compiler::spirv::edit::Instruction;
 
+/// Function that returns the value of an operand, by its id.
+type See<'a> = dyn Fn(u32) -> Known + 'a;
+
 impl<'m> Evaluation<'m> {
     /// Returns a component of a vector.
     pub(super) fn part(&self, frame: &Frame<'_>, op: Op, i: &Instruction<'_>) -> Option<Known> {
@@ -52,8 +55,8 @@ impl<'m> Evaluation<'m> {
     pub(super) fn by_parts(
         &self,
         i: &Instruction<'_>,
-        see: &dyn Fn(u32) -> Known,
-        operate: &dyn Fn(&dyn Fn(u32) -> Known) -> Option<Known>,
+        see: &See<'_>,
+        operate: &dyn Fn(&See<'_>) -> Option<Known>,
     ) -> Option<Known> {
         let (part, count) = self.parts_of(i.result_type()?)?;
         self.width(part)?;
