@@ -129,7 +129,7 @@ impl<'a, 'b> Search<'a, 'b> {
         let gains = pairs.filter_map(|(first, second)| {
             let slots = self.union(first, second);
             if rejected.has(&slots)
-                || !self.share_memory(first, second)
+                || !self.pass_values_on(first, second)
                 || self.is_cyclic(first, second)
             {
                 return None;
@@ -155,13 +155,19 @@ impl<'a, 'b> Search<'a, 'b> {
         first.saturating_add(second)
     }
 
-    fn share_memory(&self, first: usize, second: usize) -> bool {
+    /// Whether one of two groups accesses what the other writes. Groups that only read the same memory gain
+    /// little: the contents are still read.
+    fn pass_values_on(&self, first: usize, second: usize) -> bool {
         let launches = self.launches;
-        let regions = |part: usize| {
+        let accesses = |part: usize| {
             let slots = self.parts[part].slots.iter();
-            slots.flat_map(|&slot| launches.accesses(slot)).map(|(region, _)| region)
+            slots.flat_map(|&slot| launches.accesses(slot))
         };
-        regions(first).any(|region| regions(second).any(|other| region.overlaps(&other)))
+        accesses(first).any(|(region, access)| {
+            accesses(second).any(|(other, theirs)| {
+                (access != Access::Read || theirs != Access::Read) && region.overlaps(&other)
+            })
+        })
     }
 
     /// Whether a launch of `part` must come before one of `other`.
