@@ -103,15 +103,6 @@ impl<'a> Composition<'a> {
         let Some(last) = self.stages.last().filter(|_| self.blocks.is_some()) else {
             return Ok(());
         };
-        if self.is_tiled() && self.plan.target.separate_functions {
-            // Launches would have to be separate functions, because of the barriers. Where the runtime (2026.22)
-            // calls such a function in some lanes of a vector only, it accesses memory for the others, too.
-            return Err(format!(
-                "the form `{}` is not possible with Intel's runtime for CPUs, which cannot call functions of \
-                 launches under a condition",
-                self.form
-            ));
-        }
         for stage in self.stages {
             let (kernel, form) = (&stage.slot.kernel, self.form);
             if (stage.space.global, stage.space.offset) != (last.space.global, [0; 3]) {
@@ -288,17 +279,16 @@ impl<'a> Composition<'a> {
             for read in reads.iter().filter(|read| read.stage == at) {
                 let producer = self.arrays[&read.memory].producer;
                 for element in read.elements.values() {
+                    let distances = element.distances(&self.stages[at].space);
+                    let distances = distances.ok_or_else(|| {
+                        format!(
+                            "`{}` reads {} at distances that change from work-item to work-item",
+                            self.stages[at].slot.kernel,
+                            name_of(&self.examined[at], read.parameter)
+                        )
+                    })?;
                     let mut reach = own;
-                    for (d, (low, high)) in reach.iter_mut().enumerate() {
-                        let coordinate = &element.coordinates[d];
-                        let (first, last) =
-                            coordinate.distances(d, &self.stages[at].space).ok_or_else(|| {
-                                format!(
-                                    "`{}` reads {} at distances that change from work-item to work-item",
-                                    self.stages[at].slot.kernel,
-                                    name_of(&self.examined[at], read.parameter)
-                                )
-                            })?;
+                    for ((low, high), (first, last)) in reach.iter_mut().zip(distances) {
                         (*low, *high) = (*low + first, *high + last);
                     }
                     let known = needed[producer].get_or_insert(reach);
@@ -402,24 +392,30 @@ impl<'a> Composition<'a> {
             parts.push(part);
         }
         let mut whole = Part::merge(&parts)?;
-        let is_separate = self.plan.target.separate_functions
-            && (whole.has_barriers() || contraction::depends_on_separation(&self.operations));
-        if is_separate {
-            whole.keep_apart();
+        // Launches would have to be separate functions. Where Intel's runtime for CPUs (2026.22) calls such a
+        // function in some lanes of a vector only, it accesses memory for the others, too.
+        if self.plan.target.separate_functions
+            && (self.is_tiled()
+                || whole.has_barriers()
+                || contraction::depends_on_separation(&self.operations))
+        {
+            return Err(Obstacle::Refusal(format!(
+                "the form `{}` is not possible with Intel's runtime for CPUs for launches with barriers or \
+                 estimates, which must be functions of their own there",
+                self.form
+            )));
         }
         lower_version::lower(&mut whole.module, self.plan.target.version)?;
         let runs = self.runs(stages);
         let entry = self.entry(&mut whole, modes)?;
-        if !is_separate {
-            // Drivers call large functions in loops instead of inlining them.
-            let parameters = (0..entry.parameters.len()).collect();
-            inline_helpers(&mut whole.module, entry.function, &parameters, |_, _| false)?;
-            unroll(&mut whole.module, entry.function)?;
-            if self.keeps_vectors() {
-                vectors::join(&mut whole.module, entry.function)?;
-            }
-            whole.module.prune()?;
+        // Drivers call large functions in loops instead of inlining them.
+        let parameters = (0..entry.parameters.len()).collect();
+        inline_helpers(&mut whole.module, entry.function, &parameters, |_, _| false)?;
+        unroll(&mut whole.module, entry.function)?;
+        if self.keeps_vectors() {
+            vectors::join(&mut whole.module, entry.function)?;
         }
+        whole.module.prune()?;
         let (local_bytes, parameter_bytes) =
             attempt::sizes(self.plan, &whole.module, &entry.parameters);
         let arrays = self.blocks.map_or(0, |blocks| match blocks.class {
@@ -489,11 +485,9 @@ impl<'a> Composition<'a> {
 
     /// Returns the number of elements that a read of a stage's function reads for each work-item.
     fn elements_of(&self, at: usize, element: &Element) -> u64 {
-        let space = &self.stages[at].space;
-        let counts = element.coordinates.iter().enumerate().map(|(d, coordinate)| {
-            let distances = coordinate.distances(d, space);
-            distances.map_or(1, |(low, high)| u64::try_from(high - low + 1).unwrap_or(u64::MAX))
-        });
+        let distances = element.distances(&self.stages[at].space).unwrap_or_default();
+        let counts = distances.iter().map(|(low, high)| u64::try_from(high - low + 1));
+        let counts = counts.map(|count| count.unwrap_or(u64::MAX));
         counts.fold(1, u64::saturating_mul)
     }
 

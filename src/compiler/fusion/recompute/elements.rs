@@ -122,6 +122,9 @@ pub(super) struct Element {
     pub(super) coordinates: [Coordinate; 3],
     /// First byte within the element.
     pub(super) part: i128,
+    /// Numbers of elements in the first two dimensions, if the first of the coordinates counts the elements row
+    /// by row, and the coordinates follow from it by division.
+    pub(super) divided: Option<[i128; 2]>,
 }
 
 /// Load of a function, from whose values its address is taken apart.
@@ -152,6 +155,7 @@ impl Reader<'_, '_> {
         let (mut address, size) = known.ok_or("is read at places that are not known")?;
         address.constant += first;
         let element = self.take_apart(&address, grid);
+        let element = element.or_else(|| self.count(&address, grid));
         let element = element.ok_or("is read at places that may be outside of what is written")?;
         if element.part + size > grid.size {
             return Err("is read in parts of several elements at once");
@@ -326,14 +330,54 @@ impl Reader<'_, '_> {
             coordinates.push(Coordinate { terms, constant, form });
         }
         let coordinates = coordinates.try_into().ok()?;
-        (rest == 0).then_some(Element { coordinates, part })
+        (rest == 0).then_some(Element { coordinates, part, divided: None })
+    }
+
+    /// Returns the element at an address that counts the elements row by row, if it is proven to be in the grid.
+    fn count(&self, address: &Address, grid: &Grid) -> Option<Element> {
+        let part = address.constant.rem_euclid(grid.size);
+        let constant = address.constant.div_euclid(grid.size);
+        let (mut form, mut terms) = (Form::constant(constant), Vec::new());
+        for &(value, factor) in &address.terms {
+            let times = factor / grid.size;
+            if factor % grid.size != 0 {
+                return None;
+            }
+            form = form.plus(&self.form(value)?.times(times)?, self.space)?;
+            terms.push((value, times));
+        }
+        let all = grid.counts.iter().product::<i128>();
+        let (low, high) = form.bounds(self.space);
+        let is_inside = 0 <= low && high < all && all <= MAX_COORDINATE;
+        let zero = || Coordinate { terms: Vec::new(), constant: 0, form: Form::constant(0) };
+        let number = Coordinate { terms, constant, form };
+        is_inside.then(|| Element {
+            coordinates: [number, zero(), zero()],
+            part,
+            divided: Some([grid.counts[0], grid.counts[1]]),
+        })
+    }
+}
+
+impl Element {
+    /// Returns the least and the largest distance of each coordinate from the work-item's own; `None` if they
+    /// do not follow the work-item.
+    pub(super) fn distances(&self, space: &Space) -> Option<[(i128, i128); 3]> {
+        if self.divided.is_some() {
+            return None;
+        }
+        let mut all = [(0, 0); 3];
+        for (d, distances) in all.iter_mut().enumerate() {
+            *distances = self.coordinates[d].distances(d, space)?;
+        }
+        Some(all)
     }
 }
 
 impl Coordinate {
     /// Returns the least and the largest distance of the coordinate from the work-item's own in dimension `d`;
     /// `None` if it does not follow the work-item.
-    pub(super) fn distances(&self, d: usize, space: &Space) -> Option<(i128, i128)> {
+    fn distances(&self, d: usize, space: &Space) -> Option<(i128, i128)> {
         self.form.distance(d, space)
     }
 }

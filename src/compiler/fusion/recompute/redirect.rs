@@ -341,9 +341,21 @@ impl Writer<'_> {
     ) -> Result<u32> {
         let variables = self.element_variables(producer)?;
         let [component, vector] = self.id_types()?;
+        let mut numbers = [0; 3];
+        for (number, coordinate) in numbers.iter_mut().zip(&element.coordinates) {
+            *number = self.coordinate(definitions, coordinate)?;
+        }
+        if let Some(counts) = element.divided {
+            let mut rest = numbers[0];
+            for (number, count) in numbers.iter_mut().zip(counts) {
+                let count = self.code.number(count)?;
+                *number = self.code.binary(Op::UMod, rest, count)?;
+                rest = self.code.binary(Op::UDiv, rest, count)?;
+            }
+            numbers[2] = rest;
+        }
         let mut id = Vec::new();
-        for coordinate in &element.coordinates {
-            let number = self.coordinate(definitions, coordinate)?;
+        for number in numbers {
             id.push(match component == self.code.int {
                 true => number,
                 false => self.code.typed(component, Op::UConvert, &[number])?,
