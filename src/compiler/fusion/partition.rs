@@ -129,7 +129,7 @@ impl<'a, 'b> Search<'a, 'b> {
         let gains = pairs.filter_map(|(first, second)| {
             let slots = self.union(first, second);
             if rejected.has(&slots)
-                || !self.pass_values_on(first, second)
+                || !self.share_memory(first, second)
                 || self.is_cyclic(first, second)
             {
                 return None;
@@ -155,17 +155,21 @@ impl<'a, 'b> Search<'a, 'b> {
         first.saturating_add(second)
     }
 
-    /// Whether one of two groups accesses what the other writes. Groups that only read the same memory gain
-    /// little: the contents are still read.
-    fn pass_values_on(&self, first: usize, second: usize) -> bool {
+    /// Whether two groups share memory: one writes what the other accesses, or launches of the same size read the
+    /// same bytes. Launches of different sizes read them at different times.
+    fn share_memory(&self, first: usize, second: usize) -> bool {
         let launches = self.launches;
         let accesses = |part: usize| {
             let slots = self.parts[part].slots.iter();
-            slots.flat_map(|&slot| launches.accesses(slot))
+            slots.flat_map(|&slot| {
+                let size = launches.plan.slots[slot].range.global();
+                launches.accesses(slot).map(move |(region, access)| (region, access, size))
+            })
         };
-        accesses(first).any(|(region, access)| {
-            accesses(second).any(|(other, theirs)| {
-                (access != Access::Read || theirs != Access::Read) && region.overlaps(&other)
+        accesses(first).any(|(region, access, size)| {
+            accesses(second).any(|(other, theirs, their_size)| {
+                let writes = access != Access::Read || theirs != Access::Read;
+                (writes || size == their_size) && region.overlaps(&other)
             })
         })
     }
