@@ -137,7 +137,7 @@ impl Use<'_> {
     fn group_bytes(&self, slots: &[Examined]) -> Result<(Form, i128, u32), String> {
         let refuse = |why: &str| Err(format!("{} {why}", self.describe()));
         let Some(bytes) = self.bytes else {
-            return refuse(self.access.note.unwrap_or("at unknown offsets"));
+            return refuse(&self.why_unknown());
         };
         let Some(location) = self.access.location else {
             return refuse("in a function that it calls");

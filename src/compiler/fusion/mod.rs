@@ -29,6 +29,7 @@ mod coordinates;
 mod declaration;
 mod dependence;
 mod entry;
+mod explain;
 mod extract;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
@@ -49,6 +50,7 @@ mod report;
 mod specialize;
 #[cfg(test)]
 mod tests;
+mod vector_access;
 
 use std::collections::BTreeSet;
 
