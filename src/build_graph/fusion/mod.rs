@@ -151,7 +151,9 @@ impl BuildGraph {
         // Modules are numbered in the order in which slots first name them.
         for (slot, kernel) in plan.slots.iter().zip(kernels) {
             if slot.module == sources.len() {
-                let source = Source::of(self, kernel).await;
+                let own = plan.slots.iter().filter(|other| other.module == slot.module);
+                let needed = own.map(|slot| slot.kernel.clone()).collect();
+                let source = Source::of(self, kernel, needed).await;
                 let source = source.map_err(|error| error.within(quoted_name(kernel)))?;
                 sources.push(Arc::new(source));
             }
