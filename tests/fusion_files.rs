@@ -36,7 +36,8 @@ kernel void square(global const float *src, global float *dst) {
     dst[i] = value[0] * value[0] + value[1];
 }";
 
-/// Kernels for which optimisation creates what llvm-spirv refuses: integers of 2 and of 33 bits, and `freeze`.
+/// Kernels with what llvm-spirv refuses: integers of 2 and of 33 bits and `freeze`, which optimisation creates,
+/// and a reduction of a vector.
 const HARD: &str = "
 kernel void chosen(global const int *a, global float *b) {
     int i = get_global_id(0);
@@ -69,6 +70,10 @@ kernel void wrapped(global const uint *a, global float *b, uint n) {
     uint x = a[i] % n;
     uint y = x + 1;
     b[i] = y % n;
+}
+kernel void largest(global const int4 *a, global float *b) {
+    size_t i = get_global_id(0);
+    b[i] = __builtin_reduce_max(a[i]);
 }";
 
 /// A kernel that llvm-spirv refuses at all levels of optimisation.
@@ -140,7 +145,7 @@ fn only_what_is_hard_to_translate_is_optimised_less() {
             assert_eq!(beside, alone, "`{function}` for {}", rt.device());
         }
         // An unoptimised function stores its parameters, and has a line for each.
-        for function in ["chosen", "summed", "unrolled", "wrapped"] {
+        for function in ["chosen", "summed", "unrolled", "wrapped", "largest"] {
             let alone = lines_of(&rt, &text, function).await;
             assert!(alone < 60, "`{function}` has {alone} lines for {}", rt.device());
         }

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 
 use super::access::{Access, Accesses, Bytes, GroupUse, Kind, UNKNOWN_OFFSETS};
 use super::affine::Space;
-use super::explain::Origin;
+use super::explain::{Cause, Origin};
 use super::plan::{Memory, Plan, Region};
 
 /// Results of the analysis of a slot's kernel.
@@ -106,6 +106,15 @@ impl<'a> Use<'a> {
         match (self.access.note, cause) {
             (None | Some(UNKNOWN_OFFSETS), Some(cause)) => cause.describe(),
             (note, _) => note.unwrap_or(UNKNOWN_OFFSETS).to_owned(),
+        }
+    }
+
+    /// Returns the reason why the accessed bytes are not always the same, in words that follow the description.
+    pub(super) fn why_changing(&self) -> String {
+        let cause = self.origin.and_then(|origin| origin.cause.as_ref());
+        match cause.and_then(Cause::counter) {
+            Some(counter) => format!("in the loop over `{counter}`, each time at another offset"),
+            None => "at offsets that change while it runs".to_owned(),
         }
     }
 

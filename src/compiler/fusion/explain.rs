@@ -41,6 +41,14 @@ pub(super) enum Cause {
 }
 
 impl Cause {
+    /// Returns the name of the counter of a loop.
+    pub(super) fn counter(&self) -> Option<&str> {
+        match self {
+            Self::Loop(counter) => counter.as_deref(),
+            _ => None,
+        }
+    }
+
     /// Returns the origin of an offset in words that follow "reads `x`".
     pub(super) fn describe(&self) -> String {
         let named = |name: &Option<String>, what: &str| match name {
@@ -84,11 +92,10 @@ pub(super) fn origins(
     let inexact: HashSet<_> =
         inexact.filter_map(|access| access.location.map(|at| at.offset)).collect();
     let mut origins = HashMap::new();
-    let search = Search::of(definitions, at, parameters);
-    for offset in &inexact {
-        if let Some(i) = body.at(*offset as usize) {
-            origins.insert(*offset, search.origin(&i));
-        }
+    if !inexact.is_empty() {
+        let search = Search::of(definitions, at, parameters);
+        let found = inexact.iter().filter_map(|&offset| Some((offset, body.at(offset as usize)?)));
+        origins.extend(found.map(|(offset, i)| (offset, search.origin(&i))));
     }
     let lines = lines(definitions, at);
     for offset in places {

@@ -145,6 +145,9 @@ impl Use<'_> {
         let Some(group) = bytes.group else {
             return refuse("at offsets that its work-group does not determine");
         };
+        if group.high - group.low + bytes.width > self.region.length as i128 {
+            return refuse(&self.why_unknown());
+        }
         if self.parameter.is_constant {
             return refuse("as constant memory");
         }

@@ -156,7 +156,7 @@ impl Use<'_> {
             return refuse("in a function that it calls");
         };
         if !bytes.start.is_exact() {
-            return refuse("at offsets that change while it runs");
+            return refuse(&self.why_changing());
         }
         if self.parameter.is_constant {
             return refuse("as constant memory");

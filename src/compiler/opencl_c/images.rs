@@ -50,9 +50,7 @@ impl Kind {
         let access = match self.access {
             AccessQualifier::ReadOnly => "read_only",
             AccessQualifier::WriteOnly => "write_only",
-            AccessQualifier::ReadWrite => {
-                return Err(unsupported("images that are read and written"));
-            }
+            AccessQualifier::ReadWrite => "read_write",
         };
         let array = if self.is_array { "_array" } else { "" };
         let depth = if self.is_depth { "_depth" } else { "" };
@@ -81,11 +79,14 @@ impl Emitter<'_> {
     /// Returns the name of an image type, with its access qualifier.
     pub(super) fn image_name(&mut self, ty: u32) -> Result<String> {
         let kind = self.image_kind(ty)?;
-        self.demands.insert(Demand::Images);
+        self.demands.insert(match kind.access {
+            AccessQualifier::ReadWrite => Demand::ReadWriteImages,
+            _ => Demand::Images,
+        });
         if kind.is_depth {
             self.extensions.insert("cl_khr_depth_images");
         }
-        if kind.dim == Dim::Dim3D && kind.access == AccessQualifier::WriteOnly {
+        if kind.dim == Dim::Dim3D && kind.access != AccessQualifier::ReadOnly {
             self.extensions.insert("cl_khr_3d_image_writes");
         }
         kind.name()

@@ -9,7 +9,8 @@ use crate::compiler::spirv::Demand;
 /// that keys cover; `demands` are what the text requires. `is_version_3` is whether the device has OpenCL C 3.0,
 /// which not every device has that has 2.0, nor the other way round.
 ///
-/// A text that calls group functions gets a version of the language that has them.
+/// A text that calls group functions, or reads and writes an image, gets a version of the language that allows
+/// it.
 ///
 /// Options about the source are dropped: macros, include directories, the language's version, warnings that are
 /// errors, and the type of constants. They have no meaning for a SPIR-V module, and drivers take one without
@@ -17,7 +18,8 @@ use crate::compiler::spirv::Demand;
 /// generated code, such as `-cl-mad-enable`, are kept.
 pub(crate) fn options(options: &str, demands: &BTreeSet<Demand>, is_version_3: bool) -> String {
     let mut kept = Vec::new();
-    if demands.contains(&Demand::GroupFunctions) || demands.contains(&Demand::Subgroups) {
+    let later = [Demand::GroupFunctions, Demand::Subgroups, Demand::ReadWriteImages];
+    if later.iter().any(|demand| demands.contains(demand)) {
         kept.push(if is_version_3 { "-cl-std=CL3.0" } else { "-cl-std=CL2.0" });
     }
     let mut words = words(options).into_iter();
@@ -56,7 +58,7 @@ mod tests {
 
     #[test]
     fn group_functions_need_a_later_version_of_the_language() {
-        for demand in [Demand::Subgroups, Demand::GroupFunctions] {
+        for demand in [Demand::Subgroups, Demand::GroupFunctions, Demand::ReadWriteImages] {
             let with = |is_version_3| {
                 super::options("-w -cl-std=CL1.2", &BTreeSet::from([demand]), is_version_3)
             };

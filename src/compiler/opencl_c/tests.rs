@@ -146,20 +146,28 @@ fn reserved_names_are_suffixed_with_the_id() {
     }
 }
 
-/// Returns a module with `ReadWrite` as the access qualifier of its images.
-fn with_read_write_images(bytes: &[u8]) -> Vec<u8> {
+/// Returns a module with `value` as the operand at `index` of its OpTypeImage instructions.
+fn with_images(bytes: &[u8], index: usize, value: u32) -> Vec<u8> {
     let mut module = Module::parse(bytes).unwrap();
     let mut globals = Stream::default();
     for i in module.section(Section::Globals).iter() {
         match i.op() {
             Some(Op::TypeImage) => {
-                globals.push(Op::TypeImage, i.words_from(0).take(8).chain([2]));
+                let mut words: Vec<_> = i.words_from(0).collect();
+                words[index] = value;
+                globals.push(Op::TypeImage, words);
             }
             _ => globals.push_instruction(&i),
         }
     }
     *module.section_mut(Section::Globals) = globals;
     module.assemble()
+}
+
+#[test]
+fn images_that_are_read_and_written_have_their_qualifier() {
+    let bytes = with_images(include_bytes!("../../../tests/data/inferred.spv"), 8, 2);
+    assert!(emit(&bytes).unwrap().contains("read_write image2d_t source"));
 }
 
 #[test]
@@ -193,8 +201,8 @@ fn constructs_that_cannot_be_expressed_are_named() {
         "function `bump`, which no module",
     );
     refused(
-        &with_read_write_images(include_bytes!("../../../tests/data/inferred.spv")),
-        "inferred: Kiln cannot express images that are read and written in OpenCL C 1.2",
+        &with_images(include_bytes!("../../../tests/data/inferred.spv"), 5, 1),
+        "inferred: Kiln cannot express OpTypeImage with several samples in OpenCL C 1.2",
     );
     refused(
         include_bytes!("../../../tests/data/function_pointers.spv"),

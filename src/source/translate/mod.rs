@@ -30,18 +30,20 @@
 //! # What llvm-spirv does not accept
 //!
 //! Optimisation creates code that llvm-spirv 15 refuses: `freeze`, integers of other widths than those of
-//! OpenCL C, reductions of vectors. [`freeze`] removes the first where that is possible. The functions that
-//! still have such code are optimised less; all others of the file stay optimised ([`pieces`]). If the
-//! translation fails nevertheless, other strategies are tried for the whole file, the last one without
-//! optimisation.
+//! OpenCL C, reductions of vectors. [`freeze`] removes the first where that is possible, [`reductions`] replaces
+//! the last. The functions that still have such code are optimised less; all others of the file stay optimised
+//! ([`pieces`]). If the translation fails nevertheless, other strategies are tried for the whole file, the last
+//! one without optimisation.
 
 mod assembly;
 mod dimensions;
 mod find;
 mod fixups;
 mod freeze;
+mod functions;
 mod options;
 mod pieces;
+mod reductions;
 mod run;
 mod scalarize;
 mod target;

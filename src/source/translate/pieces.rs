@@ -7,8 +7,7 @@
 use std::collections::HashSet;
 
 use super::assembly::{Assembly, Names, intrinsics_in, untranslatable};
-use super::freeze::without_freezes;
-use super::translation::{Fault, OPTIMISED, Strategy, Translated, Translation};
+use super::translation::{Fault, OPTIMISED, Strategy, Translated, Translation, translatable};
 use crate::error::Error;
 
 /// Ways to optimise functions whose code is refused with [`OPTIMISED`], best first.
@@ -80,7 +79,7 @@ impl Pieces<'_> {
 
     /// Returns the functions of LLVM assembly text that llvm-spirv is known to refuse.
     fn untranslatable(&self, assembly: &str) -> Names {
-        let assembly = without_freezes(assembly);
+        let assembly = translatable(assembly);
         untranslatable(&Assembly::of(&assembly), &self.intrinsics)
     }
 

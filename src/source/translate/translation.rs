@@ -8,7 +8,9 @@ use super::dimensions::add_dimension_checks;
 use super::find::{Tool, Tools};
 use super::fixups::parse_and_fix;
 use super::freeze::without_freezes;
+use super::functions::with_kernels;
 use super::options::BuildOptions;
+use super::reductions::without_reductions;
 use super::run::{REFUSED, run};
 use super::scalarize::split_vector_fma;
 use super::target::Target;
@@ -219,7 +221,12 @@ impl Translation {
             arguments.extend(owned(&WITHOUT_PASSES));
         }
         arguments.extend(owned(&ASSEMBLY_OUTPUT));
-        let ended = self.clang(arguments, text)?;
+        let mut ended = self.clang(arguments.clone(), text)?;
+        if ended.status.code() == Some(REFUSED)
+            && let Some(text) = self.without_other_kernels(text)?
+        {
+            ended = self.clang(arguments, &text)?;
+        }
         let clang = &self.tools.clang;
         match ended.status.code() {
             Some(0) if self.kernels.is_empty() => Ok(ended),
@@ -231,6 +238,18 @@ impl Translation {
             Some(REFUSED) => Err(Fault::Final(failed(clang, "rejected the text", &ended))),
             _ => Err(Fault::OfStrategy(failed(clang, "crashed on the text", &ended))),
         }
+    }
+
+    /// Returns the preprocessed text without the kernels that are not translated; `None` if all of them are, or
+    /// if the text cannot be preprocessed.
+    fn without_other_kernels(&self, text: &[u8]) -> Result<Option<Vec<u8>>> {
+        if self.kernels.is_empty() {
+            return Ok(None);
+        }
+        let preprocess_only = ["-E", "-o", "-", "-"].map(str::to_owned);
+        let ended = self.clang(self.arguments.iter().cloned().chain(preprocess_only), text)?;
+        let text = String::from_utf8(ended.output).ok().filter(|_| ended.status.success());
+        Ok(text.map(|text| with_kernels(&text, &self.kernels).into_bytes()))
     }
 
     /// Optimises LLVM assembly text.
@@ -265,7 +284,7 @@ impl Translation {
     ) -> Result<Translated, Fault> {
         let assembly = if self.target.contracts { with_fma(assembly) } else { assembly };
         let assembly = match String::from_utf8(assembly) {
-            Ok(text) => without_freezes(&text).into_bytes(),
+            Ok(text) => translatable(&text).into_bytes(),
             Err(error) => error.into_bytes(),
         };
         let written = self.write_spirv(&assembly, strategy, &mut log);
@@ -347,6 +366,11 @@ impl Translation {
 
 fn owned(arguments: &[&str]) -> Vec<String> {
     arguments.iter().map(|argument| (*argument).to_owned()).collect()
+}
+
+/// Returns LLVM assembly text without those constructs that llvm-spirv refuses and that have an equivalent.
+pub(super) fn translatable(text: &str) -> String {
+    without_freezes(&without_reductions(text))
 }
 
 /// Parses SPIR-V and corrects what the tools write wrongly.
