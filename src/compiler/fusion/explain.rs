@@ -185,18 +185,13 @@ impl<'a, 'm> Search<'a, 'm> {
                     pending.extend(i.words_from(2).step_by(2));
                     Some(Cause::Loop(self.names.get(&id).and_then(|name| source_name(name))))
                 }
-                Some(op) => {
-                    let first = match op {
-                        // Of an access chain, the indexes matter, too.
-                        Op::Phi => 2,
-                        _ if i.result_type().is_some() => 2,
-                        _ => continue,
-                    };
-                    let operands = self.operands(&i);
-                    pending.extend(operands.filter(|(word, _)| *word >= first).map(|(_, id)| id));
+                // Operands follow the type and the result: of an access chain, the pointer and the indexes.
+                Some(_) if i.result_type().is_some() => {
+                    let operands = self.operands(&i).filter(|(word, _)| *word >= 2);
+                    pending.extend(operands.map(|(_, id)| id));
                     None
                 }
-                None => None,
+                _ => None,
             };
             origin.cause = origin.cause.max(cause);
         }

@@ -1,6 +1,6 @@
 //! Functions that the work-items of a work-group or of a subgroup call together.
 //!
-//! Those of work-groups are part of OpenCL C 2.0, those of subgroups belong to extensions.
+//! Functions of work-groups are part of OpenCL C 2.0, functions of subgroups belong to extensions.
 
 use rspirv::spirv::{GroupOperation, Op, Scope};
 
