@@ -62,7 +62,9 @@ impl Material {
         // Modules are numbered in the order in which slots first name them.
         for (slot, kernel) in plan.slots.iter().zip(kernels) {
             if slot.module == sources.len() {
-                let source = Source::of(graph, kernel).await;
+                let own = plan.slots.iter().filter(|other| other.module == slot.module);
+                let needed = own.map(|slot| slot.kernel.clone()).collect();
+                let source = Source::of(graph, kernel, needed).await;
                 match source.map_err(|error| error.within(format_args!("`{}`", kernel.name()))) {
                     Err(error) if !is_permanent(&error) => return Err(error),
                     source => sources.push(source.map(Arc::new)),

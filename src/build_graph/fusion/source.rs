@@ -10,7 +10,7 @@ use crate::compiler::spirv::Module;
 use crate::device::ModuleFormat;
 use crate::error::{Error, Result};
 use crate::executor::Priority;
-use crate::source::translate::options_for_device;
+use crate::source::translate::{Names, options_for_device};
 
 /// A program as one SPIR-V module.
 pub(super) struct Source {
@@ -33,8 +33,13 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Translates and merges the modules of a kernel's program.
-    pub(super) async fn of(graph: &Arc<BuildGraph>, kernel: &Kernel) -> Result<Self> {
+    /// Translates and merges the modules of a kernel's program. Where the program is one text that cannot be
+    /// translated, translates only the kernels that are `needed`.
+    pub(super) async fn of(
+        graph: &Arc<BuildGraph>,
+        kernel: &Kernel,
+        needed: Names,
+    ) -> Result<Self> {
         let resolved = match kernel.resolved() {
             Some(Ok(resolved)) => resolved,
             Some(Err(error)) => return Err(error.clone()),
@@ -48,7 +53,10 @@ impl Source {
         let mut modules = Vec::new();
         for input in plan.inputs() {
             let input = input.clone().untrusted_if(is_untrusted);
-            modules.push(graph.spirv_of(&input, plan.device()).await?);
+            modules.push(match plan.inputs() {
+                [_] => graph.spirv_of_kernels(&input, plan.device(), needed.clone()).await?,
+                _ => graph.spirv_of(&input, plan.device()).await?,
+            });
         }
         let is_text = plan.format() == ModuleFormat::OpenClC;
         let mut options = match is_text {

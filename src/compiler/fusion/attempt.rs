@@ -13,6 +13,7 @@ use super::contraction::{self, Operations};
 use super::coordinates;
 use super::dependence::{Examined, Parameter, Use};
 use super::entry;
+use super::explain;
 use super::extract::{self, Kernel};
 use super::internalize::{self, internalized};
 use super::legality::{self, Judgement, Verdict};
@@ -335,11 +336,13 @@ pub(super) fn examine(
         is_constant: parameter.word(0).and_then(|ty| definitions.get(ty)?.word(1))
             == Some(StorageClass::UniformConstant as u32),
     });
+    let parameters: Vec<_> = parameters.collect();
     Ok(Examined {
         kernel: slot.kernel.clone(),
         function,
+        origins: explain::origins(definitions, function, &accesses.all, &parameters),
         accesses,
-        parameters: parameters.collect(),
+        parameters,
         movable: promote::movable(definitions, function),
         groups: access::group_use(definitions, function),
     })

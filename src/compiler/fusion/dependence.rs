@@ -8,9 +8,10 @@
 
 use std::collections::HashMap;
 
-use super::access::{Access, Accesses, Bytes, GroupUse, Kind};
+use super::access::{Access, Accesses, Bytes, GroupUse, Kind, UNKNOWN_OFFSETS};
 use super::affine::{Space, Strided};
 use super::equation::{Equation, Term};
+use super::explain::{Cause, Origin};
 use super::plan::{Memory, Plan, Region};
 
 /// Results of the analysis of a slot's kernel.
@@ -23,6 +24,8 @@ pub(super) struct Examined {
     /// function's body.
     pub(super) movable: HashMap<u32, u32>,
     pub(super) groups: GroupUse,
+    /// Origins of the accesses, for messages, by the word of the function's body.
+    pub(super) origins: HashMap<u32, Origin>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -30,6 +33,16 @@ pub(super) struct Parameter {
     pub(super) name: Option<String>,
     /// Whether the parameter is a pointer to constant memory.
     pub(super) is_constant: bool,
+}
+
+impl Parameter {
+    /// Returns the parameter in words: its name, or its position `at`.
+    pub(super) fn describe(&self, at: usize) -> String {
+        match &self.name {
+            Some(name) => format!("`{name}`"),
+            None => format!("its argument {at}"),
+        }
+    }
 }
 
 /// Access to a memory, with its bytes counted in the memory instead of the buffer.
@@ -42,6 +55,7 @@ pub(super) struct Use<'a> {
     pub(super) bytes: Option<Bytes>,
     /// Region of the memory that the argument stands for.
     pub(super) region: Region,
+    origin: Option<&'a Origin>,
 }
 
 impl<'a> Use<'a> {
@@ -53,7 +67,7 @@ impl<'a> Use<'a> {
     pub(super) fn all(plan: &Plan, slots: &'a [Examined], memory: Memory) -> Vec<Self> {
         let mut uses = Vec::new();
         for (place, region) in plan.regions(memory) {
-            let Examined { kernel, accesses, parameters, .. } = &slots[place.slot];
+            let Examined { kernel, accesses, parameters, origins, .. } = &slots[place.slot];
             let own = accesses.all.iter().filter(|access| access.parameter == place.argument);
             uses.extend(own.map(|access| {
                 let mut bytes = access.bytes;
@@ -63,29 +77,48 @@ impl<'a> Use<'a> {
                     }
                 }
                 let parameter = &parameters[place.argument];
-                Use { slot: place.slot, kernel, parameter, access, bytes, region }
+                let origin = access.location.and_then(|location| origins.get(&location.offset));
+                Use { slot: place.slot, kernel, parameter, access, bytes, region, origin }
             }));
         }
         uses
     }
 
-    /// Returns a description of the access, such as "`blur` reads `src`".
+    /// Returns a description of the access, such as "`blur` reads `src`", with its line if that is known.
     pub(super) fn describe(&self) -> String {
+        let name = self.parameter.describe(self.access.parameter);
+        let line = self.origin.and_then(|origin| origin.line.as_deref());
+        let line = line.map_or_else(String::new, |line| format!(" ({line})"));
         let verb = match self.access.kind {
             Kind::Read => "reads",
             Kind::Write => "writes",
             Kind::Atomic => "modifies atomically",
-            Kind::Escape => return format!("in `{}`, {}", self.kernel, self.name()),
+            Kind::Escape => return format!("in `{}`, {name}{line}", self.kernel),
         };
-        format!("`{}` {verb} {}", self.kernel, self.name())
+        format!("`{}` {verb} {name}{line}", self.kernel)
     }
 
-    /// Returns the parameter in words.
-    pub(super) fn name(&self) -> String {
-        match &self.parameter.name {
-            Some(name) => format!("`{name}`"),
-            None => format!("its argument {}", self.access.parameter),
+    /// Returns the reason why the accessed bytes are not known, in words that follow the description.
+    pub(super) fn why_unknown(&self) -> String {
+        let cause = self.origin.and_then(|origin| origin.cause.as_ref());
+        match (self.access.note, cause) {
+            (None | Some(UNKNOWN_OFFSETS), Some(cause)) => cause.describe(),
+            (note, _) => note.unwrap_or(UNKNOWN_OFFSETS).to_owned(),
         }
+    }
+
+    /// Returns the reason why the accessed bytes are not always the same, in words that follow the description.
+    pub(super) fn why_changing(&self) -> String {
+        let cause = self.origin.and_then(|origin| origin.cause.as_ref());
+        match cause.and_then(Cause::counter) {
+            Some(counter) => format!("in the loop over `{counter}`, each time at another offset"),
+            None => "at offsets that change while it runs".to_owned(),
+        }
+    }
+
+    /// Whether the offsets depend on the size of work-groups, or on ids within them.
+    pub(super) fn is_by_group(&self) -> bool {
+        self.origin.is_some_and(|origin| origin.is_by_group)
     }
 
     /// Returns the past participle of the access's verb: "read" or "written".

@@ -50,6 +50,7 @@ pub(super) fn kernels(plan: &Plan, modules: &[&Module]) -> Result<Vec<Kernel>> {
     let kernel = |(at, slot): (usize, &Slot)| {
         let mut kernel = programs[&key(slot)].kernel(&slot.kernel)?;
         kernel.inline_helpers(&shared(plan, at), plan.target.separate_functions)?;
+        kernel.keep_in_registers(plan.target.separate_functions)?;
         Ok(kernel)
     };
     let slots = plan.slots.iter().enumerate();
@@ -232,6 +233,19 @@ impl<'m> Program<'m> {
     }
 }
 
+/// Returns whether Intel's runtime for CPUs may compile a function to other results if its code changes.
+fn depends_on_function(definitions: &Definitions<'_>, function: u32) -> bool {
+    Operations::in_function(definitions, function).depend_on_function()
+}
+
+/// Drops an error that only says that a module stays as it is.
+fn unless_unsupported(result: Result<()>) -> Result<()> {
+    match result {
+        Err(error) if error.kind() != ErrorKind::Unsupported => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// A slot's kernel.
 pub(super) struct Kernel {
     pub(super) name: String,
@@ -250,13 +264,18 @@ impl Kernel {
     /// instructions stays as it is.
     fn inline_helpers(&mut self, shared: &BTreeSet<usize>, separate_functions: bool) -> Result<()> {
         let is_fixed = |definitions: &Definitions<'_>, function| {
-            separate_functions
-                && Operations::in_function(definitions, function).depend_on_function()
+            separate_functions && depends_on_function(definitions, function)
         };
-        match inline_helpers(&mut self.module, self.function, shared, is_fixed) {
-            Err(error) if error.kind() != ErrorKind::Unsupported => Err(error),
-            _ => Ok(()),
-        }
+        unless_unsupported(inline_helpers(&mut self.module, self.function, shared, is_fixed))
+    }
+
+    /// Replaces variables of functions by values. A module with unknown instructions stays as it is. With
+    /// `separate_functions`, functions stay that a driver may compile differently.
+    fn keep_in_registers(&mut self, separate_functions: bool) -> Result<()> {
+        let is_fixed = |definitions: &Definitions<'_>, function| {
+            separate_functions && depends_on_function(definitions, function)
+        };
+        unless_unsupported(access::keep_in_registers(&mut self.module, is_fixed))
     }
 
     /// Returns the operations of the kernel's function and of the functions that it calls.

@@ -311,24 +311,25 @@ impl Finding {
             Self::Unknown => {
                 let (unknown, other) =
                     if first.bytes.is_none() { (first, second) } else { (second, first) };
-                Verdict::NeedsTrust(format!(
-                    "{} {}; `{}` may have {} the same bytes in another work-item",
-                    unknown.describe(),
-                    unknown.access.note.unwrap_or("at offsets that are not known before it runs"),
-                    other.kernel,
-                    other.participle()
-                ))
+                Verdict::NeedsTrust(describe_unknown(unknown, other, space))
+            }
+            Self::MayMeet([a, _]) if is_unbounded(a, first) => {
+                Verdict::NeedsTrust(describe_unknown(first, second, space))
+            }
+            Self::MayMeet([_, b]) if is_unbounded(b, second) => {
+                Verdict::NeedsTrust(describe_unknown(second, first, space))
             }
             Self::MayMeet([a, b]) if needs_all(first, a, second, b, space) => {
                 Verdict::NeedsTrust(describe_need_of_all(first, second))
             }
             Self::MayMeet([a, b]) => Verdict::NeedsTrust(format!(
-                "{} at {}, some of which may be {} by `{}` in another work-item, at {}",
+                "{} at {}, some of which may be {} by `{}` in another work-item, at {}{}",
                 second.describe(),
                 describe_bytes(b, space),
                 first.participle(),
                 first.kernel,
-                describe_bytes(a, space)
+                describe_bytes(a, space),
+                advice(first, second, space)
             )),
             Self::Meet([a, b], items, is_certain) => {
                 let text = if needs_all(first, a, second, b, space) {
@@ -367,7 +368,7 @@ fn describe_need_of_all(first: &Use<'_>, second: &Use<'_>) -> String {
          other within a kernel",
         second.kernel,
         first.kernel,
-        second.name()
+        second.parameter.describe(second.access.parameter)
     )
 }
 
@@ -544,36 +545,74 @@ fn describe_meeting(
     )
 }
 
-/// Describes the bytes of an access, such as `gid-1` or `byte 4*gid(0)+32*gid(1)`.
+/// Returns whether an access may touch more bytes than its region has: nothing limits its offsets.
+fn is_unbounded(bytes: &Bytes, used: &Use<'_>) -> bool {
+    bytes.start.high - bytes.start.low + bytes.width > used.region.length as i128
+}
+
+/// Describes an access whose bytes are not known, and another one that may meet it.
+fn describe_unknown(unknown: &Use<'_>, other: &Use<'_>, space: &Space) -> String {
+    format!(
+        "{} {}; `{}` may have {} the same bytes in another work-item{}",
+        unknown.describe(),
+        unknown.why_unknown(),
+        other.kernel,
+        other.participle(),
+        advice(unknown, other, space)
+    )
+}
+
+/// Returns what to do if more would be known about two accesses with a stated size of work-groups.
+fn advice(first: &Use<'_>, second: &Use<'_>, space: &Space) -> &'static str {
+    let is_by_group = first.is_by_group() || second.is_by_group();
+    match space.local {
+        None if is_by_group => "; state the size of work-groups with `Launch::local`",
+        _ => "",
+    }
+}
+
+/// Describes the elements of an access, such as `gid-1` or `gid(0)+8*gid(1)`, or its bytes if it is not aligned
+/// to its own size.
 fn describe_bytes(bytes: &Bytes, space: &Space) -> String {
     let (start, width) = (&bytes.start, bytes.width);
-    let coefficients = start.coefficients();
+    let (low, high) = (start.low, start.high);
+    let numbers = start.coefficients().into_iter().chain([low, high]);
+    // The width of a copy may be 0.
+    if width > 0 && numbers.into_iter().all(|number| number % width == 0) {
+        let is_fixed = start.coefficients() == [0; 3];
+        let [first, last] =
+            [low, high].map(|constant| describe_sum(start.coefficients(), constant, width, space));
+        return match (is_fixed, low == high) {
+            (true, true) => format!("element {first}"),
+            (true, false) => format!("the elements {first} to {last}"),
+            (false, true) => first,
+            (false, false) => format!("{first} to {last}"),
+        };
+    }
+    let text = describe_sum(start.coefficients(), low, 1, space);
+    match high - low + width {
+        1 => format!("byte {text}"),
+        count => format!("the {count} bytes from {text} on"),
+    }
+}
+
+/// Describes a sum of products with ids and a constant, all divided by `unit`.
+fn describe_sum(coefficients: [i128; 3], constant: i128, unit: i128, space: &Space) -> String {
     let id = |d: usize| match space.dimensions {
         1 => "gid".to_owned(),
         _ => format!("gid({d})"),
     };
-    let signed = |text: &mut String, number: i128| match number {
-        0 => {}
-        _ => _ = write!(text, "{number:+}"),
-    };
-    // The width of a copy may be 0.
-    if start.is_exact() && width > 0 && coefficients == [width, 0, 0] && start.low % width == 0 {
-        let mut text = id(0);
-        signed(&mut text, start.low / width);
-        return text;
-    }
     let mut text = String::new();
     for (d, &factor) in coefficients.iter().enumerate().filter(|(_, factor)| **factor != 0) {
         let plus = if text.is_empty() { "" } else { "+" };
-        _ = write!(text, "{plus}{factor}*{}", id(d));
+        match factor / unit {
+            1 => _ = write!(text, "{plus}{}", id(d)),
+            factor => _ = write!(text, "{plus}{factor}*{}", id(d)),
+        }
     }
-    if text.is_empty() {
-        _ = write!(text, "{}", start.low);
-    } else {
-        signed(&mut text, start.low);
-    }
-    match start.high - start.low + width {
-        1 => format!("byte {text}"),
-        count => format!("the {count} bytes from {text} on"),
+    match constant / unit {
+        constant if text.is_empty() => constant.to_string(),
+        0 => text,
+        constant => format!("{text}{constant:+}"),
     }
 }

@@ -36,6 +36,7 @@ mod dependence;
 mod effects;
 mod entry;
 mod equation;
+mod explain;
 mod extract;
 mod form;
 #[cfg(any(test, fuzzing))]
@@ -63,6 +64,7 @@ mod specialize;
 #[cfg(test)]
 mod tests;
 mod trim;
+mod vector_access;
 
 use std::collections::BTreeSet;
 

@@ -17,6 +17,7 @@ use crate::error::ErrorKind;
 mod arrangements;
 mod contraction;
 mod groups;
+mod halves;
 mod local;
 mod malformed;
 mod neighbours;
@@ -25,6 +26,7 @@ mod patterns;
 mod pointers;
 mod privacy;
 mod rare;
+mod reasons;
 mod shapes;
 mod stencils;
 mod wide;
@@ -254,7 +256,7 @@ fn transposed_and_reversed_accesses_refute_fusion() {
     ];
     let outcome = fuse_in(OPTIMISED, &plan(&launches, [8, 4], &[]), Trust::Caller);
     let why = outcome.fused.unwrap_err();
-    assert!(why.starts_with("`transpose` reads `src` at the 4 bytes from 4*gid(0)+16*gid(1) on"));
+    assert!(why.starts_with("`transpose` reads `src` at gid(0)+4*gid(1), written by `plane`"));
     let launches = [
         ("reversed", vec![buffer(0), buffer(1)]),
         ("scale", vec![buffer(1), buffer(2), float(1.0)]),

@@ -9,8 +9,9 @@ use super::facts::Facts;
 use super::layout::Parts;
 use super::pointers::{Base, Pointer};
 use super::values::{Arithmetic, Known};
-use super::{Access, Bytes, Kind};
+use super::{Access, Bytes, Kind, UNKNOWN_OFFSETS};
 use crate::compiler::fusion::affine::{Form, Id};
+use crate::compiler::fusion::vector_access::{VectorAccess, extended};
 use crate::compiler::spirv::edit::{Instruction, Role, ids};
 
 /// Limit of offsets and widths in bytes. Offsets beyond it may have wrapped.
@@ -320,28 +321,16 @@ impl<'m> Evaluation<'m> {
     }
 
     fn extended(&mut self, frame: &mut Frame<'m>, at: At, i: &Instruction<'m>) -> Option<Known> {
-        let set = i.word(2).and_then(|set| self.definitions.get(set));
-        let is_opencl = set.and_then(|set| set.string(1)) == Some("OpenCL.std");
-        let function = i.word(3).and_then(Extended::from_u32).filter(|_| is_opencl);
+        if let Some(access) = VectorAccess::of(self.definitions, i) {
+            let kind = if access.stored.is_some() { Kind::Write } else { Kind::Read };
+            let (pointer, size) = self.vector(frame, i, &access)?;
+            self.touch(frame, at, &pointer, kind, size);
+            return None;
+        }
+        let function = extended(self.definitions, i);
         let operand = |this: &Self, word| i.word(word).map(|id| this.value(frame, id));
         match function {
-            Some(Extended::vloadn) => {
-                let (pointer, size) = self.vector(frame, i, i.result_type()?, 4)?;
-                self.touch(frame, at, &pointer, Kind::Read, size);
-                None
-            }
-            Some(Extended::vstoren) => {
-                let data = self.definitions.get(i.word(4)?)?.result_type()?;
-                let (pointer, size) = self.vector(frame, i, data, 5)?;
-                self.touch(frame, at, &pointer, Kind::Write, size);
-                None
-            }
             Some(Extended::prefetch) => None,
-            Some(Extended::vload_half | Extended::vload_halfn | Extended::vloada_halfn) => {
-                let pointer = operand(self, 5)?;
-                self.touch(frame, at, &pointer, Kind::Read, None);
-                None
-            }
             Some(Extended::fract | Extended::modf | Extended::sincos) => {
                 // Writes one value of the result's type.
                 let size = i.result_type().and_then(|ty| self.layouts.size(ty));
@@ -381,22 +370,18 @@ impl<'m> Evaluation<'m> {
         arithmetic.extended(function, &operands, facts).map(Known::Integer)
     }
 
-    /// Returns the address that `vloadn` or `vstoren` accesses, and the number of bytes. Operand `word`
-    /// is an offset in vectors; the operand after it is a pointer to elements.
+    /// Returns the address that a load or store by a function accesses, and the number of bytes.
     fn vector(
         &self,
         frame: &Frame<'_>,
         i: &Instruction<'_>,
-        vector: u32,
-        word: usize,
+        access: &VectorAccess,
     ) -> Option<(Known, Option<i128>)> {
-        let mut pointer = self.value(frame, i.word(word + 1)?);
-        let ty = self.definitions.get(vector)?;
-        // A vector of three elements takes only three elements of memory here (OpenCL C, 6.13.7).
-        let size = self.layouts.size(ty.word(1)?).zip(ty.word(2));
-        let size = size.map(|(size, count)| size * i128::from(count));
+        let mut pointer = self.value(frame, i.word(access.pointer())?);
+        let size = access.span.map(|span| span.size);
         if let Known::Pointer(pointer) = &mut pointer {
-            let index = self.index(i.word(word)?, &|id| self.value(frame, id));
+            let index = i.word(access.offset);
+            let index = index.and_then(|offset| self.index(offset, &|id| self.value(frame, id)));
             let steps = index.zip(size).and_then(|(index, size)| index.times(size));
             pointer.offset =
                 pointer.offset.zip(steps).and_then(|(offset, by)| offset.plus(&by, self.space));
@@ -542,7 +527,7 @@ impl<'m> Evaluation<'m> {
             })
         });
         let text = match pointer.base {
-            Base::Parameter(_) if bytes.is_none() => "at offsets that are not known before it runs",
+            Base::Parameter(_) if bytes.is_none() => UNKNOWN_OFFSETS,
             Base::OneOf(_) => "through a pointer that is chosen while it runs",
             Base::Anything => "through a pointer that cannot be analyzed",
             _ => "",

@@ -20,6 +20,7 @@ mod memory;
 mod pointers;
 #[cfg(test)]
 mod random_tests;
+mod registers;
 mod slice;
 mod symbols;
 #[cfg(test)]
@@ -39,6 +40,7 @@ pub(super) use eval::Values;
 pub(super) use flow::Flow;
 pub(super) use groups::{GroupUse, group_use};
 pub(super) use layout::{Layout, Layouts, MAX_ALIGN, Parts};
+pub(super) use registers::keep_in_registers;
 pub(super) use slice::controlling_parameters;
 pub(super) use symbols::{Condition, Symbol};
 
@@ -50,6 +52,9 @@ pub(super) struct Accesses {
     /// Indices of the scalar parameters on whose values this result depends.
     pub(super) constants: BTreeSet<usize>,
 }
+
+/// Note on an access to a known buffer at offsets that are not known.
+pub(super) const UNKNOWN_OFFSETS: &str = "at offsets that are not known before it runs";
 
 /// Access of one instruction to one buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -183,7 +183,7 @@ impl Reader<'_, '_> {
     fn address(&self, parameter: u32) -> Option<Address> {
         let load = &self.load;
         let operands = AccessOperands::of(self.definitions, load)?;
-        let steps = Steps::of_access(self.definitions, self.layouts, load, &operands)?;
+        let steps = Steps::of_access(self.definitions, load)?;
         let mut all = vec![steps];
         let mut pointer = load.word(operands.pointer)?;
         while pointer != parameter {

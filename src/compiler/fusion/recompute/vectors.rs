@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use rspirv::spirv::{Op, OpenclStd100Op as Extended};
 
-use crate::compiler::fusion::promote::extended;
+use crate::compiler::fusion::vector_access::extended;
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Role, Stream, ids};
 use crate::error::Result;

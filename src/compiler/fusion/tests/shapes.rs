@@ -211,7 +211,7 @@ fn non_linear_accesses_need_trust_across_shapes() {
     assert_eq!(
         outcome.fused.unwrap_err(),
         "`scale` reads `src` at gid, some of which may be written by `transpose` in another \
-         work-item, at the 128 bytes from 0 on"
+         work-item, at the elements 0 to 31"
     );
     // Accesses that do not overlap need no common shape.
     let half = |offset| Argument::Buffer(Region { memory: Memory(1), offset, length: 128 });
