@@ -232,8 +232,13 @@ fn measure(rt: &Runtime, module: &[u8], width: usize) -> Result<()> {
     if let Some(steps) = photograph.fused(1, FusionForm::Direct)? {
         rows.push(("own pixels fused".to_owned(), steps));
     }
-    let tiles =
-        [(16, 16), (32, 8), (64, 16)].map(|(width, height)| FusionForm::Tiles { width, height });
+    // Larger work-groups are not possible on every GPU.
+    let sizes = if rt.device().kind == DeviceKind::Gpu {
+        [(16, 16), (32, 8), (64, 4)]
+    } else {
+        [(16, 16), (32, 8), (64, 16)]
+    };
+    let tiles = sizes.map(|(width, height)| FusionForm::Tiles { width, height });
     let strips = [16, 32].map(|rows| FusionForm::Strips { rows });
     let windows = [16, 32, 64].map(|rows| FusionForm::Windows { rows });
     for form in [&[FusionForm::Inlined][..], &tiles, &strips, &windows].concat() {

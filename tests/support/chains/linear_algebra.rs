@@ -109,7 +109,7 @@ pub fn chains() -> Vec<Chain> {
             ],
             &[],
             // The first row is written at another offset, of which it is not known that it is the same there.
-            Refused("`energy` reads `ey` at gid, some of which may be written by `field_y`"),
+            Refused("`field_y` writes `ey` at offsets that are not known before it runs"),
         ),
         chain(
             "convolution, rectification inside the border",
