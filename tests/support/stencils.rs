@@ -82,7 +82,7 @@ fn terms(random: &mut Rng, kind: Kind, input: usize, text: &mut String) {
     }
     // Some stencils only read along a row or a column.
     let reach = [(3, 0), (0, 4), (1, 1), (2, 3)][random.usize(..4)];
-    let mut distance = |random: &mut Rng, most: i32| random.i32(-most..=most);
+    let distance = |random: &mut Rng, most: i32| random.i32(-most..=most);
     let offsets: Vec<_> = (0..random.usize(1..=4))
         .map(|_| (distance(random, reach.0), distance(random, reach.1)))
         .collect();

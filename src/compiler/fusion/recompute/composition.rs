@@ -138,7 +138,8 @@ impl<'a> Composition<'a> {
 
     /// Finds the arrays that each stage but the last writes.
     fn find_written(&mut self, definitions: &[Definitions<'_>]) -> Result<(), String> {
-        for at in 0..self.stages.len() - 1 {
+        let last = self.stages.len() - 1;
+        for (at, definitions) in definitions.iter().enumerate().take(last) {
             let (stage, examined) = (&self.stages[at], &self.examined[at]);
             for parameter in 0..stage.slot.arguments.len() {
                 let Some(region) = stage.region(parameter) else { continue };
@@ -161,7 +162,7 @@ impl<'a> Composition<'a> {
                     .collect::<Option<_>>()
                     .ok_or_else(|| refuse("is written in a way that only a buffer supports"))?;
                 let is_known = |offset| places.contains_key(&offset);
-                let uses = self.uses(at, parameter, &definitions[at], is_known)?;
+                let uses = self.uses(at, parameter, definitions, is_known)?;
                 let accesses = Accesses::Own(places);
                 self.redirected[at].push(Redirected { parameter, uses, grid, accesses });
                 let array = Array { grid, producer: at, parameter, reach: [(0, 0); 3] };
