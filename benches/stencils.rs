@@ -252,9 +252,6 @@ fn measure(rt: &Runtime, module: &[u8], width: usize) -> Result<()> {
     for round in 0..=ROUNDS {
         for ((name, steps), times) in rows.iter().zip(&mut times) {
             let mut outcome = Ok(());
-            if std::env::var_os("DEBUG_FORMS").is_some() {
-                eprintln!("{name}");
-            }
             let took = time(|| outcome = photograph.run(steps));
             outcome?;
             if round == 0 {
