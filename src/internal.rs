@@ -94,7 +94,7 @@ pub mod fusion {
     use std::collections::{BTreeSet, HashMap};
 
     use crate::compiler::fusion::{
-        Internalization, Memory, Place, Plan, Region, Slot, Target, Trust, Width,
+        FusionForm, Internalization, Memory, Place, Plan, Region, Slot, Target, Trust, Width,
     };
     use crate::compiler::nd_range::{NdRange, NdSize};
     use crate::compiler::spirv::Module;
@@ -168,6 +168,8 @@ pub mod fusion {
         pub separate_functions: bool,
         /// Whether barriers order a work-item's own memory accesses.
         pub order_own_accesses: bool,
+        /// Form of the new kernel.
+        pub form: FusionForm,
     }
 
     impl FusionOptions {
@@ -182,7 +184,13 @@ pub mod fusion {
 
     impl Default for FusionOptions {
         fn default() -> Self {
-            Self { into: None, width: 1, separate_functions: false, order_own_accesses: true }
+            Self {
+                into: None,
+                width: 1,
+                separate_functions: false,
+                order_own_accesses: true,
+                form: FusionForm::Direct,
+            }
         }
     }
 
@@ -278,7 +286,13 @@ pub mod fusion {
         let number = |memory: Memory| memories.buffer_of(memory);
         let module_refs: Vec<_> = modules.iter().collect();
         let width = Width { most: options.width, least_left: 0 };
-        let outcome = crate::compiler::fusion::fuse(&plan, &module_refs, Trust::ProofOnly, width)?;
+        let outcome = crate::compiler::fusion::fuse(
+            &plan,
+            &module_refs,
+            Trust::ProofOnly,
+            width,
+            options.form,
+        )?;
         let kept = outcome.judgements.iter().filter(|judgement| judgement.promotion.is_ok());
         let kept = kept.map(|judgement| number(judgement.memory)).collect();
         Ok(outcome.fused.map(|fused| {

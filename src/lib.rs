@@ -297,15 +297,18 @@ pub use crate::cache::config::CacheConfig;
 #[cfg(feature = "remote")]
 pub use crate::cache::remote;
 pub use crate::cache::store;
-pub use crate::compiler::fusion::{BufferReport, FusionReport, LaunchReport, PairReport, Verdict};
+pub use crate::compiler::fusion::{
+    BufferReport, FusionForm, FusionReport, LaunchReport, PairReport, PartReport, StepReport,
+    Verdict, WayReport,
+};
 pub use crate::compiler::nd_range::{IntoNdSize, NdRange, NdSize};
 pub use crate::compiler::signature::{Access, AddressSpace, Parameter, SpecializationConstant};
 pub use crate::device::{Device, DeviceInfo, DeviceKind, Limits, ModuleFormat};
 pub use crate::digest::{BuildKey, Digest};
 pub use crate::error::{DriverCode, Error, ErrorKind, Result};
 pub use crate::queue::{
-    Event, Examining, Fusing, FusionMode, FusionOutcome, FusionScope, Internalization, IntoOutcome,
-    Launch, Queue, Read, Ready, Status, Trace, Unfused, Upload, WriteTrace,
+    Event, Examining, FusedPart, Fusing, FusionMode, FusionOutcome, FusionScope, Internalization,
+    IntoOutcome, Launch, Queue, Read, Ready, Status, Trace, Unfused, Upload, WriteTrace,
 };
 pub use crate::runtime::builder::RuntimeBuilder;
 pub use crate::runtime::{Drain, DrainTimeout, Runtime, Starting};

@@ -125,14 +125,14 @@ counters! {
     commands,
     /// Kernel launches among the commands.
     launches,
-    /// Fusion scopes whose launches ran as one kernel.
+    /// Fusion scopes whose launches ran as one kernel, or in parts of which at least one was a fused kernel.
     fusions,
     /// Fusion scopes that were canceled, discarded, or dropped before they were completed.
     fusions_canceled,
     /// Fusion scopes whose launches ran one by one because something outside of the scope required it.
     fusions_aborted,
-    /// Fusion scopes whose launches could not run as one kernel, were not proven to compute the same results,
-    /// or were excluded from fusion.
+    /// Fusion scopes of which no launches were fused: they could not run as one kernel, were not proven to
+    /// compute the same results, or were excluded from fusion.
     fusions_refused,
     /// Fusion scopes whose launches ran one by one because that is faster, or to find out whether it is.
     fusions_slower,

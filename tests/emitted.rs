@@ -307,6 +307,67 @@ fn in_each_form(bytes: &[u8], test: impl AsyncFn(&Runtime, &Program)) {
     }));
 }
 
+/// Kiln passes no images to kernels, so these kernels are only built.
+#[test]
+fn emitted_kernels_of_images_can_be_built() {
+    const IMAGES: &[(&str, &[u8])] = &modules!("images_O0", "images_O2");
+    for &(name, bytes) in IMAGES {
+        let text = emit(bytes).expect(name);
+        futures::executor::block_on(support::on_each_device(async |rt| {
+            if rt.device().images {
+                rt.build(&Module::opencl_c(text.clone())).await.expect(name);
+            }
+        }));
+    }
+}
+
+/// Builds a module in each form that the device takes, and returns the bytes that its kernel computes.
+async fn results_together(rt: &Runtime, module: &Module, kernel: &str, options: &str) -> Vec<u32> {
+    let program = rt.build(module).options(options).await.expect("it builds");
+    // SAFETY: the kernel accesses the element of its global id.
+    let kernel = unsafe { program.kernel(kernel) }.expect("it is there");
+    let input = rt.buffer_from(integers()).await.expect("there is memory");
+    let out = rt.buffer::<u32>(SIZE).expect("there is memory");
+    let launch = kernel.launch(SIZE).local(GROUP).args((&out, &input));
+    rt.queue().submit(launch).expect("it fits");
+    rt.queue().read(&out).await.expect("it runs")
+}
+
+#[test]
+fn emitted_group_functions_give_the_same_numbers_as_the_drivers_own_build() {
+    const FEATURES: [(&str, &[&str]); 2] = [
+        ("reduced", &["__opencl_c_work_group_collective_functions"]),
+        ("together", &["__opencl_c_subgroups", "cl_khr_subgroups"]),
+    ];
+    const GROUPS: &[(&str, &[u8])] =
+        &modules!("collective_O0", "collective_O2", "subgroups_O0", "subgroups_O2");
+    for &(name, bytes) in GROUPS {
+        let (kernel, features) = FEATURES[usize::from(name.starts_with("subgroups"))];
+        let text = Module::opencl_c(emit(bytes).expect(name));
+        futures::executor::block_on(support::on_each_device(async |rt| {
+            let device = rt.device();
+            let mut listed = device.opencl_c_features.iter().chain(&device.extensions);
+            if !listed.any(|name| features.contains(&name.as_str())) {
+                return;
+            }
+            let options = match device.opencl_c_features.is_empty() {
+                true => "-cl-std=CL2.0",
+                false => "-cl-std=CL3.0",
+            };
+            let emitted = results_together(&rt, &text, kernel, options).await;
+            if device.formats.contains(&ModuleFormat::SpirV) {
+                let module = Module::spirv(bytes).expect("a module");
+                let own = results_together(&rt, &module, kernel, "").await;
+                assert_eq!(emitted, own, "{name} on {device}");
+            }
+            if kernel == "together" {
+                // 7 + 5 - 3, all work-items pass the tests, and one of each subgroup has a number above 0.
+                assert_eq!(emitted, [1109; SIZE], "{name} on {device}");
+            }
+        }));
+    }
+}
+
 /// C forbids reading memory as another type than it was written as; SPIR-V does not.
 #[test]
 fn a_buffer_can_be_passed_as_memory_of_two_types() {

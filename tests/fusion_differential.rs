@@ -17,7 +17,6 @@ mod tools;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Mutex;
 
 use cases::{CELL, CELLS, Case, Value, case};
@@ -25,8 +24,8 @@ use fastrand::Rng;
 use kernels::{Kernel, PRELUDE, pool};
 use kiln::internal::fusion::{Fused, FusionOptions, fuse};
 use kiln::internal::spirv::{emit, link};
-use kiln::{Buffer, ErrorKind, Local, Module, ModuleFormat, NdRange, Program, Runtime};
-use tools::{has_clang, has_tool};
+use kiln::{Buffer, ErrorKind, FusionForm, Local, Module, ModuleFormat, NdRange, Program, Runtime};
+use tools::{has_clang, has_tool, renamed, translate};
 
 const KERNELS: usize = 40;
 const BATCH: usize = 100;
@@ -41,68 +40,19 @@ fn setting(name: &str, default: usize) -> usize {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
 }
 
-fn run(folder: &Path, command: &str, arguments: &[&str]) -> Result<(), String> {
-    let output = Command::new(command).args(arguments).current_dir(folder).output();
-    let output = output.map_err(|error| format!("{command}: {error}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    if output.status.success() { Ok(()) } else { Err(format!("{command}: {said}")) }
-}
-
-/// Translates kernels, at the first optimisation level at which the translator is correct.
-fn translate(folder: &Path, kernels: &[Kernel], levels: &[&str]) -> Vec<u8> {
-    let mut text = String::from(PRELUDE);
-    kernels.iter().for_each(|kernel| text += &kernel.text);
-    std::fs::write(folder.join("kernels.cl"), &text).expect("there is room");
-    let mut problems = String::new();
-    for level in levels {
-        let language =
-            ["-cl-std=CL1.2", "-target", "spir64", "-Xclang", "-finclude-default-header"];
-        let files = [level, "-emit-llvm", "-c", "kernels.cl", "-o", "kernels.bc"];
-        let arguments = [&language[..], &["-ffp-contract=off", "-w"], &files].concat();
-        if let Err(why) = run(folder, "clang-15", &arguments) {
-            panic!("{why}\n{text}");
-        }
-        let translated = run(folder, "llvm-spirv-15", &["kernels.bc", "-o", "kernels.spv"])
-            .and_then(|()| run(folder, "spirv-val", &["kernels.spv"]));
-        match translated {
-            Ok(()) => return std::fs::read(folder.join("kernels.spv")).expect("it is there"),
-            Err(why) => _ = writeln!(problems, "{level}: {why}"),
-        }
-    }
-    panic!("{problems}\n{text}");
-}
-
-/// Returns a module with its only entry point renamed.
-fn renamed(module: &[u8], name: &str) -> Vec<u8> {
-    const ENTRY_POINT: u32 = 15;
-    let words: Vec<u32> =
-        module.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
-    let mut all = words[..5].to_vec();
-    let mut rest = &words[5..];
-    while let Some(&first) = rest.first() {
-        let (instruction, after) = rest.split_at((first >> 16) as usize);
-        if first & 0xffff == ENTRY_POINT {
-            let ends = |word: &u32| word.to_le_bytes().contains(&0);
-            let behind = 3 + instruction[3..].iter().position(ends).expect("names end") + 1;
-            let mut bytes = name.as_bytes().to_vec();
-            bytes.resize(name.len() / 4 * 4 + 4, 0);
-            let text = bytes.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word));
-            let mut new = instruction[..3].to_vec();
-            new.extend(text);
-            new.extend(&instruction[behind..]);
-            new[0] = (new.len() as u32) << 16 | ENTRY_POINT;
-            all.extend(new);
-        } else {
-            all.extend(instruction);
-        }
-        rest = after;
-    }
-    all.into_iter().flat_map(u32::to_le_bytes).collect()
-}
+/// Forms besides the direct one, each of which all cases are fused in, if that is legal.
+const FORMS: [FusionForm; 5] = [
+    FusionForm::Inlined,
+    FusionForm::Tiles { width: 16, height: 4 },
+    FusionForm::Tiles { width: 8, height: 8 },
+    FusionForm::Strips { rows: 4 },
+    FusionForm::Windows { rows: 8 },
+];
 
 /// A case that can be fused.
 struct Chosen {
     at: usize,
+    form: FusionForm,
     case: Case,
     fused: Fused,
 }
@@ -118,6 +68,7 @@ struct Tally {
     emitted: usize,
     wrong: usize,
     ranges: usize,
+    forms: usize,
     reasons: BTreeMap<String, usize>,
     failures: Vec<String>,
 }
@@ -132,6 +83,7 @@ impl Tally {
         self.emitted += other.emitted;
         self.wrong += other.wrong;
         self.ranges += other.ranges;
+        self.forms += other.forms;
         for (reason, count) in other.reasons {
             *self.reasons.entry(reason).or_default() += count;
         }
@@ -231,7 +183,7 @@ impl Device<'_> {
 
     /// Returns the difference between the unfused and the fused results of a case.
     async fn difference(&self, chosen: &Chosen, name: &str) -> Option<String> {
-        let Chosen { at, case, fused } = chosen;
+        let Chosen { at, case, fused, .. } = chosen;
         let buffers = self.buffers(case, *at as u64).await;
         for launch in &case.launches {
             let kernel = &self.pool[launch.kernel].name;
@@ -275,8 +227,10 @@ fn batch(number: usize, cases: usize, devices: &[Runtime]) -> Tally {
     let pool = pool(&mut random, KERNELS);
     let folder = tempfile::tempdir().expect("there is room");
     let levels = [["-O1", "-O0", "-O2"], ["-O0", "-O1", "-O2"], ["-O2", "-O1", "-O0"]][number % 3];
-    let module = translate(folder.path(), &pool, &levels);
-    let mut chosen = Vec::new();
+    let mut text = String::from(PRELUDE);
+    pool.iter().for_each(|kernel| text += &kernel.text);
+    let module = translate(folder.path(), &text, &levels);
+    let (mut chosen, mut all) = (Vec::new(), Vec::new());
     for at in 0..cases {
         let case = case(&mut random, &pool);
         tally.cases += 1;
@@ -284,6 +238,7 @@ fn batch(number: usize, cases: usize, devices: &[Runtime]) -> Tally {
         if case.launches.len() < 2 {
             continue;
         }
+        all.push((at, case.clone()));
         match fuse_case(&case, &pool, &module, FusionOptions::default()) {
             Err(why) => *tally.reasons.entry(kind_of(&why)).or_default() += 1,
             Ok(fused) if case.is_wrong => {
@@ -300,7 +255,7 @@ fn batch(number: usize, cases: usize, devices: &[Runtime]) -> Tally {
                 let range = case.launches[0].range.global();
                 let differ = case.launches.iter().any(|launch| launch.range.global() != range);
                 tally.ranges += usize::from(differ);
-                chosen.push(Chosen { at, case, fused });
+                chosen.push(Chosen { at, form: FusionForm::Direct, case, fused });
             }
         }
     }
@@ -308,11 +263,22 @@ fn batch(number: usize, cases: usize, devices: &[Runtime]) -> Tally {
         let mut own = Vec::new();
         for Chosen { at, case, .. } in &chosen {
             match fuse_case(case, &pool, &module, FusionOptions::of(rt.device())) {
-                Ok(fused) => own.push(Chosen { at: *at, case: case.clone(), fused }),
+                Ok(fused) => {
+                    let (at, form, case) = (*at, FusionForm::Direct, case.clone());
+                    own.push(Chosen { at, form, case, fused });
+                }
                 Err(why) if why.contains("Intel's compiler for CPUs computes differently") => {
                     *tally.reasons.entry(kind_of(&why)).or_default() += 1;
                 }
                 Err(why) => panic!("device options are not a reason to refuse: {why}"),
+            }
+        }
+        for ((at, case), form) in all.iter().flat_map(|case| FORMS.map(|form| (case, form))) {
+            let options = FusionOptions { form, ..FusionOptions::of(rt.device()) };
+            // A case that must not be fused directly may still be legal in a form that runs launches again.
+            if let Ok(fused) = fuse_case(case, &pool, &module, options) {
+                tally.forms += 1;
+                own.push(Chosen { at: *at, form, case: case.clone(), fused });
             }
         }
         let chosen = own;
@@ -340,7 +306,10 @@ async fn compare(
     is_emitted: bool,
     tally: &mut Tally,
 ) {
-    let name = |chosen: &Chosen| format!("case_{}", chosen.at);
+    let name = |chosen: &Chosen| {
+        let form = FORMS.iter().position(|form| *form == chosen.form);
+        form.map_or_else(|| format!("case_{}", chosen.at), |f| format!("case_{}_{f}", chosen.at))
+    };
     let modules: Vec<_> = chosen
         .iter()
         .map(|chosen| (name(chosen), renamed(&chosen.fused.spirv, &name(chosen))))
@@ -393,8 +362,9 @@ async fn compare(
         if let Some(difference) = device.difference(chosen, &name(chosen)).await {
             let description = describe(&chosen.case, pool, Some(&chosen.fused));
             tally.failures.push(format!(
-                "batch {number}, case {} on {}{}: {difference}\n{description}",
+                "batch {number}, case {}, {}, on {}{}: {difference}\n{description}",
                 chosen.at,
+                chosen.form,
                 rt.device(),
                 if is_emitted { ", emitted" } else { "" }
             ));
@@ -423,13 +393,14 @@ fn fused_random_launches_match_their_unfused_results() {
     reasons.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     eprintln!(
         "{} cases: {} fused, of {} launches, {} of them of different nd-ranges, {} with {} private \
-         buffers; {} run as OpenCL C; {} that must be refused",
+         buffers; {} in other forms; {} run as OpenCL C; {} that must be refused",
         tally.cases,
         tally.fused,
         tally.launches,
         tally.ranges,
         tally.private,
         tally.internalized,
+        tally.forms,
         tally.emitted,
         tally.wrong
     );

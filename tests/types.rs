@@ -11,10 +11,11 @@ use kiln::store::{
 use kiln::{
     Access, AddressSpace, Attached, Buffer, Build, BuildKey, BuildRequest, CompileObject, Device,
     DeviceInfo, DeviceLibrary, Digest, Drain, DrainTimeout, Embedding, Error, Event, Examining,
-    ExportedLibraries, Fusing, FusionOutcome, FusionReport, FusionScope, Kernel, Launch,
-    LibrarySource, Limits, LinkedSymbol, Local, Module, NdRange, NdSize, Object, OpenModule,
-    Origin, Parameter, PluginLibraries, Profile, Program, Queue, Read, Ready, Runtime,
-    RuntimeBuilder, SpecializationConstant, Starting, Stats, Status, Trace, Upload, WriteTrace,
+    ExportedLibraries, FusedPart, Fusing, FusionForm, FusionOutcome, FusionReport, FusionScope,
+    Kernel, Launch, LibrarySource, Limits, LinkedSymbol, Local, Module, NdRange, NdSize, Object,
+    OpenModule, Origin, Parameter, PartReport, PluginLibraries, Profile, Program, Queue, Read,
+    Ready, Runtime, RuntimeBuilder, SpecializationConstant, Starting, Stats, Status, StepReport,
+    Trace, Upload, WayReport, WriteTrace,
 };
 
 fn send<T: Send + 'static>() {}
@@ -46,11 +47,13 @@ table! {
     sync: Attached, DeviceLibrary, Object, PluginLibraries;
     // Plain data.
     send: Access, AddressSpace, BuildKey, DeviceInfo, Digest, Limits, Local<f32>, NdRange, NdSize, Origin, Parameter,
-        Embedding, ExportedLibraries, LibrarySource, LinkedSymbol, Profile, SpecializationConstant, Stats, Status,
-        Collected, Durability, KernelRecord, Manifest, ObjectRecord, ParameterRecord, Unusable;
+        Embedding, ExportedLibraries, FusionForm, LibrarySource, LinkedSymbol, Profile, SpecializationConstant, Stats,
+        Status, Collected, Durability, KernelRecord, Manifest, ObjectRecord, ParameterRecord, Unusable, FusedPart,
+        PartReport, StepReport, WayReport;
     sync: Access, AddressSpace, BuildKey, DeviceInfo, Digest, Limits, Local<f32>, NdRange, NdSize, Origin, Parameter,
-        Embedding, ExportedLibraries, LibrarySource, LinkedSymbol, Profile, SpecializationConstant, Stats, Status,
-        Collected, Durability, KernelRecord, Manifest, ObjectRecord, ParameterRecord, Unusable;
+        Embedding, ExportedLibraries, FusionForm, LibrarySource, LinkedSymbol, Profile, SpecializationConstant, Stats,
+        Status, Collected, Durability, KernelRecord, Manifest, ObjectRecord, ParameterRecord, Unusable, FusedPart,
+        PartReport, StepReport, WayReport;
     // All futures: sent to any executor, and moved between polls.
     future: Starting, Drain, DrainTimeout, Build, CompileObject, Event, Read<f32>, Ready, Upload<f32>,
         OpenModule, Examining, Fusing, WriteTrace, Operation<kiln::Result<Store>>, Operation<Checked>, Operation<bool>;

@@ -12,8 +12,6 @@ pub(crate) struct Panel {
 pub(crate) struct Bar {
     pub(crate) label: String,
     pub(crate) value: f64,
-    /// Length of the pale part on top: the amount that was avoided.
-    pub(crate) spared: f64,
 }
 
 const WIDTH: f64 = 760.0;
@@ -32,16 +30,15 @@ pub(crate) fn svg(heading: &str, panels: &[Panel]) -> String {
     text(&mut body, 10.0, 22.0, "bold", heading);
     for panel in panels {
         text(&mut body, 10.0, y + 22.0, "normal", &panel.title);
-        let longest = panel.bars.iter().map(|bar| bar.value + bar.spared).fold(0.0, f64::max);
+        let longest = panel.bars.iter().map(|bar| bar.value).fold(0.0, f64::max);
         let scale = (WIDTH - LABELS - NUMBERS) / longest.max(f64::MIN_POSITIVE);
         let mut top = y + TITLE;
         for bar in &panel.bars {
-            let (solid, pale) = (bar.value * scale, bar.spared * scale);
+            let length = bar.value * scale;
             text(&mut body, 20.0, top + 16.0, "normal", &bar.label);
-            rectangle(&mut body, LABELS, top, solid, "#2f6f9f");
-            rectangle(&mut body, LABELS + solid, top, pale, "#c9dcea");
+            rectangle(&mut body, LABELS, top, length);
             let number = format!("{:.1} {}", bar.value, panel.unit);
-            text(&mut body, LABELS + solid + pale + 6.0, top + 16.0, "normal", &number);
+            text(&mut body, LABELS + length + 6.0, top + 16.0, "normal", &number);
             top += BAR + GAP;
         }
         y += height_of(panel);
@@ -59,9 +56,9 @@ fn text(body: &mut String, x: f64, y: f64, weight: &str, text: &str) {
         writeln!(body, "<text x=\"{x:.1}\" y=\"{y:.1}\" font-weight=\"{weight}\">{text}</text>");
 }
 
-fn rectangle(body: &mut String, x: f64, y: f64, width: f64, fill: &str) {
+fn rectangle(body: &mut String, x: f64, y: f64, width: f64) {
     let _ = writeln!(
         body,
-        "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{BAR}\" fill=\"{fill}\"/>"
+        "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{BAR}\" fill=\"#2f6f9f\"/>"
     );
 }

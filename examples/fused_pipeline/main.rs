@@ -1,5 +1,5 @@
-//! Fused version of the example `pipeline`: runs the same frame with its launches one by one and in
-//! fusion scopes, and compares them.
+//! Fused version of the example `pipeline`: runs the same frame with its launches one by one and in a
+//! fusion scope, and compares them.
 //!
 //! ```sh
 //! cargo run --release --example fused_pipeline                 # on the best device
@@ -8,9 +8,9 @@
 //! cargo run --release --example fused_pipeline -- PICTURE.png  # with a picture of your own
 //! ```
 //!
-//! It shows how a scope collects launches, which of them can run as one kernel and why others cannot,
-//! and the gain in launches, time and memory traffic. Less traffic does not always mean less time;
-//! `FusionMode::Auto` measures it. If the pictures differ, the example fails. All output goes to
+//! A fusion scope collects the launches of a frame. The first frames are timed: Kiln tries which launches
+//! run as one kernel, and in which form, and keeps what is fastest. The example prints that choice, and the time of
+//! a frame fused and unfused. If a picture differs, the example fails. All output goes to
 //! `target/fused_pipeline`.
 //!
 //! Fusing OpenCL C needs two compilers, `clang` and `llvm-spirv`. Without them, all launches run one by
@@ -27,7 +27,6 @@ mod picture;
 mod report;
 #[path = "../pipeline/stages.rs"]
 mod stages;
-mod steps;
 
 use std::error::Error;
 use std::fs;
@@ -35,7 +34,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use frame::{Frame, Grouping, Temporaries};
-use kiln::{Device, FusionMode, Queue, Runtime};
+use kiln::{FusionReport, Queue, Runtime};
 use options::Options;
 use picture::Picture;
 use report::Row;
@@ -50,52 +49,37 @@ const TILES: usize = 4;
 /// Number of frames that are measured for each grouping. Fewer are measured if they take longer than
 /// `TIME_LIMIT`, but at least `MIN_FRAMES`.
 const FRAMES: usize = 100;
-const MIN_FRAMES: usize = 5;
+const MIN_FRAMES: usize = 7;
 const TIME_LIMIT: Duration = Duration::from_secs(5);
 
-/// Maximum number of frames until `FusionMode::Auto` has decided.
-const MAX_TRIALS: usize = 12;
-
-/// Further groups of launches that look like candidates for fusion.
-const ATTEMPTS: [&[&str]; 3] =
-    [&["unpack", "denoise"], &["blur_rows", "blur_columns"], &["measure", "expose"]];
+/// Maximum number of frames until all trials have ended.
+const MAX_TRIALS: usize = 120;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 fn main() -> Result<()> {
     let Options { on_all_devices, photograph } = Options::read()?;
     futures::executor::block_on(async {
-        // With `Always`, fused launches can be measured even if fusing is slower.
-        let always = Runtime::builder().profiling(true).fusion(FusionMode::Always).build().await?;
-        let auto = Runtime::builder().fusion(FusionMode::Auto).build().await?;
-        let mut devices = vec![always.device().clone()];
+        let rt = Runtime::new().await?;
+        let mut devices = vec![rt.device().clone()];
         if on_all_devices {
-            devices = always.devices().to_vec();
+            devices = rt.devices().to_vec();
         }
         for device in &devices {
             let output = match on_all_devices {
                 true => Path::new(OUTPUT).join(device.index().to_string()),
                 false => PathBuf::from(OUTPUT),
             };
-            run(&always, &auto, device, &photograph, &output).await?;
+            run(&rt.on(device).await?, &photograph, &output).await?;
         }
         // Programs are stored in the background.
-        always.drain().await;
-        auto.drain().await;
+        rt.drain().await;
         Ok(())
     })
 }
 
-async fn run(
-    always: &Runtime,
-    auto: &Runtime,
-    device: &Device,
-    photograph: &Picture,
-    output: &Path,
-) -> Result<()> {
-    let rt = &always.on(device).await?;
+async fn run(rt: &Runtime, photograph: &Picture, output: &Path) -> Result<()> {
     println!("{}, {}", rt.device(), rt.device().platform);
-    fs::create_dir_all(output)?;
     let queue = &rt.queue();
     let stages = &Stages::start(rt);
     stages.built().await?;
@@ -105,141 +89,69 @@ async fn run(
         let picture = tiled(photograph, tiles);
         let frame = Frame::new(rt, queue, &picture).await?;
         let output = output.join(size);
-        let groupings = same_pictures(rt, queue, stages, &frame, &output, tiles == 1).await?;
-        if groupings.len() == 1 {
-            println!("  nothing is fused: all launches run one by one\n");
-            return Ok(());
-        }
-        if tiles == 1 {
-            attempt(rt, queue, stages, &frame).await?;
-        }
-        let rows = measure(rt, queue, stages, &frame, &groupings).await?;
+        let report = settle(rt, queue, stages, &frame, &output).await?;
         let title = format!("{size}, {} x {} pixels", picture.width, picture.height);
+        let rows = measure(rt, queue, stages, &frame).await?;
         report::table(&title, &rows);
-        panels.extend(report::panels(&title, &rows));
+        report::parts(&report);
+        panels.push(report::panel(&title, &rows));
     }
-    let heading = format!("{}: medians, FusionMode::Always", rt.device().name);
+    let heading = format!("{}: medians", rt.device().name);
     fs::write(output.join("chart.svg"), chart::svg(&heading, &panels))?;
-    // Each runtime has its own device objects, in the same order.
-    let device = auto.devices().get(device.index()).ok_or("a device is gone")?;
-    decide(&auto.on(device).await?, photograph).await?;
     println!("  written to {}", output.display());
     println!("    chart.svg, photograph/ and tiled/ with result.png and edges.png\n");
     Ok(())
 }
 
-/// Runs a frame in each grouping, and compares the pictures. Returns the unfused grouping and those in which
-/// something is fused.
-async fn same_pictures(
+/// Runs a frame unfused, and then fused until the trials have ended. Compares the pictures of all of them.
+async fn settle(
     rt: &Runtime,
     queue: &Queue,
     stages: &Stages,
     frame: &Frame,
     output: &Path,
-    prints_scopes: bool,
-) -> Result<Vec<Grouping>> {
+) -> Result<FusionReport> {
     fs::create_dir_all(output)?;
-    let mut groupings = Vec::new();
-    let mut expected: Option<[Picture; 2]> = None;
-    for grouping in Grouping::ALL {
+    let temporaries = Temporaries::new(rt, queue, frame).await?;
+    frame.run(queue, stages, temporaries, Grouping::Unfused).await?;
+    let expected = frame.pictures(queue).await?;
+    expected[0].save(&output.join("result.png"))?;
+    expected[1].save(&output.join("edges.png"))?;
+    let mut frames = 0;
+    loop {
+        frames += 1;
         let temporaries = Temporaries::new(rt, queue, frame).await?;
-        let completed = frame.run(queue, stages, temporaries, grouping).await?;
+        let completed = frame.run(queue, stages, temporaries, Grouping::Fused).await?;
         let pictures = frame.pictures(queue).await?;
-        if prints_scopes {
-            report::scopes(grouping.name(), &completed.scopes);
-        }
-        if completed.scopes.is_empty()
-            || completed.scopes.iter().any(|scope| scope.outcome.is_fused())
-        {
-            groupings.push(grouping);
-        }
-        let Some(expected) = &expected else {
-            pictures[0].save(&output.join("result.png"))?;
-            pictures[1].save(&output.join("edges.png"))?;
-            expected = Some(pictures);
-            continue;
-        };
         for (expected, picture) in expected.iter().zip(&pictures) {
             if expected.pixels != picture.pixels {
                 let by = expected.difference(picture);
-                return Err(format!("{}: differs by up to {by} of 255", grouping.name()).into());
+                return Err(format!("frame {frames} differs by up to {by} of 255").into());
             }
         }
+        let Some((outcome, report)) = completed.scope else { continue };
+        if report::is_decided(&report) || frames == MAX_TRIALS {
+            println!("  after {frames} frames, all of which are the same byte by byte: {outcome}");
+            return Ok(report);
+        }
     }
-    if groupings.len() > 1 {
-        println!("  both pictures are the same in every grouping, byte by byte");
-    }
-    Ok(groupings)
-}
-
-/// Completes scopes of other launches, and reports why they do not run as one kernel.
-async fn attempt(rt: &Runtime, queue: &Queue, stages: &Stages, frame: &Frame) -> Result<()> {
-    for kernels in ATTEMPTS {
-        let temporaries = Temporaries::new(rt, queue, frame).await?;
-        let scope = frame.attempt(queue, stages, temporaries, kernels).await?;
-        report::scopes("attempt", &[scope]);
-    }
-    Ok(())
 }
 
 /// Returns the medians over many frames, with the groupings in turn.
-async fn measure(
-    rt: &Runtime,
-    queue: &Queue,
-    stages: &Stages,
-    frame: &Frame,
-    groupings: &[Grouping],
-) -> Result<Vec<Row>> {
-    let mut frames: Vec<Vec<_>> = groupings.iter().map(|_| Vec::new()).collect();
+async fn measure(rt: &Runtime, queue: &Queue, stages: &Stages, frame: &Frame) -> Result<Vec<Row>> {
+    let mut frames = Grouping::ALL.map(|_| Vec::new());
     let start = Instant::now();
     for round in 0..FRAMES {
         if round >= MIN_FRAMES && start.elapsed() > TIME_LIMIT {
             break;
         }
-        for (&grouping, frames) in groupings.iter().zip(&mut frames) {
+        for (grouping, frames) in Grouping::ALL.into_iter().zip(&mut frames) {
             let temporaries = Temporaries::new(rt, queue, frame).await?;
             frames.push(frame.run(queue, stages, temporaries, grouping).await?);
         }
     }
-    Ok(groupings
-        .iter()
-        .zip(frames)
-        .filter_map(|(&grouping, frames)| Row::of(grouping, &frames))
-        .collect())
-}
-
-/// Prints the choice of `FusionMode::Auto` after it has timed the first frames.
-async fn decide(rt: &Runtime, photograph: &Picture) -> Result<()> {
-    let queue = &rt.queue();
-    let stages = &Stages::start(rt);
-    stages.built().await?;
-    println!("  FusionMode::Auto, which times the first frames in turns");
-    for (tiles, groupings) in
-        [(1, &[Grouping::TwoScopes, Grouping::OneScope][..]), (TILES, &[Grouping::OneScope])]
-    {
-        let picture = tiled(photograph, tiles);
-        let frame = Frame::new(rt, queue, &picture).await?;
-        for &grouping in groupings {
-            let mut before = Vec::new();
-            for frames in 1..=MAX_TRIALS {
-                let temporaries = Temporaries::new(rt, queue, &frame).await?;
-                let scopes = frame.run(queue, stages, temporaries, grouping).await?.scopes;
-                // The choice is known once a scope is fused twice in a row, or is left unfused other
-                // than for timing.
-                let fused: Vec<_> = scopes.iter().map(|scope| scope.outcome.is_fused()).collect();
-                let known = scopes.iter().enumerate().all(|(at, scope)| match fused[at] {
-                    true => before.get(at) == Some(&true),
-                    false => !scope.is_timed(),
-                });
-                if known || frames == MAX_TRIALS {
-                    report::decisions(&picture, frames, &scopes);
-                    break;
-                }
-                before = fused;
-            }
-        }
-    }
-    Ok(())
+    let rows = Grouping::ALL.into_iter().zip(&frames);
+    Ok(rows.filter_map(|(grouping, frames)| Row::of(grouping, frames)).collect())
 }
 
 /// Returns the picture, repeated in both directions.

@@ -14,8 +14,8 @@ const SOURCES: [(&str, &str); 5] = [
     ("edges", include_str!("edges.cl")),
 ];
 
-/// Number of work-groups of `measure`.
-pub(crate) const GROUPS: usize = 64;
+/// Number of work-groups of `measure`. Large devices run thousands of work-items at once.
+pub(crate) const GROUPS: usize = 1024;
 pub(crate) const GROUP_SIZE: usize = 64;
 
 /// Kernels of all stages, which may still be building.

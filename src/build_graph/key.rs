@@ -416,8 +416,8 @@ impl ProgramFields<'_> {
 pub(crate) struct TimingFields<'a> {
     /// Description of the launches, including their nd-ranges and the memory that they share.
     pub(crate) launches: &'a str,
-    /// Key of the fused kernel's program.
-    pub(crate) program: Digest,
+    /// Digest of the module of the first fused kernel.
+    pub(crate) module: Digest,
     pub(crate) device: &'a DeviceKey,
 }
 
@@ -426,7 +426,7 @@ impl TimingFields<'_> {
         sink.field(Tag::Schema, Value::Number(SCHEMA));
         sink.field(Tag::Kind, Value::Text("timing"));
         sink.field(Tag::Launches, Value::Text(self.launches));
-        sink.field(Tag::Program, Value::Digest(&self.program));
+        sink.field(Tag::Program, Value::Digest(&self.module));
         sink.field(Tag::Device, Value::Device(self.device));
     }
 

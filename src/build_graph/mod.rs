@@ -66,8 +66,8 @@ pub use specialization::SpecializationValue;
 pub(crate) use built::{ResolvedKernel, WeakKernel};
 pub(crate) use child::{Children, LIMIT as CHILD_LIMIT};
 pub(crate) use disk::Disk;
-pub(crate) use fusion::known::{FusedKernel, Fusion};
-pub(crate) use fusion::{Choice, Fastest, FusionRequest, Query, Run};
+pub(crate) use fusion::known::{Fusion, Policy, SelectedWay, Selection};
+pub(crate) use fusion::{FusedKernel, FusionRequest, ONE_BY_ONE, Query, Step};
 pub(crate) use graph::{BuildGraph, Setting};
 #[cfg(feature = "internal")]
 pub(crate) use input::BuildInput;

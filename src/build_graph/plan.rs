@@ -469,12 +469,14 @@ impl BuildPlan {
             BuildStrategy::Compile => opencl_c::object(&module, &constants)?,
             _ => opencl_c::specialized(&module, &constants)?,
         };
+        let is_version_3 = !device.opencl_c_features.is_empty();
+        let options = opencl_c::options(&options, &text.demands, is_version_3);
         capabilities::check_translated(&code, text.demands, &self.describe(), device)?;
         tracing::trace!(text = text.code, "translated to OpenCL C");
         Ok(OwnedSource {
             format: ModuleFormat::OpenClC,
             code: text.code.into_bytes().into(),
-            options: opencl_c::options(&options).into(),
+            options: options.into(),
             constants: Constants::new(),
         })
     }

@@ -12,7 +12,7 @@ use crate::device::ModuleFormat;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Priority;
 use crate::source::module::Module;
-use crate::source::translate::{self, Translation};
+use crate::source::translate::{self, Names, Translation};
 
 impl BuildGraph {
     /// Returns the SPIR-V of a module, for a device and with the options of a build. A SPIR-V module is
@@ -43,7 +43,37 @@ impl BuildGraph {
             }
             ModuleFormat::OpenClC => {}
         }
-        let plan = self.translation_of(input, device).await?;
+        self.translate(input, device, Names::new()).await
+    }
+
+    /// Like [`spirv_of`](Self::spirv_of), but if the text as a whole cannot be translated, returns the SPIR-V of
+    /// these kernels alone. The error is that of the whole text.
+    pub(super) async fn spirv_of_kernels(
+        self: &Arc<Self>,
+        input: &BuildInput,
+        device: usize,
+        kernels: Names,
+    ) -> Result<Module> {
+        match self.spirv_of(input, device).await {
+            Err(error) if error.kind() == ErrorKind::BuildFailed => {
+                let limited = self.translate(input, device, kernels).await;
+                limited.map_err(|other| match other.kind() {
+                    ErrorKind::BuildFailed => error,
+                    _ => other,
+                })
+            }
+            whole => whole,
+        }
+    }
+
+    /// Translates a text, or only these of its kernels.
+    async fn translate(
+        self: &Arc<Self>,
+        input: &BuildInput,
+        device: usize,
+        kernels: Names,
+    ) -> Result<Module> {
+        let plan = self.translation_of(input, device, kernels).await?;
         let built = self.request_uncounted(plan).completed().await?;
         built.spirv().cloned().ok_or_else(|| {
             Error::new(ErrorKind::Panicked, "the result of a translation is not SPIR-V")
@@ -73,8 +103,14 @@ impl BuildGraph {
         })
     }
 
-    /// Returns the plan of the translation of a text. If the text includes files, clang reads them.
-    async fn translation_of(&self, input: &BuildInput, device: usize) -> Result<BuildPlan> {
+    /// Returns the plan of the translation of a text, or of only these kernels if there are any. If the text
+    /// includes files, clang reads them.
+    async fn translation_of(
+        &self,
+        input: &BuildInput,
+        device: usize,
+        kernels: Names,
+    ) -> Result<BuildPlan> {
         let module = input.module();
         if let Some(flaw) = module.flaw() {
             return Err(flaw.clone());
@@ -82,6 +118,7 @@ impl BuildGraph {
         let tools = self.front_end().tools().await?;
         let limit = translate::LIMIT;
         let translation = Translation::new(tools, limit, input.options(), self.device(device))?;
+        let translation = translation.limited_to(kernels);
         if !module.includes_files() {
             let input = input.for_translation(module.clone());
             return Ok(BuildPlan::of_translation(input, device, translation));

@@ -14,20 +14,48 @@ pub(crate) struct CombinedAccesses {
     /// Accesses to memory that the fused launch does not use, and to memory that it leaves without
     /// contents.
     pub(super) lost: Vec<Use>,
+    /// Accesses, all of them reads, of launches that the fused launch repeats. They are in the other lists,
+    /// too.
+    pub(super) repeated: Vec<Use>,
+}
+
+/// Launches that a fused launch repeats, although they run elsewhere as well.
+#[derive(Clone, Copy)]
+pub(crate) struct Repeated<'a> {
+    pub(crate) launches: &'a [&'a LaunchWork],
+    /// Allocations with their results, which the fused launch does not access. The replaced launches only read
+    /// these.
+    pub(crate) results: &'a [u64],
 }
 
 impl CombinedAccesses {
     /// Combines the accesses of launches, in order, that run as the launch `fused`, which leaves no
     /// contents in the allocations in `lost`.
-    pub(super) fn of(launches: &[&LaunchWork], fused: &LaunchWork, lost: &[u64]) -> Self {
-        let uses = combine(launches);
+    pub(super) fn of(
+        launches: &[&LaunchWork],
+        repeated: Repeated<'_>,
+        fused: &LaunchWork,
+        lost: &[u64],
+    ) -> Self {
+        let mut uses = combine(launches);
+        let is_result = |used: &Use| repeated.results.contains(&used.allocation);
+        let repeated = repeated.launches.iter().flat_map(|launch| launch.uses());
+        let repeated = repeated.filter(|used| !is_result(used));
+        let repeated: Vec<_> = repeated.map(|used| Use { access: Access::Read, ..used }).collect();
         let fused_uses = fused.uses();
-        let remains = |used: &&Use| fused_uses.iter().any(|own| own.allocation == used.allocation);
-        let remaining = uses.iter().map(|uses| uses.iter().filter(remains).cloned().collect());
-        let remaining = remaining.collect();
-        let is_lost = |used: &&Use| lost.contains(&used.allocation) || !remains(used);
+        let is_used = |used: &Use| fused_uses.iter().any(|own| own.allocation == used.allocation);
+        // If the fused launch cannot run, the launches read the results of those that it repeats.
+        let remains = |used: &&Use| is_used(used) || is_result(used);
+        let mut remaining: Vec<Vec<_>> =
+            uses.iter().map(|uses| uses.iter().filter(remains).cloned().collect()).collect();
+        let is_lost =
+            |used: &&Use| !is_result(used) && (lost.contains(&used.allocation) || !is_used(used));
         let lost = uses.iter().flatten().filter(is_lost).cloned().collect();
-        Self { uses, remaining, lost }
+        if !repeated.is_empty() {
+            uses.insert(0, repeated.clone());
+            remaining.insert(0, repeated.clone());
+        }
+        Self { uses, remaining, lost, repeated }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Commands: the nodes of the DAG.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use super::accesses::CombinedAccesses;
@@ -16,9 +17,17 @@ use crate::backend::{Operation, Profile};
 use crate::device::Device;
 use crate::error::Result;
 
-/// Identifier of a group: the launches of a fusion scope.
+/// Identifier of a group: the launches of a fusion scope, or of a part of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct GroupId(pub(crate) u64);
+
+impl GroupId {
+    /// Returns an identifier that no other group has.
+    pub(crate) fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Relaxed))
+    }
+}
 
 /// Command: a node of the DAG. It owns, through its work, everything that the device may access.
 pub(crate) struct Command {

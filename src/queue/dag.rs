@@ -207,6 +207,40 @@ impl<C> ConflictVisitor for EdgeCollector<'_, C> {
     }
 }
 
+/// Uses that are added to a command.
+struct AddedUses<'a, C> {
+    graph: &'a mut StableDiGraph<Node<C>, EdgeKind>,
+    id: NodeId,
+    failure_state: FailureState,
+}
+
+impl<C> ConflictVisitor for AddedUses<'_, C> {
+    fn is_live(&self, id: NodeId) -> bool {
+        node_of(self.graph, id).is_some()
+    }
+
+    fn depend(&mut self, on: NodeId, kind: EdgeKind) {
+        let id = self.id;
+        let Some(before) = node_of(self.graph, on).filter(|_| on != id) else { return };
+        let blockers = u32::from(!before.dispatched);
+        match self.graph.find_edge(on.index, id.index) {
+            Some(edge) => self.graph[edge] = self.graph[edge].max(kind),
+            None => {
+                self.graph.add_edge(on.index, id.index, kind);
+                self.graph[id.index].blockers += blockers;
+            }
+        }
+    }
+
+    fn fail(&mut self, root: &Error) {
+        self.failure_state.poison(root, SkipReason::Data);
+    }
+
+    fn cover(&mut self, missing: MissingBytes) {
+        self.failure_state.missing_if_refused.push(missing);
+    }
+}
+
 impl<C> Dag<C> {
     /// Adds a command after all commands that its uses conflict with and after all in `after`. It waits
     /// for as many calls of [`meet_precondition`](Self::meet_precondition) as it has `preconditions`.
@@ -676,6 +710,25 @@ impl<C> Dag<C> {
                 }
             }
         });
+    }
+
+    /// Adds uses to a command that is not dispatched, as if it had been added with them. Since it was added, no
+    /// other command may have been that conflicts with them.
+    pub(crate) fn add_uses(&mut self, id: NodeId, uses: &[Use]) {
+        let Self { graph, hazards, .. } = self;
+        let mut added = AddedUses { graph, id, failure_state: FailureState::default() };
+        for used in uses {
+            hazards.touch(id, used, &mut added);
+        }
+        let FailureState { poison, missing_if_refused } = added.failure_state;
+        if let Some(node) = self.node_mut(id) {
+            if let Some(Poison { root, reason }) = poison {
+                node.failure_state().poison(&root, reason);
+            }
+            if !missing_if_refused.is_empty() {
+                node.failure_state().missing_if_refused.extend(missing_if_refused);
+            }
+        }
     }
 
     /// Marks what replaced commands with these uses would have written as lost: the command that

@@ -29,8 +29,9 @@ mod work;
 
 pub(crate) use self::drain::{drain, drain_within};
 pub use self::event::{Event, Read, Status, Upload};
+pub(crate) use self::fusion::mode::form_from_environment;
 pub use self::fusion::{
-    Examining, Fusing, FusionMode, FusionOutcome, FusionScope, Internalization, Unfused,
+    Examining, FusedPart, Fusing, FusionMode, FusionOutcome, FusionScope, Internalization, Unfused,
 };
 pub use self::handle::Queue;
 pub use self::host_task::IntoOutcome;

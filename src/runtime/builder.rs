@@ -17,7 +17,7 @@ use crate::device::{Device, Selector};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::{HostExecutor, Priority, run_blocking};
 use crate::process::{self, pin_library, resources};
-use crate::queue::{FusionMode, Reactor, Shared, Timeline, Waits};
+use crate::queue::{FusionMode, Reactor, Shared, Timeline, Waits, form_from_environment};
 use crate::source::translate::FrontEnd;
 use crate::stats::Counters;
 
@@ -525,6 +525,7 @@ impl RuntimeBuilder {
             timeline: Timeline::new(),
             graph,
             fusion: self.fusion.map_or_else(FusionMode::from_environment, Ok)?,
+            fusion_form: form_from_environment()?,
         };
         let inner = Inner {
             schedulers: slots.iter().map(|_| OnceLock::new()).collect(),

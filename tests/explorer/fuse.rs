@@ -120,7 +120,8 @@ fn illegal_fusions_are_refused_with_the_conflicting_launches() {
         for line in [
             "  refuted\n    launches 0 and 1: refuted: `blur` reads `src` at gid-1, written by `scale`",
             "    launches 0 and 2: needs trust: `gather` reads `src`",
-            "not fused: `blur` reads `src` at gid-1",
+            "launch 0 alone\nlaunches 1 and 2 as `fused_blur_gather`, direct\n",
+            "fused in parts: `blur` reads `src` at gid-1",
         ] {
             assert!(run.out.contains(line), "{line:?} is missing: {}", run.out);
         }
@@ -128,6 +129,9 @@ fn illegal_fusions_are_refused_with_the_conflicting_launches() {
 
         let report = bench.fuse_json(&[SCALE, BLUR, GATHER], &[], 1);
         assert!(report["kernel"].is_null() && report["code"].is_null(), "{report}");
+        let steps = report["steps"].as_array().unwrap();
+        assert_eq!(steps[0]["launches"], json!([0]));
+        assert_eq!((&steps[1]["launches"], &steps[1]["form"]), (&json!([1, 2]), &json!("direct")));
         let shared = buffer(&report, "tmp");
         assert_eq!(
             (&shared["verdict"], &shared["reason"]),

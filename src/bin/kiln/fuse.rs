@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use kiln::{
     BufferReport, CacheConfig, ErrorKind, FusionReport, FusionScope, LaunchReport, NdRange,
-    Program, Runtime, Verdict,
+    Program, Runtime, StepReport, Verdict,
 };
 use serde::Serialize;
 
@@ -111,6 +111,12 @@ impl Examination<'_> {
         self.calls.iter().zip(self.report.launches())
     }
 
+    /// Returns the steps in which the launches would run.
+    fn steps(&self) -> impl Iterator<Item = &StepReport> {
+        let ways = self.report.parts().iter().filter_map(|part| part.ways.last());
+        ways.flat_map(|way| &way.steps)
+    }
+
     /// Returns the report about a buffer, or `None` if the kernels could not be examined.
     fn report_of(&self, buffer: &NamedBuffer) -> Option<&BufferReport> {
         self.report.buffers().iter().find(|report| {
@@ -212,7 +218,15 @@ fn print(
             out.line(plain(report).trim_end())?;
         }
     }
+    let is_divided = examination.report.parts().len() > 1;
     match (examination.report.refusal(), examination.report.kernel()) {
+        (Some(why), _) if is_divided => {
+            out.line("")?;
+            for step in examination.steps() {
+                out.line(plain(step))?;
+            }
+            out.line(format_args!("\nfused in parts: {}", plain(why)))?;
+        }
         (Some(why), _) => out.line(format_args!("\nnot fused: {}", plain(why)))?,
         (None, kernel) => out.line(format_args!("\nfused: `{}`", plain(kernel.unwrap_or("?"))))?,
     }
@@ -247,6 +261,8 @@ struct ReportJson<'a> {
     kernel: Option<&'a str>,
     /// Reason why there is no kernel that can run.
     refusal: Option<&'a str>,
+    /// Kernels and single launches in the order in which they run.
+    steps: Vec<StepJson<'a>>,
     /// Code in OpenCL C, unless it is written to a file.
     code: Option<String>,
     format: &'static str,
@@ -270,6 +286,16 @@ struct LaunchJson<'a> {
     /// Positions of parameters.
     fixed: &'a [usize],
     presumed: &'a [usize],
+}
+
+/// A kernel that does the work of launches, or a launch by itself.
+#[derive(Serialize)]
+struct StepJson<'a> {
+    launches: &'a [usize],
+    /// Launches of other steps that the kernel runs again.
+    repeated: &'a [usize],
+    kernel: Option<&'a str>,
+    form: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -356,6 +382,15 @@ impl<'a> ReportJson<'a> {
             buffers: buffers.collect(),
             kernel: examination.report.kernel(),
             refusal: examination.report.refusal(),
+            steps: examination
+                .steps()
+                .map(|step| StepJson {
+                    launches: &step.launches,
+                    repeated: &step.repeated,
+                    kernel: step.kernel.as_deref(),
+                    form: step.form.map(|form| form.to_string()),
+                })
+                .collect(),
             code,
             format: match fuse.code {
                 Code::C => "opencl-c",

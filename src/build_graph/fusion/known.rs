@@ -1,50 +1,55 @@
-//! Results of fusing plans, and the cache of the known results.
+//! Results of fusing scopes, and the cache of the known results.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
+use smallvec::SmallVec;
 
+use super::group::LaunchGroup;
 use super::query::{self, Query};
-use super::timing::Timing;
-use super::trial::{Choice, Run, Trials};
-use crate::build_graph::kernel::Kernel;
-use crate::compiler::fusion::{FusionReport, Memory, Place};
-use crate::compiler::nd_range::NdRange;
+use super::trial::{Choice, ONE_BY_ONE};
+use super::values::Values;
+use super::way::Way;
+use crate::compiler::fusion::FusionReport;
 use crate::sync::lock;
 
-/// Result of fusing a plan.
+/// Result of fusing the launches of a scope.
 pub(crate) struct Fusion {
-    /// Scalars that must have these values for the result to hold.
-    pub(super) constants: BTreeMap<Place, Vec<u8>>,
-    /// Groups of scalars that must have equal values.
-    pub(super) equal: BTreeSet<BTreeSet<Place>>,
-    /// Pairs of scalars that must have different values.
-    pub(super) unequal: BTreeSet<[Place; 2]>,
-    pub(crate) report: FusionReport,
-    /// Fused kernel, if there is one; otherwise `report` states the reason.
-    pub(crate) fused: Option<FusedKernel>,
-    pub(super) trials: Trials,
-    /// Location where timings are stored; `None` if there is no fused kernel.
-    pub(super) timing: Option<Arc<Timing>>,
+    /// Values of scalars without which the result does not hold.
+    pub(super) values: Values,
+    /// Report without the ways to run the groups.
+    pub(super) report: FusionReport,
+    /// Groups of launches in the order in which they run. Empty if no launches can be fused; otherwise each
+    /// launch is in one group.
+    pub(crate) groups: Vec<LaunchGroup>,
 }
 
-/// A kernel that does the work of several launches.
-pub(crate) struct FusedKernel {
-    pub(crate) kernel: Kernel,
-    pub(crate) range: NdRange,
-    /// Place of the plan's argument that is passed for each parameter.
-    pub(crate) parameters: Vec<Place>,
-    /// Memories that the launches access, but the fused kernel does not.
-    pub(crate) internalized: Vec<Memory>,
+/// Way in which the launches of a scope run this time.
+pub(crate) struct Selection(pub(crate) SmallVec<[SelectedWay; 2]>);
+
+/// Way in which one group runs this time.
+pub(crate) struct SelectedWay {
+    pub(crate) choice: Choice,
+    pub(crate) way: Arc<Way>,
+}
+
+/// Policy for selecting ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Policy {
+    /// Try the ways, and use the fastest.
+    Fastest,
+    /// Use kernels, without timing.
+    Kernels,
+    /// Use one kernel for all launches.
+    OneKernel,
 }
 
 /// Results for launches that differ only in the values of scalars.
 type Variants = Arc<Mutex<Vec<Arc<Fusion>>>>;
 
-/// Cache of the plans whose result is known.
+/// Cache of the scopes whose result is known.
 pub(crate) struct Fusions(Cache<query::Key, Variants, foldhash::fast::RandomState>);
 
 /// Maximum number of plans kept. The least recently used are evicted.
@@ -74,7 +79,7 @@ impl Fusions {
     pub(super) fn get(&self, query: &Query) -> Option<Arc<Fusion>> {
         let variants = self.0.get(&query.key)?;
         let variants = lock(&variants);
-        variants.iter().find(|fusion| fusion.holds_for(query)).cloned()
+        variants.iter().find(|fusion| fusion.values.hold_for(query)).cloned()
     }
 
     /// Keeps a result and returns it. If another thread has kept one that holds for the query, returns that
@@ -82,7 +87,7 @@ impl Fusions {
     pub(super) fn keep(&self, query: &Query, fusion: Fusion) -> Arc<Fusion> {
         let variants = self.0.get_with(query.key.clone(), Variants::default);
         let mut variants = lock(&variants);
-        if let Some(known) = variants.iter().find(|fusion| fusion.holds_for(query)) {
+        if let Some(known) = variants.iter().find(|fusion| fusion.values.hold_for(query)) {
             return Arc::clone(known);
         }
         if variants.len() == MAX_VARIANTS {
@@ -95,40 +100,75 @@ impl Fusions {
 }
 
 impl Fusion {
-    /// Decides how to run the launches this time: in the faster way, or in a way whose time is still to be
-    /// measured.
-    pub(crate) fn choose(&self) -> Choice {
-        self.trials.choose()
+    /// Creates the result for launches none of which can be fused.
+    pub(super) fn refused(values: Values, report: FusionReport) -> Self {
+        Self { values, report, groups: Vec::new() }
     }
 
-    /// Records the duration of a run for which [`choose`](Self::choose) returned [`Choice::Time`].
-    pub(crate) fn note(&self, run: Run, took: Duration) {
-        if let Some(times) = self.trials.note(run, took) {
-            tracing::debug!(kernel = self.report.kernel(), ?times, "timed");
-            if let Some(timing) = self.timing.clone() {
-                timing.save(times);
-            }
+    /// Decides how to run the launches this time. Returns `None` if there is no kernel to run them, or if the
+    /// policy requires one kernel and it is not built.
+    pub(crate) fn select(&self, policy: Policy) -> Option<Selection> {
+        if self.groups.is_empty() || policy == Policy::OneKernel && !self.has_one_kernel() {
+            return None;
+        }
+        Some(Selection(self.groups.iter().map(|group| group.select(policy)).collect()))
+    }
+
+    /// Whether a kernel is built that does the work of all launches.
+    pub(crate) fn has_one_kernel(&self) -> bool {
+        matches!(&*self.groups, [group] if group.has_one_kernel())
+    }
+
+    /// Adds the kernel for all launches of another result for the same launches.
+    pub(super) fn adopt(&self, other: &Self) {
+        if let ([own], [theirs]) = (&*self.groups, &*other.groups)
+            && self.values.imply(&other.values)
+        {
+            own.adopt(theirs);
         }
     }
 
-    /// Cancels a trial of the fused kernel that was chosen but did not run.
-    pub(crate) fn give_back(&self) {
-        self.trials.give_back();
+    /// Whether the launches could be one kernel.
+    pub(crate) fn can_be_one_kernel(&self) -> bool {
+        self.report.kernel().is_some()
+    }
+
+    /// Returns the reason why the launches cannot be one kernel.
+    pub(crate) fn refusal(&self) -> &str {
+        self.report.refusal().unwrap_or("the reason is unknown")
+    }
+
+    /// Returns the report with the groups, the ways to run each, and the times measured so far.
+    pub(crate) fn report(&self) -> FusionReport {
+        self.report.clone().with_parts(self.groups.iter().map(LaunchGroup::report).collect())
+    }
+
+    /// Records the duration of a timed run of a group.
+    pub(crate) fn note(self: &Arc<Self>, group: usize, way: usize, took: Duration) {
+        tracing::debug!(group, way, ?took, "timed");
+        LaunchGroup::note(self, group, way, took);
+    }
+
+    /// Cancels the timed run of a kernel that was selected but did not take place.
+    pub(crate) fn give_back(&self, group: usize, way: usize) {
+        self.groups[group].trials.give_back(way);
     }
 
     /// Whether the result may not hold for other values of the launches' scalars.
     pub(crate) fn depends_on_values(&self) -> bool {
-        !(self.constants.is_empty() && self.equal.is_empty() && self.unequal.is_empty())
+        !self.values.are_none()
+    }
+}
+
+impl Selection {
+    /// Whether a kernel does the work of several launches.
+    pub(crate) fn has_kernels(&self) -> bool {
+        self.0.iter().any(|selected| selected.way.kernels().next().is_some())
     }
 
-    /// Whether the result holds for the scalar values of a query.
-    fn holds_for(&self, query: &Query) -> bool {
-        let is_equal = |equal: &BTreeSet<Place>| {
-            let values = equal.iter().map(|&place| query.value(place));
-            values.clone().zip(values.skip(1)).all(|(a, b)| a == b)
-        };
-        (self.constants.iter()).all(|(&place, known)| query.value(place) == Some(known))
-            && self.equal.iter().all(is_equal)
-            && self.unequal.iter().all(|&[one, other]| query.value(one) != query.value(other))
+    /// Whether a run of the launches one by one is timed, to compare it with kernels.
+    pub(crate) fn times_launches(&self) -> bool {
+        let mut choices = self.0.iter().map(|selected| selected.choice);
+        choices.any(|choice| choice.is_timed && choice.way == ONE_BY_ONE)
     }
 }

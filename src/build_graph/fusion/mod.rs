@@ -7,31 +7,29 @@
 //! module. That is built like any other module. Plans that produce the same module, such as plans of different
 //! sizes, share the program.
 
+mod group;
 pub(super) mod known;
+mod material;
 mod query;
 mod source;
 mod timing;
 mod trial;
+mod values;
+mod way;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::graph::BuildGraph;
 use super::kernel::Kernel;
-use super::outcome::Outcome;
-use super::spec::BuildSpec;
-use crate::compiler::fusion::{self, Argument, FusionReport, Place, Plan, Trust, Width};
-use crate::compiler::spirv;
-use crate::device::{DeviceKind, Limits};
+use crate::compiler::fusion::{FusionForm, FusionReport, Plan, Trust};
 use crate::error::{Error, ErrorKind, Result};
-use crate::executor::Priority;
-use crate::source::module::Module;
-use known::{FusedKernel, Fusion};
+use group::LaunchGroup;
+use known::Fusion;
+use material::{Found, Material};
 pub(crate) use query::Query;
-use source::Source;
-use timing::Timing;
-use trial::Trials;
-pub(crate) use trial::{Choice, Fastest, Run};
+pub(crate) use trial::ONE_BY_ONE;
+use values::Values;
+pub(crate) use way::{FusedKernel, Step};
 
 /// Launches to fuse.
 pub(crate) struct FusionRequest {
@@ -43,6 +41,12 @@ pub(crate) struct FusionRequest {
     /// Plan of the launches. Its modules are the keys of the kernels' programs.
     pub(crate) plan: Plan,
     pub(crate) trust: Trust,
+    /// Form that all fused kernels get; if `None`, all forms are tried.
+    pub(crate) forced_form: Option<FusionForm>,
+    /// Whether several ways are tried, and the times of the ways are stored.
+    pub(crate) is_tried: bool,
+    /// Whether one kernel for all launches is needed, even if other ways are known to be faster.
+    pub(crate) needs_one_kernel: bool,
 }
 
 impl BuildGraph {
@@ -51,151 +55,75 @@ impl BuildGraph {
         self.fusions().get(query)
     }
 
-    /// Determines whether the launches can run as one kernel, and builds that kernel.
+    /// Determines whether the launches can run as one kernel or as several, and builds the kernels.
     ///
     /// # Errors
     ///
     /// Transient errors, for which a later attempt may succeed. Launches that cannot be fused are a result, not
     /// an error.
     pub(crate) async fn fuse(self: Arc<Self>, request: FusionRequest) -> Result<Arc<Fusion>> {
-        if let Some(known) = self.fusions().get(&request.query) {
-            return Ok(known);
-        }
-        let FusionRequest { query, device, kernels, plan, trust } = request;
-        let fusion = match self.attempt(device, &kernels, &plan, trust).await {
-            Err(error) if !is_permanent(&error) => return Err(error),
-            Err(error) => Fusion {
-                constants: scalar_values(&plan, plan.constants.iter()),
-                equal: BTreeSet::new(),
-                unequal: BTreeSet::new(),
-                report: FusionReport::refused(&plan, error.to_string()),
-                fused: None,
-                trials: Trials::new(),
-                timing: None,
-            },
-            Ok(fusion) => fusion,
+        let fusion = match self.fusions().get(&request.query) {
+            Some(known) => known,
+            None => self.new_fusion(&request).await?,
         };
-        Ok(self.fusions().keep(&query, fusion))
+        if request.needs_one_kernel && fusion.can_be_one_kernel() && !fusion.has_one_kernel() {
+            // Another way is known to be faster, so the kernel was not built.
+            let request = FusionRequest { is_tried: false, ..request };
+            match self.attempt(&request).await {
+                Ok((fresh, _)) => fusion.adopt(&fresh),
+                Err(error) if is_permanent(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(fusion)
+    }
+
+    /// Fuses launches whose result is not known.
+    async fn new_fusion(self: &Arc<Self>, request: &FusionRequest) -> Result<Arc<Fusion>> {
+        let FusionRequest { query, plan, .. } = request;
+        match self.attempt(request).await {
+            Ok((fusion, material)) => {
+                let fusion = self.fusions().keep(query, fusion);
+                self.try_further(&material, &fusion);
+                Ok(fusion)
+            }
+            Err(error) if is_permanent(&error) => {
+                let report = FusionReport::refused(plan, error.to_string());
+                let fusion = Fusion::refused(Values::fixed_by(plan), report);
+                Ok(self.fusions().keep(query, fusion))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Fuses the launches. Errors include those that are [permanent](is_permanent).
-    async fn attempt(
-        self: &Arc<Self>,
-        device: usize,
-        kernels: &[Kernel],
-        plan: &Plan,
-        trust: Trust,
-    ) -> Result<Fusion> {
-        if !self.device(device).runs_code {
+    async fn attempt(self: &Arc<Self>, request: &FusionRequest) -> Result<(Fusion, Arc<Material>)> {
+        if !self.device(request.device).runs_code {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 "kernels of a simulated device are closures, which cannot be fused",
             ));
         }
-        let sources = self.fusion_sources(kernels, plan).await?;
-        let options = source::common_options(&sources)?.to_owned();
-        let is_untrusted = sources.iter().any(|source| source.is_untrusted);
-        let is_text = sources.iter().all(|source| source.is_text);
-        let outcome = self.compile_launches(device, plan, &sources, trust).await?;
-        let mut fusion = Fusion {
-            constants: scalar_values(plan, outcome.constants.iter()),
-            report: FusionReport::of(plan, &outcome),
-            equal: outcome.equal,
-            unequal: outcome.unequal,
-            fused: None,
-            trials: Trials::new(),
-            timing: None,
-        };
-        let Ok(fused) = outcome.fused else { return Ok(fusion) };
-        if let Some(reason) = exceeded_limit(&fused, &self.device(device).limits) {
-            fusion.report.refuse(reason);
-            return Ok(fusion);
-        }
-        let module = Module::spirv(fused.module.assemble())?.untrusted_if(is_untrusted);
-        let mut spec = BuildSpec::new(module, device);
-        spec.set_all_options(&options);
-        let built = match is_text {
-            true => self.build_as_text(spec).await,
-            false => self.request(spec).completed().await,
-        };
-        let built = built.and_then(|built| Ok((built.key(), Kernel::of(&built, &fused.kernel)?)));
-        let (program, kernel) = match built {
-            Err(error) if is_permanent(&error) => {
-                fusion.report.refuse(format!("the fused kernel could not be built: {error}"));
-                return Ok(fusion);
-            }
-            built => built?,
-        };
-        fusion.fused = Some(FusedKernel {
-            kernel,
-            range: fused.range,
-            parameters: fused.parameters.iter().filter_map(|p| p.first().copied()).collect(),
-            internalized: fused.internalized,
-        });
-        let plan = plan.without_values(&outcome.constants, &fusion.equal);
-        let timing = Arc::new(Timing::new(self, device, program, &plan));
-        fusion.timing = Some(Arc::clone(&timing));
-        if let Some(times) = timing.load().await {
-            fusion.trials.set_known(times);
-        }
-        Ok(fusion)
-    }
-
-    /// Returns the modules of a plan.
-    async fn fusion_sources(
-        self: &Arc<Self>,
-        kernels: &[Kernel],
-        plan: &Plan,
-    ) -> Result<Vec<Arc<Source>>> {
-        let mut sources = Vec::new();
-        // Modules are numbered in the order in which slots first name them.
-        for (slot, kernel) in plan.slots.iter().zip(kernels) {
-            if slot.module == sources.len() {
-                let source = Source::of(self, kernel).await;
-                let source = source.map_err(|error| error.within(quoted_name(kernel)))?;
-                sources.push(Arc::new(source));
+        let material = Arc::new(Material::read(self, request).await?);
+        let own = Arc::clone(&material);
+        let found = material.compile(self, move |launches| own.search(launches)).await?;
+        let Found { mut report, values, parts } = found;
+        let mut groups = Vec::new();
+        let is_whole = parts.len() == 1;
+        for (part, further) in parts {
+            let slots = part.slots.clone();
+            match self.launch_group(&material, &values, part, further).await {
+                Err(error) if is_permanent(&error) && is_whole => {
+                    report.refuse(format!("the fused kernel could not be built: {error}"));
+                }
+                Err(error) if is_permanent(&error) => {
+                    tracing::debug!(%error, ?slots, "a fused kernel could not be built");
+                    groups.push(LaunchGroup::new(self, slots));
+                }
+                group => groups.push(group?),
             }
         }
-        Ok(sources)
-    }
-
-    /// Compiles the launches to one kernel, on a worker.
-    async fn compile_launches(
-        self: &Arc<Self>,
-        device: usize,
-        plan: &Plan,
-        sources: &[Arc<Source>],
-        trust: Trust,
-    ) -> Result<fusion::Outcome> {
-        let is_untrusted = sources.iter().any(|source| source.is_untrusted);
-        let is_gpu = self.device(device).kind == DeviceKind::Gpu;
-        let width = if is_gpu { Width::GPU } else { Width::ONE };
-        let (mut plan, sources) = (plan.clone(), sources.to_vec());
-        for slot in &mut plan.slots {
-            slot.constants.clone_from(&sources[slot.module].constants);
-        }
-        let compile = move || {
-            let modules: Vec<&spirv::Module> =
-                sources.iter().map(|source| &source.module).collect();
-            fusion::fuse(&plan, &modules, trust, width)
-        };
-        self.pool_for(is_untrusted).threads().run(Priority::Short, compile).await?
-    }
-
-    /// Builds a fused module whose sources were OpenCL C as OpenCL C, if OpenCL C can express it. A driver may
-    /// optimize one language better than another: from text, Intel's CPU runtime makes kernels with unrolled
-    /// loops and vectorized accesses to neighbouring elements, which run up to four times as fast as those made
-    /// from the same code in SPIR-V.
-    async fn build_as_text(self: &Arc<Self>, spec: BuildSpec) -> Outcome {
-        let mut text = spec.clone();
-        text.prefer_text();
-        match self.request(text).completed().await {
-            Err(error) if error.kind() == ErrorKind::Unsupported => {
-                tracing::debug!(%error, "a fused kernel is built as SPIR-V, not as OpenCL C");
-                self.request(spec).completed().await
-            }
-            built => built,
-        }
+        Ok((Fusion { values, report, groups }, material))
     }
 }
 
@@ -206,42 +134,4 @@ fn is_permanent(error: &Error) -> bool {
             error.kind(),
             ErrorKind::Unsupported | ErrorKind::BuildFailed | ErrorKind::InvalidModule
         )
-}
-
-/// Describes the limit of the device that a fused kernel exceeds, if there is one.
-fn exceeded_limit(fused: &fusion::Fused, limits: &Limits) -> Option<String> {
-    let fusion::Fused { local_bytes, parameter_bytes, .. } = fused;
-    if *local_bytes as u64 > limits.local_memory {
-        let has = limits.local_memory;
-        return Some(format!(
-            "the launches together need {local_bytes} bytes of local memory; the device has {has} \
-             for a work-group"
-        ));
-    }
-    if *parameter_bytes > limits.max_parameter_size {
-        let has = limits.max_parameter_size;
-        return Some(format!(
-            "the launches together have {parameter_bytes} bytes of arguments; the device allows \
-             {has} for a kernel"
-        ));
-    }
-    None
-}
-
-/// Describes a kernel for messages.
-fn quoted_name(kernel: &Kernel) -> String {
-    format!("`{}`", kernel.name())
-}
-
-/// Returns the values of the scalars at these places of a plan.
-fn scalar_values<'a>(
-    plan: &Plan,
-    places: impl Iterator<Item = &'a Place>,
-) -> BTreeMap<Place, Vec<u8>> {
-    places
-        .filter_map(|place| match &plan.slots.get(place.slot)?.arguments.get(place.argument)? {
-            Argument::Scalar(bytes) => Some((*place, bytes.clone())),
-            Argument::Buffer(_) | Argument::Local(_) => None,
-        })
-        .collect()
 }

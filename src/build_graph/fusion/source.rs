@@ -10,7 +10,7 @@ use crate::compiler::spirv::Module;
 use crate::device::ModuleFormat;
 use crate::error::{Error, Result};
 use crate::executor::Priority;
-use crate::source::translate::options_for_device;
+use crate::source::translate::{Names, options_for_device};
 
 /// A program as one SPIR-V module.
 pub(super) struct Source {
@@ -25,7 +25,7 @@ pub(super) struct Source {
     /// ULP in OpenCL C 1.2, the language of fused kernels, and of a few ULP in OpenCL C 2.0. Compilers also
     /// rearrange the operations of several launches together. Without the option, a fused kernel has the
     /// accuracy that OpenCL requires, which is that of the launches or better.
-    options: String,
+    pub(super) options: String,
     /// Whether the driver's compiler built the program from modules in OpenCL C.
     pub(super) is_text: bool,
     /// Whether programs with code of the module must not be compiled in this process.
@@ -33,8 +33,13 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Translates and merges the modules of a kernel's program.
-    pub(super) async fn of(graph: &Arc<BuildGraph>, kernel: &Kernel) -> Result<Self> {
+    /// Translates and merges the modules of a kernel's program. Where the program is one text that cannot be
+    /// translated, translates only the kernels that are `needed`.
+    pub(super) async fn of(
+        graph: &Arc<BuildGraph>,
+        kernel: &Kernel,
+        needed: Names,
+    ) -> Result<Self> {
         let resolved = match kernel.resolved() {
             Some(Ok(resolved)) => resolved,
             Some(Err(error)) => return Err(error.clone()),
@@ -48,7 +53,10 @@ impl Source {
         let mut modules = Vec::new();
         for input in plan.inputs() {
             let input = input.clone().untrusted_if(is_untrusted);
-            modules.push(graph.spirv_of(&input, plan.device()).await?);
+            modules.push(match plan.inputs() {
+                [_] => graph.spirv_of_kernels(&input, plan.device(), needed.clone()).await?,
+                _ => graph.spirv_of(&input, plan.device()).await?,
+            });
         }
         let is_text = plan.format() == ModuleFormat::OpenClC;
         let mut options = match is_text {
@@ -74,19 +82,5 @@ impl Source {
             })
         };
         graph.pool_for(is_untrusted).threads().run(Priority::Short, read).await?
-    }
-}
-
-/// Returns the options that all sources have in common. Fails if they differ, because one kernel is built with
-/// one set of options.
-pub(super) fn common_options(sources: &[Arc<Source>]) -> Result<&str> {
-    let Some(first) = sources.first() else { return Ok("") };
-    match sources.iter().find(|source| source.options != first.options) {
-        None => Ok(&first.options),
-        Some(other) => Err(Error::unsupported(format!(
-            "the programs are built with different options, `{}` and `{}`; build them with the \
-             same options to fuse their kernels",
-            first.options, other.options
-        ))),
     }
 }

@@ -1,18 +1,18 @@
-//! Timings of fused kernels and of their separate launches on disk, so that the next process does not have to
-//! measure again which is faster. They are specific to a machine, so they are not put into a remote cache.
+//! Times of the ways to run launches on disk, so that the next process does not have to measure again which is the
+//! fastest. They are specific to a machine, so they are not put into a remote cache.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::trial::Fastest;
+use super::way::Description;
 use crate::build_graph::graph::BuildGraph;
 use crate::build_graph::key::TimingFields;
 use crate::cache::store::{Address, Lookup, Manifest, encode};
 use crate::compiler::fusion::{Argument, Plan};
-use crate::digest::{BuildKey, Digest};
+use crate::digest::Digest;
 
-/// Location where the timings of one plan are stored.
+/// Location where the times of one group of launches are stored.
 pub(super) struct Timing {
     /// The graph: a weak reference, because the graph owns this value.
     graph: Weak<BuildGraph>,
@@ -20,39 +20,43 @@ pub(super) struct Timing {
     fields: Vec<(String, String)>,
 }
 
+/// Times of ways.
+pub(super) type Times = Vec<(Description, Duration)>;
+
 impl Timing {
-    /// Creates the location. `program` is the key of the fused kernel's program. `plan` must contain only those
-    /// values on which that program depends.
+    /// Creates the location. `module` is the digest of the group's first kernel, and `slots` are the positions
+    /// of its launches in `plan`, which must contain only those values on which the kernel depends.
     pub(super) fn new(
         graph: &Arc<BuildGraph>,
         device: usize,
-        program: BuildKey,
+        module: Digest,
         plan: &Plan,
+        slots: &[usize],
     ) -> Self {
-        let launches = describe_launches(plan);
+        let mut launches = describe_launches(plan);
+        _ = write!(launches, " of which {slots:?}");
         let device = graph.device_key(device);
-        let program = Digest(*program.as_bytes());
-        let fields = TimingFields { launches: &launches, program, device };
+        let fields = TimingFields { launches: &launches, module, device };
         let address = Address { device: device.folder(), key: fields.key() };
         Self { graph: Arc::downgrade(graph), address, fields: fields.fields() }
     }
 
-    /// Reads the stored timings, if there are any.
-    pub(super) async fn load(&self) -> Option<Fastest> {
+    /// Reads the stored times, if there are any.
+    pub(super) async fn load(&self) -> Option<Times> {
         match self.graph.upgrade()?.disk()?.store().find(&self.address).await {
             Lookup::Hit(entry) => read(entry.payload()),
             Lookup::Absent | Lookup::Unusable(_) | Lookup::Unreadable(_) => None,
         }
     }
 
-    /// Writes the timings in the background.
-    pub(super) fn save(self: Arc<Self>, times: Fastest) {
+    /// Writes the times in the background.
+    pub(super) fn save(self: Arc<Self>, times: Times) {
         let Some(graph) = self.graph.upgrade() else { return };
         let Some(pending) = graph.disk().map(|disk| disk.begin()) else { return };
         let executor = Arc::clone(graph.builds());
         let save = async move {
             let Some(disk) = graph.disk() else { return };
-            let payload = write(times).into_bytes();
+            let payload = write(&times).into_bytes();
             let manifest = Manifest::new(self.fields.clone());
             let rest = encode(&self.address.key, &manifest, &payload);
             disk.store().put(&self.address, payload, rest).await;
@@ -60,23 +64,28 @@ impl Timing {
             drop(pending);
         };
         if let Err(error) = executor.spawn(save) {
-            tracing::debug!(%error, "the times of a fused kernel are not stored");
+            tracing::debug!(%error, "the times of fused kernels are not stored");
         }
     }
 }
 
-fn write(Fastest { fused, unfused }: Fastest) -> String {
-    format!("fused {} ns\nlaunches {} ns\n", fused.as_nanos(), unfused.as_nanos())
+/// Writes a line for each way.
+fn write(times: &[(Description, Duration)]) -> String {
+    let mut text = String::new();
+    for (way, time) in times {
+        _ = writeln!(text, "{} ns {way}", time.as_nanos());
+    }
+    text
 }
 
-/// Parses timings in the format of `write`. Returns `None` for other data.
-fn read(payload: &[u8]) -> Option<Fastest> {
-    let mut lines = std::str::from_utf8(payload).ok()?.lines();
-    let mut time = |name| {
-        let number = lines.next()?.strip_prefix(name)?.strip_suffix(" ns")?;
-        Some(Duration::from_nanos(number.parse().ok()?))
-    };
-    Some(Fastest { fused: time("fused ")?, unfused: time("launches ")? })
+/// Parses times in the format of `write`. Returns `None` for other data.
+fn read(payload: &[u8]) -> Option<Times> {
+    let lines = std::str::from_utf8(payload).ok()?.lines();
+    let times = lines.map(|line| {
+        let (time, way) = line.split_once(" ns ")?;
+        Some((way.parse().ok()?, Duration::from_nanos(time.parse().ok()?)))
+    });
+    times.collect::<Option<Times>>().filter(|times| !times.is_empty())
 }
 
 /// Describes each launch in one line. Different plans have different descriptions.
@@ -114,12 +123,15 @@ mod tests {
 
     #[test]
     fn times_round_trip_and_other_texts_are_ignored() {
-        let times = Fastest {
-            fused: Duration::from_nanos(1_234_567_890),
-            unfused: Duration::from_micros(7),
-        };
-        assert_eq!(read(write(times).as_bytes()), Some(times));
-        for other in ["", "fused 1 ns\n", "fused 1 ns\nlaunches -1 ns\n", "fused 1\nlaunches 2\n"] {
+        let way = |text: &str| text.parse::<Description>().unwrap();
+        let times = [
+            (way("alone 0 | alone 1 | alone 2"), Duration::from_micros(7)),
+            (way("strips:32 0 1 2"), Duration::from_nanos(1_234_567_890)),
+            (way("direct 0 1 | alone 2"), Duration::from_nanos(1)),
+        ];
+        assert_eq!(read(write(&times).as_bytes()).as_deref(), Some(&times[..]));
+        let earlier_format = "fused 1 ns\nlaunches 2 ns\n";
+        for other in ["", earlier_format, "1 ns direct\n", "-1 ns direct 0 1\n", "1 direct 0 1\n"] {
             assert_eq!(read(other.as_bytes()), None, "{other:?}");
         }
     }

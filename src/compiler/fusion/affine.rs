@@ -1,5 +1,16 @@
 //! Integers as functions of the work-item: affine in its ids, plus a bounded remainder.
 
+mod line;
+mod steps;
+#[cfg(test)]
+mod tests;
+
+pub(super) use line::Line;
+use line::Split;
+use steps::Steps;
+pub(super) use steps::Strided;
+pub(super) use steps::gcd;
+
 use crate::compiler::nd_range::NdRange;
 
 /// The work-items of a launch, in three dimensions.
@@ -34,10 +45,15 @@ impl Space {
     }
 
     /// Returns the least and the largest value of an id in dimension `d`.
-    fn bounds(&self, id: Id, d: usize) -> (i128, i128) {
+    pub(super) fn bounds(&self, id: Id, d: usize) -> (i128, i128) {
         let local = self.local.map(|local| local[d].max(1));
         let count = match id {
             Id::Global => return (self.offset[d], self.offset[d] + self.global[d] - 1),
+            Id::Size => return local.map_or((1, self.global[d].max(1)), |local| (local, local)),
+            Id::Count => {
+                let all = self.global[d].max(1);
+                return local.map_or((1, all), |local| (all / local, all / local));
+            }
             Id::Local => local.unwrap_or(self.global[d]),
             Id::Group => self.global[d] / local.unwrap_or(1),
         };
@@ -51,70 +67,56 @@ pub(super) enum Id {
     Global,
     Local,
     Group,
+    /// Size of all work-groups, which the driver chooses. It is the same in all work-items of a launch.
+    Size,
+    /// Number of work-groups, which follows from their size.
+    Count,
 }
 
 impl Id {
-    const ALL: [Self; 3] = [Self::Global, Self::Local, Self::Group];
+    const ALL: [Self; 5] = [Self::Global, Self::Local, Self::Group, Self::Size, Self::Count];
 }
 
-/// Integer of the form `global . gid + local . lid + group . wid + split + remainder`.
+/// Integer that is a sum of multiples of ids, of the parts of a divided id, and of a remainder.
 ///
-/// The remainder is one of `low`, `low + step`, `low + 2 * step` and so on up to `high`. It may differ
-/// between work-items, and between two evaluations in one work-item.
+/// The remainder is `low` plus one number of each strided range in `steps`; `high` is its largest value. It
+/// may differ between work-items, and between two evaluations in one work-item. `within` limits the whole
+/// value.
 ///
 /// Operations are exact on the integers, not modulo a power of two. They return `None` if the result is
-/// too large. A form that holds wherever an expression is evaluated still holds after its range of
-/// remainders is widened.
+/// too large. A form that holds wherever an expression is evaluated still holds after its remainder or its
+/// limits are widened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Form {
-    /// Coefficients of the ids, by [`Id`] and dimension.
-    ids: [[i128; 3]; 3],
-    split: Option<Split>,
+    line: Line,
     pub(super) low: i128,
+    /// Always `low` plus the span of `steps`.
     pub(super) high: i128,
-    /// Difference of successive remainders; 0 if `low` equals `high`.
-    step: i128,
-}
-
-/// Sum `row * (n / width) + column * (n % width)`, where `n` is a global id plus `shift`, and not
-/// negative.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Split {
-    dimension: usize,
-    shift: i128,
-    width: i128,
-    row: i128,
-    column: i128,
-}
-
-impl Split {
-    /// Returns whether the quotients and remainders are those of the same division.
-    fn is_same_division(&self, other: &Self) -> bool {
-        let division = |split: &Self| (split.dimension, split.shift, split.width);
-        division(self) == division(other)
-    }
-
-    fn bounds(&self, space: &Space) -> (i128, i128) {
-        let (first, last) = space.bounds(Id::Global, self.dimension);
-        let (first, last) = (first.saturating_add(self.shift), last.saturating_add(self.shift));
-        let rows = [first / self.width, last / self.width];
-        let rows = rows.map(|row| self.row.saturating_mul(row));
-        let column = self.column.saturating_mul(last.min(self.width - 1));
-        let low = rows[0].min(rows[1]).saturating_add(column.min(0));
-        (low, rows[0].max(rows[1]).saturating_add(column.max(0)))
-    }
-}
-
-fn gcd(a: i128, b: i128) -> i128 {
-    let (mut a, mut b) = (a.abs(), b.abs());
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
+    steps: Steps,
+    /// Bounds of the value, if these are narrower than the bounds of its parts together.
+    within: Option<(i128, i128)>,
+    /// Likewise for the value without its [part by work-group](Line::of_groups).
+    within_group: Option<(i128, i128)>,
 }
 
 /// Exclusive bound of the numbers in a form, so that sums of a few of them do not overflow.
 const LIMIT: i128 = 1 << 100;
+
+/// Returns the number, or the nearest one that can be added to a few others. Forms with such numbers are
+/// above [`LIMIT`], so that nothing is calculated from them.
+const fn limited(number: i128) -> i128 {
+    match number {
+        ..=MIN_NUMBER => MIN_NUMBER,
+        MAX_NUMBER.. => MAX_NUMBER,
+        _ => number,
+    }
+}
+
+const MIN_NUMBER: i128 = -2 * LIMIT;
+const MAX_NUMBER: i128 = 2 * LIMIT;
+
+/// Maximum difference of the quotients of a form whose remainder is related to the form.
+const MAX_QUOTIENTS: i128 = 2;
 
 impl Form {
     pub(super) const fn constant(value: i128) -> Self {
@@ -122,65 +124,132 @@ impl Form {
     }
 
     pub(super) const fn between(low: i128, high: i128) -> Self {
-        let step = if low == high { 0 } else { 1 };
-        Self { ids: [[0; 3]; 3], split: None, low, high, step }
+        let (low, high) = (limited(low), limited(high));
+        let steps = Steps::one(Strided::spanning(high - low, 1));
+        Self { line: Line::ZERO, low, high, steps, within: None, within_group: None }
     }
 
-    /// Returns the form of a multiple of `step` between 0 and `high`.
+    /// Returns the form of a multiple of `step` between 0 and `high`, which is one, too.
     pub(super) const fn steps(high: i128, step: i128) -> Self {
-        Self { step: if high == 0 { 0 } else { step }, ..Self::between(0, high) }
+        let steps = Steps::one(Strided::spanning(high, step));
+        Self { line: Line::ZERO, low: 0, high, steps, within: None, within_group: None }
     }
 
     pub(super) fn id(id: Id, dimension: usize, space: &Space) -> Self {
-        let mut form = Self::constant(0);
-        form.ids[id as usize][dimension] = 1;
-        form.folded(space)
+        let line = Line::of_id(id, dimension);
+        Self { line, ..Self::constant(0) }.folded(space)
+    }
+
+    /// Returns the form of a line plus a number between two bounds.
+    pub(super) fn along(line: Line, low: i128, high: i128) -> Self {
+        Self { line, ..Self::between(low, high) }
+    }
+
+    /// Returns the part that is the same in all evaluations in a work-item, up to a constant.
+    pub(super) fn line(&self) -> &Line {
+        &self.line
     }
 
     /// Returns the coefficients of the global id.
     pub(super) fn coefficients(&self) -> [i128; 3] {
-        self.ids[Id::Global as usize]
+        self.line.ids[Id::Global as usize]
     }
 
-    /// Returns whether the coefficients of the local id and of the work-group's id are 0.
+    /// Returns whether all coefficients but those of the global id are 0.
     pub(super) fn is_global(&self) -> bool {
-        self.ids[Id::Local as usize] == [0; 3] && self.ids[Id::Group as usize] == [0; 3]
+        self.line.ids[1..].iter().all(|factors| *factors == [0; 3])
     }
 
     /// Returns whether the value is affine in the global id alone, without a range of remainders.
     pub(super) fn is_exact(&self) -> bool {
-        self.low == self.high && self.split.is_none() && self.is_global()
+        self.low == self.high && self.line.split.is_none() && self.is_global()
     }
 
     pub(super) fn value(&self) -> Option<i128> {
-        let is_constant = self.low == self.high && self.split.is_none();
-        (is_constant && self.ids == [[0; 3]; 3]).then_some(self.low)
+        match self.within {
+            Some((low, high)) => (low == high).then_some(low),
+            None => (self.low == self.high && self.line.is_zero()).then_some(self.low),
+        }
     }
 
-    /// Returns the step of the remainder, which is congruent to `low` modulo the step.
-    pub(super) fn step(&self) -> i128 {
-        self.step
+    /// Returns the strided ranges of the remainder, by descending step.
+    pub(super) fn ranges(&self) -> impl Iterator<Item = Strided> + '_ {
+        self.steps.ranges()
     }
 
     /// Returns the bounds of the values in all work-items, both included.
     pub(super) fn bounds(&self, space: &Space) -> (i128, i128) {
-        let (mut low, mut high) = (self.low, self.high);
-        if let Some(split) = self.split {
-            let (first, last) = split.bounds(space);
-            low = low.saturating_add(first);
-            high = high.saturating_add(last);
-        }
-        for id in Id::ALL {
-            for (d, &factor) in self.ids[id as usize].iter().enumerate() {
-                if factor != 0 {
-                    let (first, last) = space.bounds(id, d);
-                    let (first, last) = (factor.saturating_mul(first), factor.saturating_mul(last));
-                    low = low.saturating_add(first.min(last));
-                    high = high.saturating_add(first.max(last));
-                }
+        let (low, high) = self.line.bounds(space);
+        let (low, high) = (low.saturating_add(self.low), high.saturating_add(self.high));
+        match self.within {
+            Some((least, most)) if low.max(least) <= high.min(most) => {
+                (low.max(least), high.min(most))
             }
+            _ => (low, high),
         }
-        (low, high)
+    }
+
+    /// Returns a form of the same value, which is also known to be between two bounds. Bounds that
+    /// contradict the form are ignored: the code that they are known for never runs.
+    pub(super) fn clipped(&self, low: i128, high: i128, space: &Space) -> Self {
+        let (least, most) = self.bounds(space);
+        let (low, high) = (low.max(least), high.min(most));
+        if low > high || (low, high) == (least, most) {
+            return *self;
+        }
+        let mut ranges = self.steps.ranges();
+        let (range, others) = (ranges.next().unwrap_or_default(), ranges.next());
+        if !self.line.is_zero() || others.is_some() || range.count == 0 {
+            let is_in_group = self.line.of_groups(space).is_some_and(|line| line.is_zero());
+            let within_group = is_in_group.then_some((low, high)).or(self.within_group);
+            return Self { within: Some((low, high)), within_group, ..*self };
+        }
+        let step = range.step;
+        let first = self.low + (low - self.low + step - 1).div_euclid(step) * step;
+        let last = self.low + (high - self.low).div_euclid(step) * step;
+        if first > last {
+            return *self;
+        }
+        let steps = Steps::one(Strided::spanning(last - first, step));
+        Self { low: first, high: last, steps, within: None, within_group: None, ..*self }
+    }
+
+    /// Returns the bounds of the value without its part by work-group; `None` if the size of work-groups is
+    /// not known.
+    fn bounds_in_group(&self, space: &Space) -> Option<(i128, i128)> {
+        let group = self.line.of_groups(space)?;
+        let (low, high) = self.line.plus(&group.times(-1)?)?.bounds(space);
+        let (low, high) = (low.saturating_add(self.low), high.saturating_add(self.high));
+        let (least, most) = self.within_group.unwrap_or((low, high));
+        Some((low.max(least), high.min(most)))
+    }
+
+    /// Returns the form without its [limits](Self::clipped).
+    pub(super) fn unclipped(&self) -> Self {
+        Self { within: None, within_group: None, ..*self }
+    }
+
+    /// Returns the least and the largest distance of the value from the global id in dimension `d`; `None` if
+    /// the value does not depend on that id alone.
+    pub(super) fn distance(&self, d: usize, space: &Space) -> Option<(i128, i128)> {
+        let own = self.minus(&Self::id(Id::Global, d, space), space)?;
+        if own.is_global() && own.coefficients() == [0; 3] {
+            return Some(own.bounds(space));
+        }
+        let factor = self.coefficients()[d];
+        if factor == 0 || *self.line() != Line::of_id(Id::Global, d).times(factor)? {
+            return None;
+        }
+        // The limits of the value limit the id.
+        let (low, high) = self.bounds(space);
+        let ends = (low.saturating_sub(self.high), high.saturating_sub(self.low));
+        let (first, last) =
+            if factor > 0 { ends } else { (ends.1.saturating_neg(), ends.0.saturating_neg()) };
+        let factor = factor.abs();
+        let (least, most) = space.bounds(Id::Global, d);
+        let first = (-first.saturating_neg().div_euclid(factor)).max(least);
+        let last = last.div_euclid(factor).min(most);
+        Some((low.saturating_sub(last), high.saturating_sub(first)))
     }
 
     /// Returns a form that keeps only the bounds of this one.
@@ -191,72 +260,109 @@ impl Form {
 
     /// Returns the form with a constant in place of its remainder.
     pub(super) fn moved_to(&self, constant: i128) -> Self {
-        Self { low: constant, high: constant, step: 0, ..*self }
+        Self { line: self.line, ..Self::constant(constant) }
+    }
+
+    /// Returns the form of the value plus a constant. The numbers of both must be small enough to add them.
+    pub(super) fn moved_by(&self, constant: i128) -> Self {
+        let moved = |(low, high): (i128, i128)| {
+            (low.saturating_add(constant), high.saturating_add(constant))
+        };
+        let (within, within_group) = (self.within.map(moved), self.within_group.map(moved));
+        let (low, high) = (self.low + constant, self.high + constant);
+        Self { low, high, within, within_group, ..*self }
+    }
+
+    /// Returns the form `ids` plus a constant and the remainder of this form, if that is the same value.
+    pub(super) fn along_ids(&self, ids: &Self, constant: i128, space: &Space) -> Option<Self> {
+        let remainder = Self { line: Line::ZERO, within: None, within_group: None, ..*self };
+        let sum = ids.plus(&remainder, space)?.plus(&Self::constant(constant), space)?;
+        Some(self.within.map_or(sum, |(low, high)| sum.clipped(low, high, space)))
     }
 
     /// Returns the form with its coefficients of the global id. The other parts are replaced by their
-    /// bounds.
+    /// ranges.
     pub(super) fn without_local(&self, space: &Space) -> Self {
-        if self.is_global() && self.split.is_none() {
+        if self.is_global() && self.line.split.is_none() {
             return *self;
         }
-        let mut own = *self;
-        own.ids[Id::Global as usize] = [0; 3];
-        let (low, high) = own.bounds(space);
-        let mut form = Self::between(low, high);
-        form.ids[Id::Global as usize] = self.coefficients();
+        let mut other = self.line;
+        other.ids[Id::Global as usize] = [0; 3];
+        let mut form = self.with_ranges_of(&other, space);
+        form.line = Line::ZERO;
+        form.line.ids[Id::Global as usize] = self.coefficients();
+        form.within_group = None;
         form
     }
 
+    /// Returns the form with the ranges of a line's values added to its remainder.
+    fn with_ranges_of(&self, line: &Line, space: &Space) -> Self {
+        // The ranges begin at the least values of the parts, whatever the least value of all together is.
+        let (low, _) = line.bounds_by(space, |id, d| space.bounds(id, d));
+        let low = self.low.saturating_add(low);
+        let steps = Steps::of(self.steps.ranges().chain(line.ranges(space)));
+        Self { low, high: low.saturating_add(steps.span()), steps, ..*self }
+    }
+
     /// Returns the value as a form of the work-group's id, as if that were the global id in
-    /// [`Space::work_groups`]. The part that depends on the work-item is replaced by its bounds. Returns
+    /// [`Space::work_groups`]. The part that depends on the work-item is replaced by its ranges. Returns
     /// `None` if the size of work-groups is not known, or a number is too large.
     pub(super) fn by_group(&self, space: &Space) -> Option<Self> {
         let local = space.local?;
-        let mut form = Self::between(self.low, self.high);
-        let mut inside = Self { split: self.split, ..Self::constant(0) };
+        let mut group = Line::ZERO;
+        let mut inside = Line { split: self.line.split, ..Line::ZERO };
+        let mut constant = 0_i128;
         for d in 0..3 {
             // global id = group id * local size + local id + offset
-            let [global, own, group] = self.ids.map(|factors| factors[d]);
-            let whole = global.checked_mul(local[d])?.checked_add(group)?;
-            form.ids[Id::Global as usize][d] = whole;
+            let [global, own, by_group, ..] = self.line.ids.map(|factors| factors[d]);
+            let whole = global.checked_mul(local[d])?.checked_add(by_group)?;
+            group.ids[Id::Global as usize][d] = whole;
             inside.ids[Id::Local as usize][d] = global.checked_add(own)?;
-            let constant = global.checked_mul(space.offset[d])?;
-            form.low = form.low.checked_add(constant)?;
-            form.high = form.high.checked_add(constant)?;
+            constant = constant.checked_add(global.checked_mul(space.offset[d])?)?;
         }
-        let (low, high) = inside.bounds(space);
-        form.low = form.low.checked_add(low)?;
-        form.high = form.high.checked_add(high)?;
-        form.checked()
+        let mut form = self.with_ranges_of(&inside, space);
+        form.low = form.low.checked_add(constant)?;
+        form.high = form.high.checked_add(constant)?;
+        if let Some((low, high)) = self.bounds_in_group(space)
+            && (form.low..=high).contains(&low)
+            && high <= form.high
+        {
+            form = Self { within: self.within, ..Self::between(low, high) };
+        }
+        Self { line: group, within_group: None, ..form }.checked()
     }
 
     /// Returns the factors of the local id by which the value differs within a work-group; `None` if it
     /// differs in other ways, too.
     pub(super) fn inside(&self) -> Option<[i128; 3]> {
-        let [global, local, _] = self.ids;
-        let is_exact = self.low == self.high && self.split.is_none();
+        let [global, local, ..] = self.line.ids;
+        let is_exact = self.low == self.high && self.line.split.is_none();
         is_exact.then(|| std::array::from_fn(|d| global[d] + local[d]))
     }
 
     pub(super) fn plus(&self, other: &Self, space: &Space) -> Option<Self> {
-        let mut sum = *self;
-        sum.split = match (self.split, other.split) {
-            (Some(a), Some(b)) if a.is_same_division(&b) => {
-                Some(Split { row: a.row + b.row, column: a.column + b.column, ..a })
-            }
-            (Some(_), Some(_)) => return self.plus(&other.weakened(space), space),
-            (one, None) | (None, one) => one,
+        let Some(line) = self.line.plus(&other.line) else {
+            return self.plus(&other.weakened(space), space);
         };
-        for (ids, others) in sum.ids.iter_mut().zip(&other.ids) {
-            for (factor, other) in ids.iter_mut().zip(others) {
-                *factor += other;
-            }
+        let sum = Self {
+            line,
+            low: self.low + other.low,
+            high: self.high + other.high,
+            steps: self.steps.plus(&other.steps),
+            within: None,
+            within_group: None,
+        };
+        let mut sum = sum.folded(space).checked()?;
+        if self.within_group.is_some() || other.within_group.is_some() {
+            let ends = self.bounds_in_group(space).zip(other.bounds_in_group(space));
+            sum.within_group =
+                ends.map(|((a, b), (c, d))| (a.saturating_add(c), b.saturating_add(d)));
         }
-        sum.low += other.low;
-        sum.high += other.high;
-        sum.step = gcd(self.step, other.step);
-        sum.folded(space).checked()
+        if self.within.is_none() && other.within.is_none() {
+            return Some(sum);
+        }
+        let ((a, b), (c, d)) = (self.bounds(space), other.bounds(space));
+        Some(sum.clipped(a.saturating_add(c), b.saturating_add(d), space))
     }
 
     pub(super) fn minus(&self, other: &Self, space: &Space) -> Option<Self> {
@@ -264,30 +370,31 @@ impl Form {
     }
 
     pub(super) fn times(&self, factor: i128) -> Option<Self> {
-        let mut product = *self;
-        for own in product.ids.iter_mut().flatten() {
-            *own = own.checked_mul(factor)?;
-        }
-        if let Some(split) = &mut product.split {
-            split.row = split.row.checked_mul(factor)?;
-            split.column = split.column.checked_mul(factor)?;
-        }
-        product.step = self.step.checked_mul(factor.abs())?;
         if factor == 0 {
-            product.split = None;
+            return Some(Self::constant(0));
         }
-        let ends = (self.low.checked_mul(factor)?, self.high.checked_mul(factor)?);
-        (product.low, product.high) = (ends.0.min(ends.1), ends.0.max(ends.1));
-        product.checked()
+        let ends = |(low, high): (i128, i128)| {
+            let (low, high) = (low.checked_mul(factor)?, high.checked_mul(factor)?);
+            Some((low.min(high), low.max(high)))
+        };
+        let (low, high) = ends((self.low, self.high))?;
+        let limits = |limits: Option<_>| limits.map_or(Some(None), |limits| ends(limits).map(Some));
+        let (within, within_group) = (limits(self.within)?, limits(self.within_group)?);
+        let (line, steps) = (self.line.times(factor)?, self.steps.times(factor.checked_abs()?)?);
+        Self { line, low, high, steps, within, within_group }.checked()
     }
 
-    /// Multiplies two forms. The product is affine if one of the two is constant; otherwise only its
-    /// bounds are kept.
+    /// Multiplies two forms. The product is affine if one of the two is constant, or if they are the id and
+    /// the size of work-groups; otherwise only its bounds are kept.
     pub(super) fn product(&self, other: &Self, space: &Space) -> Option<Self> {
         match (self.value(), other.value()) {
             (_, Some(factor)) => self.times(factor),
             (Some(factor), _) => other.times(factor),
             _ => {
+                let sized = self.by_size(other, space);
+                if let Some(sized) = sized.or_else(|| other.by_size(self, space)) {
+                    return Some(sized);
+                }
                 let ((a, b), (c, d)) = (self.bounds(space), other.bounds(space));
                 let mut ends = [0; 4];
                 for (end, (x, y)) in ends.iter_mut().zip([(a, c), (a, d), (b, c), (b, d)]) {
@@ -297,6 +404,35 @@ impl Form {
                 Self::between(*low, *high).checked()
             }
         }
+    }
+
+    /// Multiplies a multiple of the work-group's id, or of the number of work-groups, by a multiple of the
+    /// size of work-groups in the same dimension. The first product is the global id without the local id
+    /// and the offset, the second one the global size.
+    fn by_size(&self, size: &Self, space: &Space) -> Option<Self> {
+        let (id, d, factor) = self.single_id()?;
+        let (other, dimension, by) = size.single_id()?;
+        if other != Id::Size || d != dimension {
+            return None;
+        }
+        if id == Id::Count {
+            return Self::constant(space.global[d]).times(factor.checked_mul(by)?);
+        }
+        if id != Id::Group {
+            return None;
+        }
+        let local = Self::id(Id::Local, d, space);
+        let start = Self::id(Id::Global, d, space).minus(&local, space)?;
+        let start = start.plus(&Self::constant(-space.offset[d]), space)?;
+        start.clipped(0, space.global[d] - 1, space).times(factor.checked_mul(by)?)
+    }
+
+    /// Returns the only id in the form, its dimension and its factor; `None` if there is anything else.
+    fn single_id(&self) -> Option<(Id, usize, i128)> {
+        let is_plain = self.low == 0 && self.high == 0 && self.line.split.is_none();
+        let mut found = self.line.factors();
+        let single = found.next().filter(|_| is_plain)?;
+        found.next().is_none().then_some(single)
     }
 
     /// Returns the split by `width` of a form that is a global id plus a constant, and not negative. The
@@ -315,115 +451,104 @@ impl Form {
         })
     }
 
-    /// Divides by a positive number, rounded down. The result is exact if the divisor divides all
-    /// coefficients, and for a global id plus a constant that is not negative.
-    pub(super) fn quotient(&self, divisor: i128, space: &Space) -> Self {
-        if let Some(split) = self.split_by(divisor, space).filter(|_| divisor > 1) {
-            return Self { split: Some(Split { row: 1, ..split }), ..Self::constant(0) };
-        }
-        let mut form = *self;
-        let divides = self.ids.iter().flatten().all(|factor| factor % divisor == 0);
-        if !divides || self.split.is_some() {
-            form = self.weakened(space);
-        }
-        form.step = match form.step {
-            step if step % divisor == 0 => step / divisor,
-            _ => 1,
-        };
-        form.ids.iter_mut().flatten().for_each(|factor| *factor /= divisor);
-        form.low = form.low.div_euclid(divisor);
-        form.high = form.high.div_euclid(divisor);
-        if form.low == form.high {
-            form.step = 0;
-        }
-        form
+    /// Splits the form into two that add up to it. The values of the first are multiples of a number.
+    fn multiples_of(&self, number: i128) -> (Self, Self) {
+        let (line, rest) = self.line.multiples_of(number);
+        let is_multiple = |range: &Strided| range.step % number == 0;
+        let steps = Steps::of(self.steps.ranges().filter(is_multiple));
+        let others = Steps::of(self.steps.ranges().filter(|range| !is_multiple(range)));
+        let whole =
+            Self { line, low: 0, high: steps.span(), steps, within: None, within_group: None };
+        let within = self.within.filter(|_| line.is_zero() && steps.is_empty());
+        let high = self.low.saturating_add(others.span());
+        (whole, Self { line: rest, low: self.low, high, steps: others, within, within_group: None })
     }
 
-    /// Returns the remainder of the division that [`quotient`](Self::quotient) does.
+    /// Divides by a positive number, rounded down. Parts of the form that the number divides stay exact, and
+    /// so does a global id plus a constant that is not negative.
+    pub(super) fn quotient(&self, divisor: i128, space: &Space) -> Self {
+        if divisor == 1 {
+            return *self;
+        }
+        if let Some(split) = self.split_by(divisor, space) {
+            return Self { line: Line::of_split(Split { row: 1, ..split }), ..Self::constant(0) };
+        }
+        let (whole, rest) = self.multiples_of(divisor);
+        let (low, high) = rest.bounds(space);
+        let (low, high) = (limited(low).div_euclid(divisor), limited(high).div_euclid(divisor));
+        let rest = Strided::spanning(high - low, 1);
+        let steps =
+            whole.steps.ranges().map(|range| Strided { step: range.step / divisor, ..range });
+        let steps = Steps::of(steps.chain([rest]));
+        let line = whole.line.divided_by(divisor);
+        let form =
+            Self { line, low, high: low + steps.span(), steps, within: None, within_group: None };
+        let (least, most) = self.bounds(space);
+        form.clipped(least.div_euclid(divisor), most.div_euclid(divisor), space)
+    }
+
+    /// Returns the remainder of the division that [`quotient`](Self::quotient) does. It keeps its relation to
+    /// the form where the quotient has few values.
     pub(super) fn remainder(&self, divisor: i128, space: &Space) -> Self {
         let (low, high) = self.bounds(space);
         if 0 <= low && high < divisor {
             return *self;
         }
         if let Some(split) = self.split_by(divisor, space).filter(|_| divisor > 1) {
-            return Self { split: Some(Split { column: 1, ..split }), ..Self::constant(0) };
+            return Self {
+                line: Line::of_split(Split { column: 1, ..split }),
+                ..Self::constant(0)
+            };
         }
-        let divides = self.ids.iter().flatten().all(|factor| factor % divisor == 0);
-        let divides = divides && self.split.is_none();
-        if divides && self.low.div_euclid(divisor) == self.high.div_euclid(divisor) {
-            return Self::between(self.low.rem_euclid(divisor), self.high.rem_euclid(divisor));
+        let (_, rest) = self.multiples_of(divisor);
+        let (low, high) = rest.bounds(space);
+        let (first, last) = (limited(low).div_euclid(divisor), limited(high).div_euclid(divisor));
+        if first == last {
+            return rest.moved_by(-first * divisor);
         }
-        Self::between(0, divisor - 1)
+        if last - first > MAX_QUOTIENTS {
+            return Self::between(0, divisor - 1);
+        }
+        let quotient = Self::between(-last, -first).times(divisor);
+        let remainder = quotient.and_then(|multiple| rest.plus(&multiple, space));
+        let whole = Self::between(0, divisor - 1);
+        remainder.map_or(whole, |remainder| remainder.clipped(0, divisor - 1, space))
     }
 
     /// Returns a form that covers the values of both.
     pub(super) fn or(&self, other: &Self, space: &Space) -> Self {
-        let (a, b) = if self.ids == other.ids && self.split == other.split {
-            (*self, *other)
-        } else {
-            (self.weakened(space), other.weakened(space))
-        };
-        let step = gcd(gcd(a.step, b.step), a.low - b.low);
-        Self { low: a.low.min(b.low), high: a.high.max(b.high), step, ..a }
+        let ((a, b), (c, d)) = (self.bounds(space), other.bounds(space));
+        let (least, most) = (a.min(c), b.max(d));
+        if self.line != other.line {
+            return Self::between(least, most);
+        }
+        let (first, steps) = self.steps.or(&other.steps, other.low - self.low);
+        let low = self.low + first;
+        let high = low + steps.span();
+        let form = Self { low, high, steps, within: None, within_group: None, ..*self };
+        form.clipped(least, most, space)
     }
 
     /// Returns whether the value is known to be a multiple of a number in every work-item.
     pub(super) fn is_multiple_of(&self, number: i128) -> bool {
-        self.low == self.high
-            && self.split.is_none()
-            && self.low % number == 0
-            && self.ids.iter().flatten().all(|factor| factor % number == 0)
+        self.low % number == 0
+            && self.steps.gcd() % number == 0
+            && self.line.multiples_of(number).1.is_zero()
     }
 
     /// Returns the form if its numbers are below [`LIMIT`].
     fn checked(self) -> Option<Self> {
-        let split = self.split.map_or([0; 3], |split| [split.row, split.column, split.shift]);
-        let numbers = self.ids.iter().flatten().chain([&self.low, &self.high, &self.step]);
-        numbers
-            .chain(&split)
-            .all(|number| number.unsigned_abs() < LIMIT.unsigned_abs())
+        let is_small = |number: i128| number.unsigned_abs() < LIMIT.unsigned_abs();
+        (is_small(self.low) && is_small(self.high) && self.line.numbers().all(is_small))
             .then_some(self)
     }
 
     /// Normalizes the form, which can be written in several ways: an id with only one value becomes a
     /// constant, and the global id replaces the work-group's id and the local id that make it up.
-    fn folded(mut self, space: &Space) -> Self {
-        // The row and the column add up to a multiple of the number that was split.
-        if let Some(split) = self.split
-            && split.column.checked_mul(split.width) == Some(split.row)
-        {
-            self.split = None;
-            self.ids[Id::Global as usize][split.dimension] += split.column;
-            let constant = split.column.saturating_mul(split.shift);
-            self.low = self.low.saturating_add(constant);
-            self.high = self.high.saturating_add(constant);
-        }
-        for d in 0..3 {
-            if let Some(local) = space.local.map(|local| local[d].max(1)) {
-                let group = self.ids[Id::Group as usize][d];
-                if group % local == 0 {
-                    // group id * local size = global id - offset - local id
-                    let factor = group / local;
-                    self.ids[Id::Group as usize][d] = 0;
-                    self.ids[Id::Global as usize][d] += factor;
-                    self.ids[Id::Local as usize][d] -= factor;
-                    let constant = factor.saturating_mul(space.offset[d]);
-                    self.low = self.low.saturating_sub(constant);
-                    self.high = self.high.saturating_sub(constant);
-                }
-            }
-            for id in Id::ALL {
-                let (first, last) = space.bounds(id, d);
-                let factor = &mut self.ids[id as usize][d];
-                if first == last && *factor != 0 {
-                    let constant = factor.saturating_mul(first);
-                    *factor = 0;
-                    self.low = self.low.saturating_add(constant);
-                    self.high = self.high.saturating_add(constant);
-                }
-            }
-        }
-        self
+    fn folded(self, space: &Space) -> Self {
+        let (line, constant) = self.line.folded(space);
+        let (low, high) = (self.low.saturating_add(constant), self.high.saturating_add(constant));
+        Self { line, low, high, ..self }
     }
 
     /// Returns a lower bound of the absolute value of `C . d`, where `C` are the coefficients and `d` is
@@ -441,167 +566,5 @@ impl Form {
             reach = reach.saturating_add(factor.saturating_mul(most));
         }
         least.max(0)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::compiler::nd_range::NdSize;
-
-    fn space(global: impl Into<NdSize>, local: Option<usize>) -> Space {
-        let mut range = NdRange::from(global.into());
-        if let Some(local) = local {
-            range.set_local(local.into()).unwrap();
-        }
-        Space::new(&range)
-    }
-
-    #[test]
-    fn group_and_local_id_make_the_global_id() {
-        let mut range = NdRange::from(NdSize::from(64));
-        range.set_local(16.into()).unwrap();
-        range.set_offset(5.into()).unwrap();
-        let space = Space::new(&range);
-        let group = Form::id(Id::Group, 0, &space).times(16).unwrap();
-        let sum = group.plus(&Form::id(Id::Local, 0, &space), &space).unwrap();
-        assert!(sum.is_exact());
-        assert_eq!((sum.coefficients(), sum.low), ([1, 0, 0], -5));
-        assert!(!Form::id(Id::Local, 0, &space).is_exact());
-        assert_eq!(Form::id(Id::Global, 1, &space).value(), Some(0));
-    }
-
-    #[test]
-    fn work_items_are_distinct_where_rows_do_not_overlap() {
-        let space = space([10, 8], None);
-        let form = |x, y| {
-            let (x, y) = (
-                Form::id(Id::Global, 0, &space).times(x),
-                Form::id(Id::Global, 1, &space).times(y),
-            );
-            x.unwrap().plus(&y.unwrap(), &space).unwrap()
-        };
-        assert_eq!(form(4, 40).least_distance(&space), 4);
-        assert_eq!(form(32, 4).least_distance(&space), 4);
-        assert_eq!(form(4, 36).least_distance(&space), 0);
-        assert_eq!(form(4, 0).least_distance(&space), 0);
-        assert_eq!(form(-4, 44).least_distance(&space), 4);
-    }
-
-    #[test]
-    fn work_groups_are_distinguished_by_the_range_of_their_items() {
-        let mut range = NdRange::from(NdSize::from(64));
-        range.set_local(16.into()).unwrap();
-        range.set_offset(5.into()).unwrap();
-        let space = Space::new(&range);
-        let groups = space.work_groups().unwrap();
-        assert_eq!(groups.global, [4, 1, 1]);
-        // Index of the group's last element, minus the local id of the work-item.
-        let last = Form::id(Id::Group, 0, &space).times(16).unwrap();
-        let last = last.plus(&Form::constant(15), &space).unwrap();
-        let form = last.minus(&Form::id(Id::Local, 0, &space), &space).unwrap();
-        let by_group = form.by_group(&space).unwrap();
-        assert_eq!((by_group.coefficients(), by_group.low, by_group.high), ([16, 0, 0], 0, 15));
-        assert_eq!(by_group.least_distance(&groups), 16);
-        let own = Form::id(Id::Global, 0, &space).by_group(&space).unwrap();
-        assert_eq!((own.coefficients(), own.low, own.high), ([16, 0, 0], 5, 20));
-    }
-
-    #[test]
-    fn rows_and_columns_combine_to_the_id_they_were_computed_from() {
-        let mut range = NdRange::from(NdSize::from(100));
-        range.set_offset(7.into()).unwrap();
-        let space = Space::new(&range);
-        let id = Form::id(Id::Global, 0, &space);
-        let (row, column) = (id.quotient(16, &space), id.remainder(16, &space));
-        assert!(!row.is_exact() && !column.is_exact());
-        assert_eq!((row.bounds(&space), column.bounds(&space)), ((0, 6), (0, 15)));
-        let again = row.times(64).unwrap().plus(&column.times(4).unwrap(), &space).unwrap();
-        assert_eq!(again, id.times(4).unwrap());
-        // Another width, or swapped factors, make another number.
-        let other = row.times(60).unwrap().plus(&column.times(4).unwrap(), &space).unwrap();
-        assert!(!other.is_exact());
-        let turned = row.plus(&column.times(16).unwrap(), &space).unwrap();
-        assert_eq!(turned.bounds(&space), (0, 246));
-    }
-
-    #[cfg(target_pointer_width = "64")]
-    #[test]
-    fn large_numbers_are_not_representable() {
-        let space = space(usize::MAX / 2, None);
-        let id = Form::id(Id::Global, 0, &space);
-        assert_eq!(id.times(LIMIT), None);
-        assert_eq!(id.product(&id, &space), None);
-    }
-
-    proptest! {
-        /// Checks that the value of the resulting form in every work-item is the operation's result
-        /// there, up to the remainder.
-        #[test]
-        fn operations_hold_in_every_work_item(
-            a in -9_i128..9, b in -9_i128..9, c in -9_i128..9, d in -9_i128..9,
-            k in -50_i128..50, width in 0_i128..3, step in 1_i128..5, divisor in 1_i128..12,
-            factor in -9_i128..9,
-        ) {
-            let space = space([6, 5], None);
-            let affine = |x: i128, y: i128, low: i128, high: i128| {
-                let ids = [x, y].map(|n| n.max(-100));
-                let x = Form::id(Id::Global, 0, &space).times(ids[0]).unwrap();
-                let y = Form::id(Id::Global, 1, &space).times(ids[1]).unwrap();
-                x.plus(&y, &space).unwrap().plus(&Form::between(low, high), &space).unwrap()
-            };
-            let plain = affine(a, b, k, k);
-            let first = plain.plus(&Form::steps(width * step, step), &space).unwrap();
-            let second = affine(c, d, -k, -k);
-            let holds = |form: Option<Form>, x: i128, y: i128, value: i128| {
-                let Some(form) = form else { return true };
-                let split = form.split.map_or(0, |split| {
-                    let n = [x, y][split.dimension] + split.shift;
-                    split.row * (n / split.width) + split.column * (n % split.width)
-                });
-                let at = form.coefficients()[0] * x + form.coefficients()[1] * y + split;
-                let (low, high) = form.bounds(&space);
-                let rest = value - at - form.low;
-                let is_step = if form.step == 0 { rest == 0 } else { rest % form.step == 0 };
-                is_step && (0..=form.high - form.low).contains(&rest) && (low..=high).contains(&value)
-            };
-            for (x, y) in (0..6).flat_map(|x| (0..5).map(move |y| (x, y))) {
-                let q = c * x + d * y - k;
-                for rest in 0..=width {
-                    let p = a * x + b * y + k + rest * step;
-                    prop_assert!(holds(first.plus(&second, &space), x, y, p + q));
-                    prop_assert!(holds(first.minus(&second, &space), x, y, p - q));
-                    prop_assert!(holds(first.product(&second, &space), x, y, p * q));
-                    prop_assert!(holds(Some(first.or(&second, &space)), x, y, p));
-                    prop_assert!(holds(Some(first.or(&second, &space)), x, y, q));
-                    let quotient = Some(first.quotient(divisor, &space));
-                    prop_assert!(holds(quotient, x, y, p.div_euclid(divisor)));
-                    let remainder = Some(first.remainder(divisor, &space));
-                    prop_assert!(holds(remainder, x, y, p.rem_euclid(divisor)));
-                    prop_assert!(holds(first.times(factor), x, y, p * factor));
-                }
-                // Rows and columns of an id, and sums and quotients of them.
-                let id = Form::id(Id::Global, 0, &space).plus(&Form::constant(k.abs()), &space);
-                let (id, n) = (id.unwrap(), x + k.abs());
-                let row = id.quotient(divisor, &space).times(factor).unwrap();
-                let column = id.remainder(divisor, &space).times(a).unwrap();
-                let (at_row, at_column) = (n / divisor * factor, n % divisor * a);
-                prop_assert!(holds(Some(row), x, y, at_row));
-                prop_assert!(holds(Some(column), x, y, at_column));
-                prop_assert!(holds(row.plus(&column, &space), x, y, at_row + at_column));
-                prop_assert!(holds(row.minus(&first, &space), x, y, at_row - a * x - b * y - k));
-                prop_assert!(holds(Some(row.or(&column, &space)), x, y, at_column));
-                let sum = row.plus(&column, &space).unwrap();
-                let again = Some(sum.quotient(7, &space));
-                prop_assert!(holds(again, x, y, (at_row + at_column).div_euclid(7)));
-                for (other_x, other_y) in (0..6).flat_map(|x| (0..5).map(move |y| (x, y))) {
-                    let distance = (a * (x - other_x) + b * (y - other_y)).abs();
-                    let same = (x, y) == (other_x, other_y);
-                    prop_assert!(same || distance >= first.least_distance(&space));
-                }
-            }
-        }
     }
 }

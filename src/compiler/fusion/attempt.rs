@@ -5,13 +5,15 @@ use std::collections::{BTreeSet, HashMap};
 
 use rspirv::spirv::{Op, StorageClass};
 
-use super::access::{self, Value};
+use super::access;
 use super::affine::Space;
+use super::arrangement::Arrangement;
 use super::coarsen::{Widening, Width};
 use super::contraction::{self, Operations};
 use super::coordinates;
 use super::dependence::{Examined, Parameter, Use};
 use super::entry;
+use super::explain;
 use super::extract::{self, Kernel};
 use super::internalize::{self, internalized};
 use super::legality::{self, Judgement, Verdict};
@@ -29,6 +31,9 @@ use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, Section};
 use crate::error::{Error, Result};
 
+/// Number of runs of a slot for 100 of its work-items where each runs it once.
+pub(super) const ONCE: u64 = 100;
+
 /// Reason why a step does not succeed.
 pub(super) enum Obstacle {
     /// The launches cannot be fused, for this reason.
@@ -42,17 +47,17 @@ impl From<Error> for Obstacle {
     }
 }
 
-/// Fuses the launches of a plan, and notes in `outcome` what was found on the way.
+/// Fuses the launches of an arrangement, and notes in `outcome` what was found on the way.
 pub(super) fn attempt(
-    plan: &Plan,
+    arrangement: &Arrangement,
     modules: &[&Module],
     trust: Trust,
     width: Width,
     outcome: &mut Outcome,
 ) -> Result<Fused, Obstacle> {
-    let kernels = extract::kernels(plan, modules)?;
+    let kernels = extract::kernels(&arrangement.plan, modules)?;
     let definitions: Vec<_> = kernels.iter().map(|kernel| kernel.module.definitions()).collect();
-    let launches = Launches::prepare(plan, &kernels, &definitions, trust)?;
+    let launches = Launches::prepare(arrangement, &kernels, &definitions, trust)?;
     let slots = launches.examine(outcome)?;
     let proof = launches.prove(slots, outcome)?;
     let parts = launches.parts(&proof)?;
@@ -63,6 +68,7 @@ pub(super) fn attempt(
 
 /// Launches of a plan, with their kernels and their joined ranges.
 struct Launches<'a> {
+    arrangement: &'a Arrangement,
     plan: &'a Plan,
     kernels: &'a [Kernel],
     definitions: &'a [Definitions<'a>],
@@ -93,14 +99,15 @@ struct Widened {
 
 impl<'a> Launches<'a> {
     fn prepare(
-        plan: &'a Plan,
+        arrangement: &'a Arrangement,
         kernels: &'a [Kernel],
         definitions: &'a [Definitions<'a>],
         trust: Trust,
     ) -> Result<Self, Obstacle> {
         let required_sizes: Vec<_> =
             kernels.iter().map(|kernel| kernel.modes.local_size()).collect();
-        let ranges = ranges::join(&plan.slots, &required_sizes)?;
+        let plan = &arrangement.plan;
+        let ranges = ranges::join(&plan.slots, &required_sizes, &arrangement.assignments)?;
         let mut printing = kernels.iter().filter(|kernel| kernel.prints());
         if let (Some(first), Some(second)) = (printing.next(), printing.next())
             && trust == Trust::ProofOnly
@@ -112,7 +119,7 @@ impl<'a> Launches<'a> {
         }
         let operations = kernels.iter().zip(definitions);
         let operations = operations.map(|(kernel, all)| kernel.operations(all)).collect();
-        Ok(Self { plan, kernels, definitions, operations, ranges, trust })
+        Ok(Self { arrangement, plan, kernels, definitions, operations, ranges, trust })
     }
 
     /// Analyses the accesses of each slot.
@@ -181,7 +188,7 @@ impl<'a> Launches<'a> {
             false => Vec::new(),
         };
         let barriers = legality::barriers(&outcome.judgements, unordered);
-        unite_scalars(outcome);
+        unite_scalars(outcome, self.arrangement.same_scalars());
         Ok(Proof { slots, privates, shared, internalized, barriers })
     }
 
@@ -279,6 +286,8 @@ impl<'a> Launches<'a> {
             range: widening.map_or(ranges.whole, |widening| widening.range),
             parameters: entry.parameters,
             local_bytes,
+            private_bytes: 0,
+            runs: vec![ONCE; plan.slots.len()],
             parameter_bytes,
             internalized,
             local: shared.iter().flatten().map(|shared| shared.memory).collect(),
@@ -289,9 +298,9 @@ impl<'a> Launches<'a> {
 
 /// Collects the scalars that must stay equal for the private contents to be correct, and the pairs of scalars
 /// that must stay unequal because more could be private if they were equal.
-fn unite_scalars(outcome: &mut Outcome) {
+fn unite_scalars(outcome: &mut Outcome, same: impl Iterator<Item = BTreeSet<Place>>) {
     let promotions = outcome.judgements.iter().filter_map(|j| j.promotion.as_ref().ok());
-    let equal = promotions.flat_map(|promotion| promotion.equal.iter().cloned());
+    let equal = promotions.flat_map(|promotion| promotion.equal.iter().cloned()).chain(same);
     for equal in private_legality::united(equal.collect::<Vec<_>>()) {
         // A fixed scalar fixes all others of its set.
         if equal.is_disjoint(&outcome.constants) {
@@ -304,24 +313,15 @@ fn unite_scalars(outcome: &mut Outcome) {
     outcome.unequal = unequal.copied().collect();
 }
 
-/// Analyses the accesses of a slot's kernel.
-fn examine(
+/// Analyses a slot's kernel.
+pub(super) fn examine(
     slot: &Slot,
     definitions: &Definitions<'_>,
     function: u32,
     space: &Space,
 ) -> Result<Examined> {
     let module = definitions.module();
-    let values: Vec<_> = slot
-        .arguments
-        .iter()
-        .map(|argument| match argument {
-            Argument::Buffer(_) => Value::Buffer,
-            Argument::Scalar(bytes) => Value::Scalar(bytes.clone()),
-            Argument::Local(_) => Value::Other,
-        })
-        .collect();
-    let accesses = access::analyse(definitions, function, &values, space)?;
+    let accesses = extract::accesses(slot, definitions, function, space)?;
     let body = module.functions.iter().find(|known| known.id == function);
     let body = body.into_iter().flat_map(|function| function.body.iter());
     let parameters = body.filter(|i| i.op() == Some(Op::FunctionParameter));
@@ -336,18 +336,20 @@ fn examine(
         is_constant: parameter.word(0).and_then(|ty| definitions.get(ty)?.word(1))
             == Some(StorageClass::UniformConstant as u32),
     });
+    let parameters: Vec<_> = parameters.collect();
     Ok(Examined {
         kernel: slot.kernel.clone(),
         function,
+        origins: explain::origins(definitions, function, &accesses.all, &parameters),
         accesses,
-        parameters: parameters.collect(),
+        parameters,
         movable: promote::movable(definitions, function),
         groups: access::group_use(definitions, function),
     })
 }
 
 /// Returns the number of bytes of local memory and of parameters.
-fn sizes(plan: &Plan, module: &Module, parameters: &[Vec<Place>]) -> (usize, usize) {
+pub(super) fn sizes(plan: &Plan, module: &Module, parameters: &[Vec<Place>]) -> (usize, usize) {
     let definitions = module.definitions();
     let layouts = access::Layouts::of(module, &definitions);
     let variables = module.section(Section::Globals).iter();

@@ -137,6 +137,12 @@ impl Operations {
         self.estimates || self.adds_vectors || self.sines || self.cosines
     }
 
+    /// Returns whether Intel's runtime for CPUs may calculate other values for some of the operations in another
+    /// nd-range, or where a function is called several times.
+    pub(super) fn depend_on_range(self) -> bool {
+        self.estimates || self.adds_vectors
+    }
+
     /// Returns whether a driver may contract some of the operations with each other.
     fn is_contracted(self) -> bool {
         !self.forbids && self.multiplies && self.adds

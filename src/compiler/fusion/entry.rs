@@ -152,18 +152,7 @@ impl Writer<'_> {
     /// wrote. All of them reach it: slots are called as functions, so a kernel that returns early returns to
     /// this point.
     fn barrier(&mut self, body: &mut Stream) -> Result<()> {
-        let uint = self.interner.type_id(self.module, Op::TypeInt, &[32, 0])?;
-        let scope = Scope::Workgroup as u32;
-        let scope = self.interner.constant_id(self.module, Op::Constant, uint, &[scope])?;
-        // The semantics are those that compilers emit for
-        // `barrier(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE)`.
-        let semantics = MemorySemantics::SEQUENTIALLY_CONSISTENT
-            | MemorySemantics::WORKGROUP_MEMORY
-            | MemorySemantics::CROSS_WORKGROUP_MEMORY;
-        let semantics = [semantics.bits()];
-        let semantics = self.interner.constant_id(self.module, Op::Constant, uint, &semantics)?;
-        body.push(Op::ControlBarrier, [scope, scope, semantics]);
-        Ok(())
+        barrier(self.module, &mut self.interner, body)
     }
 
     /// Returns the id to pass to a slot's function for an argument.
@@ -472,6 +461,24 @@ impl Writer<'_> {
     }
 }
 
+/// Adds a barrier of the work-group, after which its work-items see what the others wrote.
+pub(super) fn barrier(
+    module: &mut Module,
+    interner: &mut Interner,
+    body: &mut Stream,
+) -> Result<()> {
+    let uint = interner.type_id(module, Op::TypeInt, &[32, 0])?;
+    let scope = Scope::Workgroup as u32;
+    let scope = interner.constant_id(module, Op::Constant, uint, &[scope])?;
+    // The semantics are those that compilers emit for `barrier(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE)`.
+    let semantics = MemorySemantics::SEQUENTIALLY_CONSISTENT
+        | MemorySemantics::WORKGROUP_MEMORY
+        | MemorySemantics::CROSS_WORKGROUP_MEMORY;
+    let semantics = interner.constant_id(module, Op::Constant, uint, &[semantics.bits()])?;
+    body.push(Op::ControlBarrier, [scope, scope, semantics]);
+    Ok(())
+}
+
 /// Returns the ids and types of a function's parameters.
 fn signature(module: &Module, function: u32) -> Vec<(u32, u32)> {
     let function = module.functions.iter().find(|known| known.id == function);
@@ -507,7 +514,7 @@ fn decorations(module: &Module) -> BTreeMap<u32, BTreeSet<Vec<u32>>> {
 }
 
 /// Returns a name made of the kernels' names that the module does not use yet.
-fn unused_name(module: &Module, plan: &Plan) -> String {
+pub(super) fn unused_name(module: &Module, plan: &Plan) -> String {
     let names = module.section(Section::Names).iter().filter_map(|i| i.string(1));
     let linkages = module.linkages();
     let taken: BTreeSet<_> = names.chain(linkages.iter().map(|l| l.name)).collect();

@@ -7,7 +7,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use rspirv::spirv::{Op, OpenclStd100Op};
 
-use super::access;
+use super::access::{self, Accesses, Value};
+use super::affine::Space;
 use super::contraction::Operations;
 use super::inlining::inline_helpers;
 use super::modes::Modes;
@@ -49,10 +50,27 @@ pub(super) fn kernels(plan: &Plan, modules: &[&Module]) -> Result<Vec<Kernel>> {
     let kernel = |(at, slot): (usize, &Slot)| {
         let mut kernel = programs[&key(slot)].kernel(&slot.kernel)?;
         kernel.inline_helpers(&shared(plan, at), plan.target.separate_functions)?;
+        kernel.keep_in_registers(plan.target.separate_functions)?;
         Ok(kernel)
     };
     let slots = plan.slots.iter().enumerate();
     slots.map(|(at, slot)| kernel((at, slot)).map_err(|error| in_launch(at, slot, error))).collect()
+}
+
+/// Returns a kernel of a fused module. Helpers that are passed buffers of the `shared` parameters are inlined.
+///
+/// # Errors
+///
+/// Fails like [`kernels`].
+pub(super) fn kernel(
+    module: &Module,
+    name: &str,
+    shared: &BTreeSet<usize>,
+    separate_functions: bool,
+) -> Result<Kernel> {
+    let mut kernel = Program::of(module).kernel(name)?;
+    kernel.inline_helpers(shared, separate_functions)?;
+    Ok(kernel)
 }
 
 /// Returns the arguments of a slot whose memory other arguments use, too.
@@ -165,6 +183,26 @@ pub(super) fn in_launch(at: usize, slot: &Slot, error: Error) -> Error {
     error.within(format!("launch {at} of `{}`", slot.kernel))
 }
 
+/// Analyses the accesses of a slot's kernel to its buffers.
+pub(super) fn accesses(
+    slot: &Slot,
+    definitions: &Definitions<'_>,
+    function: u32,
+    space: &Space,
+) -> Result<Accesses> {
+    let values: Vec<_> = slot.arguments.iter().map(value).collect();
+    access::analyse(definitions, function, &values, space)
+}
+
+/// Returns what the analysis of accesses knows of an argument.
+pub(super) fn value(argument: &Argument) -> Value {
+    match argument {
+        Argument::Buffer(region) => Value::Buffer(*region),
+        Argument::Scalar(bytes) => Value::Scalar(bytes.clone()),
+        Argument::Local(_) => Value::Other,
+    }
+}
+
 /// Program from which kernels are extracted.
 struct Program<'m> {
     module: &'m Module,
@@ -195,6 +233,19 @@ impl<'m> Program<'m> {
     }
 }
 
+/// Returns whether Intel's runtime for CPUs may compile a function to other results if its code changes.
+fn depends_on_function(definitions: &Definitions<'_>, function: u32) -> bool {
+    Operations::in_function(definitions, function).depend_on_function()
+}
+
+/// Drops an error that only says that a module stays as it is.
+fn unless_unsupported(result: Result<()>) -> Result<()> {
+    match result {
+        Err(error) if error.kind() != ErrorKind::Unsupported => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// A slot's kernel.
 pub(super) struct Kernel {
     pub(super) name: String,
@@ -213,13 +264,18 @@ impl Kernel {
     /// instructions stays as it is.
     fn inline_helpers(&mut self, shared: &BTreeSet<usize>, separate_functions: bool) -> Result<()> {
         let is_fixed = |definitions: &Definitions<'_>, function| {
-            separate_functions
-                && Operations::in_function(definitions, function).depend_on_function()
+            separate_functions && depends_on_function(definitions, function)
         };
-        match inline_helpers(&mut self.module, self.function, shared, is_fixed) {
-            Err(error) if error.kind() != ErrorKind::Unsupported => Err(error),
-            _ => Ok(()),
-        }
+        unless_unsupported(inline_helpers(&mut self.module, self.function, shared, is_fixed))
+    }
+
+    /// Replaces variables of functions by values. A module with unknown instructions stays as it is. With
+    /// `separate_functions`, functions stay that a driver may compile differently.
+    fn keep_in_registers(&mut self, separate_functions: bool) -> Result<()> {
+        let is_fixed = |definitions: &Definitions<'_>, function| {
+            separate_functions && depends_on_function(definitions, function)
+        };
+        unless_unsupported(access::keep_in_registers(&mut self.module, is_fixed))
     }
 
     /// Returns the operations of the kernel's function and of the functions that it calls.

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use rspirv::spirv::{Op, StorageClass};
 
 use super::{
-    Argument, Internalization, Memory, Place, Plan, Region, Slot, Target, Trust, Width, access,
-    fuse,
+    Argument, FusionForm, Internalization, Memory, Place, Plan, Region, Slot, Target, Trust, Width,
+    access, fuse,
 };
 use crate::compiler::nd_range::{NdRange, NdSize};
 use crate::compiler::spirv::Module;
@@ -54,7 +54,9 @@ pub fn exercise(modules: &[&[u8]], choices: &[u8]) {
     plan.constants.extend((choices.below(16) == 0).then_some(Place { slot: 9, argument: 9 }));
     let modules: Vec<_> = modules.iter().collect();
     for trust in [Trust::ProofOnly, Trust::Caller] {
-        let Ok(outcome) = fuse(&plan, &modules, trust, Width::ONE) else { continue };
+        let Ok(outcome) = fuse(&plan, &modules, trust, Width::ONE, FusionForm::Direct) else {
+            continue;
+        };
         if let Ok(fused) = outcome.fused {
             let bytes = fused.module.assemble();
             let again = Module::parse(&*bytes).expect("a fused module is valid");

@@ -48,7 +48,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// Returns the severity of the verdict: the worse, the greater.
-    fn rank(&self) -> u8 {
+    pub(super) fn rank(&self) -> u8 {
         match self {
             Self::Proven => 0,
             Self::NeedsTrust(_) => 1,
@@ -116,6 +116,22 @@ pub(crate) struct Judgement {
 }
 
 impl Judgement {
+    /// Returns the judgement on a memory all of whose launches may be fused. `why_in_memory` is the reason why
+    /// the memory is still used, if it is.
+    pub(super) fn proven(plan: &Plan, memory: Memory, why_in_memory: Option<String>) -> Self {
+        let promotion = Promotion { remains: why_in_memory, ..Promotion::default() };
+        Self {
+            memory,
+            verdict: Verdict::Proven,
+            pairs: pairs(plan, memory),
+            barriers: BTreeSet::new(),
+            promotion: Ok(promotion),
+            unequal: BTreeSet::new(),
+            locality: Err("its launches run again for the elements that others read".into()),
+            becomes_only_local: false,
+        }
+    }
+
     /// Returns the reason why the memory is still used; `None` if it is not used.
     pub(crate) fn why_in_memory(&self) -> Option<String> {
         let not_private = match &self.promotion {
@@ -163,6 +179,8 @@ pub(super) fn judge(
                     .into())
             } else if requested == Some(&Internalization::Local) {
                 Err("it was requested to be local memory".into())
+            } else if view.has_portions {
+                Err("a work-item does the work of several work-items of a launch".into())
             } else if !barriers.is_empty() {
                 Err("work-items use data that other work-items of their work-group wrote".into())
             } else {
@@ -293,24 +311,32 @@ impl Finding {
             Self::Unknown => {
                 let (unknown, other) =
                     if first.bytes.is_none() { (first, second) } else { (second, first) };
-                Verdict::NeedsTrust(format!(
-                    "{} {}; `{}` may have {} the same bytes in another work-item",
-                    unknown.describe(),
-                    unknown.access.note.unwrap_or("at offsets that are not known before it runs"),
-                    other.kernel,
-                    other.participle()
-                ))
+                Verdict::NeedsTrust(describe_unknown(unknown, other, space))
+            }
+            Self::MayMeet([a, _]) if is_unbounded(a, first) => {
+                Verdict::NeedsTrust(describe_unknown(first, second, space))
+            }
+            Self::MayMeet([_, b]) if is_unbounded(b, second) => {
+                Verdict::NeedsTrust(describe_unknown(second, first, space))
+            }
+            Self::MayMeet([a, b]) if needs_all(first, a, second, b, space) => {
+                Verdict::NeedsTrust(describe_need_of_all(first, second))
             }
             Self::MayMeet([a, b]) => Verdict::NeedsTrust(format!(
-                "{} at {}, some of which may be {} by `{}` in another work-item, at {}",
+                "{} at {}, some of which may be {} by `{}` in another work-item, at {}{}",
                 second.describe(),
                 describe_bytes(b, space),
                 first.participle(),
                 first.kernel,
-                describe_bytes(a, space)
+                describe_bytes(a, space),
+                advice(first, second, space)
             )),
             Self::Meet([a, b], items, is_certain) => {
-                let text = describe_meeting(first, a, second, b, *items, space);
+                let text = if needs_all(first, a, second, b, space) {
+                    describe_need_of_all(first, second)
+                } else {
+                    describe_meeting(first, a, second, b, *items, space)
+                };
                 if *is_certain {
                     Verdict::Refuted(text)
                 } else {
@@ -321,15 +347,38 @@ impl Finding {
     }
 }
 
+/// Returns whether each work-item reads all bytes that the work-items of an earlier launch write, as the
+/// consumer of a reduction over the whole range does.
+fn needs_all(first: &Use<'_>, a: &Bytes, second: &Use<'_>, b: &Bytes, space: &Space) -> bool {
+    let ((a_low, a_high), (b_low, b_high)) = (a.start.bounds(space), b.start.bounds(space));
+    first.access.kind.writes()
+        && second.access.kind == Kind::Read
+        && b.start.coefficients() == [0; 3]
+        // A loop over all elements, or the only element. Indices that are not known exceed the buffer.
+        && (b.start.ranges().any(|range| range.step == b.width) || b.start.is_exact())
+        && b_high + b.width <= second.region.offset as i128 + second.region.length as i128
+        && b_low <= a_low
+        && a_high + a.width <= b_high + b.width
+}
+
+/// Describes the accesses of a launch and of one that needs its results from all work-groups.
+fn describe_need_of_all(first: &Use<'_>, second: &Use<'_>) -> String {
+    format!(
+        "`{}` needs the results of all work-groups of `{}` in {}, and work-groups cannot wait for each \
+         other within a kernel",
+        second.kernel,
+        first.kernel,
+        second.parameter.describe(second.access.parameter)
+    )
+}
+
 /// Returns whether two accesses meet only in work-items of one work-group, where a barrier orders them.
 fn is_in_group(first: &Use<'_>, second: &Use<'_>, view: &View) -> bool {
     let by_group = |used: &Use<'_>| {
         let bytes = used.bytes?;
         Some(Bytes { start: bytes.group?, ..bytes })
     };
-    let (Some(a), Some(b), Some(groups)) =
-        (by_group(first), by_group(second), view.space.work_groups())
-    else {
+    let (Some(a), Some(b), Some(groups)) = (by_group(first), by_group(second), view.groups) else {
         return false;
     };
     let is_constant = first.parameter.is_constant || second.parameter.is_constant;
@@ -353,8 +402,10 @@ pub(super) fn unordered(
     goes_to_memory: impl Fn(&Use<'_>) -> bool,
 ) -> Vec<(usize, usize)> {
     let is_plane = ranges.whole.global().iter().filter(|&&size| size > 1).count() > 1;
-    let is_conditional =
-        |used: &Use<'_>| !used.access.is_certain || ranges.slots[used.slot].guard.is_some();
+    let is_conditional = |used: &Use<'_>| {
+        let mapping = &ranges.slots[used.slot];
+        !used.access.is_certain || mapping.guard.is_some() || mapping.assignment.repeats()
+    };
     let is_read = |used: &Use<'_>| used.access.kind == Kind::Read;
     let mut found = Vec::new();
     for memory in plan.memories() {
@@ -494,36 +545,74 @@ fn describe_meeting(
     )
 }
 
-/// Describes the bytes of an access, such as `gid-1` or `byte 4*gid(0)+32*gid(1)`.
+/// Returns whether an access may touch more bytes than its region has: nothing limits its offsets.
+fn is_unbounded(bytes: &Bytes, used: &Use<'_>) -> bool {
+    bytes.start.high - bytes.start.low + bytes.width > used.region.length as i128
+}
+
+/// Describes an access whose bytes are not known, and another one that may meet it.
+fn describe_unknown(unknown: &Use<'_>, other: &Use<'_>, space: &Space) -> String {
+    format!(
+        "{} {}; `{}` may have {} the same bytes in another work-item{}",
+        unknown.describe(),
+        unknown.why_unknown(),
+        other.kernel,
+        other.participle(),
+        advice(unknown, other, space)
+    )
+}
+
+/// Returns what to do if more would be known about two accesses with a stated size of work-groups.
+fn advice(first: &Use<'_>, second: &Use<'_>, space: &Space) -> &'static str {
+    let is_by_group = first.is_by_group() || second.is_by_group();
+    match space.local {
+        None if is_by_group => "; state the size of work-groups with `Launch::local`",
+        _ => "",
+    }
+}
+
+/// Describes the elements of an access, such as `gid-1` or `gid(0)+8*gid(1)`, or its bytes if it is not aligned
+/// to its own size.
 fn describe_bytes(bytes: &Bytes, space: &Space) -> String {
     let (start, width) = (&bytes.start, bytes.width);
-    let coefficients = start.coefficients();
+    let (low, high) = (start.low, start.high);
+    let numbers = start.coefficients().into_iter().chain([low, high]);
+    // The width of a copy may be 0.
+    if width > 0 && numbers.into_iter().all(|number| number % width == 0) {
+        let is_fixed = start.coefficients() == [0; 3];
+        let [first, last] =
+            [low, high].map(|constant| describe_sum(start.coefficients(), constant, width, space));
+        return match (is_fixed, low == high) {
+            (true, true) => format!("element {first}"),
+            (true, false) => format!("the elements {first} to {last}"),
+            (false, true) => first,
+            (false, false) => format!("{first} to {last}"),
+        };
+    }
+    let text = describe_sum(start.coefficients(), low, 1, space);
+    match high - low + width {
+        1 => format!("byte {text}"),
+        count => format!("the {count} bytes from {text} on"),
+    }
+}
+
+/// Describes a sum of products with ids and a constant, all divided by `unit`.
+fn describe_sum(coefficients: [i128; 3], constant: i128, unit: i128, space: &Space) -> String {
     let id = |d: usize| match space.dimensions {
         1 => "gid".to_owned(),
         _ => format!("gid({d})"),
     };
-    let signed = |text: &mut String, number: i128| match number {
-        0 => {}
-        _ => _ = write!(text, "{number:+}"),
-    };
-    // The width of a copy may be 0.
-    if start.is_exact() && width > 0 && coefficients == [width, 0, 0] && start.low % width == 0 {
-        let mut text = id(0);
-        signed(&mut text, start.low / width);
-        return text;
-    }
     let mut text = String::new();
     for (d, &factor) in coefficients.iter().enumerate().filter(|(_, factor)| **factor != 0) {
         let plus = if text.is_empty() { "" } else { "+" };
-        _ = write!(text, "{plus}{factor}*{}", id(d));
+        match factor / unit {
+            1 => _ = write!(text, "{plus}{}", id(d)),
+            factor => _ = write!(text, "{plus}{factor}*{}", id(d)),
+        }
     }
-    if text.is_empty() {
-        _ = write!(text, "{}", start.low);
-    } else {
-        signed(&mut text, start.low);
-    }
-    match start.high - start.low + width {
-        1 => format!("byte {text}"),
-        count => format!("the {count} bytes from {text} on"),
+    match constant / unit {
+        constant if text.is_empty() => constant.to_string(),
+        0 => text,
+        constant => format!("{text}{constant:+}"),
     }
 }

@@ -137,7 +137,7 @@ impl Use<'_> {
     fn group_bytes(&self, slots: &[Examined]) -> Result<(Form, i128, u32), String> {
         let refuse = |why: &str| Err(format!("{} {why}", self.describe()));
         let Some(bytes) = self.bytes else {
-            return refuse(self.access.note.unwrap_or("at unknown offsets"));
+            return refuse(&self.why_unknown());
         };
         let Some(location) = self.access.location else {
             return refuse("in a function that it calls");
@@ -145,6 +145,9 @@ impl Use<'_> {
         let Some(group) = bytes.group else {
             return refuse("at offsets that its work-group does not determine");
         };
+        if group.high - group.low + bytes.width > self.region.length as i128 {
+            return refuse(&self.why_unknown());
+        }
         if self.parameter.is_constant {
             return refuse("as constant memory");
         }

@@ -17,6 +17,7 @@ use super::dependence::Examined;
 use super::merge::require;
 use super::plan::Memory;
 use super::promote::{AccessOperands, Uses, uses};
+use super::vector_access::VectorAccess;
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Interner, Stream, located};
 use crate::error::{Error, Result};
@@ -34,15 +35,15 @@ pub(super) struct Shared {
 
 /// Number of bytes by which an address is moved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Steps {
-    constant: i128,
+pub(super) struct Steps {
+    pub(super) constant: i128,
     /// Ids of indexes, each with the number of bytes that it is multiplied by.
-    indexes: Vec<(u32, i128)>,
+    pub(super) indexes: Vec<(u32, i128)>,
 }
 
 impl Steps {
     /// Returns the steps of an instruction that calculates an address.
-    fn of_chain(
+    pub(super) fn of_chain(
         definitions: &Definitions<'_>,
         layouts: &Layouts,
         i: &Instruction<'_>,
@@ -78,24 +79,12 @@ impl Steps {
         Some(steps)
     }
 
-    /// Returns the steps of an access. They are 0 except for `vloadn` and `vstoren`, which take an offset in
-    /// vectors.
-    fn of_access(
-        definitions: &Definitions<'_>,
-        layouts: &Layouts,
-        i: &Instruction<'_>,
-        operands: &AccessOperands,
-    ) -> Option<Self> {
+    /// Returns the steps of an access. They are 0 except for functions such as `vloadn` and `vstoren`, which
+    /// take an offset in vectors.
+    pub(super) fn of_access(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Option<Self> {
         let mut steps = Self::default();
-        if i.op() == Some(Op::ExtInst) {
-            let vector = match operands.stored {
-                None => i.result_type()?,
-                Some(stored) => definitions.get(i.word(stored)?)?.result_type()?,
-            };
-            let vector = definitions.get(vector)?;
-            // A vector of three elements takes the memory of three here, not of four (OpenCL C, 6.13.7).
-            let size = layouts.size(vector.word(1)?)?.checked_mul(vector.word(2)?.into())?;
-            steps.add(definitions, i.word(operands.pointer - 1)?, size)?;
+        if let Some(access) = VectorAccess::of(definitions, i) {
+            steps.add(definitions, i.word(access.offset)?, access.span?.size)?;
         }
         Some(steps)
     }
@@ -117,7 +106,7 @@ impl Steps {
 }
 
 /// Returns the value of a constant index, which is signed.
-fn constant(definitions: &Definitions<'_>, id: u32) -> Option<i128> {
+pub(super) fn constant(definitions: &Definitions<'_>, id: u32) -> Option<i128> {
     let i = definitions.get(id)?;
     let ty = definitions.get(i.result_type()?).filter(|ty| ty.op() == Some(Op::TypeInt))?;
     match i.op()? {
@@ -175,9 +164,7 @@ pub(super) fn check(
         }
         let is_pointer = |word: usize| i.word(word).is_some_and(|id| pointers.contains(&id));
         let steps = match AccessOperands::of(definitions, &i) {
-            Some(operands) if is_pointer(operands.pointer) => {
-                Steps::of_access(definitions, &layouts, &i, &operands)
-            }
+            Some(operands) if is_pointer(operands.pointer) => Steps::of_access(definitions, &i),
             None if i.result().is_some_and(|id| pointers.contains(&id)) => {
                 Steps::of_chain(definitions, &layouts, &i)
             }
@@ -246,7 +233,7 @@ pub(super) fn share(module: &mut Module, function: u32, all: &[Shared]) -> Resul
         if !part.uses.dropped.contains(&location.offset) {
             let operands =
                 operands.ok_or_else(|| Error::unsupported("the offset of an access is unknown"))?;
-            writer.access(&definitions, &layouts, part, &i, &operands)?;
+            writer.access(&definitions, part, &i, &operands)?;
         } else {
             writer.address(&definitions, &layouts, part, &i)?;
         }
@@ -332,14 +319,13 @@ impl Writer<'_> {
     fn access(
         &mut self,
         definitions: &Definitions<'_>,
-        layouts: &Layouts,
         part: &Part<'_>,
         i: &Instruction<'_>,
         operands: &AccessOperands,
     ) -> Result<()> {
         let op =
             i.op().ok_or_else(|| Error::unsupported("an access is not a known instruction"))?;
-        let steps = Steps::of_access(definitions, layouts, i, operands);
+        let steps = Steps::of_access(definitions, i);
         let steps =
             steps.ok_or_else(|| Error::unsupported("the offset of an access is unknown"))?;
         let own = i.word(operands.pointer).unwrap_or_default();

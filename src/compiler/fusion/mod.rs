@@ -19,47 +19,68 @@
 //! 6. The modules are [merged](merge), and a new [entry point](entry) calls the kernels in order. Barriers
 //!    separate launches where the work-items of a work-group pass values on. The result is lowered to the
 //!    device's [version](lower_version) of SPIR-V.
+//!
+//! Launches that cannot all be one kernel are [divided](partition) into groups that can, by an estimate of their
+//! [cost](cost).
 
 mod access;
 mod affine;
+mod arrangement;
 mod attempt;
 mod coarsen;
 mod contraction;
 mod coordinates;
+mod cost;
 mod declaration;
 mod dependence;
+mod effects;
 mod entry;
+mod equation;
+mod explain;
 mod extract;
+mod form;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod inlining;
 mod internalize;
+mod launches;
 mod legality;
 mod local_legality;
 mod local_memory;
 mod lower_version;
 mod merge;
 mod modes;
+mod part_report;
+mod partition;
 mod plan;
 mod private_legality;
 mod promote;
 mod ranges;
+mod recompute;
 mod remap;
+mod repetition;
 mod report;
 mod specialize;
 #[cfg(test)]
 mod tests;
+mod trim;
+mod vector_access;
 
 use std::collections::BTreeSet;
 
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::spirv::Module;
 use crate::error::{ErrorKind, Result};
+use arrangement::Arrangement;
 use attempt::Obstacle;
 
 pub(crate) use coarsen::Width;
+pub use form::FusionForm;
+pub(crate) use form::forms;
+pub(crate) use launches::{Candidate, Group, Launches, Part};
 pub(crate) use legality::Judgement;
 pub use legality::Verdict;
+pub use part_report::{PartReport, StepReport, WayReport};
 pub use plan::Internalization;
 pub(crate) use plan::{Argument, Memory, Place, Plan, Region, Slot, Target};
 pub use report::{BufferReport, FusionReport, LaunchReport, PairReport};
@@ -86,6 +107,21 @@ pub(crate) struct Outcome {
     pub(crate) fused: Result<Fused, String>,
 }
 
+impl Outcome {
+    /// Returns what is known of a plan before it is examined.
+    fn of(plan: &Plan) -> Self {
+        Self {
+            slots: Vec::new(),
+            judgements: Vec::new(),
+            constants: plan.constants.clone(),
+            injected: plan.constants.clone(),
+            equal: BTreeSet::new(),
+            unequal: BTreeSet::new(),
+            fused: Err(String::new()),
+        }
+    }
+}
+
 /// Findings on one slot.
 #[derive(Debug)]
 pub(crate) struct SlotFindings {
@@ -107,6 +143,10 @@ pub(crate) struct Fused {
     pub(crate) parameters: Vec<Vec<Place>>,
     /// Number of bytes of local memory that a work-group uses, including local arguments.
     pub(crate) local_bytes: usize,
+    /// Number of bytes of private memory that the arrays of a work-item use.
+    pub(crate) private_bytes: usize,
+    /// Estimated number of times that each slot runs for 100 of its work-items, in order.
+    pub(crate) runs: Vec<u64>,
     /// Number of bytes of all parameters together.
     pub(crate) parameter_bytes: usize,
     /// Memories that are no longer used.
@@ -138,8 +178,8 @@ pub(crate) enum Trust {
     Caller,
 }
 
-/// Fuses a plan's launches into one kernel. Each of its work-items may do the work of several, within
-/// `width`.
+/// Fuses a plan's launches into one kernel of the given form. Each of its work-items may do the work of
+/// several, within `width`.
 ///
 /// # Errors
 ///
@@ -150,24 +190,52 @@ pub(crate) fn fuse(
     modules: &[&Module],
     trust: Trust,
     width: Width,
+    form: FusionForm,
 ) -> Result<Outcome> {
     plan.check(modules.len())?;
-    let mut outcome = Outcome {
-        slots: Vec::new(),
-        judgements: Vec::new(),
-        constants: plan.constants.clone(),
-        injected: plan.constants.clone(),
-        equal: BTreeSet::new(),
-        unequal: BTreeSet::new(),
-        fused: Err(String::new()),
-    };
-    outcome.fused = match attempt::attempt(plan, modules, trust, width, &mut outcome) {
-        Ok(fused) => Ok(fused),
-        Err(Obstacle::Refusal(why)) => Err(why),
-        Err(Obstacle::Error(error)) => match error.kind() {
-            ErrorKind::Unsupported | ErrorKind::BuildFailed => Err(error.to_string()),
-            _ => return Err(error),
-        },
-    };
+    let mut outcome = Outcome::of(plan);
+    let plain = Arrangement::plain(plan);
+    outcome.fused = or_reason(in_form(&plain, modules, trust, width, form, &mut outcome))?;
+    if outcome.fused.is_ok() || plan.slots.len() < 2 {
+        return Ok(outcome);
+    }
+    for arrangement in Arrangement::others(plan, modules, form).unwrap_or_default() {
+        let mut other = Outcome::of(&arrangement.plan);
+        let fused = in_form(&arrangement, modules, Trust::ProofOnly, width, form, &mut other);
+        other.fused = or_reason(fused)?;
+        let other = arrangement.restored(other);
+        if other.fused.is_ok() {
+            return Ok(other);
+        }
+        // Other values might be arranged differently.
+        outcome.constants.extend(other.constants);
+    }
     Ok(outcome)
+}
+
+/// Fuses the launches of an arrangement in a form.
+fn in_form(
+    arrangement: &Arrangement,
+    modules: &[&Module],
+    trust: Trust,
+    width: Width,
+    form: FusionForm,
+    outcome: &mut Outcome,
+) -> Result<Fused, Obstacle> {
+    match form {
+        FusionForm::Direct => attempt::attempt(arrangement, modules, trust, width, outcome),
+        _ => recompute::attempt(&arrangement.plan, modules, trust, form, outcome),
+    }
+}
+
+/// Returns the reason for an obstacle that is no fault of the plan or the modules.
+fn or_reason(fused: Result<Fused, Obstacle>) -> Result<Result<Fused, String>> {
+    match fused {
+        Ok(fused) => Ok(Ok(fused)),
+        Err(Obstacle::Refusal(why)) => Ok(Err(why)),
+        Err(Obstacle::Error(error)) => match error.kind() {
+            ErrorKind::Unsupported | ErrorKind::BuildFailed => Ok(Err(error.to_string())),
+            _ => Err(error),
+        },
+    }
 }

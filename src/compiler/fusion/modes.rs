@@ -49,6 +49,12 @@ impl Modes {
         self.0.insert((ExecutionMode::ContractionOff as u32, Vec::new()));
     }
 
+    /// Adds the hint that the kernel mainly calculates with vectors of four numbers in single precision.
+    pub(super) fn add_vector_hint(&mut self) {
+        const FLOAT4: u32 = 4 << 16 | 5;
+        self.0.insert((ExecutionMode::VecTypeHint as u32, vec![FLOAT4]));
+    }
+
     /// Returns the modes of a kernel that is fused from several. A work-group size that one kernel demands
     /// holds for all. Hints are dropped. `ContractionOff` holds if one kernel has it. All other modes must be
     /// the same in every kernel.

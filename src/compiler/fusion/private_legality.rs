@@ -20,7 +20,7 @@ use super::dependence::{Examined, Use};
 use super::plan::{Argument, Memory, Place, Plan};
 
 /// Variable that keeps a memory's contents in each work-item, and the accesses that use it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Promotion {
     /// Size of the variable, in bytes.
     pub(crate) size: u32,
@@ -150,13 +150,13 @@ impl Use<'_> {
     fn known_bytes(&self, slots: &[Examined]) -> Result<(Bytes, i128), String> {
         let refuse = |why: &str| Err(format!("{} {why}", self.describe()));
         let Some(bytes) = self.bytes else {
-            return refuse(self.access.note.unwrap_or("at unknown offsets"));
+            return refuse(&self.why_unknown());
         };
         let Some(location) = self.access.location else {
             return refuse("in a function that it calls");
         };
         if !bytes.start.is_exact() {
-            return refuse("at offsets that change while it runs");
+            return refuse(&self.why_changing());
         }
         if self.parameter.is_constant {
             return refuse("as constant memory");

@@ -15,6 +15,7 @@ use super::declaration::Declaration;
 use super::merge::require;
 use super::plan::Memory;
 use super::private_legality::VariablePlace;
+use super::vector_access::{VectorAccess, extended};
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{
     Definitions, Instruction, Interner, Role, Section, Stream, ids, located,
@@ -54,8 +55,9 @@ pub(super) fn movable(definitions: &Definitions<'_>, function: u32) -> HashMap<u
         let operands = AccessOperands::of(definitions, &i)?;
         let pointer = definitions.type_of(i.word(operands.pointer)?)?;
         let is_typed = pointer.op() == Some(Op::TypePointer);
-        let is_whole = |layout: &Layout| layout.size > 0 && layout.is_dense;
-        let is_whole = layouts.get(pointer.word(2)?).is_some_and(is_whole);
+        let is_dense = |layout: &Layout| layout.size > 0 && layout.is_dense;
+        let is_whole = layouts.get(pointer.word(2)?).is_some_and(is_dense)
+            && operands.vector.is_none_or(|vector| vector.span.is_some_and(|span| span.is_dense));
         let alignment = operands.alignment(&i);
         let is_possible = alignment.is_power_of_two() && alignment <= MAX_ALIGN;
         (is_typed && is_whole && is_possible).then_some((location.offset, alignment))
@@ -69,6 +71,8 @@ pub(super) struct AccessOperands {
     pub(super) pointer: usize,
     /// Index of the operand that is stored; `None` for a load.
     pub(super) stored: Option<usize>,
+    /// Set for a load or store by a function.
+    vector: Option<VectorAccess>,
 }
 
 impl AccessOperands {
@@ -77,14 +81,15 @@ impl AccessOperands {
             i.word(word).is_some_and(|mask| mask & MemoryAccess::VOLATILE.bits() != 0)
         };
         match i.op()? {
-            Op::Load if !is_volatile(3) => Some(Self { pointer: 2, stored: None }),
-            Op::Store if !is_volatile(2) => Some(Self { pointer: 0, stored: Some(1) }),
-            Op::ExtInst => match extended(definitions, i)? {
-                Extended::vloadn => Some(Self { pointer: 5, stored: None }),
-                Extended::vstoren => Some(Self { pointer: 6, stored: Some(4) }),
-                _ => None,
-            },
-            _ => None,
+            Op::Load if !is_volatile(3) => Some(Self { pointer: 2, stored: None, vector: None }),
+            Op::Store if !is_volatile(2) => {
+                Some(Self { pointer: 0, stored: Some(1), vector: None })
+            }
+            _ => {
+                let vector = VectorAccess::of(definitions, i)?;
+                let (pointer, stored) = (vector.pointer(), vector.stored);
+                Some(Self { pointer, stored, vector: Some(vector) })
+            }
         }
     }
 
@@ -98,13 +103,6 @@ impl AccessOperands {
         let is_declared = i.word(mask).is_some_and(|word| word & MemoryAccess::ALIGNED.bits() != 0);
         i.word(mask + 1).filter(|_| is_declared).unwrap_or(1)
     }
-}
-
-/// Returns the OpenCL function that an instruction calls.
-pub(super) fn extended(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Option<Extended> {
-    let set = i.word(2).and_then(|set| definitions.get(set))?;
-    let is_opencl = set.string(1) == Some("OpenCL.std");
-    i.word(3).and_then(Extended::from_u32).filter(|_| is_opencl)
 }
 
 /// Uses of a parameter in a function. Instructions are identified by their word offset in its body.
@@ -262,10 +260,9 @@ fn used(definitions: &Definitions<'_>, i: &Instruction<'_>, word: usize) -> Used
                 _ => Used::Otherwise,
             }
         }
-        Some(Op::ExtInst) => match extended(definitions, i) {
-            Some(Extended::vloadn) if word == 5 => Used::Access,
-            Some(Extended::vstoren) if word == 6 => Used::Access,
-            Some(Extended::prefetch) => Used::Nothing,
+        Some(Op::ExtInst) => match VectorAccess::of(definitions, i) {
+            Some(access) if word == access.pointer() => Used::Access,
+            None if extended(definitions, i) == Some(Extended::prefetch) => Used::Nothing,
             _ => Used::Otherwise,
         },
         _ => Used::Otherwise,
@@ -360,11 +357,19 @@ impl Writer<'_> {
     ) -> Result<()> {
         let op =
             i.op().ok_or_else(|| Error::unsupported("an access is not a known instruction"))?;
+        let pointer = i.word(operands.pointer).unwrap_or_default();
+        if let Some(vector) = operands.vector.filter(|vector| vector.converts)
+            && place.in_memory
+            && operands.stored.is_none()
+        {
+            return self.copy_halves(definitions, i, &vector, variable, place);
+        }
+        let pointee = definitions.type_of(pointer).and_then(|ty| ty.word(2));
+        let pointee = pointee.ok_or_else(|| Error::unsupported("a pointer has no type"))?;
         if place.in_memory {
             self.new.push_instruction(i);
         }
-        let pointer = i.word(operands.pointer).unwrap_or_default();
-        let address = self.address(definitions, variable, pointer, place.offset)?;
+        let address = self.address(variable, pointee, place.offset)?;
         let mut words: Vec<_> = i.words_from(0).collect();
         words[operands.pointer] = address;
         if op == Op::ExtInst {
@@ -382,11 +387,8 @@ impl Writer<'_> {
             let loaded = i.result().unwrap_or_default();
             match op {
                 Op::ExtInst => {
-                    let void = self.interner.type_id(self.module, Op::TypeVoid, &[])?;
-                    let (id, set) = (self.module.fresh_id()?, words[2]);
-                    let function = Extended::vstoren as u32;
-                    let (offset, to) = (words[4], words[5]);
-                    self.new.push(Op::ExtInst, [void, id, set, function, loaded, offset, to]);
+                    let (set, offset, to) = (words[2], words[4], words[5]);
+                    self.store_vector(set, loaded, offset, to)?;
                 }
                 _ => {
                     let access = words.split_off(3);
@@ -412,17 +414,62 @@ impl Writer<'_> {
         self.interner.type_id(self.module, Op::TypePointer, &operands)
     }
 
-    /// Emits the address that is `offset` bytes after the first byte of a variable. Its type is that of
-    /// `pointer`, except for the storage class.
-    fn address(
+    /// Copies the elements that a load converts from `half` to the variable, bit by bit: a conversion back could
+    /// change NaNs.
+    fn copy_halves(
         &mut self,
         definitions: &Definitions<'_>,
-        (variable, size): (u32, u32),
-        pointer: u32,
-        offset: i128,
-    ) -> Result<u32> {
-        let pointee = definitions.type_of(pointer).and_then(|ty| ty.word(2));
-        let pointee = pointee.ok_or_else(|| Error::unsupported("a pointer has no type"))?;
+        load: &Instruction<'_>,
+        vector: &VectorAccess,
+        variable: (u32, u32),
+        place: VariablePlace,
+    ) -> Result<()> {
+        let damaged = || Error::unsupported("a load of halves has no offset, pointer or size");
+        let offset = load.word(vector.offset).ok_or_else(damaged)?;
+        let pointer = load.word(vector.pointer()).ok_or_else(damaged)?;
+        let class = definitions.type_of(pointer).and_then(|ty| ty.word(1)).ok_or_else(damaged)?;
+        let (offset_ty, count) = definitions
+            .get(offset)
+            .and_then(|offset| offset.result_type())
+            .zip(vector.span.map(|span| span.count))
+            .ok_or_else(damaged)?;
+        require(self.module, Capability::Int16);
+        let bits = self.interner.type_id(self.module, Op::TypeInt, &[16, 0])?;
+        let ty = self.interner.type_id(self.module, Op::TypePointer, &[class, bits])?;
+        let from = self.module.fresh_id()?;
+        // The pointer itself points to `half`, so the types differ.
+        self.new.push(Op::Bitcast, [ty, from, pointer]);
+        let to = self.address(variable, bits, place.offset)?;
+        let value = self.module.fresh_id()?;
+        if count == 1 {
+            let element = self.module.fresh_id()?;
+            self.new.push(Op::InBoundsPtrAccessChain, [ty, element, from, offset]);
+            let access = [MemoryAccess::ALIGNED.bits(), 2];
+            self.new.push(Op::Load, [bits, value, element].into_iter().chain(access));
+            self.new.push(Op::Store, [to, value].into_iter().chain(access));
+        } else {
+            let set = load.word(2).ok_or_else(damaged)?;
+            let several = self.interner.type_id(self.module, Op::TypeVector, &[bits, count])?;
+            let loading = [several, value, set, Extended::vloadn as u32, offset, from, count];
+            self.new.push(Op::ExtInst, loading);
+            let first = self.interner.constant_id(self.module, Op::ConstantNull, offset_ty, &[])?;
+            self.store_vector(set, value, first, to)?;
+        }
+        self.new.push_instruction(load);
+        Ok(())
+    }
+
+    /// Emits a call of `vstoren`.
+    fn store_vector(&mut self, set: u32, value: u32, offset: u32, to: u32) -> Result<()> {
+        let void = self.interner.type_id(self.module, Op::TypeVoid, &[])?;
+        let id = self.module.fresh_id()?;
+        let function = Extended::vstoren as u32;
+        self.new.push(Op::ExtInst, [void, id, set, function, value, offset, to]);
+        Ok(())
+    }
+
+    /// Emits the address of a value of type `pointee` that is `offset` bytes after the first byte of a variable.
+    fn address(&mut self, (variable, size): (u32, u32), pointee: u32, offset: i128) -> Result<u32> {
         let element = self.element(size)?;
         let step = self.layouts.size(pointee).filter(|&step| step > 0);
         if let Some(step) = step.filter(|step| offset % step == 0) {

@@ -9,6 +9,9 @@
 //! * All offsets are equal.
 //!
 //! Launches that leave their work-group size to the driver get the size of the others.
+//!
+//! An [arrangement](super::arrangement) may give the work-items of a launch to those of the fused kernel in
+//! other ways, by an [`Assignment`].
 
 use super::plan::Slot;
 use crate::compiler::nd_range::{NdRange, NdSize};
@@ -32,6 +35,38 @@ pub(super) struct Mapping {
     pub(super) guard: Option<u64>,
     /// Whether the slot's work-groups are work-groups of the fused kernel, with the same ids.
     pub(super) keeps_groups: bool,
+    pub(super) assignment: Assignment,
+}
+
+/// Rule by which the fused kernel's work-items run a slot's work-items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Assignment {
+    /// Each work-item runs the one with the same linear id.
+    Single,
+    /// The work-item with the linear id `n` runs the one with the linear id `stride * n + index`.
+    Strided { stride: u64, index: u64 },
+    /// The work-item with the linear id `n` runs `count` work-items, one after the other: those with the linear
+    /// ids `lead * n`, `lead * n + step`, `lead * n + 2 * step` and so on.
+    Run { count: u64, lead: u64, step: u64 },
+    /// The work-group with the linear id `n` runs the `count` work-items from the linear id `count * n` on. Its
+    /// work-items take turns.
+    Portion { count: u64 },
+}
+
+impl Assignment {
+    /// Returns the number of work-items of the fused kernel that run some of `count` work-items.
+    fn runners(self, count: u64) -> u64 {
+        match self {
+            Self::Strided { stride, index } => count.saturating_sub(index).div_ceil(stride.max(1)),
+            Self::Run { count: each, .. } => count.div_ceil(each.max(1)),
+            Self::Single | Self::Portion { .. } => count,
+        }
+    }
+
+    /// Returns whether work-items run several work-items of the slot, one after the other.
+    pub(super) fn repeats(self) -> bool {
+        matches!(self, Self::Run { .. } | Self::Portion { .. })
+    }
 }
 
 /// Relation of a work-item's ids in a slot to its ids in the fused kernel.
@@ -53,13 +88,20 @@ pub(super) fn padded(sizes: &[usize], rest: usize) -> Sizes {
 }
 
 /// Finds the nd-range of the fused kernel, and maps the slots' nd-ranges to it. `required` holds the work-group
-/// sizes that the kernels' own code requires.
+/// sizes that the kernels' own code requires. Slots that are not assigned one by one adapt to the others.
 ///
 /// # Errors
 ///
 /// [`Unsupported`](crate::ErrorKind::Unsupported), naming the launches, if no nd-range suits all of them.
-pub(super) fn join(slots: &[Slot], required: &[Option<Sizes>]) -> Result<Ranges> {
-    let local = local_size(slots, required)?;
+pub(super) fn join(
+    slots: &[Slot],
+    required: &[Option<Sizes>],
+    assignments: &[Assignment],
+) -> Result<Ranges> {
+    let singles = slots.iter().zip(required).zip(assignments);
+    let singles = singles.filter(|(_, assignment)| **assignment == Assignment::Single);
+    let (singles, required): (Vec<_>, Vec<_>) = singles.map(|(single, _)| single).unzip();
+    let local = local_size(&singles, &required)?;
     let first = &slots[0];
     let offset = |slot: &Slot| padded(slot.range.offset(), 0);
     if let Some(slot) = slots.iter().find(|&slot| offset(slot) != offset(first)) {
@@ -72,12 +114,15 @@ pub(super) fn join(slots: &[Slot], required: &[Option<Sizes>]) -> Result<Ranges>
             slot.range.offset()
         )));
     }
-    let whole = whole(slots, local)?;
+    let whole = whole(&singles, local)?;
     let (sizes, offset) = (padded(whole.range.global(), 1), offset(first));
     let mut mapped = Vec::new();
-    for slot in slots {
+    for (slot, &assignment) in slots.iter().zip(assignments) {
         let own = padded(slot.range.global(), 1);
-        let shape = shape(own, sizes);
+        let shape = match assignment {
+            Assignment::Single => shape(own, sizes),
+            _ => Shape::Remapped,
+        };
         if shape == Shape::Remapped && offset != [0; 3] {
             return Err(Error::unsupported(format!(
                 "the global size of `{}` is {:?}, but that of `{}` is {:?}; launches of different \
@@ -99,9 +144,16 @@ pub(super) fn join(slots: &[Slot], required: &[Option<Sizes>]) -> Result<Ranges>
         if let Some(local) = local.filter(|_| keeps_groups) {
             range.set_local(NdSize::of(&local[..range.dimensions()]))?;
         }
-        let (items, all) = (count(slot)?, count(whole)?);
-        let guard = (items < all).then_some(items);
-        mapped.push(Mapping { range, shape, guard, keeps_groups });
+        let (items, all) = (assignment.runners(count(slot)?), count(whole)?);
+        let is_portion = matches!(assignment, Assignment::Portion { .. });
+        if items > all && !is_portion {
+            return Err(Error::unsupported(format!(
+                "`{}` needs {items} work-items, but the fused kernel has {all}",
+                slot.kernel
+            )));
+        }
+        let guard = (items < all && !is_portion).then_some(items);
+        mapped.push(Mapping { range, shape, guard, keeps_groups, assignment });
     }
     let mut joined = whole.range;
     if let Some(local) = local {
@@ -111,8 +163,8 @@ pub(super) fn join(slots: &[Slot], required: &[Option<Sizes>]) -> Result<Ranges>
 }
 
 /// Returns the work-group size that some launches request or their kernels require, if any.
-fn local_size(slots: &[Slot], required: &[Option<Sizes>]) -> Result<Option<Sizes>> {
-    let requested = slots.iter().filter_map(|slot| Some((slot, slot.range.local()?)));
+fn local_size(slots: &[&Slot], required: &[&Option<Sizes>]) -> Result<Option<Sizes>> {
+    let requested = slots.iter().filter_map(|&slot| Some((slot, slot.range.local()?)));
     let mut known: Option<(&Slot, &[usize])> = None;
     for (slot, local) in requested {
         match known {
@@ -126,7 +178,7 @@ fn local_size(slots: &[Slot], required: &[Option<Sizes>]) -> Result<Option<Sizes
         }
     }
     let mut requirements =
-        slots.iter().zip(required).filter_map(|(slot, &size)| Some((slot, size?)));
+        slots.iter().zip(required).filter_map(|(&slot, &&size)| Some((slot, size?)));
     let requirement = requirements.next();
     if let Some((slot, size)) = requirement {
         if let Some((other, different)) = requirements.find(|&(_, other)| other != size) {
@@ -153,10 +205,10 @@ fn local_size(slots: &[Slot], required: &[Option<Sizes>]) -> Result<Option<Sizes
 
 /// Returns the launch with the most work-items. Among several, returns the one whose ids are the same in the
 /// most launches. The work-group size must divide its global size.
-fn whole(slots: &[Slot], local: Option<Sizes>) -> Result<&Slot> {
-    let counts = slots.iter().map(count).collect::<Result<Vec<_>>>()?;
+fn whole<'a>(slots: &[&'a Slot], local: Option<Sizes>) -> Result<&'a Slot> {
+    let counts = slots.iter().map(|slot| count(slot)).collect::<Result<Vec<_>>>()?;
     let most = counts.iter().max().copied().unwrap_or_default();
-    let largest = || slots.iter().zip(&counts).filter(|(_, count)| **count == most);
+    let largest = || slots.iter().copied().zip(&counts).filter(|(_, count)| **count == most);
     let global = |slot: &Slot| padded(slot.range.global(), 1);
     let fits = |slot: &Slot| {
         let global = global(slot);
@@ -164,7 +216,7 @@ fn whole(slots: &[Slot], local: Option<Sizes>) -> Result<&Slot> {
     };
     let same_ids = |slot: &Slot| {
         let others =
-            slots.iter().filter(|other| shape(global(other), global(slot)) != Shape::Remapped);
+            slots.iter().filter(|&&other| shape(global(other), global(slot)) != Shape::Remapped);
         others.count()
     };
     let fitting = largest().map(|(slot, _)| slot).filter(|slot| fits(slot));
@@ -172,7 +224,9 @@ fn whole(slots: &[Slot], local: Option<Sizes>) -> Result<&Slot> {
     let best =
         fitting.reduce(|best, slot| if same_ids(slot) > same_ids(best) { slot } else { best });
     best.ok_or_else(|| {
-        let (slot, _) = largest().next().unwrap_or((&slots[0], &0));
+        let Some((slot, _)) = largest().next() else {
+            return Error::unsupported("no launch keeps its own work-items");
+        };
         Error::unsupported(format!(
             "the work-group size {:?} of the launches does not divide the global size of `{}`, {:?}",
             local.unwrap_or_default(),
@@ -183,7 +237,7 @@ fn whole(slots: &[Slot], local: Option<Sizes>) -> Result<&Slot> {
 }
 
 /// Returns the number of work-items of a launch.
-fn count(slot: &Slot) -> Result<u64> {
+pub(super) fn count(slot: &Slot) -> Result<u64> {
     let sizes = slot.range.global().iter();
     let count = sizes.map(|&size| size as u64).try_fold(1_u64, u64::checked_mul);
     count.filter(|&count| count > 0).ok_or_else(|| {

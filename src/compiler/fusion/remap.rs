@@ -8,7 +8,9 @@ use std::collections::{HashMap, HashSet};
 use rspirv::spirv::{BuiltIn, Decoration, FunctionControl, LinkageType, Op, StorageClass};
 
 use super::access::Layouts;
-use super::ranges::{Mapping, Ranges, Shape, Sizes, padded};
+use super::declaration::Declaration;
+use super::ranges::{Assignment, Mapping, Ranges, Shape, Sizes, padded};
+use super::repetition;
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{
@@ -23,6 +25,18 @@ enum Value {
     Constant(Sizes),
     /// Global id, calculated from the linear id.
     GlobalId,
+    /// Id that follows from the global id which a parameter of the function gives.
+    Given(GivenId),
+}
+
+/// Id of a work-item that follows from its global id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GivenId {
+    Global,
+    /// Local id, in work-groups of this size.
+    Local(Sizes),
+    /// Id of the work-group, in work-groups of this size.
+    Group(Sizes),
 }
 
 /// Adapts a slot's module to the fused kernel's nd-range.
@@ -45,29 +59,158 @@ pub(super) fn remap(
     {
         return Err(no_groups(kernel, what, mapping, whole));
     }
-    let known: Vec<_> = module.built_ins().collect();
-    let mut inputs = module.section(Section::Globals).iter().filter(|i| {
-        matches!(i.op(), Some(Op::Variable | Op::UntypedVariableKHR))
-            && i.word(2) == Some(StorageClass::Input as u32)
-    });
-    if inputs.any(|input| known.iter().all(|(variable, _)| Some(*variable) != input.result())) {
-        return Err(Error::unsupported(format!(
-            "`{kernel}` reads an input variable that its module does not declare as a known \
-             built-in value"
-        )));
-    }
+    check_inputs(module, kernel)?;
     let mut variables = HashMap::new();
-    for (variable, built_in) in known {
+    for (variable, built_in) in module.built_ins().collect::<Vec<_>>() {
         match value(built_in, mapping, whole) {
             Ok(value) => variables.extend(value.map(|value| (variable, value))),
             Err(what) => return Err(no_groups(kernel, &what, mapping, whole)),
         }
     }
-    if variables.is_empty() {
+    if mapping.assignment.repeats() {
+        let function = repetition::kernel(module)?;
+        let ids = add_id_parameters(module, function, &variables)?;
+        rewrite(module, kernel, &variables, mapping, whole, &ids)?;
+        repetition::repeat(module, function, mapping, whole)?;
+    } else if variables.is_empty() {
         return Ok(());
+    } else {
+        rewrite(module, kernel, &variables, mapping, whole, &HashMap::new())?;
     }
-    rewrite(module, kernel, &variables, mapping, whole)?;
     module.prune()
+}
+
+/// Checks that a kernel depends on nothing of its work-group, so that other work-items can run it.
+///
+/// # Errors
+///
+/// [`Unsupported`](crate::ErrorKind::Unsupported), naming the feature that the kernel uses.
+pub(super) fn check_groups(module: &Module, kernel: &str) -> Result<()> {
+    work_group_feature(module).map_or(Ok(()), |what| Err(no_id(kernel, what)))
+}
+
+/// Makes a kernel's function take its global id as a last parameter, a vector of three components, instead of
+/// reading the device's. So a work-item can run it for any work-item of `range`. Its sizes are constants.
+/// The function must not depend on its [work-group](check_groups).
+///
+/// # Errors
+///
+/// [`Unsupported`](crate::ErrorKind::Unsupported), naming the value that the kernel would not get.
+pub(super) fn take_id(
+    module: &mut Module,
+    kernel: &str,
+    function: u32,
+    range: &NdRange,
+) -> Result<()> {
+    let refuse = |what: &str| no_id(kernel, what);
+    check_inputs(module, kernel)?;
+    let sizes = padded(range.global(), 1);
+    let mut variables = HashMap::new();
+    for (variable, built_in) in module.built_ins().collect::<Vec<_>>() {
+        let value = match BuiltIn::from_u32(built_in) {
+            Some(BuiltIn::WorkDim) => Value::Constant([range.dimensions(); 3]),
+            Some(BuiltIn::GlobalSize) => Value::Constant(sizes),
+            Some(BuiltIn::GlobalOffset) => Value::Constant(padded(range.offset(), 0)),
+            Some(BuiltIn::GlobalInvocationId) => Value::Given(GivenId::Global),
+            Some(known) => return Err(refuse(&format!("the built-in value {known:?}"))),
+            None => return Err(refuse(&format!("the built-in value {built_in}"))),
+        };
+        variables.insert(variable, value);
+    }
+    let ids = add_id_parameters(module, function, &variables)?;
+    let mapping = Mapping {
+        range: *range,
+        shape: Shape::Remapped,
+        guard: None,
+        keeps_groups: false,
+        assignment: Assignment::Single,
+    };
+    rewrite(module, kernel, &variables, &mapping, range, &ids)?;
+    module.prune()
+}
+
+/// Returns the error for a kernel that uses something that other work-items do not have.
+fn no_id(kernel: &str, what: &str) -> Error {
+    Error::unsupported(format!(
+        "`{kernel}` uses {what}, which it does not have where it runs again for other work-items"
+    ))
+}
+
+/// Adds a last parameter for the global id to a function and to all functions that read the id, and passes it
+/// on in their calls. Returns the id of each function's new parameter.
+fn add_id_parameters(
+    module: &mut Module,
+    function: u32,
+    variables: &HashMap<u32, Value>,
+) -> Result<HashMap<u32, u32>> {
+    let mut interner = Interner::of(module);
+    let (_, value_type) = vector(module, &mut interner, BuiltIn::GlobalInvocationId)?;
+    let is_id = |id: u32| matches!(variables.get(&id), Some(Value::Given(_)));
+    let mut given = variables.keys().filter(|&&id| is_id(id));
+    if given.any(|&id| BuiltInType::of(module, id).is_some_and(|known| known.ty != value_type.ty)) {
+        return Err(Error::unsupported("a kernel reads ids of its work-items in several types"));
+    }
+    let mut reading = HashSet::from([function]);
+    loop {
+        let before = reading.len();
+        for known in &module.functions {
+            let mut words = known.body.iter().flat_map(|i| i.words_from(0).collect::<Vec<_>>());
+            let is_reading = |i: Instruction<'_>| {
+                i.op() == Some(Op::FunctionCall) && i.word(2).is_some_and(|f| reading.contains(&f))
+            };
+            if words.any(is_id) || known.body.iter().any(is_reading) {
+                reading.insert(known.id);
+            }
+        }
+        if reading.len() == before {
+            break;
+        }
+    }
+    let mut parameters = HashMap::new();
+    for &function in &reading {
+        parameters.insert(function, module.fresh_id()?);
+    }
+    for at in 0..module.functions.len() {
+        let id = module.functions[at].id;
+        let Some(&parameter) = parameters.get(&id) else { continue };
+        let body = std::mem::take(&mut module.functions[at].body);
+        let mut declaration = Declaration::of(&body);
+        let is_bare = declaration.parameters.is_empty();
+        declaration.parameters.push((parameter, value_type.ty));
+        let mut new = Stream::default();
+        for i in body.iter() {
+            if declaration.rewrite(&i, module, &mut interner, &mut new)? {
+                // A function without parameters has no instruction that the new one takes the place of.
+                if is_bare && i.op() == Some(Op::Function) {
+                    new.push(Op::FunctionParameter, [value_type.ty, parameter]);
+                }
+            } else if i.op() == Some(Op::FunctionCall)
+                && i.word(2).is_some_and(|callee| parameters.contains_key(&callee))
+            {
+                new.push(Op::FunctionCall, i.words_from(0).chain([parameter]));
+            } else {
+                new.push_instruction(&i);
+            }
+        }
+        module.functions[at].body = new;
+    }
+    Ok(parameters)
+}
+
+/// Checks that all input variables are known to be built-in values.
+fn check_inputs(module: &Module, kernel: &str) -> Result<()> {
+    let known: HashSet<_> = module.built_ins().map(|(variable, _)| variable).collect();
+    let mut inputs = module.section(Section::Globals).iter().filter(|i| {
+        matches!(i.op(), Some(Op::Variable | Op::UntypedVariableKHR))
+            && i.word(2) == Some(StorageClass::Input as u32)
+    });
+    if inputs.any(|input| input.result().is_none_or(|input| !known.contains(&input))) {
+        return Err(Error::unsupported(format!(
+            "`{kernel}` reads an input variable that its module does not declare as a known \
+             built-in value"
+        )));
+    }
+    Ok(())
 }
 
 /// Returns the error for a kernel that uses something of its work-groups.
@@ -116,6 +259,7 @@ fn value(built_in: u32, mapping: &Mapping, whole: &NdRange) -> Result<Option<Val
     let sizes = padded(mapping.range.global(), 1);
     let local = mapping.range.local().map(|local| padded(local, 1));
     let constant_if = |differs: bool, sizes| differs.then_some(Value::Constant(sizes));
+    let repeats = mapping.assignment.repeats();
     let Some(built_in) = BuiltIn::from_u32(built_in) else {
         return Err(format!("the built-in value {built_in}"));
     };
@@ -125,6 +269,15 @@ fn value(built_in: u32, mapping: &Mapping, whole: &NdRange) -> Result<Option<Val
             constant_if(dimensions != whole.dimensions(), [dimensions; 3])
         }
         BuiltIn::GlobalSize => constant_if(mapping.shape != Shape::Same, sizes),
+        BuiltIn::GlobalInvocationId if repeats => Some(Value::Given(GivenId::Global)),
+        BuiltIn::LocalInvocationId if repeats => {
+            let local = local.ok_or("get_local_id")?;
+            Some(Value::Given(GivenId::Local(local)))
+        }
+        BuiltIn::WorkgroupId if repeats => {
+            let local = local.ok_or("get_group_id")?;
+            Some(Value::Given(GivenId::Group(local)))
+        }
         BuiltIn::GlobalInvocationId if mapping.shape == Shape::Remapped => Some(Value::GlobalId),
         BuiltIn::GlobalInvocationId | BuiltIn::GlobalOffset | BuiltIn::GlobalLinearId => None,
         BuiltIn::NumWorkgroups => match local {
@@ -147,13 +300,14 @@ fn value(built_in: u32, mapping: &Mapping, whole: &NdRange) -> Result<Option<Val
     })
 }
 
-/// Replaces loads of variables by values.
+/// Replaces loads of variables by values. `ids` has the parameters that give functions their global ids.
 fn rewrite(
     module: &mut Module,
     kernel: &str,
     variables: &HashMap<u32, Value>,
     mapping: &Mapping,
     whole: &NdRange,
+    ids: &HashMap<u32, u32>,
 ) -> Result<()> {
     let mut writer = Writer {
         interner: Interner::of(module),
@@ -167,7 +321,8 @@ fn rewrite(
     for at in 0..writer.module.functions.len() {
         // Cloned, not taken: meanwhile, the definitions of the body's ids are looked up in the module.
         let body = writer.module.functions[at].body.clone();
-        writer.module.functions[at].body = writer.function(kernel, &body, variables)?;
+        let given = ids.get(&writer.module.functions[at].id).copied();
+        writer.module.functions[at].body = writer.function(kernel, &body, variables, given)?;
     }
     let new = writer.new;
     writer.module.functions.extend(new);
@@ -179,9 +334,9 @@ fn rewrite(
 pub(super) struct BuiltInType {
     pub(super) ty: u32,
     /// Type of the components.
-    component: u32,
+    pub(super) component: u32,
     /// Width of a component, in bits.
-    width: u32,
+    pub(super) width: u32,
     pub(super) is_vector: bool,
 }
 
@@ -225,12 +380,14 @@ struct Reads {
 }
 
 impl Writer<'_> {
-    /// Returns the body of a function with values in place of loads of the variables.
+    /// Returns the body of a function with values in place of loads of the variables. `given` is the parameter
+    /// that gives it the global id, if there is one.
     fn function(
         &mut self,
         kernel: &str,
         body: &Stream,
         variables: &HashMap<u32, Value>,
+        given: Option<u32>,
     ) -> Result<Stream> {
         let Reads { loads, dropped } = self.reads(kernel, body, variables)?;
         let mut new = Stream::default();
@@ -253,7 +410,12 @@ impl Writer<'_> {
             let value_type = value_type.ok_or_else(|| {
                 Error::unsupported(format!("`{kernel}` reads a built-in value as another type"))
             })?;
-            let value = self.value(variable, kind, value_type)?;
+            let value = match (kind, given) {
+                (Value::Given(kind), Some(parameter)) => {
+                    self.given_id(kind, parameter, value_type, &mut new)?
+                }
+                _ => self.value(variable, kind, value_type)?,
+            };
             let whole = if index.is_some() { self.module.fresh_id()? } else { id };
             match kind {
                 Value::GlobalId => new.push(Op::FunctionCall, [value_type.ty, whole, value]),
@@ -264,6 +426,24 @@ impl Writer<'_> {
             }
         }
         Ok(new)
+    }
+
+    /// Emits the calculation of an id from the global id `given`. Returns its id.
+    fn given_id(
+        &mut self,
+        kind: GivenId,
+        given: u32,
+        value_type: BuiltInType,
+        new: &mut Stream,
+    ) -> Result<u32> {
+        let (op, sizes) = match kind {
+            GivenId::Global => return Ok(given),
+            GivenId::Local(sizes) => (Op::UMod, sizes),
+            GivenId::Group(sizes) => (Op::UDiv, sizes),
+        };
+        let (sizes, id) = (self.constant(value_type, sizes)?, self.module.fresh_id()?);
+        new.push(op, [value_type.ty, id, given, sizes]);
+        Ok(id)
     }
 
     /// Finds the loads of the variables and of their components. Fails if something else uses a variable's
@@ -315,25 +495,28 @@ impl Writer<'_> {
             return Ok(known);
         }
         let id = match kind {
-            Value::Constant(sizes) if value_type.is_vector => {
-                let mut parts = [0; 3];
-                for (part, size) in parts.iter_mut().zip(sizes) {
-                    *part = number(self.module, &mut self.interner, value_type, size as u64)?;
-                }
-                self.interner.constant_id(
-                    self.module,
-                    Op::ConstantComposite,
-                    value_type.ty,
-                    &parts,
-                )?
-            }
+            Value::Constant(sizes) if value_type.is_vector => self.constant(value_type, sizes)?,
             Value::Constant([first, ..]) => {
                 number(self.module, &mut self.interner, value_type, first as u64)?
             }
             Value::GlobalId => self.global_id(variable, value_type)?,
+            Value::Given(_) => {
+                return Err(Error::unsupported(
+                    "a function reads a global id that it is not given",
+                ));
+            }
         };
         self.values.insert(variable, id);
         Ok(id)
+    }
+
+    /// Returns the constant vector of sizes.
+    fn constant(&mut self, value_type: BuiltInType, sizes: Sizes) -> Result<u32> {
+        let mut parts = [0; 3];
+        for (part, size) in parts.iter_mut().zip(sizes) {
+            *part = number(self.module, &mut self.interner, value_type, size as u64)?;
+        }
+        self.interner.constant_id(self.module, Op::ConstantComposite, value_type.ty, &parts)
     }
 
     /// Adds a function that returns the slot's global id.
@@ -348,7 +531,15 @@ impl Writer<'_> {
         body.push(Op::Function, [value_type.ty, id, FunctionControl::INLINE.bits(), ty]);
         body.push(Op::Label, [label]);
         let global = Global { variable, value_type };
-        let linear = global.linear_id(module, interner, &mut body, self.whole)?;
+        let mut linear = global.linear_id(module, interner, &mut body, self.whole)?;
+        if let Assignment::Strided { stride, index } = self.mapping.assignment {
+            let stride = number(module, interner, value_type, stride)?;
+            let index = number(module, interner, value_type, index)?;
+            let (product, sum) = (module.fresh_id()?, module.fresh_id()?);
+            body.push(Op::IMul, [value_type.component, product, linear, stride]);
+            body.push(Op::IAdd, [value_type.component, sum, product, index]);
+            linear = sum;
+        }
         let sizes = padded(self.mapping.range.global(), 1);
         let zero = number(module, interner, value_type, 0)?;
         let (mut parts, mut rest) = ([zero; 3], linear);
@@ -387,7 +578,7 @@ pub(super) fn number(
 
 /// Returns the variable of a module that holds a vector of the device's values. Adds one if the module has
 /// none.
-fn vector(
+pub(super) fn vector(
     module: &mut Module,
     interner: &mut Interner,
     built_in: BuiltIn,
@@ -445,7 +636,7 @@ impl Global {
     }
 
     /// Emits the calculation of the linear id in an nd-range. Returns its id.
-    fn linear_id(
+    pub(super) fn linear_id(
         self,
         module: &mut Module,
         interner: &mut Interner,

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use super::Outcome;
 use super::legality::{Judgement, Verdict};
-use super::plan::{Internalization, Memory, Place, Plan, Slot};
+use super::part_report::PartReport;
+use super::plan::{Internalization, Memory, Place, Plan, Region, Slot};
+use super::{Fused, Outcome};
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::opencl_c;
 use crate::compiler::spirv::Module;
@@ -28,7 +29,10 @@ use crate::error::{Error, ErrorKind, Result};
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct FusionReport(Arc<Content>);
+pub struct FusionReport {
+    content: Arc<Content>,
+    parts: Arc<[PartReport]>,
+}
 
 #[derive(Clone, Debug, Default)]
 struct Content {
@@ -150,15 +154,19 @@ pub struct BufferReport {
 }
 
 impl FusionReport {
+    fn new(content: Content) -> Self {
+        Self { content: Arc::new(content), parts: Arc::default() }
+    }
+
     /// Creates the report on launches that were not examined.
     pub(crate) fn of_none() -> Self {
-        Self(Arc::default())
+        Self::new(Content::default())
     }
 
     /// Creates the report on a plan that could not be examined.
     pub(crate) fn refused(plan: &Plan, why: String) -> Self {
         let launches = plan.slots.iter().map(LaunchReport::of).collect();
-        Self(Arc::new(Content { launches, refusal: Some(why), ..Content::default() }))
+        Self::new(Content { launches, refusal: Some(why), ..Content::default() })
     }
 
     pub(crate) fn of(plan: &Plan, outcome: &Outcome) -> Self {
@@ -173,21 +181,63 @@ impl FusionReport {
             internalized: fused.ok().and_then(|fused| fused.form(judgement.memory)),
             why_in_memory: judgement.why_in_memory(),
         });
-        Self(Arc::new(Content {
+        Self::new(Content {
             launches: launches(plan, outcome),
             buffers: buffers.collect(),
             kernel: fused.ok().map(|fused| (fused.kernel.clone(), fused.module.assemble())),
             refusal: fused.err().cloned(),
-        }))
+        })
     }
 
     /// Records the reason why there is no fused kernel, and removes what describes the kernel.
     pub(crate) fn refuse(&mut self, why: String) {
-        let content = Arc::make_mut(&mut self.0);
+        let content = Arc::make_mut(&mut self.content);
         content.refusal = Some(why);
         content.kernel = None;
         content.buffers.iter_mut().for_each(|buffer| buffer.internalized = None);
         content.launches.iter_mut().for_each(|launch| launch.has_barrier = false);
+    }
+
+    /// Records what a kernel for some of the launches makes of the buffers. `members` are the positions of its
+    /// launches in `plan`, the plan of all launches.
+    pub(crate) fn add_kernel(&mut self, plan: &Plan, fused: &Fused, members: &[usize]) {
+        let is_inside = |(place, _): &(Place, Region)| members.contains(&place.slot);
+        for &memory in &fused.internalized {
+            let parameters: Vec<_> =
+                plan.regions(memory).map(|(place, _)| (place.slot, place.argument)).collect();
+            if !plan.regions(memory).all(|used| is_inside(&used)) {
+                continue;
+            }
+            let content = Arc::make_mut(&mut self.content);
+            let buffers = content.buffers.iter_mut();
+            for buffer in buffers.filter(|buffer| buffer.parameters == parameters) {
+                buffer.internalized = fused.form(memory);
+                buffer.why_in_memory = None;
+            }
+        }
+    }
+
+    /// Adds the parts in which the launches run.
+    pub(crate) fn with_parts(mut self, parts: Vec<PartReport>) -> Self {
+        self.parts = parts.into();
+        self
+    }
+
+    /// Returns the parts in which the launches run, in order, with the ways to run each and the times measured
+    /// so far. Empty if no launches can be fused.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(fusion: kiln::FusionScope) {
+    /// for part in fusion.report().parts() {
+    ///     println!("{part}"); // the forms of its kernels, and how long each takes
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn parts(&self) -> &[PartReport] {
+        &self.parts
     }
 
     /// Returns the launches, in order.
@@ -203,7 +253,7 @@ impl FusionReport {
     /// ```
     #[must_use]
     pub fn launches(&self) -> &[LaunchReport] {
-        &self.0.launches
+        &self.content.launches
     }
 
     /// Returns the buffers that the launches use, in the order in which they are first named.
@@ -221,10 +271,11 @@ impl FusionReport {
     /// ```
     #[must_use]
     pub fn buffers(&self) -> &[BufferReport] {
-        &self.0.buffers
+        &self.content.buffers
     }
 
-    /// Returns the reason why there is no fused kernel; `None` if there is one or nothing was examined.
+    /// Returns the reason why no kernel does the work of all launches; `None` if one does or nothing was
+    /// examined. Some of the launches may still run as one: see [`parts`](Self::parts).
     ///
     /// # Examples
     ///
@@ -237,10 +288,10 @@ impl FusionReport {
     /// ```
     #[must_use]
     pub fn refusal(&self) -> Option<&str> {
-        self.0.refusal.as_deref()
+        self.content.refusal.as_deref()
     }
 
-    /// Returns the name of the fused kernel.
+    /// Returns the name of the fused kernel that does the work of all launches.
     ///
     /// # Examples
     ///
@@ -253,7 +304,7 @@ impl FusionReport {
     /// ```
     #[must_use]
     pub fn kernel(&self) -> Option<&str> {
-        self.0.kernel.as_ref().map(|(name, _)| name.as_str())
+        self.content.kernel.as_ref().map(|(name, _)| name.as_str())
     }
 
     /// Returns the SPIR-V module of the fused kernel.
@@ -270,7 +321,7 @@ impl FusionReport {
     /// ```
     #[must_use]
     pub fn spirv(&self) -> Option<&[u8]> {
-        self.0.kernel.as_ref().map(|(_, module)| module.as_slice())
+        self.content.kernel.as_ref().map(|(_, module)| module.as_slice())
     }
 
     /// Returns the fused kernel in OpenCL C. A device gets this form if it accepts no SPIR-V. A device that
@@ -331,7 +382,7 @@ fn pairs(judgement: &Judgement) -> Vec<PairReport> {
 
 impl fmt::Display for FusionReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Content { launches, buffers, kernel, refusal } = &*self.0;
+        let Content { launches, buffers, kernel, refusal } = &*self.content;
         for (at, launch) in launches.iter().enumerate() {
             writeln!(f, "launch {at}: {launch}")?;
         }
@@ -343,7 +394,11 @@ impl fmt::Display for FusionReport {
             writeln!(f, "buffer {at}: {}", names.collect::<Vec<_>>().join(", "))?;
             write!(f, "{buffer}")?;
         }
+        for (at, part) in self.parts.iter().enumerate() {
+            writeln!(f, "part {at}: {part}")?;
+        }
         match (refusal, kernel) {
+            (Some(why), _) if self.parts.len() > 1 => write!(f, "fused in parts: {why}"),
             (Some(why), _) => write!(f, "not fused: {why}"),
             (None, Some((name, _))) => write!(f, "fused: `{name}`"),
             (None, None) => write!(f, "not examined"),

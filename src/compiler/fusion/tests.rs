@@ -14,15 +14,21 @@ use crate::compiler::spirv::edit::Section;
 use crate::digest::Digest;
 use crate::error::ErrorKind;
 
+mod arrangements;
 mod contraction;
 mod groups;
+mod halves;
 mod local;
 mod malformed;
+mod neighbours;
+mod partition;
 mod patterns;
 mod pointers;
 mod privacy;
 mod rare;
+mod reasons;
 mod shapes;
+mod stencils;
 mod wide;
 
 const OPTIMISED: &[u8] = include_bytes!("../../../tests/data/fusion.spv");
@@ -73,7 +79,7 @@ fn plan(launches: &[Launch], range: impl Into<NdSize>, dead: &[u32]) -> Plan {
 
 fn fuse_in(bytes: &[u8], plan: &Plan, trust: Trust) -> Outcome {
     let module = Module::parse(bytes).unwrap();
-    fuse(plan, &[&module], trust, Width::ONE).unwrap()
+    fuse(plan, &[&module], trust, Width::ONE, FusionForm::Direct).unwrap()
 }
 
 /// Fuses a plan. Returns the kernel and the text of its module, which must be valid.
@@ -250,7 +256,7 @@ fn transposed_and_reversed_accesses_refute_fusion() {
     ];
     let outcome = fuse_in(OPTIMISED, &plan(&launches, [8, 4], &[]), Trust::Caller);
     let why = outcome.fused.unwrap_err();
-    assert!(why.starts_with("`transpose` reads `src` at the 4 bytes from 4*gid(0)+16*gid(1) on"));
+    assert!(why.starts_with("`transpose` reads `src` at gid(0)+4*gid(1), written by `plane`"));
     let launches = [
         ("reversed", vec![buffer(0), buffer(1)]),
         ("scale", vec![buffer(1), buffer(2), float(1.0)]),
@@ -375,10 +381,19 @@ fn work_group_sizes_that_differ_are_refused_by_name() {
     let mut local = plan(&chain(), 1000, &[]);
     local.slots[1].range.set_local(10.into()).unwrap();
     assert_eq!(fused(OPTIMISED, &local).0.range.local(), Some(&[10][..]));
+    // These kernels use nothing of their work-groups.
     local.slots[3].range.set_local(20.into()).unwrap();
+    assert_eq!(fused(OPTIMISED, &local).0.range.local(), None);
+
+    let sums = |to| ("group_sums", vec![buffer(0), buffer(to), Argument::Local(80)]);
+    let mut local = plan(&[sums(1), sums(2)], 1000, &[]);
+    local.slots[0].range.set_local(10.into()).unwrap();
+    local.slots[1].range.set_local(20.into()).unwrap();
     let why = fuse_in(OPTIMISED, &local, Trust::Caller).fused.unwrap_err();
     assert!(
-        why.contains("the work-group size of `offset` is [10], but that of `scale` is [20]"),
+        why.contains(
+            "the work-group size of `group_sums` is [10], but that of `group_sums` is [20]"
+        ),
         "{why}"
     );
 
@@ -386,6 +401,7 @@ fn work_group_sizes_that_differ_are_refused_by_name() {
     let mut demanded = plan(&launches, 640, &[]);
     let (_, text) = fused(OPTIMISED, &demanded);
     assert!(text.contains("LocalSize 64 1 1"), "{text}");
+    demanded.slots[1] = plan(&[sums(1)], 640, &[]).slots.remove(0);
     demanded.slots[1].range.set_local(32.into()).unwrap();
     let why = fuse_in(OPTIMISED, &demanded, Trust::Caller).fused.unwrap_err();
     assert!(why.contains("[32]") && why.contains("[64, 1, 1]"), "{why}");
@@ -409,11 +425,13 @@ fn by_value_and_local_arguments_are_passed_on() {
 fn kernels_that_do_not_exist_are_errors() {
     let module = Module::parse(OPTIMISED).unwrap();
     let missing = plan(&[("sharpen", vec![buffer(0)])], 64, &[]);
-    let error = fuse(&missing, &[&module], Trust::ProofOnly, Width::ONE).unwrap_err();
+    let error =
+        fuse(&missing, &[&module], Trust::ProofOnly, Width::ONE, FusionForm::Direct).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnknownKernel);
     assert!(error.to_string().contains("launch 0 of `sharpen`"), "{error}");
     let short = plan(&[("scale", vec![buffer(0)])], 64, &[]);
-    let error = fuse(&short, &[&module], Trust::ProofOnly, Width::ONE).unwrap_err();
+    let error =
+        fuse(&short, &[&module], Trust::ProofOnly, Width::ONE, FusionForm::Direct).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
 }
 
@@ -460,7 +478,7 @@ fn damaged_modules_do_not_panic() {
         if let Ok(module) = Module::parse(words.as_flattened()) {
             parsed += 1;
             for plan in &plans[round / 2 % 2] {
-                _ = fuse(plan, &[&module], Trust::Caller, Width::ONE);
+                _ = fuse(plan, &[&module], Trust::Caller, Width::ONE, FusionForm::Direct);
             }
         }
     }

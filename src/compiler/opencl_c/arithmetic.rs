@@ -43,8 +43,10 @@ impl<'m> Body<'_, 'm> {
                     _ => Err(unsupported("an extended instruction that is not from OpenCL.std")),
                 }
             }
+            _ if self.image(op, instruction)? => Ok(()),
             _ if self.memory(op, instruction)? || self.synchronization(op, instruction)? => Ok(()),
             _ if self.asynchronous(op, instruction)? => Ok(()),
+            _ if self.collective(op, instruction)? => Ok(()),
             _ => {
                 let (Some(ty), Some(id)) = (instruction.result_type(), instruction.result()) else {
                     return Err(unsupported(instruction.name()));

@@ -24,11 +24,28 @@ fn function_of(built_in: BuiltIn) -> Option<&'static str> {
     })
 }
 
+/// Returns the function that yields a built-in value of subgroups.
+fn function_of_subgroups(built_in: BuiltIn) -> Option<&'static str> {
+    Some(match built_in {
+        BuiltIn::SubgroupSize => "get_sub_group_size",
+        BuiltIn::SubgroupMaxSize => "get_max_sub_group_size",
+        BuiltIn::NumSubgroups => "get_num_sub_groups",
+        BuiltIn::NumEnqueuedSubgroups => "get_enqueued_num_sub_groups",
+        BuiltIn::SubgroupId => "get_sub_group_id",
+        BuiltIn::SubgroupLocalInvocationId => "get_sub_group_local_id",
+        _ => return None,
+    })
+}
+
 impl Body<'_, '_> {
     /// Returns the value of an input variable, which the device sets.
     pub(super) fn input(&mut self, variable: u32, ty: u32) -> Result<String> {
         let built_in = self.built_in(variable);
         let built_in = built_in.ok_or_else(|| unsupported("a variable of class Input"))?;
+        if let Some(function) = function_of_subgroups(built_in) {
+            self.need_subgroups();
+            return Ok(format!("{function}()"));
+        }
         match built_in {
             BuiltIn::WorkDim => return Ok("get_work_dim()".to_owned()),
             BuiltIn::GlobalLinearId => {

@@ -102,9 +102,8 @@ impl Emitter<'_> {
                 Some(bits) => literal(self.lanes(ty)?.scalar, bits, place),
                 None => return Ok(None),
             },
-            Some(op @ (Op::ConstantSampler | Op::ConstantPipeStorage)) => {
-                return Err(unsupported(format!("Op{op:?}")));
-            }
+            Some(Op::ConstantSampler) => self.constant_sampler(id)?,
+            Some(op @ Op::ConstantPipeStorage) => return Err(unsupported(format!("Op{op:?}"))),
             _ => return Ok(None),
         }))
     }
@@ -127,6 +126,9 @@ impl Emitter<'_> {
             Type::Pointer { .. } if place == Place::Initializer => "0".to_owned(),
             Type::Pointer { .. } => format!("(({})0)", self.type_name(ty)?),
             Type::Void | Type::Opaque => return Err(malformed("a null constant")),
+            Type::Image | Type::Sampler | Type::SampledImage => {
+                return Err(unsupported("an image or sampler that is null"));
+            }
         })
     }
 

@@ -3,7 +3,7 @@
 //! All values are declared at the top, because a `goto` must not jump over an initialization. Compilers turn
 //! such variables back into values at once.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 
 use rspirv::spirv::{Decoration, FunctionControl, FunctionParameterAttribute, Op, StorageClass};
@@ -42,6 +42,8 @@ pub(super) struct Body<'e, 'm> {
     spaces: Spaces,
     locals: BTreeSet<u32>,
     pub(super) inputs: BTreeSet<u32>,
+    /// Images and samplers that are stored to variables, by the variable.
+    pub(super) stored_images: HashMap<u32, u32>,
     /// Names of the declared values by type, in the order of the types' first use.
     declarations: Vec<(String, Vec<String>)>,
     variables: String,
@@ -135,6 +137,7 @@ impl<'m> Emitter<'m> {
             ));
         }
         let (spaces, returns) = self.infer(function, parameters)?;
+        let stored_images = self.stored_images(function)?;
         let name = match kernel {
             Some((name, _)) => name.to_owned(),
             None => match linked_name {
@@ -148,6 +151,7 @@ impl<'m> Emitter<'m> {
             spaces,
             locals: BTreeSet::new(),
             inputs: BTreeSet::new(),
+            stored_images,
             declarations: Vec::new(),
             variables: String::new(),
             text: String::new(),
@@ -308,6 +312,9 @@ impl<'m> Body<'_, 'm> {
     pub(super) fn variable(&mut self, variable: &Instruction<'_>) -> Result<()> {
         let id = operand(variable, 1)?;
         let ty = self.pointee(id)?;
+        if self.emitter.ty(ty)?.is_image() {
+            return Ok(());
+        }
         let inner = self.inner_spaces(id);
         let ty = self.emitter.type_name_in(ty, &inner)?;
         let separator = if ty.ends_with('*') { "" } else { " " };
@@ -420,6 +427,10 @@ impl<'m> Body<'_, 'm> {
 
     /// Returns the text of a value, to which operators and members can be attached.
     pub(super) fn value(&mut self, id: u32) -> Result<String> {
+        let id = match self.emitter.ty(self.emitter.type_of(id)?) {
+            Ok(ty) if ty.is_image() => self.image_source(id)?,
+            _ => id,
+        };
         if let Some(place) = self.place(id)? {
             return Ok(format!("(&{place})"));
         }

@@ -16,16 +16,18 @@
 //!
 //! Types are translated in [`types`], constants in [`constants`], functions in [`function`], those that objects
 //! share in [`linkage`], and their control flow in [`blocks`]. Instructions are translated in [`arithmetic`],
-//! [`booleans`], [`bits`], [`memory`], [`synchronize`] and [`builtins`].
+//! [`booleans`], [`bits`], [`memory`], [`images`], [`synchronize`], [`collective`] and [`builtins`].
 
 mod arithmetic;
 mod bits;
 mod blocks;
 mod booleans;
 mod builtins;
+mod collective;
 mod constants;
 mod function;
 mod generic;
+mod images;
 mod linkage;
 mod memory;
 mod names;
@@ -139,6 +141,8 @@ struct Emitter<'m> {
     execution_modes: HashMap<u32, Vec<Instruction<'m>>>,
 
     demands: BTreeSet<Demand>,
+    /// Extensions that the text uses and that no demand implies.
+    extensions: BTreeSet<&'static str>,
     opaque: BTreeSet<u32>,
     /// Definitions of aggregate types by their location in the module, which orders them. `constants` is
     /// ordered likewise.
@@ -184,6 +188,7 @@ impl<'m> Emitter<'m> {
             has_generic: generic::has_generic(module),
             execution_modes: HashMap::new(),
             demands: BTreeSet::new(),
+            extensions: BTreeSet::new(),
             opaque: BTreeSet::new(),
             aggregates: BTreeMap::new(),
             accesses: BTreeMap::new(),
@@ -362,10 +367,14 @@ impl<'m> Emitter<'m> {
                     let _ =
                         writeln!(attributes, "__attribute__((work_group_size_hint({})))", sizes()?);
                 }
-                // These are hints, or hold for the whole text anyway.
+                Some(ExecutionMode::VecTypeHint) => {
+                    if let Some(ty) = hinted_vector(operand(mode, 2)?) {
+                        let _ = writeln!(attributes, "__attribute__((vec_type_hint({ty})))");
+                    }
+                }
+                // These hold for the whole text anyway.
                 Some(
-                    ExecutionMode::VecTypeHint
-                    | ExecutionMode::ContractionOff
+                    ExecutionMode::ContractionOff
                     | ExecutionMode::DenormPreserve
                     | ExecutionMode::SignedZeroInfNanPreserve
                     | ExecutionMode::RoundingModeRTE,
@@ -382,7 +391,8 @@ impl<'m> Emitter<'m> {
             "// OpenCL C 1.2, translated from SPIR-V: numbers in names are the ids of the module.\n\
              #pragma OPENCL FP_CONTRACT OFF\n",
         );
-        for extension in self.demands.iter().copied().filter_map(extension) {
+        let demanded = self.demands.iter().copied().filter_map(extension);
+        for extension in demanded.chain(self.extensions.iter().copied()) {
             let _ = writeln!(text, "#pragma OPENCL EXTENSION {extension} : enable");
         }
         text.push('\n');
@@ -394,6 +404,24 @@ impl<'m> Emitter<'m> {
             text += part;
         }
         Text { code: text + &self.code, demands: self.demands }
+    }
+}
+
+/// Returns the name of the vector type that `VecTypeHint` encodes; `None` if there is no such type.
+fn hinted_vector(encoded: u32) -> Option<String> {
+    let kind = match encoded & 0xffff {
+        0 => "char",
+        1 => "short",
+        2 => "int",
+        3 => "long",
+        5 => "float",
+        // Half and double precision are not supported everywhere.
+        _ => return None,
+    };
+    match encoded >> 16 {
+        0 | 1 => Some(kind.to_owned()),
+        count @ (2 | 3 | 4 | 8 | 16) => Some(format!("{kind}{count}")),
+        _ => None,
     }
 }
 
@@ -447,6 +475,7 @@ fn extension(feature: Demand) -> Option<&'static str> {
         Demand::Double => "cl_khr_fp64",
         Demand::LongAtomics => "cl_khr_int64_base_atomics",
         Demand::ExtendedLongAtomics => "cl_khr_int64_extended_atomics",
+        Demand::Subgroups => "cl_khr_subgroups",
         _ => return None,
     })
 }

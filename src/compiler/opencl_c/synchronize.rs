@@ -22,14 +22,24 @@ impl Body<'_, '_> {
         let word = |index| operand(instruction, index);
         match op {
             Op::ControlBarrier => {
-                if self.emitter.integer(word(0)?)? != Scope::Workgroup as u64 {
-                    return Err(unsupported("OpControlBarrier with a scope other than Workgroup"));
-                }
+                let scope = u32::try_from(self.emitter.integer(word(0)?)?).ok();
+                let barrier = match scope.and_then(Scope::from_u32) {
+                    Some(Scope::Workgroup) => "barrier",
+                    Some(Scope::Subgroup) => {
+                        self.need_subgroups();
+                        "sub_group_barrier"
+                    }
+                    _ => {
+                        return Err(unsupported(
+                            "OpControlBarrier with a scope other than Workgroup and Subgroup",
+                        ));
+                    }
+                };
                 let flags = match flags(self.semantics(word(2)?)?) {
                     "0" => "CLK_LOCAL_MEM_FENCE",
                     flags => flags,
                 };
-                self.line(&format!("barrier({flags});"));
+                self.line(&format!("{barrier}({flags});"));
             }
             Op::MemoryBarrier => {
                 let semantics = self.semantics(word(1)?)?;

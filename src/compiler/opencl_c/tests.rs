@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+mod images;
+
 use proptest::prelude::*;
 use rspirv::binary::Assemble;
 use rspirv::dr::{Builder, Operand};
@@ -152,8 +154,8 @@ fn constructs_that_cannot_be_expressed_are_named() {
         "function `bump`, which no module",
     );
     refused(
-        include_bytes!("../../../tests/data/inferred.spv"),
-        "inferred: Kiln cannot express OpTypeImage in OpenCL C 1.2",
+        &images::with_images(include_bytes!("../../../tests/data/inferred.spv"), 5, 1),
+        "inferred: Kiln cannot express OpTypeImage with several samples in OpenCL C 1.2",
     );
     refused(
         include_bytes!("../../../tests/data/function_pointers.spv"),

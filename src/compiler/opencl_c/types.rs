@@ -67,6 +67,10 @@ pub(super) enum Type {
     Opaque,
     /// The event of an asynchronous copy.
     Event,
+    Image,
+    Sampler,
+    /// An image with a sampler, which has no type in OpenCL C.
+    SampledImage,
     Pointer {
         class: StorageClass,
         pointee: Option<u32>,
@@ -189,6 +193,9 @@ impl Emitter<'_> {
             Some(Op::TypeStruct) => Type::Struct,
             Some(Op::TypeOpaque) => Type::Opaque,
             Some(Op::TypeEvent) => Type::Event,
+            Some(Op::TypeImage) => Type::Image,
+            Some(Op::TypeSampler) => Type::Sampler,
+            Some(Op::TypeSampledImage) => Type::SampledImage,
             Some(Op::TypePointer) => {
                 Type::Pointer { class: class(operand(&ty, 1)?)?, pointee: Some(operand(&ty, 2)?) }
             }
@@ -251,6 +258,11 @@ impl Emitter<'_> {
             Ok(match this.ty(ty)? {
                 Type::Void => "void".to_owned(),
                 Type::Event => "event_t".to_owned(),
+                Type::Image => this.image_name(ty)?,
+                Type::Sampler => "sampler_t".to_owned(),
+                Type::SampledImage => {
+                    return Err(unsupported("a value of type OpTypeSampledImage"));
+                }
                 Type::Scalar(_) | Type::Vector { .. } => {
                     let lanes = this.lanes(ty)?;
                     this.use_scalar(lanes.scalar);
@@ -377,6 +389,7 @@ impl Emitter<'_> {
                     most
                 }
                 Type::Pointer { .. } | Type::Event => this.pointer_bytes,
+                Type::Image | Type::Sampler | Type::SampledImage => this.pointer_bytes,
             })
         })?;
         self.alignments.insert(ty, alignment);

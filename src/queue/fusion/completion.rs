@@ -9,16 +9,19 @@ use smallvec::SmallVec;
 
 use super::mode::FusionMode;
 use super::outcome::{Fusing, FusionOutcome, Unfused};
+use super::parts::{self, Prepared};
 use super::plan::{self, FusionOptions, LaunchSnapshot, MemoryUsage};
 use super::recent::{Recent, Recents};
-use crate::build_graph::{Choice, Fastest, FusedKernel, Fusion, FusionRequest, Query, Run};
-use crate::compiler::fusion::{FusionReport, Trust};
+use crate::build_graph::{
+    FusedKernel, Fusion, FusionRequest, ONE_BY_ONE, Policy, Query, Selection, Step,
+};
+use crate::compiler::fusion::Trust;
 use crate::error::{Error, ErrorKind, Result};
-use crate::queue::accesses::CombinedAccesses;
+use crate::queue::accesses::{CombinedAccesses, Repeated};
 use crate::queue::command::GroupId;
 use crate::queue::handle::Queue;
 use crate::queue::launch_work::LaunchWork;
-use crate::queue::scheduler::{FusedLaunch, Scheduler};
+use crate::queue::scheduler::{FusedLaunch, Part, Scheduler};
 use crate::queue::stopwatch::Stopwatch;
 use crate::sync::lock;
 
@@ -34,19 +37,12 @@ pub(super) enum RecentLookup {
     New(Box<FusionLookup>),
 }
 
-/// Facts about launches that the compiler's examination does not contain.
-struct LaunchFacts<'a> {
-    /// Allocations whose contents are lost if the launches run as one, and that can still be read
-    /// through other handles.
-    lost: &'a [u64],
-    accesses: LaunchAccesses<'a>,
-}
-
-/// Combined accesses of the launches, if a recent scope had the same launches.
-enum LaunchAccesses<'a> {
-    /// Accesses of the same launches in a recent scope, where the fused launch was already checked.
-    Known(&'a Arc<CombinedAccesses>),
-    /// New launches: their accesses are still to be computed and added to the recent scopes.
+/// Source of the facts about launches that the compiler's examination does not contain.
+#[derive(Clone, Copy)]
+enum LaunchFacts<'a> {
+    /// Facts from a recent scope with the same launches.
+    Known(&'a Recent),
+    /// Snapshot of new launches, which are to be added to the recent scopes.
     New(&'a FusionLookup),
 }
 
@@ -58,12 +54,14 @@ pub(super) struct FusionLookup {
     pub(super) query: Option<Query>,
     pub(super) options: FusionOptions,
     pub(super) trust: Trust,
+    pub(super) is_required: bool,
 }
 
 impl FusionLookup {
     /// Returns the fusion of these launches if it is known already.
     pub(super) fn known(&self) -> Option<Arc<Fusion>> {
-        self.scheduler.shared().graph.known_fusion(self.query.as_ref()?)
+        let known = self.scheduler.shared().graph.known_fusion(self.query.as_ref()?)?;
+        suffices(&known, self.is_required).then_some(known)
     }
 
     /// Builds the launches' programs if necessary, and fuses the launches.
@@ -77,6 +75,7 @@ impl FusionLookup {
 
     fn request(&self, snapshot: &LaunchSnapshot) -> Result<FusionRequest> {
         let (launches, handle) = (snapshot.launches(), self.scheduler.slot().handle());
+        let shared = self.scheduler.shared();
         let device = handle.index();
         let plan = self.usage.plan(&launches, handle)?;
         // The programs are all built: `plan` fails otherwise.
@@ -89,8 +88,17 @@ impl FusionLookup {
             kernels: snapshot.kernels().cloned().collect(),
             plan,
             trust: self.trust,
+            forced_form: shared.fusion_form,
+            is_tried: shared.fusion == FusionMode::Auto && shared.fusion_form.is_none(),
+            needs_one_kernel: self.is_required,
         })
     }
+}
+
+/// Whether all kernels that a scope needs are built as far as they can be. A scope that requires fusion needs one
+/// for all its launches.
+pub(super) fn suffices(fusion: &Fusion, is_required: bool) -> bool {
+    !is_required || fusion.has_one_kernel() || !fusion.can_be_one_kernel()
 }
 
 /// Obligation to run the launches of a scope, fused or not. If it is dropped undecided, they run one by
@@ -99,7 +107,8 @@ pub(super) struct Completion {
     pub(super) queue: Queue,
     pub(super) group: GroupId,
     pub(super) is_required: bool,
-    pub(super) report: Arc<OnceLock<FusionReport>>,
+    /// Result for the launches, once it is known.
+    pub(super) fusion: Arc<OnceLock<Arc<Fusion>>>,
     pub(super) is_decided: bool,
 }
 
@@ -120,14 +129,12 @@ impl Completion {
         }
         let lookup = match recent {
             RecentLookup::Known(fusion, recent) => {
-                let Recent { lost, accesses, .. } = &*recent;
-                let facts = LaunchFacts { lost, accesses: LaunchAccesses::Known(accesses) };
-                return Fusing::known(self.run(&fusion, facts));
+                return Fusing::known(self.run(&fusion, LaunchFacts::Known(&recent)));
             }
             RecentLookup::New(lookup) => lookup,
         };
         if let Some(fusion) = lookup.known() {
-            return Fusing::known(self.run_new(&lookup, &fusion));
+            return Fusing::known(self.run(&fusion, LaunchFacts::New(&lookup)));
         }
         let snapshot = self.queue.scheduler.visit_group(self.group, LaunchSnapshot::of);
         let Some((_, snapshot)) = snapshot.filter(|(_, snapshot)| snapshot.len() == count) else {
@@ -158,92 +165,159 @@ impl Completion {
         // The launches may run from here on. The snapshot must not hold handles of their buffers then.
         drop(snapshot);
         match fusion {
-            Ok(fusion) => self.run_new(&lookup, &fusion),
+            Ok(fusion) => self.run(&fusion, LaunchFacts::New(&lookup)),
             Err(error) => self.unfused(Unfused::Failed(error)),
         }
     }
 
-    /// Runs the launches of a scope that matches no recent one.
-    fn run_new(self, lookup: &FusionLookup, fusion: &Arc<Fusion>) -> Result<FusionOutcome> {
-        let internalized = fusion.fused.as_ref().map_or(&[][..], |fused| &fused.internalized);
-        let lost: SmallVec<[u64; 8]> = lookup.usage.held(internalized).collect();
-        self.run(fusion, LaunchFacts { lost: &lost, accesses: LaunchAccesses::New(lookup) })
-    }
-
-    /// Runs the launches as one if that is legal and either required or faster, and otherwise one by one.
+    /// Runs the launches: as one kernel if that is required, else in the way that is the fastest or is to be
+    /// timed.
     fn run(mut self, fusion: &Arc<Fusion>, facts: LaunchFacts<'_>) -> Result<FusionOutcome> {
-        // The report of a scope is set only here, and only once.
-        let _ = self.report.set(fusion.report.clone());
-        let Some(fused) = &fusion.fused else {
-            let why = fusion.report.refusal().unwrap_or("the reason is unknown");
-            return self.unfused(Unfused::Refused(why.to_owned()));
+        // The result of a scope is set only here, and only once.
+        let _ = self.fusion.set(Arc::clone(fusion));
+        let policy = match self.queue.scheduler.shared().fusion {
+            _ if self.is_required => Policy::OneKernel,
+            FusionMode::Auto => Policy::Fastest,
+            FusionMode::Always | FusionMode::Never => Policy::Kernels,
         };
-        let choice = match self.queue.scheduler.shared().fusion {
-            FusionMode::Auto if !self.is_required => fusion.choose(),
-            _ => Choice::Fused,
+        let Some(selection) = fusion.select(policy) else {
+            return self.unfused(Unfused::Refused(fusion.refusal().to_owned()));
         };
-        let launches = fusion.report.launches().len();
-        let stopwatch = |commands, run| {
-            let fusion = fusion.clone();
-            let report = move |time| fusion.note(run, time);
-            Some(Arc::new(Stopwatch::new(commands, Box::new(report))))
-        };
-        let timed = match choice {
-            Choice::Unfused(Fastest { fused, unfused }) => {
-                return self.unfused(Unfused::Slower { fused, unfused });
-            }
-            Choice::Time(Run::Unfused) => {
-                self.is_decided = true;
-                let stopwatch = stopwatch(launches, Run::Unfused);
-                self.queue.scheduler.run_separately(self.group, stopwatch);
-                return self.unfused(Unfused::Timing);
-            }
-            Choice::Time(Run::Fused) => stopwatch(1, Run::Fused),
-            Choice::Fused => None,
-        };
+        if !selection.has_kernels() {
+            return self.run_one_by_one(fusion, &selection);
+        }
         self.is_decided = true;
-        let lost = facts.lost;
-        let fuse = |launches: &[&LaunchWork]| self.fused_launch(launches, fusion, fused, facts);
-        match self.queue.scheduler.run_as_one(self.group, fuse, lost, timed) {
-            Ok(()) => {
-                self.queue.scheduler.shared().counters.fusions.add_one();
-                tracing::debug!(kernel = fused.kernel.name(), "launches run as a fused kernel");
-                Ok(FusionOutcome::Fused {
-                    kernel: fused.kernel.name().to_owned(),
-                    launches,
-                    internalized: fused.internalized.len(),
-                })
-            }
+        let prepare = |launches: &[&LaunchWork]| self.prepare(launches, fusion, &selection, facts);
+        let ran = self.queue.scheduler.run_in_parts(self.group, prepare);
+        let blocked = match ran {
+            Ok(blocked) => blocked,
             Err(blocker) => {
-                if choice == Choice::Time(Run::Fused) {
-                    fusion.give_back();
-                }
-                self.unfused(Unfused::Refused(blocker.to_string()))
+                give_back(fusion, &selection, |_| true);
+                return self.unfused(Unfused::Refused(blocker.to_string()));
             }
+        };
+        if !blocked.is_empty() {
+            let is_blocked = |step: usize| blocked.iter().any(|(at, _)| *at == step);
+            give_back(fusion, &selection, is_blocked);
+        }
+        match parts::outcome(fusion, &selection, blocked) {
+            Ok(outcome) => {
+                self.queue.scheduler.shared().counters.fusions.add_one();
+                tracing::debug!(%outcome, "launches are fused");
+                Ok(outcome)
+            }
+            Err(why) => self.unfused(why),
         }
     }
 
-    /// Creates the launch of the fused kernel. If the launches match no recent scope, checks it and adds them
-    /// to the recent scopes. Called under the scheduler's lock.
-    fn fused_launch(
+    /// Runs the launches one by one, with the groups timed that are selected to be.
+    fn run_one_by_one(
+        mut self,
+        fusion: &Arc<Fusion>,
+        selection: &Selection,
+    ) -> Result<FusionOutcome> {
+        if selection.times_launches() {
+            self.is_decided = true;
+            match &*selection.0 {
+                [_] => {
+                    let stopwatch = stopwatch(fusion, selection, 0);
+                    self.queue.scheduler.run_separately(self.group, stopwatch);
+                }
+                _ => {
+                    let prepare = |_: &[&LaunchWork]| {
+                        let groups = 0..selection.0.len();
+                        let parts = groups.flat_map(|group| {
+                            let stopwatch = stopwatch(fusion, selection, group);
+                            let slots = fusion.groups[group].slots.iter();
+                            slots.map(move |&slot| Part::of_launch(slot, stopwatch.clone()))
+                        });
+                        parts.collect()
+                    };
+                    // Nothing prevents running one by one, unless a launch has failed.
+                    let _ = self.queue.scheduler.run_in_parts(self.group, prepare);
+                }
+            }
+        }
+        self.unfused(parts::reason_for_launches(fusion, selection))
+    }
+
+    /// Prepares the steps of the selected ways. Called under the scheduler's lock. If the launches match no
+    /// recent scope, adds them to the recent scopes.
+    fn prepare(
         &self,
         launches: &[&LaunchWork],
         fusion: &Arc<Fusion>,
-        fused: &FusedKernel,
-        LaunchFacts { lost, accesses }: LaunchFacts<'_>,
-    ) -> Result<FusedLaunch> {
-        let launch = Box::new(plan::fused(launches, fused));
-        let accesses = match accesses {
-            LaunchAccesses::Known(accesses) => Arc::clone(accesses),
-            LaunchAccesses::New(FusionLookup { options, trust, .. }) => {
-                launch.check(self.queue.device()).transpose()?;
-                let accesses = Arc::new(CombinedAccesses::of(launches, &launch, lost));
-                let mut recents = recents(&self.queue);
-                recents.learn(launches, (options, *trust), fusion, (lost, &accesses));
-                accesses
+        selection: &Selection,
+        facts: LaunchFacts<'_>,
+    ) -> Vec<Part> {
+        let (mut all, mut learned) = (Vec::new(), Vec::new());
+        for (group, selected) in selection.0.iter().enumerate() {
+            let stopwatch = stopwatch(fusion, selection, group);
+            for (at, step) in selected.way.steps.iter().enumerate() {
+                let kernel = match step {
+                    Step::Launch(slot) => {
+                        all.push(Part::of_launch(*slot, stopwatch.clone()));
+                        continue;
+                    }
+                    Step::Kernel(kernel) => kernel,
+                };
+                let launch = Box::new(plan::fused(launches, kernel));
+                let key = [group, selected.choice.way, at];
+                let known = match facts {
+                    LaunchFacts::Known(recent) => recent.prepared(key),
+                    LaunchFacts::New(_) => None,
+                };
+                let prepared = match known {
+                    Some(known) => Ok(known),
+                    None => self
+                        .prepare_kernel(launches, &launch, key, kernel, facts)
+                        .inspect(|prepared| learned.push(Prepared::clone(prepared))),
+                };
+                let fused = prepared.map(|Prepared { lost, accesses, .. }| FusedLaunch {
+                    launch,
+                    accesses,
+                    lost,
+                });
+                let launches = SmallVec::from_slice(&kernel.slots);
+                all.push(Part { launches, fused: Some(fused), stopwatch: stopwatch.clone() });
             }
+        }
+        match facts {
+            LaunchFacts::Known(recent) => recent.add(learned),
+            // Launches whose kernels do not fit are examined anew each time.
+            LaunchFacts::New(_) if learned.is_empty() => {}
+            LaunchFacts::New(FusionLookup { options, trust, usage, .. }) => {
+                let mut recents = recents(&self.queue);
+                recents.learn(launches, (options, *trust), fusion, (usage.allocations(), learned));
+            }
+        }
+        all
+    }
+
+    /// Checks the launch of a fused kernel, and determines its effects on other commands.
+    fn prepare_kernel(
+        &self,
+        launches: &[&LaunchWork],
+        launch: &LaunchWork,
+        key: [usize; 3],
+        kernel: &FusedKernel,
+        facts: LaunchFacts<'_>,
+    ) -> Result<Prepared> {
+        launch.check(self.queue.device()).transpose()?;
+        let FusedKernel { slots, repeated, internalized, recomputed, .. } = kernel;
+        let lost: SmallVec<[u64; 8]> = match facts {
+            LaunchFacts::Known(recent) => recent.allocations(internalized).collect(),
+            LaunchFacts::New(lookup) => lookup.usage.held(internalized).collect(),
         };
-        Ok(FusedLaunch { launch, accesses })
+        let results: Vec<u64> = match facts {
+            LaunchFacts::Known(recent) => recent.allocations(recomputed).collect(),
+            LaunchFacts::New(lookup) => lookup.usage.all(recomputed).collect(),
+        };
+        let own: Vec<_> = slots.iter().map(|&slot| launches[slot]).collect();
+        let repeated: Vec<_> = repeated.iter().map(|&slot| launches[slot]).collect();
+        let repeated = Repeated { launches: &repeated, results: &results };
+        let accesses = Arc::new(CombinedAccesses::of(&own, repeated, launch, &lost));
+        Ok(Prepared { key, lost, accesses })
     }
 
     /// Runs the launches one by one, unless they run already, and returns the reason.
@@ -279,6 +353,30 @@ impl Completion {
         if !std::mem::replace(&mut self.is_decided, true) {
             self.queue.scheduler.run_separately(self.group, None);
         }
+    }
+}
+
+/// Returns the stopwatch of a group that is selected to be timed.
+fn stopwatch(fusion: &Arc<Fusion>, selection: &Selection, group: usize) -> Option<Arc<Stopwatch>> {
+    let selected = &selection.0[group];
+    let (fusion, way) = (Arc::clone(fusion), selected.choice.way);
+    selected.choice.is_timed.then(|| {
+        let report = move |time| fusion.note(group, way, time);
+        Arc::new(Stopwatch::new(selected.way.commands(), Box::new(report)))
+    })
+}
+
+/// Cancels the timed runs of the groups of which `is_blocked` holds for a step, by its position among all
+/// steps.
+fn give_back(fusion: &Fusion, selection: &Selection, is_blocked: impl Fn(usize) -> bool) {
+    let mut first = 0;
+    for (group, selected) in selection.0.iter().enumerate() {
+        let next = first + selected.way.steps.len();
+        let choice = selected.choice;
+        if choice.is_timed && choice.way != ONE_BY_ONE && (first..next).any(&is_blocked) {
+            fusion.give_back(group, choice.way);
+        }
+        first = next;
     }
 }
 

@@ -3,11 +3,14 @@
 mod completion;
 pub(super) mod mode;
 mod outcome;
+mod parts;
 mod plan;
 pub(super) mod recent;
 mod scope;
+#[cfg(test)]
+mod tests;
 
 pub use self::mode::FusionMode;
-pub use self::outcome::{Fusing, FusionOutcome, Unfused};
+pub use self::outcome::{FusedPart, Fusing, FusionOutcome, Unfused};
 pub use self::scope::{Examining, FusionScope};
 pub use crate::compiler::fusion::Internalization;

@@ -1,5 +1,6 @@
-//! Policy for fusing launches, and the environment variable that sets it.
+//! Policy for fusing launches, and the environment variables that set it and the form of fused kernels.
 
+use crate::compiler::fusion::FusionForm;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Policy for fusing launches, for all scopes of a runtime.
@@ -17,8 +18,8 @@ use crate::error::{Error, ErrorKind, Result};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FusionMode {
-    /// Fuses where that is faster. The first runs of the same launches are timed, fused and unfused in
-    /// turns; later runs use the faster way. Launches that differ only in the values of their scalar
+    /// Fuses where that is faster. The first runs of the same launches are timed, in several ways that take
+    /// turns, fused and unfused; later runs use the fastest way. Launches that differ only in the values of their scalar
     /// arguments count as the same, unless the fused kernel depends on these values.
     #[default]
     Auto,
@@ -31,6 +32,20 @@ pub enum FusionMode {
 
 /// Environment variable that sets the mode.
 const MODE_VARIABLE: &str = "KILN_FUSION";
+
+/// Environment variable that gives all fused kernels the same form, for tests.
+const FORM_VARIABLE: &str = "KILN_FUSION_FORM";
+
+/// Reads the form of all fused kernels from the environment. Returns `None` if it is not set.
+pub(crate) fn form_from_environment() -> Result<Option<FusionForm>> {
+    let Some(text) = std::env::var_os(FORM_VARIABLE).filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    let form = text.to_string_lossy().parse();
+    form.map(Some).map_err(|error: Error| {
+        Error::new(ErrorKind::Configuration, format!("{FORM_VARIABLE}: {error}"))
+    })
+}
 
 impl FusionMode {
     /// Reads the mode from the environment; the default is [`Auto`](Self::Auto).

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures::channel::oneshot;
 
+use crate::compiler::fusion::{FusionForm, StepReport};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Outcome of a [`FusionScope`](crate::FusionScope): how its launches are run.
@@ -33,10 +34,19 @@ pub enum FusionOutcome {
     Fused {
         /// Name of the fused kernel.
         kernel: String,
+        /// Form of the fused kernel.
+        form: FusionForm,
         /// Number of launches that the kernel replaces.
         launches: usize,
         /// Number of buffers that the kernel does without.
         internalized: usize,
+    },
+    /// The launches run in several parts, of which at least one is a fused kernel. A command that fails fails
+    /// only those launches that depend on it, or that run as one kernel with a launch that does.
+    #[non_exhaustive]
+    Parts {
+        /// Parts in the order in which they run. Each launch is in one of them.
+        parts: Vec<FusedPart>,
     },
     /// The launches run one by one.
     #[non_exhaustive]
@@ -44,6 +54,46 @@ pub enum FusionOutcome {
         /// Reason.
         why: Unfused,
     },
+}
+
+/// Launches of a [`FusionScope`](crate::FusionScope) that run together, as one kernel or one by one.
+///
+/// # Examples
+///
+/// ```no_run
+/// use kiln::FusionOutcome;
+///
+/// # async fn example(fusion: kiln::FusionScope) -> kiln::Result<()> {
+/// if let FusionOutcome::Parts { parts, .. } = fusion.complete().await? {
+///     let kernels = parts.iter().filter_map(|part| part.kernel.as_ref());
+///     println!("{} kernels are fused", kernels.count());
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct FusedPart {
+    /// Positions of the launches in the scope, in order.
+    pub launches: Vec<usize>,
+    /// Positions of launches of other parts that the kernel runs again instead of reading their results.
+    pub repeated: Vec<usize>,
+    /// Name of the fused kernel; `None` if the launches run one by one.
+    pub kernel: Option<String>,
+    /// Form of the fused kernel.
+    pub form: Option<FusionForm>,
+    /// Number of buffers that the kernel does without.
+    pub internalized: usize,
+    /// Reason why the launches run one by one, if they do.
+    pub why: Option<Unfused>,
+}
+
+impl FusedPart {
+    /// Creates the part of launches that run one by one.
+    pub(super) fn alone(launches: Vec<usize>, why: Unfused) -> Self {
+        let repeated = Vec::new();
+        Self { launches, repeated, kernel: None, form: None, internalized: 0, why: Some(why) }
+    }
 }
 
 /// Reason why launches are run one by one.
@@ -125,7 +175,7 @@ impl fmt::Display for Unfused {
 }
 
 impl FusionOutcome {
-    /// Returns whether the launches run as one kernel.
+    /// Returns whether all launches run as one kernel.
     ///
     /// # Examples
     ///
@@ -147,16 +197,47 @@ impl FusionOutcome {
 impl fmt::Display for FusionOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Fused { kernel, launches, internalized } => {
+            Self::Fused { kernel, form, launches, internalized } => {
                 write!(f, "{launches} launches run as `{kernel}`")?;
-                match internalized {
-                    0 => Ok(()),
-                    1 => f.write_str(" with 1 internalized buffer"),
-                    _ => write!(f, " with {internalized} internalized buffers"),
+                if *form != FusionForm::Direct {
+                    write!(f, ", {form}")?;
                 }
+                write_internalized(f, *internalized)
+            }
+            Self::Parts { parts } => {
+                write!(f, "{} parts", parts.len())?;
+                for (at, part) in parts.iter().enumerate() {
+                    write!(f, "{} {part}", if at == 0 { ":" } else { ";" })?;
+                }
+                Ok(())
             }
             Self::Unfused { why } => write!(f, "not fused: {why}"),
         }
+    }
+}
+
+impl fmt::Display for FusedPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let step = StepReport {
+            launches: self.launches.clone(),
+            repeated: self.repeated.clone(),
+            kernel: self.kernel.clone(),
+            form: self.form,
+        };
+        write!(f, "{step}")?;
+        match &self.why {
+            Some(why) => write!(f, " ({why})"),
+            None => write_internalized(f, self.internalized),
+        }
+    }
+}
+
+/// Writes the number of buffers that a kernel does without.
+fn write_internalized(f: &mut fmt::Formatter<'_>, count: usize) -> fmt::Result {
+    match count {
+        0 => Ok(()),
+        1 => f.write_str(" with 1 internalized buffer"),
+        _ => write!(f, " with {count} internalized buffers"),
     }
 }
 

@@ -201,6 +201,17 @@ impl MemoryUsage {
         let used = memories.iter().filter_map(|memory| self.memories.get(memory.0 as usize));
         used.filter(|used| !used.is_unheld()).map(|used| used.allocation)
     }
+
+    /// Returns the allocations of these memories.
+    pub(super) fn all(&self, memories: &[Memory]) -> impl Iterator<Item = u64> {
+        let used = memories.iter().filter_map(|memory| self.memories.get(memory.0 as usize));
+        used.map(|used| used.allocation)
+    }
+
+    /// Returns the allocations of all memories, in order.
+    pub(super) fn allocations(&self) -> SmallVec<[u64; 16]> {
+        self.memories.iter().map(|used| used.allocation).collect()
+    }
 }
 
 /// Returns the regions among the launches' arguments, in order.

@@ -1,20 +1,21 @@
-//! Cache of the scopes of a queue that recently ran as one. The next scope usually has the same
+//! Cache of the scopes of a queue whose launches recently ran as fused kernels. The next scope usually has the same
 //! launches, over the same buffers. It can then be decided without examining its launches.
 
 use std::ops::Range;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use smallvec::SmallVec;
 
+use super::parts::Prepared;
 use super::plan::{FusionOptions, regions};
 use crate::args::ArgumentKind;
 use crate::args::buffer::Region;
 use crate::build_graph::{Fusion, WeakKernel};
-use crate::compiler::fusion::Trust;
+use crate::compiler::fusion::{Memory, Trust};
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::signature::Access;
-use crate::queue::accesses::CombinedAccesses;
 use crate::queue::launch_work::LaunchWork;
+use crate::sync::lock;
 
 /// Maximum number of scopes that a queue remembers.
 const MAX_SCOPES: usize = 8;
@@ -31,16 +32,16 @@ pub(crate) struct Recents {
     unknown: usize,
 }
 
-/// Scope that ran as one, with everything needed to run an equal scope.
+/// Scope with fused kernels, and everything needed to run an equal scope.
 pub(super) struct Recent {
     launches: Vec<LaunchKey>,
     options: FusionOptions,
     trust: Trust,
     fusion: Weak<Fusion>,
-    /// Allocations whose contents are lost if the launches run as one.
-    pub(super) lost: SmallVec<[u64; 8]>,
-    /// Combined accesses of the launches.
-    pub(super) accesses: Arc<CombinedAccesses>,
+    /// Allocations of the launches' memories. All have handles besides those of the launches.
+    allocations: SmallVec<[u64; 16]>,
+    /// Kernels that ran for the launches.
+    prepared: Mutex<Vec<Prepared>>,
 }
 
 /// Key of a launch, to recognize equal ones.
@@ -78,14 +79,14 @@ impl Recents {
         Some((found.fusion.upgrade()?, Arc::clone(found)))
     }
 
-    /// Adds launches that were not in the cache and run as one: with their combined accesses,
-    /// `accesses`, and the allocations whose contents are `lost`.
+    /// Adds launches that were not in the cache, with the `allocations` of their memories and with the kernels
+    /// that they run as.
     pub(super) fn learn(
         &mut self,
         launches: &[&LaunchWork],
         (options, trust): (&FusionOptions, Trust),
         fusion: &Arc<Fusion>,
-        (lost, accesses): (&[u64], &Arc<CombinedAccesses>),
+        (allocations, prepared): (SmallVec<[u64; 16]>, Vec<Prepared>),
     ) {
         self.scopes.retain(|recent| recent.fusion.strong_count() > 0);
         self.unknown += 1;
@@ -104,13 +105,28 @@ impl Recents {
             options: options.clone(),
             trust,
             fusion: Arc::downgrade(fusion),
-            lost: SmallVec::from_slice(lost),
-            accesses: Arc::clone(accesses),
+            allocations,
+            prepared: Mutex::new(prepared),
         }));
     }
 }
 
 impl Recent {
+    /// Returns a kernel that ran for the launches before.
+    pub(super) fn prepared(&self, key: [usize; 3]) -> Option<Prepared> {
+        lock(&self.prepared).iter().find(|prepared| prepared.key == key).cloned()
+    }
+
+    /// Adds kernels that ran for the launches.
+    pub(super) fn add(&self, prepared: Vec<Prepared>) {
+        lock(&self.prepared).extend(prepared);
+    }
+
+    /// Returns the allocations of these memories.
+    pub(super) fn allocations(&self, memories: &[Memory]) -> impl Iterator<Item = u64> {
+        memories.iter().filter_map(|memory| self.allocations.get(memory.0 as usize)).copied()
+    }
+
     fn matches(&self, launches: &[&LaunchWork], options: &FusionOptions, trust: Trust) -> bool {
         self.launches.len() == launches.len()
             && self.trust == trust

@@ -1,18 +1,16 @@
 //! Fusion scopes as applications use them.
 
 use std::fmt;
-use std::sync::atomic::{
-    AtomicBool, AtomicU64,
-    Ordering::{Relaxed, SeqCst},
-};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use bytemuck::Pod;
 
-use super::completion::{Completion, FusionLookup, RecentLookup, recents};
+use super::completion::{Completion, FusionLookup, RecentLookup, recents, suffices};
 use super::outcome::{Fusing, Unfused};
 use super::plan::{FusionOptions, LaunchSnapshot, MemoryUsage};
 use crate::args::buffer::Buffer;
+use crate::build_graph::Fusion;
 use crate::compiler::fusion::{FusionReport, Internalization, Trust};
 use crate::error::{Error, Result};
 use crate::future::named_future;
@@ -29,8 +27,8 @@ use crate::sync::lock;
 /// [`Queue::start_fusion`](crate::Queue::start_fusion).
 ///
 /// [`complete`](Self::complete) fuses the launches if it is proven that the results do not change.
-/// Otherwise it runs them one by one and states the reason. [`cancel`](Self::cancel), or dropping the
-/// scope, runs them one by one. [`examine`](Self::examine) only reports whether they would be fused,
+/// Otherwise it fuses those for which that is proven, or runs all one by one, and states the reason.
+/// [`cancel`](Self::cancel), or dropping the scope, runs them one by one. [`examine`](Self::examine) only reports whether they would be fused,
 /// and [`discard`](Self::discard) runs none of them. A buffer whose last handle was dropped before
 /// `complete` is not written if the fused kernel can do without it.
 ///
@@ -89,7 +87,8 @@ pub struct FusionScope {
     has_ended: AtomicBool,
     is_discarded: AtomicBool,
     settings: Mutex<Settings>,
-    report: Arc<OnceLock<FusionReport>>,
+    /// Result for the launches, once it is known.
+    fusion: Arc<OnceLock<Arc<Fusion>>>,
 }
 
 struct Settings {
@@ -120,9 +119,9 @@ impl Queue {
     /// # Ok(())
     /// # }
     /// ```
+    #[must_use]
     pub fn start_fusion(&self) -> FusionScope {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        let (group, aborted) = (GroupId(NEXT.fetch_add(1, Relaxed)), AbortReason::default());
+        let (group, aborted) = (GroupId::next(), AbortReason::default());
         if !process::is_forked() {
             self.scheduler.open_group(group, self.number, aborted.clone());
         }
@@ -137,7 +136,7 @@ impl Queue {
                 trust: Trust::ProofOnly,
                 is_required: false,
             }),
-            report: Arc::default(),
+            fusion: Arc::default(),
         }
     }
 
@@ -417,12 +416,12 @@ impl FusionScope {
         }
     }
 
-    /// Runs the launches: as one kernel if it is proven that the results do not change and, unless
-    /// [`require`](Self::require) is set, if that is faster. The future returns how they run; dropping
-    /// it changes nothing.
+    /// Runs the launches: as one kernel or in several parts if it is proven that the results do not change
+    /// and, unless [`require`](Self::require) is set, if that is faster. The future returns how they run;
+    /// dropping it changes nothing.
     ///
-    /// With [`FusionMode::Auto`](crate::FusionMode::Auto), the first two to four runs of each way are timed,
-    /// in turns. Every second of these runs returns [`Unfused::Timing`].
+    /// With [`FusionMode::Auto`](crate::FusionMode::Auto), the first one to four runs of each way are timed,
+    /// in turns. Runs of the launches one by one return [`Unfused::Timing`] then.
     ///
     /// # Errors
     ///
@@ -457,7 +456,7 @@ impl FusionScope {
             queue: self.queue.clone(),
             group: self.group,
             is_required: self.settings().is_required,
-            report: self.report.clone(),
+            fusion: self.fusion.clone(),
             is_decided: closed.is_none(),
         };
         let Some((count, (unfailed, recent))) = closed else {
@@ -507,9 +506,7 @@ impl FusionScope {
                     "a launch of the fusion scope failed, so the other launches are not examined; \
                      await the event of the failed launch for its error",
                 )),
-                Some((1.., (lookup, snapshot))) => {
-                    Ok(lookup.fusion(&snapshot).await?.report.clone())
-                }
+                Some((1.., (lookup, snapshot))) => Ok(lookup.fusion(&snapshot).await?.report()),
                 _ => Err(Error::invalid("the fusion scope has no collected launches to examine")),
             }
         })
@@ -532,7 +529,7 @@ impl FusionScope {
     /// ```
     #[must_use]
     pub fn report(&self) -> FusionReport {
-        self.report.get().cloned().unwrap_or_else(FusionReport::of_none)
+        self.fusion.get().map_or_else(FusionReport::of_none, |fusion| fusion.report())
     }
 
     /// Counts a scope that ends without being completed.
@@ -550,8 +547,10 @@ impl FusionScope {
         let settings = self.settings();
         let known = recents(&self.queue).find(launches, &settings.options, settings.trust);
         match known {
-            Some((fusion, recent)) => RecentLookup::Known(fusion, recent),
-            None => RecentLookup::New(Box::new(self.new_lookup(launches, &settings))),
+            Some((fusion, recent)) if suffices(&fusion, settings.is_required) => {
+                RecentLookup::Known(fusion, recent)
+            }
+            _ => RecentLookup::New(Box::new(self.new_lookup(launches, &settings))),
         }
     }
 
@@ -560,7 +559,8 @@ impl FusionScope {
         let (scheduler, trust) = (self.queue.scheduler.clone(), settings.trust);
         let usage = MemoryUsage::of(launches, &settings.options);
         let query = usage.query(launches, scheduler.slot().handle().index(), trust);
-        FusionLookup { scheduler, usage, query, options: settings.options.clone(), trust }
+        let (options, is_required) = (settings.options.clone(), settings.is_required);
+        FusionLookup { scheduler, usage, query, options, trust, is_required }
     }
 
     /// Marks the scope as ended. Returns whether this call ended it; always `false` in a forked child.

@@ -11,7 +11,9 @@
 use std::mem;
 use std::sync::Arc;
 
-use super::group::{Group, GroupLaunches, Stage};
+use smallvec::SmallVec;
+
+use super::group::{Group, GroupLaunches, Part, Stage};
 use super::{Edges, Ending, Options, Scheduler, State};
 use crate::compiler::signature::Access;
 use crate::queue::accesses::CombinedAccesses;
@@ -102,6 +104,32 @@ impl State {
             Some(GroupLaunches::Deferred(launches)) => mem::take(launches),
             _ => DeferredLaunches::default(),
         }
+    }
+
+    /// Distributes the group's deferred launches over groups of their own, one for each list of positions. Each
+    /// position is in one list.
+    pub(super) fn split_deferred(
+        &mut self,
+        group: GroupId,
+        parts: &[Part],
+    ) -> SmallVec<[GroupId; 4]> {
+        let DeferredLaunches { works, records } = self.take_deferred(group);
+        let Some(Group { queue, .. }) = self.groups.remove(&group) else {
+            return SmallVec::new();
+        };
+        let launches = works.into_iter().zip(records);
+        let mut launches: Vec<_> = launches.map(Some).collect();
+        let mut split = |part: &Part| {
+            let own = part.launches.iter().filter_map(|&at| launches.get_mut(at)?.take());
+            let (works, records) = own.unzip();
+            let launches = GroupLaunches::Deferred(DeferredLaunches { works, records });
+            let id = GroupId::next();
+            let part = Group { queue, launches, stage: Stage::Deciding, failure: None };
+            self.groups.insert(id, part);
+            self.deferring.push(id);
+            id
+        };
+        parts.iter().map(&mut split).collect()
     }
 
     /// Moves the group's deferred launches into the DAG, each behind a precondition.

@@ -8,6 +8,9 @@
 //! one, the edges among them are detached. Once nothing else blocks any of the launches, one kernel is
 //! enqueued for all, and the edges are restored, so that a failure spreads as it would without fusion. If
 //! one of the launches fails before that, they run one by one after all.
+//!
+//! If the launches run in several [parts](Part), each part becomes a group of its own, in the order in which the
+//! parts run. What prevents one part from running as one does not concern the others.
 
 use std::fmt;
 use std::mem;
@@ -98,6 +101,10 @@ pub(crate) enum FusionBlocker {
     Unfit(Error),
     /// The command described here reads data that would be missing.
     InternalizedRead(String),
+    /// The launch at the first position comes after the launch at the second one, which would run later.
+    Order(usize, usize),
+    /// The launches are among other commands already, so that the fused kernel cannot repeat earlier launches.
+    Repeats,
 }
 
 impl fmt::Display for FusionBlocker {
@@ -115,14 +122,53 @@ impl fmt::Display for FusionBlocker {
                 "{reader} reads a buffer that was to be internalized, and was submitted before the \
                  fusion was decided"
             ),
+            Self::Order(at, before) => write!(
+                f,
+                "launch {at} was submitted to come after launch {before}, which would run later"
+            ),
+            Self::Repeats => f.write_str(
+                "the fused kernel repeats launches of the scope, and other commands may have \
+                 changed what they read",
+            ),
         }
     }
 }
 
-/// Fused launch, which runs in place of the launches of a group.
+impl FusionBlocker {
+    /// Returns the blocker of a part with the positions that its launches have in the scope.
+    fn in_scope(self, launches: &[usize]) -> Self {
+        let position = |at: usize| launches.get(at).copied().unwrap_or(at);
+        match self {
+            Self::HostFuture(at, kernel) => Self::HostFuture(position(at), kernel),
+            Self::Failed(at) => Self::Failed(position(at)),
+            other => other,
+        }
+    }
+}
+
+/// Launches of a group that run after those of the parts before it.
+pub(crate) struct Part {
+    /// Positions of the launches in the group, in order.
+    pub(crate) launches: SmallVec<[usize; 8]>,
+    /// Launch that runs in their place, or the reason why it does not fit; `None` if they run one by one.
+    pub(crate) fused: Option<Result<FusedLaunch>>,
+    /// Stopwatch that times the part, perhaps together with others.
+    pub(crate) stopwatch: Option<Arc<Stopwatch>>,
+}
+
+impl Part {
+    /// Returns the part of a launch that runs by itself.
+    pub(crate) fn of_launch(position: usize, stopwatch: Option<Arc<Stopwatch>>) -> Self {
+        Self { launches: SmallVec::from_slice(&[position]), fused: None, stopwatch }
+    }
+}
+
+/// Fused launch, which runs in place of the launches of a part.
 pub(crate) struct FusedLaunch {
     pub(crate) launch: Box<LaunchWork>,
     pub(crate) accesses: Arc<CombinedAccesses>,
+    /// Allocations in which the launch leaves no contents, although the launches would.
+    pub(crate) lost: SmallVec<[u64; 8]>,
 }
 
 /// Error of commands that only read data which a fused launch no longer stores.
@@ -196,11 +242,7 @@ impl Scheduler {
         group: GroupId,
         stopwatch: Option<Arc<Stopwatch>>,
     ) {
-        self.change(|state| {
-            state.move_to_dag(group);
-            state.set_stopwatch(group, stopwatch.as_ref());
-            state.release(group);
-        });
+        self.change(|state| state.run_group_separately(group, stopwatch.as_ref()));
     }
 
     /// Discards the launches: they fail without running, as do launches that are added until the group is
@@ -232,42 +274,90 @@ impl Scheduler {
         self.lock().groups.remove(&group);
     }
 
-    /// Runs the launches as the single launch that `fuse` creates from them, which leaves no contents in the
-    /// allocations in `lost`. If that launch does not fit the device, or if there is a blocker, the launches
-    /// run one by one.
-    pub(crate) fn run_as_one(
+    /// Runs the launches in the parts that `prepare` makes of them, one after another. Returns the positions of
+    /// the parts whose launches run one by one because their fused launch does not fit the device or something
+    /// prevents it.
+    ///
+    /// # Errors
+    ///
+    /// Returns what prevents all parts: all launches run one by one.
+    pub(crate) fn run_in_parts(
         self: &Arc<Self>,
         group: GroupId,
-        fuse: impl FnOnce(&[&LaunchWork]) -> Result<FusedLaunch>,
-        lost: &[u64],
-        stopwatch: Option<Arc<Stopwatch>>,
-    ) -> Result<(), FusionBlocker> {
+        prepare: impl FnOnce(&[&LaunchWork]) -> Vec<Part>,
+    ) -> Result<Vec<(usize, FusionBlocker)>, FusionBlocker> {
         self.change(|state| {
             self.settle_some(state);
-            let run = || {
-                state.find_blocker(group, lost)?;
-                let FusedLaunch { launch, accesses } =
-                    fuse(&state.launches(group)).map_err(FusionBlocker::Unfit)?;
-                if state.can_start(group, &accesses, self.options) {
-                    if let Some(id) = state.add_as_one(group, &accesses, launch, stopwatch) {
-                        state.dag.replace(id, &accesses.lost);
-                    }
-                    return Ok(());
-                }
-                state.move_to_dag(group);
-                state.find_blocker(group, lost)?;
-                let members = state.prepare_fused(group, launch, stopwatch);
-                for &allocation in lost {
-                    state.dag.invalidate_writes(allocation, &members, &LOST);
-                }
-                Ok(())
+            let split = || {
+                state.find_failed(group)?;
+                let parts = prepare(&state.launches(group));
+                let groups = state.split_group(group, &parts)?;
+                Ok((parts, groups))
             };
-            let outcome = run();
-            if outcome.is_err() {
-                state.release(group);
+            let (parts, groups) = match split() {
+                Ok(split) => split,
+                Err(blocker) => {
+                    state.release(group);
+                    return Err(blocker);
+                }
+            };
+            let mut blocked = Vec::new();
+            let last = parts.len().saturating_sub(1);
+            for (at, (Part { launches, fused, stopwatch }, group)) in
+                parts.into_iter().zip(groups).enumerate()
+            {
+                let ran = match fused {
+                    None => {
+                        state.run_group_separately(group, stopwatch.as_ref());
+                        Ok(())
+                    }
+                    Some(Ok(fused)) => self.run_as_one(state, group, fused, stopwatch),
+                    Some(Err(error)) => Err(FusionBlocker::Unfit(error)),
+                };
+                if let Err(blocker) = ran {
+                    state.release(group);
+                    blocked.push((at, blocker.in_scope(&launches)));
+                }
+                if at < last {
+                    // The next part can start at once if this one has.
+                    self.drive(state);
+                }
             }
-            outcome
+            Ok(blocked)
         })
+    }
+
+    /// Runs a group's launches as one. If something prevents that, the caller [releases](State::release) them.
+    fn run_as_one(
+        self: &Arc<Self>,
+        state: &mut State,
+        group: GroupId,
+        FusedLaunch { launch, accesses, lost }: FusedLaunch,
+        stopwatch: Option<Arc<Stopwatch>>,
+    ) -> Result<(), FusionBlocker> {
+        state.find_blocker(group, &lost)?;
+        if state.can_start(group, &accesses, self.options) {
+            if let Some(id) = state.add_as_one(group, &accesses, launch, stopwatch) {
+                state.dag.replace(id, &accesses.lost);
+            }
+            return Ok(());
+        }
+        let is_among_others =
+            state.groups.get(&group).is_some_and(|group| !group.nodes().is_empty());
+        if is_among_others && !accesses.repeated.is_empty() {
+            return Err(FusionBlocker::Repeats);
+        }
+        state.move_to_dag(group);
+        state.find_blocker(group, &lost)?;
+        let last = state.groups.get(&group).and_then(|group| group.nodes().last().copied());
+        if let Some(last) = last {
+            state.dag.add_uses(last, &accesses.repeated);
+        }
+        let members = state.prepare_fused(group, launch, stopwatch);
+        for &allocation in &lost {
+            state.dag.invalidate_writes(allocation, &members, &LOST);
+        }
+        Ok(())
     }
 
     /// Runs a scope's launches now, because something waits for the end of one of them while the scope
@@ -360,6 +450,67 @@ impl State {
         self.release(group);
     }
 
+    /// Runs the group's launches one by one.
+    fn run_group_separately(&mut self, group: GroupId, stopwatch: Option<&Arc<Stopwatch>>) {
+        self.move_to_dag(group);
+        self.set_stopwatch(group, stopwatch);
+        self.release(group);
+    }
+
+    /// Fails if a launch of the group has failed.
+    fn find_failed(&self, group: GroupId) -> Result<(), FusionBlocker> {
+        let nodes = self.groups.get(&group).map_or(&[][..], Group::nodes);
+        let has_failed = |id: &NodeId| self.dag.command(*id).is_none() || self.dag.is_poisoned(*id);
+        match nodes.iter().position(has_failed) {
+            Some(at) => Err(FusionBlocker::Failed(at)),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes a group of each part, and returns the groups. A single part stays in the group.
+    fn split_group(
+        &mut self,
+        group: GroupId,
+        parts: &[Part],
+    ) -> Result<SmallVec<[GroupId; 4]>, FusionBlocker> {
+        if parts.len() <= 1 {
+            return Ok(SmallVec::from_iter([group]));
+        }
+        let nodes = self.groups.get(&group).map_or(&[][..], Group::nodes).to_vec();
+        if nodes.is_empty() {
+            return Ok(self.split_deferred(group, parts));
+        }
+        let part_of = |at: usize| parts.iter().position(|part| part.launches.contains(&at));
+        for (at, &id) in nodes.iter().enumerate() {
+            let before = self.dag.dependencies(id).filter_map(|(before, ..)| {
+                nodes.binary_search_by_key(&before.serial(), |id| id.serial()).ok()
+            });
+            for before in before {
+                if part_of(before) > part_of(at) {
+                    return Err(FusionBlocker::Order(at, before));
+                }
+            }
+        }
+        let Some(Group { queue, .. }) = self.groups.remove(&group) else {
+            return Ok(SmallVec::new());
+        };
+        let groups = parts.iter().map(|part| {
+            let id = GroupId::next();
+            let nodes: Vec<_> =
+                part.launches.iter().filter_map(|&at| nodes.get(at)).copied().collect();
+            for &node in &nodes {
+                if let Some(command) = self.dag.command_mut(node) {
+                    command.group = Some(id);
+                }
+            }
+            let launches = GroupLaunches::Nodes(nodes);
+            let stage = Stage::Deciding;
+            self.groups.insert(id, Group { queue, launches, stage, failure: None });
+            id
+        });
+        Ok(groups.collect())
+    }
+
     /// Meets the precondition that the group's launches wait for, and removes the group.
     fn release(&mut self, group: GroupId) {
         self.move_to_dag(group);
@@ -375,14 +526,11 @@ impl State {
     /// Fails if something prevents running the group's launches as one, which leaves no contents in the
     /// allocations in `lost`. Nothing prevents it while the launches are deferred.
     fn find_blocker(&mut self, group: GroupId, lost: &[u64]) -> Result<(), FusionBlocker> {
+        self.find_failed(group)?;
         let Self { dag, groups, .. } = self;
         let nodes = groups.get(&group).map_or(&[][..], Group::nodes);
         if nodes.is_empty() {
             return Ok(());
-        }
-        let failed = |id: &NodeId| dag.command(*id).is_none() || dag.is_poisoned(*id);
-        if let Some(at) = nodes.iter().position(failed) {
-            return Err(FusionBlocker::Failed(at));
         }
         if let Some(reader) = dag.reader_of(nodes, |allocation| lost.contains(&allocation)) {
             return Err(FusionBlocker::InternalizedRead(reader.work.in_words()));

@@ -35,6 +35,7 @@ use super::native_queue::{CommandEvent, TrackedQueue};
 use crate::args::buffer::{Freed, Region};
 use crate::backend::{DeviceSlot, NativeEvent, Profile};
 use crate::build_graph::{BuildGraph, Kernel};
+use crate::compiler::fusion::FusionForm;
 use crate::error::{Error, Result};
 use crate::executor::{HostExecutor, runs_tasks};
 use crate::process;
@@ -53,7 +54,7 @@ use crate::stats::Counters;
 use backlog::Backlog;
 pub(crate) use backlog::Ticket;
 use deferred::PendingCommand;
-pub(crate) use group::{AbortReason, FusedLaunch};
+pub(crate) use group::{AbortReason, FusedLaunch, FusionBlocker, Part};
 use group::{DISCARDED, Group};
 use transaction::{StateLock, Transaction};
 use transfer::{Transfer, TransferWorkers};
@@ -82,6 +83,8 @@ pub(crate) struct Shared {
     /// Build graph, which fuses kernels.
     pub(crate) graph: Arc<BuildGraph>,
     pub(crate) fusion: FusionMode,
+    /// Form that all fused kernels get; if `None`, all forms are tried.
+    pub(crate) fusion_form: Option<FusionForm>,
 }
 
 /// Command DAG of one device, and its native queues.

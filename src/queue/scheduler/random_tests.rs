@@ -15,13 +15,14 @@ use std::time::{Duration, Instant};
 use async_io::Timer;
 use fastrand::Rng;
 use futures_lite::future::{block_on, or, yield_now};
+use smallvec::SmallVec;
 
-use super::{AbortReason, FusedLaunch};
+use super::{self as scheduler, AbortReason, FusedLaunch};
 use crate::args::buffer::Buffer;
 use crate::backend::simulated::{Fault, Simulator};
 use crate::build_graph::Kernel;
 use crate::error::{ErrorKind, Result};
-use crate::queue::accesses::CombinedAccesses;
+use crate::queue::accesses::{CombinedAccesses, Repeated};
 use crate::queue::command::GroupId;
 use crate::queue::launch_work::LaunchWork;
 use crate::queue::{Event, Queue, Read};
@@ -338,22 +339,40 @@ impl Case {
         if self.has_faults && self.rng.bool() {
             self.simulator.fail_enqueues(1, Fault::OutOfResources);
         }
-        if !(2..=MAX_FUSED).contains(&scope.launches) || self.rng.u8(..5) == 0 {
+        if scope.launches < 2 || self.rng.u8(..5) == 0 {
             self.queue.scheduler.run_separately(scope.id, None);
             return self.note(("one by one", scope.id));
         }
-        let fuse = |launches: &[&LaunchWork]| {
-            let given = launches.iter().flat_map(|launch| &launch.arguments);
-            let launch = Box::new(LaunchWork {
-                kernel: self.kernels[launches.len() - 1].clone(),
-                range: launches[0].range,
-                arguments: given.cloned().collect(),
+        let mut parts: Vec<Vec<usize>> = Vec::new();
+        for launch in 0..scope.launches {
+            match parts.last_mut() {
+                Some(part) if part.len() < MAX_FUSED && self.rng.u8(..4) > 0 => part.push(launch),
+                _ => parts.push(vec![launch]),
+            }
+        }
+        let prepare = |launches: &[&LaunchWork]| {
+            let parts = parts.iter().map(|part| {
+                let own: Vec<_> = part.iter().map(|&at| launches[at]).collect();
+                let given = own.iter().flat_map(|launch| &launch.arguments);
+                let launch = Box::new(LaunchWork {
+                    kernel: self.kernels[own.len() - 1].clone(),
+                    range: own[0].range,
+                    arguments: given.cloned().collect(),
+                });
+                let none = Repeated { launches: &[], results: &[] };
+                let accesses = Arc::new(CombinedAccesses::of(&own, none, &launch, &[]));
+                let fused = FusedLaunch { launch, accesses, lost: SmallVec::new() };
+                scheduler::Part {
+                    launches: part.iter().copied().collect(),
+                    fused: (own.len() > 1).then_some(Ok(fused)),
+                    stopwatch: None,
+                }
             });
-            let accesses = Arc::new(CombinedAccesses::of(launches, &launch, &[]));
-            Ok(FusedLaunch { launch, accesses })
+            parts.collect()
         };
-        let fused = self.queue.scheduler.run_as_one(scope.id, fuse, &[], None);
-        self.note(("as one", scope.id, fused.map_err(|blocker| blocker.to_string())));
+        let ran = self.queue.scheduler.run_in_parts(scope.id, prepare);
+        let ran = ran.map_err(|blocker| blocker.to_string());
+        self.note(("in parts", scope.id, &parts, format!("{ran:?}")));
     }
 
     /// Returns the output of the future. Panics if the future takes longer than `PATIENCE`.

@@ -2,18 +2,20 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where something does")]
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_lite::future::block_on;
+use smallvec::SmallVec;
 
 use super::group::FusionBlocker;
-use super::{AbortReason, FusedLaunch};
+use super::{AbortReason, FusedLaunch, Part};
 use crate::args::buffer::Buffer;
 use crate::backend::simulated::{Fault, Simulator};
 use crate::build_graph::{Kernel, Program};
-use crate::error::Result;
-use crate::queue::accesses::CombinedAccesses;
+use crate::error::{Error, Result};
+use crate::queue::accesses::{CombinedAccesses, Repeated};
 use crate::queue::command::GroupId;
 use crate::queue::launch_work::LaunchWork;
 use crate::queue::{Event, Queue};
@@ -24,7 +26,9 @@ const SOURCE: &str = "
     kernel void one(global uint *x) {}
     kernel void double(global uint *x) {}
     kernel void slow(global uint *x) {}
-    kernel void both(global uint *x) {}";
+    kernel void both(global uint *x) {}
+    kernel void add(global const uint *from, global uint *to) {}
+    kernel void add_twice(global const uint *from, global uint *to) {}";
 
 const GROUP: GroupId = GroupId(u64::MAX);
 
@@ -42,6 +46,10 @@ impl Bench {
     }
 
     fn of(simulator: Simulator) -> Self {
+        Self::with_limit(simulator, None)
+    }
+
+    fn with_limit(simulator: Simulator, max_in_flight: Option<usize>) -> Self {
         let define = |name, change: fn(u32) -> u32| {
             simulator.kernel(name, move |call| {
                 let x: Vec<_> = call.read::<u32>(0).into_iter().map(change).collect();
@@ -51,8 +59,19 @@ impl Bench {
         define("one", |x| x + 1);
         define("double", |x| x * 2);
         define("both", |x| x + 100);
+        for (name, term) in [("add", 1), ("add_twice", 2)] {
+            simulator.kernel(name, move |call| {
+                let sums: Vec<_> = call.read::<u32>(0).into_iter().map(|x| x + term).collect();
+                call.write(1, &sums);
+            });
+        }
         block_on(async {
-            let rt = Runtime::builder().simulator(&simulator).build().await.unwrap();
+            let builder = Runtime::builder().simulator(&simulator);
+            let builder = match max_in_flight.and_then(NonZeroUsize::new) {
+                Some(max) => builder.max_in_flight(max),
+                None => builder,
+            };
+            let rt = builder.build().await.unwrap();
             let program = rt.build(&Module::opencl_c(SOURCE)).await.unwrap();
             let x = rt.buffer_from(vec![5u32; 8]).await.unwrap();
             Self { simulator, queue: rt.queue(), program, x, rt }
@@ -88,8 +107,45 @@ impl Bench {
     }
 
     fn close_group(&self) {
+        self.close_group_of(2);
+    }
+
+    fn close_group_of(&self, launches: usize) {
         let closed = self.queue.scheduler.close_group(GROUP, |launches| launches.len());
-        assert_eq!(closed, Some((2, 2)));
+        assert_eq!(closed, Some((launches, launches)));
+    }
+
+    /// Runs the launches in parts: by themselves where a part has one, else as a launch of `both`.
+    fn run_in_parts(
+        &self,
+        parts: &[&[usize]],
+    ) -> Result<Vec<(usize, FusionBlocker)>, FusionBlocker> {
+        self.queue.scheduler.run_in_parts(GROUP, |launches| {
+            let part = |part: &&[usize]| {
+                let own: Vec<_> = part.iter().map(|&at| launches[at]).collect();
+                let fused = (own.len() > 1).then(|| Ok(self.fused("both", own[0], &own, None)));
+                Part { launches: SmallVec::from_slice(part), fused, stopwatch: None }
+            };
+            parts.iter().map(part).collect()
+        })
+    }
+
+    /// Returns a launch of a kernel, over the range of `like` and with its arguments, in place of launches. It
+    /// may repeat a launch that writes the last of its arguments.
+    fn fused(
+        &self,
+        kernel: &str,
+        like: &LaunchWork,
+        launches: &[&LaunchWork],
+        repeated: Option<&LaunchWork>,
+    ) -> FusedLaunch {
+        let launch = LaunchWork { kernel: self.kernel(kernel), ..like.clone() };
+        let results = repeated.and_then(|repeated| repeated.uses().last().map(|u| u.allocation));
+        let results: Vec<_> = results.into_iter().collect();
+        let repeated: Vec<_> = repeated.into_iter().collect();
+        let repeated = Repeated { launches: &repeated, results: &results };
+        let accesses = Arc::new(CombinedAccesses::of(launches, repeated, &launch, &[]));
+        FusedLaunch { launch: Box::new(launch), accesses, lost: SmallVec::new() }
     }
 
     /// Runs the launches as a launch of `both`, which adds 100.
@@ -105,10 +161,14 @@ impl Bench {
             let arguments = launches[0].arguments.clone();
             let range = launches[0].range;
             let launch = Box::new(LaunchWork { kernel: self.kernel("both"), range, arguments });
-            let accesses = Arc::new(CombinedAccesses::of(launches, &launch, &lost));
-            Ok(FusedLaunch { launch, accesses })
+            let none = Repeated { launches: &[], results: &[] };
+            let accesses = Arc::new(CombinedAccesses::of(launches, none, &launch, &lost));
+            let fused = FusedLaunch { launch, accesses, lost: SmallVec::from_slice(&lost) };
+            let launches = (0..launches.len()).collect();
+            vec![Part { launches, fused: Some(Ok(fused)), stopwatch: None }]
         };
-        self.queue.scheduler.run_as_one(GROUP, fuse, &lost, None)
+        let blocked = self.queue.scheduler.run_in_parts(GROUP, fuse)?;
+        blocked.into_iter().next().map_or(Ok(()), |(_, blocker)| Err(blocker))
     }
 
     fn contents(&self) -> Result<Vec<u32>> {
@@ -390,4 +450,154 @@ fn internalized_buffers_are_released_and_add_no_edges() {
     block_on(filled).unwrap();
     assert_eq!(block_on(kept).unwrap(), [7; 8]);
     assert_eq!(block_on(own).unwrap(), [105; 8]);
+}
+
+#[test]
+fn parts_run_one_after_another_and_past_launches_that_do_not_matter() {
+    for order in [&[&[0, 1][..], &[2, 3], &[4]], &[&[2, 3][..], &[0, 1], &[4]]] {
+        let bench = Bench::of(Simulator::new());
+        let y = block_on(async { bench.rt.buffer_from(vec![5u32; 8]).await }).unwrap();
+        for after in bench.predecessors() {
+            block_on(bench.queue.fill(&bench.x, 5).unwrap()).unwrap();
+            block_on(bench.queue.fill(&y, 5).unwrap()).unwrap();
+            bench.open_group();
+            let mut events =
+                vec![bench.submit("one", after.as_ref()), bench.submit("double", None)];
+            events.extend(["one", "double"].map(|name| bench.submit_on(&y, name, None)));
+            events.push(bench.submit("double", None));
+            bench.close_group_of(5);
+            assert!(bench.run_in_parts(order).unwrap().is_empty());
+            for event in events.into_iter().rev() {
+                block_on(event).unwrap();
+            }
+            assert_eq!(bench.contents().unwrap(), [(5 + 100) * 2; 8]);
+            assert_eq!(block_on(bench.queue.read(&y)).unwrap(), [5 + 100; 8]);
+        }
+        block_on(bench.rt.drain());
+        assert_eq!(bench.rt.stats().commands_in_flight, 0);
+    }
+}
+
+#[test]
+fn a_failed_part_fails_only_the_parts_that_depend_on_it() {
+    let bench = Bench::new();
+    let y = block_on(async { bench.rt.buffer_from(vec![5u32; 8]).await }).unwrap();
+    for after in bench.predecessors() {
+        block_on(bench.queue.fill(&y, 5).unwrap()).unwrap();
+        bench.open_group();
+        let failing = [bench.submit("one", after.as_ref()), bench.submit("double", None)];
+        let apart = ["one", "double"].map(|name| bench.submit_on(&y, name, None));
+        let dependent = bench.submit("double", None);
+        bench.close_group_of(5);
+        bench.simulator.fail_launches("both", 1, Fault::OutOfResources);
+        assert!(bench.run_in_parts(&[&[0, 1], &[2, 3], &[4]]).unwrap().is_empty());
+        for event in failing.into_iter().chain([dependent]) {
+            block_on(event).expect_err("the first part was set to fail");
+        }
+        for event in apart {
+            block_on(event).unwrap();
+        }
+        assert_eq!(block_on(bench.queue.read(&y)).unwrap(), [5 + 100; 8]);
+        block_on(bench.queue.fill(&bench.x, 5).unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn only_the_part_that_the_driver_refuses_runs_one_by_one() {
+    let bench = Bench::new();
+    let y = block_on(async { bench.rt.buffer_from(vec![5u32; 8]).await }).unwrap();
+    for (after, expected) in bench.predecessors().into_iter().zip([12, 26]) {
+        block_on(bench.queue.fill(&y, 5).unwrap()).unwrap();
+        bench.open_group();
+        bench.submit("one", after.as_ref());
+        bench.submit("double", None);
+        for name in ["one", "double"] {
+            bench.submit_on(&y, name, None);
+        }
+        bench.close_group_of(4);
+        bench.simulator.fail_enqueues(1, Fault::OutOfResources);
+        assert!(bench.run_in_parts(&[&[0, 1], &[2, 3]]).unwrap().is_empty());
+        assert_eq!(bench.contents().unwrap(), [expected; 8]);
+        assert_eq!(block_on(bench.queue.read(&y)).unwrap(), [5 + 100; 8]);
+    }
+}
+
+#[test]
+fn only_the_part_whose_kernel_does_not_fit_runs_one_by_one() {
+    let bench = Bench::new();
+    bench.open_group();
+    for name in ["one", "double", "one", "double"] {
+        bench.submit(name, None);
+    }
+    bench.close_group_of(4);
+    let ran = bench.queue.scheduler.run_in_parts(GROUP, |launches| {
+        let unfit = Part {
+            launches: SmallVec::from_slice(&[0, 1]),
+            fused: Some(Err(Error::invalid("on purpose"))),
+            stopwatch: None,
+        };
+        let own = &launches[2..];
+        let fused = Some(Ok(bench.fused("both", own[0], own, None)));
+        vec![unfit, Part { launches: SmallVec::from_slice(&[2, 3]), fused, stopwatch: None }]
+    });
+    let [(0, blocker)] = &ran.unwrap()[..] else { panic!("the first part is blocked") };
+    assert!(blocker.to_string().contains("on purpose"), "{blocker}");
+    assert_eq!(bench.contents().unwrap(), [(5 + 1) * 2 + 100; 8]);
+}
+
+#[test]
+fn launches_that_come_after_an_event_of_a_later_part_run_one_by_one() {
+    let bench = Bench::new();
+    let y = block_on(async { bench.rt.buffer_from(vec![5u32; 8]).await }).unwrap();
+    bench.open_group();
+    bench.submit("one", None);
+    let other = bench.submit_on(&y, "one", None);
+    bench.submit("double", Some(&other));
+    bench.close_group_of(3);
+    let blocker = bench.run_in_parts(&[&[0, 2], &[1]]).unwrap_err();
+    assert!(matches!(blocker, FusionBlocker::Order(2, 1)), "{blocker}");
+    assert_eq!(bench.contents().unwrap(), [12; 8]);
+    assert_eq!(block_on(bench.queue.read(&y)).unwrap(), [6; 8]);
+}
+
+/// The fused launch of the second part reads what a launch of the first part reads. Commands that follow must
+/// not overwrite that too early, whether the parts start at once or are parked.
+#[test]
+fn the_input_of_a_repeated_launch_is_kept_until_the_fused_launch_has_read_it() {
+    for max_in_flight in [None, Some(1)] {
+        let bench = Bench::with_limit(Simulator::new(), max_in_flight);
+        bench.simulator.kernel("slow", |_| std::thread::sleep(Duration::from_millis(100)));
+        let buffer = || block_on(async { bench.rt.buffer_from(vec![5u32; 8]).await }).unwrap();
+        let [source, middle, result] = [buffer(), buffer(), buffer()];
+        let submit = |from: &Buffer<u32>, to: &Buffer<u32>, after: Option<&Event>| {
+            let launch = bench.kernel("add").launch(8).args((from, to));
+            let launch = after.into_iter().fold(launch, |launch, event| launch.after(event));
+            bench.queue.submit_to(launch, Some(GROUP)).unwrap()
+        };
+        for is_among_others in [false, true] {
+            block_on(bench.queue.fill(&source, 5).unwrap()).unwrap();
+            let slow = bench.kernel("slow").launch(8).args((&result,));
+            let slow = bench.queue.submit(slow).unwrap();
+            bench.open_group();
+            submit(&source, &middle, is_among_others.then_some(&slow));
+            submit(&middle, &result, None);
+            bench.close_group_of(2);
+            let ran = bench.queue.scheduler.run_in_parts(GROUP, |launches| {
+                let [repeated, own] = launches[..] else { panic!("there are two launches") };
+                let mut like = own.clone();
+                like.arguments[0] = repeated.arguments[0].clone();
+                let fused = bench.fused("add_twice", &like, &[own], Some(repeated));
+                let launches = SmallVec::from_slice(&[1]);
+                let fused = Part { launches, fused: Some(Ok(fused)), stopwatch: None };
+                vec![Part::of_launch(0, None), fused]
+            });
+            let blocked = ran.unwrap();
+            bench.queue.fill(&source, 1000).unwrap();
+            assert_eq!(block_on(bench.queue.read(&result)).unwrap(), [7; 8]);
+            assert_eq!(block_on(bench.queue.read(&middle)).unwrap(), [6; 8]);
+            let is_blocked = matches!(&blocked[..], [(1, FusionBlocker::Repeats)]);
+            assert_eq!(is_blocked, is_among_others, "{blocked:?}");
+        }
+        block_on(bench.rt.drain());
+    }
 }

@@ -1,11 +1,13 @@
 //! Fixes errors that llvm-spirv makes with optimised code, and detects those that cannot be fixed.
 //!
 //! llvm-spirv 15 writes blocks in the order of LLVM, in which a block can precede one that defines a value it
-//! uses. SPIR-V requires that definitions come first (2.16.1). It also writes OpLoopMerge before an OpSwitch,
-//! which is not allowed; kernels do not need OpLoopMerge at all (2.11).
+//! uses, or one that dominates it. SPIR-V requires that definitions and dominators come first (2.16.1). It also
+//! writes OpLoopMerge before an OpSwitch, which is not allowed; kernels do not need OpLoopMerge at all (2.11).
 
 use std::collections::{HashMap, HashSet};
 
+use petgraph::algo::dominators::simple_fast;
+use petgraph::graph::{DiGraph, NodeIndex};
 use rspirv::spirv::Op;
 
 use crate::compiler::spirv::Module;
@@ -24,8 +26,9 @@ pub(super) fn parse_and_fix(bytes: Vec<u8>) -> Result<Module> {
     for at in 0..module.functions.len() {
         let mut body = without_bad_merges(&module.functions[at].body);
         let definitions = module.definitions();
-        if !is_in_order(&body, &definitions)? {
-            body = sorted(&body, &definitions)?;
+        let blocks = Blocks::of(&body, &definitions)?;
+        if !is_in_order(&body, &definitions)? || !blocks.follow_dominators() {
+            body = blocks.sorted();
             if !is_in_order(&body, &definitions)? {
                 return Err(invalid(
                     "a function of the SPIR-V module uses a value before its definition",
@@ -83,38 +86,70 @@ fn is_in_order(body: &Stream, definitions: &Definitions<'_>) -> Result<bool> {
     Ok(true)
 }
 
-/// Returns a function with its blocks in reverse postorder: each block follows the blocks that dominate it.
-/// Unreachable blocks come last.
-fn sorted(body: &Stream, definitions: &Definitions<'_>) -> Result<Stream> {
-    let (mut head, mut blocks, mut end) =
-        (Stream::default(), Vec::<Stream>::new(), Stream::default());
-    let mut labels = HashMap::new();
-    for instruction in body.iter() {
-        match instruction.op() {
-            Some(Op::Label) => {
-                labels.extend(instruction.result().map(|label| (label, blocks.len())));
-                blocks.push(Stream::default());
+/// Blocks of a function.
+struct Blocks {
+    /// Instructions before the first block.
+    head: Stream,
+    all: Vec<Stream>,
+    end: Stream,
+    /// Indices of the blocks to which each block may branch.
+    successors: Vec<Vec<usize>>,
+}
+
+impl Blocks {
+    fn of(body: &Stream, definitions: &Definitions<'_>) -> Result<Self> {
+        let (mut head, mut all, mut end) =
+            (Stream::default(), Vec::<Stream>::new(), Stream::default());
+        let mut labels = HashMap::new();
+        for instruction in body.iter() {
+            match instruction.op() {
+                Some(Op::Label) => {
+                    labels.extend(instruction.result().map(|label| (label, all.len())));
+                    all.push(Stream::default());
+                }
+                Some(Op::FunctionEnd) => {
+                    end.push_instruction(&instruction);
+                    continue;
+                }
+                _ => {}
             }
-            Some(Op::FunctionEnd) => {
-                end.push_instruction(&instruction);
-                continue;
-            }
-            _ => {}
+            all.last_mut().unwrap_or(&mut head).push_instruction(&instruction);
         }
-        blocks.last_mut().unwrap_or(&mut head).push_instruction(&instruction);
+        let mut successors = Vec::with_capacity(all.len());
+        for block in &all {
+            let last = block.iter().last();
+            let used = last.map_or(Ok(Vec::new()), |last| operands(&last, definitions))?;
+            successors
+                .push(used.iter().filter_map(|id| labels.get(id).copied()).collect::<Vec<_>>());
+        }
+        Ok(Self { head, all, end, successors })
     }
-    let mut successors = Vec::with_capacity(blocks.len());
-    for block in &blocks {
-        let last = block.iter().last();
-        let used = last.map_or(Ok(Vec::new()), |last| operands(&last, definitions))?;
-        successors.push(used.iter().filter_map(|id| labels.get(id).copied()).collect::<Vec<_>>());
+
+    /// Whether each block follows the block that dominates it.
+    fn follow_dominators(&self) -> bool {
+        let mut graph = DiGraph::<(), ()>::new();
+        let nodes: Vec<_> = self.all.iter().map(|_| graph.add_node(())).collect();
+        for (from, successors) in self.successors.iter().enumerate() {
+            successors.iter().for_each(|&to| _ = graph.add_edge(nodes[from], nodes[to], ()));
+        }
+        let Some(&first) = nodes.first() else { return true };
+        let dominators = simple_fast(&graph, first);
+        let follows = |&block: &NodeIndex| {
+            dominators.immediate_dominator(block).is_none_or(|dominator| dominator < block)
+        };
+        nodes.iter().all(follows)
     }
-    let mut sorted = head;
-    for at in order(&successors) {
-        sorted.append(&blocks[at]);
+
+    /// Returns the function with its blocks in reverse postorder: each block follows the blocks that dominate
+    /// it. Unreachable blocks come last.
+    fn sorted(self) -> Stream {
+        let mut sorted = self.head;
+        for at in order(&self.successors) {
+            sorted.append(&self.all[at]);
+        }
+        sorted.append(&self.end);
+        sorted
     }
-    sorted.append(&end);
-    Ok(sorted)
 }
 
 /// Returns the reverse postorder from the first block, given the successors of each; unreachable blocks last.
@@ -155,6 +190,22 @@ mod tests {
         let successors = vec![vec![1], vec![3, 4], vec![], vec![5], vec![1], vec![]];
         assert_eq!(order(&successors), [0, 1, 4, 3, 5, 2]);
         assert!(order(&[]).is_empty());
+    }
+
+    #[test]
+    fn blocks_are_in_order_if_they_follow_their_dominators() {
+        let follow = |successors: &[&[usize]]| {
+            let all = successors.iter().map(|_| Stream::default()).collect();
+            let successors = successors.iter().map(|successors| successors.to_vec()).collect();
+            Blocks { head: Stream::default(), all, end: Stream::default(), successors }
+                .follow_dominators()
+        };
+        // A loop of block 2, with its end before it and after it.
+        assert!(!follow(&[&[2], &[], &[1, 2]]));
+        assert!(follow(&[&[1], &[1, 2], &[]]));
+        // No single block dominates the last one. Blocks that are not reached do not matter.
+        assert!(follow(&[&[2, 3], &[2], &[3], &[]]));
+        assert!(follow(&[]));
     }
 
     #[test]

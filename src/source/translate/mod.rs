@@ -26,12 +26,24 @@
 //!   made from the text with everything included, so a translation is never stale.
 //!
 //! [`fixups`] corrects known errors of llvm-spirv, and [`dimensions`] adds bounds checks that its output lacks.
-//! If a translation fails, other strategies are tried, the last one without optimisation.
+//!
+//! # What llvm-spirv does not accept
+//!
+//! Optimisation creates code that llvm-spirv 15 refuses: `freeze`, integers of other widths than those of
+//! OpenCL C, reductions of vectors. [`freeze`] removes the first where that is possible, [`reductions`] replaces
+//! the last. The functions that still have such code are optimised less; all others of the file stay optimised
+//! ([`pieces`]). If the translation fails nevertheless, other strategies are tried for the whole file, the last
+//! one without optimisation.
 
+mod assembly;
 mod dimensions;
 mod find;
 mod fixups;
+mod freeze;
+mod functions;
 mod options;
+mod pieces;
+mod reductions;
 mod run;
 mod scalarize;
 mod target;
@@ -51,6 +63,7 @@ use crate::error::{Error, Result};
 use crate::executor::run_blocking;
 use crate::process::ChosenProgram;
 
+pub(crate) use self::assembly::Names;
 pub(crate) use self::find::Tools;
 pub(crate) use self::options::options_for_device;
 pub(crate) use self::translation::Translation;

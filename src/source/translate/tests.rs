@@ -381,6 +381,29 @@ fn refused_optimised_code_is_translated_with_less_optimisation() {
 }
 
 #[test]
+fn kernels_are_translated_alone_if_the_others_are_refused() {
+    let folder = Folder::new();
+    // Preprocesses without changes, and refuses a text with a word.
+    let text = folder.file("text");
+    let script = format!(
+        "cat > {0}\ncase \" $* \" in *\" -E \"*) ;; *) grep -q unknown {0} && {{ echo no >&2; exit 1; }};; \
+         esac\ncat {0}",
+        text.display()
+    );
+    folder.clang("clang", 15, &script);
+    folder.llvm_spirv("llvm-spirv", 15, MODULE);
+    let tools = folder.found().expect("they exist");
+    let source = b"kernel void bad() { unknown(); } kernel void good() {}";
+    let translation = || Translation::new(&tools, LIMIT, "", &device()).expect("no options");
+    let error = translation().run(source).expect_err("a function is unknown");
+    assert_eq!(error.kind(), ErrorKind::BuildFailed);
+    let only = |name: &str| translation().limited_to([name.to_owned()].into());
+    only("good").run(source).expect("the kernel itself is valid");
+    assert_error(only("bad").run(source), ErrorKind::BuildFailed, &["rejected the text"]);
+    assert_ne!(only("good").fields(), translation().fields());
+}
+
+#[test]
 fn compilers_get_a_minimal_environment() {
     let folder = Folder::new();
     let translated = folder.translate("env >&2; cat", MODULE).expect("it is SPIR-V");

@@ -3,10 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::assembly::{Assembly, Names};
 use super::dimensions::add_dimension_checks;
 use super::find::{Tool, Tools};
 use super::fixups::parse_and_fix;
+use super::freeze::without_freezes;
+use super::functions::with_kernels;
 use super::options::BuildOptions;
+use super::reductions::without_reductions;
 use super::run::{REFUSED, run};
 use super::scalarize::split_vector_fma;
 use super::target::Target;
@@ -17,31 +21,30 @@ use crate::source::module::Module;
 
 /// Version of the processing that the arguments do not describe. It is part of every key, and is raised with
 /// each change that affects results.
-const PIPELINE: &str = "6";
+const PIPELINE: &str = "7";
 
 /// Strategy for translating OpenCL C to SPIR-V.
 #[derive(Clone, Copy)]
-struct Strategy {
+pub(super) struct Strategy {
     /// Arguments for clang. The first one is the optimisation level.
-    clang: &'static [&'static str],
+    pub(super) clang: &'static [&'static str],
     /// Arguments for llvm-spirv.
-    llvm_spirv: &'static [&'static str],
+    pub(super) llvm_spirv: &'static [&'static str],
     /// Whether the optimiser gets the integer widths of devices. Without them, as for the target `spir64`, it
     /// creates other integers, such as integers of two bits for a `switch` of four cases. With them, it may
     /// widen 32-bit indices to 64 bits.
-    adds_integer_widths: bool,
+    pub(super) adds_integer_widths: bool,
 }
 
-const OPTIMISED: Strategy =
+pub(super) const OPTIMISED: Strategy =
     Strategy { clang: &["-O2"], llvm_spirv: &[], adds_integer_widths: false };
 
 const PLAIN: Strategy = Strategy { clang: &["-O0"], llvm_spirv: &[], adds_integer_widths: false };
 
-/// Strategies with clang and llvm-spirv, best first. llvm-spirv 15 does not accept everything that optimisation
-/// creates, such as integers of two bits and `freeze`. The third strategy only keeps the values of variables in
+/// Strategies with clang and llvm-spirv that follow if neither [`OPTIMISED`] nor the division into
+/// [pieces](super::pieces) succeeds, best first. The second strategy only keeps the values of variables in
 /// registers.
 const WITH_LLVM_SPIRV: &[Strategy] = &[
-    OPTIMISED,
     Strategy { adds_integer_widths: true, ..OPTIMISED },
     Strategy {
         clang: &["-O0", "-Xclang", "-disable-O0-optnone"],
@@ -51,8 +54,8 @@ const WITH_LLVM_SPIRV: &[Strategy] = &[
     PLAIN,
 ];
 
-/// Strategies with clang alone.
-const CLANG_ALONE: &[Strategy] = &[OPTIMISED, PLAIN];
+/// Strategies with clang alone that follow [`OPTIMISED`].
+const CLANG_ALONE: &[Strategy] = &[PLAIN];
 
 /// Arguments of every run of clang. They mark contractions, keep names, leave vectorisation to the device's
 /// compiler, and prevent files after a crash and colours in messages.
@@ -80,6 +83,8 @@ pub(crate) struct Translation {
     arguments: Vec<String>,
     /// Arguments that give clang the directories of included files.
     directories: Vec<String>,
+    /// Kernels to translate; all of the text's if empty.
+    kernels: Names,
     limit: Duration,
 }
 
@@ -118,7 +123,13 @@ impl Translation {
         arguments.extend_from_slice(&target.predefined);
         // Build options come last, so that they override the others.
         arguments.extend(given);
-        Ok(Self { tools: Arc::clone(tools), target, arguments, directories, limit })
+        let (tools, kernels) = (Arc::clone(tools), Names::new());
+        Ok(Self { tools, target, arguments, directories, kernels, limit })
+    }
+
+    /// Limits the translation to these kernels and what they use.
+    pub(crate) fn limited_to(self, kernels: Names) -> Self {
+        Self { kernels, ..self }
     }
 
     /// Returns the fields of keys that describe the translation: everything that affects the result except the
@@ -130,6 +141,7 @@ impl Translation {
         fields.push(("spirv version", self.target.version.clone()));
         fields.push(("contraction", self.target.contracts.to_string()));
         fields.push(("arguments", self.arguments.join(" ")));
+        fields.extend(self.kernels.iter().map(|kernel| ("kernel", kernel.clone())));
         fields
     }
 
@@ -168,36 +180,118 @@ impl Translation {
     pub(crate) fn run(&self, text: &[u8]) -> Result<Translated> {
         let strategies =
             if self.tools.llvm_spirv.is_some() { WITH_LLVM_SPIRV } else { CLANG_ALONE };
-        let mut first_error = None;
+        let first_error = match self.try_strategy(text, OPTIMISED) {
+            Ok(translated) => return Ok(translated),
+            Err(Fault::Final(error)) => return Err(error),
+            Err(Fault::OfStrategy(error)) => error,
+            Err(Fault::Untranslatable(error, assembly)) => {
+                match self.in_pieces(text, &assembly, &error) {
+                    Ok(Some(translated)) => return Ok(translated),
+                    Err(Fault::Final(error)) => return Err(error),
+                    Ok(None) | Err(_) => error,
+                }
+            }
+        };
+        tracing::debug!(error = %first_error, "trying other translation strategies");
         for strategy in strategies {
             match self.try_strategy(text, *strategy) {
                 Ok(translated) => return Ok(translated),
-                Err(Fault::OfStrategy(error)) => {
-                    tracing::debug!(%error, "trying another translation strategy");
-                    first_error.get_or_insert(error);
-                }
                 Err(Fault::Final(error)) => return Err(error),
+                Err(Fault::OfStrategy(_) | Fault::Untranslatable(..)) => {}
             }
         }
-        Err(first_error.unwrap_or_else(|| {
-            Error::new(ErrorKind::BuildFailed, "no translation strategy produced SPIR-V")
-        }))
+        Err(first_error)
     }
 
     fn try_strategy(&self, text: &[u8], strategy: Strategy) -> Result<Translated, Fault> {
         let ProcessOutput { mut log, output, .. } = self.compile_to_assembly(text, strategy)?;
         let assembly = if strategy.adds_integer_widths {
-            // A function `powf` that the text declares is not the C library's.
-            let mut arguments = self.arguments_for_llvm(strategy);
-            arguments.push("-fno-builtin".to_owned());
-            arguments.extend(owned(&ASSEMBLY_OUTPUT));
-            let input = with_integer_widths(output);
-            self.run_next(&self.tools.clang, arguments, &input, &mut log)?
+            self.optimised(&output, strategy, &mut log)?
         } else {
             output
         };
+        self.translated(assembly, strategy, log)
+    }
+
+    /// Compiles the text to LLVM assembly text. Leaves it unoptimised for a strategy that adds integer widths.
+    fn compile_to_assembly(&self, text: &[u8], strategy: Strategy) -> Result<ProcessOutput, Fault> {
+        let mut arguments = self.arguments.clone();
+        arguments.extend(owned(strategy.clang));
+        if strategy.adds_integer_widths {
+            arguments.extend(owned(&WITHOUT_PASSES));
+        }
+        arguments.extend(owned(&ASSEMBLY_OUTPUT));
+        let mut ended = self.clang(arguments.clone(), text)?;
+        if ended.status.code() == Some(REFUSED)
+            && let Some(text) = self.without_other_kernels(text)?
+        {
+            ended = self.clang(arguments, &text)?;
+        }
+        let clang = &self.tools.clang;
+        match ended.status.code() {
+            Some(0) if self.kernels.is_empty() => Ok(ended),
+            Some(0) => {
+                let assembly = String::from_utf8_lossy(&ended.output);
+                let output = Assembly::of(&assembly).restricted(&self.kernels).into_bytes();
+                Ok(ProcessOutput { output, ..ended })
+            }
+            Some(REFUSED) => Err(Fault::Final(failed(clang, "rejected the text", &ended))),
+            _ => Err(Fault::OfStrategy(failed(clang, "crashed on the text", &ended))),
+        }
+    }
+
+    /// Returns the preprocessed text without the kernels that are not translated; `None` if all of them are, or
+    /// if the text cannot be preprocessed.
+    fn without_other_kernels(&self, text: &[u8]) -> Result<Option<Vec<u8>>> {
+        if self.kernels.is_empty() {
+            return Ok(None);
+        }
+        let preprocess_only = ["-E", "-o", "-", "-"].map(str::to_owned);
+        let ended = self.clang(self.arguments.iter().cloned().chain(preprocess_only), text)?;
+        let text = String::from_utf8(ended.output).ok().filter(|_| ended.status.success());
+        Ok(text.map(|text| with_kernels(&text, &self.kernels).into_bytes()))
+    }
+
+    /// Optimises LLVM assembly text.
+    pub(super) fn optimised(
+        &self,
+        assembly: &[u8],
+        strategy: Strategy,
+        log: &mut String,
+    ) -> Result<Vec<u8>, Fault> {
+        // A function `powf` that the text declares is not the C library's.
+        let mut arguments = self.arguments_for_llvm(strategy);
+        arguments.push("-fno-builtin".to_owned());
+        arguments.extend(owned(&ASSEMBLY_OUTPUT));
+        let input = match strategy.adds_integer_widths {
+            true => with_integer_widths(assembly.to_vec()),
+            false => assembly.to_vec(),
+        };
+        self.run_next(&self.tools.clang, arguments, &input, log)
+    }
+
+    /// Compiles the text to LLVM assembly text that can still be optimised.
+    pub(super) fn unoptimised(&self, text: &[u8]) -> Result<ProcessOutput, Fault> {
+        self.compile_to_assembly(text, Strategy { adds_integer_widths: true, ..OPTIMISED })
+    }
+
+    /// Translates LLVM assembly text to SPIR-V.
+    pub(super) fn translated(
+        &self,
+        assembly: Vec<u8>,
+        strategy: Strategy,
+        mut log: String,
+    ) -> Result<Translated, Fault> {
         let assembly = if self.target.contracts { with_fma(assembly) } else { assembly };
-        let (writer, output) = self.write_spirv(&assembly, strategy, &mut log)?;
+        let assembly = match String::from_utf8(assembly) {
+            Ok(text) => translatable(&text).into_bytes(),
+            Err(error) => error.into_bytes(),
+        };
+        let written = self.write_spirv(&assembly, strategy, &mut log);
+        let (writer, output) = written.map_err(|fault| match fault {
+            Fault::OfStrategy(error) => Fault::Untranslatable(error, assembly),
+            other => other,
+        })?;
         let module = corrected(output).map_err(|error| {
             let Tool { path, version, .. } = writer;
             let path = path.display();
@@ -206,23 +300,6 @@ impl Translation {
             Fault::OfStrategy(unusable.with_log(log.as_str()).with_source(error))
         })?;
         Ok(Translated { module, log })
-    }
-
-    /// Compiles the text to LLVM assembly text.
-    fn compile_to_assembly(&self, text: &[u8], strategy: Strategy) -> Result<ProcessOutput, Fault> {
-        let mut arguments = self.arguments.clone();
-        arguments.extend(owned(strategy.clang));
-        if strategy.adds_integer_widths {
-            arguments.extend(owned(&WITHOUT_PASSES));
-        }
-        arguments.extend(owned(&ASSEMBLY_OUTPUT));
-        let ended = self.clang(arguments, text)?;
-        let clang = &self.tools.clang;
-        match ended.status.code() {
-            Some(0) => Ok(ended),
-            Some(REFUSED) => Err(Fault::Final(failed(clang, "rejected the text", &ended))),
-            _ => Err(Fault::OfStrategy(failed(clang, "crashed on the text", &ended))),
-        }
     }
 
     /// Writes SPIR-V from LLVM assembly text. Returns the tool that wrote it, and its output.
@@ -291,6 +368,11 @@ fn owned(arguments: &[&str]) -> Vec<String> {
     arguments.iter().map(|argument| (*argument).to_owned()).collect()
 }
 
+/// Returns LLVM assembly text without those constructs that llvm-spirv refuses and that have an equivalent.
+pub(super) fn translatable(text: &str) -> String {
+    without_freezes(&without_reductions(text))
+}
+
 /// Parses SPIR-V and corrects what the tools write wrongly.
 fn corrected(bytes: Vec<u8>) -> Result<Module> {
     let mut module = parse_and_fix(bytes)?;
@@ -299,13 +381,16 @@ fn corrected(bytes: Vec<u8>) -> Result<Module> {
     Module::spirv(module.assemble())
 }
 
-/// Adds the integer widths of devices to the data layout in LLVM assembly text.
+/// Adds the integer widths of devices to the data layout in LLVM assembly text, if it has none yet.
 fn with_integer_widths(text: Vec<u8>) -> Vec<u8> {
     const LAYOUT: &[u8] = b"\ntarget datalayout = \"";
     const INTEGERS: &[u8] = b"-n8:16:32:64";
     let start = text.windows(LAYOUT.len()).position(|part| part == LAYOUT);
     let Some(start) = start.map(|at| at + LAYOUT.len()) else { return text };
     let Some(length) = text[start..].iter().position(|byte| *byte == b'"') else { return text };
+    if text[start..start + length].ends_with(INTEGERS) {
+        return text;
+    }
     [&text[..start + length], INTEGERS, &text[start + length..]].concat()
 }
 
@@ -345,9 +430,11 @@ fn with_fma(text: Vec<u8>) -> Vec<u8> {
 }
 
 /// Failure of a strategy.
-enum Fault {
+pub(super) enum Fault {
     /// Another strategy may succeed.
     OfStrategy(Error),
+    /// llvm-spirv refused this LLVM assembly text. Another strategy may succeed.
+    Untranslatable(Error, Vec<u8>),
     /// No other strategy would succeed.
     Final(Error),
 }

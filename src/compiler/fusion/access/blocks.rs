@@ -104,10 +104,68 @@ impl<'m> Blocks<'m> {
         seen[at]
     }
 
+    /// Returns the estimated number of instructions that a call runs.
+    pub(super) fn weight(&self, definitions: &Definitions<'_>) -> u64 {
+        let mut sum = 0_u64;
+        for (at, block) in self.all.iter().enumerate() {
+            let weights = block.body.iter().map(|(_, i)| weight(i, definitions));
+            let own = weights.fold(0, u64::saturating_add);
+            let depth = self.heads().filter(|&head| self.is_in_loop_of(at, head)).count() as u32;
+            sum = sum.saturating_add(own.saturating_mul(ITERATIONS.saturating_pow(depth.min(4))));
+        }
+        sum
+    }
+
+    /// Returns the blocks at which loops begin: a block that comes later in the order leads back to them.
+    fn heads(&self) -> impl Iterator<Item = usize> + '_ {
+        let position = |at: usize| self.order.iter().position(|&known| known == at);
+        (0..self.all.len()).filter(move |&at| {
+            let own = position(at);
+            own.is_some() && self.all[at].previous.iter().any(|&from| position(from) >= own)
+        })
+    }
+
+    /// Returns whether a block belongs to the loop that begins at `head`: the head leads to it, and it leads
+    /// back to the head without leaving through a block that comes before the head.
+    fn is_in_loop_of(&self, at: usize, head: usize) -> bool {
+        let position = |at: usize| self.order.iter().position(|&known| known == at);
+        let first = position(head);
+        let (mut seen, mut found) = (vec![false; self.all.len()], vec![at]);
+        while let Some(from) = found.pop() {
+            for &next in &self.all[from].next {
+                if next == head && position(at) >= first {
+                    return true;
+                }
+                if position(next) > first && !std::mem::replace(&mut seen[next], true) {
+                    found.push(next);
+                }
+            }
+        }
+        false
+    }
+
     /// Returns, for each block, whether it ends the function. `OpUnreachable` does not count as an end.
     pub(super) fn returns(&self) -> Vec<bool> {
         let lasts = self.all.iter().map(|block| block.body.last());
         lasts.map(|last| last.is_some_and(|(_, last)| returns(last))).collect()
+    }
+
+    /// Returns the block that immediately dominates each block; `None` for the first block and for blocks
+    /// that are not reachable.
+    pub(super) fn parents(&self) -> Vec<Option<usize>> {
+        if self.all.len() == 1 {
+            return vec![None];
+        }
+        let mut graph = DiGraph::<(), ()>::new();
+        let nodes: Vec<_> = self.all.iter().map(|_| graph.add_node(())).collect();
+        for (at, block) in self.all.iter().enumerate() {
+            for &next in &block.next {
+                graph.add_edge(nodes[at], nodes[next], ());
+            }
+        }
+        let dominators = simple_fast(&graph, nodes[0]);
+        let parent = |&at| dominators.immediate_dominator(at).map(|parent| parent.index());
+        nodes.iter().map(parent).collect()
     }
 
     /// Returns, for each block, whether every run that ends passes it. Only edges for which `is_live`
@@ -128,6 +186,49 @@ impl<'m> Blocks<'m> {
         let passed: HashSet<_> = passed.collect();
         nodes[..end].iter().map(|at| passed.contains(at)).collect()
     }
+}
+
+/// Number of iterations that a loop is estimated to have.
+const ITERATIONS: u64 = 8;
+
+/// Returns the number of simple instructions that take as long as an instruction.
+fn weight(i: &Instruction<'_>, definitions: &Definitions<'_>) -> u64 {
+    let ty = i.result_type().and_then(|ty| definitions.get(ty));
+    let components = match ty {
+        Some(ty) if ty.op() == Some(Op::TypeVector) => ty.word(2).map_or(1, u64::from),
+        _ => 1,
+    };
+    match i.op() {
+        // Functions of the library, such as `exp`, take some tens of instructions.
+        Some(Op::ExtInst) if !is_simple(i) => components.saturating_mul(16),
+        Some(Op::FDiv) => components.saturating_mul(4),
+        _ => 1,
+    }
+}
+
+/// Returns whether a function of OpenCL's library is about as fast as an addition.
+fn is_simple(i: &Instruction<'_>) -> bool {
+    use rspirv::spirv::OpenclStd100Op as Extended;
+    matches!(
+        i.word(3).and_then(Extended::from_u32),
+        Some(
+            Extended::fma
+                | Extended::mad
+                | Extended::fabs
+                | Extended::fmin
+                | Extended::fmax
+                | Extended::fclamp
+                | Extended::s_clamp
+                | Extended::u_clamp
+                | Extended::s_min
+                | Extended::s_max
+                | Extended::u_min
+                | Extended::u_max
+                | Extended::s_abs
+                | Extended::vloadn
+                | Extended::vstoren
+        )
+    )
 }
 
 /// Returns whether an instruction ends its block.

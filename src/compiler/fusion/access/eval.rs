@@ -8,20 +8,28 @@
 //! knowledge of a value holds whenever the value's instruction runs.
 //!
 //! The first evaluation takes the launch's scalars as known. Then the scalars are made unknown one by
-//! one. If this changes the accesses that are found, a proof relies on the scalar, which stays known.
+//! one. If this changes the accesses that are found, a proof relies on the scalar, which stays known. Limits
+//! that follow from a comparison with the scalar do not count, and are dropped with it.
+//!
+//! Where a condition is known to hold, the values in it are known to be in a smaller range. Each block has the
+//! [facts](super::facts) of the branches that lead to it.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
 use rspirv::spirv::{Op, StorageClass};
 
 use super::blocks::{Blocks, spilled};
+use super::facts::{Facts, join};
 use super::flow::Flow;
 use super::layout::Layouts;
+use super::pointers::{Base, Pointer};
 use super::symbols::Symbols;
-use super::values::{Arithmetic, Base, Known, Pointer};
+use super::values::{Arithmetic, Known};
 use super::{Access, Accesses, Value};
 use crate::compiler::fusion::affine::{Form, Space};
+use crate::compiler::fusion::plan::Region;
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Location};
 use crate::error::{Error, ErrorKind, Result};
@@ -32,7 +40,7 @@ const MAX_DEPTH: usize = 16;
 /// count once per call.
 const MAX_STEPS: usize = 1 << 18;
 /// Maximum number of components of a vector whose values are kept.
-const MAX_PARTS: usize = 16;
+pub(super) const MAX_PARTS: usize = 16;
 
 pub(super) struct Evaluation<'m> {
     pub(super) definitions: &'m Definitions<'m>,
@@ -43,11 +51,9 @@ pub(super) struct Evaluation<'m> {
     /// `BuiltIn` numbers of the built-in variables, by the variable's id.
     pub(super) built_ins: HashMap<u32, u32>,
     known_functions: HashMap<usize, Option<Rc<Body<'m>>>>,
-    /// Indices of the kernel's parameters that are buffers.
-    pub(super) buffers: BTreeSet<usize>,
+    /// Regions of the buffers, by the index of the kernel's parameter.
+    pub(super) buffers: BTreeMap<usize, Region>,
     steps: usize,
-    /// Control flow of the kernel's own function, without the functions that it calls.
-    flow: Flow,
 }
 
 /// Function that is prepared for evaluation.
@@ -55,6 +61,9 @@ pub(super) struct Body<'m> {
     pub(super) blocks: Blocks<'m>,
     /// Variables that are stored to once and otherwise only loaded.
     pub(super) spilled: HashSet<u32>,
+    /// Index of the block that immediately dominates each block; `None` for the first block and for blocks
+    /// that are not reachable.
+    parents: Vec<Option<usize>>,
 }
 
 /// State of one call of a function.
@@ -65,11 +74,64 @@ pub(super) struct Frame<'m> {
     pub(super) stored: HashMap<u32, Known>,
     /// Accesses found so far, each with the index of its block.
     pub(super) accesses: Vec<(usize, Access)>,
-    pub(super) returned: Option<Known>,
+    /// Values that the function returns, each with the facts that hold where it does.
+    pub(super) returned: Vec<(Known, Rc<Facts>)>,
     /// Live edges, as pairs of block indices: from, to.
     live: HashSet<(usize, usize)>,
-    is_evaluated: Vec<bool>,
+    pub(super) is_evaluated: Vec<bool>,
+    /// Facts that hold in the block that is evaluated.
+    pub(super) facts: Rc<Facts>,
+    /// Facts that hold in each block that was evaluated.
+    pub(super) block_facts: Vec<Rc<Facts>>,
+    /// Facts that hold on edges, as far as they have been asked for.
+    pub(super) edge_facts: RefCell<HashMap<(usize, usize), Rc<Facts>>>,
     depth: usize,
+}
+
+impl Body<'_> {
+    /// Returns the indices of the reachable blocks that lead to a block, each once.
+    pub(super) fn reachable_before(&self, at: usize) -> impl Iterator<Item = usize> + '_ {
+        let previous = &self.blocks.all[at].previous;
+        let reachable = previous.iter().enumerate().filter(move |&(position, &from)| {
+            let is_first = !previous[..position].contains(&from);
+            is_first && (from == 0 || self.parents[from].is_some())
+        });
+        reachable.map(|(_, &from)| from)
+    }
+
+    /// Returns whether every path to the second block passes the first.
+    fn dominates(&self, first: usize, second: usize) -> bool {
+        let parents = std::iter::successors(Some(second), |&at| self.parents[at]);
+        parents.into_iter().any(|at| at == first)
+    }
+
+    /// Returns the block that immediately dominates another one.
+    pub(super) fn parent(&self, at: usize) -> Option<usize> {
+        self.parents[at]
+    }
+}
+
+impl Frame<'_> {
+    /// Takes the accesses that were found, without duplicates.
+    fn take_accesses(&mut self) -> Vec<Access> {
+        let found = std::mem::take(&mut self.accesses);
+        if found.is_empty() {
+            return Vec::new();
+        }
+        let certain = self.function.blocks.certain(|from, to| self.is_live(from, to));
+        let (mut accesses, mut known) = (Vec::new(), HashSet::new());
+        for (at, mut access) in found {
+            access.is_certain &= certain[at];
+            if known.insert(access.clone()) {
+                accesses.push(access);
+            }
+        }
+        accesses
+    }
+
+    pub(super) fn is_live(&self, from: usize, to: usize) -> bool {
+        self.live.contains(&(from, to))
+    }
 }
 
 /// Index of the block of an instruction, and the location of the instruction.
@@ -87,35 +149,57 @@ impl<'m> Evaluation<'m> {
             functions: functions.map(|(at, function)| (function.id, at)).collect(),
             built_ins: module.built_ins().collect(),
             known_functions: HashMap::new(),
-            buffers: BTreeSet::new(),
+            buffers: BTreeMap::new(),
             steps: 0,
-            flow: Flow::default(),
             definitions,
         }
     }
 
     pub(super) fn run(mut self, kernel: u32, values: &[Value]) -> Result<Accesses> {
-        let mut found = self.evaluate(kernel, values)?;
-        // A scalar's value is not relied on if the same accesses are found without it.
+        let (found, _) = self.with_few_scalars(kernel, values, |found, other| {
+            found.all == other.all || places(&found.all) == places(&other.all)
+        })?;
+        Ok(found)
+    }
+
+    /// Evaluates the kernel with the values of those scalars alone on which the accesses and their limits
+    /// depend. Keeps all values.
+    pub(super) fn run_for_values(mut self, kernel: u32, values: &[Value]) -> Result<Values<'m>> {
+        let (accesses, values) =
+            self.with_few_scalars(kernel, values, |found, other| found.all == other.all)?;
+        let (_, frame) = self.evaluate(kernel, &values)?;
+        Ok(Values { accesses, evaluation: self, frame })
+    }
+
+    /// Evaluates the kernel with the values of as few scalars as give the same accesses. Returns the
+    /// values, too.
+    fn with_few_scalars(
+        &mut self,
+        kernel: u32,
+        values: &[Value],
+        is_same: impl Fn(&Accesses, &Accesses) -> bool,
+    ) -> Result<(Accesses, Vec<Value>)> {
+        let (mut found, _) = self.evaluate(kernel, values)?;
+        let mut constants = BTreeSet::new();
         let mut values = values.to_vec();
         for at in 0..values.len() {
             if let Value::Scalar(_) = values[at] {
                 let value = std::mem::replace(&mut values[at], Value::Other);
-                let other = self.evaluate(kernel, &values)?;
-                if other.all == found.all {
-                    // The flow must hold without the value, too.
-                    found.flow = other.flow;
+                let (other, _) = self.evaluate(kernel, &values)?;
+                if is_same(&found, &other) {
+                    // The accesses and the flow must hold without the value, too.
+                    found = other;
                 } else {
                     values[at] = value;
-                    found.constants.insert(at);
+                    constants.insert(at);
                 }
             }
         }
-        Ok(found)
+        Ok((Accesses { constants, ..found }, values))
     }
 
     /// Evaluates the kernel once, for the given arguments.
-    fn evaluate(&mut self, kernel: u32, values: &[Value]) -> Result<Accesses> {
+    fn evaluate(&mut self, kernel: u32, values: &[Value]) -> Result<(Accesses, Frame<'m>)> {
         self.steps = 0;
         let at = self.functions.get(&kernel).copied();
         let body = at.and_then(|at| self.body(at)).ok_or_else(|| {
@@ -136,8 +220,8 @@ impl<'m> Evaluation<'m> {
         let mut arguments = Vec::new();
         for (at, (&parameter, value)) in parameters.iter().zip(values).enumerate() {
             arguments.push(match value {
-                Value::Buffer => {
-                    self.buffers.insert(at);
+                Value::Buffer(region) => {
+                    self.buffers.insert(at, *region);
                     let offset = Some(Form::constant(0));
                     Known::Pointer(Pointer { base: Base::Parameter(at), offset })
                 }
@@ -145,8 +229,13 @@ impl<'m> Evaluation<'m> {
                 Value::Other => self.argument(parameter),
             });
         }
-        let (_, all) = self.call(&body, arguments, 0)?;
-        Ok(Accesses { all, flow: std::mem::take(&mut self.flow), ..Accesses::default() })
+        let mut frame = self.call(&body, arguments, Facts::default(), 0)?;
+        let blocks = &body.blocks;
+        let mut symbols = Symbols::of_function(blocks, &body.spilled, &self.built_ins);
+        let is_live = |from, to| frame.is_live(from, to);
+        let flow = Flow::of(blocks, self.definitions, &mut symbols, is_live);
+        let all = frame.take_accesses();
+        Ok((Accesses { all, flow, ..Accesses::default() }, frame))
     }
 
     fn scalar(&self, parameter: u32, bytes: &[u8]) -> Known {
@@ -181,60 +270,53 @@ impl<'m> Evaluation<'m> {
         let blocks = Blocks::of(self.module, self.definitions, at);
         let body = blocks.map(|blocks| {
             let spilled = spilled(&blocks, self.definitions);
-            Rc::new(Body { blocks, spilled })
+            let parents = blocks.parents();
+            Rc::new(Body { blocks, spilled, parents })
         });
         self.known_functions.insert(at, body.clone());
         body
     }
 
-    /// Evaluates a function. Returns its result, and its accesses without duplicates.
+    /// Evaluates a function, where facts hold.
     fn call(
         &mut self,
         body: &Rc<Body<'m>>,
         arguments: Vec<Known>,
+        facts: Facts,
         depth: usize,
-    ) -> Result<(Option<Known>, Vec<Access>)> {
+    ) -> Result<Frame<'m>> {
         let blocks = &body.blocks;
+        let facts = Rc::new(facts);
         let mut frame = Frame {
             function: Rc::clone(body),
             values: blocks.parameters.iter().copied().zip(arguments).collect(),
             stored: HashMap::new(),
             accesses: Vec::new(),
-            returned: None,
+            returned: Vec::new(),
             live: HashSet::new(),
             is_evaluated: vec![false; blocks.all.len()],
+            block_facts: vec![Rc::clone(&facts); blocks.all.len()],
+            facts,
+            edge_facts: RefCell::default(),
             depth,
         };
-        let mut is_ordered = vec![false; blocks.all.len()];
-        blocks.order.iter().for_each(|&at| is_ordered[at] = true);
         for &at in &blocks.order {
-            let mut previous = blocks.all[at].previous.iter().filter(|&&from| is_ordered[from]);
-            let is_reached = at == 0
-                || previous
-                    .any(|&from| !frame.is_evaluated[from] || frame.live.contains(&(from, at)));
+            let is_reached = at == 0 || {
+                // An edge from a block that this one dominates leads back to it, not to it in the first place.
+                let is_open = |from| match frame.is_evaluated[from] {
+                    true => frame.is_live(from, at),
+                    false => !body.dominates(at, from),
+                };
+                body.reachable_before(at).any(is_open)
+            };
             if is_reached {
+                frame.facts = self.facts_at(&frame, at);
+                frame.block_facts[at] = Rc::clone(&frame.facts);
                 self.block(&mut frame, at)?;
             }
             frame.is_evaluated[at] = true;
         }
-        if depth == 0 {
-            let mut symbols = Symbols::of_function(blocks, &body.spilled, &self.built_ins);
-            self.flow = Flow::of(blocks, self.definitions, &mut symbols, |from, to| {
-                frame.live.contains(&(from, to))
-            });
-        }
-        if frame.accesses.is_empty() {
-            return Ok((frame.returned, Vec::new()));
-        }
-        let certain = blocks.certain(|from, to| frame.live.contains(&(from, to)));
-        let (mut accesses, mut known) = (Vec::new(), HashSet::new());
-        for (at, mut access) in frame.accesses {
-            access.is_certain &= certain[at];
-            if known.insert(access.clone()) {
-                accesses.push(access);
-            }
-        }
-        Ok((frame.returned, accesses))
+        Ok(frame)
     }
 
     fn block(&mut self, frame: &mut Frame<'m>, at: usize) -> Result<()> {
@@ -272,33 +354,57 @@ impl<'m> Evaluation<'m> {
         Ok(())
     }
 
-    fn phi(&self, frame: &Frame<'m>, at: usize, phi: &Instruction<'m>) -> Option<Known> {
+    pub(super) fn phi(&self, frame: &Frame<'m>, at: usize, phi: &Instruction<'m>) -> Option<Known> {
         let blocks = &frame.function.blocks;
         let operands: Vec<_> = phi.words_from(2).collect();
-        let (mut joined, mut latches) = (None::<Known>, Vec::new());
+        let (mut cases, mut latches) = (Vec::new(), Vec::new());
         for pair in operands.chunks_exact(2) {
             let from = blocks.index(pair[1])?;
             if !frame.is_evaluated[from] {
                 latches.push((pair[0], from));
-            } else if frame.live.contains(&(from, at)) {
-                let value = self.value(frame, pair[0]);
-                joined = Some(match joined {
-                    None => value,
-                    Some(joined) => joined.or(&value, self.space)?,
-                });
+            } else if frame.is_live(from, at) {
+                let facts = self.facts_on(frame, from, at);
+                cases.push((self.value_where(frame, &facts, pair[0], 0), facts));
             }
         }
-        match (latches.as_slice(), joined?) {
+        match (latches.as_slice(), self.joined(&cases)?) {
             ([], joined) => Some(joined),
             (&[latch], Known::Integer(initial)) => {
                 let width = self.width(phi.result_type()?)?;
                 let arithmetic = Arithmetic { space: self.space, width };
                 let phi = phi.result()?;
-                let counted = self.counted(frame, at, phi, &initial, latch, &arithmetic)?;
-                Some(Known::Integer(counted))
+                let counted = self.counted(frame, at, phi, &initial, latch, &arithmetic);
+                let counted = counted.or_else(|| self.delayed(frame, at, &initial, latch));
+                counted.map(Known::Integer)
             }
             _ => None,
         }
+    }
+
+    /// Joins values, each with the facts that hold where it is chosen. Returns `None` if nothing but their
+    /// type is known.
+    pub(super) fn joined(&self, cases: &[(Known, Rc<Facts>)]) -> Option<Known> {
+        let forms = cases.iter().map(|(known, facts)| match known {
+            Known::Integer(form) => Some((*form, facts.as_ref())),
+            _ => None,
+        });
+        if let Some(forms) = forms.collect::<Option<Vec<_>>>() {
+            return join(&forms, self.space).map(Known::Integer);
+        }
+        let ((first, _), others) = cases.split_first()?;
+        if let Known::Pointer(Pointer { base, .. }) = first {
+            let offsets = cases.iter().map(|(known, facts)| match known {
+                Known::Pointer(Pointer { base: same, offset }) if same == base => {
+                    Some(((*offset)?, facts.as_ref()))
+                }
+                _ => None,
+            });
+            if let Some(offsets) = offsets.collect::<Option<Vec<_>>>() {
+                let offset = join(&offsets, self.space);
+                return Some(Known::Pointer(Pointer { base: base.clone(), offset }));
+            }
+        }
+        others.iter().try_fold(first.clone(), |joined, (known, _)| joined.or(known, self.space))
     }
 
     fn function_call(
@@ -324,11 +430,12 @@ impl<'m> Evaluation<'m> {
             }
             other => other,
         });
-        let (returned, accesses) = self.call(&body, arguments.collect(), frame.depth + 1)?;
-        for access in accesses {
+        let facts = frame.facts.only_lines();
+        let mut called = self.call(&body, arguments.collect(), facts, frame.depth + 1)?;
+        for access in called.take_accesses() {
             frame.accesses.push((at.0, Access { location: None, ..access }));
         }
-        Ok(returned.map(|returned| match returned {
+        Ok(self.result(&called.returned).map(|returned| match returned {
             Known::Pointer(Pointer { base: Base::Variable(_), .. }) => {
                 Known::Pointer(Pointer::to(Base::Harmless))
             }
@@ -336,8 +443,18 @@ impl<'m> Evaluation<'m> {
         }))
     }
 
-    /// Returns what is known of a value where it is used.
-    pub(super) fn value(&self, frame: &Frame<'_>, id: u32) -> Known {
+    /// Returns the result of a function that returns one of several values.
+    fn result(&self, returned: &[(Known, Rc<Facts>)]) -> Option<Known> {
+        let is_pointer = |(known, _): &(Known, _)| matches!(known, Known::Pointer(_));
+        let anything = Known::Pointer(Pointer::to(Base::Anything));
+        match self.joined(returned) {
+            None if returned.iter().any(is_pointer) => Some(anything),
+            joined => joined,
+        }
+    }
+
+    /// Returns what is known of a value wherever it is used.
+    pub(super) fn value_anywhere(&self, frame: &Frame<'_>, id: u32) -> Known {
         if let Some(known) = frame.values.get(&id) {
             return known.clone();
         }
@@ -349,6 +466,12 @@ impl<'m> Evaluation<'m> {
     /// Returns the value of a constant or variable that is defined outside of functions; `None` if only
     /// its type is known.
     fn constant(&self, instruction: &Instruction<'_>, ty: u32) -> Option<Known> {
+        if instruction.op() == Some(Op::ConstantNull)
+            && let Some((part, count)) = self.parts_of(ty)
+        {
+            self.width(part)?;
+            return Some(Known::Parts(vec![Known::Integer(Form::constant(0)); count]));
+        }
         if instruction.op() != Some(Op::ConstantComposite) {
             return self.single(instruction, ty);
         }
@@ -388,7 +511,7 @@ impl<'m> Evaluation<'m> {
             Op::ConstantFalse => integer(0),
             Op::ConstantNull if self.width(ty).is_some() => integer(0),
             Op::ConstantNull => match self.definitions.get(ty)?.op()? {
-                Op::TypePointer => Some(Known::Pointer(Pointer::to(Base::Harmless))),
+                Op::TypePointer => Some(Known::Pointer(Pointer::to(Base::Null))),
                 _ => None,
             },
             Op::Variable => {
@@ -443,5 +566,45 @@ impl<'m> Evaluation<'m> {
     /// Returns the location of an access, if it is in the kernel's own function.
     pub(super) fn own_location(&self, frame: &Frame<'_>, location: Location) -> Option<Location> {
         (frame.depth == 0).then_some(location)
+    }
+}
+
+/// Returns accesses without the limits of their bytes, and without duplicates.
+fn places(all: &[Access]) -> Vec<Access> {
+    let mut known = HashSet::new();
+    let places = all.iter().cloned().map(|mut access| {
+        if let Some(bytes) = &mut access.bytes {
+            bytes.start = bytes.start.unclipped();
+            bytes.group = bytes.group.map(|group| group.unclipped());
+        }
+        access
+    });
+    places.filter(|access| known.insert(access.clone())).collect()
+}
+
+/// Values of a kernel's function, as far as they are known.
+pub(in crate::compiler::fusion) struct Values<'m> {
+    /// Accesses of the kernel, whose limits count: the scalars that these depend on are constants.
+    pub(in crate::compiler::fusion) accesses: Accesses,
+    evaluation: Evaluation<'m>,
+    frame: Frame<'m>,
+}
+
+impl Values<'_> {
+    /// Returns the form of an integer, by its id, where an instruction of the kernel's own function uses it.
+    /// Returns `None` if the id is not that of an integer, or the instruction never runs.
+    pub(in crate::compiler::fusion) fn form(&self, id: u32, at: Location) -> Option<Form> {
+        let blocks = &self.frame.function.blocks.all;
+        let is_here = |(location, _): &(Location, Instruction<'_>)| *location == at;
+        let block = blocks.iter().position(|block| block.body.iter().any(is_here))?;
+        let mut previous = self.frame.function.reachable_before(block);
+        if block != 0 && !previous.any(|from| self.frame.is_live(from, block)) {
+            return None;
+        }
+        let facts = &self.frame.block_facts[block];
+        match self.evaluation.value_where(&self.frame, facts, id, 0) {
+            Known::Integer(form) => Some(form),
+            _ => None,
+        }
     }
 }

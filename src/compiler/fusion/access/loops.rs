@@ -1,16 +1,18 @@
 //! Bounds of loop counters.
 //!
-//! A loop counter is a phi that is `initial` at first and `phi + step` in each further iteration, with a
-//! positive step. The loop must compare the phi or `phi + step` with a bound, at its head or at its end.
-//! The maximum number of iterations follows from `bound - initial`. The phi is then `initial` plus a
-//! multiple of `step`, up to the last iteration's. If one more step could wrap, nothing is known.
+//! A loop counter is a phi that is `initial` at first and `phi + step` in each further iteration, with a step
+//! that is not 0 and whose sign is known. The loop must compare the phi or `phi + step` with a bound, at its head
+//! or at its end. The maximum number of iterations follows from `bound - initial`. The phi is then `initial` plus
+//! a multiple of `step`, up to the last iteration's. If one more step could wrap, nothing is known.
 
 use rspirv::spirv::{BuiltIn, Op};
 
 use super::blocks::Blocks;
 use super::eval::{Evaluation, Frame};
-use super::values::{Arithmetic, Base, Known, Pointer};
+use super::pointers::{Base, Pointer};
+use super::values::{Arithmetic, Known, mirrored, negated};
 use crate::compiler::fusion::affine::Form;
+use crate::compiler::spirv::edit::Instruction;
 
 impl Evaluation<'_> {
     /// Returns the values of a phi at the head of a loop that is `initial` at first and grows by a
@@ -35,8 +37,42 @@ impl Evaluation<'_> {
         })
     }
 
-    /// Returns the constant that is added to a phi in every iteration, if it is positive.
-    fn step(&self, frame: &Frame<'_>, phi: u32, next: u32) -> Option<i128> {
+    /// Returns the values of a phi that is another counter's value in the iteration before. Compilers make such
+    /// a phi where the counter's next value is tested, too. `latch` is the counter, and the block that leads
+    /// back to the head.
+    pub(super) fn delayed(
+        &self,
+        frame: &Frame<'_>,
+        head: usize,
+        initial: &Form,
+        (counter, latch): (u32, usize),
+    ) -> Option<Form> {
+        let blocks = &frame.function.blocks;
+        let body = &blocks.all[head].body;
+        let is_counter =
+            |i: &Instruction<'_>| i.op() == Some(Op::Phi) && i.result() == Some(counter);
+        let (_, phi) = body.iter().find(|(_, i)| is_counter(i))?;
+        let operands: Vec<_> = phi.words_from(2).collect();
+        let mut pairs = operands.chunks_exact(2);
+        let next = pairs.find(|pair| blocks.index(pair[1]) == Some(latch))?[0];
+        let Step { multiple, most, sign } = self.step(frame, counter, next)?;
+        let Known::Integer(form) = self.phi(frame, head, phi)? else { return None };
+        let first = operands.chunks_exact(2).filter_map(|pair| {
+            let from = blocks.index(pair[1])?;
+            frame.is_live(from, head).then(|| self.value(frame, pair[0]))
+        });
+        // The counter begins one step after this phi, so that it is one step after it in every iteration.
+        let mut distances = first.map(|first| match first {
+            Known::Integer(first) => first.minus(initial, self.space)?.value(),
+            _ => None,
+        });
+        let step = multiple * sign;
+        let is_after = multiple == most && distances.all(|distance| distance == Some(step));
+        is_after.then(|| form.moved_by(-step))
+    }
+
+    /// Returns the value that is added to a phi in every iteration, if its sign is known.
+    fn step(&self, frame: &Frame<'_>, phi: u32, next: u32) -> Option<Step> {
         let next = self.definitions.get(next).filter(|next| next.op() == Some(Op::IAdd))?;
         let (a, b) = (next.word(2)?, next.word(3)?);
         let step = if a == phi {
@@ -47,11 +83,16 @@ impl Evaluation<'_> {
             return None;
         };
         let Known::Integer(step) = self.invariant(frame, step, 0)? else { return None };
-        step.value().filter(|&step| step > 0)
+        let (least, most) = step.bounds(self.space);
+        // A value that may differ between evaluations has no other common divisor than 1.
+        let multiple = step.value().map_or(1, i128::abs);
+        if least > 0 {
+            return Some(Step { multiple, most, sign: 1 });
+        }
+        (most < 0).then_some(Step { multiple, most: -least, sign: -1 })
     }
 
-    /// Returns what is known of a value that does not change in a loop, though it may be calculated
-    /// there.
+    /// Returns what is known of a value that is calculated in a loop from values that do not change there.
     fn invariant(&self, frame: &Frame<'_>, id: u32, depth: usize) -> Option<Known> {
         if frame.values.contains_key(&id) || depth > 4 {
             return Some(self.value(frame, id));
@@ -64,6 +105,11 @@ impl Evaluation<'_> {
                     let built_in = built_in.and_then(BuiltIn::from_u32)?;
                     self.built_in(built_in, offset?.value()?, i.result_type()?)
                 }
+                Known::Pointer(Pointer { base: Base::Variable(variable), .. })
+                    if i.word(2) == Some(variable) =>
+                {
+                    frame.stored.get(&variable).cloned()
+                }
                 _ => None,
             },
             Some(Op::CompositeExtract) if i.word(4).is_none() => {
@@ -72,14 +118,20 @@ impl Evaluation<'_> {
                 };
                 parts.get(i.word(3)? as usize).cloned()
             }
-            Some(op @ (Op::UConvert | Op::SConvert)) => {
-                let source = i.word(2)?;
-                let Known::Integer(form) = self.invariant(frame, source, depth + 1)? else {
-                    return None;
-                };
-                let width = self.width(i.result_type()?)?;
-                let arithmetic = Arithmetic { space: self.space, width };
-                arithmetic.convert(op, &form, self.width_of(source)?).map(Known::Integer)
+            Some(
+                op @ (Op::UConvert
+                | Op::SConvert
+                | Op::IAdd
+                | Op::ISub
+                | Op::IMul
+                | Op::UDiv
+                | Op::SDiv
+                | Op::ShiftLeftLogical
+                | Op::ShiftRightLogical
+                | Op::ShiftRightArithmetic),
+            ) => {
+                let see = |id| self.invariant(frame, id, depth + 1).unwrap_or(Known::Other);
+                self.arithmetic(op, &i, &see)
             }
             _ => Some(self.value(frame, id)),
         }
@@ -123,7 +175,7 @@ impl Evaluation<'_> {
         phi: u32,
         next: u32,
         initial: &Form,
-        step: i128,
+        step: Step,
         arithmetic: &Arithmetic<'_>,
     ) -> Option<Form> {
         let space = arithmetic.space;
@@ -145,70 +197,71 @@ impl Evaluation<'_> {
         if stay == 1 {
             op = negated(op)?;
         }
-        let Known::Integer(bound) = self.value(frame, bound) else { return None };
-        let is_signed = matches!(op, Op::SLessThan | Op::SLessThanEqual);
-        let interpret = |form: &Form| {
-            if is_signed { arithmetic.signed(form) } else { arithmetic.unsigned(form) }
-        };
-        let (first, bound) = (interpret(initial), interpret(&bound));
-        let distance = bound.minus(&first, space)?;
-        // Maximum distance of the tested value from `initial` if the loop continues.
-        let max_distance = match op {
-            Op::ULessThan | Op::SLessThan => (distance.bounds(space).1 - 1).div_euclid(step) * step,
-            Op::ULessThanEqual | Op::SLessThanEqual => {
-                distance.bounds(space).1.div_euclid(step) * step
-            }
+        let Step { multiple, most: longest, sign } = step;
+        // A loop that counts down is one that counts up, with all values negated.
+        if sign < 0 {
+            op = mirrored(op)?;
+        }
+        let Known::Integer(bound) = self.invariant(frame, bound, 0)? else { return None };
+        let is_signed = match op {
+            Op::SLessThan | Op::SLessThanEqual => true,
+            // Either reading will do, as long as the bound is not below the initial value.
             Op::INotEqual => {
-                let distance = distance.value().filter(|distance| distance % step == 0)?;
+                let ends = (arithmetic.signed(&bound), arithmetic.signed(initial));
+                let distance = ends.0.minus(&ends.1, space)?.value();
+                distance.is_some_and(|distance| distance * sign >= 0)
+            }
+            _ => false,
+        };
+        let interpret = |form: &Form| {
+            let form = if is_signed { arithmetic.signed(form) } else { arithmetic.unsigned(form) };
+            form.times(sign)
+        };
+        let (first, bound) = (interpret(initial)?, interpret(&bound)?);
+        let distance = bound.minus(&first, space)?;
+        // Whether the tested value is the bound at most, and not below it.
+        let (is_reached, most_tested) = match op {
+            Op::ULessThan | Op::SLessThan => (false, bound.bounds(space).1 - 1),
+            Op::ULessThanEqual | Op::SLessThanEqual => (true, bound.bounds(space).1),
+            Op::INotEqual => {
+                let distance = distance.value().filter(|distance| distance % multiple == 0)?;
                 // The counter must hit the bound exactly, and from below.
-                let least = if tested == next { step } else { 0 };
-                if distance < least {
+                let least = if tested == next { multiple } else { 0 };
+                if distance < least || longest != multiple {
                     return None;
                 }
-                distance - step
+                (false, bound.bounds(space).1 - 1)
             }
             _ => return None,
         };
-        let max_distance = if tested == phi { max_distance + step } else { max_distance }.max(0);
-        let grown = first.plus(&Form::steps(max_distance, step), space)?;
+        // Maximum distance of the tested value from `initial` if the loop continues, and of the phi.
+        let distance = distance.bounds(space).1 - i128::from(!is_reached);
+        let after = if tested == phi { longest } else { 0 };
+        let distance = (distance.div_euclid(multiple) + after.div_euclid(multiple)) * multiple;
+        let grown = first.plus(&Form::steps(distance.max(0), multiple), space)?;
+        // Each value but the first was tested, or comes one step after one that was tested.
+        let (low, high) = first.bounds(space);
+        let grown = grown.clipped(low, high.max(most_tested + after), space);
         // The next value must be in range, too: nothing may wrap.
         let (low, high) = grown.bounds(space);
+        let (grown, low, high) = match sign {
+            1 => (grown, low, high + longest),
+            _ => (grown.times(sign)?, -high - longest, -low),
+        };
         let modulus = 1_i128 << arithmetic.width;
         let (least, most) =
             if is_signed { (-modulus / 2, modulus / 2 - 1) } else { (0, modulus - 1) };
-        (least <= low && high + step <= most).then_some(grown)
+        (least <= low && high <= most).then_some(grown)
     }
 }
 
-/// Returns the equivalent comparison for operands in the other order.
-fn mirrored(op: Op) -> Option<Op> {
-    Some(match op {
-        Op::IEqual | Op::INotEqual => op,
-        Op::ULessThan => Op::UGreaterThan,
-        Op::UGreaterThan => Op::ULessThan,
-        Op::ULessThanEqual => Op::UGreaterThanEqual,
-        Op::UGreaterThanEqual => Op::ULessThanEqual,
-        Op::SLessThan => Op::SGreaterThan,
-        Op::SGreaterThan => Op::SLessThan,
-        Op::SLessThanEqual => Op::SGreaterThanEqual,
-        Op::SGreaterThanEqual => Op::SLessThanEqual,
-        _ => return None,
-    })
-}
-
-/// Returns the comparison that holds where `op` does not.
-fn negated(op: Op) -> Option<Op> {
-    Some(match op {
-        Op::IEqual => Op::INotEqual,
-        Op::INotEqual => Op::IEqual,
-        Op::ULessThan => Op::UGreaterThanEqual,
-        Op::UGreaterThanEqual => Op::ULessThan,
-        Op::UGreaterThan => Op::ULessThanEqual,
-        Op::ULessThanEqual => Op::UGreaterThan,
-        Op::SLessThan => Op::SGreaterThanEqual,
-        Op::SGreaterThanEqual => Op::SLessThan,
-        Op::SGreaterThan => Op::SLessThanEqual,
-        Op::SLessThanEqual => Op::SGreaterThan,
-        _ => return None,
-    })
+/// Value that a loop adds to its counter.
+#[derive(Clone, Copy)]
+struct Step {
+    /// Positive number of which the value is a multiple.
+    multiple: i128,
+    /// Largest absolute value.
+    most: i128,
+    /// Either 1 or -1.
+    sign: i128,
 }

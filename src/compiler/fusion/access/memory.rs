@@ -1,12 +1,17 @@
 //! Evaluation of instructions that calculate or access memory.
 
+use std::rc::Rc;
+
 use rspirv::spirv::{BuiltIn, Op, OpenclStd100Op as Extended};
 
 use super::eval::{At, Evaluation, Frame};
+use super::facts::Facts;
 use super::layout::Parts;
-use super::values::{Arithmetic, Base, Known, Pointer};
-use super::{Access, Bytes, Kind};
+use super::pointers::{Base, Pointer};
+use super::values::{Arithmetic, Known};
+use super::{Access, Bytes, Kind, UNKNOWN_OFFSETS};
 use crate::compiler::fusion::affine::{Form, Id};
+use crate::compiler::fusion::vector_access::{VectorAccess, extended};
 use crate::compiler::spirv::edit::{Instruction, Role, ids};
 
 /// Limit of offsets and widths in bytes. Offsets beyond it may have wrapped.
@@ -63,7 +68,7 @@ impl<'m> Evaluation<'m> {
             Op::AccessChain
             | Op::InBoundsAccessChain
             | Op::PtrAccessChain
-            | Op::InBoundsPtrAccessChain => self.chain(frame, op, i),
+            | Op::InBoundsPtrAccessChain => self.chain(op, i, &|id| self.value(frame, id)),
             Op::PtrCastToGeneric | Op::GenericCastToPtr | Op::CopyObject => {
                 Some(self.value(frame, i.word(2)?))
             }
@@ -71,13 +76,21 @@ impl<'m> Evaluation<'m> {
             Op::Bitcast => self.bitcast(frame, at, i),
             Op::ConvertPtrToU => {
                 let pointer = self.value(frame, i.word(2)?);
-                self.escape(frame, at, &pointer, "has its address converted to an integer");
+                if !self.is_only_compared(frame, i.result()?) {
+                    self.escape(frame, at, &pointer, "has its address converted to an integer");
+                }
                 None
             }
+            Op::PtrEqual | Op::PtrNotEqual => {
+                let holds = self.compare_pointers(frame, i)?;
+                Some(Known::Integer(Form::constant(holds.into())))
+            }
+            Op::IEqual | Op::INotEqual if self.compare_pointers(frame, i).is_some() => {
+                let holds = self.compare_pointers(frame, i)?;
+                Some(Known::Integer(Form::constant(holds.into())))
+            }
             // Harmless, whatever their operands point to.
-            Op::PtrEqual
-            | Op::PtrNotEqual
-            | Op::PtrDiff
+            Op::PtrDiff
             | Op::GenericPtrMemSemantics
             | Op::LifetimeStart
             | Op::LifetimeStop
@@ -94,14 +107,10 @@ impl<'m> Evaluation<'m> {
             | Op::SelectionMerge => None,
             Op::ReturnValue => {
                 let value = self.value(frame, i.word(0)?);
-                let space = self.space;
-                frame.returned = match frame.returned.take() {
-                    None => Some(value),
-                    Some(other) => other.or(&value, space).or_else(|| self.either(&other, &value)),
-                };
+                frame.returned.push((value, Rc::clone(&frame.facts)));
                 None
             }
-            Op::Select => self.select(frame, i),
+            Op::Select => self.select(frame, &frame.facts, i, 0),
             Op::ExtInst => self.extended(frame, at, i),
             Op::CompositeExtract | Op::VectorExtractDynamic => self.part(frame, op, i),
             Op::CompositeConstruct => {
@@ -120,16 +129,20 @@ impl<'m> Evaluation<'m> {
             }
             _ => {
                 self.escape_operands(frame, at, i, "is used in a way that cannot be analyzed");
-                self.arithmetic(frame, op, i)
+                let see = |id| self.value(frame, id);
+                match op {
+                    Op::CompositeInsert => self.inserted(i, &see),
+                    Op::VectorShuffle => self.shuffled(i, &see),
+                    _ if self.parts_of(i.result_type()?).is_some() => {
+                        self.by_parts(i, &see, &|see| self.arithmetic(op, i, &see))
+                    }
+                    _ => {
+                        let selected = self.with_selected(frame, &frame.facts, i, 0);
+                        selected.or_else(|| self.arithmetic(op, i, &see))
+                    }
+                }
             }
         }
-    }
-
-    /// Returns a value that covers two return values of a function that cannot be joined.
-    fn either(&self, a: &Known, b: &Known) -> Option<Known> {
-        let is_pointer = |known: &Known| matches!(known, Known::Pointer(_));
-        let anything = Known::Pointer(Pointer::to(Base::Anything));
-        Some(if is_pointer(a) || is_pointer(b) { anything } else { Known::Other })
     }
 
     fn load(&mut self, frame: &mut Frame<'m>, at: At, i: &Instruction<'m>) -> Option<Known> {
@@ -173,11 +186,11 @@ impl<'m> Evaluation<'m> {
         let space = self.space;
         let local = |d: usize| match space.local {
             Some(local) => Form::constant(local[d]),
-            None => Form::between(1, space.global[d]),
+            None => Form::id(Id::Size, d, space),
         };
         let groups = |d: usize| match space.local {
             Some(local) => Form::constant(space.global[d] / local[d].max(1)),
-            None => Form::between(1, space.global[d]),
+            None => Form::id(Id::Count, d, space),
         };
         let component = |d: usize| {
             Some(match built_in {
@@ -228,16 +241,22 @@ impl<'m> Evaluation<'m> {
         (ty.op() == Some(Op::TypePointer)).then(|| ty.word(2)).flatten()
     }
 
-    fn chain(&self, frame: &Frame<'_>, op: Op, i: &Instruction<'_>) -> Option<Known> {
+    /// Returns the pointer that an access chain calculates. `see` returns the values of its operands.
+    pub(super) fn chain(
+        &self,
+        op: Op,
+        i: &Instruction<'_>,
+        see: &impl Fn(u32) -> Known,
+    ) -> Option<Known> {
         let base = i.word(2)?;
-        let Known::Pointer(pointer) = self.value(frame, base) else {
+        let Known::Pointer(pointer) = see(base) else {
             return None;
         };
         // The parts of a variable are not distinguished.
         let offset =
-            pointer.offset.and_then(|offset| self.indexed_offset(frame, op, base, i, offset));
+            pointer.offset.and_then(|offset| self.indexed_offset(op, base, i, offset, see));
         let base = match pointer.base {
-            Base::Variable(_) => Base::Harmless,
+            Base::Variable(_) | Base::Null => Base::Harmless,
             base => base,
         };
         Some(Known::Pointer(Pointer { base, offset }))
@@ -246,21 +265,21 @@ impl<'m> Evaluation<'m> {
     /// Returns `offset` after the indexes of an access chain.
     fn indexed_offset(
         &self,
-        frame: &Frame<'_>,
         op: Op,
         base: u32,
         i: &Instruction<'_>,
         mut offset: Form,
+        see: &impl Fn(u32) -> Known,
     ) -> Option<Form> {
         let mut ty = self.pointee(base)?;
         let mut indexes = i.words_from(3);
         if matches!(op, Op::PtrAccessChain | Op::InBoundsPtrAccessChain) {
             let size = self.layouts.size(ty)?;
-            let index = self.index(frame, indexes.next()?)?;
+            let index = self.index(indexes.next()?, see)?;
             offset = offset.plus(&index.times(size)?, self.space)?;
         }
         for index in indexes {
-            let index = self.index(frame, index)?;
+            let index = self.index(index, see)?;
             match &self.layouts.get(ty)?.parts {
                 Parts::Equal(part, stride) => {
                     offset = offset.plus(&index.times(*stride)?, self.space)?;
@@ -279,8 +298,8 @@ impl<'m> Evaluation<'m> {
     }
 
     /// Returns the value of an index. Indexes are signed.
-    fn index(&self, frame: &Frame<'_>, id: u32) -> Option<Form> {
-        let Known::Integer(index) = self.value(frame, id) else { return None };
+    pub(super) fn index(&self, id: u32, see: &impl Fn(u32) -> Known) -> Option<Form> {
+        let Known::Integer(index) = see(id) else { return None };
         let width = self.width_of(id)?;
         Some(Arithmetic { space: self.space, width }.signed(&index))
     }
@@ -301,49 +320,17 @@ impl<'m> Evaluation<'m> {
         }
     }
 
-    fn select(&self, frame: &Frame<'_>, i: &Instruction<'_>) -> Option<Known> {
-        let condition = self.value(frame, i.word(2)?);
-        let (yes, no) = (self.value(frame, i.word(3)?), self.value(frame, i.word(4)?));
-        match condition {
-            Known::Integer(form) if form.value() == Some(0) => Some(no),
-            Known::Integer(form) if form.value().is_some() => Some(yes),
-            _ => yes.or(&no, self.space),
-        }
-    }
-
-    fn part(&self, frame: &Frame<'_>, op: Op, i: &Instruction<'_>) -> Option<Known> {
-        let Known::Parts(parts) = self.value(frame, i.word(2)?) else { return None };
-        let at = match op {
-            Op::CompositeExtract if i.word(4).is_none() => i128::from(i.word(3)?),
-            Op::VectorExtractDynamic => self.index(frame, i.word(3)?)?.value()?,
-            _ => return None,
-        };
-        parts.get(usize::try_from(at).ok()?).cloned()
-    }
-
     fn extended(&mut self, frame: &mut Frame<'m>, at: At, i: &Instruction<'m>) -> Option<Known> {
-        let set = i.word(2).and_then(|set| self.definitions.get(set));
-        let is_opencl = set.and_then(|set| set.string(1)) == Some("OpenCL.std");
-        let function = i.word(3).and_then(Extended::from_u32).filter(|_| is_opencl);
+        if let Some(access) = VectorAccess::of(self.definitions, i) {
+            let kind = if access.stored.is_some() { Kind::Write } else { Kind::Read };
+            let (pointer, size) = self.vector(frame, i, &access)?;
+            self.touch(frame, at, &pointer, kind, size);
+            return None;
+        }
+        let function = extended(self.definitions, i);
         let operand = |this: &Self, word| i.word(word).map(|id| this.value(frame, id));
         match function {
-            Some(Extended::vloadn) => {
-                let (pointer, size) = self.vector(frame, i, i.result_type()?, 4)?;
-                self.touch(frame, at, &pointer, Kind::Read, size);
-                None
-            }
-            Some(Extended::vstoren) => {
-                let data = self.definitions.get(i.word(4)?)?.result_type()?;
-                let (pointer, size) = self.vector(frame, i, data, 5)?;
-                self.touch(frame, at, &pointer, Kind::Write, size);
-                None
-            }
             Some(Extended::prefetch) => None,
-            Some(Extended::vload_half | Extended::vload_halfn | Extended::vloada_halfn) => {
-                let pointer = operand(self, 5)?;
-                self.touch(frame, at, &pointer, Kind::Read, None);
-                None
-            }
             Some(Extended::fract | Extended::modf | Extended::sincos) => {
                 // Writes one value of the result's type.
                 let size = i.result_type().and_then(|ty| self.layouts.size(ty));
@@ -351,36 +338,50 @@ impl<'m> Evaluation<'m> {
                 self.touch(frame, at, &pointer, Kind::Write, size);
                 None
             }
-            function => {
+            _ => {
                 self.escape_operands(frame, at, i, "is used by a function that cannot be analyzed");
-                let operands = i.words_from(4).map(|id| match self.value(frame, id) {
-                    Known::Integer(form) => Some(form),
-                    _ => None,
-                });
-                let operands = operands.collect::<Option<Vec<_>>>()?;
-                let arithmetic =
-                    Arithmetic { space: self.space, width: self.width(i.result_type()?)? };
-                arithmetic.extended(function?, &operands).map(Known::Integer)
+                let see = |id| self.value(frame, id);
+                match self.parts_of(i.result_type()?) {
+                    Some(_) => self.by_parts(i, &see, &|see| self.called(i, &frame.facts, &see)),
+                    None => self.called(i, &frame.facts, &see),
+                }
             }
         }
     }
 
-    /// Returns the address that `vloadn` or `vstoren` accesses, and the number of bytes. Operand `word`
-    /// is an offset in vectors; the operand after it is a pointer to elements.
+    /// Returns the result of a function of OpenCL on integers, where facts hold. `see` returns the values of
+    /// its operands.
+    pub(super) fn called(
+        &self,
+        i: &Instruction<'_>,
+        facts: &Facts,
+        see: &impl Fn(u32) -> Known,
+    ) -> Option<Known> {
+        let set = i.word(2).and_then(|set| self.definitions.get(set))?;
+        let function = i.word(3).and_then(Extended::from_u32);
+        let function = function.filter(|_| set.string(1) == Some("OpenCL.std"))?;
+        let operands = i.words_from(4).map(|id| match see(id) {
+            Known::Integer(form) => Some(form),
+            _ => None,
+        });
+        let operands = operands.collect::<Option<Vec<_>>>()?;
+        let arithmetic =
+            Arithmetic { space: self.space, width: self.part_width(i.result_type()?)? };
+        arithmetic.extended(function, &operands, facts).map(Known::Integer)
+    }
+
+    /// Returns the address that a load or store by a function accesses, and the number of bytes.
     fn vector(
         &self,
         frame: &Frame<'_>,
         i: &Instruction<'_>,
-        vector: u32,
-        word: usize,
+        access: &VectorAccess,
     ) -> Option<(Known, Option<i128>)> {
-        let mut pointer = self.value(frame, i.word(word + 1)?);
-        let ty = self.definitions.get(vector)?;
-        // A vector of three elements takes only three elements of memory here (OpenCL C, 6.13.7).
-        let size = self.layouts.size(ty.word(1)?).zip(ty.word(2));
-        let size = size.map(|(size, count)| size * i128::from(count));
+        let mut pointer = self.value(frame, i.word(access.pointer())?);
+        let size = access.span.map(|span| span.size);
         if let Known::Pointer(pointer) = &mut pointer {
-            let index = self.index(frame, i.word(word)?);
+            let index = i.word(access.offset);
+            let index = index.and_then(|offset| self.index(offset, &|id| self.value(frame, id)));
             let steps = index.zip(size).and_then(|(index, size)| index.times(size));
             pointer.offset =
                 pointer.offset.zip(steps).and_then(|(offset, by)| offset.plus(&by, self.space));
@@ -404,19 +405,25 @@ impl<'m> Evaluation<'m> {
         }
     }
 
-    fn arithmetic(&self, frame: &Frame<'_>, op: Op, i: &Instruction<'_>) -> Option<Known> {
+    /// Returns the result of an operation on integers. `see` returns the values of its operands.
+    pub(super) fn arithmetic(
+        &self,
+        op: Op,
+        i: &Instruction<'_>,
+        see: &impl Fn(u32) -> Known,
+    ) -> Option<Known> {
         let ty = i.result_type()?;
-        let operand = |word| match self.value(frame, i.word(word)?) {
+        let operand = |word| match see(i.word(word)?) {
             Known::Integer(form) => Some(form),
             _ => None,
         };
-        let arithmetic = Arithmetic { space: self.space, width: self.width(ty)? };
+        let arithmetic = Arithmetic { space: self.space, width: self.part_width(ty)? };
         let form = match op {
             Op::UConvert | Op::SConvert => {
-                arithmetic.convert(op, &operand(2)?, self.width_of(i.word(2)?)?)
+                arithmetic.convert(op, &operand(2)?, self.part_width_of(i.word(2)?)?)
             }
             Op::ShiftRightArithmetic | Op::ShiftRightLogical => {
-                let narrowed = self.narrowed(frame, op, i, &arithmetic);
+                let narrowed = self.narrowed(op, i, &arithmetic, see);
                 narrowed.or_else(|| arithmetic.binary(op, &operand(2)?, &operand(3)?))
             }
             Op::SNegate | Op::Not => arithmetic.unary(op, &operand(2)?),
@@ -439,7 +446,7 @@ impl<'m> Evaluation<'m> {
             }
             _ => {
                 let (a, b) = (operand(2)?, operand(3)?);
-                let width = self.width_of(i.word(2)?)?;
+                let width = self.part_width_of(i.word(2)?)?;
                 let operands = Arithmetic { space: self.space, width };
                 match operands.compare(op, &a, &b) {
                     Some(is_true) => Some(Form::constant(is_true.into())),
@@ -454,16 +461,16 @@ impl<'m> Evaluation<'m> {
     /// The pair of shifts extends the lower bits of the value.
     fn narrowed(
         &self,
-        frame: &Frame<'_>,
         op: Op,
         i: &Instruction<'_>,
         arithmetic: &Arithmetic<'_>,
+        see: &impl Fn(u32) -> Known,
     ) -> Option<Form> {
         let shifted = self.definitions.get(i.word(2)?)?;
         if shifted.op() != Some(Op::ShiftLeftLogical) {
             return None;
         }
-        let value = |id| match self.value(frame, id) {
+        let value = |id| match see(id) {
             Known::Integer(form) => Some(form),
             _ => None,
         };
@@ -520,7 +527,7 @@ impl<'m> Evaluation<'m> {
             })
         });
         let text = match pointer.base {
-            Base::Parameter(_) if bytes.is_none() => "at offsets that are not known before it runs",
+            Base::Parameter(_) if bytes.is_none() => UNKNOWN_OFFSETS,
             Base::OneOf(_) => "through a pointer that is chosen while it runs",
             Base::Anything => "through a pointer that cannot be analyzed",
             _ => "",
@@ -584,8 +591,8 @@ impl<'m> Evaluation<'m> {
         match &pointer.base {
             Base::Parameter(parameter) => push(*parameter, bytes, true),
             Base::OneOf(parameters) => parameters.iter().for_each(|&p| push(p, None, false)),
-            Base::Anything => self.buffers.iter().for_each(|&p| push(p, None, false)),
-            Base::Variable(_) | Base::BuiltIn(_) | Base::Harmless => {}
+            Base::Anything => self.buffers.keys().for_each(|&p| push(p, None, false)),
+            Base::Variable(_) | Base::BuiltIn(_) | Base::Harmless | Base::Null => {}
         }
     }
 }

@@ -9,28 +9,38 @@
 //! [`Program::kernel`](crate::Program::kernel) that the kernel stays inside the buffers bound to it.
 
 mod blocks;
+mod conditions;
 mod eval;
+mod facts;
 mod flow;
 mod groups;
 mod layout;
 mod loops;
 mod memory;
+mod pointers;
+#[cfg(test)]
+mod random_tests;
+mod registers;
 mod slice;
 mod symbols;
 #[cfg(test)]
 mod tests;
 mod values;
+mod vectors;
 
 use std::collections::BTreeSet;
 
 use super::affine::{Form, Space};
+use super::plan::Region;
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, Linkage, Location, Section};
 use crate::error::{Error, ErrorKind, Result};
 
+pub(super) use eval::Values;
 pub(super) use flow::Flow;
 pub(super) use groups::{GroupUse, group_use};
 pub(super) use layout::{Layout, Layouts, MAX_ALIGN, Parts};
+pub(super) use registers::keep_in_registers;
 pub(super) use slice::controlling_parameters;
 pub(super) use symbols::{Condition, Symbol};
 
@@ -42,6 +52,9 @@ pub(super) struct Accesses {
     /// Indices of the scalar parameters on whose values this result depends.
     pub(super) constants: BTreeSet<usize>,
 }
+
+/// Note on an access to a known buffer at offsets that are not known.
+pub(super) const UNKNOWN_OFFSETS: &str = "at offsets that are not known before it runs";
 
 /// Access of one instruction to one buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -103,10 +116,36 @@ pub(super) fn analyse(
     eval::Evaluation::new(definitions, space).run(kernel, values)
 }
 
+/// Analyses a kernel like [`analyse`], and returns the values that its function calculates. The accesses rely
+/// on more scalars, because the limits of their bytes count, too.
+///
+/// # Errors
+///
+/// Fails like [`analyse`].
+pub(super) fn analyse_values<'m>(
+    definitions: &'m Definitions<'m>,
+    kernel: u32,
+    values: &[Value],
+    space: &'m Space,
+) -> Result<Values<'m>> {
+    eval::Evaluation::new(definitions, space).run_for_values(kernel, values)
+}
+
+/// Returns the estimated number of instructions that a work-item runs in all functions of a kernel's module.
+pub(super) fn weight(definitions: &Definitions<'_>) -> u64 {
+    let module = definitions.module();
+    let functions =
+        (0..module.functions.len()).map(|at| match blocks::Blocks::of(module, definitions, at) {
+            Some(blocks) => blocks.weight(definitions),
+            None => module.functions[at].body.iter().count() as u64,
+        });
+    functions.fold(0, u64::saturating_add)
+}
+
 /// Kernel argument, as far as it is known before the analysis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {
-    Buffer,
+    Buffer(Region),
     /// Bytes of an integer on whose value the analysis may rely.
     Scalar(Vec<u8>),
     Other,

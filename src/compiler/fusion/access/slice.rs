@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use rspirv::spirv::{Op, OpenclStd100Op as Extended};
+use rspirv::spirv::Op;
 
 use super::blocks::Blocks;
+use crate::compiler::fusion::vector_access::VectorAccess;
 use crate::compiler::spirv::edit::{Definitions, Role, ids};
 
 /// Returns the indices of a function's parameters from which addresses or the bounds of loops are
@@ -71,13 +72,8 @@ impl Slice {
                         i.word(0).into_iter().collect()
                     }
                     Some(Op::ExtInst) => {
-                        let set = i.word(2).and_then(|set| definitions.get(set));
-                        let is_opencl = set.and_then(|set| set.string(1)) == Some("OpenCL.std");
-                        match i.word(3).and_then(Extended::from_u32).filter(|_| is_opencl) {
-                            Some(Extended::vloadn) => i.word(4).into_iter().collect(),
-                            Some(Extended::vstoren) => i.word(5).into_iter().collect(),
-                            _ => Vec::new(),
-                        }
+                        let vector = VectorAccess::of(definitions, i);
+                        vector.and_then(|vector| i.word(vector.offset)).into_iter().collect()
                     }
                     Some(Op::Store) => {
                         if let (Some(variable), Some(value)) = (i.word(0), i.word(1)) {

@@ -4,10 +4,10 @@
 //! power of the integer's width. The bounds of the form lie between the least signed and the largest
 //! unsigned number of that width.
 
-use std::collections::BTreeSet;
-
 use rspirv::spirv::{Op, OpenclStd100Op as Extended};
 
+use super::facts::{Facts, join};
+use super::pointers::Pointer;
 use crate::compiler::fusion::affine::{Form, Space};
 
 /// Value, as far as it is known.
@@ -20,56 +20,6 @@ pub(super) enum Known {
     Parts(Vec<Known>),
     /// Other value: neither a pointer, nor made of pointers.
     Other,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Pointer {
-    pub(super) base: Base,
-    /// Offset from the base in bytes; `None` if it is not known.
-    pub(super) offset: Option<Form>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Base {
-    /// Buffer that is the kernel's parameter of this index.
-    Parameter(usize),
-    /// Buffer of one of these parameters, or memory outside of buffers.
-    OneOf(BTreeSet<usize>),
-    /// Variable of the function that is evaluated, by its id.
-    Variable(u32),
-    /// Built-in variable, by its id.
-    BuiltIn(u32),
-    /// Memory outside of buffers.
-    Harmless,
-    /// Any memory.
-    Anything,
-}
-
-impl Pointer {
-    pub(super) const fn to(base: Base) -> Self {
-        Self { base, offset: None }
-    }
-
-    /// Returns a pointer that covers both.
-    pub(super) fn or(&self, other: &Self, space: &Space) -> Self {
-        if self.base == other.base {
-            let offset = self.offset.zip(other.offset).map(|(a, b)| a.or(&b, space));
-            return Self { base: self.base.clone(), offset };
-        }
-        let mut parameters = BTreeSet::new();
-        for base in [&self.base, &other.base] {
-            match base {
-                Base::Parameter(parameter) => _ = parameters.insert(*parameter),
-                Base::OneOf(several) => parameters.extend(several),
-                Base::Anything => return Self::to(Base::Anything),
-                Base::Variable(_) | Base::BuiltIn(_) | Base::Harmless => {}
-            }
-        }
-        if parameters.is_empty() {
-            return Self::to(Base::Harmless);
-        }
-        Self::to(Base::OneOf(parameters))
-    }
 }
 
 impl Known {
@@ -267,43 +217,143 @@ impl Arithmetic<'_> {
         }
     }
 
-    /// Evaluates the integer functions of OpenCL C that index arithmetic uses.
-    pub(super) fn extended(&self, function: Extended, operands: &[Form]) -> Option<Form> {
-        let space = self.space;
-        let ends = |form: &Form, is_signed: bool| {
+    /// Returns the bounds of two integers, read as the comparison reads them, where the comparison holds.
+    pub(super) fn limits(&self, op: Op, a: &Form, b: &Form) -> Option<[(i128, i128); 2]> {
+        let (op, is_swapped) = match op {
+            Op::UGreaterThan | Op::SGreaterThan | Op::UGreaterThanEqual | Op::SGreaterThanEqual => {
+                (mirrored(op)?, true)
+            }
+            op => (op, false),
+        };
+        let (a, b) = if is_swapped { (b, a) } else { (a, b) };
+        let is_signed = matches!(op, Op::SLessThan | Op::SLessThanEqual);
+        let ends = |form| {
             let form = if is_signed { self.signed(form) } else { self.unsigned(form) };
-            (form, form.bounds(space))
+            form.bounds(self.space)
+        };
+        let ((a_low, a_high), (b_low, b_high)) = (ends(a), ends(b));
+        let (own, other) = match op {
+            Op::ULessThan | Op::SLessThan => ((a_low, b_high - 1), (a_low + 1, b_high)),
+            Op::ULessThanEqual | Op::SLessThanEqual => ((a_low, b_high), (a_low, b_high)),
+            Op::IEqual => {
+                let both = (a_low.max(b_low), a_high.min(b_high));
+                (both, both)
+            }
+            Op::INotEqual => {
+                let trim = |(low, high): (i128, i128), other: (i128, i128)| {
+                    let is = |end: i128| i128::from(other == (end, end));
+                    (low + is(low), high - is(high))
+                };
+                (trim((a_low, a_high), (b_low, b_high)), trim((b_low, b_high), (a_low, a_high)))
+            }
+            _ => return None,
+        };
+        Some(if is_swapped { [other, own] } else { [own, other] })
+    }
+
+    /// Returns bounds of a form whose bits, read as a signed or unsigned integer, are between two numbers;
+    /// `None` if there are no bounds narrower than its own.
+    pub(super) fn bits_between(&self, form: &Form, between: (i128, i128)) -> Option<(i128, i128)> {
+        let (low, high) = form.bounds(self.space);
+        let places = (-2..=2).map(|times| {
+            let by = times * self.modulus();
+            (between.0 + by, between.1 + by)
+        });
+        let mut places = places.filter(|&(first, last)| first <= high && low <= last);
+        let place = places.next()?;
+        places.next().is_none().then_some(place)
+    }
+
+    /// Joins what two forms of the same bits say about them.
+    pub(super) fn narrower(&self, a: &Form, b: &Form) -> Form {
+        let (form, other) = if b.high - b.low < a.high - a.low { (b, a) } else { (a, b) };
+        match self.bits_between(form, other.bounds(self.space)) {
+            Some((low, high)) => form.clipped(low, high, self.space),
+            None => *form,
+        }
+    }
+
+    /// Returns the lesser of two integers if `op` is a comparison with `less than`, the larger if it is one
+    /// with `greater than`.
+    fn chosen(&self, op: Op, a: &Form, b: &Form, facts: &Facts) -> Option<Form> {
+        match self.compare(op, a, b) {
+            Some(true) => return Some(*a),
+            Some(false) => return Some(*b),
+            None => {}
+        }
+        let (mut yes, mut no) = (facts.only_lines(), facts.only_lines());
+        let (first, _) = yes.assume(self, op, a, b);
+        let (_, second) = no.assume(self, negated(op)?, a, b);
+        let joined = join(&[(first, &yes), (second, &no)], self.space)?;
+        let ((a, b), (c, d)) = (a.bounds(self.space), b.bounds(self.space));
+        let is_less = matches!(op, Op::SLessThan | Op::ULessThan);
+        let (low, high) = if is_less { (a.min(c), b.min(d)) } else { (a.max(c), b.max(d)) };
+        Some(joined.clipped(low, high, self.space))
+    }
+
+    /// Returns the absolute value of an exact number.
+    fn absolute(&self, number: &Form, facts: &Facts) -> Option<Form> {
+        let zero = Form::constant(0);
+        let (low, high) = number.bounds(self.space);
+        if low >= 0 {
+            return Some(*number);
+        }
+        if high <= 0 {
+            return number.times(-1);
+        }
+        let (mut negative, mut positive) = (facts.only_lines(), facts.only_lines());
+        let (below, _) = negative.assume(self, Op::SLessThan, number, &zero);
+        let below = below.times(-1)?;
+        let (above, _) = positive.assume(self, Op::SGreaterThanEqual, number, &zero);
+        let joined = join(&[(below, &negative), (above, &positive)], self.space)?;
+        Some(joined.clipped(0, high.max(-low), self.space))
+    }
+
+    /// Evaluates the integer functions of OpenCL C that index arithmetic uses, where `facts` hold.
+    pub(super) fn extended(
+        &self,
+        function: Extended,
+        operands: &[Form],
+        facts: &Facts,
+    ) -> Option<Form> {
+        let space = self.space;
+        let read = |form: &Form, is_signed| {
+            if is_signed { self.signed(form) } else { self.unsigned(form) }
         };
         let least = |a: &Form, b: &Form, is_signed| {
-            let ((a, (a_low, a_high)), (b, (b_low, b_high))) =
-                (ends(a, is_signed), ends(b, is_signed));
-            match () {
-                () if a_high <= b_low => a,
-                () if b_high <= a_low => b,
-                () => Form::between(a_low.min(b_low), a_high.min(b_high)),
-            }
+            let op = if is_signed { Op::SLessThan } else { Op::ULessThan };
+            self.chosen(op, &read(a, is_signed), &read(b, is_signed), facts)
         };
         let most = |a: &Form, b: &Form, is_signed| {
-            let ((a, (a_low, a_high)), (b, (b_low, b_high))) =
-                (ends(a, is_signed), ends(b, is_signed));
-            match () {
-                () if a_low >= b_high => a,
-                () if b_low >= a_high => b,
-                () => Form::between(a_low.max(b_low), a_high.max(b_high)),
-            }
+            let op = if is_signed { Op::SGreaterThan } else { Op::UGreaterThan };
+            self.chosen(op, &read(a, is_signed), &read(b, is_signed), facts)
         };
         let small = |form: &Form, is_signed| {
-            let (form, (low, high)) = ends(form, is_signed);
+            let form = read(form, is_signed);
+            let (low, high) = form.bounds(space);
             let bits = if is_signed { -(1 << 23)..1 << 23 } else { 0..1 << 24 };
             (bits.contains(&low) && bits.contains(&high)).then_some(form)
         };
         let form = match (function, operands) {
-            (Extended::s_min, [a, b]) => Some(least(a, b, true)),
-            (Extended::u_min, [a, b]) => Some(least(a, b, false)),
-            (Extended::s_max, [a, b]) => Some(most(a, b, true)),
-            (Extended::u_max, [a, b]) => Some(most(a, b, false)),
-            (Extended::s_clamp, [a, low, high]) => Some(least(&most(a, low, true), high, true)),
-            (Extended::u_clamp, [a, low, high]) => Some(least(&most(a, low, false), high, false)),
+            (Extended::s_min, [a, b]) => least(a, b, true),
+            (Extended::u_min, [a, b]) => least(a, b, false),
+            (Extended::s_max, [a, b]) => most(a, b, true),
+            (Extended::u_max, [a, b]) => most(a, b, false),
+            (Extended::s_clamp, [a, low, high]) => least(&most(a, low, true)?, high, true),
+            (Extended::u_clamp, [a, low, high]) => least(&most(a, low, false)?, high, false),
+            (Extended::s_abs, [a]) => self.absolute(&self.signed(a), facts),
+            (Extended::s_abs_diff | Extended::u_abs_diff, [a, b]) => {
+                let is_signed = function == Extended::s_abs_diff;
+                let difference = read(a, is_signed).minus(&read(b, is_signed), space)?;
+                // One more bit holds the sign of the difference.
+                let wide = Arithmetic { width: self.width + 1, ..*self };
+                wide.absolute(&difference, facts)
+            }
+            (Extended::u_sub_sat, [a, b]) => {
+                let difference = self.unsigned(a).minus(&self.unsigned(b), space)?;
+                let wide = Arithmetic { width: self.width + 1, ..*self };
+                wide.chosen(Op::SGreaterThan, &difference, &Form::constant(0), facts)
+            }
             (Extended::s_mul24 | Extended::u_mul24, [a, b]) => {
                 let is_signed = function == Extended::s_mul24;
                 small(a, is_signed)?.product(&small(b, is_signed)?, space)
@@ -317,4 +367,37 @@ impl Arithmetic<'_> {
         };
         self.fit(form)
     }
+}
+
+/// Returns the equivalent comparison for operands in the other order.
+pub(super) fn mirrored(op: Op) -> Option<Op> {
+    Some(match op {
+        Op::IEqual | Op::INotEqual => op,
+        Op::ULessThan => Op::UGreaterThan,
+        Op::UGreaterThan => Op::ULessThan,
+        Op::ULessThanEqual => Op::UGreaterThanEqual,
+        Op::UGreaterThanEqual => Op::ULessThanEqual,
+        Op::SLessThan => Op::SGreaterThan,
+        Op::SGreaterThan => Op::SLessThan,
+        Op::SLessThanEqual => Op::SGreaterThanEqual,
+        Op::SGreaterThanEqual => Op::SLessThanEqual,
+        _ => return None,
+    })
+}
+
+/// Returns the comparison that holds where `op` does not.
+pub(super) fn negated(op: Op) -> Option<Op> {
+    Some(match op {
+        Op::IEqual => Op::INotEqual,
+        Op::INotEqual => Op::IEqual,
+        Op::ULessThan => Op::UGreaterThanEqual,
+        Op::UGreaterThanEqual => Op::ULessThan,
+        Op::UGreaterThan => Op::ULessThanEqual,
+        Op::ULessThanEqual => Op::UGreaterThan,
+        Op::SLessThan => Op::SGreaterThanEqual,
+        Op::SGreaterThanEqual => Op::SLessThan,
+        Op::SGreaterThan => Op::SLessThanEqual,
+        Op::SLessThanEqual => Op::SGreaterThan,
+        _ => return None,
+    })
 }

@@ -148,7 +148,13 @@ fn a_kernel_whose_function_is_defined_twice_is_refused_by_its_id() {
         ("offset", vec![buffer(1), buffer(2), float(0.5)]),
     ];
     let fused = Module::parse(assemble(&changed)).and_then(|module| {
-        fuse(&plan(&launches, 64, &[1]), &[&module], Trust::ProofOnly, Width::ONE)
+        fuse(
+            &plan(&launches, 64, &[1]),
+            &[&module],
+            Trust::ProofOnly,
+            Width::ONE,
+            FusionForm::Direct,
+        )
     });
     let error = fused.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidModule);

@@ -89,7 +89,8 @@ fn parts_that_only_some_launches_write_are_read_from_memory() {
     let quads = Module::parse(OPTIMISED).unwrap();
     let mut plan = Plan { modules: vec![Digest([0; 32]), Digest([1; 32])], ..plan };
     plan.slots[1].module = 1;
-    let outcome = fuse(&plan, &[&module, &quads], Trust::ProofOnly, Width::ONE).unwrap();
+    let outcome =
+        fuse(&plan, &[&module, &quads], Trust::ProofOnly, Width::ONE, FusionForm::Direct).unwrap();
     valid(outcome.fused.as_ref().unwrap());
     let promotion = outcome.judgements[1].promotion.as_ref().unwrap();
     let kept: Vec<_> = promotion.accesses[&Place { slot: 1, argument: 0 }].values().collect();

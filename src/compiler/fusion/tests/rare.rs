@@ -126,7 +126,10 @@ fn decorations_of_a_group_apply_to_its_members() {
         let module = Module::parse(in_groups(bytes, |_| true)).unwrap();
         let four = Width { most: 4, least_left: 1 };
         let plan = super::plan(&chain(), 1024, &[]);
-        let wide = fuse(&plan, &[&module], Trust::ProofOnly, four).unwrap().fused.unwrap();
+        let wide = fuse(&plan, &[&module], Trust::ProofOnly, four, FusionForm::Direct)
+            .unwrap()
+            .fused
+            .unwrap();
         assert_eq!(wide.range.global(), [256]);
     }
 }
@@ -201,7 +204,10 @@ fn split_barriers_count_as_barriers() {
     let four = Width { most: 4, least_left: 1 };
     let mut apart = plan.clone();
     apart.target.separate_functions = true;
-    let fused = fuse(&apart, &[&module], Trust::ProofOnly, four).unwrap().fused.unwrap();
+    let fused = fuse(&apart, &[&module], Trust::ProofOnly, four, FusionForm::Direct)
+        .unwrap()
+        .fused
+        .unwrap();
     assert_eq!(fused.range.global(), [64]);
     let text = rspirv::dr::load_bytes(fused.module.assemble()).unwrap().disassemble();
     assert_eq!(text.matches("DontInline").count(), 2, "{text}");
@@ -225,15 +231,20 @@ fn execution_modes_of_several_widths_are_kept() {
     };
     let launches = [("k", vec![buffer(0)]), ("k", vec![buffer(1)])];
     let mut plan = plan(&launches, 64, &[]);
-    let both =
-        fuse(&plan, &[&with(&[32, 64])], Trust::ProofOnly, Width::ONE).unwrap().fused.unwrap();
+    let both = fuse(&plan, &[&with(&[32, 64])], Trust::ProofOnly, Width::ONE, FusionForm::Direct)
+        .unwrap()
+        .fused
+        .unwrap();
     let modes = both.module.section(Section::ExecutionModes).iter();
     let widths: Vec<_> = modes.filter_map(|mode| mode.word(2)).collect();
     assert_eq!(widths, [32, 64]);
     plan.modules = vec![Digest([0; 32]), Digest([1; 32])];
     plan.slots[1].module = 1;
     let modules = [&with(&[32, 64]), &with(&[32])];
-    let why = fuse(&plan, &modules, Trust::ProofOnly, Width::ONE).unwrap().fused.unwrap_err();
+    let why = fuse(&plan, &modules, Trust::ProofOnly, Width::ONE, FusionForm::Direct)
+        .unwrap()
+        .fused
+        .unwrap_err();
     assert!(why.contains("RoundingModeRTE [64]"), "{why}");
 }
 
@@ -253,14 +264,16 @@ fn launches_that_both_print_are_not_fused() {
     let silent = Module::parse(kernel(|_| {})).unwrap();
     let launches = [("k", vec![buffer(0)]), ("k", vec![buffer(1)])];
     let mut plan = plan(&launches, 64, &[]);
-    let outcome = fuse(&plan, &[&prints], Trust::ProofOnly, Width::ONE).unwrap();
+    let outcome =
+        fuse(&plan, &[&prints], Trust::ProofOnly, Width::ONE, FusionForm::Direct).unwrap();
     assert_eq!(
         outcome.fused.unwrap_err(),
         "the printed output of `k` and `k` would be interleaved"
     );
     plan.modules = vec![Digest([0; 32]), Digest([1; 32])];
     plan.slots[1].module = 1;
-    let outcome = fuse(&plan, &[&prints, &silent], Trust::ProofOnly, Width::ONE).unwrap();
+    let outcome =
+        fuse(&plan, &[&prints, &silent], Trust::ProofOnly, Width::ONE, FusionForm::Direct).unwrap();
     assert!(outcome.fused.is_ok(), "one launch may print");
 }
 

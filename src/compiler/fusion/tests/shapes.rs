@@ -185,9 +185,12 @@ fn offsets_must_be_equal_and_zero_if_ids_change() {
 fn work_groups_must_divide_the_largest_launch() {
     let why = "the work-group size [16, 1, 1] of the launches does not divide the global size of \
                `linear`, [50]";
-    assert_refused(&through(over(50), grouped(32, 16)), why);
-    let why = "the work-group size of `linear` is [16], but that of `linear` is [8]";
-    assert_refused(&through(grouped(64, 16), grouped(32, 8)), why);
+    let mut launches = through(over(50), grouped(32, 16));
+    launches[1].0 = "swapped";
+    assert_refused(&launches, why);
+    let why = "the work-group size of `groups` is [16], but that of `groups` is [8]";
+    let launches = through(grouped(64, 16), grouped(32, 8));
+    assert_refused(&launches.map(|(_, range, arguments)| ("groups", range, arguments)), why);
     // Among launches with equally many work-items, the range is the one that the work-group size divides.
     let launches = [
         ("linear", over(64), vec![buffer(0), buffer(1)]),
@@ -208,7 +211,7 @@ fn non_linear_accesses_need_trust_across_shapes() {
     assert_eq!(
         outcome.fused.unwrap_err(),
         "`scale` reads `src` at gid, some of which may be written by `transpose` in another \
-         work-item, at the 128 bytes from 0 on"
+         work-item, at the elements 0 to 31"
     );
     // Accesses that do not overlap need no common shape.
     let half = |offset| Argument::Buffer(Region { memory: Memory(1), offset, length: 128 });
@@ -223,7 +226,7 @@ fn reading_neighbours_refutes_fusion_across_shapes() {
     let launches = |items| {
         [
             ("scale", over(items), vec![buffer(0), buffer(1), float(2.0)]),
-            ("blur", over(16), vec![buffer(1), buffer(2)]),
+            ("blur", over(20), vec![buffer(1), buffer(2)]),
         ]
     };
     let outcome = fuse_in(OPTIMISED, &plan_of(&launches(64), &[]), Trust::Caller);
@@ -258,7 +261,8 @@ fn clones_have_their_own_specialization_constants() {
         ((7, vec![0; 2]), "the specialization constant 7 has 2 bytes, but its type has 4 bytes"),
     ] {
         wrong.slots[1].constants = vec![constant];
-        let error = fuse(&wrong, &[&module], Trust::ProofOnly, Width::ONE).unwrap_err();
+        let error =
+            fuse(&wrong, &[&module], Trust::ProofOnly, Width::ONE, FusionForm::Direct).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         assert!(error.to_string().contains(part), "{error}");
     }
@@ -348,7 +352,9 @@ fn values_of_unknown_meaning_are_refused() {
     let decoration = annotations.iter().find(|i| i.words_from(1).eq([built_in, size])).unwrap();
     let variable = decoration.word(0);
     annotations.retain(|i| i.word(0) != variable);
-    let outcome = fuse(&plan_of(&launches, &[]), &[&module], Trust::Caller, Width::ONE).unwrap();
+    let outcome =
+        fuse(&plan_of(&launches, &[]), &[&module], Trust::Caller, Width::ONE, FusionForm::Direct)
+            .unwrap();
     let why = outcome.fused.unwrap_err();
     assert!(why.contains("that its module does not declare as a known built-in value"), "{why}");
 }

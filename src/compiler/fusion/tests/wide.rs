@@ -8,7 +8,7 @@ const FOUR: Width = Width { most: 4, least_left: 64 };
 #[track_caller]
 fn sizes(plan: &Plan) -> Vec<usize> {
     let module = Module::parse(OPTIMISED).unwrap();
-    let outcome = fuse(plan, &[&module], Trust::ProofOnly, FOUR).unwrap();
+    let outcome = fuse(plan, &[&module], Trust::ProofOnly, FOUR, FusionForm::Direct).unwrap();
     let fused = outcome.fused.unwrap();
     valid(&fused);
     let as_launched = fused_range(plan);
@@ -26,7 +26,8 @@ fn coarsening_a_chain_by_four_keeps_its_arguments() {
     let plan = plan(&chain(), 1024, &[1, 2]);
     assert_eq!(sizes(&plan), [256]);
     let module = Module::parse(OPTIMISED).unwrap();
-    let wide = fuse(&plan, &[&module], Trust::ProofOnly, FOUR).unwrap().fused.unwrap();
+    let wide =
+        fuse(&plan, &[&module], Trust::ProofOnly, FOUR, FusionForm::Direct).unwrap().fused.unwrap();
     let one = fuse_in(OPTIMISED, &plan, Trust::ProofOnly).fused.unwrap();
     assert_eq!(wide.parameters, one.parameters);
     assert_eq!(wide.internalized, one.internalized);

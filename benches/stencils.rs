@@ -1,0 +1,276 @@
+//! Gain of fusing stencils: `cargo bench --bench stencils`. The end of the photograph of the examples, from the
+//! first pass of its blur to the picture, runs one by one, with only the launches fused that read their own
+//! pixels, and in each form in which the producers run again.
+//!
+//! Arguments after `--`:
+//!
+//! * widths of the square pictures, in pixels;
+//! * `--spirv FILE`, the photograph's kernels as a SPIR-V module, where no clang can translate the source;
+//! * `--write FILE`, to write that module and do nothing else.
+
+#![allow(clippy::print_stdout, reason = "printing is what benchmarks do")]
+
+mod support;
+
+use std::time::Duration;
+
+use futures_lite::future::block_on;
+use kiln::internal::fusion::{Argument, FusionOptions, Launch, fuse, range};
+use kiln::internal::spirv::emit;
+use kiln::internal::translate::spirv_of;
+use kiln::{
+    Buffer, CacheConfig, DeviceKind, Event, FusionForm, Kernel, Module, NdRange, Queue, Result,
+    Runtime,
+};
+use support::{median, time};
+
+/// Source of the kernels.
+const SOURCE: &str = concat!(
+    include_str!("../examples/pipeline/sharpen.cl"),
+    include_str!("../examples/pipeline/tone.cl"),
+    include_str!("../examples/pipeline/pixels.cl")
+);
+
+const ROUNDS: usize = 15;
+
+/// Numbers of the buffers, with the sizes of their elements in bytes; the exposure has only one element.
+const BUFFERS: [usize; 8] = [16, 16, 16, 16, 16, 4, 4, 4];
+const DENOISED: u32 = 0;
+const HALF: u32 = 1;
+const BLURRED: u32 = 2;
+const SHARP: u32 = 3;
+const TONED: u32 = 4;
+const EDGES: u32 = 5;
+const RESULT: u32 = 6;
+const EXPOSURE: u32 = 7;
+
+/// Launches of the end of the photograph.
+fn launches(width: usize) -> Result<Vec<Launch>> {
+    let pixels = width * width;
+    let buffer = |buffer: u32| {
+        let count = if buffer == EXPOSURE { 1 } else { pixels };
+        Argument::Buffer { buffer, offset: 0, length: count * BUFFERS[buffer as usize] }
+    };
+    let number = |number: f32| Argument::Scalar(number.to_le_bytes().to_vec());
+    let launch = |kernel: &str, arguments: Vec<Argument>| {
+        Ok(Launch {
+            module: 0,
+            kernel: kernel.to_owned(),
+            range: range([width, width].into(), None, None)?,
+            arguments,
+            constants: Vec::new(),
+        })
+    };
+    Ok(vec![
+        launch("blur_rows", vec![buffer(DENOISED), buffer(HALF)])?,
+        launch("blur_columns", vec![buffer(HALF), buffer(BLURRED)])?,
+        launch("unsharp", vec![buffer(DENOISED), buffer(BLURRED), number(0.7), buffer(SHARP)])?,
+        launch("filmic", vec![buffer(SHARP), buffer(EXPOSURE), number(1.05), buffer(TONED)])?,
+        launch("overlay", vec![buffer(TONED), buffer(EDGES), number(0.4), buffer(RESULT)])?,
+    ])
+}
+
+/// Kernel with its range and its arguments, ready to run.
+struct Step {
+    kernel: Kernel,
+    range: NdRange,
+    arguments: Vec<Argument>,
+}
+
+struct Photograph<'a> {
+    rt: &'a Runtime,
+    module: &'a [u8],
+    queue: Queue,
+    launches: Vec<Launch>,
+    buffers: Vec<Buffer<u8>>,
+}
+
+impl<'a> Photograph<'a> {
+    fn new(rt: &'a Runtime, module: &'a [u8], width: usize) -> Result<Self> {
+        let queue = rt.queue();
+        let mut buffers = Vec::new();
+        for (at, size) in BUFFERS.into_iter().enumerate() {
+            let count = if at == EXPOSURE as usize { 1 } else { width * width };
+            let number = |n: usize| (n.wrapping_mul(2_654_435_761) >> 8 & 0xffff) as f32 / 65536.0;
+            let bytes = (0..count * size / 4).flat_map(|n| number(n).to_le_bytes()).collect();
+            buffers.push(block_on(rt.buffer_from::<u8>(bytes).into_future())?);
+        }
+        Ok(Self { rt, module, queue, launches: launches(width)?, buffers })
+    }
+
+    /// Builds a module as OpenCL C, as scopes do with kernels whose sources are text.
+    fn build(&self, module: &[u8], kernel: &str) -> Result<Kernel> {
+        let module = Module::opencl_c(emit(module)?);
+        let program = block_on(self.rt.build(&module).into_future())?;
+        // SAFETY: each work-item uses the pixel of its id, or clamps its coordinates to the picture.
+        unsafe { program.kernel(kernel) }
+    }
+
+    /// Returns each launch as a step of its own, built from the source.
+    fn one_by_one(&self) -> Result<Vec<Step>> {
+        let program = block_on(self.rt.build(&Module::opencl_c(SOURCE)).into_future())?;
+        let step = |launch: &Launch| {
+            Ok(Step {
+                // SAFETY: as in `build`.
+                kernel: unsafe { program.kernel(&launch.kernel) }?,
+                range: launch.range,
+                arguments: launch.arguments.clone(),
+            })
+        };
+        self.launches.iter().map(step).collect()
+    }
+
+    /// Returns the steps in which launches from `first` on run as one kernel, if they can.
+    fn fused(&self, first: usize, form: FusionForm) -> Result<Option<Vec<Step>>> {
+        let launches = &self.launches[first..];
+        let options = FusionOptions { form, ..FusionOptions::of(self.rt.device()) };
+        let dead = [HALF, BLURRED, SHARP, TONED];
+        let fused = match fuse(&[self.module], launches, &dead, options)? {
+            Ok(fused) => fused,
+            Err(why) => {
+                println!("{form}: {why}");
+                return Ok(None);
+            }
+        };
+        let argument =
+            |&(launch, argument): &(usize, usize)| launches[launch].arguments[argument].clone();
+        let mut steps = self.one_by_one()?;
+        steps.truncate(first);
+        steps.push(Step {
+            kernel: self.build(&fused.spirv, &fused.kernel)?,
+            range: fused.range,
+            arguments: fused.parameters.iter().map(argument).collect(),
+        });
+        Ok(Some(steps))
+    }
+
+    fn run(&self, steps: &[Step]) -> Result<()> {
+        let mut last: Option<Event> = None;
+        for step in steps {
+            let mut launch = step.kernel.launch([step.range.global()[0], step.range.global()[1]]);
+            if let Some(local) = step.range.local() {
+                launch = launch.local([local[0], local[1]]);
+            }
+            for argument in &step.arguments {
+                launch = match argument {
+                    Argument::Buffer { buffer, .. } => {
+                        let bytes = &self.buffers[*buffer as usize];
+                        match *buffer {
+                            EDGES | EXPOSURE => launch.arg(&bytes.cast::<f32>()?),
+                            RESULT => launch.arg(&bytes.cast::<[u8; 4]>()?),
+                            _ => launch.arg(&bytes.cast::<[f32; 4]>()?),
+                        }
+                    }
+                    Argument::Scalar(bytes) => {
+                        launch.arg(f32::from_le_bytes(bytes[..].try_into().expect("a float")))
+                    }
+                    Argument::Local(_) => launch,
+                };
+            }
+            last = Some(self.queue.submit(launch)?);
+        }
+        last.map_or(Ok(()), |last| last.wait())
+    }
+
+    fn result(&self) -> Result<Vec<u8>> {
+        block_on(self.queue.read(&self.buffers[RESULT as usize]).into_future())
+    }
+}
+
+/// Arguments of the benchmark.
+#[derive(Default)]
+struct Setting {
+    widths: Vec<usize>,
+    module: Option<Vec<u8>>,
+    write: Option<String>,
+}
+
+impl Setting {
+    fn new() -> Self {
+        let mut setting = Self::default();
+        let mut arguments = std::env::args().skip(1);
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                "--spirv" => {
+                    let path = arguments.next().expect("the name of a file follows `--spirv`");
+                    setting.module = Some(std::fs::read(path).expect("it is there"));
+                }
+                "--write" => setting.write = arguments.next(),
+                _ => setting.widths.extend(argument.parse::<usize>()),
+            }
+        }
+        setting
+    }
+}
+
+fn main() -> Result<()> {
+    let setting = Setting::new();
+    for platform in ["intel(r) opencl", "portable computing language", "nvidia"] {
+        let builder = Runtime::builder().device(platform).cache(CacheConfig::memory_only());
+        let Ok(rt) = block_on(builder.build()) else { continue };
+        let module = match &setting.module {
+            Some(module) => module.clone(),
+            None => block_on(spirv_of(&rt, &Module::opencl_c(SOURCE), ""))?.code().to_vec(),
+        };
+        if let Some(path) = &setting.write {
+            std::fs::write(path, module).expect("there is room");
+            return Ok(());
+        }
+        let default = if rt.device().kind == DeviceKind::Cpu { [512, 2048] } else { [2048, 4096] };
+        let widths = if setting.widths.is_empty() { &default[..] } else { &setting.widths };
+        for &width in widths {
+            measure(&rt, &module, width)?;
+        }
+    }
+    Ok(())
+}
+
+fn measure(rt: &Runtime, module: &[u8], width: usize) -> Result<()> {
+    let photograph = Photograph::new(rt, module, width)?;
+    println!("\n{}, {width} x {width}", rt.device());
+    let mut rows = vec![("one by one".to_owned(), photograph.one_by_one()?)];
+    if let Some(steps) = photograph.fused(1, FusionForm::Direct)? {
+        rows.push(("own pixels fused".to_owned(), steps));
+    }
+    // Larger work-groups are not possible on every GPU.
+    let sizes = if rt.device().kind == DeviceKind::Gpu {
+        [(16, 16), (32, 8), (64, 4)]
+    } else {
+        [(16, 16), (32, 8), (64, 16)]
+    };
+    let tiles = sizes.map(|(width, height)| FusionForm::Tiles { width, height });
+    let strips = [16, 32].map(|rows| FusionForm::Strips { rows });
+    let windows = [16, 32, 64].map(|rows| FusionForm::Windows { rows });
+    for form in [&[FusionForm::Inlined][..], &tiles, &strips, &windows].concat() {
+        if let Some(steps) = photograph.fused(0, form)? {
+            rows.push((form.to_string(), steps));
+        }
+    }
+    photograph.run(&rows[0].1)?;
+    let expected = photograph.result()?;
+    let mut times: Vec<Vec<Duration>> = rows.iter().map(|_| Vec::new()).collect();
+    for round in 0..=ROUNDS {
+        for ((name, steps), times) in rows.iter().zip(&mut times) {
+            let mut outcome = Ok(());
+            let took = time(|| outcome = photograph.run(steps));
+            outcome?;
+            if round == 0 {
+                assert!(photograph.result()? == expected, "{name}: the pictures differ");
+            } else {
+                times.push(took);
+            }
+        }
+    }
+    let times: Vec<_> = times.into_iter().map(median).collect();
+    println!("{:28} {:>9} {:>7} {:>14}", "", "ms", "gain", "of own pixels");
+    for ((name, _), took) in rows.iter().zip(&times) {
+        let ratio = |base: &Duration| base.as_secs_f64() / took.as_secs_f64();
+        println!(
+            "{name:28} {:>9.3} {:>7.2} {:>14.2}",
+            took.as_secs_f64() * 1e3,
+            ratio(&times[0]),
+            ratio(&times[1])
+        );
+    }
+    Ok(())
+}

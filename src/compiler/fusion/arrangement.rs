@@ -1,0 +1,389 @@
+//! Arrangements: ways to give the work-items of launches to those of a fused kernel.
+//!
+//! By default, a work-item does the work of the one with the same linear id in each launch. Launches that
+//! cannot be fused like this may be fused in another arrangement:
+//!
+//! * Ranges are trimmed: work-items that do nothing are left out. Kernels that use nothing of their work-group
+//!   run in groups of any size.
+//! * Strides: where one launch has an item for each vector and another one for each element, a work-item runs
+//!   the several items of one vector. Each of them is a slot of its own.
+//! * Runs: where a work-item processes a row or a column, it also runs the items of its elements.
+//! * Portions: where a work-group processes a row, it also runs the row's items of launches that have an item
+//!   for each element. The order of items within a launch is not defined, so this changes nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rspirv::spirv::{BuiltIn, Op, StorageClass};
+
+use super::access::{self, Accesses};
+use super::affine::Space;
+use super::extract::{self, Kernel};
+use super::form::FusionForm;
+use super::legality::{Judgement, Verdict};
+use super::plan::{Argument, Place, Plan, Slot};
+use super::ranges::{Assignment, Sizes, count, padded};
+use super::trim::trimmed;
+use super::{Outcome, SlotFindings};
+use crate::compiler::nd_range::{NdRange, NdSize};
+use crate::compiler::spirv::Module;
+use crate::compiler::spirv::edit::{Definitions, Role, Section, ids};
+use crate::error::Result;
+
+/// Maximum number of items of a launch that a work-item runs, each as a slot of its own.
+const MAX_STRIDE: u64 = 16;
+
+/// Minimum number of work-items that are left where each runs an unlimited number of items.
+const MIN_ITEMS: u64 = 64;
+
+/// Maximum number of slots of an arrangement.
+const MAX_SLOTS: usize = 32;
+
+/// Maximum number of arrangements that are tried.
+const MAX_TRIED: usize = 5;
+
+/// Plan in which the work-items of slots are assigned to those of the fused kernel.
+pub(super) struct Arrangement {
+    pub(super) plan: Plan,
+    pub(super) assignments: Vec<Assignment>,
+    /// Slot of the original plan that each slot is a part of.
+    origins: Vec<usize>,
+    /// Scalars on whose values the arrangement relies, by their places in the original plan.
+    relied: BTreeSet<Place>,
+}
+
+/// Use of work-groups by a kernel.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Grouping {
+    /// The kernel only uses global ids and sizes.
+    None,
+    /// The kernel uses ids and sizes of its work-group, but its work-items are independent.
+    Ids,
+    /// Work-items pass values to each other, or share local memory.
+    Bound,
+}
+
+/// Facts about a slot that arrangements depend on.
+struct Facts {
+    grouping: Grouping,
+    /// Range in which the slot may run in other arrangements.
+    range: NdRange,
+    /// Number of work-items of `range`.
+    count: u64,
+    scalars: BTreeSet<usize>,
+}
+
+impl Arrangement {
+    /// Returns the arrangement in which each slot runs as it was launched.
+    pub(super) fn plain(plan: &Plan) -> Self {
+        Self {
+            assignments: vec![Assignment::Single; plan.slots.len()],
+            origins: (0..plan.slots.len()).collect(),
+            relied: BTreeSet::new(),
+            plan: plan.clone(),
+        }
+    }
+
+    /// Returns other arrangements of a plan for a form, the most promising first. In forms other than `Direct`,
+    /// each work-item of a launch runs in its own place.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a module or kernel cannot be analysed.
+    pub(super) fn others(plan: &Plan, modules: &[&Module], form: FusionForm) -> Result<Vec<Self>> {
+        let kernels = extract::kernels(plan, modules)?;
+        let facts = plan.slots.iter().zip(&kernels).map(|(slot, kernel)| Facts::of(slot, kernel));
+        let mut facts = facts.collect::<Result<Vec<_>>>()?;
+        agree_on_sizes(plan, &mut facts)?;
+        let mut all = Vec::new();
+        if plan.slots.iter().any(|slot| padded(slot.range.offset(), 0) != [0; 3]) {
+            return Ok(all);
+        }
+        let is_flat = facts.iter().all(|own| own.grouping == Grouping::None);
+        let trimmed = Self::made(plan, &facts, |_| Some((1, Assignment::Single)));
+        all.extend(trimmed.filter(|trimmed| trimmed.plan.slots != plan.slots));
+        if form != FusionForm::Direct {
+            return Ok(all);
+        }
+        if is_flat {
+            all.extend(Self::strided(plan, &facts));
+        } else {
+            all.extend(Self::portioned(plan, &facts));
+        }
+        all.truncate(MAX_TRIED);
+        Ok(all)
+    }
+
+    /// Returns arrangements in which work-items run several items of the longer launches.
+    fn strided(plan: &Plan, facts: &[Facts]) -> Vec<Self> {
+        let counts: BTreeSet<_> = facts.iter().map(|own| own.count).collect();
+        let shorter = counts.iter().rev().skip(1);
+        let arrangements = shorter.flat_map(|&items| {
+            let with = |assign: &dyn Fn(u64) -> Option<Assignment>| {
+                Self::made(plan, facts, |at| match facts[at].count.div_ceil(items) {
+                    1 => Some((1, Assignment::Single)),
+                    each => Some(match assign(each)? {
+                        strided @ Assignment::Strided { .. } => (each as usize, strided),
+                        other if items >= MIN_ITEMS && facts[at].count == each * items => {
+                            (1, other)
+                        }
+                        _ => return None,
+                    }),
+                })
+            };
+            let strided = with(&|each| {
+                (each <= MAX_STRIDE).then_some(Assignment::Strided { stride: each, index: 0 })
+            });
+            let rows = with(&|each| Some(Assignment::Run { count: each, lead: each, step: 1 }));
+            let columns = with(&|each| Some(Assignment::Run { count: each, lead: 1, step: items }));
+            [strided, rows, columns].into_iter().flatten()
+        });
+        arrangements.collect()
+    }
+
+    /// Returns arrangements in which the work-groups of one launch run portions of others.
+    fn portioned(plan: &Plan, facts: &[Facts]) -> Vec<Self> {
+        let with = |grouping: Grouping| {
+            let all = plan.slots.iter().zip(facts);
+            all.filter(move |(_, own)| own.grouping == grouping).map(|(slot, _)| slot)
+        };
+        let mut hosts = Vec::<&Slot>::new();
+        let others =
+            with(Grouping::Ids).take(if with(Grouping::Bound).next().is_some() { 0 } else { 8 });
+        for slot in with(Grouping::Bound).take(1).chain(others) {
+            if slot.range.local().is_some() && hosts.iter().all(|host| host.range != slot.range) {
+                hosts.push(slot);
+            }
+        }
+        let arrangements = hosts.into_iter().filter_map(|host| {
+            let local = padded(host.range.local()?, 1);
+            let global = padded(host.range.global(), 1);
+            if (0..3).any(|d| local[d] == 0 || !global[d].is_multiple_of(local[d])) {
+                return None;
+            }
+            let groups = (0..3).map(|d| (global[d] / local[d]) as u64).product::<u64>();
+            Self::made(plan, facts, |at| {
+                let (slot, own) = (&plan.slots[at], &facts[at]);
+                let is_alike = padded(own.range.global(), 1) == global
+                    && own.range.local().is_none_or(|own| padded(own, 1) == local);
+                let can_be_split = match own.grouping {
+                    Grouping::None => true,
+                    Grouping::Ids => is_row(slot),
+                    Grouping::Bound => false,
+                };
+                if is_alike {
+                    Some((1, Assignment::Single))
+                } else if can_be_split && own.count.is_multiple_of(groups) {
+                    Some((1, Assignment::Portion { count: own.count / groups }))
+                } else {
+                    None
+                }
+            })
+        });
+        arrangements.collect()
+    }
+
+    /// Makes an arrangement. `assign` returns the number of slots that a slot becomes and the assignment of the
+    /// first of them, or `None` if there is no such arrangement.
+    fn made(
+        plan: &Plan,
+        facts: &[Facts],
+        assign: impl Fn(usize) -> Option<(usize, Assignment)>,
+    ) -> Option<Self> {
+        let mut made = Self {
+            plan: Plan { slots: Vec::new(), constants: BTreeSet::new(), ..plan.clone() },
+            assignments: Vec::new(),
+            origins: Vec::new(),
+            relied: BTreeSet::new(),
+        };
+        for (at, (slot, own)) in plan.slots.iter().zip(facts).enumerate() {
+            let (parts, assignment) = assign(at)?;
+            for part in 0..parts {
+                made.plan.slots.push(Slot { range: own.range, ..slot.clone() });
+                made.origins.push(at);
+                made.assignments.push(match assignment {
+                    Assignment::Strided { stride, .. } => {
+                        Assignment::Strided { stride, index: part as u64 }
+                    }
+                    other => other,
+                });
+            }
+            let place = |&argument: &usize| Place { slot: at, argument };
+            made.relied.extend(own.scalars.iter().map(place));
+        }
+        let places = made.origins.iter().enumerate().flat_map(|(slot, &origin)| {
+            let own = plan.constants.iter().filter(move |place| place.slot == origin);
+            own.map(move |place| Place { slot, ..*place })
+        });
+        made.plan.constants = places.collect();
+        (made.plan.slots.len() <= MAX_SLOTS).then_some(made)
+    }
+
+    /// Returns an outcome for the original plan, whose slots are those that the arrangement was made from.
+    pub(super) fn restored(&self, outcome: Outcome) -> Outcome {
+        let place = |place: &Place| Place { slot: self.origins[place.slot], ..*place };
+        let places = |all: &BTreeSet<Place>| all.iter().map(place).collect::<BTreeSet<_>>();
+        let mut slots: Vec<SlotFindings> = Vec::new();
+        for (at, findings) in outcome.slots.into_iter().enumerate() {
+            let is_first = at == 0 || self.origins[at - 1] != self.origins[at];
+            match slots.last_mut() {
+                Some(last) if !is_first => last.guard = None,
+                _ => slots.push(findings),
+            }
+        }
+        let judgements = outcome.judgements.into_iter();
+        let fused = outcome.fused.map(|mut fused| {
+            for own in &mut fused.parameters {
+                let mut places: Vec<_> = own.iter().map(place).collect();
+                places.dedup();
+                *own = places;
+            }
+            let barriers = fused.barriers.iter().map(|&slot| self.origins[slot]);
+            fused.barriers = barriers.collect();
+            fused
+        });
+        Outcome {
+            slots,
+            judgements: judgements.map(|judgement| self.judgement(judgement)).collect(),
+            constants: &places(&outcome.constants) | &self.relied,
+            injected: places(&outcome.injected),
+            equal: outcome.equal.iter().map(places).filter(|equal| equal.len() > 1).collect(),
+            unequal: BTreeSet::new(),
+            fused,
+        }
+    }
+
+    /// Returns sets of scalars that are the same argument of the original plan.
+    pub(super) fn same_scalars(&self) -> impl Iterator<Item = BTreeSet<Place>> {
+        let mut sets = BTreeMap::<_, BTreeSet<_>>::new();
+        for (place, argument) in self.plan.places() {
+            if matches!(argument, Argument::Scalar(_)) {
+                let origin = (self.origins[place.slot], place.argument);
+                sets.entry(origin).or_default().insert(place);
+            }
+        }
+        sets.into_values().filter(|set| set.len() > 1)
+    }
+
+    /// Returns a judgement with pairs of the original slots.
+    fn judgement(&self, mut judgement: Judgement) -> Judgement {
+        let pair = |(first, last): (usize, usize)| (self.origins[first], self.origins[last]);
+        let is_pair = |&(first, last): &(usize, usize)| first != last;
+        let mut pairs = BTreeMap::<_, Verdict>::new();
+        for (slots, verdict) in std::mem::take(&mut judgement.pairs) {
+            let slots = pair(slots);
+            let is_worse = pairs.get(&slots).is_none_or(|known| known.rank() < verdict.rank());
+            if is_pair(&slots) && is_worse {
+                pairs.insert(slots, verdict);
+            }
+        }
+        judgement.pairs = pairs;
+        let barriers = judgement.barriers.into_iter().map(pair).filter(is_pair);
+        judgement.barriers = barriers.collect();
+        judgement
+    }
+}
+
+impl Facts {
+    fn of(slot: &Slot, kernel: &Kernel) -> Result<Self> {
+        let definitions = kernel.module.definitions();
+        let grouping = grouping(slot, kernel, &definitions);
+        let (mut range, mut scalars) = (slot.range, BTreeSet::new());
+        if grouping == Grouping::None {
+            range = NdRange::from(NdSize::of(slot.range.global()));
+            let used = used_built_ins(kernel, &definitions);
+            if used.is_some_and(|used| used.iter().all(|&id| id != Some(BuiltIn::GlobalSize))) {
+                let accesses =
+                    extract::accesses(slot, &definitions, kernel.function, &Space::new(&range))?;
+                (range, scalars) = trimmed_range(slot, range, &accesses);
+            }
+        }
+        let slot = Slot { range, ..slot.clone() };
+        Ok(Self { grouping, count: count(&slot)?, range, scalars })
+    }
+}
+
+/// Gives trimmed launches the same sizes where that leaves out no work-item, and adds none. A kernel that
+/// writes all but the border of a plane then has the same range as one that writes all of it.
+fn agree_on_sizes(plan: &Plan, facts: &mut [Facts]) -> Result<()> {
+    let mut most = [1; 3];
+    for own in facts.iter().filter(|own| own.grouping == Grouping::None) {
+        let sizes = padded(own.range.global(), 1);
+        most = std::array::from_fn(|d| most[d].max(sizes[d]));
+    }
+    for (slot, own) in plan.slots.iter().zip(facts) {
+        let launched = padded(slot.range.global(), 1);
+        if !own.scalars.is_empty() && (0..3).all(|d| most[d] <= launched[d]) {
+            own.range = NdRange::from(NdSize::of(&most[..slot.range.dimensions()]));
+            own.count = count(&Slot { range: own.range, ..slot.clone() })?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the range without work-items that do nothing, and the scalars that this follows from.
+fn trimmed_range(slot: &Slot, range: NdRange, accesses: &Accesses) -> (NdRange, BTreeSet<usize>) {
+    match trimmed(slot, accesses) {
+        Some(found) if found.sizes != padded(range.global(), 1) => {
+            let sizes = &found.sizes[..range.dimensions()];
+            (NdRange::from(NdSize::of(sizes)), found.scalars)
+        }
+        _ => (range, BTreeSet::new()),
+    }
+}
+
+/// Returns whether the work-groups of a launch are consecutive work-items by their linear ids.
+fn is_row(slot: &Slot) -> bool {
+    let local = slot.range.local().map(|local| padded(local, 1));
+    local.is_some_and(|[_, rest @ ..]: Sizes| rest == [1; 2])
+}
+
+/// Returns how a slot's kernel uses work-groups.
+fn grouping(slot: &Slot, kernel: &Kernel, definitions: &Definitions<'_>) -> Grouping {
+    let own = access::group_use(definitions, kernel.function);
+    let has_local = slot.arguments.iter().any(|argument| matches!(argument, Argument::Local(_)));
+    let is_bound = own.synchronizes
+        || own.local_bytes > 0
+        || has_local
+        || kernel.prints()
+        || kernel.modes.local_size().is_some();
+    let used = used_built_ins(kernel, definitions).filter(|_| !is_bound);
+    let Some(used) = used else { return Grouping::Bound };
+    let mut grouping = Grouping::None;
+    for built_in in used {
+        match built_in {
+            Some(BuiltIn::GlobalInvocationId | BuiltIn::GlobalSize | BuiltIn::WorkDim) => {}
+            Some(
+                BuiltIn::LocalInvocationId
+                | BuiltIn::WorkgroupId
+                | BuiltIn::NumWorkgroups
+                | BuiltIn::WorkgroupSize
+                | BuiltIn::EnqueuedWorkgroupSize,
+            ) => grouping = Grouping::Ids,
+            _ => return Grouping::Bound,
+        }
+    }
+    grouping
+}
+
+/// Returns the built-in values that a kernel uses, each `None` if it is not known; `None` if an instruction is
+/// not known.
+fn used_built_ins(kernel: &Kernel, definitions: &Definitions<'_>) -> Option<Vec<Option<BuiltIn>>> {
+    let known: BTreeMap<_, _> = kernel.module.built_ins().collect();
+    let globals = kernel.module.section(Section::Globals).iter();
+    let inputs = globals.filter(|i| {
+        matches!(i.op(), Some(Op::Variable | Op::UntypedVariableKHR))
+            && i.word(2) == Some(StorageClass::Input as u32)
+    });
+    let inputs: BTreeSet<_> = inputs.filter_map(|i| i.result()).collect();
+    let mut used = BTreeSet::new();
+    let bodies = kernel.module.functions.iter().flat_map(|function| function.body.iter());
+    for i in bodies {
+        ids(&i, definitions, |word, role| {
+            let id = i.word(word).filter(|_| role == Role::Operand);
+            used.extend(id.filter(|id| inputs.contains(id)));
+        })
+        .ok()?;
+    }
+    let built_in = |id| BuiltIn::from_u32(*known.get(&id)?);
+    Some(used.into_iter().map(built_in).collect())
+}

@@ -1,0 +1,83 @@
+//! Effects of launches on memory, each launch by itself.
+
+use std::collections::BTreeSet;
+
+use super::access::{self, Kind};
+use super::affine::Space;
+use super::attempt::examine;
+use super::extract;
+use super::plan::{Argument, Plan, Slot};
+use crate::compiler::signature::Access;
+use crate::compiler::spirv::Module;
+use crate::error::Result;
+
+/// Effects of one launch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SlotEffects {
+    /// Access to each argument; `None` for an argument that is not a buffer, or is not accessed.
+    pub(crate) accesses: Vec<Option<Access>>,
+    /// Positions of the scalars on whose values `accesses` depends.
+    pub(crate) constants: BTreeSet<usize>,
+    /// Whether the kernel may print.
+    pub(crate) prints: bool,
+    /// Estimated number of instructions that a work-item runs.
+    pub(crate) instructions: u64,
+}
+
+impl SlotEffects {
+    /// Returns the effects of a kernel that cannot be examined.
+    fn unknown(slot: &Slot) -> Self {
+        let worst = |argument: &Argument| {
+            matches!(argument, Argument::Buffer(_)).then_some(Access::ReadWrite)
+        };
+        Self {
+            accesses: slot.arguments.iter().map(worst).collect(),
+            constants: BTreeSet::new(),
+            prints: true,
+            instructions: TYPICAL_INSTRUCTIONS,
+        }
+    }
+}
+
+/// Number of instructions that a kernel counts which cannot be examined.
+const TYPICAL_INSTRUCTIONS: u64 = 64;
+
+/// Returns the effects of a plan's launches. A launch that cannot be examined may read and write all of its
+/// buffers.
+pub(crate) fn effects(plan: &Plan, modules: &[Option<&Module>]) -> Vec<SlotEffects> {
+    let of_slot = |slot: &Slot| {
+        let module = modules.get(slot.module).copied().flatten();
+        let examined = module.and_then(|module| examined(plan, slot, module).ok());
+        examined.unwrap_or_else(|| SlotEffects::unknown(slot))
+    };
+    plan.slots.iter().map(of_slot).collect()
+}
+
+/// Examines the kernel of one launch.
+fn examined(plan: &Plan, slot: &Slot, module: &Module) -> Result<SlotEffects> {
+    let alone = Plan {
+        modules: plan.modules.get(slot.module).copied().into_iter().collect(),
+        slots: vec![Slot { module: 0, ..slot.clone() }],
+        ..plan.clone()
+    };
+    let kernels = extract::kernels(&alone, &[module])?;
+    let [kernel] = &*kernels else { return Ok(SlotEffects::unknown(slot)) };
+    let definitions = kernel.module.definitions();
+    let examined = examine(slot, &definitions, kernel.function, &Space::new(&slot.range))?;
+    let mut accesses = vec![None; slot.arguments.len()];
+    for access in &examined.accesses.all {
+        let Some(known) = accesses.get_mut(access.parameter) else { continue };
+        let access = match access.kind {
+            Kind::Read => Access::Read,
+            Kind::Write => Access::Write,
+            Kind::Atomic | Kind::Escape => Access::ReadWrite,
+        };
+        *known = match *known {
+            Some(known) if known != access => Some(Access::ReadWrite),
+            _ => Some(access),
+        };
+    }
+    let instructions = access::weight(&definitions);
+    let constants = examined.accesses.constants;
+    Ok(SlotEffects { accesses, constants, prints: kernel.prints(), instructions })
+}

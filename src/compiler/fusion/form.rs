@@ -1,0 +1,151 @@
+//! Forms of a fused kernel: how it does the work of launches that read what neighbouring work-items of earlier
+//! launches wrote.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::plan::Plan;
+use crate::error::{Error, ErrorKind};
+
+/// Form of a fused kernel: how often it runs the launches whose results others need, and where the results are
+/// kept. Forms differ in speed and never in results.
+///
+/// # Examples
+///
+/// ```
+/// use kiln::FusionForm;
+///
+/// let form = FusionForm::Tiles { width: 16, height: 16 };
+/// assert_eq!(form.to_string(), "tiles of 16 x 16");
+/// assert_eq!("tiles:16x16".parse::<FusionForm>()?, form);
+/// # Ok::<(), kiln::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum FusionForm {
+    /// Each work-item does its own work of every launch, once.
+    Direct,
+    /// Each work-item runs a launch again for every element that a later launch reads.
+    Inlined,
+    /// Each work-group computes a tile of the result, and before that the part of the earlier launches' results
+    /// that the tile needs, in local memory.
+    Tiles {
+        /// Number of elements of a tile in the first dimension.
+        width: u32,
+        /// Number of elements of a tile in the second dimension.
+        height: u32,
+    },
+    /// Each work-item computes several rows of one column, and before that all rows that they need, in private
+    /// memory.
+    Strips {
+        /// Number of rows of a strip.
+        rows: u32,
+    },
+    /// Like `Strips`, with only those rows in private memory that the next row of the result needs.
+    Windows {
+        /// Number of rows that the window moves over.
+        rows: u32,
+    },
+}
+
+impl FusionForm {
+    /// Returns the form in the notation of the variable `KILN_FUSION_FORM`, such as `tiles:16x16`, which
+    /// [`FromStr`] reads.
+    pub(crate) fn notation(self) -> String {
+        match self {
+            Self::Direct => "direct".to_owned(),
+            Self::Inlined => "inlined".to_owned(),
+            Self::Tiles { width, height } => format!("tiles:{width}x{height}"),
+            Self::Strips { rows } => format!("strips:{rows}"),
+            Self::Windows { rows } => format!("windows:{rows}"),
+        }
+    }
+}
+
+impl fmt::Display for FusionForm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Direct => f.write_str("direct"),
+            Self::Inlined => f.write_str("inlined"),
+            Self::Tiles { width, height } => write!(f, "tiles of {width} x {height}"),
+            Self::Strips { rows } => write!(f, "strips of {rows} rows"),
+            Self::Windows { rows } => write!(f, "windows over {rows} rows"),
+        }
+    }
+}
+
+/// Reads `direct`, `inlined`, `tiles:16x16`, `strips:32` or `windows:32`, with any numbers but 0.
+///
+/// # Errors
+///
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) for any other text.
+impl FromStr for FusionForm {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let count = |text: &str| text.parse().ok().filter(|&count: &u32| count > 0);
+        let form = match text.split_once(':') {
+            None if text == "direct" => Some(Self::Direct),
+            None if text == "inlined" => Some(Self::Inlined),
+            Some(("tiles", size)) => size.split_once('x').and_then(|(width, height)| {
+                Some(Self::Tiles { width: count(width)?, height: count(height)? })
+            }),
+            Some(("strips", rows)) => count(rows).map(|rows| Self::Strips { rows }),
+            Some(("windows", rows)) => count(rows).map(|rows| Self::Windows { rows }),
+            _ => None,
+        };
+        form.ok_or_else(|| {
+            Error::new(
+                ErrorKind::InvalidArgument,
+                format!(
+                    "{text:?} is not a form of fusion; expected `direct`, `inlined`, `tiles:16x16`, \
+                     `strips:32` or `windows:32`, with numbers above 0"
+                ),
+            )
+        })
+    }
+}
+
+/// Returns the forms to try for a plan, [`Direct`](FusionForm::Direct) first.
+///
+/// On a CPU, private arrays of strips and windows stay in the fastest cache, and the loop over the rows is a loop
+/// of the kernel. On a GPU, tiles in local memory keep all work-items busy.
+pub(crate) fn forms(plan: &Plan, is_gpu: bool) -> Vec<FusionForm> {
+    let mut forms = vec![FusionForm::Direct];
+    if plan.slots.len() < 2 {
+        return forms;
+    }
+    let (tiles, strips) =
+        if is_gpu { ([(16, 16), (32, 8)], 16) } else { ([(64, 16), (32, 8)], 32) };
+    let tiles = tiles.map(|(width, height)| FusionForm::Tiles { width, height });
+    let rows = [FusionForm::Strips { rows: strips }, FusionForm::Windows { rows: strips }];
+    if is_gpu {
+        forms.extend(tiles.into_iter().chain([FusionForm::Inlined]).chain(rows));
+    } else {
+        forms.extend(rows.into_iter().chain([FusionForm::Inlined]).chain(tiles));
+    }
+    forms
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms_are_read_as_they_are_written() {
+        let forms = [
+            FusionForm::Direct,
+            FusionForm::Inlined,
+            FusionForm::Tiles { width: 64, height: 16 },
+            FusionForm::Strips { rows: 32 },
+            FusionForm::Windows { rows: 8 },
+        ];
+        for form in forms {
+            assert_eq!(form.notation().parse::<FusionForm>().unwrap(), form);
+        }
+        for other in ["", "tiles", "tiles:16", "tiles:0x16", "strips:", "strips:-1", "direct:1"] {
+            let error = other.parse::<FusionForm>().unwrap_err();
+            assert!(error.to_string().contains(&format!("{other:?}")), "{error}");
+        }
+    }
+}

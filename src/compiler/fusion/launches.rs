@@ -1,0 +1,284 @@
+//! Groups of a plan's launches: the plan of each, its kernels, and the orders of launches that give the same results.
+
+use std::cell::OnceCell;
+use std::collections::BTreeSet;
+
+use super::cost::Cost;
+use super::effects::{self, SlotEffects};
+use super::plan::{Argument, Memory, Place, Plan, Region};
+use super::{Fused, FusionForm, Outcome, Trust, Width, forms, fuse};
+use crate::compiler::signature::Access;
+use crate::compiler::spirv::Module;
+use crate::error::{Error, Result};
+
+/// Launches that may run in groups, and the properties that decide about the groups.
+pub(crate) struct Launches<'a> {
+    pub(crate) plan: &'a Plan,
+    /// Modules of the plan. Launches of a module that is not available run alone.
+    pub(crate) modules: Vec<Option<&'a Module>>,
+    /// Number of the set of build options of each module. Launches with different options run apart.
+    pub(crate) options: Vec<usize>,
+    pub(crate) trust: Trust,
+    pub(crate) width: Width,
+    pub(crate) is_gpu: bool,
+    /// Form that all kernels get; if `None`, all forms are tried.
+    pub(crate) forced_form: Option<FusionForm>,
+    /// Returns the limit of the device that a kernel exceeds, in words.
+    pub(crate) exceeded_limit: &'a dyn Fn(&Fused) -> Option<String>,
+    /// Effects of the launches, in order, once they are needed.
+    pub(crate) effects: OnceCell<Vec<SlotEffects>>,
+}
+
+/// Launches that may run as one kernel.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Group {
+    /// Positions of the launches in the plan, in order.
+    pub(crate) slots: Vec<usize>,
+    /// Positions of earlier launches of other groups that the kernel runs again, in order. Their results are
+    /// in memory as well, but the kernel does not read them from there.
+    pub(crate) repeated: Vec<usize>,
+}
+
+/// Kernel that does the work of a group.
+#[derive(Debug)]
+pub(crate) struct Candidate {
+    pub(crate) group: Group,
+    pub(crate) form: FusionForm,
+    /// Outcome for the [group's plan](Launches::plan_of), which has a fused kernel.
+    pub(crate) outcome: Outcome,
+}
+
+/// Launches that run together, and the kernels that can do their work, the best by the cost model first. A
+/// launch that runs alone has none.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) slots: Vec<usize>,
+    pub(crate) candidates: Vec<Candidate>,
+}
+
+impl Candidate {
+    /// Whether work-items pass values on to others, so that other forms may be legal. In the form `Direct`, they
+    /// do so only behind barriers.
+    pub(crate) fn passes_values_on(&self) -> bool {
+        let has_barriers =
+            || self.outcome.fused.as_ref().is_ok_and(|fused| !fused.barriers.is_empty());
+        self.form != FusionForm::Direct || has_barriers()
+    }
+}
+
+impl Group {
+    pub(crate) fn of(slots: impl IntoIterator<Item = usize>) -> Self {
+        Self { slots: slots.into_iter().collect(), repeated: Vec::new() }
+    }
+
+    /// Returns the positions of all launches that the kernel runs, in order.
+    pub(crate) fn members(&self) -> Vec<usize> {
+        let mut members: Vec<_> = self.slots.iter().chain(&self.repeated).copied().collect();
+        members.sort_unstable();
+        members
+    }
+}
+
+impl<'a> Launches<'a> {
+    /// Returns the group of all launches.
+    pub(crate) fn whole(&self) -> Group {
+        Group::of(0..self.plan.slots.len())
+    }
+
+    /// Returns the forms to try for a group, in order.
+    pub(crate) fn forms(&self, group: &Group) -> Vec<FusionForm> {
+        match self.forced_form {
+            Some(form) => vec![form],
+            None => forms(&self.plan_of(group).0, self.is_gpu),
+        }
+    }
+
+    /// Fuses a group's launches in the given form.
+    ///
+    /// # Errors
+    ///
+    /// As for [`fuse`]; [`Unsupported`](crate::ErrorKind::Unsupported) if a module is not available or the build
+    /// options differ.
+    pub(crate) fn fuse(&self, group: &Group, form: FusionForm) -> Result<Outcome> {
+        let (plan, numbers) = self.plan_of(group);
+        let modules: Option<Vec<_>> = numbers.iter().map(|&module| self.modules[module]).collect();
+        let mut options = numbers.iter().map(|&module| self.options[module]);
+        let first = options.next();
+        let Some(modules) = modules.filter(|_| options.all(|other| Some(other) == first)) else {
+            return Err(Error::unsupported("the programs cannot be compiled together"));
+        };
+        let mut outcome = fuse(&plan, &modules, self.trust, self.width, form)?;
+        let exceeded = outcome.fused.as_ref().ok().and_then(|fused| (self.exceeded_limit)(fused));
+        if let Some(why) = exceeded {
+            outcome.fused = Err(why);
+        }
+        Ok(outcome)
+    }
+
+    /// Returns the kernel of a group in a form, if there is one.
+    pub(crate) fn candidate(&self, group: &Group, form: FusionForm) -> Option<Candidate> {
+        if !group.repeated.iter().all(|&slot| self.can_repeat(slot, &group.slots)) {
+            return None;
+        }
+        let outcome = self.fuse(group, form).ok()?;
+        let fused = outcome.fused.as_ref().ok()?;
+        let mut repeated = group.repeated.iter().flat_map(|&slot| self.written(slot));
+        let does_without = repeated.all(|memory| fused.internalized.contains(&memory));
+        does_without.then(|| Candidate { group: group.clone(), form, outcome })
+    }
+
+    /// Returns the kernel of a group in a form, if there is one and it does not cost much more than the launches
+    /// one by one. A kernel that does would be a waste of the application's time, even in a single trial.
+    pub(crate) fn worthwhile(&self, group: &Group, form: FusionForm) -> Option<Candidate> {
+        let candidate = self.candidate(group, form)?;
+        let cost = Cost::of(self, group, Some(&candidate)).total();
+        let alone = Cost::of(self, group, None).total();
+        (cost / 2 < alone).then_some(candidate)
+    }
+
+    /// Returns the kernel of a group in the first form in which there is one.
+    pub(super) fn first_candidate(&self, group: &Group) -> Option<Candidate> {
+        self.forms(group).into_iter().find_map(|form| self.candidate(group, form))
+    }
+
+    /// Returns the plan of a group's kernel, and for each of its modules the number of the module in the whole
+    /// plan.
+    ///
+    /// Memories that are dead after all launches are dead after the group's if no later launch outside the
+    /// group accesses them. The results of repeated launches are dead.
+    pub(crate) fn plan_of(&self, group: &Group) -> (Plan, Vec<usize>) {
+        let whole = self.plan;
+        let members = group.members();
+        let mut numbers: Vec<usize> = Vec::new();
+        let mut slots = Vec::new();
+        for &member in &members {
+            let mut slot = whole.slots[member].clone();
+            let known = numbers.iter().position(|&number| number == slot.module);
+            let number = known.unwrap_or_else(|| {
+                numbers.push(slot.module);
+                numbers.len() - 1
+            });
+            slot.module = number;
+            slots.push(slot);
+        }
+        let place = |place: &Place| {
+            let slot = members.binary_search(&place.slot).ok()?;
+            Some(Place { slot, ..*place })
+        };
+        let is_dead = |memory: &Memory| {
+            let mut users = self.users(*memory);
+            let first = users.clone().find(|user| group.slots.contains(user));
+            first
+                .is_some_and(|first| users.all(|user| user <= first || group.slots.contains(&user)))
+        };
+        let mut dead: BTreeSet<_> = whole.dead.iter().copied().filter(is_dead).collect();
+        let mut forms = whole.forms.clone();
+        forms.retain(|memory, _| dead.contains(memory));
+        dead.extend(group.repeated.iter().flat_map(|&slot| self.written(slot)));
+        let modules = numbers.iter().filter_map(|&number| whole.modules.get(number).copied());
+        let plan = Plan {
+            modules: modules.collect(),
+            slots,
+            constants: whole.constants.iter().filter_map(place).collect(),
+            dead,
+            forms,
+            target: whole.target,
+        };
+        (plan, numbers)
+    }
+
+    /// Returns the launches that are passed a memory, in order.
+    fn users(&self, memory: Memory) -> impl Iterator<Item = usize> + Clone {
+        let is_passed = move |argument: &Argument| matches!(argument, Argument::Buffer(region) if region.memory == memory);
+        let slots = self.plan.slots.iter().enumerate();
+        slots.filter(move |(_, slot)| slot.arguments.iter().any(is_passed)).map(|(slot, _)| slot)
+    }
+
+    pub(super) fn effects(&self) -> &[SlotEffects] {
+        self.effects.get_or_init(|| effects::effects(self.plan, &self.modules))
+    }
+
+    /// Returns the regions that a launch accesses.
+    pub(super) fn accesses(&self, slot: usize) -> impl Iterator<Item = (Region, Access)> + Clone {
+        let arguments = self.plan.slots[slot].arguments.iter().zip(&self.effects()[slot].accesses);
+        arguments.filter_map(|(argument, access)| match argument {
+            Argument::Buffer(region) => Some((*region, (*access)?)),
+            Argument::Scalar(_) | Argument::Local(_) => None,
+        })
+    }
+
+    /// Returns the memories that a launch may write.
+    pub(super) fn written(&self, slot: usize) -> impl Iterator<Item = Memory> {
+        let written = self.accesses(slot).filter(|(_, access)| *access != Access::Read);
+        written.map(|(region, _)| region.memory)
+    }
+
+    /// Returns the memories that some of the launches in `slots` may write.
+    pub(crate) fn written_by(&self, slots: &[usize]) -> Vec<Memory> {
+        slots.iter().flat_map(|&slot| self.written(slot)).collect()
+    }
+
+    /// Returns the scalars on whose values the effects of the launches depend, and with them the order in which
+    /// the launches can run.
+    pub(crate) fn effect_constants(&self) -> BTreeSet<Place> {
+        let effects = self.effects().iter().enumerate();
+        let places = effects.flat_map(|(slot, effects)| {
+            effects.constants.iter().map(move |&argument| Place { slot, argument })
+        });
+        places.collect()
+    }
+
+    /// Whether the launches must keep their order: one may write bytes that the other accesses, or both may
+    /// print.
+    pub(super) fn conflict(&self, first: usize, second: usize) -> bool {
+        let effects = self.effects();
+        if effects[first].prints && effects[second].prints {
+            return true;
+        }
+        let others = self.accesses(second);
+        self.accesses(first).any(|(region, access)| {
+            others.clone().any(|(other, theirs)| {
+                let writes = access != Access::Read || theirs != Access::Read;
+                writes && region.overlaps(&other)
+            })
+        })
+    }
+
+    /// Whether a kernel with the launches in `slots` can run the launch `repeated` of another group once more,
+    /// with the same results: nothing writes what it reads, nothing else writes what it writes, and the
+    /// launches in `slots` come after it.
+    pub(super) fn can_repeat(&self, repeated: usize, slots: &[usize]) -> bool {
+        let comes_first = slots.iter().all(|&slot| slot > repeated);
+        let others = (0..self.plan.slots.len()).filter(|&slot| slot != repeated);
+        let is_kept = |(region, access): (Region, Access)| {
+            let writers = |slot: usize| {
+                self.accesses(slot)
+                    .any(|(other, theirs)| theirs != Access::Read && other.overlaps(&region))
+            };
+            match access {
+                Access::Read => !others.clone().any(|slot| slot > repeated && writers(slot)),
+                Access::Write => !others.clone().any(writers),
+                Access::ReadWrite => false,
+            }
+        };
+        let prints = self.effects()[repeated].prints;
+        comes_first && !prints && self.accesses(repeated).all(is_kept) && {
+            let reads = |memory| {
+                self.accesses(repeated)
+                    .any(|(region, access)| access == Access::Read && region.memory == memory)
+            };
+            !self.written(repeated).any(reads)
+        }
+    }
+
+    /// Whether launches give the same results if the sets in `parts` run one after another, each set in the
+    /// order of the plan.
+    pub(crate) fn keeps_order(&self, parts: &[&[usize]]) -> bool {
+        let earlier = |at: usize| parts[..at].iter().flat_map(|part| part.iter().copied());
+        (0..parts.len()).all(|at| {
+            let moved =
+                |&slot: &usize| earlier(at).any(|other| other > slot && self.conflict(slot, other));
+            !parts[at].iter().any(moved)
+        })
+    }
+}

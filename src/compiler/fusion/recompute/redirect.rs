@@ -1,0 +1,442 @@
+//! Rewrite of a stage's function: accesses to memories that an earlier stage produces go to arrays, or run the
+//! producing stage.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use rspirv::spirv::{Decoration, FunctionControl, LinkageType, Op, StorageClass};
+
+use super::code::Code;
+use super::elements::{Coordinate, Element, Grid};
+use crate::compiler::fusion::declaration::Declaration;
+use crate::compiler::fusion::promote::{AccessOperands, Uses};
+use crate::compiler::spirv::Module;
+use crate::compiler::spirv::edit::{
+    Definitions, Function, Instruction, Section, Stream, located, string_words,
+};
+use crate::error::{Error, Result};
+
+/// Parameter of a stage's function that is an array of elements.
+pub(super) struct Redirected {
+    pub(super) parameter: usize,
+    pub(super) uses: Uses,
+    pub(super) grid: Grid,
+    pub(super) accesses: Accesses,
+}
+
+/// Accesses of a function to an array, by their word offset in the function's body.
+pub(super) enum Accesses {
+    /// Writes to the element of the work-item that runs, each with the first byte in the element. The parameter
+    /// becomes a pointer to that element, in a variable.
+    Own(BTreeMap<u32, i128>),
+    /// Reads of elements in an array of the storage class. The parameter becomes a pointer to the array. A new
+    /// parameter is added for the origin in each dimension with [`Axis::Moved`].
+    Kept(BTreeMap<u32, Element>, StorageClass, [Axis; 3]),
+    /// Reads before each of which the stage that produces the element runs again.
+    Again(BTreeMap<u32, Element>, Producer),
+}
+
+/// Positions of elements in an array, in one dimension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Axis {
+    /// There is only one.
+    One,
+    /// The coordinate minus the origin of the array, times the number of units.
+    Moved { pitch: i128 },
+    /// The lowest bits of the coordinate, times the number of units.
+    Ring { mask: i128, pitch: i128 },
+}
+
+/// Stage that runs again for each element that is read.
+#[derive(Clone, Debug)]
+pub(super) struct Producer {
+    /// Number of the stage.
+    pub(super) stage: usize,
+    /// Sizes of the elements that it writes, in bytes, in the order of its parameters.
+    pub(super) sizes: Vec<i128>,
+    /// Index of the element that is read among these.
+    pub(super) read: usize,
+}
+
+impl Producer {
+    /// Returns the name under which functions call a stage. Calls are bound once all stages are in one module.
+    pub(super) fn name(stage: usize) -> String {
+        format!("kiln.stage{stage}.again")
+    }
+}
+
+/// Returns the size in bytes of the units in which elements are declared.
+pub(super) fn unit(size: i128) -> u32 {
+    if size % 4 == 0 { 4 } else { 1 }
+}
+
+/// Rewrites a function. New parameters follow all others, in the order of `arrays`.
+///
+/// # Errors
+///
+/// [`Unsupported`](crate::ErrorKind::Unsupported) if ids run out, or if the module is damaged.
+pub(super) fn redirect(module: &mut Module, function: u32, arrays: &[Redirected]) -> Result<()> {
+    if arrays.is_empty() {
+        return Ok(());
+    }
+    let snapshot = module.clone();
+    let definitions = snapshot.definitions();
+    let at = snapshot.functions.iter().position(|known| known.id == function);
+    let at = at.ok_or_else(|| Error::unsupported("a kernel has no function"))?;
+    let body = &snapshot.functions[at].body;
+    let mut writer = Writer {
+        code: Code::new(module)?,
+        variables: Stream::default(),
+        casts: Stream::default(),
+        elements: HashMap::new(),
+        calls: HashMap::new(),
+    };
+    let mut declaration = Declaration::of(body);
+    let mut pointers = Vec::new();
+    for array in arrays {
+        pointers.push(writer.parameters(array, &mut declaration)?);
+    }
+    // Where a stage runs again for each read, nothing is passed for what it writes.
+    let unused = arrays.iter().zip(&pointers);
+    let unused = unused.filter(|(array, _)| matches!(array.accesses, Accesses::Again(..)));
+    let unused: HashSet<_> = unused.map(|(_, known)| known.pointer).collect();
+    declaration.parameters.retain(|(id, _)| !unused.contains(id));
+    let mut start = None;
+    for (location, i) in located((0, body)) {
+        let offset = location.offset;
+        let code = &mut writer.code;
+        if arrays.iter().any(|array| array.uses.dropped.contains(&offset))
+            || declaration.rewrite(&i, code.module, &mut code.interner, &mut code.new)?
+        {
+            continue;
+        }
+        if start.is_none() && i.op() == Some(Op::Label) {
+            code.new.push_instruction(&i);
+            start = Some(std::mem::take(&mut code.new));
+            continue;
+        }
+        let mut own = arrays.iter().zip(&pointers);
+        let is_written = own.try_for_each(|(array, pointer)| {
+            match writer.access(&definitions, array, pointer, offset, &i) {
+                Ok(false) => Ok(()),
+                Ok(true) => Err(None),
+                Err(error) => Err(Some(error)),
+            }
+        });
+        match is_written {
+            Ok(()) => writer.code.new.push_instruction(&i),
+            Err(None) => {}
+            Err(Some(error)) => return Err(error),
+        }
+    }
+    // Variables come first in a function.
+    let is_variable = |i: &Instruction<'_>| i.op() == Some(Op::Variable);
+    let mut new = start.unwrap_or_default();
+    new.append(&writer.variables);
+    let (mut rest, variables) = (writer.code.new.clone(), writer.code.new);
+    rest.retain(|i| !is_variable(i));
+    for variable in variables.iter().filter(is_variable) {
+        new.push_instruction(&variable);
+    }
+    new.append(&writer.casts);
+    new.append(&rest);
+    // A declaration may have been added before the function.
+    let function = module.functions.iter_mut().find(|known| known.id == function);
+    let function = function.ok_or_else(|| Error::unsupported("a kernel has no function"))?;
+    function.body = new;
+    Ok(())
+}
+
+/// Parameters of a function that stand for an array.
+struct Pointers {
+    pointer: u32,
+    /// Origin of the array in each dimension with [`Axis::Moved`].
+    origins: [Option<u32>; 3],
+}
+
+struct Writer<'m> {
+    code: Code<'m>,
+    /// Declarations of variables.
+    variables: Stream,
+    /// Casts of the variables, which follow them.
+    casts: Stream,
+    /// Variables for the elements that a stage writes when it runs again, by the stage.
+    elements: HashMap<usize, Vec<u32>>,
+    /// Declarations of the functions of such stages.
+    calls: HashMap<usize, u32>,
+}
+
+impl Writer<'_> {
+    /// Changes the type of an array's parameter, and adds the parameters for its origin.
+    fn parameters(
+        &mut self,
+        array: &Redirected,
+        declaration: &mut Declaration,
+    ) -> Result<Pointers> {
+        let class = match &array.accesses {
+            Accesses::Kept(_, class, _) => *class,
+            Accesses::Own(_) | Accesses::Again(..) => StorageClass::Function,
+        };
+        let unit = self.code.unit(unit(array.grid.size))?;
+        let ty = self.code.pointer(class, unit)?;
+        let own = declaration.parameters.get_mut(array.parameter);
+        let own = own.ok_or_else(|| Error::unsupported("a kernel has too few parameters"))?;
+        own.1 = ty;
+        let pointer = own.0;
+        // The decorations are those of a buffer.
+        let annotations = self.code.module.section_mut(Section::Annotations);
+        annotations.retain(|i| i.word(0) != Some(pointer));
+        let mut origins = [None; 3];
+        if let Accesses::Kept(_, _, axes) = &array.accesses {
+            for (origin, axis) in origins.iter_mut().zip(axes) {
+                if matches!(axis, Axis::Moved { .. }) {
+                    let id = self.code.module.fresh_id()?;
+                    declaration.parameters.push((id, self.code.int));
+                    *origin = Some(id);
+                }
+            }
+        }
+        Ok(Pointers { pointer, origins })
+    }
+
+    /// Rewrites an access, if it is one to the array.
+    fn access(
+        &mut self,
+        definitions: &Definitions<'_>,
+        array: &Redirected,
+        pointers: &Pointers,
+        offset: u32,
+        i: &Instruction<'_>,
+    ) -> Result<bool> {
+        let (class, pointer, element, part) = match &array.accesses {
+            Accesses::Own(accesses) => {
+                let Some(&part) = accesses.get(&offset) else { return Ok(false) };
+                (StorageClass::Function, pointers.pointer, None, part)
+            }
+            Accesses::Kept(accesses, class, axes) => {
+                let Some(element) = accesses.get(&offset) else { return Ok(false) };
+                let index = self.index(definitions, element, axes, &pointers.origins)?;
+                (*class, pointers.pointer, index, element.part)
+            }
+            Accesses::Again(accesses, producer) => {
+                let Some(element) = accesses.get(&offset) else { return Ok(false) };
+                let variable = self.run(definitions, producer, element)?;
+                (StorageClass::Function, variable, None, element.part)
+            }
+        };
+        let operands = AccessOperands::of(definitions, i);
+        let operands = operands.ok_or_else(|| Error::unsupported("an access is not known"))?;
+        let own = i.word(operands.pointer).and_then(|own| definitions.type_of(own)?.word(2));
+        let pointee = own.ok_or_else(|| Error::unsupported("a pointer has no type"))?;
+        let bytes = unit(array.grid.size);
+        let units = self.code.unit(bytes)?;
+        let ty = self.code.pointer(class, units)?;
+        let mut address = pointer;
+        if let Some(index) = element {
+            address = self.code.at(address, ty, index)?;
+        }
+        let unit = i128::from(bytes);
+        if part % unit != 0 {
+            return Err(Error::unsupported("an element is accessed in parts of its units"));
+        }
+        if part > 0 {
+            let index = self.code.number(part / unit)?;
+            address = self.code.at(address, ty, index)?;
+        }
+        if pointee != units {
+            let ty = self.code.pointer(class, pointee)?;
+            address = self.code.typed(ty, Op::Bitcast, &[address])?;
+        }
+        self.rewritten(definitions, i, &operands, address)?;
+        Ok(true)
+    }
+
+    /// Writes an access with another address.
+    fn rewritten(
+        &mut self,
+        definitions: &Definitions<'_>,
+        i: &Instruction<'_>,
+        operands: &AccessOperands,
+        address: u32,
+    ) -> Result<()> {
+        let op = i.op().ok_or_else(|| Error::unsupported("an access is not known"))?;
+        let mut words: Vec<_> = i.words_from(0).collect();
+        words[operands.pointer] = address;
+        if op == Op::ExtInst {
+            // The offset precedes the pointer.
+            let offset = &mut words[operands.pointer - 1];
+            let ty = definitions.get(*offset).and_then(|i| i.result_type());
+            let ty = ty.ok_or_else(|| Error::unsupported("an offset has no type"))?;
+            let code = &mut self.code;
+            *offset = code.interner.constant_id(code.module, Op::ConstantNull, ty, &[])?;
+        }
+        self.code.new.push(op, words);
+        Ok(())
+    }
+
+    /// Writes the calculation of an element's index in an array, in units; `None` if it is 0.
+    fn index(
+        &mut self,
+        definitions: &Definitions<'_>,
+        element: &Element,
+        axes: &[Axis; 3],
+        origins: &[Option<u32>; 3],
+    ) -> Result<Option<u32>> {
+        let mut sum = None;
+        for ((coordinate, axis), origin) in element.coordinates.iter().zip(axes).zip(origins) {
+            let (position, pitch) = match *axis {
+                Axis::One => continue,
+                Axis::Moved { pitch } => {
+                    let position = self.coordinate(definitions, coordinate)?;
+                    let origin =
+                        origin.ok_or_else(|| Error::unsupported("an origin is missing"))?;
+                    (self.code.binary(Op::ISub, position, origin)?, pitch)
+                }
+                Axis::Ring { mask, pitch } => {
+                    let position = self.coordinate(definitions, coordinate)?;
+                    let mask = self.code.number(mask)?;
+                    (self.code.binary(Op::BitwiseAnd, position, mask)?, pitch)
+                }
+            };
+            let units = self.code.times(position, pitch)?;
+            sum = Some(match sum {
+                None => units,
+                Some(sum) => self.code.binary(Op::IAdd, sum, units)?,
+            });
+        }
+        Ok(sum)
+    }
+
+    /// Writes the calculation of a coordinate.
+    fn coordinate(
+        &mut self,
+        definitions: &Definitions<'_>,
+        coordinate: &Coordinate,
+    ) -> Result<u32> {
+        let mut sum = None;
+        for &(value, factor) in &coordinate.terms {
+            let width = definitions.type_of(value).and_then(|ty| ty.word(1)).unwrap_or_default();
+            let value = match width {
+                32 => value,
+                64 => self.code.typed(self.code.int, Op::UConvert, &[value])?,
+                _ => self.code.typed(self.code.int, Op::SConvert, &[value])?,
+            };
+            let value = self.code.times(value, factor)?;
+            sum = Some(match sum {
+                None => value,
+                Some(sum) => self.code.binary(Op::IAdd, sum, value)?,
+            });
+        }
+        match sum {
+            None => self.code.number(coordinate.constant),
+            Some(sum) => self.code.plus(sum, coordinate.constant),
+        }
+    }
+
+    /// Writes a call of the stage that produces an element. Returns the variable that then holds it.
+    fn run(
+        &mut self,
+        definitions: &Definitions<'_>,
+        producer: &Producer,
+        element: &Element,
+    ) -> Result<u32> {
+        let variables = self.element_variables(producer)?;
+        let [component, vector] = self.id_types()?;
+        let mut numbers = [0; 3];
+        for (number, coordinate) in numbers.iter_mut().zip(&element.coordinates) {
+            *number = self.coordinate(definitions, coordinate)?;
+        }
+        if let Some(counts) = element.divided {
+            let mut rest = numbers[0];
+            for (number, count) in numbers.iter_mut().zip(counts) {
+                let count = self.code.number(count)?;
+                *number = self.code.binary(Op::UMod, rest, count)?;
+                rest = self.code.binary(Op::UDiv, rest, count)?;
+            }
+            numbers[2] = rest;
+        }
+        let mut id = Vec::new();
+        for number in numbers {
+            id.push(match component == self.code.int {
+                true => number,
+                false => self.code.typed(component, Op::UConvert, &[number])?,
+            });
+        }
+        let id = self.code.typed(vector, Op::CompositeConstruct, &id)?;
+        let function = self.function(producer, vector)?;
+        let code = &mut self.code;
+        let void = code.interner.type_id(code.module, Op::TypeVoid, &[])?;
+        let mut operands = vec![function];
+        operands.extend(&variables);
+        operands.push(id);
+        code.typed(void, Op::FunctionCall, &operands)?;
+        Ok(variables[producer.read])
+    }
+
+    /// Returns the types of an id of a work-item: of a component and of the vector.
+    fn id_types(&mut self) -> Result<[u32; 2]> {
+        let code = &mut self.code;
+        let width = crate::compiler::fusion::local_memory::address_width(code.module);
+        let component = code.interner.type_id(code.module, Op::TypeInt, &[width, 0])?;
+        let vector = code.interner.type_id(code.module, Op::TypeVector, &[component, 3])?;
+        Ok([component, vector])
+    }
+
+    /// Returns pointers to the first units of variables for the elements that a stage writes.
+    fn element_variables(&mut self, producer: &Producer) -> Result<Vec<u32>> {
+        if let Some(known) = self.elements.get(&producer.stage) {
+            return Ok(known.clone());
+        }
+        let (mut pointers, mut casts) = (Vec::new(), Stream::default());
+        for &size in &producer.sizes {
+            let bytes = unit(size);
+            let count = size / i128::from(bytes);
+            let [array, pointer] = self.code.array(StorageClass::Function, bytes, count)?;
+            let (id, cast) = (self.code.module.fresh_id()?, self.code.module.fresh_id()?);
+            self.variables.push(Op::Variable, [array, id, StorageClass::Function as u32]);
+            let annotations = self.code.module.section_mut(Section::Annotations);
+            annotations.push(Op::Decorate, [id, Decoration::Alignment as u32, alignment(size)]);
+            casts.push(Op::Bitcast, [pointer, cast, id]);
+            pointers.push(cast);
+        }
+        self.elements.insert(producer.stage, pointers.clone());
+        self.casts.append(&casts);
+        Ok(pointers)
+    }
+
+    /// Returns a declaration of the function of a stage.
+    fn function(&mut self, producer: &Producer, vector: u32) -> Result<u32> {
+        if let Some(&known) = self.calls.get(&producer.stage) {
+            return Ok(known);
+        }
+        let mut types = Vec::new();
+        for &size in &producer.sizes {
+            let unit = self.code.unit(unit(size))?;
+            types.push(self.code.pointer(StorageClass::Function, unit)?);
+        }
+        types.push(vector);
+        let code = &mut self.code;
+        let void = code.interner.type_id(code.module, Op::TypeVoid, &[])?;
+        let all: Vec<_> = [void].into_iter().chain(types.iter().copied()).collect();
+        let ty = code.interner.type_id(code.module, Op::TypeFunction, &all)?;
+        let id = code.module.fresh_id()?;
+        let mut body = Stream::default();
+        body.push(Op::Function, [void, id, FunctionControl::NONE.bits(), ty]);
+        for ty in types {
+            body.push(Op::FunctionParameter, [ty, code.module.fresh_id()?]);
+        }
+        body.push(Op::FunctionEnd, []);
+        code.module.functions.insert(0, Function { id, body });
+        let name = Producer::name(producer.stage);
+        let words = [id, Decoration::LinkageAttributes as u32].into_iter();
+        let words = words.chain(string_words(&name)).chain([LinkageType::Import as u32]);
+        code.module.section_mut(Section::Annotations).push(Op::Decorate, words);
+        self.calls.insert(producer.stage, id);
+        Ok(id)
+    }
+}
+
+/// Returns the alignment of a variable that holds elements of a size, in bytes.
+pub(super) fn alignment(size: i128) -> u32 {
+    let lowest = (size as u128 & (size as u128).wrapping_neg()) as u32;
+    lowest.clamp(4, crate::compiler::fusion::access::MAX_ALIGN)
+}

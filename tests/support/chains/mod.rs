@@ -1,0 +1,85 @@
+//! Chains of launches that a person would fuse, in the shapes of public code.
+
+#![allow(unreachable_pub, reason = "suites include it as a module of their own")]
+
+mod boards;
+mod images;
+mod linear_algebra;
+mod random;
+mod transformer;
+
+pub use random::chain as random;
+
+/// Launches over buffers, and what is expected of their fusion.
+pub struct Chain {
+    pub name: &'static str,
+    /// SPIR-V module of the kernels.
+    pub module: &'static [u8],
+    pub buffers: Vec<Contents>,
+    pub launches: Vec<Step>,
+    /// Positions of the buffers that nobody reads after the launches.
+    pub intermediates: Vec<usize>,
+    pub expected: Expected,
+}
+
+/// Initial contents of a buffer, with its length in words of four bytes.
+#[derive(Clone, Copy)]
+pub enum Contents {
+    /// Floating-point numbers between -4 and 4.
+    Floats(usize),
+    /// Floating-point numbers between 0.5 and 1.5.
+    Factors(usize),
+    /// Bytes of any value.
+    Bytes(usize),
+    /// The numbers 0, 1, 2 and so on.
+    Counting(usize),
+}
+
+/// One launch.
+pub struct Step {
+    pub kernel: &'static str,
+    pub global: Vec<usize>,
+    pub local: Option<Vec<usize>>,
+    pub arguments: Vec<Value>,
+}
+
+#[derive(Clone, Copy)]
+pub enum Value {
+    /// Buffer, by its position.
+    Buffer(usize),
+    Int(i32),
+    Long(u64),
+    Float(f32),
+    /// Local memory, by its size in bytes.
+    Local(usize),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Expected {
+    /// All launches run as one kernel.
+    Fuses,
+    /// Not all launches run as one kernel, for a reason that contains this text.
+    Refused(&'static str),
+}
+
+use Contents::{Bytes, Counting, Factors, Floats};
+use Expected::{Fuses, Refused};
+use Value::{Buffer, Float, Int, Local, Long};
+
+/// Returns all chains.
+pub fn all() -> Vec<Chain> {
+    [transformer::chains(), linear_algebra::chains(), images::chains(), boards::chains()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// Creates a launch whose work-group size the driver chooses.
+fn step(kernel: &'static str, global: &[usize], arguments: &[Value]) -> Step {
+    Step { kernel, global: global.to_vec(), local: None, arguments: arguments.to_vec() }
+}
+
+/// Creates a launch in work-groups of a size.
+fn grouped(kernel: &'static str, global: &[usize], local: &[usize], arguments: &[Value]) -> Step {
+    Step { local: Some(local.to_vec()), ..step(kernel, global, arguments) }
+}
