@@ -1,6 +1,7 @@
 //! Gain of fusing stencils: `cargo bench --bench stencils`. The end of the photograph of the examples, from the
 //! first pass of its blur to the picture, runs one by one, with only the launches fused that read their own
-//! pixels, and in each form in which the producers run again.
+//! pixels, and in each form in which the producers run again. Before that, it prints how long the fusing compiler
+//! takes for six launches in each form: these five and the edges that are drawn onto the picture.
 //!
 //! Arguments after `--`:
 //!
@@ -22,19 +23,21 @@ use kiln::{
     Buffer, CacheConfig, DeviceKind, Event, FusionForm, Kernel, Module, NdRange, Queue, Result,
     Runtime,
 };
-use support::{median, time};
+use support::{absolute, median, time};
 
 /// Source of the kernels.
 const SOURCE: &str = concat!(
     include_str!("../examples/pipeline/sharpen.cl"),
     include_str!("../examples/pipeline/tone.cl"),
+    include_str!("../examples/pipeline/edges.cl"),
     include_str!("../examples/pipeline/pixels.cl")
 );
 
 const ROUNDS: usize = 15;
+const COMPILES: usize = 50;
 
 /// Numbers of the buffers, with the sizes of their elements in bytes; the exposure has only one element.
-const BUFFERS: [usize; 8] = [16, 16, 16, 16, 16, 4, 4, 4];
+const BUFFERS: [usize; 9] = [16, 16, 16, 16, 16, 4, 4, 4, 16];
 const DENOISED: u32 = 0;
 const HALF: u32 = 1;
 const BLURRED: u32 = 2;
@@ -43,8 +46,12 @@ const TONED: u32 = 4;
 const EDGES: u32 = 5;
 const RESULT: u32 = 6;
 const EXPOSURE: u32 = 7;
+const PIXELS: u32 = 8;
 
-/// Launches of the end of the photograph.
+/// Intermediate results of the end of the photograph.
+const INTERMEDIATES: [u32; 4] = [HALF, BLURRED, SHARP, TONED];
+
+/// Launches of the edges, then those of the end of the photograph.
 fn launches(width: usize) -> Result<Vec<Launch>> {
     let pixels = width * width;
     let buffer = |buffer: u32| {
@@ -62,6 +69,7 @@ fn launches(width: usize) -> Result<Vec<Launch>> {
         })
     };
     Ok(vec![
+        launch("sobel", vec![buffer(PIXELS), number(0.5), number(2.0), buffer(EDGES)])?,
         launch("blur_rows", vec![buffer(DENOISED), buffer(HALF)])?,
         launch("blur_columns", vec![buffer(HALF), buffer(BLURRED)])?,
         launch("unsharp", vec![buffer(DENOISED), buffer(BLURRED), number(0.7), buffer(SHARP)])?,
@@ -95,7 +103,7 @@ impl<'a> Photograph<'a> {
             let bytes = (0..count * size / 4).flat_map(|n| number(n).to_le_bytes()).collect();
             buffers.push(block_on(rt.buffer_from::<u8>(bytes).into_future())?);
         }
-        Ok(Self { rt, module, queue, launches: launches(width)?, buffers })
+        Ok(Self { rt, module, queue, launches: launches(width)?.split_off(1), buffers })
     }
 
     /// Builds a module as OpenCL C, as scopes do with kernels whose sources are text.
@@ -124,8 +132,7 @@ impl<'a> Photograph<'a> {
     fn fused(&self, first: usize, form: FusionForm) -> Result<Option<Vec<Step>>> {
         let launches = &self.launches[first..];
         let options = FusionOptions { form, ..FusionOptions::of(self.rt.device()) };
-        let dead = [HALF, BLURRED, SHARP, TONED];
-        let fused = match fuse(&[self.module], launches, &dead, options)? {
+        let fused = match fuse(&[self.module], launches, &INTERMEDIATES, options)? {
             Ok(fused) => fused,
             Err(why) => {
                 println!("{form}: {why}");
@@ -144,8 +151,9 @@ impl<'a> Photograph<'a> {
         Ok(Some(steps))
     }
 
-    fn run(&self, steps: &[Step]) -> Result<()> {
-        let mut last: Option<Event> = None;
+    /// Runs all steps. Returns the time on the device, from the start of the first to the end of the last.
+    fn run(&self, steps: &[Step]) -> Result<Duration> {
+        let mut events: Vec<Event> = Vec::new();
         for step in steps {
             let mut launch = step.kernel.launch([step.range.global()[0], step.range.global()[1]]);
             if let Some(local) = step.range.local() {
@@ -167,14 +175,55 @@ impl<'a> Photograph<'a> {
                     Argument::Local(_) => launch,
                 };
             }
-            last = Some(self.queue.submit(launch)?);
+            events.push(self.queue.submit(launch)?);
         }
-        last.map_or(Ok(()), |last| last.wait())
+        let mut profiles = Vec::new();
+        for event in events {
+            event.wait()?;
+            profiles.extend(event.profile());
+        }
+        let started = profiles.iter().map(|profile| profile.started).min();
+        let ended = profiles.iter().map(|profile| profile.ended).max();
+        Ok(Duration::from_nanos(ended.unwrap_or(0) - started.unwrap_or(0)))
     }
 
     fn result(&self) -> Result<Vec<u8>> {
         block_on(self.queue.read(&self.buffers[RESULT as usize]).into_future())
     }
+}
+
+/// Forms in which the producers run again, for the kind of device.
+fn forms(kind: DeviceKind) -> Vec<FusionForm> {
+    // Larger work-groups are not possible on every GPU.
+    let sizes = if kind == DeviceKind::Gpu {
+        [(16, 16), (32, 8), (64, 4)]
+    } else {
+        [(16, 16), (32, 8), (64, 16)]
+    };
+    let tiles = sizes.map(|(width, height)| FusionForm::Tiles { width, height });
+    let strips = [16, 32].map(|rows| FusionForm::Strips { rows });
+    let windows = [16, 32, 64].map(|rows| FusionForm::Windows { rows });
+    [&[FusionForm::Inlined][..], &tiles, &strips, &windows].concat()
+}
+
+/// Prints the time from a module and six launches to the fused kernel's module in each form, without a driver.
+fn measure_compiles(rt: &Runtime, module: &[u8]) -> Result<()> {
+    let launches = launches(2048)?;
+    let dead = [&INTERMEDIATES[..], &[EDGES]].concat();
+    println!("\nCompile of {} launches for {}", launches.len(), rt.device());
+    for form in forms(rt.device().kind) {
+        let options = FusionOptions { form, ..FusionOptions::of(rt.device()) };
+        let mut times = Vec::new();
+        let mut is_fused = true;
+        for _ in 0..COMPILES {
+            let mut outcome = Ok(Err(String::new()));
+            times.push(time(|| outcome = fuse(&[module], &launches, &dead, options)));
+            is_fused &= outcome?.is_ok();
+        }
+        let name = if is_fused { form.to_string() } else { format!("{form}, refused") };
+        absolute(&name, median(times).as_nanos() as f64, 2e6);
+    }
+    Ok(())
 }
 
 /// Arguments of the benchmark.
@@ -207,6 +256,7 @@ fn main() -> Result<()> {
     let setting = Setting::new();
     for platform in ["intel(r) opencl", "portable computing language", "nvidia"] {
         let builder = Runtime::builder().device(platform).cache(CacheConfig::memory_only());
+        let builder = builder.profiling(true);
         let Ok(rt) = block_on(builder.build()) else { continue };
         let module = match &setting.module {
             Some(module) => module.clone(),
@@ -218,6 +268,7 @@ fn main() -> Result<()> {
         }
         let default = if rt.device().kind == DeviceKind::Cpu { [512, 2048] } else { [2048, 4096] };
         let widths = if setting.widths.is_empty() { &default[..] } else { &setting.widths };
+        measure_compiles(&rt, &module)?;
         for &width in widths {
             measure(&rt, &module, width)?;
         }
@@ -232,42 +283,35 @@ fn measure(rt: &Runtime, module: &[u8], width: usize) -> Result<()> {
     if let Some(steps) = photograph.fused(1, FusionForm::Direct)? {
         rows.push(("own pixels fused".to_owned(), steps));
     }
-    // Larger work-groups are not possible on every GPU.
-    let sizes = if rt.device().kind == DeviceKind::Gpu {
-        [(16, 16), (32, 8), (64, 4)]
-    } else {
-        [(16, 16), (32, 8), (64, 16)]
-    };
-    let tiles = sizes.map(|(width, height)| FusionForm::Tiles { width, height });
-    let strips = [16, 32].map(|rows| FusionForm::Strips { rows });
-    let windows = [16, 32, 64].map(|rows| FusionForm::Windows { rows });
-    for form in [&[FusionForm::Inlined][..], &tiles, &strips, &windows].concat() {
+    for form in forms(rt.device().kind) {
         if let Some(steps) = photograph.fused(0, form)? {
             rows.push((form.to_string(), steps));
         }
     }
     photograph.run(&rows[0].1)?;
     let expected = photograph.result()?;
-    let mut times: Vec<Vec<Duration>> = rows.iter().map(|_| Vec::new()).collect();
+    let mut times: Vec<[Vec<Duration>; 2]> = rows.iter().map(|_| Default::default()).collect();
     for round in 0..=ROUNDS {
-        for ((name, steps), times) in rows.iter().zip(&mut times) {
-            let mut outcome = Ok(());
+        for ((name, steps), [wall, device]) in rows.iter().zip(&mut times) {
+            let mut outcome = Ok(Duration::ZERO);
             let took = time(|| outcome = photograph.run(steps));
-            outcome?;
+            let on_device = outcome?;
             if round == 0 {
                 assert!(photograph.result()? == expected, "{name}: the pictures differ");
             } else {
-                times.push(took);
+                wall.push(took);
+                device.push(on_device);
             }
         }
     }
-    let times: Vec<_> = times.into_iter().map(median).collect();
-    println!("{:28} {:>9} {:>7} {:>14}", "", "ms", "gain", "of own pixels");
-    for ((name, _), took) in rows.iter().zip(&times) {
-        let ratio = |base: &Duration| base.as_secs_f64() / took.as_secs_f64();
+    let times: Vec<_> = times.into_iter().map(|sides| sides.map(median)).collect();
+    println!("{:28} {:>9} {:>9} {:>7} {:>14}", "", "ms", "device ms", "gain", "of own pixels");
+    for ((name, _), [wall, device]) in rows.iter().zip(&times) {
+        let ratio = |base: &[Duration; 2]| base[0].as_secs_f64() / wall.as_secs_f64();
         println!(
-            "{name:28} {:>9.3} {:>7.2} {:>14.2}",
-            took.as_secs_f64() * 1e3,
+            "{name:28} {:>9.3} {:>9.3} {:>7.2} {:>14.2}",
+            wall.as_secs_f64() * 1e3,
+            device.as_secs_f64() * 1e3,
             ratio(&times[0]),
             ratio(&times[1])
         );
