@@ -94,7 +94,8 @@ pub mod fusion {
     use std::collections::{BTreeSet, HashMap};
 
     use crate::compiler::fusion::{
-        FusionForm, Internalization, Memory, Place, Plan, Region, Slot, Target, Trust, Width,
+        Examinations, FusionForm, Internalization, Memory, Place, Plan, Programs, Region, Slot,
+        Target, Trust, Width,
     };
     use crate::compiler::nd_range::{NdRange, NdSize};
     use crate::compiler::spirv::Module;
@@ -285,14 +286,11 @@ pub mod fusion {
         };
         let number = |memory: Memory| memories.buffer_of(memory);
         let module_refs: Vec<_> = modules.iter().collect();
+        let examinations = Examinations::default();
+        let programs = Programs { modules: &module_refs, examinations: &examinations };
         let width = Width { most: options.width, least_left: 0 };
-        let outcome = crate::compiler::fusion::fuse(
-            &plan,
-            &module_refs,
-            Trust::ProofOnly,
-            width,
-            options.form,
-        )?;
+        let outcome =
+            crate::compiler::fusion::fuse(&plan, programs, Trust::ProofOnly, width, options.form)?;
         let kept = outcome.judgements.iter().filter(|judgement| judgement.promotion.is_ok());
         let kept = kept.map(|judgement| number(judgement.memory)).collect();
         Ok(outcome.fused.map(|fused| {

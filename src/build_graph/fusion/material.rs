@@ -13,7 +13,8 @@ use crate::build_graph::kernel::Kernel;
 use crate::build_graph::outcome::Outcome;
 use crate::build_graph::spec::BuildSpec;
 use crate::compiler::fusion::{
-    Candidate, Fused, FusionForm, FusionReport, Group, Launches, Part, Place, Plan, Trust, Width,
+    Candidate, Examinations, Fused, FusionForm, FusionReport, Group, Launches, Part, Place, Plan,
+    Trust, Width,
 };
 use crate::device::{DeviceKind, Limits};
 use crate::error::{Error, ErrorKind, Result};
@@ -126,6 +127,7 @@ impl Material {
             forced_form: self.forced_form,
             exceeded_limit,
             effects: OnceCell::new(),
+            examinations: Examinations::default(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Steps of fusing a plan: prepare the kernels, prove that they may be fused, transform each, and assemble one
 //! kernel.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use rspirv::spirv::{Op, StorageClass};
 
@@ -11,9 +11,9 @@ use super::arrangement::Arrangement;
 use super::coarsen::{Widening, Width};
 use super::contraction::{self, Operations};
 use super::coordinates;
-use super::dependence::{Examined, Parameter, Use};
+use super::dependence::{Examined, Use};
 use super::entry;
-use super::explain;
+use super::examination::Examinations;
 use super::extract::{self, Kernel};
 use super::internalize::{self, internalized};
 use super::legality::{self, Judgement, Verdict};
@@ -21,7 +21,7 @@ use super::local_memory::{self, Shared};
 use super::lower_version;
 use super::merge::Part;
 use super::modes::Modes;
-use super::plan::{Argument, Memory, Place, Plan, Slot};
+use super::plan::{Argument, Memory, Place, Plan};
 use super::private_legality;
 use super::promote::{self, Private};
 use super::ranges::{self, Ranges, Shape};
@@ -47,18 +47,18 @@ impl From<Error> for Obstacle {
     }
 }
 
-/// Fuses the launches of an arrangement, and notes in `outcome` what was found on the way.
+/// Fuses the launches of an arrangement, whose kernels were extracted, and notes in `outcome` what was found on the way.
 pub(super) fn attempt(
     arrangement: &Arrangement,
-    modules: &[&Module],
+    kernels: &[&Kernel],
+    examinations: &Examinations,
     trust: Trust,
     width: Width,
     outcome: &mut Outcome,
 ) -> Result<Fused, Obstacle> {
-    let kernels = extract::kernels(&arrangement.plan, modules)?;
     let definitions: Vec<_> = kernels.iter().map(|kernel| kernel.module.definitions()).collect();
-    let launches = Launches::prepare(arrangement, &kernels, &definitions, trust)?;
-    let slots = launches.examine(outcome)?;
+    let launches = Launches::prepare(arrangement, kernels, &definitions, trust)?;
+    let slots = launches.examine(examinations, outcome)?;
     let proof = launches.prove(slots, outcome)?;
     let parts = launches.parts(&proof)?;
     let modes = launches.modes(&proof)?;
@@ -70,7 +70,7 @@ pub(super) fn attempt(
 struct Launches<'a> {
     arrangement: &'a Arrangement,
     plan: &'a Plan,
-    kernels: &'a [Kernel],
+    kernels: &'a [&'a Kernel],
     definitions: &'a [Definitions<'a>],
     operations: Vec<Operations>,
     ranges: Ranges,
@@ -100,7 +100,7 @@ struct Widened {
 impl<'a> Launches<'a> {
     fn prepare(
         arrangement: &'a Arrangement,
-        kernels: &'a [Kernel],
+        kernels: &'a [&'a Kernel],
         definitions: &'a [Definitions<'a>],
         trust: Trust,
     ) -> Result<Self, Obstacle> {
@@ -123,12 +123,13 @@ impl<'a> Launches<'a> {
     }
 
     /// Analyses the accesses of each slot.
-    fn examine(&self, outcome: &mut Outcome) -> Result<Vec<Examined>> {
+    fn examine(&self, examinations: &Examinations, outcome: &mut Outcome) -> Result<Vec<Examined>> {
         let mut slots = Vec::new();
         for (at, (slot, kernel)) in self.plan.slots.iter().zip(self.kernels).enumerate() {
             let space = Space::new(&self.ranges.slots[at].range);
             let definitions = &self.definitions[at];
-            let examined = examine(slot, definitions, kernel.function, &space)
+            let examined = examinations
+                .of(slot, definitions, kernel.function, &space)
                 .map_err(|error| extract::in_launch(at, slot, error))?;
             let scalars = &examined.accesses.constants;
             let injected = scalars & &access::controlling_parameters(definitions, kernel.function);
@@ -311,41 +312,6 @@ fn unite_scalars(outcome: &mut Outcome, same: impl Iterator<Item = BTreeSet<Plac
     }
     let unequal = outcome.judgements.iter().flat_map(|judgement| &judgement.unequal);
     outcome.unequal = unequal.copied().collect();
-}
-
-/// Analyses a slot's kernel.
-pub(super) fn examine(
-    slot: &Slot,
-    definitions: &Definitions<'_>,
-    function: u32,
-    space: &Space,
-) -> Result<Examined> {
-    let module = definitions.module();
-    let accesses = extract::accesses(slot, definitions, function, space)?;
-    let body = module.functions.iter().find(|known| known.id == function);
-    let body = body.into_iter().flat_map(|function| function.body.iter());
-    let parameters = body.filter(|i| i.op() == Some(Op::FunctionParameter));
-    let names: HashMap<_, _> = module
-        .section(Section::Names)
-        .iter()
-        .filter(|i| i.op() == Some(Op::Name))
-        .filter_map(|i| Some((i.word(0)?, i.string(1)?.to_owned())))
-        .collect();
-    let parameters = parameters.map(|parameter| Parameter {
-        name: parameter.result().and_then(|id| names.get(&id).cloned()),
-        is_constant: parameter.word(0).and_then(|ty| definitions.get(ty)?.word(1))
-            == Some(StorageClass::UniformConstant as u32),
-    });
-    let parameters: Vec<_> = parameters.collect();
-    Ok(Examined {
-        kernel: slot.kernel.clone(),
-        function,
-        origins: explain::origins(definitions, function, &accesses.all, &parameters),
-        accesses,
-        parameters,
-        movable: promote::movable(definitions, function),
-        groups: access::group_use(definitions, function),
-    })
 }
 
 /// Returns the number of bytes of local memory and of parameters.

@@ -15,6 +15,7 @@ use super::explain::{Cause, Origin};
 use super::plan::{Memory, Plan, Region};
 
 /// Results of the analysis of a slot's kernel.
+#[derive(Clone)]
 pub(super) struct Examined {
     pub(super) kernel: String,
     pub(super) function: u32,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::access::{self, Kind};
 use super::affine::Space;
-use super::attempt::examine;
+use super::examination::Examinations;
 use super::extract;
 use super::plan::{Argument, Plan, Slot};
 use crate::compiler::signature::Access;
@@ -44,17 +44,26 @@ const TYPICAL_INSTRUCTIONS: u64 = 64;
 
 /// Returns the effects of a plan's launches. A launch that cannot be examined may read and write all of its
 /// buffers.
-pub(crate) fn effects(plan: &Plan, modules: &[Option<&Module>]) -> Vec<SlotEffects> {
+pub(crate) fn effects(
+    plan: &Plan,
+    modules: &[Option<&Module>],
+    examinations: &Examinations,
+) -> Vec<SlotEffects> {
     let of_slot = |slot: &Slot| {
         let module = modules.get(slot.module).copied().flatten();
-        let examined = module.and_then(|module| examined(plan, slot, module).ok());
+        let examined = module.and_then(|module| examined(plan, slot, module, examinations).ok());
         examined.unwrap_or_else(|| SlotEffects::unknown(slot))
     };
     plan.slots.iter().map(of_slot).collect()
 }
 
 /// Examines the kernel of one launch.
-fn examined(plan: &Plan, slot: &Slot, module: &Module) -> Result<SlotEffects> {
+fn examined(
+    plan: &Plan,
+    slot: &Slot,
+    module: &Module,
+    examinations: &Examinations,
+) -> Result<SlotEffects> {
     let alone = Plan {
         modules: plan.modules.get(slot.module).copied().into_iter().collect(),
         slots: vec![Slot { module: 0, ..slot.clone() }],
@@ -63,7 +72,8 @@ fn examined(plan: &Plan, slot: &Slot, module: &Module) -> Result<SlotEffects> {
     let kernels = extract::kernels(&alone, &[module])?;
     let [kernel] = &*kernels else { return Ok(SlotEffects::unknown(slot)) };
     let definitions = kernel.module.definitions();
-    let examined = examine(slot, &definitions, kernel.function, &Space::new(&slot.range))?;
+    let examined =
+        examinations.of(slot, &definitions, kernel.function, &Space::new(&slot.range))?;
     let mut accesses = vec![None; slot.arguments.len()];
     for access in &examined.accesses.all {
         let Some(known) = accesses.get_mut(access.parameter) else { continue };

@@ -206,7 +206,7 @@ pub(super) fn value(argument: &Argument) -> Value {
 /// Program from which kernels are extracted.
 struct Program<'m> {
     module: &'m Module,
-    /// `None` if the module has unknown instructions.
+    /// `None` if they cannot be determined.
     references: Option<References<'m>>,
     imports: Option<String>,
 }

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use rspirv::spirv::{Op, StorageClass};
 
 use super::{
-    Argument, FusionForm, Internalization, Memory, Place, Plan, Region, Slot, Target, Trust, Width,
-    access, fuse,
+    Argument, Examinations, FusionForm, Internalization, Memory, Place, Plan, Programs, Region,
+    Slot, Target, Trust, Width, access, fuse,
 };
 use crate::compiler::nd_range::{NdRange, NdSize};
 use crate::compiler::spirv::Module;
@@ -53,8 +53,9 @@ pub fn exercise(modules: &[&[u8]], choices: &[u8]) {
     plan.constants.retain(|_| choices.below(4) == 0);
     plan.constants.extend((choices.below(16) == 0).then_some(Place { slot: 9, argument: 9 }));
     let modules: Vec<_> = modules.iter().collect();
+    let programs = Programs { modules: &modules, examinations: &Examinations::default() };
     for trust in [Trust::ProofOnly, Trust::Caller] {
-        let Ok(outcome) = fuse(&plan, &modules, trust, Width::ONE, FusionForm::Direct) else {
+        let Ok(outcome) = fuse(&plan, programs, trust, Width::ONE, FusionForm::Direct) else {
             continue;
         };
         if let Ok(fused) = outcome.fused {

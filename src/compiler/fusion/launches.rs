@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::cost::Cost;
 use super::effects::{self, SlotEffects};
 use super::plan::{Argument, Memory, Place, Plan, Region};
-use super::{Fused, FusionForm, Outcome, Trust, Width, forms, fuse};
+use super::{Examinations, Fused, FusionForm, Outcome, Programs, Trust, Width, forms, fuse};
 use crate::compiler::signature::Access;
 use crate::compiler::spirv::Module;
 use crate::error::{Error, Result};
@@ -27,6 +27,7 @@ pub(crate) struct Launches<'a> {
     pub(crate) exceeded_limit: &'a dyn Fn(&Fused) -> Option<String>,
     /// Effects of the launches, in order, once they are needed.
     pub(crate) effects: OnceCell<Vec<SlotEffects>>,
+    pub(crate) examinations: Examinations,
 }
 
 /// Launches that may run as one kernel.
@@ -107,7 +108,8 @@ impl<'a> Launches<'a> {
         let Some(modules) = modules.filter(|_| options.all(|other| Some(other) == first)) else {
             return Err(Error::unsupported("the programs cannot be compiled together"));
         };
-        let mut outcome = fuse(&plan, &modules, self.trust, self.width, form)?;
+        let programs = Programs { modules: &modules, examinations: &self.examinations };
+        let mut outcome = fuse(&plan, programs, self.trust, self.width, form)?;
         let exceeded = outcome.fused.as_ref().ok().and_then(|fused| (self.exceeded_limit)(fused));
         if let Some(why) = exceeded {
             outcome.fused = Err(why);
@@ -195,7 +197,7 @@ impl<'a> Launches<'a> {
     }
 
     pub(super) fn effects(&self) -> &[SlotEffects] {
-        self.effects.get_or_init(|| effects::effects(self.plan, &self.modules))
+        self.effects.get_or_init(|| effects::effects(self.plan, &self.modules, &self.examinations))
     }
 
     /// Returns the regions that a launch accesses.

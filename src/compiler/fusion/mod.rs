@@ -36,6 +36,7 @@ mod dependence;
 mod effects;
 mod entry;
 mod equation;
+mod examination;
 mod explain;
 mod extract;
 mod form;
@@ -75,6 +76,7 @@ use arrangement::Arrangement;
 use attempt::Obstacle;
 
 pub(crate) use coarsen::Width;
+pub(crate) use examination::{Examinations, Programs};
 pub use form::FusionForm;
 pub(crate) use form::forms;
 pub(crate) use launches::{Candidate, Group, Launches, Part};
@@ -187,21 +189,21 @@ pub(crate) enum Trust {
 /// module. If the launches cannot be fused, the function returns an [`Outcome`] with the reason.
 pub(crate) fn fuse(
     plan: &Plan,
-    modules: &[&Module],
+    programs: Programs<'_>,
     trust: Trust,
     width: Width,
     form: FusionForm,
 ) -> Result<Outcome> {
-    plan.check(modules.len())?;
+    plan.check(programs.modules.len())?;
     let mut outcome = Outcome::of(plan);
     let plain = Arrangement::plain(plan);
-    outcome.fused = or_reason(in_form(&plain, modules, trust, width, form, &mut outcome))?;
+    outcome.fused = or_reason(in_form(&plain, programs, trust, width, form, &mut outcome))?;
     if outcome.fused.is_ok() || plan.slots.len() < 2 {
         return Ok(outcome);
     }
-    for arrangement in Arrangement::others(plan, modules, form).unwrap_or_default() {
+    for arrangement in Arrangement::others(plan, programs.modules, form).unwrap_or_default() {
         let mut other = Outcome::of(&arrangement.plan);
-        let fused = in_form(&arrangement, modules, Trust::ProofOnly, width, form, &mut other);
+        let fused = in_form(&arrangement, programs, Trust::ProofOnly, width, form, &mut other);
         other.fused = or_reason(fused)?;
         let other = arrangement.restored(other);
         if other.fused.is_ok() {
@@ -216,15 +218,20 @@ pub(crate) fn fuse(
 /// Fuses the launches of an arrangement in a form.
 fn in_form(
     arrangement: &Arrangement,
-    modules: &[&Module],
+    programs: Programs<'_>,
     trust: Trust,
     width: Width,
     form: FusionForm,
     outcome: &mut Outcome,
 ) -> Result<Fused, Obstacle> {
     match form {
-        FusionForm::Direct => attempt::attempt(arrangement, modules, trust, width, outcome),
-        _ => recompute::attempt(&arrangement.plan, modules, trust, form, outcome),
+        FusionForm::Direct => {
+            let kernels = extract::kernels(&arrangement.plan, programs.modules)?;
+            let kernels: Vec<_> = kernels.iter().collect();
+            let examinations = programs.examinations;
+            attempt::attempt(arrangement, &kernels, examinations, trust, width, outcome)
+        }
+        _ => recompute::attempt(&arrangement.plan, programs, trust, form, outcome),
     }
 }
 

@@ -77,6 +77,18 @@ fn plan(launches: &[Launch], range: impl Into<NdSize>, dead: &[u32]) -> Plan {
     }
 }
 
+/// Fuses a plan's launches, without what earlier calls found.
+fn fuse(
+    plan: &Plan,
+    modules: &[&Module],
+    trust: Trust,
+    width: Width,
+    form: FusionForm,
+) -> Result<Outcome> {
+    let programs = Programs { modules, examinations: &Examinations::default() };
+    super::fuse(plan, programs, trust, width, form)
+}
+
 fn fuse_in(bytes: &[u8], plan: &Plan, trust: Trust) -> Outcome {
     let module = Module::parse(bytes).unwrap();
     fuse(plan, &[&module], trust, Width::ONE, FusionForm::Direct).unwrap()

@@ -139,6 +139,45 @@ impl Shape {
     }
 }
 
+/// Operands of instructions that have nothing but ids, as most instructions of functions do.
+#[derive(Clone, Copy)]
+struct PlainOperands {
+    least: usize,
+    /// Whether any number of further ids may follow.
+    has_more: bool,
+}
+
+impl PlainOperands {
+    fn of(opcode: u16) -> Option<Self> {
+        static ALL: LazyLock<Vec<Option<PlainOperands>>> = LazyLock::new(|| {
+            let plain = |opcode| {
+                let (more, all) = match core(opcode)? {
+                    [all @ .., last] if last.quantifier == OperandQuantifier::ZeroOrMore => {
+                        (Some(last), all)
+                    }
+                    all => (None, all),
+                };
+                let is_id = |operand: &grammar::LogicalOperand| {
+                    use OperandKind::{IdRef, IdResult, IdResultType};
+                    matches!(operand.kind, IdRef | IdResult | IdResultType)
+                };
+                let is_plain = more.is_none_or(is_id)
+                    && all.iter().all(|operand| {
+                        operand.quantifier == OperandQuantifier::One && is_id(operand)
+                    });
+                let plain = PlainOperands { least: all.len(), has_more: more.is_some() };
+                is_plain.then_some(plain)
+            };
+            (0..OPCODES).map(plain).collect()
+        });
+        ALL.get(usize::from(opcode)).copied().flatten()
+    }
+
+    fn allow(self, length: usize) -> bool {
+        length == self.least || (self.has_more && length > self.least)
+    }
+}
+
 impl Instruction<'_> {
     /// Returns the id that the instruction defines, or `None` if it defines none or its opcode is unknown.
     pub(crate) fn result(&self) -> Option<u32> {
@@ -162,7 +201,7 @@ impl Instruction<'_> {
 pub(crate) fn ids(
     instruction: &Instruction<'_>,
     context: &impl Context,
-    found: impl FnMut(usize, Role),
+    mut found: impl FnMut(usize, Role),
 ) -> Result<()> {
     // These opcodes continue the instruction before them. Read alone, that instruction would look complete, and
     // its continuation would belong to nothing.
@@ -181,6 +220,17 @@ pub(crate) fn ids(
             instruction.name()
         )));
     }
+    let length = instruction.operands().len();
+    if PlainOperands::of(instruction.opcode()).is_some_and(|plain| plain.allow(length)) {
+        let shape = Shape::of(instruction.opcode());
+        let result = shape.has_result.then_some(usize::from(shape.has_type));
+        (0..length).for_each(|at| match at {
+            0 if shape.has_type => found(at, Role::ResultType),
+            _ if Some(at) == result => found(at, Role::Result),
+            _ => found(at, Role::Operand),
+        });
+        return Ok(());
+    }
     let Some(operands) = core(instruction.opcode()) else {
         return Err(Error::unsupported(format!(
             "{} is unknown, so Kiln cannot determine which of its operands are ids; modules that \
@@ -190,7 +240,7 @@ pub(crate) fn ids(
     };
     let mut walk = Walk { instruction, context, found, at: 0, selector: None };
     walk.all(operands)?;
-    let (read, length) = (walk.at, instruction.operands().len());
+    let read = walk.at;
     if read < length {
         return Err(Error::unsupported(format!(
             "{} has {length} words of operands, of which only {read} are known; modules with \

@@ -20,7 +20,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// Fails like [`grammar::ids`]: nothing is removed from a module with unknown instructions.
+    /// Fails like [`grammar::ids`]: nothing is removed from a module whose live code has unknown instructions.
     pub(crate) fn prune(&mut self) -> Result<()> {
         let references = References::of(self)?;
         let mut marker = Marker::new(&references);
@@ -120,7 +120,8 @@ type IdLists<T> = HashMap<u32, Vec<T>, foldhash::fast::RandomState>;
 impl<'m> References<'m> {
     /// # Errors
     ///
-    /// Fails like [`grammar::ids`]: a module with unknown instructions cannot be indexed.
+    /// Fails like [`grammar::ids`] if the module has strings: it is not known which of them unknown instructions
+    /// use.
     pub(crate) fn of(module: &'m Module) -> Result<Self> {
         let definitions = module.definitions();
         let lone_strings = lone_strings(module, &definitions)?;
@@ -147,7 +148,7 @@ impl<'m> References<'m> {
     ///
     /// # Errors
     ///
-    /// Fails like [`of`](Self::of).
+    /// Fails like [`grammar::ids`] if the function, or what it refers to, has unknown instructions.
     pub(crate) fn extract(&self, function: u32) -> Result<Module> {
         let mut marker = Marker::new(self);
         marker.mark(function);
@@ -173,6 +174,11 @@ impl<'m> References<'m> {
 
 /// Returns the strings that no instruction refers to. Producers state facts of the source by such strings.
 fn lone_strings(module: &Module, definitions: &Definitions<'_>) -> Result<Vec<u32>> {
+    let strings = module.section(Section::Sources).iter().filter(|i| i.op() == Some(Op::String));
+    let strings: Vec<_> = strings.filter_map(|i| i.result()).collect();
+    if strings.is_empty() {
+        return Ok(strings);
+    }
     let mut used = IdSet::of(module);
     for instruction in module.streams().flat_map(Stream::iter) {
         grammar::ids(&instruction, definitions, |at, role| {
@@ -181,8 +187,7 @@ fn lone_strings(module: &Module, definitions: &Definitions<'_>) -> Result<Vec<u3
             }
         })?;
     }
-    let strings = module.section(Section::Sources).iter().filter_map(|i| i.result());
-    Ok(strings.filter(|&id| !used.contains(id)).collect())
+    Ok(strings.into_iter().filter(|&id| !used.contains(id)).collect())
 }
 
 /// Search for the live ids of a module: those that the marked ids refer to, directly or through others.

@@ -18,6 +18,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
+use foldhash::fast::RandomState;
 use rspirv::spirv::{Op, StorageClass};
 
 use super::blocks::{Blocks, spilled};
@@ -69,15 +70,16 @@ pub(super) struct Body<'m> {
 /// State of one call of a function.
 pub(super) struct Frame<'m> {
     pub(super) function: Rc<Body<'m>>,
-    pub(super) values: HashMap<u32, Known>,
+    /// Values by id. They are large, so that a table of them would be costly to enlarge.
+    pub(super) values: HashMap<u32, Box<Known>, RandomState>,
     /// Values stored to spilled variables, by the variable's id.
-    pub(super) stored: HashMap<u32, Known>,
+    pub(super) stored: HashMap<u32, Known, RandomState>,
     /// Accesses found so far, each with the index of its block.
     pub(super) accesses: Vec<(usize, Access)>,
     /// Values that the function returns, each with the facts that hold where it does.
     pub(super) returned: Vec<(Known, Rc<Facts>)>,
     /// Live edges, as pairs of block indices: from, to.
-    live: HashSet<(usize, usize)>,
+    live: HashSet<(usize, usize), RandomState>,
     pub(super) is_evaluated: Vec<bool>,
     /// Facts that hold in the block that is evaluated.
     pub(super) facts: Rc<Facts>,
@@ -179,23 +181,46 @@ impl<'m> Evaluation<'m> {
         values: &[Value],
         is_same: impl Fn(&Accesses, &Accesses) -> bool,
     ) -> Result<(Accesses, Vec<Value>)> {
-        let (mut found, _) = self.evaluate(kernel, values)?;
-        let mut constants = BTreeSet::new();
         let mut values = values.to_vec();
-        for at in 0..values.len() {
-            if let Value::Scalar(_) = values[at] {
-                let value = std::mem::replace(&mut values[at], Value::Other);
-                let (other, _) = self.evaluate(kernel, &values)?;
-                if is_same(&found, &other) {
-                    // The accesses and the flow must hold without the value, too.
-                    found = other;
-                } else {
-                    values[at] = value;
-                    constants.insert(at);
-                }
+        self.drop_uninterpreted(kernel, &mut values);
+        let (mut found, _) = self.evaluate(kernel, &values)?;
+        let is_scalar = |&at: &usize| matches!(values[at], Value::Scalar(_));
+        let scalars: Vec<_> = (0..values.len()).filter(is_scalar).collect();
+        // Most often, the accesses depend on no scalar at all, or on the only one.
+        if scalars.len() > 1 {
+            let mut without = values.clone();
+            scalars.iter().for_each(|&at| without[at] = Value::Other);
+            let (other, _) = self.evaluate(kernel, &without)?;
+            if is_same(&found, &other) {
+                return Ok((other, without));
+            }
+        }
+        let mut constants = BTreeSet::new();
+        for at in scalars {
+            let value = std::mem::replace(&mut values[at], Value::Other);
+            let (other, _) = self.evaluate(kernel, &values)?;
+            if is_same(&found, &other) {
+                // The accesses and the flow must hold without the value, too.
+                found = other;
+            } else {
+                values[at] = value;
+                constants.insert(at);
             }
         }
         Ok((Accesses { constants, ..found }, values))
+    }
+
+    /// Drops the scalars that the evaluation does not interpret, such as floating-point numbers.
+    fn drop_uninterpreted(&mut self, kernel: u32, values: &mut [Value]) {
+        let at = self.functions.get(&kernel).copied();
+        let Some(body) = at.and_then(|at| self.body(at)) else { return };
+        for (&parameter, value) in body.blocks.parameters.iter().zip(values) {
+            if let Value::Scalar(bytes) = value
+                && !matches!(self.scalar(parameter, bytes), Known::Integer(form) if form.value().is_some())
+            {
+                *value = Value::Other;
+            }
+        }
     }
 
     /// Evaluates the kernel once, for the given arguments.
@@ -289,11 +314,16 @@ impl<'m> Evaluation<'m> {
         let facts = Rc::new(facts);
         let mut frame = Frame {
             function: Rc::clone(body),
-            values: blocks.parameters.iter().copied().zip(arguments).collect(),
-            stored: HashMap::new(),
+            values: blocks
+                .parameters
+                .iter()
+                .copied()
+                .zip(arguments.into_iter().map(Box::new))
+                .collect(),
+            stored: HashMap::default(),
             accesses: Vec::new(),
             returned: Vec::new(),
-            live: HashSet::new(),
+            live: HashSet::default(),
             is_evaluated: vec![false; blocks.all.len()],
             block_facts: vec![Rc::clone(&facts); blocks.all.len()],
             facts,
@@ -338,7 +368,7 @@ impl<'m> Evaluation<'m> {
             };
             if let Some(id) = instruction.result() {
                 let known = known.or_else(|| Some(self.unknown(instruction.result_type()?)));
-                known.map(|known| frame.values.insert(id, known));
+                known.map(|known| frame.values.insert(id, Box::new(known)));
             }
         }
         let last = block.body.last().map(|(_, last)| *last);
@@ -456,7 +486,7 @@ impl<'m> Evaluation<'m> {
     /// Returns what is known of a value wherever it is used.
     pub(super) fn value_anywhere(&self, frame: &Frame<'_>, id: u32) -> Known {
         if let Some(known) = frame.values.get(&id) {
-            return known.clone();
+            return Known::clone(known);
         }
         let Some(instruction) = self.definitions.get(id) else { return Known::Other };
         let Some(ty) = instruction.result_type() else { return Known::Other };

@@ -15,10 +15,11 @@ use super::stages::Stages;
 use super::unroll::unroll;
 use super::vectors;
 use crate::compiler::fusion::access::{self, Access, Kind, Layouts, Values};
-use crate::compiler::fusion::attempt::{self, ONCE, Obstacle, examine};
+use crate::compiler::fusion::attempt::{self, ONCE, Obstacle};
 use crate::compiler::fusion::contraction::{self, Operations};
 use crate::compiler::fusion::declaration::Declaration;
 use crate::compiler::fusion::dependence::Examined;
+use crate::compiler::fusion::examination::examined;
 use crate::compiler::fusion::extract;
 use crate::compiler::fusion::form::FusionForm;
 use crate::compiler::fusion::inlining::inline_helpers;
@@ -69,18 +70,23 @@ impl<'a> Composition<'a> {
         form: FusionForm,
         outcome: &mut Outcome,
     ) -> Result<Self, Obstacle> {
-        let (mut examined, mut operations) = (Vec::new(), Vec::new());
+        let (mut all_values, mut all_examined) = (Vec::new(), Vec::new());
+        let mut operations = Vec::new();
         for (stage, definitions) in stages.iter().zip(definitions) {
-            let own = examine(&stage.slot, definitions, stage.kernel.function, &stage.space)?;
-            outcome.constants.extend(stage.origins(&own.accesses.constants));
-            examined.push(own);
-            operations.push(stage.kernel.operations(definitions));
+            let StageKernel { slot, kernel, space, .. } = stage;
+            let arguments: Vec<_> = slot.arguments.iter().map(extract::value).collect();
+            let values = access::analyse_values(definitions, kernel.function, &arguments, space)?;
+            outcome.constants.extend(stage.origins(&values.accesses.constants));
+            let accesses = values.accesses.clone();
+            all_examined.push(examined(slot, definitions, kernel.function, accesses));
+            all_values.push(values);
+            operations.push(kernel.operations(definitions));
         }
         let last = stages.last().ok_or_else(|| Obstacle::Refusal("there is no stage".into()))?;
         let mut composition = Self {
             plan,
             stages,
-            examined,
+            examined: all_examined,
             operations,
             form,
             blocks: Blocks::of(form, last.space.global),
@@ -89,7 +95,7 @@ impl<'a> Composition<'a> {
         };
         let found = composition.check_ranges().and_then(|()| {
             composition.find_written(definitions)?;
-            let reads = composition.find_reads(definitions, outcome)?;
+            let reads = composition.find_reads(definitions, &all_values)?;
             composition.find_reach(&reads)?;
             composition.redirect(reads);
             composition.check_size()
@@ -192,7 +198,7 @@ impl<'a> Composition<'a> {
     fn find_reads(
         &self,
         definitions: &[Definitions<'_>],
-        outcome: &mut Outcome,
+        values: &[Values<'_>],
     ) -> Result<Vec<Reads>, String> {
         let mut reads = Vec::new();
         for (at, stage) in self.stages.iter().enumerate() {
@@ -205,24 +211,15 @@ impl<'a> Composition<'a> {
             if read.is_empty() {
                 continue;
             }
-            let definitions = &definitions[at];
-            let values = self.values(at, definitions).map_err(|error| error.to_string())?;
-            outcome.constants.extend(stage.origins(&values.accesses.constants));
+            let (definitions, values) = (&definitions[at], &values[at]);
             for (parameter, memory, array) in read {
-                let elements = self.elements(at, parameter, array, definitions, &values)?;
+                let elements = self.elements(at, parameter, array, definitions, values)?;
                 let is_known = |offset| elements.contains_key(&offset);
                 let uses = self.uses(at, parameter, definitions, is_known)?;
                 reads.push(Reads { stage: at, parameter, memory, uses, elements });
             }
         }
         Ok(reads)
-    }
-
-    /// Returns the values that a stage's function calculates.
-    fn values<'m>(&'m self, at: usize, definitions: &'m Definitions<'m>) -> Result<Values<'m>> {
-        let StageKernel { slot, kernel, space, .. } = &self.stages[at];
-        let arguments: Vec<_> = slot.arguments.iter().map(extract::value).collect();
-        access::analyse_values(definitions, kernel.function, &arguments, space)
     }
 
     /// Returns the elements of an array that a stage reads through a parameter, by the word offset of the

@@ -32,14 +32,14 @@ use std::collections::BTreeSet;
 
 use super::affine::Space;
 use super::arrangement::Arrangement;
-use super::attempt::{self, Obstacle, examine};
+use super::attempt::{self, Obstacle};
+use super::examination::{Examinations, Programs};
 use super::extract::{self, Kernel};
 use super::form::FusionForm;
 use super::legality::Judgement;
 use super::plan::{Argument, Memory, Place, Plan, Region, Slot};
 use super::{Fused, Outcome, SlotFindings, Trust, Width};
 use crate::compiler::nd_range::NdRange;
-use crate::compiler::spirv::Module;
 use crate::error::Result;
 use composition::Composition;
 use stages::{Stage, Stages};
@@ -47,17 +47,21 @@ use stages::{Stage, Stages};
 /// Fuses the launches of a plan in a form other than `Direct`, and notes in `outcome` what was found on the way.
 pub(super) fn attempt(
     plan: &Plan,
-    modules: &[&Module],
+    programs: Programs<'_>,
     trust: Trust,
     form: FusionForm,
     outcome: &mut Outcome,
 ) -> Result<Fused, Obstacle> {
-    let stages = divide(plan, modules, outcome)?;
+    let extracted = extract::kernels(plan, programs.modules)?;
+    let stages = divide(plan, &extracted, programs.examinations, outcome)?;
     let (mut kernels, mut judged) = (Vec::new(), Vec::new());
     for stage in &stages.all {
         let mut own = Outcome::of(&stage.plan);
         let plain = Arrangement::plain(&stage.plan);
-        let fused = attempt::attempt(&plain, modules, trust, Width::ONE, &mut own);
+        let own_kernels: Vec<_> = stage.launches.iter().map(|&launch| &extracted[launch]).collect();
+        let examinations = programs.examinations;
+        let fused =
+            attempt::attempt(&plain, &own_kernels, examinations, trust, Width::ONE, &mut own);
         add_findings(outcome, stage, &own);
         judged.push(own.judgements);
         kernels.push(StageKernel::of(plan, stage, &stages, fused?)?);
@@ -71,8 +75,12 @@ pub(super) fn attempt(
 }
 
 /// Examines each launch by itself, and divides the launches into stages.
-fn divide(plan: &Plan, modules: &[&Module], outcome: &mut Outcome) -> Result<Stages, Obstacle> {
-    let kernels = extract::kernels(plan, modules)?;
+fn divide(
+    plan: &Plan,
+    kernels: &[Kernel],
+    examinations: &Examinations,
+    outcome: &mut Outcome,
+) -> Result<Stages, Obstacle> {
     if let Some(kernel) = kernels.iter().find(|kernel| kernel.prints()) {
         return Err(Obstacle::Refusal(format!(
             "`{}` prints, so it cannot run again for other work-items",
@@ -80,9 +88,11 @@ fn divide(plan: &Plan, modules: &[&Module], outcome: &mut Outcome) -> Result<Sta
         )));
     }
     let mut slots = Vec::new();
-    for (at, (slot, kernel)) in plan.slots.iter().zip(&kernels).enumerate() {
+    for (at, (slot, kernel)) in plan.slots.iter().zip(kernels).enumerate() {
         let definitions = kernel.module.definitions();
-        let examined = examine(slot, &definitions, kernel.function, &Space::new(&slot.range))
+        let space = Space::new(&slot.range);
+        let examined = examinations
+            .of(slot, &definitions, kernel.function, &space)
             .map_err(|error| extract::in_launch(at, slot, error))?;
         let place = |&argument: &usize| Place { slot: at, argument };
         outcome.constants.extend(examined.accesses.constants.iter().map(place));

@@ -23,6 +23,7 @@ fn with_launches<T>(
         forced_form: None,
         exceeded_limit: &|_| None,
         effects: OnceCell::new(),
+        examinations: Examinations::default(),
     })
 }
 
@@ -109,6 +110,7 @@ fn launches_of_modules_that_are_not_available_run_alone() {
         forced_form: None,
         exceeded_limit: &|_| None,
         effects: OnceCell::new(),
+        examinations: Examinations::default(),
     };
     let slots = |launches: &Launches<'_>| {
         launches.partition().into_iter().map(|part| part.slots).collect::<Vec<_>>()
@@ -137,6 +139,7 @@ fn kernels_beyond_the_limits_of_the_device_are_not_used() {
             (fused.parameters.len() > 5).then(|| "too many parameters".to_owned())
         },
         effects: OnceCell::new(),
+        examinations: Examinations::default(),
     };
     let outcome = launches.fuse(&launches.whole(), FusionForm::Direct).unwrap();
     assert_eq!(outcome.fused.unwrap_err(), "too many parameters");
