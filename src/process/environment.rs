@@ -11,14 +11,13 @@ use crate::process::warning;
 const TABLE: &str = include_str!("../docs/environment.md");
 
 /// Variables read by Kiln's own tests, benches and scripts, and those that its processes set for each other.
-const INTERNAL: [&str; 13] = [
+const INTERNAL: [&str; 12] = [
     "KILN_CHURN_SECONDS",
     "KILN_COLD_RUNS",
     "KILN_FAULTS",
     "KILN_FUSION_BENCH",
     "KILN_FUSION_CASES",
     "KILN_FUSION_DUMP",
-    "KILN_FUSION_FORM",
     "KILN_FUSION_ROUNDS",
     "KILN_FUSION_SEED",
     "KILN_GPU_RUNNER",
@@ -100,7 +99,7 @@ mod tests {
 
     #[test]
     fn known_names_are_accepted() {
-        assert_eq!(known().count(), 20);
+        assert_eq!(known().count(), 21);
         for name in known().chain(INTERNAL).chain(["HOME", "KILNS", "KILN", "POCL_DEBUG"]) {
             assert_eq!(warning_for(name), None);
         }
