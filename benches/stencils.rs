@@ -1,12 +1,16 @@
-//! Gain of fusing stencils: `cargo bench --bench stencils`. The end of the photograph of the examples, from the
-//! first pass of its blur to the picture, runs one by one, with only the launches fused that read their own
-//! pixels, and in each form in which the producers run again. Before that, it prints how long the fusing compiler
-//! takes for six launches in each form: these five and the edges that are drawn onto the picture.
+//! Gain of fusing stencils: `cargo bench --bench stencils`. The end of the photograph of the examples, five
+//! launches from the first pass of its blur to the picture, runs one by one, with only the launches fused
+//! that read their own pixels, and as one kernel in each form in which the earlier launches run again. All
+//! pictures must be equal, byte by byte. A row for each states the median time in milliseconds, and how many
+//! times as fast it is as one by one and as the fusion of own pixels; "device ms" is the time between the start of
+//! the first kernel and the end of the last. Before that, it prints how long the fusing compiler takes for six
+//! launches in each form: these five, and the edges that are drawn onto the picture.
 //!
 //! Arguments after `--`:
 //!
 //! * widths of the square pictures, in pixels;
-//! * `--spirv FILE`, the photograph's kernels as a SPIR-V module, where no clang can translate the source;
+//! * `--spirv FILE`, the photograph's kernels as a SPIR-V module, for machines without clang, such as
+//!   `benches/gpu/photograph.spv`;
 //! * `--write FILE`, to write that module and do nothing else.
 
 #![allow(clippy::print_stdout, reason = "printing is what benchmarks do")]
@@ -98,9 +102,13 @@ impl<'a> Photograph<'a> {
         let queue = rt.queue();
         let mut buffers = Vec::new();
         for (at, size) in BUFFERS.into_iter().enumerate() {
-            let count = if at == EXPOSURE as usize { 1 } else { width * width };
             let number = |n: usize| (n.wrapping_mul(2_654_435_761) >> 8 & 0xffff) as f32 / 65536.0;
-            let bytes = (0..count * size / 4).flat_map(|n| number(n).to_le_bytes()).collect();
+            let bytes = match at == EXPOSURE as usize {
+                true => 1.0f32.to_le_bytes().to_vec(),
+                false => {
+                    (0..width * width * size / 4).flat_map(|n| number(n).to_le_bytes()).collect()
+                }
+            };
             buffers.push(block_on(rt.buffer_from::<u8>(bytes).into_future())?);
         }
         Ok(Self { rt, module, queue, launches: launches(width)?.split_off(1), buffers })

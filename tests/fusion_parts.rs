@@ -388,6 +388,8 @@ everywhere! {
             rt.drain().await;
             let report = scope.report();
             let [part] = report.parts() else { panic!("{report}") };
+            assert_eq!((report.kernel(), report.refusal()), (Some("fused_rows_columns"), None));
+            assert!(report.to_string().ends_with("fused: `fused_rows_columns`"), "{report}");
             if part.ways.iter().any(|way| way.is_chosen) {
                 let timed = part.ways.iter().filter(|way| way.time.is_some());
                 let forms = timed.flat_map(|way| &way.steps).filter_map(|step| step.form);

@@ -11,7 +11,7 @@ use crate::process::warning;
 const TABLE: &str = include_str!("../docs/environment.md");
 
 /// Variables read by Kiln's own tests, benches and scripts, and those that its processes set for each other.
-const INTERNAL: [&str; 15] = [
+const INTERNAL: [&str; 14] = [
     "KILN_ACCESS_CASES",
     "KILN_CHAINS_TIMES",
     "KILN_CHURN_SECONDS",
@@ -20,7 +20,6 @@ const INTERNAL: [&str; 15] = [
     "KILN_FUSION_BENCH",
     "KILN_FUSION_CASES",
     "KILN_FUSION_DUMP",
-    "KILN_FUSION_FORM",
     "KILN_FUSION_ROUNDS",
     "KILN_FUSION_SEED",
     "KILN_GPU_RUNNER",
@@ -102,7 +101,7 @@ mod tests {
 
     #[test]
     fn known_names_are_accepted() {
-        assert_eq!(known().count(), 20);
+        assert_eq!(known().count(), 21);
         for name in known().chain(INTERNAL).chain(["HOME", "KILNS", "KILN", "POCL_DEBUG"]) {
             assert_eq!(warning_for(name), None);
         }

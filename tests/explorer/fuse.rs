@@ -11,6 +11,9 @@ use crate::{Bench, Run, on_benches};
 const KERNELS: &[u8] = include_bytes!("../data/fusion.spv");
 const TEXT: &str = include_str!("../data/fusion.cl");
 
+/// Kernels that read neighbours.
+const STENCILS: &[u8] = include_bytes!("../data/stencils.spv");
+
 const SCALE: &str = "scale(src, tmp, 3.0) over 1024";
 const OFFSET: &str = "offset(tmp, dst, 1.0) over 1024";
 const BLUR: &str = "blur(tmp, dst) over 1024";
@@ -146,6 +149,25 @@ fn illegal_fusions_are_refused_with_the_conflicting_launches() {
         bench.fuse(&[SCALE, GATHER], &[]).ended(1);
         bench.fuse(&[SCALE, GATHER], &["--assume-legal"]).ended(0);
         bench.fuse(&[SCALE, BLUR], &["--assume-legal"]).ended(1);
+    });
+}
+
+#[test]
+fn launches_that_are_fused_in_another_form_are_reported_with_the_form() {
+    on_benches(async |bench| {
+        fs::write(bench.path("stencils.spv"), STENCILS).unwrap();
+        let launches = ["scale(src, 2.0, tmp) over 64x64", "blur_x(tmp, dst) over 64x64"];
+        let run = bench.fuse_file("stencils.spv", &launches, &[]).ended(0);
+        assert!(run.out.contains("fused: `fused_scale_blur_x`, "), "{}", run.out);
+        assert!(run.out.contains("kernel void fused_scale_blur_x("), "{}", run.out);
+        let report = bench.fuse_file("stencils.spv", &launches, &["--json"]).ended(0).json();
+        assert_eq!(report["kernel"], "fused_scale_blur_x");
+        assert!(report["refusal"].is_null(), "{report}");
+        let steps = report["steps"].as_array().unwrap();
+        assert_eq!(steps.len(), 1, "{report}");
+        assert!(steps[0]["form"].is_string() && steps[0]["form"] != "direct", "{report}");
+        let shared = buffer(&report, "tmp");
+        assert_eq!((&shared["verdict"], &shared["in_memory"]), (&json!("proven"), &Value::Null));
     });
 }
 

@@ -1,12 +1,12 @@
-//! `kiln fuse`: examines how launches would run as one kernel.
+//! `kiln fuse`: examines how launches would run: as one kernel, or in parts.
 
 mod bind;
 
 use std::path::{Path, PathBuf};
 
 use kiln::{
-    BufferReport, CacheConfig, ErrorKind, FusionReport, FusionScope, LaunchReport, NdRange,
-    Program, Runtime, StepReport, Verdict,
+    BufferReport, CacheConfig, ErrorKind, FusionForm, FusionReport, FusionScope, LaunchReport,
+    NdRange, Program, Runtime, StepReport, Verdict,
 };
 use serde::Serialize;
 
@@ -111,9 +111,13 @@ impl Examination<'_> {
         self.calls.iter().zip(self.report.launches())
     }
 
-    /// Returns the steps in which the launches would run.
+    /// Returns the steps in which the launches would run: of each part, those of the fastest way, if it is
+    /// known from runs of an application, and otherwise those of the first way with a kernel.
     fn steps(&self) -> impl Iterator<Item = &StepReport> {
-        let ways = self.report.parts().iter().filter_map(|part| part.ways.last());
+        let ways = self.report.parts().iter().filter_map(|part| {
+            let fastest = part.ways.iter().find(|way| way.is_chosen);
+            fastest.or(part.ways.get(1)).or(part.ways.first())
+        });
         ways.flat_map(|way| &way.steps)
     }
 
@@ -228,7 +232,12 @@ fn print(
             out.line(format_args!("\nfused in parts: {}", plain(why)))?;
         }
         (Some(why), _) => out.line(format_args!("\nnot fused: {}", plain(why)))?,
-        (None, kernel) => out.line(format_args!("\nfused: `{}`", plain(kernel.unwrap_or("?"))))?,
+        (None, kernel) => {
+            let form = examination.steps().next().and_then(|step| step.form);
+            let form = form.filter(|form| *form != FusionForm::Direct);
+            let form = form.map(|form| format!(", {form}")).unwrap_or_default();
+            out.line(format_args!("\nfused: `{}`{form}", plain(kernel.unwrap_or("?"))))?;
+        }
     }
     match (code, output) {
         (Some(code), _) => out.line(format_args!("\n{}", plain(code.trim_end())))?,
@@ -259,7 +268,7 @@ struct ReportJson<'a> {
     launches: Vec<LaunchJson<'a>>,
     buffers: Vec<BufferJson<'a>>,
     kernel: Option<&'a str>,
-    /// Reason why there is no kernel that can run.
+    /// Reason why the launches are not one kernel.
     refusal: Option<&'a str>,
     /// Kernels and single launches in the order in which they run.
     steps: Vec<StepJson<'a>>,
@@ -288,7 +297,7 @@ struct LaunchJson<'a> {
     presumed: &'a [usize],
 }
 
-/// A kernel that does the work of launches, or a launch by itself.
+/// A kernel that does the work of several launches, or a launch by itself.
 #[derive(Serialize)]
 struct StepJson<'a> {
     launches: &'a [usize],

@@ -104,7 +104,7 @@ impl LaunchGroup {
         self.trials.set_ready(index);
     }
 
-    /// Adds the kernel of another result for the same launches.
+    /// Adds the kernel that does all the work from another result for the same launches.
     pub(super) fn adopt(&self, other: &Self) {
         if let Some(way) = other.best_single_kernel().and_then(|way| other.way(way)) {
             let index = self.trials.add();
@@ -133,8 +133,8 @@ impl LaunchGroup {
         PartReport { launches: self.slots.clone(), ways: ways.collect() }
     }
 
-    /// Records the duration of a timed run. If no kernel turns out to be faster than the launches one by one,
-    /// tries two parts.
+    /// Records the duration of a timed run. If all kernels turn out to be slower than the launches one by
+    /// one, tries two parts.
     pub(super) fn note(fusion: &Arc<Fusion>, group: usize, way: usize, took: Duration) {
         let own = &fusion.groups[group];
         match own.trials.note(way, took) {

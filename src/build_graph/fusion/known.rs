@@ -17,7 +17,7 @@ use crate::sync::lock;
 
 /// Result of fusing the launches of a scope.
 pub(crate) struct Fusion {
-    /// Values of scalars without which the result does not hold.
+    /// Conditions on the values of scalars, without which the result does not hold.
     pub(super) values: Values,
     /// Report without the ways to run the groups.
     pub(super) report: FusionReport,
@@ -119,7 +119,7 @@ impl Fusion {
         matches!(&*self.groups, [group] if group.has_one_kernel())
     }
 
-    /// Adds the kernel for all launches of another result for the same launches.
+    /// Adds the kernel for all launches from another result for the same launches.
     pub(super) fn adopt(&self, other: &Self) {
         if let ([own], [theirs]) = (&*self.groups, &*other.groups)
             && self.values.imply(&other.values)
@@ -128,7 +128,7 @@ impl Fusion {
         }
     }
 
-    /// Whether the launches could be one kernel.
+    /// Whether a kernel for all launches was found. It may not be built, if another way is known to be faster.
     pub(crate) fn can_be_one_kernel(&self) -> bool {
         self.report.kernel().is_some()
     }

@@ -1,4 +1,5 @@
-//! Input of the fusing compiler for one scope: its plan, the modules of its kernels, and the device's properties.
+//! Input of the fusing compiler for one scope: its plan, the modules of its kernels, and the device's
+//! properties.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -39,15 +40,15 @@ pub(super) struct Material {
 pub(super) struct Found {
     pub(super) report: FusionReport,
     pub(super) values: Values,
-    /// Parts, each with the kernels that are still to be compiled. None if no launches can be fused.
+    /// Parts, each with the kernels that are still to be compiled. Empty if no launches can be fused.
     pub(super) parts: Vec<(Part, Vec<(Group, FusionForm)>)>,
 }
 
 /// Maximum number of kernels that are tried for a part at first.
 const MAX_KERNELS: usize = 8;
 
-/// Maximum number of bytes of private arrays that the work-items of a work-group on a CPU have together. CPU drivers
-/// allocate them on the stack of a thread: PoCL crashes where they exceed it.
+/// Maximum number of bytes of private arrays that the work-items of a work-group on a CPU have together. CPU
+/// drivers allocate them on the stack of a thread: PoCL crashes where they exceed it.
 const MAX_PRIVATE_BYTES: usize = 2 << 20;
 
 impl Material {
@@ -183,10 +184,14 @@ impl Material {
             for candidate in parts.iter().flat_map(|part| &part.candidates) {
                 found.values.extend(self.values_of(candidate));
             }
-            for candidate in parts.iter().filter_map(|part| part.candidates.first()) {
+            let firsts = || parts.iter().filter_map(|part| part.candidates.first());
+            for candidate in firsts() {
                 if let Ok(fused) = &candidate.outcome.fused {
                     found.report.add_kernel(&self.plan, fused, &candidate.group.members());
                 }
+            }
+            if let ([_], Some(whole)) = (&*parts, firsts().next()) {
+                found.report = FusionReport::of(&self.plan, &whole.outcome);
             }
             if parts.iter().any(|part| !part.candidates.is_empty()) {
                 let with_further = |part: Part| {
@@ -212,7 +217,8 @@ impl Material {
         }
         let (whole, mut first) = (launches.whole(), None);
         let mut values = Values::fixed_by(plan);
-        // Where launches run again, parts may be faster. That is a matter of their costs.
+        // If ways are tried, a kernel in which launches run again competes with parts: the partition decides
+        // by cost.
         let is_sought = |form: &FusionForm| {
             *form == FusionForm::Direct || !self.is_tried || self.forced_form.is_some()
         };

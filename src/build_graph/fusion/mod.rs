@@ -1,11 +1,15 @@
 //! Fused programs in the build graph: plans of launches, the results of fusing them, and the programs built for
 //! the plans that could be fused.
 //!
-//! A plan is [looked up](query) by its launches. The lookup ignores the identity of the buffers, and the values
-//! of scalars on which no proof depends. An unknown plan is compiled on a worker: the worker reads the modules
-//! of the programs, translated by the [front end](crate::source::translate) if necessary, and produces a SPIR-V
-//! module. That is built like any other module. Plans that produce the same module, such as plans of different
-//! sizes, share the program.
+//! A plan is [looked up](query) by its launches. The lookup ignores the identity of the buffers, and the
+//! values of scalars on which no proof depends. An unknown plan is compiled on a worker: the worker reads the
+//! modules of the programs, translated by the [front end](crate::source::translate) if necessary, and
+//! produces a SPIR-V module for each [group] of launches that run together. These modules are built
+//! like any other. Plans that produce the same module, such as plans of different sizes, share the program.
+//!
+//! There are several [ways](way) to run a group: one by one, and as kernels in different forms.
+//! [Trials](trial) on the application's own runs find the fastest, and its [times](timing) are stored on
+//! disk.
 
 mod group;
 pub(super) mod known;

@@ -48,7 +48,7 @@ struct State {
     ways: Vec<Way>,
     /// The fastest way, once it is known.
     fastest: Option<usize>,
-    /// Whether another way was requested after all had lost.
+    /// Whether another way was requested after running one by one turned out to be the fastest.
     has_lost: bool,
 }
 
@@ -130,8 +130,8 @@ impl Trials {
         Choice { way: next, is_timed: true }
     }
 
-    /// Returns the way with kernels to use where running one by one is not wanted: the fastest of those that are
-    /// built and that `is_suitable` holds for, or the first without times.
+    /// Returns the way to use if the launches must not run one by one: the fastest of the built ways for which
+    /// `is_suitable` holds or, without times, the first of them.
     pub(crate) fn best_kernel(&self, is_suitable: impl Fn(usize) -> bool) -> Option<usize> {
         let state = self.lock();
         let shortest = |way: usize| state.ways[way].shortest.unwrap_or(Duration::MAX);

@@ -13,7 +13,7 @@ pub(crate) struct Way {
     pub(crate) steps: Vec<Step>,
 }
 
-/// Part of a way.
+/// One command of a way.
 pub(crate) enum Step {
     /// The launch at this position runs by itself.
     Launch(usize),
@@ -36,7 +36,7 @@ impl Step {
 pub(crate) struct FusedKernel {
     /// Positions of the launches in their scope, in order.
     pub(crate) slots: Vec<usize>,
-    /// Positions of launches that the kernel runs once more than they run anyway, in order.
+    /// Positions of launches of other groups that the kernel runs again, in order.
     pub(crate) repeated: Vec<usize>,
     pub(crate) form: FusionForm,
     pub(crate) kernel: Kernel,
@@ -116,7 +116,7 @@ impl fmt::Display for Description {
     }
 }
 
-/// The text is not that of a way.
+/// Error for a text that does not describe a way.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NotAWay;
 

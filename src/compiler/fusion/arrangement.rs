@@ -1,15 +1,16 @@
-//! Arrangements: ways to give the work-items of launches to those of a fused kernel.
+//! Arrangements: ways to give the items of launches, which are the work-items that they were launched with,
+//! to the work-items of a fused kernel.
 //!
-//! By default, a work-item does the work of the one with the same linear id in each launch. Launches that
-//! cannot be fused like this may be fused in another arrangement:
+//! By default, a work-item runs the item with the same linear id of each launch. Launches that cannot be
+//! fused like this may be fused in another arrangement:
 //!
-//! * Ranges are trimmed: work-items that do nothing are left out. Kernels that use nothing of their work-group
-//!   run in groups of any size.
+//! * Trimmed ranges: items that do nothing are left out. Kernels that do not use their work-groups run in
+//!   groups of any size.
 //! * Strides: where one launch has an item for each vector and another one for each element, a work-item runs
 //!   the several items of one vector. Each of them is a slot of its own.
 //! * Runs: where a work-item processes a row or a column, it also runs the items of its elements.
 //! * Portions: where a work-group processes a row, it also runs the row's items of launches that have an item
-//!   for each element. The order of items within a launch is not defined, so this changes nothing.
+//!   for each element. The order of items within a launch is not defined, so the results stay the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -67,8 +68,9 @@ struct Facts {
     grouping: Grouping,
     /// Range in which the slot may run in other arrangements.
     range: NdRange,
-    /// Number of work-items of `range`.
+    /// Number of items of `range`.
     count: u64,
+    /// Scalars on whose values `range` depends.
     scalars: BTreeSet<usize>,
 }
 
@@ -83,8 +85,8 @@ impl Arrangement {
         }
     }
 
-    /// Returns other arrangements of a plan for a form, the most promising first. In forms other than `Direct`,
-    /// each work-item of a launch runs in its own place.
+    /// Returns other arrangements of a plan for a form, the most promising first. For forms other than
+    /// `Direct`, the only other arrangement is that with trimmed ranges.
     ///
     /// # Errors
     ///
@@ -218,7 +220,7 @@ impl Arrangement {
         (made.plan.slots.len() <= MAX_SLOTS).then_some(made)
     }
 
-    /// Returns an outcome for the original plan, whose slots are those that the arrangement was made from.
+    /// Converts an outcome for the arrangement's plan to one for the plan that the arrangement was made from.
     pub(super) fn restored(&self, outcome: Outcome) -> Outcome {
         let place = |place: &Place| Place { slot: self.origins[place.slot], ..*place };
         let places = |all: &BTreeSet<Place>| all.iter().map(place).collect::<BTreeSet<_>>();
@@ -252,7 +254,7 @@ impl Arrangement {
         }
     }
 
-    /// Returns sets of scalars that are the same argument of the original plan.
+    /// Returns the sets of scalars that are one argument of the original plan.
     pub(super) fn same_scalars(&self) -> impl Iterator<Item = BTreeSet<Place>> {
         let mut sets = BTreeMap::<_, BTreeSet<_>>::new();
         for (place, argument) in self.plan.places() {
@@ -331,7 +333,7 @@ fn trimmed_range(slot: &Slot, range: NdRange, accesses: &Accesses) -> (NdRange, 
     }
 }
 
-/// Returns whether the work-groups of a launch are consecutive work-items by their linear ids.
+/// Returns whether the items of each work-group of a launch have consecutive linear ids.
 fn is_row(slot: &Slot) -> bool {
     let local = slot.range.local().map(|local| padded(local, 1));
     local.is_some_and(|[_, rest @ ..]: Sizes| rest == [1; 2])

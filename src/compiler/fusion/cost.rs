@@ -1,8 +1,9 @@
 //! Cost model of groups of launches: an estimate of the time that they take, for the choice between partitions.
 //! Trials on the device have the last word.
 //!
-//! A group costs the bytes that it reads and writes in memory, its instructions, and the launches of its
-//! kernels. All are expressed in bytes of memory traffic that take as long.
+//! The cost of a group consists of the bytes that it reads and writes in memory, its instructions, and the
+//! launches of its kernels. Instructions and launches are converted to bytes of memory traffic that take as
+//! long.
 
 use std::collections::BTreeMap;
 
@@ -25,8 +26,8 @@ pub(super) struct Cost {
 /// Bytes of memory traffic that take as long as the launch of a kernel: some microseconds.
 const BYTES_OF_LAUNCH: u64 = 64 << 10;
 
-/// Number of instructions that take as long as one byte of memory traffic. CPUs run a few vector instructions in
-/// the time in which a core reads a vector from memory, GPUs some tens.
+/// Number of instructions that take as long as one byte of memory traffic. CPUs run a few vector instructions
+/// in the time in which a core reads a vector from memory, GPUs some tens.
 const INSTRUCTIONS_OF_BYTE: u64 = 8;
 
 impl Cost {
@@ -47,8 +48,8 @@ impl Cost {
         Self::fused(launches, &candidate.group, runs, |memory| internalized.contains(&memory))
     }
 
-    /// Returns the cost of a group that runs as one kernel, before it is known whether it can: the kernel does
-    /// without all memories that are dead and that it writes first.
+    /// Returns the cost of a group that runs as one kernel, before it is known whether it can. The kernel is
+    /// assumed to do without all memories that are not read after it.
     pub(super) fn estimate(launches: &Launches<'_>, group: &Group) -> Self {
         let (plan, _) = launches.plan_of(group);
         Self::fused(launches, group, &[], |memory| plan.dead.contains(&memory))
@@ -65,9 +66,10 @@ impl Cost {
         Self::fused(launches, &Group::of([slot]), &[], |_| false)
     }
 
-    /// Returns the cost of a kernel that uses memory where `is_internalized` does not hold. It reads a memory
-    /// once if the first launch that uses the memory reads it, and writes it once if a launch does. `runs` are
-    /// the [runs](super::Fused::runs) of the group's members; those that are not listed run once.
+    /// Returns the cost of one kernel that does without the memories for which `is_internalized` returns
+    /// true. The kernel reads each other memory once if the first launch that uses it reads it, and writes it
+    /// once if a launch writes it. `runs` are the [runs](super::Fused::runs) of the group's members; those
+    /// that are not listed run once.
     fn fused(
         launches: &Launches<'_>,
         group: &Group,

@@ -39,7 +39,7 @@ impl SlotEffects {
     }
 }
 
-/// Number of instructions that a kernel counts which cannot be examined.
+/// Number of instructions that is assumed for a kernel that cannot be examined.
 const TYPICAL_INSTRUCTIONS: u64 = 64;
 
 /// Returns the effects of a plan's launches. A launch that cannot be examined may read and write all of its

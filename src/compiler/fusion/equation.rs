@@ -26,7 +26,7 @@ pub(super) struct Equation {
     rests: [(i128, i128, i128); MAX_TERMS + 1],
     /// Number of terms up to the last one that is a difference of ids.
     items_end: usize,
-    /// Whether work-items differ in an id that is not in the sum.
+    /// Whether the two work-items may differ in an id that is not part of the sum.
     differs: bool,
     /// Whether there are more or larger terms than can be solved for.
     is_too_long: bool,
@@ -62,8 +62,8 @@ impl Equation {
         }
     }
 
-    /// Returns whether the sum may be between `low` and `high` for two different work-items. If that is not
-    /// found out, it returns true.
+    /// Returns whether the sum may be between `low` and `high` for two different work-items. Returns true if
+    /// that cannot be decided: within [`MAX_TRIES`] tries, or because of too many or too large terms.
     pub(super) fn may_hold(mut self, low: i128, high: i128) -> bool {
         if self.is_too_long {
             return true;
@@ -86,8 +86,8 @@ impl Equation {
         self.search(0, low, high, differs)
     }
 
-    /// Returns whether the terms from `at` on may add up to a number between `low` and `high`. `differs` is
-    /// whether the terms before belong to two different work-items.
+    /// Returns whether the terms from `at` on may add up to a number between `low` and `high`. `differs` states
+    /// whether the terms before `at` already make the two work-items different.
     fn search(&mut self, at: usize, low: i128, high: i128, differs: bool) -> bool {
         self.tries += 1;
         if self.tries > MAX_TRIES {

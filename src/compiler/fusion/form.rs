@@ -1,4 +1,4 @@
-//! Forms of a fused kernel: how it does the work of launches that read what neighbouring work-items of earlier
+//! Forms of a fused kernel: how it does the work of launches that read what other work-items of earlier
 //! launches wrote.
 
 use std::fmt;
@@ -7,8 +7,12 @@ use std::str::FromStr;
 use super::plan::Plan;
 use crate::error::{Error, ErrorKind};
 
-/// Form of a fused kernel: how often it runs the launches whose results others need, and where the results are
-/// kept. Forms differ in speed and never in results.
+/// Form of a fused kernel: whether it runs a launch again whose results other work-items need, and where it
+/// keeps these results. Forms differ in speed and never in results.
+///
+/// By default, the [trials](crate::guides::fusion#trials) find the fastest form. The environment variable
+/// `KILN_FUSION_FORM` gives one form to [all fused kernels](crate::guides::fusion#forms), in the notation that
+/// [`FromStr`] reads.
 ///
 /// # Examples
 ///
@@ -23,34 +27,37 @@ use crate::error::{Error, ErrorKind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum FusionForm {
-    /// Each work-item does its own work of every launch, once.
+    /// Each work-item does its own work of every launch, once. No work-item needs what another one computes,
+    /// unless both are of one work-group and wait for each other at a barrier.
     Direct,
-    /// Each work-item runs a launch again for every element that a later launch reads.
+    /// Wherever a launch reads an element that an earlier launch writes, the work-item computes that element
+    /// again. This suits cheap earlier launches, or few reads.
     Inlined,
-    /// Each work-group computes a tile of the result, and before that the part of the earlier launches' results
-    /// that the tile needs, in local memory.
+    /// Each work-group computes a tile of the result. Before that, its work-items together compute the
+    /// elements of the earlier launches that the tile needs, with those around its borders, in local memory.
+    /// This usually suits GPUs.
     Tiles {
         /// Number of elements of a tile in the first dimension.
         width: u32,
         /// Number of elements of a tile in the second dimension.
         height: u32,
     },
-    /// Each work-item computes several rows of one column, and before that all rows that they need, in private
-    /// memory.
+    /// Each work-item computes several rows of one column of the result. Before that, it computes the
+    /// elements of the earlier launches that these rows need, in private memory. This usually suits CPUs.
     Strips {
         /// Number of rows of a strip.
         rows: u32,
     },
-    /// Like `Strips`, with only those rows in private memory that the next row of the result needs.
+    /// Like `Strips`, but only the rows that the next row of the result needs are in private memory: a window
+    /// that moves over the strip.
     Windows {
-        /// Number of rows that the window moves over.
+        /// Number of rows of a strip.
         rows: u32,
     },
 }
 
 impl FusionForm {
-    /// Returns the form in the notation of the variable `KILN_FUSION_FORM`, such as `tiles:16x16`, which
-    /// [`FromStr`] reads.
+    /// Returns the form in the notation that [`FromStr`] reads, such as `tiles:16x16`.
     pub(crate) fn notation(self) -> String {
         match self {
             Self::Direct => "direct".to_owned(),
@@ -106,10 +113,11 @@ impl FromStr for FusionForm {
     }
 }
 
-/// Returns the forms to try for a plan, [`Direct`](FusionForm::Direct) first.
+/// Returns the forms to try for a plan, [`Direct`](FusionForm::Direct) first, then those that are usually the
+/// fastest on the kind of device.
 ///
-/// On a CPU, private arrays of strips and windows stay in the fastest cache, and the loop over the rows is a loop
-/// of the kernel. On a GPU, tiles in local memory keep all work-items busy.
+/// On a CPU, the private arrays of strips and windows stay in the fastest cache, and the loop over the rows
+/// is a loop of the kernel. On a GPU, tiles in local memory keep all work-items busy.
 pub(crate) fn forms(plan: &Plan, is_gpu: bool) -> Vec<FusionForm> {
     let mut forms = vec![FusionForm::Direct];
     if plan.slots.len() < 2 {

@@ -1,4 +1,5 @@
-//! Groups of a plan's launches: the plan of each, its kernels, and the orders of launches that give the same results.
+//! Groups of a plan's launches: the plan of each, its kernels, and the orders of launches that give the same
+//! results.
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
@@ -23,9 +24,9 @@ pub(crate) struct Launches<'a> {
     pub(crate) is_gpu: bool,
     /// Form that all kernels get; if `None`, all forms are tried.
     pub(crate) forced_form: Option<FusionForm>,
-    /// Returns the limit of the device that a kernel exceeds, in words.
+    /// Returns the limit of the device that a kernel exceeds, in words; `None` if it exceeds none.
     pub(crate) exceeded_limit: &'a dyn Fn(&Fused) -> Option<String>,
-    /// Effects of the launches, in order, once they are needed.
+    /// Effects of the launches, in order. They are determined when they are first needed.
     pub(crate) effects: OnceCell<Vec<SlotEffects>>,
     pub(crate) examinations: Examinations,
 }
@@ -58,8 +59,8 @@ pub(crate) struct Part {
 }
 
 impl Candidate {
-    /// Whether work-items pass values on to others, so that other forms may be legal. In the form `Direct`, they
-    /// do so only behind barriers.
+    /// Whether work-items pass values on to others, so that other forms may be legal. In the form `Direct`,
+    /// they do so only behind barriers.
     pub(crate) fn passes_values_on(&self) -> bool {
         let has_barriers =
             || self.outcome.fused.as_ref().is_ok_and(|fused| !fused.barriers.is_empty());
@@ -98,8 +99,8 @@ impl<'a> Launches<'a> {
     ///
     /// # Errors
     ///
-    /// As for [`fuse`]; [`Unsupported`](crate::ErrorKind::Unsupported) if a module is not available or the build
-    /// options differ.
+    /// As for [`fuse`]; [`Unsupported`](crate::ErrorKind::Unsupported) if a module is not available or the
+    /// build options differ.
     pub(crate) fn fuse(&self, group: &Group, form: FusionForm) -> Result<Outcome> {
         let (plan, numbers) = self.plan_of(group);
         let modules: Option<Vec<_>> = numbers.iter().map(|&module| self.modules[module]).collect();
@@ -129,8 +130,9 @@ impl<'a> Launches<'a> {
         does_without.then(|| Candidate { group: group.clone(), form, outcome })
     }
 
-    /// Returns the kernel of a group in a form, if there is one and it does not cost much more than the launches
-    /// one by one. A kernel that does would be a waste of the application's time, even in a single trial.
+    /// Returns the kernel of a group in a form, if there is one and it costs less than twice as much as the
+    /// launches one by one. A kernel that costs more would waste the application's time, even in a single
+    /// trial.
     pub(crate) fn worthwhile(&self, group: &Group, form: FusionForm) -> Option<Candidate> {
         let candidate = self.candidate(group, form)?;
         let cost = Cost::of(self, group, Some(&candidate)).total();
@@ -146,8 +148,9 @@ impl<'a> Launches<'a> {
     /// Returns the plan of a group's kernel, and for each of its modules the number of the module in the whole
     /// plan.
     ///
-    /// Memories that are dead after all launches are dead after the group's if no later launch outside the
-    /// group accesses them. The results of repeated launches are dead.
+    /// A memory that is dead after all launches is dead after the group's, too, if no launch outside the
+    /// group is passed it after the first launch of the group that is. The results of repeated launches are
+    /// dead.
     pub(crate) fn plan_of(&self, group: &Group) -> (Plan, Vec<usize>) {
         let whole = self.plan;
         let members = group.members();
@@ -220,8 +223,8 @@ impl<'a> Launches<'a> {
         slots.iter().flat_map(|&slot| self.written(slot)).collect()
     }
 
-    /// Returns the scalars on whose values the effects of the launches depend, and with them the order in which
-    /// the launches can run.
+    /// Returns the scalars on whose values the effects of the launches depend. The orders in which the
+    /// launches can run follow from the effects.
     pub(crate) fn effect_constants(&self) -> BTreeSet<Place> {
         let effects = self.effects().iter().enumerate();
         let places = effects.flat_map(|(slot, effects)| {
@@ -246,9 +249,9 @@ impl<'a> Launches<'a> {
         })
     }
 
-    /// Whether a kernel with the launches in `slots` can run the launch `repeated` of another group once more,
-    /// with the same results: nothing writes what it reads, nothing else writes what it writes, and the
-    /// launches in `slots` come after it.
+    /// Whether a kernel with the launches in `slots` can run the launch `repeated` of another group once
+    /// more, with the same results: no later launch writes what it reads, no other launch writes what it
+    /// writes, and the launches in `slots` come after it.
     pub(super) fn can_repeat(&self, repeated: usize, slots: &[usize]) -> bool {
         let comes_first = slots.iter().all(|&slot| slot > repeated);
         let others = (0..self.plan.slots.len()).filter(|&slot| slot != repeated);
@@ -273,8 +276,8 @@ impl<'a> Launches<'a> {
         }
     }
 
-    /// Whether launches give the same results if the sets in `parts` run one after another, each set in the
-    /// order of the plan.
+    /// Whether the launches give the same results if the lists in `parts` run one after another, each list in
+    /// the order of the plan.
     pub(crate) fn keeps_order(&self, parts: &[&[usize]]) -> bool {
         let earlier = |at: usize| parts[..at].iter().flat_map(|part| part.iter().copied());
         (0..parts.len()).all(|at| {

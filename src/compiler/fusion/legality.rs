@@ -36,8 +36,8 @@ use super::ranges::Ranges;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// Fusion is proven safe. No work-item needs what another one wrote, except for work-items of its
-    /// work-group that meet at a barrier before.
+    /// Fusion is proven safe. No work-item needs what another one wrote, unless both are of one work-group
+    /// and wait at a barrier in between, or the work-item runs the earlier launch itself for what it needs.
     Proven,
     /// Fusion may be safe, but the code does not prove it. A caller that is sure of the kernels and their
     /// data can vouch for it. Contains the reason.

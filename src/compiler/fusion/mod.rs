@@ -20,8 +20,9 @@
 //!    separate launches where the work-items of a work-group pass values on. The result is lowered to the
 //!    device's [version](lower_version) of SPIR-V.
 //!
-//! Launches that cannot all be one kernel are [divided](partition) into groups that can, by an estimate of their
-//! [cost](cost).
+//! Launches that need what other work-items of earlier launches wrote are fused in other [forms](form): the
+//! kernel [runs the earlier launches again](recompute). Launches that cannot all be one kernel are
+//! [divided](partition) into groups that can, by an estimate of their [cost].
 
 mod access;
 mod affine;
@@ -82,6 +83,7 @@ pub(crate) use form::forms;
 pub(crate) use launches::{Candidate, Group, Launches, Part};
 pub(crate) use legality::Judgement;
 pub use legality::Verdict;
+pub(crate) use part_report::short_name;
 pub use part_report::{PartReport, StepReport, WayReport};
 pub use plan::Internalization;
 pub(crate) use plan::{Argument, Memory, Place, Plan, Region, Slot, Target};

@@ -1,9 +1,10 @@
 //! Partition of launches that do not all run as one kernel: groups of launches, each of which does.
 //!
-//! The search starts with a group for each launch. It merges the two groups that share memory and whose merging
-//! saves most by the [cost model](super::cost), as long as one kernel [can do](Launches::candidate) the work of both
-//! and the launches stay in an order that gives the same results. At last, each group tries to run
-//! [again](Group::repeated) what launches of other groups did, instead of reading their results from memory.
+//! The search starts with a group for each launch. It merges the two groups that share memory and whose
+//! merging saves most by the [cost model](super::cost), as long as one kernel [can do](Launches::candidate)
+//! the work of both and the launches stay in an order that gives the same results. Finally, for each group,
+//! the search tries kernels that run launches of other groups [again](Group::repeated), instead of reading
+//! their results from memory.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +12,8 @@ use super::cost::Cost;
 use super::launches::{Candidate, Group, Launches, Part};
 use crate::compiler::signature::Access;
 
-/// Maximum number of kernels that a search compiles for each launch. Beyond it, groups are merged no further.
+/// Maximum number of attempts of a search for each launch; each attempt compiles the kernel of a group in one
+/// or more forms. Once the attempts are used up, groups stay as they are.
 const MAX_ATTEMPTS: usize = 4;
 
 impl Launches<'_> {
@@ -69,16 +71,17 @@ impl Part {
     }
 }
 
-/// Groups that are not to be tried again.
+/// Lists of launches that are not to be tried again as one kernel.
 #[derive(Default)]
 struct Rejected {
-    /// Launches that cannot be one kernel. Further launches would hardly change that.
+    /// Launches that cannot be one kernel. With further launches, they hardly could.
     refused: Vec<Vec<usize>>,
-    /// Launches that cost more as one kernel.
+    /// Launches that cost more as one kernel than apart.
     costly: BTreeSet<Vec<usize>>,
 }
 
 impl Rejected {
+    /// Whether the launches are costly, or include ones that were refused.
     fn has(&self, slots: &Vec<usize>) -> bool {
         let is_part = |refused: &Vec<usize>| refused.iter().all(|slot| slots.contains(slot));
         self.costly.contains(slots) || self.refused.iter().any(is_part)
@@ -155,8 +158,8 @@ impl<'a, 'b> Search<'a, 'b> {
         first.saturating_add(second)
     }
 
-    /// Whether two groups share memory: one writes what the other accesses, or launches of the same size read the
-    /// same bytes. Launches of different sizes read them at different times.
+    /// Whether two groups share memory: one writes what the other accesses, or launches of the same size read
+    /// the same bytes. Launches of different sizes read them at different times.
     fn share_memory(&self, first: usize, second: usize) -> bool {
         let launches = self.launches;
         let accesses = |part: usize| {
@@ -224,8 +227,8 @@ impl<'a, 'b> Search<'a, 'b> {
         best.map(|(_, candidate)| candidate)
     }
 
-    /// Finds, for each group, launches of other groups that its kernel had better run again than read their
-    /// results.
+    /// Finds, for each group, launches of other groups that its kernel runs again, because that costs less than
+    /// reading their results.
     fn repeat_producers(&mut self) {
         for part in 0..self.parts.len() {
             let mut group = Group::of(self.parts[part].slots.iter().copied());
@@ -279,7 +282,7 @@ impl<'a, 'b> Search<'a, 'b> {
                 others.any(|other| other != part && self.is_before(other, part))
             };
             let next = (0..self.parts.len()).find(|part| !order.contains(part) && !waits(*part));
-            // Merging makes no cycles, so there always is one.
+            // Merged groups do not depend on each other in cycles, so that there always is a next one.
             let Some(next) = next else { return Search::new(self.launches).parts };
             order.push(next);
         }

@@ -14,7 +14,11 @@ use crate::compiler::spirv::Module;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Report on launches that were to run as one kernel: the verdict on every buffer and on every two launches
-/// that share it, and the code of the fused kernel. Cheap to clone; it displays as a text for people.
+/// that share it, the code of the fused kernel, and the [parts](Self::parts) in which the launches run. Cheap
+/// to clone; it displays as a text for people.
+///
+/// The verdicts are about a kernel of the form [`Direct`](crate::FusionForm::Direct), in which each launch
+/// runs once. If the launches are one kernel in another form, all verdicts are proven.
 ///
 /// # Examples
 ///
@@ -72,11 +76,11 @@ pub struct LaunchReport {
     pub presumed: Vec<usize>,
     /// Whether the work-items of each group wait for each other before the launch, in the fused kernel.
     pub has_barrier: bool,
-    /// Whether the range of the launch has another shape than that of the fused kernel. Its work-items are then
-    /// found by their linear ids.
+    /// Whether the range of the launch has another shape than that of the fused kernel. The ids of its
+    /// work-items then follow from their linear ids.
     pub is_remapped: bool,
-    /// Number of the fused kernel's work-items that run the launch, the first by their linear ids; `None` if
-    /// all do.
+    /// Number of work-items of the fused kernel that run the launch: those with the lowest linear ids. `None`
+    /// if all do.
     pub guard: Option<u64>,
 }
 
@@ -120,9 +124,9 @@ impl LaunchReport {
 pub struct PairReport {
     /// Positions of the two launches, the earlier one first.
     pub launches: (usize, usize),
-    /// Whether the two can run as one kernel, as far as this buffer is concerned.
+    /// Verdict on running the two launches as one kernel, as far as this buffer is concerned.
     pub verdict: Verdict,
-    /// Whether the two can do so only with a barrier between them.
+    /// Whether the kernel needs a barrier between the two launches.
     pub needs_barrier: bool,
 }
 
@@ -143,13 +147,13 @@ pub struct BufferReport {
     /// Parameters that the buffer was passed for: the positions of the launches, and the positions among the
     /// kernels' parameters.
     pub parameters: Vec<(usize, usize)>,
-    /// Whether sharing the buffer lets the launches run as one kernel: the worst verdict of the pairs.
+    /// Verdict on running all launches that share the buffer as one kernel: the worst verdict of the pairs.
     pub verdict: Verdict,
     /// Reports on every two launches that use the buffer.
     pub pairs: Vec<PairReport>,
-    /// Storage that took the place of the buffer, if the fused kernel does not use the buffer itself.
+    /// Storage that takes the place of the buffer; `None` if a fused kernel or a launch uses the buffer itself.
     pub internalized: Option<Internalization>,
-    /// Reason why the buffer became neither private to the work-items nor local to the work-groups, if so.
+    /// Reason why the buffer is neither private to the work-items nor local to the work-groups, if so.
     pub why_in_memory: Option<String>,
 }
 
@@ -224,14 +228,15 @@ impl FusionReport {
     }
 
     /// Returns the parts in which the launches run, in order, with the ways to run each and the times measured
-    /// so far. Empty if no launches can be fused.
+    /// so far. There is one part if one kernel can do the work of all launches, and none if no launches can be
+    /// fused.
     ///
     /// # Examples
     ///
     /// ```no_run
     /// # fn example(fusion: kiln::FusionScope) {
     /// for part in fusion.report().parts() {
-    ///     println!("{part}"); // the forms of its kernels, and how long each takes
+    ///     println!("{part}"); // the forms of its kernels, and the time of each
     /// }
     /// # }
     /// ```
@@ -307,7 +312,8 @@ impl FusionReport {
         self.content.kernel.as_ref().map(|(name, _)| name.as_str())
     }
 
-    /// Returns the SPIR-V module of the fused kernel.
+    /// Returns the SPIR-V module of the fused kernel, in the form that was built first. Kernels of other
+    /// forms, which are tried later, and those of [parts](Self::parts) are not included.
     ///
     /// # Examples
     ///
@@ -324,8 +330,9 @@ impl FusionReport {
         self.content.kernel.as_ref().map(|(_, module)| module.as_slice())
     }
 
-    /// Returns the fused kernel in OpenCL C. A device gets this form if it accepts no SPIR-V. A device that
-    /// accepts both forms gets it if the kernels of all launches were given in OpenCL C.
+    /// Returns the fused kernel of [`spirv`](Self::spirv) in OpenCL C. A device gets the kernel in this
+    /// language if it accepts no SPIR-V. A device that accepts both gets OpenCL C if the kernels of all
+    /// launches were given in OpenCL C.
     ///
     /// # Errors
     ///

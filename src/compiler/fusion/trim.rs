@@ -19,7 +19,7 @@ pub(super) struct Trimmed {
     pub(super) scalars: BTreeSet<usize>,
 }
 
-/// Returns the sizes below which all ids lie with which a kernel accesses buffers; `None` if a work-item may
+/// Returns the sizes below which the ids of all work-items lie that access buffers; `None` if a work-item may
 /// access buffers in ways that are not followed. The range must have no offset.
 pub(super) fn trimmed(slot: &Slot, accesses: &Accesses) -> Option<Trimmed> {
     let global = padded(slot.range.global(), 1);
@@ -37,7 +37,7 @@ pub(super) fn trimmed(slot: &Slot, accesses: &Accesses) -> Option<Trimmed> {
     Some(Trimmed { sizes, scalars: &limits.scalars.into_inner() | &accesses.constants })
 }
 
-/// Multiple of a global id, plus a constant. The value is never negative, as a signed integer either.
+/// Multiple of a global id, plus a constant. The value is not negative, also if it is read as a signed integer.
 struct Multiple {
     dimension: usize,
     factor: i128,
@@ -127,7 +127,7 @@ impl Limits<'_> {
         }
     }
 
-    /// Returns a symbol as a multiple of a global id, if it is one in all work-items.
+    /// Returns a symbol as a multiple of a global id plus a constant, if it has that value in all work-items.
     fn multiple(&self, symbol: &Symbol) -> Option<Multiple> {
         let Symbol::Operation { op, width, literals, operands, .. } = symbol else { return None };
         let first = operands.first()?;

@@ -1,4 +1,4 @@
-//! Policy for fusing launches, and the environment variables that set it and the form of fused kernels.
+//! Policy for fusing launches, and the environment variables for this policy and for the form of fused kernels.
 
 use crate::compiler::fusion::FusionForm;
 use crate::error::{Error, ErrorKind, Result};
@@ -18,12 +18,14 @@ use crate::error::{Error, ErrorKind, Result};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FusionMode {
-    /// Fuses where that is faster. The first runs of the same launches are timed, in several ways that take
-    /// turns, fused and unfused; later runs use the fastest way. Launches that differ only in the values of their scalar
-    /// arguments count as the same, unless the fused kernel depends on these values.
+    /// Fuses where that is faster. The first runs of the same launches are
+    /// [timed](crate::guides::fusion#trials), in several ways that take turns, fused and unfused; later runs
+    /// use the fastest way. Launches that differ only in the values of their scalar arguments count as the
+    /// same, unless the fused kernel depends on these values.
     #[default]
     Auto,
-    /// Fuses whenever that is legal, without timing.
+    /// Fuses whenever that is legal, without timing, in the first [form](crate::FusionForm) that is legal. If
+    /// there is no kernel for all launches, they run in the parts that are expected to be the fastest.
     Always,
     /// Runs the launches of a scope one by one, except for scopes that [require](crate::FusionScope::require)
     /// fusion.
@@ -33,10 +35,14 @@ pub enum FusionMode {
 /// Environment variable that sets the mode.
 const MODE_VARIABLE: &str = "KILN_FUSION";
 
-/// Environment variable that gives all fused kernels the same form, for tests.
+/// Environment variable that gives all fused kernels one form.
 const FORM_VARIABLE: &str = "KILN_FUSION_FORM";
 
-/// Reads the form of all fused kernels from the environment. Returns `None` if it is not set.
+/// Reads the form of all fused kernels from the environment. Returns `None` if the variable is not set.
+///
+/// # Errors
+///
+/// [`Configuration`](ErrorKind::Configuration) for a value that is not a form.
 pub(crate) fn form_from_environment() -> Result<Option<FusionForm>> {
     let Some(text) = std::env::var_os(FORM_VARIABLE).filter(|text| !text.is_empty()) else {
         return Ok(None);
@@ -49,6 +55,10 @@ pub(crate) fn form_from_environment() -> Result<Option<FusionForm>> {
 
 impl FusionMode {
     /// Reads the mode from the environment; the default is [`Auto`](Self::Auto).
+    ///
+    /// # Errors
+    ///
+    /// [`Configuration`](ErrorKind::Configuration) for any other value than a mode.
     pub(crate) fn from_environment() -> Result<Self> {
         let Some(text) = std::env::var_os(MODE_VARIABLE) else { return Ok(Self::Auto) };
         match text.to_str() {

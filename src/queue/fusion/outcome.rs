@@ -8,10 +8,14 @@ use std::time::Duration;
 
 use futures::channel::oneshot;
 
-use crate::compiler::fusion::{FusionForm, StepReport};
+use crate::compiler::fusion::{FusionForm, StepReport, short_name};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Outcome of a [`FusionScope`](crate::FusionScope): how its launches are run.
+/// Outcome of a [`FusionScope`](crate::FusionScope): how its launches run this time. While the ways to run
+/// them are [tried](crate::guides::fusion#trials), it differs from run to run; the results of the launches do
+/// not.
+///
+/// It displays as one line, without the middle of long kernel names.
 ///
 /// # Examples
 ///
@@ -28,7 +32,7 @@ use crate::error::{Error, ErrorKind, Result};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum FusionOutcome {
-    /// The launches run as one kernel. If a command before it then fails, or the driver refuses it,
+    /// One kernel does the work of all launches. If a command before it then fails, or the driver refuses it,
     /// they still run one by one, and each launch's event reports how that launch ended.
     #[non_exhaustive]
     Fused {
@@ -41,8 +45,8 @@ pub enum FusionOutcome {
         /// Number of buffers that the kernel does without.
         internalized: usize,
     },
-    /// The launches run in several parts, of which at least one is a fused kernel. A command that fails fails
-    /// only those launches that depend on it, or that run as one kernel with a launch that does.
+    /// The launches run in several parts, and a fused kernel runs at least one of them. If a command fails,
+    /// only those launches fail that depend on it, or that run as one kernel with a launch that does.
     #[non_exhaustive]
     Parts {
         /// Parts in the order in which they run. Each launch is in one of them.
@@ -56,7 +60,7 @@ pub enum FusionOutcome {
     },
 }
 
-/// Launches of a [`FusionScope`](crate::FusionScope) that run together, as one kernel or one by one.
+/// Part of a [`FusionScope`](crate::FusionScope): launches that run as one kernel, or one by one.
 ///
 /// # Examples
 ///
@@ -76,15 +80,17 @@ pub enum FusionOutcome {
 pub struct FusedPart {
     /// Positions of the launches in the scope, in order.
     pub launches: Vec<usize>,
-    /// Positions of launches of other parts that the kernel runs again instead of reading their results.
+    /// Positions of launches of other parts that the kernel runs again, instead of reading their results from
+    /// memory.
     pub repeated: Vec<usize>,
     /// Name of the fused kernel; `None` if the launches run one by one.
     pub kernel: Option<String>,
-    /// Form of the fused kernel.
+    /// Form of the fused kernel; `None` if the launches run one by one.
     pub form: Option<FusionForm>,
     /// Number of buffers that the kernel does without.
     pub internalized: usize,
-    /// Reason why the launches run one by one, if they do.
+    /// Reason why the launches run one by one, if they do. For a launch that no part can take in, or for which
+    /// that is not expected to be faster, it is the reason why the scope is not one kernel.
     pub why: Option<Unfused>,
 }
 
@@ -96,7 +102,7 @@ impl FusedPart {
     }
 }
 
-/// Reason why launches are run one by one.
+/// Reason why launches run one by one.
 ///
 /// # Examples
 ///
@@ -121,19 +127,19 @@ pub enum Unfused {
     /// The scope was aborted: a command or wait outside it needed one of its launches. The text names
     /// both.
     Aborted(String),
-    /// The launches cannot run as one, or it is not proven that the results would not change. The text
+    /// The launches cannot run as one kernel, or it is not proven that the results would not change. The text
     /// gives the reason; the [report](crate::FusionScope::report) has all details.
     Refused(String),
     /// Running one by one is faster, measured by device time in the first runs.
     #[non_exhaustive]
     Slower {
-        /// Time of the fused kernel.
+        /// Shortest time of the fastest other way to run the launches: as one kernel, or in parts.
         fused: Duration,
-        /// Time of the launches, including the gaps between them, but not the time spent waiting for
-        /// other commands.
+        /// Shortest time of the launches one by one, including the gaps between them, but not the time spent
+        /// waiting for other commands.
         unfused: Duration,
     },
-    /// This run is timed, to decide whether fusion is faster.
+    /// This run is timed, to find out whether fusing is faster. Later runs use the fastest way.
     Timing,
     /// Fusing is disabled: [`FusionMode::Never`](crate::FusionMode::Never).
     Disabled,
@@ -175,7 +181,8 @@ impl fmt::Display for Unfused {
 }
 
 impl FusionOutcome {
-    /// Returns whether all launches run as one kernel.
+    /// Returns whether all launches run as one kernel. It is false for launches that run in
+    /// [parts](Self::Parts).
     ///
     /// # Examples
     ///
@@ -194,19 +201,23 @@ impl FusionOutcome {
     }
 }
 
+/// Writes one line, which stays short for scopes with many launches: launches that run one by one are written
+/// together, each reason once, and long names of kernels without their middle.
 impl fmt::Display for FusionOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fused { kernel, form, launches, internalized } => {
-                write!(f, "{launches} launches run as `{kernel}`")?;
+                write!(f, "{launches} launches run as `{}`", short_name(kernel))?;
                 if *form != FusionForm::Direct {
                     write!(f, ", {form}")?;
                 }
                 write_internalized(f, *internalized)
             }
             Self::Parts { parts } => {
-                write!(f, "{} parts", parts.len())?;
-                for (at, part) in parts.iter().enumerate() {
+                let launches = parts.iter().map(|part| part.launches.len()).sum::<usize>();
+                write!(f, "{launches} launches run in {} parts", parts.len())?;
+                let fused = parts.iter().filter(|part| part.kernel.is_some()).cloned();
+                for (at, part) in fused.chain(unfused_by_reason(parts)).enumerate() {
                     write!(f, "{} {part}", if at == 0 { ":" } else { ";" })?;
                 }
                 Ok(())
@@ -216,6 +227,21 @@ impl fmt::Display for FusionOutcome {
     }
 }
 
+/// Returns the launches that run one by one, those with the same reason as one part.
+fn unfused_by_reason(parts: &[FusedPart]) -> Vec<FusedPart> {
+    let reason = |part: &FusedPart| part.why.as_ref().map(Unfused::to_string);
+    let mut all: Vec<FusedPart> = Vec::new();
+    for part in parts.iter().filter(|part| part.kernel.is_none()) {
+        match all.iter_mut().find(|known| reason(known) == reason(part)) {
+            Some(known) => known.launches.extend(&part.launches),
+            None => all.push(part.clone()),
+        }
+    }
+    all.iter_mut().for_each(|part| part.launches.sort_unstable());
+    all
+}
+
+/// Writes the launches, and their kernel with its form or the reason why there is none.
 impl fmt::Display for FusedPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let step = StepReport {
@@ -236,8 +262,8 @@ impl fmt::Display for FusedPart {
 fn write_internalized(f: &mut fmt::Formatter<'_>, count: usize) -> fmt::Result {
     match count {
         0 => Ok(()),
-        1 => f.write_str(" with 1 internalized buffer"),
-        _ => write!(f, " with {count} internalized buffers"),
+        1 => f.write_str(", 1 buffer internalized"),
+        _ => write!(f, ", {count} buffers internalized"),
     }
 }
 
@@ -297,5 +323,67 @@ impl Future for Fusing {
         });
         self.0 = State::Known(outcome.clone());
         Poll::Ready(outcome)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fused(launches: &[usize], repeated: &[usize], kernel: &str, form: FusionForm) -> FusedPart {
+        FusedPart {
+            launches: launches.to_vec(),
+            repeated: repeated.to_vec(),
+            kernel: Some(kernel.to_owned()),
+            form: Some(form),
+            internalized: launches.len() / 2,
+            why: None,
+        }
+    }
+
+    #[test]
+    fn outcomes_of_many_launches_display_in_one_short_line() {
+        let why = || Unfused::Refused("`denoise` reads `in` at gid-1".into());
+        let strips = FusionForm::Strips { rows: 32 };
+        let parts = vec![
+            fused(&[0, 3, 5], &[], "fused_unpack_measure_sobel", FusionForm::Direct),
+            FusedPart::alone(vec![1], why()),
+            FusedPart::alone(vec![4], why()),
+            fused(
+                &[2, 7, 8, 9, 10],
+                &[1],
+                "fused_denoise_blur_rows_blur_columns_unsharp_filmic_overlay",
+                strips,
+            ),
+            FusedPart::alone(vec![6], Unfused::Timing),
+        ];
+        let expected = "11 launches run in 5 parts: \
+            launches 0, 3 and 5 as `fused_unpack_measure_sobel`, direct, 1 buffer internalized; \
+            launches 2 and 7 to 10 as `fused_denoise_blur_rows_.._unsharp_filmic_overlay`, strips of \
+            32 rows, which repeats launch 1, 2 buffers internalized; \
+            launches 1 and 4 one by one (`denoise` reads `in` at gid-1); \
+            launch 6 alone (this run is timed, to decide whether fusion is faster)";
+        assert_eq!(FusionOutcome::Parts { parts }.to_string(), expected);
+    }
+
+    #[test]
+    fn the_outcome_of_one_kernel_names_it_and_its_form() {
+        let outcome = |kernel: &str, form, internalized| {
+            let kernel = kernel.to_owned();
+            FusionOutcome::Fused { kernel, form, launches: 11, internalized }.to_string()
+        };
+        let long = "fused_unpack_denoise_blur_rows_measure_expose_sobel_sketch_filmic_overlay";
+        assert_eq!(
+            outcome(long, FusionForm::Inlined, 4),
+            "11 launches run as `fused_unpack_denoise_.._sketch_filmic_overlay`, inlined, 4 buffers \
+             internalized"
+        );
+        assert_eq!(outcome("fused", FusionForm::Direct, 0), "11 launches run as `fused`");
+    }
+
+    #[test]
+    fn launches_of_a_part_that_run_one_by_one_display_their_reason_once() {
+        let part = FusedPart::alone(vec![3, 4, 5], Unfused::Disabled);
+        assert_eq!(part.to_string(), "launches 3 to 5 one by one (fusion is disabled)");
     }
 }

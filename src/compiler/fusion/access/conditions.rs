@@ -117,8 +117,7 @@ impl<'m> Evaluation<'m> {
         known
     }
 
-    /// Calculates a value again from values that are known better where facts hold. The values are the same
-    /// that it was calculated from.
+    /// Calculates a value again, if an operand of its instruction is known better where facts hold.
     fn recomputed(&self, frame: &Frame<'m>, facts: &Facts, id: u32, depth: usize) -> Option<Known> {
         let i = self.definitions.get(id)?;
         let op = i.op()?;
@@ -207,6 +206,7 @@ impl<'m> Evaluation<'m> {
         self.joined(&[case(true, yes), case(false, no)])
     }
 
+    /// Returns the facts with those that follow from a condition that holds, or does not hold.
     fn facts_where(
         &self,
         frame: &Frame<'m>,
@@ -274,6 +274,7 @@ impl<'m> Evaluation<'m> {
         }
     }
 
+    /// Adds what follows for the operands of a condition.
     fn assume_parts(
         &self,
         frame: &Frame<'m>,
@@ -293,7 +294,8 @@ impl<'m> Evaluation<'m> {
             Op::LogicalNot => self.assume(frame, facts, i.word(2)?, !holds, depth),
             Op::LogicalAnd | Op::LogicalOr => {
                 let (a, b) = (i.word(2)?, i.word(3)?);
-                // Where the result is the one that both operands must agree on, both have it.
+                // A conjunction that is true has two true operands; a disjunction that is false, two false
+                // ones.
                 let agreed = op == Op::LogicalAnd;
                 if holds == agreed {
                     self.assume(frame, facts, a, holds, depth);
@@ -321,7 +323,8 @@ impl<'m> Evaluation<'m> {
         Some(())
     }
 
-    /// Adds what follows from a phi of conditions, if only one of its edges gives the value that it has.
+    /// Adds what follows from a phi of conditions that has a known value, if only one edge can give it that
+    /// value.
     fn assume_phi(
         &self,
         frame: &Frame<'m>,
@@ -340,7 +343,7 @@ impl<'m> Evaluation<'m> {
         let mut possible = Vec::new();
         for pair in operands.chunks_exact(2) {
             let from = blocks.index(pair[1])?;
-            // At the head of a loop, the facts of a block of the loop are about earlier values.
+            // At the head of a loop, facts of the loop's own blocks are about values of the iteration before.
             if position(from)? >= position(at)? {
                 return None;
             }
@@ -361,6 +364,7 @@ impl<'m> Evaluation<'m> {
         Some(())
     }
 
+    /// Adds what follows for the operands of a comparison.
     fn assume_comparison(
         &self,
         frame: &Frame<'m>,
@@ -387,8 +391,8 @@ impl<'m> Evaluation<'m> {
         Some(())
     }
 
-    /// Adds what follows where a selection between two constants, such as a condition that was converted to an
-    /// integer, is equal to a third one or not.
+    /// Adds what follows if a selection between two constants, such as a condition that was converted to an
+    /// integer, is equal to a third constant or not.
     fn assume_selected(
         &self,
         frame: &Frame<'m>,
@@ -422,6 +426,8 @@ impl<'m> Evaluation<'m> {
         _ = self.learn_source(frame, facts, id, &form, depth + 1);
     }
 
+    /// Adds what follows for the operand that a value with this form was calculated from: by adding a
+    /// constant, or by a conversion.
     fn learn_source(
         &self,
         frame: &Frame<'m>,

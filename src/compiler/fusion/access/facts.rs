@@ -44,11 +44,12 @@ impl Facts {
         self.known.borrow().get(&id).cloned()
     }
 
+    /// Remembers the value of the result with the given id.
     pub(super) fn keep(&self, id: u32, known: &Known) {
         self.known.borrow_mut().insert(id, known.clone());
     }
 
-    /// Returns a fact about the result with the given id.
+    /// Returns the form that a fact gives the result with the given id.
     pub(super) fn value(&self, id: u32) -> Option<&Form> {
         self.values.get(&id)
     }
@@ -126,7 +127,7 @@ impl Facts {
         meet(by_ids, own)
     }
 
-    /// Returns the form with the narrower limits that hold here.
+    /// Returns the form, with limits that are narrower if the facts tell more about its line.
     pub(super) fn refine(&self, form: &Form, space: &Space) -> Form {
         if form.line().is_zero() || self.lines.is_empty() {
             return *form;

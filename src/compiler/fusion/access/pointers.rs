@@ -9,6 +9,7 @@ use super::values::Known;
 use crate::compiler::fusion::affine::{Form, Space};
 use crate::compiler::spirv::edit::{Instruction, Role, ids};
 
+/// Pointer, as far as it is known.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Pointer {
     pub(super) base: Base,
@@ -16,6 +17,7 @@ pub(super) struct Pointer {
     pub(super) offset: Option<Form>,
 }
 
+/// Memory that a pointer points into.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Base {
     /// Buffer that is the kernel's parameter of this index.
@@ -35,11 +37,12 @@ pub(super) enum Base {
 }
 
 impl Pointer {
+    /// Returns a pointer to an unknown place in the memory.
     pub(super) const fn to(base: Base) -> Self {
         Self { base, offset: None }
     }
 
-    /// Returns a pointer that covers both.
+    /// Returns a pointer that covers both pointers.
     pub(super) fn or(&self, other: &Self, space: &Space) -> Self {
         if self.base == other.base {
             let offset = self.offset.zip(other.offset).map(|(a, b)| a.or(&b, space));
@@ -85,7 +88,7 @@ impl<'m> Evaluation<'m> {
         })
     }
 
-    /// Returns whether a comparison of two pointers holds, or of their addresses; `None` if that is not known.
+    /// Returns whether a comparison of two pointers, or of their addresses, holds; `None` if that is not known.
     pub(super) fn compare_pointers(&self, frame: &Frame<'m>, i: &Instruction<'m>) -> Option<bool> {
         let pointer = |word| {
             let id = i.word(word)?;

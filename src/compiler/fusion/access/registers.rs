@@ -1,8 +1,8 @@
 //! Variables of functions that become values, as LLVM's pass `mem2reg` does.
 //!
 //! Code that is not optimised keeps every variable and every parameter in memory. The analysis follows values,
-//! not memory that is written in several places. So each variable that is only loaded and stored as a whole
-//! becomes the values that were stored to it, with phis where they meet. Other variables, such as arrays,
+//! not memory that is written in several places. So each variable that is only loaded and stored as a whole is
+//! replaced by the values that are stored to it, with phis where these meet. Other variables, such as arrays,
 //! stay.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -159,6 +159,7 @@ struct Values {
 }
 
 impl Values {
+    /// Places the phis, and finds the value in place of each load.
     fn of(
         writer: &mut Writer<'_, '_>,
         blocks: &Blocks<'_>,
@@ -261,6 +262,7 @@ impl<'w, 'm> Writer<'w, 'm> {
         }
     }
 
+    /// Returns an undefined value of a type.
     fn undefined(&mut self, ty: u32) -> Result<u32> {
         if let Some(&id) = self.undefined.get(&ty) {
             return Ok(id);
@@ -364,7 +366,8 @@ fn initial(variables: &BTreeMap<u32, Variable>) -> BTreeMap<u32, u32> {
 /// Blocks that are reached, with their dominators.
 struct Graph {
     dominators: Dominators<NodeIndex>,
-    /// Blocks at which values meet that were stored in each block.
+    /// Dominance frontier of each block: the blocks at whose start a value that is stored in the block may meet
+    /// another one.
     frontiers: Vec<BTreeSet<usize>>,
 }
 
@@ -399,7 +402,7 @@ impl Graph {
         self.dominators.immediate_dominator(NodeIndex::new(at)).map(NodeIndex::index)
     }
 
-    /// Returns the blocks at whose start values of a variable meet and are loaded later.
+    /// Returns the blocks at whose start different values of a variable meet, if the variable is loaded later.
     fn joins(&self, blocks: &Blocks<'_>, touched: &Touched) -> BTreeSet<usize> {
         // Blocks at whose start the value is needed.
         let mut live = touched.loaded_first.clone();

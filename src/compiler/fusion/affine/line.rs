@@ -69,9 +69,9 @@ impl Line {
         self.ids.iter().flatten().copied().chain(split)
     }
 
-    /// Returns the part of the line that the ids of work-groups make up, by these ids. The global id counts as
-    /// the work-group's id times the size of work-groups, plus the local id and the offset. Returns `None` if
-    /// the size of work-groups is not known, or a number is too large.
+    /// Returns the part of the line that depends on the work-group, as a line of the work-group's ids. The
+    /// global id counts as the work-group's id times the size of work-groups, plus the local id and the
+    /// offset. Returns `None` if the size of work-groups is not known, or a number is too large.
     pub(super) fn of_groups(&self, space: &Space) -> Option<Self> {
         let local = space.local?;
         let mut line = Self::ZERO;
@@ -87,7 +87,7 @@ impl Line {
         let mut line = *self;
         let mut constant = 0_i128;
         for d in 0..3 {
-            // The parts of the global id do not depend on each other.
+            // The work-group's id and the local id, of which the global id consists, are independent.
             let size = space.local.map(|local| local[d]).filter(|size| *size > 0);
             if let Some(size) = size.filter(|size| space.global[d] % size == 0) {
                 // global id = group id * size of work-groups + local id + offset
@@ -126,7 +126,7 @@ impl Line {
         (low, high)
     }
 
-    /// Returns the ranges of the values of each part of the line, from its least value on.
+    /// Returns, for each part of the line, the range of its values minus the least of them.
     pub(super) fn ranges(&self, space: &Space) -> impl Iterator<Item = Strided> {
         fn ranges(factor: i128, first: i128, last: i128) -> Strided {
             let factor = factor.saturating_abs();
@@ -171,7 +171,7 @@ impl Line {
         Some(product)
     }
 
-    /// Returns the line divided by a number that divides its factors.
+    /// Returns the line divided by a number that divides all of its factors.
     pub(super) fn divided_by(&self, divisor: i128) -> Self {
         let mut line = *self;
         line.ids.iter_mut().flatten().for_each(|factor| *factor /= divisor);
@@ -182,7 +182,7 @@ impl Line {
         line
     }
 
-    /// Splits the line into two that add up to it. The factors of the first are multiples of a number.
+    /// Splits the line into two that add up to it. All factors of the first are multiples of a number.
     pub(super) fn multiples_of(&self, number: i128) -> (Self, Self) {
         let (mut whole, mut rest) = (*self, Self::ZERO);
         for (own, other) in whole.ids.iter_mut().flatten().zip(rest.ids.iter_mut().flatten()) {

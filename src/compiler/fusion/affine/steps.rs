@@ -80,7 +80,7 @@ impl Steps {
         self.0.iter().fold(0, |common, range| gcd(common, range.step))
     }
 
-    /// Returns the number of numbers in the box, counted once for each way in which they are sums.
+    /// Returns the number of sums of which the box consists. Equal sums count several times.
     fn size(&self) -> i128 {
         let counts = self.0.iter().map(|range| range.count.saturating_add(1));
         counts.fold(1, i128::saturating_mul)
@@ -139,7 +139,7 @@ impl Steps {
                 continue;
             }
             last = step;
-            // The second box is this many steps further, to the nearest.
+            // Distance of the second box in steps, rounded to the nearest.
             let by = (distance + step / 2).div_euclid(step);
             distance -= by * step;
             let most = count(self, step).max(by.checked_add(count(other, step))?);

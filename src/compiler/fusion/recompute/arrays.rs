@@ -10,7 +10,7 @@ use crate::compiler::fusion::attempt::ONCE;
 use crate::compiler::fusion::form::FusionForm;
 use crate::compiler::fusion::plan::Memory;
 
-/// Range of ids around a work-item's own, in each dimension: the least and the largest distance.
+/// Range of ids around a work-item's own: the least and the largest distance in each dimension.
 pub(super) type Reach = [(i128, i128); 3];
 
 /// Array for the elements that a stage writes.
@@ -21,7 +21,7 @@ pub(super) struct Array {
     pub(super) producer: usize,
     /// Index of the parameter of the stage's function.
     pub(super) parameter: usize,
-    /// Elements that are kept, relative to the first work-item that uses the array.
+    /// Distances, from the elements of a block of work, of those that the array keeps.
     pub(super) reach: Reach,
 }
 

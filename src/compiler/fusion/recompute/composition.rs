@@ -131,8 +131,9 @@ impl<'a> Composition<'a> {
         Ok(())
     }
 
-    /// Returns whether work-items keep vectors in private arrays. Intel's compiler for CPUs then makes slower code
-    /// if it vectorises over work-items, unless a hint says that the work-items calculate with vectors.
+    /// Returns whether work-items keep vectors in private arrays. Intel's compiler for CPUs then makes faster
+    /// code if it does not vectorise over work-items. A hint that the work-items calculate with vectors has
+    /// this effect.
     fn keeps_vectors(&self) -> bool {
         let is_private = self.blocks.is_some() && !self.is_tiled();
         is_private && self.arrays.values().any(|array| array.grid.size >= 16)
@@ -265,7 +266,7 @@ impl<'a> Composition<'a> {
         Ok(elements)
     }
 
-    /// Finds the elements around a work-item's own that each array keeps.
+    /// Finds the distances, from the elements of a block of work, of those that each array keeps.
     fn find_reach(&mut self, reads: &[Reads]) -> Result<(), String> {
         if self.blocks.is_none() {
             return Ok(());
@@ -390,8 +391,9 @@ impl<'a> Composition<'a> {
             parts.push(part);
         }
         let mut whole = Part::merge(&parts)?;
-        // Launches would have to be separate functions. Where Intel's runtime for CPUs (2026.22) calls such a
-        // function in some lanes of a vector only, it accesses memory for the others, too.
+        // Launches with barriers or estimates have to be separate functions. Where Intel's runtime for CPUs
+        // (2026.22) calls such a function for some lanes of a vector only, it accesses memory for the other
+        // lanes, too.
         if self.plan.target.separate_functions
             && (self.is_tiled()
                 || whole.has_barriers()
@@ -406,7 +408,7 @@ impl<'a> Composition<'a> {
         lower_version::lower(&mut whole.module, self.plan.target.version)?;
         let runs = self.runs(stages);
         let entry = self.entry(&mut whole, modes)?;
-        // Drivers call large functions in loops instead of inlining them.
+        // Drivers do not inline large functions that are called in loops, so they are inlined here.
         let parameters = (0..entry.parameters.len()).collect();
         inline_helpers(&mut whole.module, entry.function, &parameters, |_, _| false)?;
         unroll(&mut whole.module, entry.function)?;

@@ -1,11 +1,12 @@
 //! Elements of the memories that an earlier stage produces: which work-item writes each element, and the
 //! coordinates of the elements that later stages read.
 //!
-//! Each work-item of a producing launch writes one element, at a place that grows with its id: element `x + w * y`
-//! of a launch over `w x h` work-items. The coordinates of an element are the id of the work-item that writes
-//! it. To find the coordinates that a later launch reads, the address is taken apart into a sum of values with
-//! factors. Values whose factor is a multiple of a row's size belong to the row, the others to the column. This
-//! is exact if the column is proven to lie within a row.
+//! Each work-item of a producing launch writes one element, the one at its linear id: element `x + w * y` of
+//! a launch over `w x h` work-items. The coordinates of an element are the id of the work-item that writes
+//! it. To find the coordinates that a later launch reads, the address is taken apart into a sum of values
+//! with factors. Values whose factor is a multiple of a row's size belong to the number of the row, the
+//! others to the number of the column. This is exact if the number of the column is proven to be less than
+//! the length of a row.
 
 use rspirv::spirv::Op;
 
@@ -39,8 +40,8 @@ impl Grid {
     ///
     /// # Errors
     ///
-    /// Fails with the reason if not every work-item writes exactly its own element, worded to follow the name of
-    /// the buffer.
+    /// Fails with the reason if not every work-item writes exactly its own element, worded to follow the name
+    /// of the buffer.
     pub(super) fn of(writes: &[&Access], space: &Space) -> Result<(Self, Vec<i128>), &'static str> {
         let (mut size, mut parts) = (None, Vec::new());
         for write in writes {
@@ -81,8 +82,8 @@ impl Grid {
     }
 }
 
-/// Returns the size of the elements that are written at a place: each work-item's element is followed by that
-/// of the work-item with the next linear id.
+/// Returns the size of the elements that work-items write from `start` on, if each element is followed by
+/// that of the work-item with the next linear id.
 fn element_size(start: &Form, space: &Space) -> Option<i128> {
     if !start.is_exact() || space.offset != [0; 3] {
         return None;
@@ -116,18 +117,18 @@ pub(super) struct Coordinate {
     pub(super) form: Form,
 }
 
-/// Place that an access reads.
+/// Element that a load reads, or of which it reads a part.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Element {
     pub(super) coordinates: [Coordinate; 3],
-    /// First byte within the element.
+    /// First byte that is read, within the element.
     pub(super) part: i128,
     /// Numbers of elements in the first two dimensions, if the first of the coordinates counts the elements row
     /// by row, and the coordinates follow from it by division.
     pub(super) divided: Option<[i128; 2]>,
 }
 
-/// Load of a function, from whose values its address is taken apart.
+/// Load in a function, whose address is taken apart, and the facts that are known of its values.
 pub(super) struct Reader<'a, 'm> {
     pub(super) definitions: &'a Definitions<'m>,
     pub(super) layouts: &'a Layouts,
@@ -139,8 +140,8 @@ pub(super) struct Reader<'a, 'm> {
 }
 
 impl Reader<'_, '_> {
-    /// Returns the element that the load reads through a parameter, given by its id. `first` is the number of bytes
-    /// from the grid's first element to the parameter's buffer.
+    /// Returns the element that the load reads through a parameter, given by its id. `first` is the number of
+    /// bytes from the grid's first element to the parameter's buffer.
     ///
     /// # Errors
     ///
@@ -238,7 +239,8 @@ impl Reader<'_, '_> {
         Some(())
     }
 
-    /// Returns the values of which a value is the sum, each with its factor, if nothing wraps.
+    /// Returns the values of which a value is the sum, each with its factor. The caller has to check that
+    /// nothing wraps.
     fn parts(&self, value: u32) -> Option<Vec<(u32, i128)>> {
         let i = self.definitions.get(value)?;
         let (a, b) = (i.word(2)?, i.word(3));
@@ -333,7 +335,8 @@ impl Reader<'_, '_> {
         (rest == 0).then_some(Element { coordinates, part, divided: None })
     }
 
-    /// Returns the element at an address that counts the elements row by row, if it is proven to be in the grid.
+    /// Returns the element at an address that counts the elements row by row, if it is proven to be in the
+    /// grid.
     fn count(&self, address: &Address, grid: &Grid) -> Option<Element> {
         let part = address.constant.rem_euclid(grid.size);
         let constant = address.constant.div_euclid(grid.size);

@@ -1,4 +1,5 @@
-//! Entry point that runs the stages: producers for the elements that a block of work needs, then the last stage.
+//! Entry point that runs the stages: producers for the elements that a block of work needs, then the last
+//! stage.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -120,7 +121,7 @@ impl Writer<'_, '_> {
         self.layout.stages.len() - 1
     }
 
-    /// Returns the elements around a work-item's own that a stage produces.
+    /// Returns the distances, from the elements of a block of work, of those that a stage produces.
     fn reach(&self, stage: usize) -> Reach {
         let mut arrays = self.layout.arrays.values();
         arrays.find(|array| array.producer == stage).map_or([(0, 0); 3], |array| array.reach)
@@ -276,8 +277,8 @@ impl Writer<'_, '_> {
         Ok(address)
     }
 
-    /// Returns the nd-range of strips: one work-item for each strip, in work-groups whose private arrays are not
-    /// too large.
+    /// Returns the nd-range of strips: one work-item for each strip, in work-groups whose private arrays are
+    /// not too large.
     fn strip_range(&self, blocks: &Blocks, split: usize) -> Result<NdRange> {
         let stage = &self.layout.stages[self.last()];
         let mut global = stage.space.global;
@@ -325,7 +326,7 @@ impl Writer<'_, '_> {
         self.range(global, blocks.sizes)
     }
 
-    /// Writes the condition that an id is one of a launch's.
+    /// Writes the condition that an id is inside the range of a launch.
     fn is_inside(&mut self, id: [u32; 3], counts: [i128; 3]) -> Result<u32> {
         let mut all = None;
         for d in 0..3 {

@@ -1,15 +1,15 @@
 //! Forms in which producers run again: fusion of launches that read what neighbouring work-items wrote.
 //!
-//! A blur, an edge filter or any other stencil reads elements that other work-items of an earlier launch wrote.
-//! In one kernel, a work-item cannot wait for these. It can calculate the elements itself, by running the earlier
-//! launch's kernel for other ids. That changes no result if
+//! A blur, an edge filter or any other stencil reads elements that other work-items of an earlier launch
+//! wrote. In one kernel, a work-item cannot wait for other work-items. It can calculate the elements itself,
+//! by running the earlier launch's kernel for their ids. That changes no result if
 //!
 //! * each work-item of the earlier launch always writes exactly its own [element](elements),
-//! * the launch has no other effects, and reads nothing that the fused kernel writes ([`stages`]), and
-//! * every element that a later launch reads is proven to be one of these.
+//! * the earlier launch has no other effects, and reads nothing that the fused kernel writes ([`stages`]), and
+//! * every element that a later launch reads is proven to be one that the earlier launch writes.
 //!
-//! Borders stay exact, since a producer only runs for ids of its launch: a later launch that clamps or tests its
-//! coordinates does so before it reads.
+//! Borders stay exact, since the earlier launch, the producer, only runs for ids of its range: a later launch
+//! that clamps or tests its coordinates does so before it reads.
 //!
 //! 1. The launches are divided into [stages]. Each becomes one kernel, as in the form `Direct`.
 //! 2. In the function of each stage, accesses to what earlier stages produce are [redirected](redirect) to
@@ -44,7 +44,8 @@ use crate::error::Result;
 use composition::Composition;
 use stages::{Stage, Stages};
 
-/// Fuses the launches of a plan in a form other than `Direct`, and notes in `outcome` what was found on the way.
+/// Fuses the launches of a plan in a form other than `Direct`, and notes in `outcome` what was found on the
+/// way.
 pub(super) fn attempt(
     plan: &Plan,
     programs: Programs<'_>,
@@ -116,8 +117,8 @@ fn add_findings(outcome: &mut Outcome, stage: &Stage, own: &Outcome) {
     outcome.unequal.extend(own.unequal.iter().map(|pair| pair.map(|place| stage.origin(place))));
 }
 
-/// Returns the judgement on each memory of a plan, all of whose pairs of launches may be fused. `judged` holds
-/// the judgements of each stage.
+/// Returns the judgement on each memory of a plan that is fused: all pairs of launches are proven. `judged`
+/// holds the judgements of each stage.
 fn judgements(plan: &Plan, stages: &Stages, judged: &[Vec<Judgement>]) -> Vec<Judgement> {
     let why_in_memory = |memory: Memory| {
         let is_array = stages.arrays.values().any(|&known| known == memory);
@@ -140,7 +141,9 @@ struct StageKernel {
     places: Vec<Vec<Place>>,
     range: NdRange,
     space: Space,
+    /// Memories that the kernel does without.
     internalized: Vec<Memory>,
+    /// Subset of `internalized` that became local memory of work-groups.
     local: BTreeSet<Memory>,
 }
 
@@ -193,7 +196,7 @@ impl StageKernel {
     }
 }
 
-/// Returns the names of a stage's kernels, for messages.
+/// Returns the names of a stage's kernels, for a message that puts them between a pair of backticks.
 fn names(stage: &Stage) -> String {
     let names = stage.plan.slots.iter().map(|slot| slot.kernel.as_str());
     names.collect::<Vec<_>>().join("` and `")

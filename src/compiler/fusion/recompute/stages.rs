@@ -1,9 +1,10 @@
-//! Stages of launches: launches of a later stage read what those of an earlier stage wrote for other work-items.
+//! Stages of launches: launches of a later stage read what other work-items wrote in launches of an earlier
+//! stage.
 //!
-//! Launches of one stage use only what their own work-item wrote in the stage, so a stage becomes one kernel as
-//! in the form [`Direct`](super::super::FusionForm::Direct). All stages but the last only produce contents that
-//! later stages read. They run again wherever these are needed, and write to no memory of the plan. A launch
-//! whose results remain in memory runs once more in the last stage, where it writes them.
+//! Within a stage, a work-item uses only what it wrote itself, so a stage becomes one kernel as in the form
+//! [`Direct`](super::super::FusionForm::Direct). All stages but the last only produce contents that later
+//! stages read. They run again wherever these contents are needed, and write to no memory of the plan. A
+//! launch whose results remain in memory runs once more in the last stage, where it writes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,8 +36,8 @@ impl Stage {
 }
 
 impl Stages {
-    /// Divides the launches of a plan into stages. `slots` holds the accesses of each launch, in the coordinates
-    /// of its own nd-range.
+    /// Divides the launches of a plan into stages. `slots` holds the accesses of each launch, in the
+    /// coordinates of its own nd-range.
     ///
     /// # Errors
     ///
@@ -62,7 +63,7 @@ impl Stages {
         Ok(stages)
     }
 
-    /// Checks that launches which run again read no memory that a launch writes.
+    /// Checks that launches which run again read no memory that a launch of the last stage writes.
     fn check_inputs(&self, plan: &Plan, slots: &[Examined]) -> Result<(), String> {
         let Some((last, earlier)) = self.all.split_last() else { return Ok(()) };
         for stage in earlier {
@@ -93,11 +94,13 @@ impl Stages {
     }
 }
 
+/// Returns the accesses of a launch through an argument.
 fn accesses(examined: &Examined, argument: usize) -> impl Iterator<Item = &Access> {
     examined.accesses.all.iter().filter(move |access| access.parameter == argument)
 }
 
-/// Checks that nothing but its results tells how often a launch runs for a work-item.
+/// Checks that a launch has no effects besides its results, so that it may run any number of times for a
+/// work-item.
 fn check_producer(plan: &Plan, at: usize, examined: &Examined) -> Result<(), String> {
     let Slot { kernel, .. } = &plan.slots[at];
     let refuse =
@@ -189,7 +192,8 @@ impl<'a> DataFlow<'a> {
         levels
     }
 
-    /// Returns whether each work-item of a launch reads only what the same work-item of an earlier launch wrote.
+    /// Returns whether each work-item of a launch reads only what the same work-item of an earlier launch
+    /// wrote.
     fn uses_only_own(&self, memory: Memory, writer: usize, reader: usize) -> bool {
         let space = |at: usize| Space::new(&self.plan.slots[at].range);
         let (first, second) = (space(writer), space(reader));
@@ -210,8 +214,10 @@ impl<'a> DataFlow<'a> {
     }
 }
 
-/// Contents of memories that are kept in arrays.
+/// Contents of memories that are kept in arrays: a version for each launch of an earlier stage that writes a
+/// memory.
 struct Versions {
+    /// [Level](DataFlow::levels) of each launch.
     levels: Vec<usize>,
     /// Array for the contents of each memory that a launch of an earlier stage writes.
     arrays: BTreeMap<(Memory, usize), Memory>,

@@ -1,6 +1,7 @@
-//! Unrolls short loops, such as those over the neighbours of a stencil. Compilers for CPUs make the work-items of a
-//! work-group the iterations of a loop. They vectorise that loop only if it contains no other, and where it
-//! contains the loop over rows, they need the calls for neighbours side by side.
+//! Unrolls short loops, such as those over the neighbours of a stencil. Compilers for CPUs turn the
+//! work-items of a work-group into iterations of a loop. They vectorise that loop only if it contains no
+//! other loop. Where it contains the loop over the rows of a strip, the calls for neighbours have to stand
+//! side by side.
 
 use std::collections::HashMap;
 
