@@ -22,6 +22,7 @@ use super::lower_version;
 use super::merge::Part;
 use super::modes::Modes;
 use super::plan::{Argument, Memory, Place, Plan, Slot};
+use super::pointer_uses;
 use super::private_legality;
 use super::promote::{self, Private};
 use super::ranges::{self, Ranges, Shape};
@@ -343,7 +344,7 @@ pub(super) fn examine(
         origins: explain::origins(definitions, function, &accesses.all, &parameters),
         accesses,
         parameters,
-        movable: promote::movable(definitions, function),
+        movable: pointer_uses::movable(definitions, function),
         groups: access::group_use(definitions, function),
     })
 }

@@ -16,7 +16,7 @@ use super::declaration::Declaration;
 use super::dependence::Examined;
 use super::merge::require;
 use super::plan::Memory;
-use super::promote::{AccessOperands, Uses, uses};
+use super::pointer_uses::{AccessOperands, Uses, uses};
 use super::vector_access::VectorAccess;
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Interner, Stream, located};

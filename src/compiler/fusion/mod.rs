@@ -53,6 +53,7 @@ mod modes;
 mod part_report;
 mod partition;
 mod plan;
+mod pointer_uses;
 mod private_legality;
 mod promote;
 mod ranges;

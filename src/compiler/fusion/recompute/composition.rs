@@ -26,7 +26,7 @@ use crate::compiler::fusion::lower_version;
 use crate::compiler::fusion::merge::{Part, Whole};
 use crate::compiler::fusion::modes::Modes;
 use crate::compiler::fusion::plan::{Memory, Plan, Region, Slot};
-use crate::compiler::fusion::promote;
+use crate::compiler::fusion::pointer_uses;
 use crate::compiler::fusion::remap;
 use crate::compiler::fusion::{Fused, Outcome, Trust};
 use crate::compiler::spirv::edit::Definitions;
@@ -55,7 +55,7 @@ struct Reads {
     stage: usize,
     parameter: usize,
     memory: Memory,
-    uses: promote::Uses,
+    uses: pointer_uses::Uses,
     /// Elements by the word offset of the access in the function's body.
     elements: BTreeMap<u32, Element>,
 }
@@ -179,9 +179,9 @@ impl<'a> Composition<'a> {
         parameter: usize,
         definitions: &Definitions<'_>,
         is_known: impl Fn(u32) -> bool,
-    ) -> Result<promote::Uses, String> {
+    ) -> Result<pointer_uses::Uses, String> {
         let stage = &self.stages[at];
-        let uses = promote::uses(definitions, stage.kernel.function, parameter, is_known);
+        let uses = pointer_uses::uses(definitions, stage.kernel.function, parameter, is_known);
         uses.map_err(|why| {
             let name = name_of(&self.examined[at], parameter);
             format!("for {name}, `{}` {why}", stage.slot.kernel)

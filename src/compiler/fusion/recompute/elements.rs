@@ -12,7 +12,7 @@ use rspirv::spirv::Op;
 use crate::compiler::fusion::access::{Access, Layouts, Values};
 use crate::compiler::fusion::affine::{Form, Space};
 use crate::compiler::fusion::local_memory::{self, Steps};
-use crate::compiler::fusion::promote::AccessOperands;
+use crate::compiler::fusion::pointer_uses::AccessOperands;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Location};
 
 /// Maximum number of values in the sum that an address is taken apart into.
