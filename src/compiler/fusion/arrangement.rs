@@ -17,6 +17,7 @@ use rspirv::spirv::{BuiltIn, Op, StorageClass};
 
 use super::access::{self, Accesses};
 use super::affine::Space;
+use super::examined;
 use super::extract::{self, Kernel};
 use super::form::FusionForm;
 use super::legality::{Judgement, Verdict};
@@ -293,7 +294,7 @@ impl Facts {
             let used = used_built_ins(kernel, &definitions);
             if used.is_some_and(|used| used.iter().all(|&id| id != Some(BuiltIn::GlobalSize))) {
                 let accesses =
-                    extract::accesses(slot, &definitions, kernel.function, &Space::new(&range))?;
+                    examined::accesses(slot, &definitions, kernel.function, &Space::new(&range))?;
                 (range, scalars) = trimmed_range(slot, range, &accesses);
             }
         }

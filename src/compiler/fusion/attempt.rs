@@ -1,7 +1,7 @@
 //! Steps of fusing a plan: prepare the kernels, prove that they may be fused, transform each, and assemble one
 //! kernel.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use rspirv::spirv::{Op, StorageClass};
 
@@ -11,9 +11,9 @@ use super::arrangement::Arrangement;
 use super::coarsen::{Widening, Width};
 use super::contraction::{self, Operations};
 use super::coordinates;
-use super::dependence::{Examined, Parameter, Use};
+use super::dependence::Use;
 use super::entry;
-use super::explain;
+use super::examined::{Examined, examine};
 use super::extract::{self, Kernel};
 use super::internalize::{self, internalized};
 use super::legality::{self, Judgement, Verdict};
@@ -21,8 +21,7 @@ use super::local_memory::{self, Shared};
 use super::lower_version;
 use super::merge::Part;
 use super::modes::Modes;
-use super::plan::{Argument, Memory, Place, Plan, Slot};
-use super::pointer_uses;
+use super::plan::{Argument, Memory, Place, Plan};
 use super::private_legality;
 use super::promote::{self, Private};
 use super::ranges::{self, Ranges, Shape};
@@ -312,41 +311,6 @@ fn unite_scalars(outcome: &mut Outcome, same: impl Iterator<Item = BTreeSet<Plac
     }
     let unequal = outcome.judgements.iter().flat_map(|judgement| &judgement.unequal);
     outcome.unequal = unequal.copied().collect();
-}
-
-/// Analyses a slot's kernel.
-pub(super) fn examine(
-    slot: &Slot,
-    definitions: &Definitions<'_>,
-    function: u32,
-    space: &Space,
-) -> Result<Examined> {
-    let module = definitions.module();
-    let accesses = extract::accesses(slot, definitions, function, space)?;
-    let body = module.functions.iter().find(|known| known.id == function);
-    let body = body.into_iter().flat_map(|function| function.body.iter());
-    let parameters = body.filter(|i| i.op() == Some(Op::FunctionParameter));
-    let names: HashMap<_, _> = module
-        .section(Section::Names)
-        .iter()
-        .filter(|i| i.op() == Some(Op::Name))
-        .filter_map(|i| Some((i.word(0)?, i.string(1)?.to_owned())))
-        .collect();
-    let parameters = parameters.map(|parameter| Parameter {
-        name: parameter.result().and_then(|id| names.get(&id).cloned()),
-        is_constant: parameter.word(0).and_then(|ty| definitions.get(ty)?.word(1))
-            == Some(StorageClass::UniformConstant as u32),
-    });
-    let parameters: Vec<_> = parameters.collect();
-    Ok(Examined {
-        kernel: slot.kernel.clone(),
-        function,
-        origins: explain::origins(definitions, function, &accesses.all, &parameters),
-        accesses,
-        parameters,
-        movable: pointer_uses::movable(definitions, function),
-        groups: access::group_use(definitions, function),
-    })
 }
 
 /// Returns the number of bytes of local memory and of parameters.

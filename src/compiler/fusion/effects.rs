@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::access::{self, Kind};
 use super::affine::Space;
-use super::attempt::examine;
+use super::examined::examine;
 use super::extract;
 use super::plan::{Argument, Plan, Slot};
 use crate::compiler::signature::Access;

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use rspirv::spirv::{BuiltIn, Op};
 
 use super::access::Access;
-use super::dependence::Parameter;
+use super::declaration::Parameter;
 use super::pointer_uses::AccessOperands;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Role, Section, ids, located};
 

@@ -2,7 +2,7 @@
 //! and those that become local memory, and records why the others stay.
 
 use super::access::Access;
-use super::dependence::Examined;
+use super::examined::Examined;
 use super::legality::Judgement;
 use super::local_memory::{self, Shared};
 use super::plan::{Argument, Memory, Place, Plan, Region};

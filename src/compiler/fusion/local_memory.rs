@@ -13,7 +13,7 @@ use rspirv::spirv::{Capability, Op, StorageClass};
 
 use super::access::{Layouts, Parts};
 use super::declaration::Declaration;
-use super::dependence::Examined;
+use super::examined::Examined;
 use super::merge::require;
 use super::plan::Memory;
 use super::pointer_uses::{AccessOperands, Uses, uses};

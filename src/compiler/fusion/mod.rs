@@ -36,6 +36,7 @@ mod dependence;
 mod effects;
 mod entry;
 mod equation;
+mod examined;
 mod explain;
 mod extract;
 mod form;

@@ -15,11 +15,10 @@ use super::stages::Stages;
 use super::unroll::unroll;
 use super::vectors;
 use crate::compiler::fusion::access::{self, Access, Kind, Layouts, Values};
-use crate::compiler::fusion::attempt::{self, ONCE, Obstacle, examine};
+use crate::compiler::fusion::attempt::{self, ONCE, Obstacle};
 use crate::compiler::fusion::contraction::{self, Operations};
 use crate::compiler::fusion::declaration::Declaration;
-use crate::compiler::fusion::dependence::Examined;
-use crate::compiler::fusion::extract;
+use crate::compiler::fusion::examined::{self, Examined, examine};
 use crate::compiler::fusion::form::FusionForm;
 use crate::compiler::fusion::inlining::inline_helpers;
 use crate::compiler::fusion::lower_version;
@@ -221,7 +220,7 @@ impl<'a> Composition<'a> {
     /// Returns the values that a stage's function calculates.
     fn values<'m>(&'m self, at: usize, definitions: &'m Definitions<'m>) -> Result<Values<'m>> {
         let StageKernel { slot, kernel, space, .. } = &self.stages[at];
-        let arguments: Vec<_> = slot.arguments.iter().map(extract::value).collect();
+        let arguments: Vec<_> = slot.arguments.iter().map(examined::value).collect();
         access::analyse_values(definitions, kernel.function, &arguments, space)
     }
 

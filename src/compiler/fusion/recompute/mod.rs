@@ -32,7 +32,8 @@ use std::collections::BTreeSet;
 
 use super::affine::Space;
 use super::arrangement::Arrangement;
-use super::attempt::{self, Obstacle, examine};
+use super::attempt::{self, Obstacle};
+use super::examined::examine;
 use super::extract::{self, Kernel};
 use super::form::FusionForm;
 use super::legality::Judgement;
