@@ -27,6 +27,7 @@ mod access;
 mod affine;
 mod arrangement;
 mod attempt;
+mod built_ins;
 mod coarsen;
 mod contraction;
 mod coordinates;
