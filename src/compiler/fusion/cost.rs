@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::attempt::ONCE;
+use super::form::FusionForm;
 use super::launches::{Candidate, Group, Launches};
 use super::plan::Memory;
 use crate::compiler::signature::Access;
@@ -28,6 +29,18 @@ const BYTES_OF_LAUNCH: u64 = 64 << 10;
 /// Number of instructions that take as long as one byte of memory traffic. CPUs run a few vector instructions in
 /// the time in which a core reads a vector from memory, GPUs some tens.
 const INSTRUCTIONS_OF_BYTE: u64 = 8;
+
+impl Launches<'_> {
+    /// Returns the kernel of a group in a form, if there is one and it does not cost much more than the
+    /// launches one by one. A kernel that does would be a waste of the application's time, even in a single
+    /// trial.
+    pub(crate) fn worthwhile(&self, group: &Group, form: FusionForm) -> Option<Candidate> {
+        let candidate = self.candidate(group, form)?;
+        let cost = Cost::of(self, group, Some(&candidate)).total();
+        let alone = Cost::of(self, group, None).total();
+        (cost / 2 < alone).then_some(candidate)
+    }
+}
 
 impl Cost {
     /// Returns the cost of a group that runs as the candidate's kernel, or else one by one.

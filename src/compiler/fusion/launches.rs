@@ -3,7 +3,6 @@
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
 
-use super::cost::Cost;
 use super::effects::{self, SlotEffects};
 use super::plan::{Argument, Memory, Place, Plan, Region};
 use super::{Fused, FusionForm, Outcome, Trust, Width, forms, fuse};
@@ -125,15 +124,6 @@ impl<'a> Launches<'a> {
         let mut repeated = group.repeated.iter().flat_map(|&slot| self.written(slot));
         let does_without = repeated.all(|memory| fused.internalized.contains(&memory));
         does_without.then(|| Candidate { group: group.clone(), form, outcome })
-    }
-
-    /// Returns the kernel of a group in a form, if there is one and it does not cost much more than the launches
-    /// one by one. A kernel that does would be a waste of the application's time, even in a single trial.
-    pub(crate) fn worthwhile(&self, group: &Group, form: FusionForm) -> Option<Candidate> {
-        let candidate = self.candidate(group, form)?;
-        let cost = Cost::of(self, group, Some(&candidate)).total();
-        let alone = Cost::of(self, group, None).total();
-        (cost / 2 < alone).then_some(candidate)
     }
 
     /// Returns the kernel of a group in the first form in which there is one.
