@@ -7,10 +7,11 @@
 
 use rspirv::spirv::{BuiltIn, Op};
 
+use super::arithmetic::{Arithmetic, mirrored, negated};
 use super::blocks::Blocks;
 use super::eval::{Evaluation, Frame};
+use super::facts::Known;
 use super::pointers::{Base, Pointer};
-use super::values::{Arithmetic, Known, mirrored, negated};
 use crate::compiler::fusion::affine::Form;
 use crate::compiler::spirv::edit::Instruction;
 
