@@ -80,7 +80,7 @@ impl Cost {
 
     /// Returns the cost of a kernel that uses memory where `is_internalized` does not hold. It reads a memory
     /// once if the first launch that uses the memory reads it, and writes it once if a launch does. `runs` are
-    /// the [runs](super::Fused::runs) of the group's members; those that are not listed run once.
+    /// the [runs](super::outcome::Fused::runs) of the group's members; those that are not listed run once.
     fn fused(
         launches: &Launches<'_>,
         group: &Group,

@@ -3,9 +3,12 @@
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
 
+use super::coarsen::Width;
 use super::effects::{self, SlotEffects};
+use super::form::{FusionForm, forms};
+use super::fuse::fuse;
+use super::outcome::{Fused, Outcome, Trust};
 use super::plan::{Argument, Memory, Place, Plan, Region};
-use super::{Fused, FusionForm, Outcome, Trust, Width, forms, fuse};
 use crate::compiler::signature::Access;
 use crate::compiler::spirv::Module;
 use crate::error::{Error, Result};

@@ -9,7 +9,8 @@ use rspirv::binary::Disassemble;
 use rspirv::spirv::{Op, StorageClass};
 
 use super::*;
-use crate::compiler::nd_range::NdSize;
+use crate::compiler::nd_range::{NdRange, NdSize};
+use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::Section;
 use crate::digest::Digest;
 use crate::error::ErrorKind;

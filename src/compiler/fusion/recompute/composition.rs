@@ -24,10 +24,10 @@ use crate::compiler::fusion::inlining::inline_helpers;
 use crate::compiler::fusion::lower_version;
 use crate::compiler::fusion::merge::{Part, Whole};
 use crate::compiler::fusion::modes::Modes;
+use crate::compiler::fusion::outcome::{Fused, Outcome, Trust};
 use crate::compiler::fusion::plan::{Memory, Plan, Region, Slot};
 use crate::compiler::fusion::pointer_uses;
 use crate::compiler::fusion::remap;
-use crate::compiler::fusion::{Fused, Outcome, Trust};
 use crate::compiler::spirv::edit::Definitions;
 use crate::error::Result;
 
