@@ -32,6 +32,7 @@ mod kernel;
 mod kernel_record;
 mod key;
 mod link;
+mod node_request;
 mod object;
 mod option_report;
 mod options;
@@ -51,6 +52,7 @@ mod strategy;
 mod tests;
 mod trace;
 mod translated;
+mod turn;
 
 pub use attached::Attached;
 pub use built::Origin;
