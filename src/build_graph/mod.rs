@@ -68,8 +68,9 @@ pub use specialization::SpecializationValue;
 pub(crate) use built::{ResolvedKernel, WeakKernel};
 pub(crate) use child::{Children, LIMIT as CHILD_LIMIT};
 pub(crate) use disk::Disk;
-pub(crate) use fusion::known::{Fusion, Policy, SelectedWay, Selection};
-pub(crate) use fusion::{FusedKernel, FusionRequest, ONE_BY_ONE, Query, Step};
+pub(crate) use fusion::{
+    FusedKernel, Fusion, FusionRequest, ONE_BY_ONE, Policy, Query, SelectedWay, Selection, Step,
+};
 pub(crate) use graph::{BuildGraph, Setting};
 #[cfg(feature = "internal")]
 pub(crate) use input::BuildInput;
