@@ -10,6 +10,7 @@ mod backlog;
 mod deferred;
 mod dispatch;
 mod group;
+mod part;
 #[cfg(all(test, feature = "simulated"))]
 mod random_tests;
 mod settle;
@@ -53,8 +54,9 @@ use crate::queue::work::Work;
 use crate::stats::Counters;
 use backlog::Backlog;
 pub(crate) use backlog::Ticket;
+pub(crate) use group::AbortReason;
 use group::Group;
-pub(crate) use group::{AbortReason, FusedLaunch, FusionBlocker, Part};
+pub(crate) use part::{FusedLaunch, FusionBlocker, Part};
 use transaction::{StateLock, Transaction};
 use transfer::{Transfer, TransferWorkers};
 pub(crate) use waits::CommandSummary;
