@@ -341,14 +341,8 @@ impl Writer<'_> {
             self.new.push(Op::Bitcast, [ty, id, pointer]);
             pointer = id;
         }
-        let mut words: Vec<_> = i.words_from(0).collect();
-        words[operands.pointer] = pointer;
-        if op == Op::ExtInst {
-            let offset = &mut words[operands.pointer - 1];
-            let ty = definitions.get(*offset).and_then(|i| i.result_type());
-            let ty = ty.ok_or_else(|| Error::unsupported("an offset has no type"))?;
-            *offset = self.interner.constant_id(self.module, Op::ConstantNull, ty, &[])?;
-        }
+        let (module, interner) = (&mut *self.module, &mut self.interner);
+        let words = operands.readdressed(definitions, i, pointer, module, interner)?;
         self.new.push(op, words);
         Ok(())
     }

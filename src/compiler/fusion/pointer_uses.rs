@@ -7,7 +7,9 @@ use rspirv::spirv::{MemoryAccess, Op, OpenclStd100Op as Extended};
 
 use super::access::{Layout, Layouts, MAX_ALIGN};
 use super::vector_access::{VectorAccess, extended};
-use crate::compiler::spirv::edit::{Definitions, Instruction, Role, ids, located};
+use crate::compiler::spirv::Module;
+use crate::compiler::spirv::edit::{Definitions, Instruction, Interner, Role, ids, located};
+use crate::error::{Error, Result};
 
 /// Returns the loads and stores of a function that can go to a variable: their word offsets in its body, each
 /// with its declared alignment, or 1. Each of them is assumed to read or write all bytes of its type, so
@@ -57,6 +59,31 @@ impl AccessOperands {
                 Some(Self { pointer, stored, vector: Some(vector) })
             }
         }
+    }
+
+    /// Returns the operands of the access `i` for another address, from which no offset is counted.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if ids run out, or if the module is damaged.
+    pub(super) fn readdressed(
+        &self,
+        definitions: &Definitions<'_>,
+        i: &Instruction<'_>,
+        address: u32,
+        module: &mut Module,
+        interner: &mut Interner,
+    ) -> Result<Vec<u32>> {
+        let mut words: Vec<_> = i.words_from(0).collect();
+        words[self.pointer] = address;
+        if i.op() == Some(Op::ExtInst) {
+            // The offset precedes the pointer.
+            let offset = &mut words[self.pointer - 1];
+            let ty = definitions.get(*offset).and_then(|i| i.result_type());
+            let ty = ty.ok_or_else(|| Error::unsupported("an offset has no type"))?;
+            *offset = interner.constant_id(module, Op::ConstantNull, ty, &[])?;
+        }
+        Ok(words)
     }
 
     /// Returns the declared alignment, or 1.
@@ -188,19 +215,25 @@ fn use_in(
     }))
 }
 
-/// Returns how an instruction uses the address that is its operand `word`.
-fn used(definitions: &Definitions<'_>, i: &Instruction<'_>, word: usize) -> Used {
-    match i.op() {
-        Some(
-            Op::AccessChain
+/// Whether an operation calculates an address from another one, its first operand, or converts an address.
+pub(super) fn is_address(op: Op) -> bool {
+    matches!(
+        op,
+        Op::AccessChain
             | Op::InBoundsAccessChain
             | Op::PtrAccessChain
             | Op::InBoundsPtrAccessChain
             | Op::PtrCastToGeneric
             | Op::GenericCastToPtr
             | Op::CopyObject
-            | Op::Bitcast,
-        ) if word == 2 => Used::Address,
+            | Op::Bitcast
+    )
+}
+
+/// Returns how an instruction uses the address that is its operand `word`.
+fn used(definitions: &Definitions<'_>, i: &Instruction<'_>, word: usize) -> Used {
+    match i.op() {
+        Some(op) if word == 2 && is_address(op) => Used::Address,
         Some(Op::Load) if word == 2 => Used::Access,
         Some(Op::Store) if word == 0 => Used::Access,
         Some(Op::Store) if word == 1 => {

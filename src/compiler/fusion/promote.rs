@@ -157,15 +157,8 @@ impl Writer<'_> {
             self.new.push_instruction(i);
         }
         let address = self.address(variable, pointee, place.offset)?;
-        let mut words: Vec<_> = i.words_from(0).collect();
-        words[operands.pointer] = address;
-        if op == Op::ExtInst {
-            // The offset precedes the pointer.
-            let offset = &mut words[operands.pointer - 1];
-            let ty = definitions.get(*offset).and_then(|i| i.result_type());
-            let ty = ty.ok_or_else(|| Error::unsupported("an offset has no type"))?;
-            *offset = self.interner.constant_id(self.module, Op::ConstantNull, ty, &[])?;
-        }
+        let (module, interner) = (&mut *self.module, &mut self.interner);
+        let mut words = operands.readdressed(definitions, i, address, module, interner)?;
         if operands.stored.is_some() && place.in_memory && op == Op::ExtInst {
             // The second call needs an id of its own for its result, which is of type `void`.
             words[1] = self.module.fresh_id()?;

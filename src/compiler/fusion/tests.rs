@@ -78,6 +78,24 @@ fn plan(launches: &[Launch], range: impl Into<NdSize>, dead: &[u32]) -> Plan {
     }
 }
 
+/// Launch with an nd-range of its own.
+type Ranged = (&'static str, NdRange, Vec<Argument>);
+
+fn over(global: impl Into<NdSize>) -> NdRange {
+    NdRange::from(global.into())
+}
+
+/// Returns the plan of launches with nd-ranges of their own.
+fn plan_of(launches: &[Ranged], dead: &[u32]) -> Plan {
+    let kernels: Vec<_> =
+        launches.iter().map(|(kernel, _, arguments)| (*kernel, arguments.clone())).collect();
+    let mut plan = plan(&kernels, 1, dead);
+    for (slot, (_, range, _)) in plan.slots.iter_mut().zip(launches) {
+        slot.range = *range;
+    }
+    plan
+}
+
 fn fuse_in(bytes: &[u8], plan: &Plan, trust: Trust) -> Outcome {
     let module = Module::parse(bytes).unwrap();
     fuse(plan, &[&module], trust, Width::ONE, FusionForm::Direct).unwrap()
