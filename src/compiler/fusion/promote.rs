@@ -81,26 +81,7 @@ pub(super) fn promote(module: &mut Module, function: u32, privates: &[Private]) 
     // Pointers to the variables, one for each of `privates`.
     let mut pointers = Vec::new();
     for private in privates {
-        let element = writer.element(private.size)?;
-        let ty = writer.pointer(element)?;
-        let own = declaration.parameters.get_mut(private.parameter);
-        let own = own.filter(|_| private.replaced.is_some());
-        pointers.push(match own {
-            Some((id, own)) => {
-                *own = ty;
-                let id = *id;
-                // The parameter's decorations do not hold for the variable: it has an alignment of its own, and
-                // other pointers point to it, too.
-                let annotations = writer.module.section_mut(Section::Annotations);
-                annotations.retain(|i| i.word(0) != Some(id));
-                id
-            }
-            None => {
-                let id = writer.module.fresh_id()?;
-                declaration.parameters.push((id, ty));
-                id
-            }
-        });
+        pointers.push(writer.parameter(private, &mut declaration)?);
     }
     for (location, i) in located((0, &body)) {
         let offset = location.offset;
@@ -133,6 +114,25 @@ struct Writer<'m> {
 }
 
 impl Writer<'_> {
+    /// Changes the type of the parameter that becomes a pointer to a variable, or adds such a parameter.
+    /// Returns its id.
+    fn parameter(&mut self, private: &Private, declaration: &mut Declaration) -> Result<u32> {
+        let element = self.element(private.size)?;
+        let ty = self.pointer(element)?;
+        let own = declaration.parameters.get_mut(private.parameter);
+        let Some((id, own)) = own.filter(|_| private.replaced.is_some()) else {
+            let id = self.module.fresh_id()?;
+            declaration.parameters.push((id, ty));
+            return Ok(id);
+        };
+        *own = ty;
+        let id = *id;
+        // The parameter's decorations do not hold for the variable: it has an alignment of its own, and other
+        // pointers point to it, too.
+        self.module.section_mut(Section::Annotations).retain(|i| i.word(0) != Some(id));
+        Ok(id)
+    }
+
     /// Emits a load or store of the variable in place of the instruction, or after it if `place.in_memory`.
     fn access(
         &mut self,

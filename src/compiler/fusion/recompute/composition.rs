@@ -376,8 +376,8 @@ impl<'a> Composition<'a> {
         Ok(modes)
     }
 
-    /// Merges the stages into one module, and adds the entry point that runs them.
-    pub(super) fn assemble(self, stages: &Stages, modes: &Modes) -> Result<Fused, Obstacle> {
+    /// Merges the stages into one module.
+    fn whole(&self) -> Result<Whole> {
         let mut parts = Vec::new();
         let last = self.stages.len() - 1;
         for (at, stage) in self.stages.iter().enumerate() {
@@ -391,7 +391,12 @@ impl<'a> Composition<'a> {
             }
             parts.push(part);
         }
-        let mut whole = Part::merge(&parts)?;
+        Part::merge(&parts)
+    }
+
+    /// Merges the stages into one module, and adds the entry point that runs them.
+    pub(super) fn assemble(self, stages: &Stages, modes: &Modes) -> Result<Fused, Obstacle> {
+        let mut whole = self.whole()?;
         // Launches would have to be separate functions. Where Intel's runtime for CPUs (2026.22) calls such a
         // function in some lanes of a vector only, it accesses memory for the others, too.
         if self.plan.target.separate_functions
