@@ -43,6 +43,7 @@ mod pool;
 mod program;
 mod refusal;
 mod request;
+mod requested;
 mod shared_outcome;
 mod signatures;
 mod spec;
