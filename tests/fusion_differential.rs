@@ -6,6 +6,8 @@
 //! cases, and `KILN_FUSION_SEED` the first seed. Each batch of cases writes its modules below the directory
 //! `KILN_FUSION_DUMP`, if it is set. A batch of cases shares a module.
 
+#[path = "support/batches.rs"]
+mod batches;
 #[path = "support/cases.rs"]
 mod cases;
 #[path = "support/kernels.rs"]
@@ -14,11 +16,10 @@ mod support;
 #[path = "support/tools.rs"]
 mod tools;
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
-use std::sync::Mutex;
 
+use batches::{Reasons, assert_none, in_batches};
 use cases::{CELL, CELLS, Case, Value, case};
 use fastrand::Rng;
 use kernels::{Kernel, PRELUDE, pool};
@@ -35,10 +36,6 @@ const EMITTED: usize = 2;
 const ONLY_EMITTED: usize = 10;
 
 type Cell = [u8; CELL];
-
-fn setting(name: &str, default: usize) -> usize {
-    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
-}
 
 /// Forms besides the direct one, each of which all cases are fused in, if that is legal.
 const FORMS: [FusionForm; 5] = [
@@ -69,7 +66,7 @@ struct Tally {
     wrong: usize,
     ranges: usize,
     forms: usize,
-    reasons: BTreeMap<String, usize>,
+    reasons: Reasons,
     failures: Vec<String>,
 }
 
@@ -84,29 +81,9 @@ impl Tally {
         self.wrong += other.wrong;
         self.ranges += other.ranges;
         self.forms += other.forms;
-        for (reason, count) in other.reasons {
-            *self.reasons.entry(reason).or_default() += count;
-        }
+        self.reasons.add_all(other.reasons);
         self.failures.extend(other.failures);
     }
-}
-
-/// Returns a reason without names and numbers.
-fn kind_of(reason: &str) -> String {
-    let (mut kind, mut is_name) = (String::new(), false);
-    for c in reason.chars() {
-        match c {
-            '`' => {
-                is_name = !is_name;
-                kind += if is_name { "`" } else { "..`" };
-            }
-            _ if is_name => {}
-            '0'..='9' if kind.ends_with('#') => {}
-            '0'..='9' => kind.push('#'),
-            c => kind.push(c),
-        }
-    }
-    kind
 }
 
 fn describe(case: &Case, pool: &[Kernel], fused: Option<&Fused>) -> String {
@@ -240,7 +217,7 @@ fn batch(number: usize, cases: usize, devices: &[Runtime]) -> Tally {
         }
         all.push((at, case.clone()));
         match fuse_case(&case, &pool, &module, FusionOptions::default()) {
-            Err(why) => *tally.reasons.entry(kind_of(&why)).or_default() += 1,
+            Err(why) => tally.reasons.add(&why),
             Ok(fused) if case.is_wrong => {
                 let description = describe(&case, &pool, Some(&fused));
                 tally
@@ -268,7 +245,7 @@ fn batch(number: usize, cases: usize, devices: &[Runtime]) -> Tally {
                     own.push(Chosen { at, form, case, fused });
                 }
                 Err(why) if why.contains("Intel's compiler for CPUs computes differently") => {
-                    *tally.reasons.entry(kind_of(&why)).or_default() += 1;
+                    tally.reasons.add(&why);
                 }
                 Err(why) => panic!("device options are not a reason to refuse: {why}"),
             }
@@ -344,7 +321,7 @@ async fn compare(
         }
     };
     let (Some(original), Some(fused)) = (made(module), made(&linked)) else {
-        *tally.reasons.entry("not emitted".to_owned()).or_default() += 1;
+        tally.reasons.add("not emitted");
         return;
     };
     let build = async |module: &Module| {
@@ -378,19 +355,7 @@ fn fused_random_launches_match_their_unfused_results() {
     if !has_clang() || !has_tool("spirv-val", &["spirv-val", "--version"]) {
         return;
     }
-    let devices = std::cell::RefCell::new(Vec::new());
-    futures::executor::block_on(support::on_each_device(async |rt| devices.borrow_mut().push(rt)));
-    let devices = devices.into_inner();
-    let (cases, seed) = (setting("KILN_FUSION_CASES", 200), setting("KILN_FUSION_SEED", 1));
-    let tally = Mutex::new(Tally::default());
-    let batches: Vec<_> = (0..cases.div_ceil(BATCH)).collect();
-    support::at_once(&batches, |&number| {
-        let done = batch(seed + number, BATCH.min(cases - number * BATCH), &devices);
-        tally.lock().expect("no other batch panicked").add(done);
-    });
-    let tally = tally.into_inner().expect("no batch panicked");
-    let mut reasons: Vec<_> = tally.reasons.iter().collect();
-    reasons.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    let tally = in_batches(200, BATCH, batch, Tally::add);
     eprintln!(
         "{} cases: {} fused, of {} launches, {} of them of different nd-ranges, {} with {} private \
          buffers; {} in other forms; {} run as OpenCL C; {} that must be refused",
@@ -404,15 +369,7 @@ fn fused_random_launches_match_their_unfused_results() {
         tally.emitted,
         tally.wrong
     );
-    for (reason, count) in reasons.iter().take(40) {
-        eprintln!("{count:6} {reason}");
-    }
-    let failures = &tally.failures;
-    assert!(
-        failures.is_empty(),
-        "{}: {}",
-        failures.len(),
-        failures[..failures.len().min(4)].join("\n")
-    );
+    tally.reasons.print();
+    assert_none(&tally.failures);
     assert!(tally.fused > 0 && tally.private > 0 && tally.wrong > 0, "nothing was tried");
 }

@@ -5,6 +5,8 @@
 //! devices that take it, and otherwise as the OpenCL C that Kiln generates from it. `KILN_FUSION_CASES` is the
 //! number of cases, and `KILN_FUSION_SEED` the first seed.
 
+#[path = "support/batches.rs"]
+mod batches;
 #[path = "support/stencils.rs"]
 mod stencils;
 mod support;
@@ -12,8 +14,8 @@ mod support;
 mod tools;
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 
+use batches::{Reasons, assert_none, in_batches};
 use kiln::internal::fusion::{Fused, FusionOptions, fuse};
 use kiln::internal::spirv::{emit, link};
 use kiln::{Buffer, Event, FusionForm, Module, ModuleFormat, Program, Runtime};
@@ -22,10 +24,6 @@ use tools::{has_clang, has_tool};
 
 /// Number of cases whose kernels share a module.
 const BATCH: usize = 12;
-
-fn setting(name: &str, default: usize) -> usize {
-    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
-}
 
 /// Fused kernel of a case in one form.
 struct Attempt {
@@ -40,7 +38,7 @@ struct Attempt {
 struct Tally {
     cases: usize,
     fused: BTreeMap<String, usize>,
-    reasons: BTreeMap<String, usize>,
+    reasons: Reasons,
     failures: Vec<String>,
 }
 
@@ -50,9 +48,7 @@ impl Tally {
         for (form, count) in other.fused {
             *self.fused.entry(form).or_default() += count;
         }
-        for (reason, count) in other.reasons {
-            *self.reasons.entry(reason).or_default() += count;
-        }
+        self.reasons.add_all(other.reasons);
         self.failures.extend(other.failures);
     }
 }
@@ -69,21 +65,6 @@ fn forms(random: &mut fastrand::Rng) -> Vec<FusionForm> {
     ]
 }
 
-/// Returns a reason without names and numbers.
-fn kind_of(reason: &str) -> String {
-    let parts = reason.split('`').enumerate();
-    let text: String = parts.map(|(at, part)| if at % 2 == 1 { ".." } else { part }).collect();
-    let mut kind = String::new();
-    for c in text.chars() {
-        match c {
-            '0'..='9' if kind.ends_with('#') => {}
-            '0'..='9' => kind.push('#'),
-            c => kind.push(c),
-        }
-    }
-    kind
-}
-
 fn attempts(
     cases: &[Case],
     pool: &Pool,
@@ -98,7 +79,7 @@ fn attempts(
         for form in forms(random) {
             let options = FusionOptions { form, ..FusionOptions::of(rt.device()) };
             match fuse(&[module], &launches, &case.dead, options).expect("the launches fit") {
-                Err(why) => *tally.reasons.entry(kind_of(&why)).or_default() += 1,
+                Err(why) => tally.reasons.add(&why),
                 Ok(fused) => {
                     let kind = form.to_string().split(' ').next().unwrap_or_default().to_owned();
                     *tally.fused.entry(kind).or_default() += 1;
@@ -228,30 +209,10 @@ fn fused_random_stencils_match_their_unfused_results_in_every_form() {
     if !has_clang() || !has_tool("spirv-val", &["spirv-val", "--version"]) {
         return;
     }
-    let devices = std::cell::RefCell::new(Vec::new());
-    futures::executor::block_on(support::on_each_device(async |rt| devices.borrow_mut().push(rt)));
-    let devices = devices.into_inner();
-    let (cases, seed) = (setting("KILN_FUSION_CASES", 72), setting("KILN_FUSION_SEED", 1));
-    let tally = Mutex::new(Tally::default());
-    let batches: Vec<_> = (0..cases.div_ceil(BATCH)).collect();
-    support::at_once(&batches, |&number| {
-        let done = batch(seed + number, BATCH.min(cases - number * BATCH), &devices);
-        tally.lock().expect("no other batch panicked").add(done);
-    });
-    let tally = tally.into_inner().expect("no batch panicked");
+    let tally = in_batches(72, BATCH, batch, Tally::add);
     eprintln!("{} cases, fused: {:?}", tally.cases, tally.fused);
-    let mut reasons: Vec<_> = tally.reasons.iter().collect();
-    reasons.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
-    for (reason, count) in reasons.iter().take(40) {
-        eprintln!("{count:6} {reason}");
-    }
-    let failures = &tally.failures;
-    assert!(
-        failures.is_empty(),
-        "{}: {}",
-        failures.len(),
-        failures[..failures.len().min(3)].join("\n")
-    );
+    tally.reasons.print();
+    assert_none(&tally.failures);
     for form in ["inlined", "tiles", "strips", "windows"] {
         assert!(tally.fused.contains_key(form), "no case was fused in the form `{form}`");
     }

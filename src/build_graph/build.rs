@@ -14,29 +14,15 @@ use futures::future::{Either, select};
 
 use super::built::{Built, Origin};
 use super::compile::Subject;
-use super::disk::{Miss, Turn};
+use super::disk::Miss;
 use super::entry_codec::Loaded;
 use super::in_flight::InFlight;
 use super::strategy::BuildStrategy;
+use super::trace::{RemoteTrail, Trail};
+use super::turn::Turn;
 use crate::cache::remote::{Answer, PendingResponse, Response};
 use crate::cache::store::Entry;
 use crate::error::{Result, catch_panics};
-
-/// Findings of a build, for the trace of lookups.
-#[derive(Default)]
-pub(super) struct Trail {
-    /// Reason why the disk had no usable program. `None` if it was not asked.
-    pub(super) miss: Option<Miss>,
-    pub(super) remote: RemoteTrail,
-}
-
-#[derive(Default)]
-pub(super) struct RemoteTrail {
-    /// Reason why the remote cache gave no program. `None` if it was not asked.
-    pub(super) reason: Option<String>,
-    /// Whether it has an entry of a newer version, which must not be replaced.
-    pub(super) has_newer: bool,
-}
 
 /// Work that is left once the waiters have the program.
 enum Rest {

@@ -1,26 +1,12 @@
-//! The disk cache below the graph: it loads programs, and decides which process builds a missing one.
+//! The disk cache below the graph.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use async_lock::{Semaphore, SemaphoreGuard, SemaphoreGuardArc};
-use futures::future::Either;
+use async_lock::{Semaphore, SemaphoreGuard};
 
-use super::built::{Built, Origin};
-use super::compile::Subject;
-use super::entry_codec::Loaded;
-use crate::cache::store::{Address, BackgroundLock, Entry, Lookup, Pending, Store, Try};
-use crate::error::Result;
-use crate::executor;
+use crate::cache::store::{Address, Entry, Pending, Store};
 use crate::stats::Counters;
-
-/// Shortest and longest pause, before jitter, between two lookups while another process builds a program.
-const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(250)];
-
-/// The next pause is the time waited so far, divided by this number. A program is then found soon after it is
-/// stored, relative to the duration of its compile, and waiting for many programs leaves the processor to the
-/// compilers.
-const PAUSE_DIVISOR: u32 = 8;
 
 /// Number of entries whose bytes are in memory at the same time, while they are loaded, and while they are
 /// written.
@@ -30,8 +16,8 @@ const ENTRIES_IN_MEMORY: usize = 32;
 pub(crate) struct Disk {
     store: Store,
     /// Maximum time to wait for another process's build.
-    max_wait: Duration,
-    counters: Arc<Counters>,
+    pub(super) max_wait: Duration,
+    pub(super) counters: Arc<Counters>,
     loads: Semaphore,
     saves: Semaphore,
 }
@@ -42,13 +28,6 @@ pub(crate) enum Miss {
     Absent,
     /// The stored entry is not used, for this reason.
     Unusable(String),
-}
-
-/// A process's turn to build a program.
-pub(super) struct Turn {
-    /// Permission to call a compiler.
-    pub(super) slot: SemaphoreGuardArc,
-    pub(super) lock: BackgroundLock,
 }
 
 impl Disk {
@@ -66,161 +45,19 @@ impl Disk {
         &self.store
     }
 
+    /// Waits until one more entry may be in memory to be loaded.
+    pub(super) async fn room_to_load(&self) -> SemaphoreGuard<'_> {
+        self.loads.acquire().await
+    }
+
+    /// Waits until one more entry may be in memory to be written.
+    pub(super) async fn room_to_save(&self) -> SemaphoreGuard<'_> {
+        self.saves.acquire().await
+    }
+
     /// Writes an entry that came from elsewhere.
     pub(super) async fn copy(&self, address: &Address, entry: &Entry) {
-        let _room = self.saves.acquire().await;
+        let _room = self.room_to_save().await;
         self.store.put(address, entry.payload().to_vec(), entry.rest().to_vec()).await;
     }
-}
-
-impl Subject {
-    /// Waits until the entry of another program may be in memory to be written.
-    pub(super) async fn room_to_save(&self) -> Option<SemaphoreGuard<'_>> {
-        match self.graph().disk() {
-            Some(disk) => Some(disk.saves.acquire().await),
-            None => None,
-        }
-    }
-
-    /// Loads the program from the disk, if the disk has it.
-    pub(super) async fn find_on_disk(
-        self: &Arc<Self>,
-        miss: &mut Option<Miss>,
-    ) -> Result<Option<Arc<Built>>> {
-        let Some(disk) = self.graph().disk() else { return Ok(None) };
-        let _permit = disk.loads.acquire().await;
-        let found = disk.store.find(&self.address()).await;
-        self.load_found(disk, found, miss).await
-    }
-
-    /// Loads the program from the disk, or waits for this process's turn to build it. While another process
-    /// builds it, looks again from time to time.
-    pub(super) async fn find_or_take_turn(
-        self: &Arc<Self>,
-        miss: &mut Option<Miss>,
-    ) -> Result<Either<Arc<Built>, Turn>> {
-        let Some(disk) = self.graph().disk() else {
-            return Ok(Either::Right(Turn {
-                slot: self.slots().acquire_arc().await,
-                lock: BackgroundLock::new(None),
-            }));
-        };
-        // The lock is tried only by builds that can begin at once, so that few files are open, and other
-        // processes can build what this one would have to queue.
-        let mut slot = self.slots().try_acquire_arc();
-        if slot.is_none() {
-            if let Some(built) = self.find_on_disk(miss).await? {
-                return Ok(Either::Left(built));
-            }
-            slot = Some(self.slots().acquire_arc().await);
-        }
-        let mut since = None;
-        loop {
-            if let Some(slot) = slot.take() {
-                match self.find_or_lock(disk, miss).await? {
-                    Either::Left(built) => return Ok(Either::Left(built)),
-                    Either::Right(Try::Busy) => {}
-                    Either::Right(Try::Held(lock)) => {
-                        return Ok(Either::Right(Turn {
-                            slot,
-                            lock: BackgroundLock::new(Some(lock)),
-                        }));
-                    }
-                    Either::Right(Try::Unopened(_) | Try::Impossible(_)) => {
-                        return Ok(Either::Right(Turn { slot, lock: BackgroundLock::new(None) }));
-                    }
-                }
-            } else if let Some(built) = self.find_on_disk(miss).await? {
-                return Ok(Either::Left(built));
-            }
-            let since = *since.get_or_insert_with(|| {
-                disk.counters.lock_waits.add_one();
-                Instant::now()
-            });
-            if since.elapsed() >= disk.max_wait {
-                disk.counters.lock_timeouts.add_one();
-                tracing::debug!(key = %self.key(), "another process has held the build lock for too long");
-                let slot = self.slots().acquire_arc().await;
-                return Ok(Either::Right(Turn { slot, lock: BackgroundLock::new(None) }));
-            }
-            executor::pause(next_pause(since.elapsed())).await?;
-            slot = self.slots().try_acquire_arc();
-        }
-    }
-
-    /// Loads the program from the disk, or tries to take its build lock.
-    async fn find_or_lock(
-        self: &Arc<Self>,
-        disk: &Disk,
-        miss: &mut Option<Miss>,
-    ) -> Result<Either<Arc<Built>, Try>> {
-        let _permit = disk.loads.acquire().await;
-        let (found, attempt) = disk.store.get_or_lock(&self.address()).await;
-        if let Some(built) = self.load_found(disk, found, miss).await? {
-            return Ok(Either::Left(built));
-        }
-        // The lock was not tried if there is an entry, but the driver may have refused it.
-        match attempt {
-            Some(attempt) => Ok(Either::Right(attempt)),
-            None => Ok(Either::Right(disk.store.try_build_lock(self.key()).await)),
-        }
-    }
-
-    /// Loads the program from an entry that was found. Errors are transient failures only: a damaged entry, or
-    /// one that the driver rejects, is a miss. Such a miss is counted, unless `miss` has the same reason.
-    async fn load_found(
-        self: &Arc<Self>,
-        disk: &Disk,
-        found: Lookup,
-        miss: &mut Option<Miss>,
-    ) -> Result<Option<Arc<Built>>> {
-        let counters = &disk.counters;
-        let known = match miss {
-            Some(Miss::Unusable(reason)) => Some(reason.as_str()),
-            _ => None,
-        };
-        let reason = match found {
-            Lookup::Hit(entry) => {
-                let bytes = entry.bytes().len() as u64;
-                match self.load(entry, Origin::Disk).await?.0 {
-                    Loaded::Built(built) => {
-                        counters.disk_bytes_read.add(bytes);
-                        counters.disk_hits.add_one();
-                        return Ok(Some(built));
-                    }
-                    Loaded::Refused(reason) => {
-                        if known != Some(&*reason) {
-                            counters.disk_refused.add_one();
-                            let key = self.key();
-                            tracing::debug!(%key, %reason, "the driver rejected a stored program");
-                        }
-                        Some(reason)
-                    }
-                }
-            }
-            Lookup::Absent => None,
-            Lookup::Unusable(unusable) => {
-                let reason = unusable.to_string();
-                if known != Some(&*reason) {
-                    counters.disk_damaged.add_one();
-                    tracing::debug!(key = %self.key(), %reason, "a stored entry is not used");
-                }
-                Some(reason)
-            }
-            Lookup::Unreadable(error) => Some(error.to_string()),
-        };
-        if miss.is_none() {
-            counters.disk_misses.add_one();
-        }
-        *miss = Some(reason.map_or(Miss::Absent, Miss::Unusable));
-        Ok(None)
-    }
-}
-
-/// Returns the pause before the next look, after a wait of `waited` for another process.
-fn next_pause(waited: Duration) -> Duration {
-    let [shortest, longest] = PAUSES;
-    let pause = (waited / PAUSE_DIVISOR).clamp(shortest, longest);
-    // The jitter keeps many processes from looking at the same time.
-    pause.mul_f64(0.5 + fastrand::f64())
 }

@@ -2,9 +2,7 @@
 //!
 //! A node is in one of two places. While it is built, it is an in-flight build in a map behind a mutex, so
 //! nothing can evict it. When the build ends, its outcome moves to a cache, where a hit takes no lock of this
-//! module. A request looks into the cache, then under the mutex among the in-flight builds, and then, still
-//! under the mutex, into the cache again. An outcome is put into the cache before the in-flight build leaves
-//! the map, so no request can miss both and start a second build.
+//! module. [Requests](super::node_request) look into both.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard};
@@ -13,34 +11,29 @@ use std::time::Duration;
 use moka::notification::RemovalCause;
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
-use tracing::Instrument;
-use tracing::field::Empty;
 
-use super::build::build;
 use super::built::Built;
 use super::child::{Children, Target};
-use super::compile::Subject;
 use super::disk::Disk;
 use super::fusion::known::Fusions;
-use super::in_flight::InFlight;
 use super::key::DeviceKey;
 use super::link::{DuplicateExports, Libraries, LinkTarget};
 use super::options::EnvironmentOptions;
-use super::outcome::{Answer, Outcome};
+use super::outcome::Outcome;
 use super::plan::{BuildPlan, LinkedModule};
 use super::pool::CompilePool;
-use super::shared_outcome::{SharedOutcome, shared_outcome};
+use super::shared_outcome::SharedOutcome;
 use super::spec::BuildSpec;
 use super::strategy::BuildStrategy;
 use super::trace::{Line, LookupTrace};
 use crate::backend::{self, DeviceSlot};
 use crate::cache::config::DeviceIdentity;
 use crate::cache::remote::Remote;
-use crate::cache::store::{Address, Pending};
+use crate::cache::store::Address;
 use crate::device::Device;
 use crate::digest::{BuildKey, Digest};
-use crate::error::{Error, ErrorKind, Result, catch_panics};
-use crate::executor::{HostExecutor, Priority, run_blocking};
+use crate::error::{Error, ErrorKind, Result};
+use crate::executor::HostExecutor;
 use crate::process::resources;
 use crate::source::library::DeviceLibrary;
 use crate::source::module::Module;
@@ -58,7 +51,7 @@ pub(super) struct BuildId {
     pub(super) key: BuildKey,
     /// Whether the program is built on the threads for untrusted modules and, if a driver compiles it, in a
     /// child process.
-    is_untrusted: bool,
+    pub(super) is_untrusted: bool,
 }
 
 /// Identity of a kept outcome: the device's position, the key and the kind. All requests share one program;
@@ -86,12 +79,6 @@ impl BuildId {
 
 /// Weight of a kept failure in bytes, not counting its log.
 const FAILURE_WEIGHT: usize = 256;
-
-/// Place where a request found an existing node.
-enum Found {
-    Kept,
-    InFlight,
-}
 
 /// Settings and services of a graph.
 pub(crate) struct Setting {
@@ -167,145 +154,22 @@ impl BuildGraph {
         Arc::new(Self { setting, device_keys, kept, in_flight, libraries, fusions, builds })
     }
 
-    /// Requests a program. Returns it if it is kept, joins its build if that is in flight, and starts a build
-    /// otherwise. Never blocks on a driver.
-    pub(crate) fn request(self: &Arc<Self>, spec: BuildSpec) -> Answer {
-        match self.resolve(spec) {
-            Ok(plan) => self.request_plan(plan),
-            Err(error) => Answer::Refused(self.refuse(error)),
-        }
-    }
-
-    /// Like [`request`](Self::request), for a request whose imports are resolved.
-    pub(super) fn request_plan(self: &Arc<Self>, plan: BuildPlan) -> Answer {
-        self.counters().builds_requested.add_one();
-        if plan.includes_files() {
-            self.request_with_files(plan)
-        } else {
-            self.request_program(plan, |plan| self.pending_guard(plan))
-        }
-    }
-
-    /// Reads the files that the key covers, then requests the program.
-    fn request_with_files(self: &Arc<Self>, mut plan: BuildPlan) -> Answer {
-        let (shared, promise) = shared_outcome();
-        let graph = Arc::clone(self);
-        let pending = self.pending_guard(&plan);
-        let limit = self.children().limit();
-        let request = async move {
-            let is_untrusted = plan.has_untrusted();
-            let read = move || plan.read_files(limit).map(|()| plan);
-            let plan = graph.read_files(is_untrusted, read).await?;
-            Ok(graph.request_program(plan, |_| pending))
-        };
-        let completed = self.builds.spawn(async move {
-            promise.complete(catch_panics(request).await.unwrap_or_else(Answer::Refused));
-        });
-        completed.map_or_else(Answer::Refused, |()| Answer::Reading(shared))
-    }
-
-    /// Makes a call that reads included files, on a thread that may block.
-    pub(super) async fn read_files<T: Send + 'static>(
-        &self,
-        is_untrusted: bool,
-        call: impl FnOnce() -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        if is_untrusted {
-            // The directives in the text determine how long reading takes, so untrusted text uses its own
-            // threads.
-            return self.pool_for(true).threads().run(Priority::Short, call).await?;
-        }
-        run_blocking(call).await
-    }
-
-    /// Requests the program of a plan, and counts where it was found.
-    pub(super) fn request_program(
-        self: &Arc<Self>,
-        plan: BuildPlan,
-        guard: impl FnOnce(&BuildPlan) -> Option<Pending>,
-    ) -> Answer {
-        let counters = self.counters();
-        self.request_node(plan, guard, |found| match found {
-            Found::Kept => counters.memory_hits.add_one(),
-            Found::InFlight => counters.joined_builds.add_one(),
-        })
-    }
-
-    /// Requests a dependency of a program, an object or SPIR-V, without counting the request.
-    pub(super) fn request_uncounted(self: &Arc<Self>, plan: BuildPlan) -> Answer {
-        self.request_node(plan, |plan| self.pending_guard(plan), |_| ())
-    }
-
-    /// Returns a guard that [`settled`](Self::settled) waits for, if the program of a plan is stored.
-    pub(super) fn pending_guard(&self, plan: &BuildPlan) -> Option<Pending> {
-        let guard = || self.disk().map(Disk::begin).or_else(|| self.remote().map(Remote::begin));
-        plan.is_stored().then(guard).flatten()
-    }
-
-    /// Requests the node of a plan. If it has to be built, `guard` returns the guard that stays pending until
-    /// the program is stored.
-    fn request_node(
-        self: &Arc<Self>,
-        plan: BuildPlan,
-        guard: impl FnOnce(&BuildPlan) -> Option<Pending>,
-        count: impl FnOnce(Found),
-    ) -> Answer {
-        let key = self.key(&plan);
-        let node = self.node(&plan, key);
-        let (shared, promise) = loop {
-            if let Some(outcome) = self.kept(node).or_else(|| self.containing_program(&plan)) {
-                count(Found::Kept);
-                if let (Ok(built), true) = (&outcome, node.is_untrusted) {
-                    built.distrust();
-                }
-                self.trace(&plan, key, "memory", [None; 2], None);
-                return Answer::Kept(outcome);
-            }
-            let mut in_flight = self.in_flight();
-            if let Some(shared) = in_flight.get(&node).cloned() {
-                drop(in_flight);
-                count(Found::InFlight);
-                self.trace(&plan, key, "joined", [None; 2], None);
-                return Answer::Building(shared);
-            }
-            // The build may have ended since the first lookup. The next iteration takes its outcome, because
-            // `get` may free programs, which must not happen under the mutex.
-            if self.has_kept(node) {
-                continue;
-            }
-            let (shared, promise) = shared_outcome();
-            in_flight.insert(node, shared.clone());
-            break (shared, promise);
-        };
-
-        let pending = guard(&plan);
-        let subject = Arc::new(Subject::new(Arc::clone(self), plan, key));
-        // From here on the build always ends: dropping it ends it with an error.
-        let in_flight = InFlight::new(node, subject, promise, pending);
-        let span = self.span(in_flight.subject().plan(), key);
-        let in_flight = in_flight.with_span(span.clone());
-        if let Err(error) = self.builds.begin(build(in_flight).instrument(span)) {
-            tracing::debug!(%error, "a build cannot start");
-        }
-        Answer::Building(shared)
-    }
-
     pub(super) fn node(&self, plan: &BuildPlan, key: BuildKey) -> BuildId {
         BuildId { device: plan.device(), key, is_untrusted: plan.has_untrusted() }
     }
 
     /// Returns the kept outcome of a node.
-    fn kept(&self, node: BuildId) -> Option<Outcome> {
+    pub(super) fn kept(&self, node: BuildId) -> Option<Outcome> {
         self.kept.get(&node.program()).or_else(|| self.kept.get(&node.failure()))
     }
 
-    fn has_kept(&self, node: BuildId) -> bool {
+    pub(super) fn has_kept(&self, node: BuildId) -> bool {
         self.kept.contains_key(&node.program()) || self.kept.contains_key(&node.failure())
     }
 
     /// Returns a program in memory that was linked from the same modules and possibly more: its kernels are the
     /// same.
-    fn containing_program(&self, plan: &BuildPlan) -> Option<Outcome> {
+    pub(super) fn containing_program(&self, plan: &BuildPlan) -> Option<Outcome> {
         let parts = self.parts(plan);
         if parts.is_empty() {
             return None;
@@ -570,26 +434,9 @@ impl BuildGraph {
             });
     }
 
-    fn in_flight(&self) -> MutexGuard<'_, HashMap<BuildId, SharedOutcome<Outcome>>> {
+    pub(super) fn in_flight(&self) -> MutexGuard<'_, HashMap<BuildId, SharedOutcome<Outcome>>> {
         // Each holder of the lock changes the map in one call: a panic leaves no partial change.
         lock(&self.in_flight)
-    }
-
-    /// Creates the span of a build. Called on the requesting thread, so that the caller's span is its parent.
-    fn span(&self, plan: &BuildPlan, key: BuildKey) -> tracing::Span {
-        let span = tracing::info_span!(
-            "build",
-            device = %self.device(plan.device()).name,
-            format = %plan.format(),
-            modules = plan.module_summary(),
-            key = format_args!("{key:.8}"),
-            outcome = Empty,
-            elapsed_ms = Empty,
-        );
-        span.in_scope(|| {
-            tracing::trace!(fields = ?self.key_fields(plan), "not in memory");
-        });
-        span
     }
 
     /// Evicts the kept programs that are not in use, to return their memory to the device. Returns their

@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use tracing::field::display;
 
-use super::build::Trail;
 use super::built::Origin;
 use super::compile::Subject;
 use super::disk::Miss;
@@ -13,6 +12,7 @@ use super::graph::BuildId;
 use super::key::NodeKind;
 use super::outcome::Outcome;
 use super::shared_outcome::Promise;
+use super::trace::Trail;
 use crate::cache::store::Pending;
 use crate::error::Error;
 use crate::process::threads::no_thread;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use super::built::{Built, ResolvedKernel};
-use super::pending::Build;
+use super::requested::RequestedProgram;
 use crate::compiler::signature::Parameter;
 use crate::error::Result;
 
@@ -33,7 +33,7 @@ pub struct Kernel(Arc<Inner>);
 struct Inner {
     name: Box<str>,
     /// Build of the program, for a kernel that was named before the program existed.
-    build: Option<Build>,
+    build: Option<RequestedProgram>,
     resolved: OnceLock<Result<ResolvedKernel>>,
 }
 
@@ -45,11 +45,15 @@ impl Kernel {
         Ok(Self::new(name, None, OnceLock::from(Ok(resolved))))
     }
 
-    pub(crate) fn of_build(build: &Build, name: &str) -> Self {
+    pub(super) fn of_build(build: &RequestedProgram, name: &str) -> Self {
         Self::new(name, Some(build.clone()), OnceLock::new())
     }
 
-    fn new(name: &str, build: Option<Build>, resolved: OnceLock<Result<ResolvedKernel>>) -> Self {
+    fn new(
+        name: &str,
+        build: Option<RequestedProgram>,
+        resolved: OnceLock<Result<ResolvedKernel>>,
+    ) -> Self {
         Self(Arc::new(Inner { name: name.into(), build, resolved }))
     }
 

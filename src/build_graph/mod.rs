@@ -32,6 +32,7 @@ mod kernel;
 mod kernel_record;
 mod key;
 mod link;
+mod node_request;
 mod object;
 mod option_report;
 mod options;
@@ -42,6 +43,7 @@ mod pool;
 mod program;
 mod refusal;
 mod request;
+mod requested;
 mod shared_outcome;
 mod signatures;
 mod spec;
@@ -51,6 +53,7 @@ mod strategy;
 mod tests;
 mod trace;
 mod translated;
+mod turn;
 
 pub use attached::Attached;
 pub use built::Origin;
@@ -66,8 +69,9 @@ pub use specialization::SpecializationValue;
 pub(crate) use built::{ResolvedKernel, WeakKernel};
 pub(crate) use child::{Children, LIMIT as CHILD_LIMIT};
 pub(crate) use disk::Disk;
-pub(crate) use fusion::known::{Fusion, Policy, SelectedWay, Selection};
-pub(crate) use fusion::{FusedKernel, FusionRequest, ONE_BY_ONE, Query, Step};
+pub(crate) use fusion::{
+    FusedKernel, Fusion, FusionRequest, ONE_BY_ONE, Policy, Query, SelectedWay, Selection, Step,
+};
 pub(crate) use graph::{BuildGraph, Setting};
 #[cfg(feature = "internal")]
 pub(crate) use input::BuildInput;

@@ -3,19 +3,13 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-use super::built::{Built, Origin};
 use super::kernel::Kernel;
-use super::link::Resolution;
-use super::option_report::OptionReport;
-use super::outcome::{Answer, Outcome};
-use super::plan::BuildPlan;
+use super::outcome::Answer;
 use super::program::Program;
-use super::shared_outcome::SharedOutcome;
+use super::requested::{RequestDetails, RequestedProgram};
 use crate::error::{Error, Result};
-use crate::process;
 
 /// A requested build: a future of its [`Program`], and a handle that can be cloned.
 ///
@@ -63,65 +57,15 @@ use crate::process;
 /// ```
 #[derive(Clone)]
 #[must_use = "the build continues, but its program or its error is lost"]
-pub struct Build {
-    state: State,
-    request: RequestDetails,
-}
-
-/// Details of one request for a program, which other requests for the same program may not share.
-#[derive(Clone, Default)]
-pub(super) struct RequestDetails {
-    /// Explains errors that the options of the request caused.
-    options: Option<Arc<OptionReport>>,
-    /// Modules and symbols of the requested program.
-    resolution: Option<Arc<Resolution>>,
-}
-
-#[derive(Clone)]
-enum State {
-    Ready(Result<Program>),
-    Building(SharedOutcome<Outcome>),
-    Reading(SharedOutcome<Answer>),
-}
-
-impl RequestDetails {
-    pub(super) fn of(plan: &BuildPlan) -> Self {
-        Self { options: OptionReport::of(plan), resolution: plan.resolution().cloned() }
-    }
-
-    /// Returns the result of the request from the outcome of the build.
-    fn result(&self, outcome: Outcome, origin: impl FnOnce(&Built) -> Origin) -> Result<Program> {
-        match outcome {
-            Ok(built) => {
-                let origin = origin(&built);
-                Ok(Program::new(built, origin, self.resolution.clone()))
-            }
-            Err(error) => Err(match &self.options {
-                Some(options) => options.explain(error),
-                None => error,
-            }),
-        }
-    }
-}
+pub struct Build(RequestedProgram);
 
 impl Build {
     pub(super) fn new(answer: Answer, request: RequestDetails) -> Self {
-        let state = match answer {
-            Answer::Kept(outcome) => State::Ready(request.result(outcome, |_| Origin::Memory)),
-            Answer::Refused(error) => State::Ready(Err(error)),
-            Answer::Building(shared) => State::Building(shared),
-            Answer::Reading(shared) => State::Reading(shared),
-        };
-        Self { state, request }
+        Self(RequestedProgram::new(answer, request))
     }
 
     pub(super) fn failed(error: Error) -> Self {
-        Self { state: State::Ready(Err(error)), request: RequestDetails::default() }
-    }
-
-    /// Returns the result of an awaited build.
-    fn completed(&self, outcome: Outcome) -> Result<Program> {
-        self.request.result(outcome, Built::origin)
+        Self(RequestedProgram::failed(error))
     }
 
     /// Returns a kernel of the program that is being built, for launches made before the program exists. If the
@@ -149,16 +93,12 @@ impl Build {
     /// ```
     #[must_use]
     pub unsafe fn kernel(&self, name: &str) -> Kernel {
-        Kernel::of_build(self, name)
+        Kernel::of_build(&self.0, name)
     }
 
     /// Returns the result, if the build has ended. Does not block.
     pub(crate) fn peek(&self) -> Option<Result<Program>> {
-        match &self.state {
-            State::Ready(result) => Some(result.clone()),
-            State::Building(shared) => shared.peek().map(|outcome| self.completed(outcome)),
-            State::Reading(shared) => Self::new(shared.peek()?, self.request.clone()).peek(),
-        }
+        Some(self.0.peek()?.map(Program::of))
     }
 }
 
@@ -166,23 +106,7 @@ impl Future for Build {
     type Output = Result<Program>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Err(error) = process::check() {
-            return Poll::Ready(Err(error));
-        }
-        loop {
-            // Replacing the state drops the shared outcome as soon as it is not needed any more.
-            self.state = match &mut self.state {
-                State::Ready(result) => return Poll::Ready(result.clone()),
-                State::Building(shared) => {
-                    let outcome = ready!(Pin::new(shared).poll(context));
-                    State::Ready(self.completed(outcome))
-                }
-                State::Reading(shared) => {
-                    let answer = ready!(Pin::new(shared).poll(context));
-                    Self::new(answer, self.request.clone()).state
-                }
-            };
-        }
+        Pin::new(&mut self.0).poll(context).map_ok(Program::of)
     }
 }
 

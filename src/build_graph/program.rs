@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::built::{Built, Origin};
 use super::kernel::Kernel;
 use super::link::{LinkedSymbol, Resolution};
+use super::requested::DeliveredProgram;
 use crate::device::Device;
 use crate::digest::BuildKey;
 use crate::error::Result;
@@ -30,18 +31,15 @@ use crate::process::threads;
 /// ```
 #[derive(Clone)]
 pub struct Program {
-    pub(super) built: Arc<Built>,
+    built: Arc<Built>,
     origin: Origin,
     /// Modules and symbols of the program for the request that returned this handle.
     resolution: Option<Arc<Resolution>>,
 }
 
 impl Program {
-    pub(crate) fn new(
-        built: Arc<Built>,
-        origin: Origin,
-        resolution: Option<Arc<Resolution>>,
-    ) -> Self {
+    pub(super) fn of(delivered: DeliveredProgram) -> Self {
+        let DeliveredProgram { built, origin, resolution } = delivered;
         Self { built, origin, resolution }
     }
 

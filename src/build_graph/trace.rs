@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use concurrent_queue::ConcurrentQueue;
 
+use super::disk::Miss;
 use super::link::LinkedSymbol;
 use crate::cache::config::TraceTo;
 use crate::cache::store::TaskTracker;
@@ -49,6 +50,22 @@ pub(crate) struct Line<'a> {
     pub(crate) fields: Vec<(String, String)>,
     /// Symbols that modules of the program take from other modules.
     pub(crate) linked: Vec<LinkedSymbol>,
+}
+
+/// Findings of a build, for the trace of lookups.
+#[derive(Default)]
+pub(super) struct Trail {
+    /// Reason why the disk had no usable program. `None` if it was not asked.
+    pub(super) miss: Option<Miss>,
+    pub(super) remote: RemoteTrail,
+}
+
+#[derive(Default)]
+pub(super) struct RemoteTrail {
+    /// Reason why the remote cache gave no program. `None` if it was not asked.
+    pub(super) reason: Option<String>,
+    /// Whether it has an entry of a newer version, which must not be replaced.
+    pub(super) has_newer: bool,
 }
 
 impl LookupTrace {

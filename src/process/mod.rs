@@ -10,6 +10,7 @@ mod identity;
 mod library;
 pub(crate) mod log;
 mod program;
+mod regular_file;
 pub(crate) mod resources;
 #[cfg(all(test, unix))]
 #[path = "../../tests/support/scripts.rs"]

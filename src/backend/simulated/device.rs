@@ -4,14 +4,11 @@ use std::sync::Arc;
 
 use super::memory::{Region, SLICE_ALIGNMENT};
 use super::native_queue::{ImmediateQueue, ThreadedQueue};
-use super::program;
+use super::program::{self, MAX_WORK_GROUP_SIZE};
 use super::shared::{Shared, count};
 use crate::backend::{Adapter, Backend, Device, Memory, NativeQueue, Program, Source};
 use crate::device::{DeviceInfo, DeviceKind, Limits, ModuleFormat};
 use crate::error::Result;
-
-/// Maximum number of work-items in a work-group, for the device and all its kernels.
-pub(super) const MAX_WORK_GROUP_SIZE: usize = 1024;
 
 /// Backend of a simulator. It has no state of its own, so it is its own adapter and device.
 #[derive(Clone)]

@@ -1,10 +1,7 @@
 //! In-order native queues: with a thread each, or run by the thread that enqueues.
 
-use std::collections::VecDeque;
-use std::mem;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
 
 use super::command::{Command, admit, perform};
 use super::event::Event;
@@ -12,7 +9,6 @@ use super::shared::{Shared, code, count};
 use crate::backend::{NativeEvent, NativeQueue, Operation};
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::threads;
-use crate::sync::lock;
 
 /// Number of queued commands that start without a flush.
 const BATCH: usize = 64;
@@ -117,7 +113,8 @@ impl NativeQueue for ImmediateQueue {
         let event = Event::new(shared, self.profiling);
         event.submitted();
         if shared.commands.is_closed() || shared.backlog.is_busy() {
-            shared.backlog.push(Command::new(shared, action, wait, event.clone())?);
+            let command = Command::new(shared, action, wait, event.clone())?;
+            shared.backlog.push(Box::new(move |shared: &Shared| command.run(shared)));
             shared.backlog.run(shared);
         } else {
             // Nothing is held back, so all events in `wait` have ended.
@@ -132,54 +129,5 @@ impl NativeQueue for ImmediateQueue {
     fn flush(&mut self) -> Result<()> {
         count(&self.shared.counters.flushes);
         Ok(())
-    }
-}
-
-/// Held-back commands of an immediate device, from all its native queues in the order in which they were
-/// enqueued. A command therefore runs after those that it waits for.
-#[derive(Default)]
-pub(super) struct Backlog {
-    /// Whether commands are held back or still run, so that later ones must queue behind them.
-    busy: AtomicBool,
-    queue: Mutex<Queue>,
-}
-
-#[derive(Default)]
-struct Queue {
-    commands: VecDeque<Command>,
-    /// Whether a thread runs the commands.
-    running: bool,
-}
-
-impl Backlog {
-    fn is_busy(&self) -> bool {
-        self.busy.load(SeqCst)
-    }
-
-    fn push(&self, command: Command) {
-        let mut queue = lock(&self.queue);
-        self.busy.store(true, SeqCst);
-        queue.commands.push_back(command);
-    }
-
-    /// Runs the held-back commands, unless the device is paused or another thread runs them.
-    ///
-    /// Called after a command is pushed, and after the device is resumed. The later of the two calls sees the
-    /// effect of the other.
-    pub(super) fn run(&self, shared: &Shared) {
-        let mut queue = lock(&self.queue);
-        if mem::replace(&mut queue.running, true) {
-            return;
-        }
-        while !shared.commands.is_closed() {
-            let Some(command) = queue.commands.pop_front() else {
-                break;
-            };
-            drop(queue);
-            command.run(shared);
-            queue = lock(&self.queue);
-        }
-        queue.running = false;
-        self.busy.store(!queue.commands.is_empty(), SeqCst);
     }
 }

@@ -5,8 +5,7 @@ use std::collections::HashSet;
 use std::str;
 use std::sync::Arc;
 
-use super::device::MAX_WORK_GROUP_SIZE;
-use super::scan::{self, Scan};
+use super::scan::{self, Scan, Signature};
 use super::shared::{Shared, Slot, code, count, driver_error, foreign, uncount};
 use crate::backend::{Kernel, Program, Source};
 use crate::compiler::signature::Parameter;
@@ -14,12 +13,8 @@ use crate::compiler::spirv;
 use crate::device::ModuleFormat;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Name of a kernel, and its parameters if the module describes them.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Signature {
-    pub(super) name: String,
-    pub(super) parameters: Option<Vec<Parameter>>,
-}
+/// Maximum number of work-items in a work-group, for the device and all its kernels.
+pub(super) const MAX_WORK_GROUP_SIZE: usize = 1024;
 
 /// Returns the error of a compiler that rejects a program.
 pub(super) fn refused(log: impl Into<String>) -> Error {

@@ -2,8 +2,14 @@
 //!
 //! The scan recognizes comments, literals, directives and declarations, and skips everything else.
 
-use super::program::Signature;
 use crate::compiler::signature::{Access, AddressSpace, Parameter};
+
+/// Name of a kernel, and its parameters if the module describes them.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Signature {
+    pub(super) name: String,
+    pub(super) parameters: Option<Vec<Parameter>>,
+}
 
 /// Result of scanning a source.
 #[derive(Debug, Default)]

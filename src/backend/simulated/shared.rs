@@ -4,10 +4,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, RwLock};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{mem, thread};
 
-use super::native_queue::Backlog;
 use super::{Counts, Fault, Invocation};
 use crate::error::{DriverCode, Error, ErrorKind};
 use crate::sync::{ignore_poison, lock};
@@ -298,4 +297,57 @@ pub(super) fn driver_error(number: i32, name: &'static str, message: impl Into<S
 /// Returns the error for an object that another device created.
 pub(super) fn foreign(what: &str) -> Error {
     driver_error(-34, "CL_INVALID_CONTEXT", format!("the {what} belongs to another device"))
+}
+
+/// Held-back commands of an immediate device, from all its native queues in the order in which they were
+/// enqueued. A command therefore runs after those that it waits for.
+#[derive(Default)]
+pub(super) struct Backlog {
+    /// Whether commands are held back or still run, so that later ones must queue behind them.
+    busy: AtomicBool,
+    queue: Mutex<Queue>,
+}
+
+/// Call that runs a held-back command.
+type HeldBack = Box<dyn FnOnce(&Shared) + Send>;
+
+#[derive(Default)]
+struct Queue {
+    /// Calls that run one command each.
+    commands: VecDeque<HeldBack>,
+    /// Whether a thread runs the commands.
+    running: bool,
+}
+
+impl Backlog {
+    pub(super) fn is_busy(&self) -> bool {
+        self.busy.load(SeqCst)
+    }
+
+    pub(super) fn push(&self, command: HeldBack) {
+        let mut queue = lock(&self.queue);
+        self.busy.store(true, SeqCst);
+        queue.commands.push_back(command);
+    }
+
+    /// Runs the held-back commands, unless the device is paused or another thread runs them.
+    ///
+    /// Called after a command is pushed, and after the device is resumed. The later of the two calls sees the
+    /// effect of the other.
+    pub(super) fn run(&self, shared: &Shared) {
+        let mut queue = lock(&self.queue);
+        if mem::replace(&mut queue.running, true) {
+            return;
+        }
+        while !shared.commands.is_closed() {
+            let Some(command) = queue.commands.pop_front() else {
+                break;
+            };
+            drop(queue);
+            command(shared);
+            queue = lock(&self.queue);
+        }
+        queue.running = false;
+        self.busy.store(!queue.commands.is_empty(), SeqCst);
+    }
 }

@@ -7,8 +7,7 @@ mod args;
 mod build;
 mod cache;
 mod devices;
-#[path = "../../process/file.rs"]
-#[allow(dead_code, reason = "the library uses the other functions")]
+#[path = "../../process/regular_file.rs"]
 mod file;
 mod fuse;
 mod launch;

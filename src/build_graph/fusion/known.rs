@@ -1,17 +1,15 @@
 //! Results of fusing scopes, and the cache of the known results.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use smallvec::SmallVec;
 
-use super::group::LaunchGroup;
+use super::group::{LaunchGroup, Policy, SelectedWay};
 use super::query::{self, Query};
-use super::trial::{Choice, ONE_BY_ONE};
+use super::trial::ONE_BY_ONE;
 use super::values::Values;
-use super::way::Way;
 use crate::compiler::fusion::FusionReport;
 use crate::sync::lock;
 
@@ -28,23 +26,6 @@ pub(crate) struct Fusion {
 
 /// Way in which the launches of a scope run this time.
 pub(crate) struct Selection(pub(crate) SmallVec<[SelectedWay; 2]>);
-
-/// Way in which one group runs this time.
-pub(crate) struct SelectedWay {
-    pub(crate) choice: Choice,
-    pub(crate) way: Arc<Way>,
-}
-
-/// Policy for selecting ways.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Policy {
-    /// Try the ways, and use the fastest.
-    Fastest,
-    /// Use kernels, without timing.
-    Kernels,
-    /// Use one kernel for all launches.
-    OneKernel,
-}
 
 /// Results for launches that differ only in the values of scalars.
 type Variants = Arc<Mutex<Vec<Arc<Fusion>>>>;
@@ -141,12 +122,6 @@ impl Fusion {
     /// Returns the report with the groups, the ways to run each, and the times measured so far.
     pub(crate) fn report(&self) -> FusionReport {
         self.report.clone().with_parts(self.groups.iter().map(LaunchGroup::report).collect())
-    }
-
-    /// Records the duration of a timed run of a group.
-    pub(crate) fn note(self: &Arc<Self>, group: usize, way: usize, took: Duration) {
-        tracing::debug!(group, way, ?took, "timed");
-        LaunchGroup::note(self, group, way, took);
     }
 
     /// Cancels the timed run of a kernel that was selected but did not take place.

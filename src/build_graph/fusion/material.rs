@@ -4,34 +4,69 @@
 use std::cell::OnceCell;
 use std::sync::Arc;
 
-use super::source::Source;
+use super::query::Query;
 use super::timing::Timing;
 use super::values::Values;
-use super::way::{Description, FusedKernel, PartDescription, Step, Way};
-use super::{FusionRequest, is_permanent};
-use crate::build_graph::graph::BuildGraph;
+use super::way::{Description, PartDescription};
 use crate::build_graph::kernel::Kernel;
-use crate::build_graph::outcome::Outcome;
-use crate::build_graph::spec::BuildSpec;
+use crate::build_graph::key::DeviceKey;
 use crate::compiler::fusion::{
-    Candidate, Examinations, Fused, FusionForm, FusionReport, Group, Launches, Part, Place, Plan,
-    Trust, Width,
+    Candidate, Examinations, Fused, FusionForm, FusionReport, Group, Launches, Part, Plan, Trust,
+    Width,
 };
-use crate::device::{DeviceKind, Limits};
+use crate::compiler::spirv;
+use crate::device::Limits;
 use crate::error::{Error, ErrorKind, Result};
-use crate::executor::Priority;
 use crate::source::module::Module;
+
+/// Launches to fuse.
+pub(crate) struct FusionRequest {
+    pub(crate) query: Query,
+    /// The device's position in the graph.
+    pub(crate) device: usize,
+    /// Kernels of the slots, one for each. Their programs exist already.
+    pub(crate) kernels: Vec<Kernel>,
+    /// Plan of the launches. Its modules are the keys of the kernels' programs.
+    pub(crate) plan: Plan,
+    pub(crate) trust: Trust,
+    /// Form that all fused kernels get; if `None`, all forms are tried.
+    pub(crate) forced_form: Option<FusionForm>,
+    /// Whether several ways are tried, and the times of the ways are stored.
+    pub(crate) is_tried: bool,
+    /// Whether one kernel for all launches is needed, even if other ways are known to be faster.
+    pub(crate) needs_one_kernel: bool,
+}
+
+/// A program as one SPIR-V module.
+pub(super) struct Source {
+    pub(super) module: spirv::Module,
+    /// Specialization constants by their ids in the module.
+    pub(super) constants: Vec<(u32, Vec<u8>)>,
+    /// Build options of the fused kernel for the driver's compiler, without those that allow less accurate
+    /// results.
+    ///
+    /// The effect of such an option depends on the language version and on all of the code that the compiler
+    /// sees. With `-cl-fast-relaxed-math`, Intel's CPU runtime uses an `exp` with an error of a few thousand
+    /// ULP in OpenCL C 1.2, the language of fused kernels, and of a few ULP in OpenCL C 2.0. Compilers also
+    /// rearrange the operations of several launches together. Without the option, a fused kernel has the
+    /// accuracy that OpenCL requires, which is that of the launches or better.
+    pub(super) options: String,
+    /// Whether the driver's compiler built the program from modules in OpenCL C.
+    pub(super) is_text: bool,
+    /// Whether programs with code of the module must not be compiled in this process.
+    pub(super) is_untrusted: bool,
+}
 
 /// Input of the fusing compiler for one scope.
 pub(super) struct Material {
     pub(super) plan: Plan,
-    device: usize,
+    pub(super) device: usize,
     /// Sources of the plan's modules; errors for those that cannot be translated.
-    sources: Vec<Result<Arc<Source>>>,
-    trust: Trust,
-    is_gpu: bool,
-    limits: Limits,
-    forced_form: Option<FusionForm>,
+    pub(super) sources: Vec<Result<Arc<Source>>>,
+    pub(super) trust: Trust,
+    pub(super) is_gpu: bool,
+    pub(super) limits: Limits,
+    pub(super) forced_form: Option<FusionForm>,
     /// Whether several ways are tried, and the times of the ways are stored.
     pub(super) is_tried: bool,
 }
@@ -52,62 +87,12 @@ const MAX_KERNELS: usize = 8;
 const MAX_PRIVATE_BYTES: usize = 2 << 20;
 
 impl Material {
-    /// Reads the modules of the request's kernels.
-    ///
-    /// # Errors
-    ///
-    /// A transient error, or the first error if no module can be translated.
-    pub(super) async fn read(graph: &Arc<BuildGraph>, request: &FusionRequest) -> Result<Self> {
-        let &FusionRequest { device, trust, forced_form, is_tried, .. } = request;
-        let (kernels, mut plan) = (&request.kernels, request.plan.clone());
-        let mut sources: Vec<Result<Arc<Source>>> = Vec::new();
-        // Modules are numbered in the order in which slots first name them.
-        for (slot, kernel) in plan.slots.iter().zip(kernels) {
-            if slot.module == sources.len() {
-                let own = plan.slots.iter().filter(|other| other.module == slot.module);
-                let needed = own.map(|slot| slot.kernel.clone()).collect();
-                let source = Source::of(graph, kernel, needed).await;
-                match source.map_err(|error| error.within(format_args!("`{}`", kernel.name()))) {
-                    Err(error) if !is_permanent(&error) => return Err(error),
-                    source => sources.push(source.map(Arc::new)),
-                }
-            }
-        }
-        if let Some(Err(error)) = sources.first()
-            && sources.iter().all(Result::is_err)
-        {
-            return Err(error.clone());
-        }
-        for slot in &mut plan.slots {
-            if let Ok(source) = &sources[slot.module] {
-                slot.constants.clone_from(&source.constants);
-            }
-        }
-        let info = graph.device(device);
-        let (is_gpu, limits) = (info.kind == DeviceKind::Gpu, info.limits.clone());
-        Ok(Self { plan, device, sources, trust, is_gpu, limits, forced_form, is_tried })
-    }
-
-    /// Calls `run` with the launches, on a worker.
-    pub(super) async fn compile<T: Send + 'static>(
-        self: &Arc<Self>,
-        graph: &Arc<BuildGraph>,
-        run: impl FnOnce(&Launches<'_>) -> T + Send + 'static,
-    ) -> Result<T> {
-        let material = Arc::clone(self);
-        let is_untrusted = self.available().any(|source| source.is_untrusted);
-        let compile = move || {
-            let exceeded_limit = |fused: &Fused| material.exceeded_limit(fused);
-            run(&material.launches(&exceeded_limit))
-        };
-        graph.pool_for(is_untrusted).threads().run(Priority::Short, compile).await
-    }
-
-    fn available(&self) -> impl Iterator<Item = &Arc<Source>> {
+    pub(super) fn available(&self) -> impl Iterator<Item = &Arc<Source>> {
         self.sources.iter().filter_map(|source| source.as_ref().ok())
     }
 
-    fn launches<'a>(
+    /// Returns the launches, for the fusing compiler.
+    pub(super) fn launches<'a>(
         &'a self,
         exceeded_limit: &'a dyn Fn(&Fused) -> Option<String>,
     ) -> Launches<'a> {
@@ -133,7 +118,7 @@ impl Material {
     }
 
     /// Describes the limit of the device that a fused kernel exceeds, if there is one.
-    fn exceeded_limit(&self, fused: &Fused) -> Option<String> {
+    pub(super) fn exceeded_limit(&self, fused: &Fused) -> Option<String> {
         let Fused { local_bytes, parameter_bytes, private_bytes, range, .. } = fused;
         let Limits { local_memory, max_parameter_size, max_work_group_size, .. } = self.limits;
         if *local_bytes as u64 > local_memory {
@@ -246,10 +231,11 @@ impl Material {
         Values::of(&self.plan, &candidate.outcome, &candidate.group.members())
     }
 
-    /// Returns the location of the times of the group whose first kernel is that of `first`.
+    /// Returns the location of the times of the group whose first kernel is that of `first`, for a device with
+    /// this key.
     pub(super) fn timing(
         &self,
-        graph: &Arc<BuildGraph>,
+        device: &DeviceKey,
         slots: &[usize],
         first: &Candidate,
     ) -> Result<Timing> {
@@ -260,29 +246,11 @@ impl Material {
             return Err(Error::invalid("there is no fused kernel"));
         };
         let module = Module::spirv(fused.module.assemble())?.digest();
-        Ok(Timing::new(graph, self.device, module, &plan, slots))
-    }
-
-    /// Returns the parts that `find` finds on a worker, if their kernels hold wherever a result with the
-    /// conditions `values` does.
-    pub(super) async fn find_parts(
-        self: &Arc<Self>,
-        graph: &Arc<BuildGraph>,
-        values: &Values,
-        find: impl FnOnce(&Launches<'_>) -> Option<Vec<Part>> + Send + 'static,
-    ) -> Option<Vec<Part>> {
-        let own = Arc::clone(self);
-        let compile = move |launches: &Launches<'_>| {
-            let parts = find(launches)?;
-            let needed = own.values_of_parts(launches, &parts);
-            Some((parts, needed))
-        };
-        let (parts, needed) = self.compile(graph, compile).await.ok()??;
-        values.imply(&needed).then_some(parts)
+        Ok(Timing::new(device, module, &plan, slots))
     }
 
     /// Returns the conditions under which launches can run in these parts.
-    fn values_of_parts(&self, launches: &Launches<'_>, parts: &[Part]) -> Values {
+    pub(super) fn values_of_parts(&self, launches: &Launches<'_>, parts: &[Part]) -> Values {
         let candidates = || parts.iter().flat_map(|part| &part.candidates);
         let mut values = Values::default();
         if parts.len() > 1 || candidates().any(|candidate| !candidate.group.repeated.is_empty()) {
@@ -333,80 +301,11 @@ fn further_kernels(launches: &Launches<'_>, part: &Part) -> Vec<(Group, FusionFo
     kernels.filter(is_further).take(MAX_KERNELS - 1).collect()
 }
 
-impl BuildGraph {
-    /// Builds the kernels of parts that run one after another.
-    pub(super) async fn build_parts(
-        self: &Arc<Self>,
-        material: &Material,
-        parts: Vec<Part>,
-    ) -> Result<Way> {
-        let mut steps = Vec::new();
-        for Part { slots, candidates } in parts {
-            match candidates.into_iter().next() {
-                Some(candidate) => {
-                    let kernel = self.build_candidate(material, candidate).await?;
-                    steps.push(Step::Kernel(Box::new(kernel)));
-                }
-                None => steps.extend(slots.into_iter().map(Step::Launch)),
-            }
-        }
-        Ok(Way { steps })
-    }
-
-    /// Builds the kernel of a candidate.
-    pub(super) async fn build_candidate(
-        self: &Arc<Self>,
-        material: &Material,
-        candidate: Candidate,
-    ) -> Result<FusedKernel> {
-        let Candidate { group, form, outcome } = candidate;
-        let fused = outcome.fused.map_err(Error::unsupported)?;
-        let members = group.members();
-        let sources = members.iter().map(|&member| material.plan.slots[member].module);
-        let sources: Vec<_> =
-            sources.filter_map(|module| material.sources[module].as_ref().ok()).collect();
-        let is_untrusted = sources.iter().any(|source| source.is_untrusted);
-        let is_text = sources.iter().all(|source| source.is_text);
-        let module = Module::spirv(fused.module.assemble())?.untrusted_if(is_untrusted);
-        let mut spec = BuildSpec::new(module, material.device);
-        spec.set_all_options(sources.first().map_or("", |source| source.options.as_str()));
-        let built = match is_text {
-            true => self.build_as_text(spec).await,
-            false => self.request(spec).completed().await,
-        };
-        let kernel = Kernel::of(&built?, &fused.kernel)?;
-        let place = |places: &Vec<Place>| {
-            let &Place { slot, argument } = places.first()?;
-            Some(Place { slot: *members.get(slot)?, argument })
-        };
-        let recomputed = material.launches(&|_| None).written_by(&group.repeated);
-        let mut internalized = fused.internalized;
-        internalized.retain(|memory| !recomputed.contains(memory));
-        Ok(FusedKernel {
-            slots: group.slots,
-            repeated: group.repeated,
-            form,
-            kernel,
-            range: fused.range,
-            parameters: fused.parameters.iter().filter_map(place).collect(),
-            internalized,
-            recomputed,
-        })
-    }
-
-    /// Builds a fused module whose sources were OpenCL C as OpenCL C, if OpenCL C can express it. A driver may
-    /// optimize one language better than another: from text, Intel's CPU runtime makes kernels with unrolled
-    /// loops and vectorized accesses to neighbouring elements, which run up to four times as fast as those made
-    /// from the same code in SPIR-V.
-    async fn build_as_text(self: &Arc<Self>, spec: BuildSpec) -> Outcome {
-        let mut text = spec.clone();
-        text.prefer_text();
-        match self.request(text).completed().await {
-            Err(error) if error.kind() == ErrorKind::Unsupported => {
-                tracing::debug!(%error, "a fused kernel is built as SPIR-V, not as OpenCL C");
-                self.request(spec).completed().await
-            }
-            built => built,
-        }
-    }
+/// Whether an error would recur on another attempt, so that the result is that the launches are not fused.
+pub(super) fn is_permanent(error: &Error) -> bool {
+    error.is_deterministic()
+        && matches!(
+            error.kind(),
+            ErrorKind::Unsupported | ErrorKind::BuildFailed | ErrorKind::InvalidModule
+        )
 }

@@ -2,44 +2,60 @@
 
 use std::sync::Arc;
 
+use super::material::{FusionRequest, Material, Source, is_permanent};
 use crate::build_graph::built::ResolvedKernel;
 use crate::build_graph::graph::BuildGraph;
 use crate::build_graph::kernel::Kernel;
 use crate::compiler::options::without_relaxed;
 use crate::compiler::spirv::Module;
-use crate::device::ModuleFormat;
+use crate::device::{DeviceKind, ModuleFormat};
 use crate::error::{Error, Result};
 use crate::executor::Priority;
 use crate::source::translate::{Names, options_for_device};
 
-/// A program as one SPIR-V module.
-pub(super) struct Source {
-    pub(super) module: Module,
-    /// Specialization constants by their ids in the module.
-    pub(super) constants: Vec<(u32, Vec<u8>)>,
-    /// Build options of the fused kernel for the driver's compiler, without those that allow less accurate
-    /// results.
+impl BuildGraph {
+    /// Reads the modules of the request's kernels.
     ///
-    /// The effect of such an option depends on the language version and on all of the code that the compiler
-    /// sees. With `-cl-fast-relaxed-math`, Intel's CPU runtime uses an `exp` with an error of a few thousand
-    /// ULP in OpenCL C 1.2, the language of fused kernels, and of a few ULP in OpenCL C 2.0. Compilers also
-    /// rearrange the operations of several launches together. Without the option, a fused kernel has the
-    /// accuracy that OpenCL requires, which is that of the launches or better.
-    pub(super) options: String,
-    /// Whether the driver's compiler built the program from modules in OpenCL C.
-    pub(super) is_text: bool,
-    /// Whether programs with code of the module must not be compiled in this process.
-    pub(super) is_untrusted: bool,
-}
+    /// # Errors
+    ///
+    /// A transient error, or the first error if no module can be translated.
+    pub(super) async fn fusion_material(
+        self: &Arc<Self>,
+        request: &FusionRequest,
+    ) -> Result<Material> {
+        let &FusionRequest { device, trust, forced_form, is_tried, .. } = request;
+        let (kernels, mut plan) = (&request.kernels, request.plan.clone());
+        let mut sources: Vec<Result<Arc<Source>>> = Vec::new();
+        // Modules are numbered in the order in which slots first name them.
+        for (slot, kernel) in plan.slots.iter().zip(kernels) {
+            if slot.module == sources.len() {
+                let own = plan.slots.iter().filter(|other| other.module == slot.module);
+                let needed = own.map(|slot| slot.kernel.clone()).collect();
+                let source = self.source_of(kernel, needed).await;
+                match source.map_err(|error| error.within(format_args!("`{}`", kernel.name()))) {
+                    Err(error) if !is_permanent(&error) => return Err(error),
+                    source => sources.push(source.map(Arc::new)),
+                }
+            }
+        }
+        if let Some(Err(error)) = sources.first()
+            && sources.iter().all(Result::is_err)
+        {
+            return Err(error.clone());
+        }
+        for slot in &mut plan.slots {
+            if let Ok(source) = &sources[slot.module] {
+                slot.constants.clone_from(&source.constants);
+            }
+        }
+        let info = self.device(device);
+        let (is_gpu, limits) = (info.kind == DeviceKind::Gpu, info.limits.clone());
+        Ok(Material { plan, device, sources, trust, is_gpu, limits, forced_form, is_tried })
+    }
 
-impl Source {
     /// Translates and merges the modules of a kernel's program. Where the program is one text that cannot be
     /// translated, translates only the kernels that are `needed`.
-    pub(super) async fn of(
-        graph: &Arc<BuildGraph>,
-        kernel: &Kernel,
-        needed: Names,
-    ) -> Result<Self> {
+    async fn source_of(self: &Arc<Self>, kernel: &Kernel, needed: Names) -> Result<Source> {
         let resolved = match kernel.resolved() {
             Some(Ok(resolved)) => resolved,
             Some(Err(error)) => return Err(error.clone()),
@@ -54,8 +70,8 @@ impl Source {
         for input in plan.inputs() {
             let input = input.clone().untrusted_if(is_untrusted);
             modules.push(match plan.inputs() {
-                [_] => graph.spirv_of_kernels(&input, plan.device(), needed.clone()).await?,
-                _ => graph.spirv_of(&input, plan.device()).await?,
+                [_] => self.spirv_of_kernels(&input, plan.device(), needed.clone()).await?,
+                _ => self.spirv_of(&input, plan.device()).await?,
             });
         }
         let is_text = plan.format() == ModuleFormat::OpenClC;
@@ -68,11 +84,11 @@ impl Source {
         options.push_str(plan.program_link_options());
         let options = without_relaxed(&options);
         let plan = plan.with_modules(modules);
-        let device = graph.slot(&plan).handle().clone();
+        let device = self.slot(&plan).handle().clone();
         let read = move || {
             plan.with_source(&device, |source| {
                 let module = Module::parse(source.code)?;
-                Ok(Self {
+                Ok(Source {
                     module,
                     constants: source.constants.to_vec(),
                     options,
@@ -81,6 +97,6 @@ impl Source {
                 })
             })
         };
-        graph.pool_for(is_untrusted).threads().run(Priority::Short, read).await?
+        self.pool_for(is_untrusted).threads().run(Priority::Short, read).await?
     }
 }

@@ -2,20 +2,16 @@
 //! fastest. They are specific to a machine, so they are not put into a remote cache.
 
 use std::fmt::Write as _;
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::way::Description;
-use crate::build_graph::graph::BuildGraph;
-use crate::build_graph::key::TimingFields;
-use crate::cache::store::{Address, Lookup, Manifest, encode};
+use crate::build_graph::key::{DeviceKey, TimingFields};
+use crate::cache::store::{Address, Lookup, Manifest, Store, encode};
 use crate::compiler::fusion::{Argument, Plan};
 use crate::digest::Digest;
 
 /// Location where the times of one group of launches are stored.
 pub(super) struct Timing {
-    /// The graph: a weak reference, because the graph owns this value.
-    graph: Weak<BuildGraph>,
     address: Address,
     fields: Vec<(String, String)>,
 }
@@ -24,48 +20,31 @@ pub(super) struct Timing {
 pub(super) type Times = Vec<(Description, Duration)>;
 
 impl Timing {
-    /// Creates the location. `module` is the digest of the group's first kernel, and `slots` are the positions
-    /// of its launches in `plan`, which must contain only those values on which the kernel depends.
-    pub(super) fn new(
-        graph: &Arc<BuildGraph>,
-        device: usize,
-        module: Digest,
-        plan: &Plan,
-        slots: &[usize],
-    ) -> Self {
+    /// Creates the location for a device with this key. `module` is the digest of the group's first kernel, and
+    /// `slots` are the positions of its launches in `plan`, which must contain only those values on which the
+    /// kernel depends.
+    pub(super) fn new(device: &DeviceKey, module: Digest, plan: &Plan, slots: &[usize]) -> Self {
         let mut launches = describe_launches(plan);
         _ = write!(launches, " of which {slots:?}");
-        let device = graph.device_key(device);
         let fields = TimingFields { launches: &launches, module, device };
         let address = Address { device: device.folder(), key: fields.key() };
-        Self { graph: Arc::downgrade(graph), address, fields: fields.fields() }
+        Self { address, fields: fields.fields() }
     }
 
     /// Reads the stored times, if there are any.
-    pub(super) async fn load(&self) -> Option<Times> {
-        match self.graph.upgrade()?.disk()?.store().find(&self.address).await {
+    pub(super) async fn load(&self, store: &Store) -> Option<Times> {
+        match store.find(&self.address).await {
             Lookup::Hit(entry) => read(entry.payload()),
             Lookup::Absent | Lookup::Unusable(_) | Lookup::Unreadable(_) => None,
         }
     }
 
-    /// Writes the times in the background.
-    pub(super) fn save(self: Arc<Self>, times: Times) {
-        let Some(graph) = self.graph.upgrade() else { return };
-        let Some(pending) = graph.disk().map(|disk| disk.begin()) else { return };
-        let executor = Arc::clone(graph.builds());
-        let save = async move {
-            let Some(disk) = graph.disk() else { return };
-            let payload = write(&times).into_bytes();
-            let manifest = Manifest::new(self.fields.clone());
-            let rest = encode(&self.address.key, &manifest, &payload);
-            disk.store().put(&self.address, payload, rest).await;
-            disk.store().collect_if_due().await;
-            drop(pending);
-        };
-        if let Err(error) = executor.spawn(save) {
-            tracing::debug!(%error, "the times of fused kernels are not stored");
-        }
+    /// Stores the times.
+    pub(super) async fn save(&self, store: &Store, times: &[(Description, Duration)]) {
+        let payload = write(times).into_bytes();
+        let manifest = Manifest::new(self.fields.clone());
+        let rest = encode(&self.address.key, &manifest, &payload);
+        store.put(&self.address, payload, rest).await;
     }
 }
 

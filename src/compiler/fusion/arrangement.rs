@@ -18,13 +18,14 @@ use rspirv::spirv::{BuiltIn, Op, StorageClass};
 
 use super::access::{self, Accesses};
 use super::affine::Space;
+use super::examined;
 use super::extract::{self, Kernel};
 use super::form::FusionForm;
 use super::legality::{Judgement, Verdict};
+use super::outcome::{Outcome, SlotFindings};
 use super::plan::{Argument, Place, Plan, Slot};
 use super::ranges::{Assignment, Sizes, count, padded};
 use super::trim::trimmed;
-use super::{Outcome, SlotFindings};
 use crate::compiler::nd_range::{NdRange, NdSize};
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, Role, Section, ids};
@@ -295,7 +296,7 @@ impl Facts {
             let used = used_built_ins(kernel, &definitions);
             if used.is_some_and(|used| used.iter().all(|&id| id != Some(BuiltIn::GlobalSize))) {
                 let accesses =
-                    extract::accesses(slot, &definitions, kernel.function, &Space::new(&range))?;
+                    examined::accesses(slot, &definitions, kernel.function, &Space::new(&range))?;
                 (range, scalars) = trimmed_range(slot, range, &accesses);
             }
         }

@@ -17,9 +17,10 @@ use std::collections::HashSet;
 
 use rspirv::spirv::{BuiltIn, Op};
 
+use super::built_ins::{BuiltInType, number};
 use super::merge::Part;
 use super::ranges::{Ranges, Shape};
-use super::remap::{BuiltInType, number, work_group_feature};
+use super::remap::work_group_feature;
 use crate::compiler::nd_range::{NdRange, NdSize};
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Instruction, Interner, Role, Stream, ids};

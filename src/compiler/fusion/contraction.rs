@@ -37,7 +37,7 @@ use std::collections::{HashMap, HashSet};
 
 use rspirv::spirv::{Decoration, FPFastMathMode, Op, OpenclStd100Op as Extended};
 
-use super::dependence::Examined;
+use super::examined::Examined;
 use super::plan::{Argument, Memory, Slot};
 use super::ranges::{Mapping, Ranges, Shape};
 use crate::compiler::spirv::edit::{Definitions, Instruction, Section};

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use super::access::Bytes;
 use super::affine::{Form, Id, Space};
-use super::dependence::Examined;
+use super::examined::Examined;
 use super::plan::{Argument, Memory, Plan};
 use super::ranges::{Assignment, Ranges, Shape};
 

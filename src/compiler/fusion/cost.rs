@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::attempt::ONCE;
+use super::form::FusionForm;
 use super::launches::{Candidate, Group, Launches};
 use super::plan::Memory;
 use crate::compiler::signature::Access;
@@ -29,6 +30,18 @@ const BYTES_OF_LAUNCH: u64 = 64 << 10;
 /// Number of instructions that take as long as one byte of memory traffic. CPUs run a few vector instructions
 /// in the time in which a core reads a vector from memory, GPUs some tens.
 const INSTRUCTIONS_OF_BYTE: u64 = 8;
+
+impl Launches<'_> {
+    /// Returns the kernel of a group in a form, if there is one and it costs less than twice as much as the
+    /// launches one by one. A kernel that costs more would waste the application's time, even in a single
+    /// trial.
+    pub(crate) fn worthwhile(&self, group: &Group, form: FusionForm) -> Option<Candidate> {
+        let candidate = self.candidate(group, form)?;
+        let cost = Cost::of(self, group, Some(&candidate)).total();
+        let alone = Cost::of(self, group, None).total();
+        (cost / 2 < alone).then_some(candidate)
+    }
+}
 
 impl Cost {
     /// Returns the cost of a group that runs as the candidate's kernel, or else one by one.
@@ -68,8 +81,8 @@ impl Cost {
 
     /// Returns the cost of one kernel that does without the memories for which `is_internalized` returns
     /// true. The kernel reads each other memory once if the first launch that uses it reads it, and writes it
-    /// once if a launch writes it. `runs` are the [runs](super::Fused::runs) of the group's members; those
-    /// that are not listed run once.
+    /// once if a launch writes it. `runs` are the [runs](super::outcome::Fused::runs) of the group's members;
+    /// those that are not listed run once.
     fn fused(
         launches: &Launches<'_>,
         group: &Group,

@@ -1,10 +1,50 @@
 //! Declaration of a function: its type and its parameters, which change with the arguments passed to it.
 
-use rspirv::spirv::{FunctionControl, Op};
+use std::collections::HashMap;
+
+use rspirv::spirv::{FunctionControl, Op, StorageClass};
 
 use crate::compiler::spirv::Module;
-use crate::compiler::spirv::edit::{Instruction, Interner, Stream};
+use crate::compiler::spirv::edit::{Definitions, Instruction, Interner, Section, Stream};
 use crate::error::Result;
+
+/// Parameter of a kernel, as its module describes it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Parameter {
+    pub(super) name: Option<String>,
+    /// Whether the parameter is a pointer to constant memory.
+    pub(super) is_constant: bool,
+}
+
+impl Parameter {
+    /// Returns the parameters of a function, in order.
+    pub(super) fn all(definitions: &Definitions<'_>, function: u32) -> Vec<Self> {
+        let module = definitions.module();
+        let body = module.functions.iter().find(|known| known.id == function);
+        let body = body.into_iter().flat_map(|function| function.body.iter());
+        let parameters = body.filter(|i| i.op() == Some(Op::FunctionParameter));
+        let names: HashMap<_, _> = module
+            .section(Section::Names)
+            .iter()
+            .filter(|i| i.op() == Some(Op::Name))
+            .filter_map(|i| Some((i.word(0)?, i.string(1)?.to_owned())))
+            .collect();
+        let parameters = parameters.map(|parameter| Self {
+            name: parameter.result().and_then(|id| names.get(&id).cloned()),
+            is_constant: parameter.word(0).and_then(|ty| definitions.get(ty)?.word(1))
+                == Some(StorageClass::UniformConstant as u32),
+        });
+        parameters.collect()
+    }
+
+    /// Returns the parameter in words: its name, or its position `at`.
+    pub(super) fn describe(&self, at: usize) -> String {
+        match &self.name {
+            Some(name) => format!("`{name}`"),
+            None => format!("its argument {at}"),
+        }
+    }
+}
 
 /// The declaration of a function while its body is rewritten.
 pub(super) struct Declaration {

@@ -6,45 +6,13 @@
 //! the strided ranges of the remainders `r` and `s`. [`never_meet`] proves that no such sum is in the window, but
 //! for `x = y`.
 
-use std::collections::HashMap;
-
-use super::access::{Access, Accesses, Bytes, GroupUse, Kind, UNKNOWN_OFFSETS};
+use super::access::{Access, Bytes, Kind, UNKNOWN_OFFSETS};
 use super::affine::{Space, Strided};
+use super::declaration::Parameter;
 use super::equation::{Equation, Term};
+use super::examined::Examined;
 use super::explain::{Cause, Origin};
 use super::plan::{Memory, Plan, Region};
-
-/// Results of the analysis of a slot's kernel.
-#[derive(Clone)]
-pub(super) struct Examined {
-    pub(super) kernel: String,
-    pub(super) function: u32,
-    pub(super) accesses: Accesses,
-    pub(super) parameters: Vec<Parameter>,
-    /// Declared alignment of each instruction whose bytes can be moved elsewhere, by the word of the
-    /// function's body.
-    pub(super) movable: HashMap<u32, u32>,
-    pub(super) groups: GroupUse,
-    /// Origins of the accesses, for messages, by the word of the function's body.
-    pub(super) origins: HashMap<u32, Origin>,
-}
-
-#[derive(Clone, Debug, Default)]
-pub(super) struct Parameter {
-    pub(super) name: Option<String>,
-    /// Whether the parameter is a pointer to constant memory.
-    pub(super) is_constant: bool,
-}
-
-impl Parameter {
-    /// Returns the parameter in words: its name, or its position `at`.
-    pub(super) fn describe(&self, at: usize) -> String {
-        match &self.name {
-            Some(name) => format!("`{name}`"),
-            None => format!("its argument {at}"),
-        }
-    }
-}
 
 /// Access to a memory, with its bytes counted in the memory instead of the buffer.
 pub(super) struct Use<'a> {

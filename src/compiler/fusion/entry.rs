@@ -7,6 +7,7 @@ use rspirv::spirv::{
     MemorySemantics, Op, Scope, StorageClass,
 };
 
+use super::built_ins::{Global, group_id};
 use super::declaration::Declaration;
 use super::legality::Judgement;
 use super::local_legality::Locality;
@@ -16,7 +17,6 @@ use super::modes::Modes;
 use super::plan::{Argument, Memory, Place, Plan, Region};
 use super::promote::{Private, element_width};
 use super::ranges::Ranges;
-use super::remap::{Global, group_id};
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{
     Function, Interner, Section, Stream, complete_interfaces, literal_words, string_words,

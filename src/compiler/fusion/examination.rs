@@ -4,16 +4,12 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use rspirv::spirv::{Op, StorageClass};
-
-use super::access::{self, Accesses, Value};
+use super::access::Value;
 use super::affine::Space;
-use super::dependence::{Examined, Parameter};
-use super::explain;
+use super::examined::{self, Examined, examine};
 use super::plan::{Memory, Region, Slot};
-use super::{extract, promote};
 use crate::compiler::spirv::Module;
-use crate::compiler::spirv::edit::{Definitions, Section};
+use crate::compiler::spirv::edit::Definitions;
 use crate::error::Result;
 
 /// Modules of a plan, and the examinations of their kernels so far.
@@ -50,7 +46,7 @@ impl Examinations {
         function: u32,
         space: &Space,
     ) -> Result<Examined> {
-        let values = numbered(slot.arguments.iter().map(extract::value));
+        let values = numbered(slot.arguments.iter().map(examined::value));
         let module = definitions.module();
         let is_known = |known: &&Examination| {
             (&known.kernel, known.function, known.space) == (&slot.kernel, function, *space)
@@ -86,53 +82,4 @@ fn numbered(values: impl Iterator<Item = Value>) -> Vec<Value> {
         other => other,
     });
     numbered.collect()
-}
-
-/// Examines a slot's kernel.
-///
-/// # Errors
-///
-/// Fails like [`access::analyse`].
-fn examine(
-    slot: &Slot,
-    definitions: &Definitions<'_>,
-    function: u32,
-    space: &Space,
-) -> Result<Examined> {
-    let accesses = extract::accesses(slot, definitions, function, space)?;
-    Ok(examined(slot, definitions, function, accesses))
-}
-
-/// Returns what is known of a slot's kernel, with its accesses.
-pub(super) fn examined(
-    slot: &Slot,
-    definitions: &Definitions<'_>,
-    function: u32,
-    accesses: Accesses,
-) -> Examined {
-    let module = definitions.module();
-    let body = module.functions.iter().find(|known| known.id == function);
-    let body = body.into_iter().flat_map(|function| function.body.iter());
-    let parameters = body.filter(|i| i.op() == Some(Op::FunctionParameter));
-    let names: HashMap<_, _> = module
-        .section(Section::Names)
-        .iter()
-        .filter(|i| i.op() == Some(Op::Name))
-        .filter_map(|i| Some((i.word(0)?, i.string(1)?.to_owned())))
-        .collect();
-    let parameters = parameters.map(|parameter| Parameter {
-        name: parameter.result().and_then(|id| names.get(&id).cloned()),
-        is_constant: parameter.word(0).and_then(|ty| definitions.get(ty)?.word(1))
-            == Some(StorageClass::UniformConstant as u32),
-    });
-    let parameters: Vec<_> = parameters.collect();
-    Examined {
-        kernel: slot.kernel.clone(),
-        function,
-        origins: explain::origins(definitions, function, &accesses.all, &parameters),
-        accesses,
-        parameters,
-        movable: promote::movable(definitions, function),
-        groups: access::group_use(definitions, function),
-    }
 }

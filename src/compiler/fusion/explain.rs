@@ -9,8 +9,8 @@ use std::collections::{HashMap, HashSet};
 use rspirv::spirv::{BuiltIn, Op};
 
 use super::access::Access;
-use super::dependence::Parameter;
-use super::promote::AccessOperands;
+use super::declaration::Parameter;
+use super::pointer_uses::AccessOperands;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Role, Section, ids, located};
 
 /// Maximum number of values that are followed for one access.

@@ -7,8 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use rspirv::spirv::{Op, OpenclStd100Op};
 
-use super::access::{self, Accesses, Value};
-use super::affine::Space;
+use super::access;
 use super::contraction::Operations;
 use super::inlining::inline_helpers;
 use super::modes::Modes;
@@ -181,26 +180,6 @@ fn expand_group(
 /// Returns an error with the slot's launch as its context.
 pub(super) fn in_launch(at: usize, slot: &Slot, error: Error) -> Error {
     error.within(format!("launch {at} of `{}`", slot.kernel))
-}
-
-/// Analyses the accesses of a slot's kernel to its buffers.
-pub(super) fn accesses(
-    slot: &Slot,
-    definitions: &Definitions<'_>,
-    function: u32,
-    space: &Space,
-) -> Result<Accesses> {
-    let values: Vec<_> = slot.arguments.iter().map(value).collect();
-    access::analyse(definitions, function, &values, space)
-}
-
-/// Returns what the analysis of accesses knows of an argument.
-pub(super) fn value(argument: &Argument) -> Value {
-    match argument {
-        Argument::Buffer(region) => Value::Buffer(*region),
-        Argument::Scalar(bytes) => Value::Scalar(bytes.clone()),
-        Argument::Local(_) => Value::Other,
-    }
 }
 
 /// Program from which kernels are extracted.

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use rspirv::spirv::{Decoration, FunctionParameterAttribute, Op, StorageClass};
 
+use super::pointer_uses::is_address;
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{
     Context as _, Definitions, ExtendedSet, Function, Instruction, Role, Section, Stream, located,
@@ -106,16 +107,7 @@ impl<'m> Calls<'_, 'm> {
             match i.op() {
                 Some(Op::FunctionParameter) => return parameters.contains(&id),
                 Some(Op::Variable | Op::ConstantNull | Op::Undef) => return false,
-                Some(
-                    Op::AccessChain
-                    | Op::InBoundsAccessChain
-                    | Op::PtrAccessChain
-                    | Op::InBoundsPtrAccessChain
-                    | Op::Bitcast
-                    | Op::CopyObject
-                    | Op::PtrCastToGeneric
-                    | Op::GenericCastToPtr,
-                ) => id = i.word(2).unwrap_or_default(),
+                Some(op) if is_address(op) => id = i.word(2).unwrap_or_default(),
                 _ => return true,
             }
         }

@@ -2,8 +2,9 @@
 //! and those that become local memory, and records why the others stay.
 
 use super::access::Access;
-use super::dependence::Examined;
+use super::examined::Examined;
 use super::legality::Judgement;
+use super::local_legality::Locality;
 use super::local_memory::{self, Shared};
 use super::plan::{Argument, Memory, Place, Plan, Region};
 use super::promote::{self, Private};
@@ -87,45 +88,61 @@ pub(super) fn shared(
         }
         let (size, align) = (locality.size as usize, locality.align as usize);
         let size = size.next_multiple_of(align.max(16));
-        let mut why = (size > available).then(|| {
-            format!(
+        let found = match size > available {
+            true => Err(format!(
                 "a work-group would need {size} bytes of local memory for it, but has only \
                  {available} bytes left"
-            )
-        });
-        let mut found = Vec::new();
-        for (place, region) in plan.regions(judgement.memory) {
-            let (slot, examined) = (&plan.slots[place.slot], &slots[place.slot]);
-            if !ranges.slots[place.slot].keeps_groups {
-                let text = format!("`{}` has different work-groups", slot.kernel);
-                why = why.or(Some(text));
+            )),
+            false => places(plan, definitions, slots, ranges, judgement.memory, locality),
+        };
+        let unit = locality.unit;
+        let found = match found {
+            Ok(found) => found,
+            Err(why) => {
+                judgement.locality = Err(why);
                 continue;
             }
-            let first = region.offset as i128 - locality.first;
-            match local_memory::check(&definitions[place.slot], examined, place.argument, first) {
-                Ok(unit) => {
-                    locality.unit = locality.unit.min(unit);
-                    found.push((place, first));
-                }
-                Err(text) => {
-                    let name = examined.parameters[place.argument].name.as_deref();
-                    let name = name.unwrap_or("a buffer");
-                    why = why.or(Some(format!("for `{name}`, `{}` {text}", slot.kernel)));
-                }
-            }
-        }
-        if let Some(why) = why {
-            judgement.locality = Err(why);
-            continue;
-        }
+        };
         available -= size;
         judgement.promotion = Err("its work-groups keep it in local memory".into());
         for (Place { slot, argument: parameter }, first) in found {
-            let (memory, unit) = (judgement.memory, locality.unit);
-            all[slot].push(Shared { parameter, memory, unit, first });
+            all[slot].push(Shared { parameter, memory: judgement.memory, unit, first });
         }
     }
     all
+}
+
+/// Returns the arguments that become local memory in place of a memory, each with the first byte of its region
+/// in the local memory. Reduces the unit of `locality` to that of all accesses.
+///
+/// # Errors
+///
+/// Fails with the reason if the memory cannot become local memory.
+fn places(
+    plan: &Plan,
+    definitions: &[Definitions<'_>],
+    slots: &[Examined],
+    ranges: &Ranges,
+    memory: Memory,
+    locality: &mut Locality,
+) -> Result<Vec<(Place, i128)>, String> {
+    let mut found = Vec::new();
+    for (place, region) in plan.regions(memory) {
+        let (slot, examined) = (&plan.slots[place.slot], &slots[place.slot]);
+        if !ranges.slots[place.slot].keeps_groups {
+            return Err(format!("`{}` has different work-groups", slot.kernel));
+        }
+        let first = region.offset as i128 - locality.first;
+        let unit = local_memory::check(&definitions[place.slot], examined, place.argument, first)
+            .map_err(|text| {
+            let name = examined.parameters[place.argument].name.as_deref();
+            let name = name.unwrap_or("a buffer");
+            format!("for `{name}`, `{}` {text}", slot.kernel)
+        })?;
+        locality.unit = locality.unit.min(unit);
+        found.push((place, first));
+    }
+    Ok(found)
 }
 
 /// Returns the memories that are no longer used.

@@ -4,10 +4,13 @@
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
 
-use super::cost::Cost;
+use super::coarsen::Width;
 use super::effects::{self, SlotEffects};
+use super::examination::{Examinations, Programs};
+use super::form::{FusionForm, forms};
+use super::fuse::fuse;
+use super::outcome::{Fused, Outcome, Trust};
 use super::plan::{Argument, Memory, Place, Plan, Region};
-use super::{Examinations, Fused, FusionForm, Outcome, Programs, Trust, Width, forms, fuse};
 use crate::compiler::signature::Access;
 use crate::compiler::spirv::Module;
 use crate::error::{Error, Result};
@@ -128,16 +131,6 @@ impl<'a> Launches<'a> {
         let mut repeated = group.repeated.iter().flat_map(|&slot| self.written(slot));
         let does_without = repeated.all(|memory| fused.internalized.contains(&memory));
         does_without.then(|| Candidate { group: group.clone(), form, outcome })
-    }
-
-    /// Returns the kernel of a group in a form, if there is one and it costs less than twice as much as the
-    /// launches one by one. A kernel that costs more would waste the application's time, even in a single
-    /// trial.
-    pub(crate) fn worthwhile(&self, group: &Group, form: FusionForm) -> Option<Candidate> {
-        let candidate = self.candidate(group, form)?;
-        let cost = Cost::of(self, group, Some(&candidate)).total();
-        let alone = Cost::of(self, group, None).total();
-        (cost / 2 < alone).then_some(candidate)
     }
 
     /// Returns the kernel of a group in the first form in which there is one.

@@ -10,7 +10,8 @@
 use super::access::{Kind, MAX_ALIGN};
 use super::affine::{Form, Space};
 use super::coordinates::View;
-use super::dependence::{Examined, Use, never_meet};
+use super::dependence::{Use, never_meet};
+use super::examined::Examined;
 use super::plan::{Memory, Plan};
 
 /// Local variable of each work-group that replaces a memory.

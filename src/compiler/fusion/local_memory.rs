@@ -13,10 +13,10 @@ use rspirv::spirv::{Capability, Op, StorageClass};
 
 use super::access::{Layouts, Parts};
 use super::declaration::Declaration;
-use super::dependence::Examined;
+use super::examined::Examined;
 use super::merge::require;
 use super::plan::Memory;
-use super::promote::{AccessOperands, Uses, uses};
+use super::pointer_uses::{AccessOperands, Uses, uses};
 use super::vector_access::VectorAccess;
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Interner, Stream, located};
@@ -205,16 +205,7 @@ pub(super) fn share(module: &mut Module, function: u32, all: &[Shared]) -> Resul
     let mut writer = Writer { module, interner, int, width, new: Stream::default() };
     let mut parts = Vec::new();
     for (shared, uses) in all.iter().zip(&all_uses) {
-        let Shared { parameter, unit, .. } = *shared;
-        let ty = writer.element(unit)?;
-        let ty = writer.pointer(ty)?;
-        let (pointer, origin) = (writer.module.fresh_id()?, writer.module.fresh_id()?);
-        let own = declaration.parameters.get_mut(parameter);
-        let own = own.ok_or_else(|| Error::unsupported("a kernel has too few parameters"))?;
-        let original = std::mem::replace(own, (pointer, ty)).0;
-        declaration.parameters.push((origin, int));
-        let numbers = HashMap::from([(original, origin)]);
-        parts.push(Part { unit, pointer, uses, numbers });
+        parts.push(writer.part(shared, uses, &mut declaration)?);
     }
     for (location, i) in located((0, body)) {
         if declaration.rewrite(&i, writer.module, &mut writer.interner, &mut writer.new)? {
@@ -272,6 +263,25 @@ struct Writer<'m> {
 }
 
 impl Writer<'_> {
+    /// Puts a pointer to local memory in place of the parameter of a buffer, and adds a parameter for the
+    /// origin.
+    fn part<'a>(
+        &mut self,
+        shared: &Shared,
+        uses: &'a Uses,
+        declaration: &mut Declaration,
+    ) -> Result<Part<'a>> {
+        let Shared { parameter, unit, .. } = *shared;
+        let ty = self.element(unit)?;
+        let ty = self.pointer(ty)?;
+        let (pointer, origin) = (self.module.fresh_id()?, self.module.fresh_id()?);
+        let own = declaration.parameters.get_mut(parameter);
+        let own = own.ok_or_else(|| Error::unsupported("a kernel has too few parameters"))?;
+        let original = std::mem::replace(own, (pointer, ty)).0;
+        declaration.parameters.push((origin, self.int));
+        Ok(Part { unit, pointer, uses, numbers: HashMap::from([(original, origin)]) })
+    }
+
     /// Rewrites an instruction that calculates, spills or reloads an address.
     fn address(
         &mut self,
@@ -341,14 +351,8 @@ impl Writer<'_> {
             self.new.push(Op::Bitcast, [ty, id, pointer]);
             pointer = id;
         }
-        let mut words: Vec<_> = i.words_from(0).collect();
-        words[operands.pointer] = pointer;
-        if op == Op::ExtInst {
-            let offset = &mut words[operands.pointer - 1];
-            let ty = definitions.get(*offset).and_then(|i| i.result_type());
-            let ty = ty.ok_or_else(|| Error::unsupported("an offset has no type"))?;
-            *offset = self.interner.constant_id(self.module, Op::ConstantNull, ty, &[])?;
-        }
+        let (module, interner) = (&mut *self.module, &mut self.interner);
+        let words = operands.readdressed(definitions, i, pointer, module, interner)?;
         self.new.push(op, words);
         Ok(())
     }

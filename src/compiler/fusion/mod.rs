@@ -28,6 +28,7 @@ mod access;
 mod affine;
 mod arrangement;
 mod attempt;
+mod built_ins;
 mod coarsen;
 mod contraction;
 mod coordinates;
@@ -38,9 +39,11 @@ mod effects;
 mod entry;
 mod equation;
 mod examination;
+mod examined;
 mod explain;
 mod extract;
 mod form;
+mod fuse;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod inlining;
@@ -52,9 +55,11 @@ mod local_memory;
 mod lower_version;
 mod merge;
 mod modes;
+mod outcome;
 mod part_report;
 mod partition;
 mod plan;
+mod pointer_uses;
 mod private_legality;
 mod promote;
 mod ranges;
@@ -68,183 +73,16 @@ mod tests;
 mod trim;
 mod vector_access;
 
-use std::collections::BTreeSet;
-
-use crate::compiler::nd_range::NdRange;
-use crate::compiler::spirv::Module;
-use crate::error::{ErrorKind, Result};
-use arrangement::Arrangement;
-use attempt::Obstacle;
-
 pub(crate) use coarsen::Width;
 pub(crate) use examination::{Examinations, Programs};
+pub(crate) use examination::{Examinations, Programs};
 pub use form::FusionForm;
-pub(crate) use form::forms;
+pub(crate) use fuse::fuse;
 pub(crate) use launches::{Candidate, Group, Launches, Part};
-pub(crate) use legality::Judgement;
 pub use legality::Verdict;
+pub(crate) use outcome::{Fused, Outcome, Trust};
 pub(crate) use part_report::short_name;
 pub use part_report::{PartReport, StepReport, WayReport};
 pub use plan::Internalization;
 pub(crate) use plan::{Argument, Memory, Place, Plan, Region, Slot, Target};
 pub use report::{BufferReport, FusionReport, LaunchReport, PairReport};
-
-/// Result of fusing a plan.
-#[derive(Debug)]
-pub(crate) struct Outcome {
-    /// Findings on each slot, in order. Empty if the kernels could not be examined.
-    pub(crate) slots: Vec<SlotFindings>,
-    /// Judgement on each memory, in order. Empty if the kernels could not be examined.
-    pub(crate) judgements: Vec<Judgement>,
-    /// Scalars whose values were used. The outcome holds for all plans that have the same
-    /// [`without_values`](Plan::without_values) of these and of [`equal`](Self::equal).
-    pub(crate) constants: BTreeSet<Place>,
-    /// Subset of [`constants`](Self::constants) that are constants in the kernel: those that the plan asks
-    /// for, and those from which addresses or loop bounds are calculated. The others are only compared and
-    /// remain arguments, so that other values may give the same kernel.
-    pub(crate) injected: BTreeSet<Place>,
-    /// Sets of scalars, not fixed, that must have the same value. Each set is one argument of the kernel.
-    pub(crate) equal: BTreeSet<BTreeSet<Place>>,
-    /// Pairs of scalars with different values. In a plan where they are equal, more may be kept in variables.
-    pub(crate) unequal: BTreeSet<[Place; 2]>,
-    /// Fused kernel, or the reason why the launches were not fused.
-    pub(crate) fused: Result<Fused, String>,
-}
-
-impl Outcome {
-    /// Returns what is known of a plan before it is examined.
-    fn of(plan: &Plan) -> Self {
-        Self {
-            slots: Vec::new(),
-            judgements: Vec::new(),
-            constants: plan.constants.clone(),
-            injected: plan.constants.clone(),
-            equal: BTreeSet::new(),
-            unequal: BTreeSet::new(),
-            fused: Err(String::new()),
-        }
-    }
-}
-
-/// Findings on one slot.
-#[derive(Debug)]
-pub(crate) struct SlotFindings {
-    /// Names of the kernel's parameters, in order.
-    pub(crate) parameters: Vec<Option<String>>,
-    /// Whether the ids of its work-items are calculated from linear ones.
-    pub(crate) is_remapped: bool,
-    /// Number of work-items that run the slot; `None` if all do.
-    pub(crate) guard: Option<u64>,
-}
-
-/// Kernel that does the work of several launches.
-#[derive(Debug)]
-pub(crate) struct Fused {
-    pub(crate) module: Module,
-    pub(crate) kernel: String,
-    pub(crate) range: NdRange,
-    /// Arguments that each parameter stands for. All arguments of one parameter are the same.
-    pub(crate) parameters: Vec<Vec<Place>>,
-    /// Number of bytes of local memory that a work-group uses, including local arguments.
-    pub(crate) local_bytes: usize,
-    /// Number of bytes of private memory that the arrays of a work-item use.
-    pub(crate) private_bytes: usize,
-    /// Estimated number of times that each slot runs for 100 of its work-items, in order.
-    pub(crate) runs: Vec<u64>,
-    /// Number of bytes of all parameters together.
-    pub(crate) parameter_bytes: usize,
-    /// Memories that are no longer used.
-    pub(crate) internalized: Vec<Memory>,
-    /// Subset of `internalized` that became local memory of work-groups.
-    pub(crate) local: BTreeSet<Memory>,
-    /// Slots before which the work-items of a work-group wait for each other.
-    pub(crate) barriers: BTreeSet<usize>,
-}
-
-impl Fused {
-    /// Returns the form that replaces a memory, or `None` if the memory is still used.
-    pub(crate) fn form(&self, memory: Memory) -> Option<Internalization> {
-        let is_internalized = self.internalized.contains(&memory);
-        let is_local = self.local.contains(&memory);
-        is_internalized.then_some(if is_local {
-            Internalization::Local
-        } else {
-            Internalization::Private
-        })
-    }
-}
-
-/// Whether launches may be fused where that is not proven safe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Trust {
-    ProofOnly,
-    /// The caller vouches that no work-item needs what another one wrote in an earlier launch.
-    Caller,
-}
-
-/// Fuses a plan's launches into one kernel of the given form. Each of its work-items may do the work of
-/// several, within `width`.
-///
-/// # Errors
-///
-/// Fails if the plan or a module is not valid: an unknown kernel, a wrong number of arguments, a damaged
-/// module. If the launches cannot be fused, the function returns an [`Outcome`] with the reason.
-pub(crate) fn fuse(
-    plan: &Plan,
-    programs: Programs<'_>,
-    trust: Trust,
-    width: Width,
-    form: FusionForm,
-) -> Result<Outcome> {
-    plan.check(programs.modules.len())?;
-    let mut outcome = Outcome::of(plan);
-    let plain = Arrangement::plain(plan);
-    outcome.fused = or_reason(in_form(&plain, programs, trust, width, form, &mut outcome))?;
-    if outcome.fused.is_ok() || plan.slots.len() < 2 {
-        return Ok(outcome);
-    }
-    for arrangement in Arrangement::others(plan, programs.modules, form).unwrap_or_default() {
-        let mut other = Outcome::of(&arrangement.plan);
-        let fused = in_form(&arrangement, programs, Trust::ProofOnly, width, form, &mut other);
-        other.fused = or_reason(fused)?;
-        let other = arrangement.restored(other);
-        if other.fused.is_ok() {
-            return Ok(other);
-        }
-        // Other values might be arranged differently.
-        outcome.constants.extend(other.constants);
-    }
-    Ok(outcome)
-}
-
-/// Fuses the launches of an arrangement in a form.
-fn in_form(
-    arrangement: &Arrangement,
-    programs: Programs<'_>,
-    trust: Trust,
-    width: Width,
-    form: FusionForm,
-    outcome: &mut Outcome,
-) -> Result<Fused, Obstacle> {
-    match form {
-        FusionForm::Direct => {
-            let kernels = extract::kernels(&arrangement.plan, programs.modules)?;
-            let kernels: Vec<_> = kernels.iter().collect();
-            let examinations = programs.examinations;
-            attempt::attempt(arrangement, &kernels, examinations, trust, width, outcome)
-        }
-        _ => recompute::attempt(&arrangement.plan, programs, trust, form, outcome),
-    }
-}
-
-/// Returns the reason for an obstacle that is no fault of the plan or the modules.
-fn or_reason(fused: Result<Fused, Obstacle>) -> Result<Result<Fused, String>> {
-    match fused {
-        Ok(fused) => Ok(Ok(fused)),
-        Err(Obstacle::Refusal(why)) => Ok(Err(why)),
-        Err(Obstacle::Error(error)) => match error.kind() {
-            ErrorKind::Unsupported | ErrorKind::BuildFailed => Ok(Err(error.to_string())),
-            _ => Err(error),
-        },
-    }
-}

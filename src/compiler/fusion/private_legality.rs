@@ -16,7 +16,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::access::{Bytes, Condition, Kind, MAX_ALIGN, Symbol};
 use super::affine::{Form, Space};
 use super::coordinates::View;
-use super::dependence::{Examined, Use};
+use super::dependence::Use;
+use super::examined::Examined;
 use super::plan::{Argument, Memory, Place, Plan};
 
 /// Variable that keeps a memory's contents in each work-item, and the accesses that use it.

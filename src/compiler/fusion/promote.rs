@@ -6,20 +6,19 @@
 //! it. If the memory is no longer used, its parameter becomes that pointer, and the instructions that
 //! calculated addresses from it are dropped.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 
 use rspirv::spirv::{Capability, MemoryAccess, Op, OpenclStd100Op as Extended, StorageClass};
 
-use super::access::{Layout, Layouts, MAX_ALIGN};
+use super::access::Layouts;
 use super::declaration::Declaration;
 use super::merge::require;
 use super::plan::Memory;
+use super::pointer_uses::{AccessOperands, Uses, uses};
 use super::private_legality::VariablePlace;
-use super::vector_access::{VectorAccess, extended};
+use super::vector_access::VectorAccess;
 use crate::compiler::spirv::Module;
-use crate::compiler::spirv::edit::{
-    Definitions, Instruction, Interner, Role, Section, Stream, ids, located,
-};
+use crate::compiler::spirv::edit::{Definitions, Instruction, Interner, Section, Stream, located};
 use crate::error::{Error, Result};
 
 /// Parameter some of whose accesses go to a variable.
@@ -43,230 +42,18 @@ pub(super) fn element_width(size: u32) -> u32 {
     if size.is_multiple_of(4) { 32 } else { 8 }
 }
 
-/// Returns the loads and stores of a function that can go to a variable: their word offsets in its body, each
-/// with its declared alignment, or 1. Each of them is assumed to read or write all bytes of its type, so
-/// accesses that may skip some bytes are left out.
-pub(super) fn movable(definitions: &Definitions<'_>, function: u32) -> HashMap<u32, u32> {
-    let module = definitions.module();
-    let layouts = Layouts::of(module, definitions);
-    let function = module.functions.iter().find(|known| known.id == function);
-    let body = function.into_iter().flat_map(|function| located((0, &function.body)));
-    body.filter_map(|(location, i)| {
-        let operands = AccessOperands::of(definitions, &i)?;
-        let pointer = definitions.type_of(i.word(operands.pointer)?)?;
-        let is_typed = pointer.op() == Some(Op::TypePointer);
-        let is_dense = |layout: &Layout| layout.size > 0 && layout.is_dense;
-        let is_whole = layouts.get(pointer.word(2)?).is_some_and(is_dense)
-            && operands.vector.is_none_or(|vector| vector.span.is_some_and(|span| span.is_dense));
-        let alignment = operands.alignment(&i);
-        let is_possible = alignment.is_power_of_two() && alignment <= MAX_ALIGN;
-        (is_typed && is_whole && is_possible).then_some((location.offset, alignment))
-    })
-    .collect()
-}
-
-/// Operands of a load or a store.
-pub(super) struct AccessOperands {
-    /// Index of the operand that is the pointer. In the functions of OpenCL, an offset precedes it.
-    pub(super) pointer: usize,
-    /// Index of the operand that is stored; `None` for a load.
-    pub(super) stored: Option<usize>,
-    /// Set for a load or store by a function.
-    vector: Option<VectorAccess>,
-}
-
-impl AccessOperands {
-    pub(super) fn of(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Option<Self> {
-        let is_volatile = |word: usize| {
-            i.word(word).is_some_and(|mask| mask & MemoryAccess::VOLATILE.bits() != 0)
-        };
-        match i.op()? {
-            Op::Load if !is_volatile(3) => Some(Self { pointer: 2, stored: None, vector: None }),
-            Op::Store if !is_volatile(2) => {
-                Some(Self { pointer: 0, stored: Some(1), vector: None })
-            }
-            _ => {
-                let vector = VectorAccess::of(definitions, i)?;
-                let (pointer, stored) = (vector.pointer(), vector.stored);
-                Some(Self { pointer, stored, vector: Some(vector) })
-            }
-        }
-    }
-
-    /// Returns the declared alignment, or 1.
-    fn alignment(&self, i: &Instruction<'_>) -> u32 {
-        let mask = match i.op() {
-            Some(Op::Load) => 3,
-            Some(Op::Store) => 2,
-            _ => return 1,
-        };
-        let is_declared = i.word(mask).is_some_and(|word| word & MemoryAccess::ALIGNED.bits() != 0);
-        i.word(mask + 1).filter(|_| is_declared).unwrap_or(1)
-    }
-}
-
-/// Uses of a parameter in a function. Instructions are identified by their word offset in its body.
-#[derive(Clone, Debug)]
-pub(super) struct Uses {
-    /// Instructions to drop, such as the calculation of addresses.
-    pub(super) dropped: HashSet<u32>,
-    /// Ids of the addresses.
-    pub(super) pointers: HashSet<u32>,
-    /// Ids of the variables that addresses are spilled to, and of casts of these variables.
-    pub(super) variables: HashSet<u32>,
-}
-
 /// Returns the uses of a parameter that is to point to a variable. Nothing but known loads and stores may use
 /// it.
 ///
 /// # Errors
 ///
-/// Fails with the reason if something else uses it, worded to follow the kernel's name.
+/// Fails like [`uses`].
 pub(super) fn own_uses(
     definitions: &Definitions<'_>,
     function: u32,
     private: &Private,
 ) -> Result<Uses, String> {
     uses(definitions, function, private.parameter, |offset| private.accesses.contains_key(&offset))
-}
-
-/// Returns the uses of a parameter all accesses through which are known. `is_known` takes the word offset of an
-/// access in the function's body.
-///
-/// # Errors
-///
-/// Fails like [`own_uses`].
-pub(super) fn uses(
-    definitions: &Definitions<'_>,
-    function: u32,
-    parameter: usize,
-    is_known: impl Fn(u32) -> bool,
-) -> Result<Uses, String> {
-    let function = definitions.module().functions.iter().find(|known| known.id == function);
-    let body = function.map(|function| &function.body).ok_or("has no function")?;
-    let parameters = body.iter().filter(|i| i.op() == Some(Op::FunctionParameter));
-    let parameter = parameters.filter_map(|i| i.result()).nth(parameter);
-    let parameter = parameter.ok_or("has no such parameter")?;
-    let mut pointers = HashSet::from([parameter]);
-    let mut dropped = HashSet::new();
-    // Variables that such pointers are spilled to, and casts of these variables that mark their lifetimes.
-    let mut variables = HashSet::new();
-    loop {
-        let before = (pointers.len(), variables.len());
-        for (location, i) in located((0, body)) {
-            let used = use_in(definitions, &i, &pointers, &variables)?;
-            if i.op() == Some(Op::Variable) && i.result().is_some_and(|id| variables.contains(&id))
-            {
-                dropped.insert(location.offset);
-            }
-            match used {
-                None => {}
-                Some(Used::Address) => {
-                    pointers.extend(i.result());
-                    dropped.insert(location.offset);
-                }
-                Some(Used::Spill(variable)) => {
-                    variables.insert(variable);
-                    dropped.insert(location.offset);
-                }
-                Some(Used::Mark) => {
-                    variables.extend(i.result());
-                    dropped.insert(location.offset);
-                }
-                Some(Used::Nothing) => _ = dropped.insert(location.offset),
-                Some(Used::Access) if is_known(location.offset) => {}
-                Some(Used::Access) => return Err("has accesses that may never run".into()),
-                Some(Used::Otherwise) => {
-                    return Err(format!("uses its address in {}", i.name()));
-                }
-            }
-        }
-        if before == (pointers.len(), variables.len()) {
-            return Ok(Uses { dropped, pointers, variables });
-        }
-    }
-}
-
-/// Use of an address, or of a variable that addresses are stored to.
-enum Used {
-    /// Operand of an instruction that calculates another address from it.
-    Address,
-    /// Pointer of a load or a store.
-    Access,
-    /// Value stored to a variable, given by its id.
-    Spill(u32),
-    /// Operand of a cast of such a variable, for the instructions that mark its lifetime.
-    Mark,
-    /// Operand of an instruction that is dropped, such as a lifetime marker.
-    Nothing,
-    /// Any other use, which cannot be rewritten.
-    Otherwise,
-}
-
-/// Returns how an instruction uses the known addresses, or the variables that they are stored to; `None` if it
-/// uses none of them.
-fn use_in(
-    definitions: &Definitions<'_>,
-    i: &Instruction<'_>,
-    pointers: &HashSet<u32>,
-    variables: &HashSet<u32>,
-) -> Result<Option<Used>, String> {
-    let (mut pointer, mut variable) = (Vec::new(), Vec::new());
-    ids(i, definitions, |word, role| {
-        let id = i.word(word).unwrap_or_default();
-        if role == Role::Operand && pointers.contains(&id) {
-            pointer.push(word);
-        }
-        if role == Role::Operand && variables.contains(&id) {
-            variable.push(word);
-        }
-    })
-    .map_err(|error| error.to_string())?;
-    Ok(Some(match (pointer.as_slice(), variable.as_slice()) {
-        ([], []) => return Ok(None),
-        (&[word], []) => used(definitions, i, word),
-        ([], &[word]) => match i.op() {
-            Some(Op::Load) => Used::Address,
-            Some(Op::LifetimeStart | Op::LifetimeStop) => Used::Nothing,
-            Some(Op::Bitcast) if word == 2 => Used::Mark,
-            _ => Used::Otherwise,
-        },
-        (&[1], &[0]) if i.op() == Some(Op::Store) => Used::Nothing,
-        _ => Used::Otherwise,
-    }))
-}
-
-/// Returns how an instruction uses the address that is its operand `word`.
-fn used(definitions: &Definitions<'_>, i: &Instruction<'_>, word: usize) -> Used {
-    match i.op() {
-        Some(
-            Op::AccessChain
-            | Op::InBoundsAccessChain
-            | Op::PtrAccessChain
-            | Op::InBoundsPtrAccessChain
-            | Op::PtrCastToGeneric
-            | Op::GenericCastToPtr
-            | Op::CopyObject
-            | Op::Bitcast,
-        ) if word == 2 => Used::Address,
-        Some(Op::Load) if word == 2 => Used::Access,
-        Some(Op::Store) if word == 0 => Used::Access,
-        Some(Op::Store) if word == 1 => {
-            let variable = i.word(0).and_then(|id| definitions.get(id));
-            match variable.filter(|variable| variable.op() == Some(Op::Variable)) {
-                Some(variable) if variable.word(3).is_none() => {
-                    variable.result().map_or(Used::Otherwise, Used::Spill)
-                }
-                _ => Used::Otherwise,
-            }
-        }
-        Some(Op::ExtInst) => match VectorAccess::of(definitions, i) {
-            Some(access) if word == access.pointer() => Used::Access,
-            None if extended(definitions, i) == Some(Extended::prefetch) => Used::Nothing,
-            _ => Used::Otherwise,
-        },
-        _ => Used::Otherwise,
-    }
 }
 
 /// Redirects accesses of a function to variables that are passed to it: through the parameters that are
@@ -294,26 +81,7 @@ pub(super) fn promote(module: &mut Module, function: u32, privates: &[Private]) 
     // Pointers to the variables, one for each of `privates`.
     let mut pointers = Vec::new();
     for private in privates {
-        let element = writer.element(private.size)?;
-        let ty = writer.pointer(element)?;
-        let own = declaration.parameters.get_mut(private.parameter);
-        let own = own.filter(|_| private.replaced.is_some());
-        pointers.push(match own {
-            Some((id, own)) => {
-                *own = ty;
-                let id = *id;
-                // The parameter's decorations do not hold for the variable: it has an alignment of its own, and
-                // other pointers point to it, too.
-                let annotations = writer.module.section_mut(Section::Annotations);
-                annotations.retain(|i| i.word(0) != Some(id));
-                id
-            }
-            None => {
-                let id = writer.module.fresh_id()?;
-                declaration.parameters.push((id, ty));
-                id
-            }
-        });
+        pointers.push(writer.parameter(private, &mut declaration)?);
     }
     for (location, i) in located((0, &body)) {
         let offset = location.offset;
@@ -346,6 +114,25 @@ struct Writer<'m> {
 }
 
 impl Writer<'_> {
+    /// Changes the type of the parameter that becomes a pointer to a variable, or adds such a parameter.
+    /// Returns its id.
+    fn parameter(&mut self, private: &Private, declaration: &mut Declaration) -> Result<u32> {
+        let element = self.element(private.size)?;
+        let ty = self.pointer(element)?;
+        let own = declaration.parameters.get_mut(private.parameter);
+        let Some((id, own)) = own.filter(|_| private.replaced.is_some()) else {
+            let id = self.module.fresh_id()?;
+            declaration.parameters.push((id, ty));
+            return Ok(id);
+        };
+        *own = ty;
+        let id = *id;
+        // The parameter's decorations do not hold for the variable: it has an alignment of its own, and other
+        // pointers point to it, too.
+        self.module.section_mut(Section::Annotations).retain(|i| i.word(0) != Some(id));
+        Ok(id)
+    }
+
     /// Emits a load or store of the variable in place of the instruction, or after it if `place.in_memory`.
     fn access(
         &mut self,
@@ -370,15 +157,8 @@ impl Writer<'_> {
             self.new.push_instruction(i);
         }
         let address = self.address(variable, pointee, place.offset)?;
-        let mut words: Vec<_> = i.words_from(0).collect();
-        words[operands.pointer] = address;
-        if op == Op::ExtInst {
-            // The offset precedes the pointer.
-            let offset = &mut words[operands.pointer - 1];
-            let ty = definitions.get(*offset).and_then(|i| i.result_type());
-            let ty = ty.ok_or_else(|| Error::unsupported("an offset has no type"))?;
-            *offset = self.interner.constant_id(self.module, Op::ConstantNull, ty, &[])?;
-        }
+        let (module, interner) = (&mut *self.module, &mut self.interner);
+        let mut words = operands.readdressed(definitions, i, address, module, interner)?;
         if operands.stored.is_some() && place.in_memory && op == Op::ExtInst {
             // The second call needs an id of its own for its result, which is of type `void`.
             words[1] = self.module.fresh_id()?;

@@ -115,51 +115,60 @@ pub(super) fn join(
         )));
     }
     let whole = whole(&singles, local)?;
-    let (sizes, offset) = (padded(whole.range.global(), 1), offset(first));
-    let mut mapped = Vec::new();
-    for (slot, &assignment) in slots.iter().zip(assignments) {
-        let own = padded(slot.range.global(), 1);
-        let shape = match assignment {
-            Assignment::Single => shape(own, sizes),
-            _ => Shape::Remapped,
-        };
-        if shape == Shape::Remapped && offset != [0; 3] {
-            return Err(Error::unsupported(format!(
-                "the global size of `{}` is {:?}, but that of `{}` is {:?}; launches of different \
-                 shapes are fused only if their offset is 0, not {:?}",
-                whole.kernel,
-                whole.range.global(),
-                slot.kernel,
-                slot.range.global(),
-                slot.range.offset()
-            )));
-        }
-        let is_whole_groups = |local: Sizes| (0..3).all(|d| own[d].is_multiple_of(local[d]));
-        let keeps_groups = match shape {
-            Shape::Same => true,
-            Shape::Corner => local.is_some_and(is_whole_groups),
-            Shape::Remapped => false,
-        };
-        let mut range = slot.range;
-        if let Some(local) = local.filter(|_| keeps_groups) {
-            range.set_local(NdSize::of(&local[..range.dimensions()]))?;
-        }
-        let (items, all) = (assignment.runners(count(slot)?), count(whole)?);
-        let is_portion = matches!(assignment, Assignment::Portion { .. });
-        if items > all && !is_portion {
-            return Err(Error::unsupported(format!(
-                "`{}` needs {items} work-items, but the fused kernel has {all}",
-                slot.kernel
-            )));
-        }
-        let guard = (items < all && !is_portion).then_some(items);
-        mapped.push(Mapping { range, shape, guard, keeps_groups, assignment });
-    }
+    let mapped = slots.iter().zip(assignments);
+    let mapped = mapped.map(|(slot, &assignment)| mapping(slot, assignment, whole, local));
+    let mapped = mapped.collect::<Result<_>>()?;
     let mut joined = whole.range;
     if let Some(local) = local {
         joined.set_local(NdSize::of(&local[..joined.dimensions()]))?;
     }
     Ok(Ranges { whole: joined, slots: mapped })
+}
+
+/// Maps a slot's nd-range to that of `whole`, the slot with the nd-range of the fused kernel, in work-groups of
+/// the size `local` if it is known.
+fn mapping(
+    slot: &Slot,
+    assignment: Assignment,
+    whole: &Slot,
+    local: Option<Sizes>,
+) -> Result<Mapping> {
+    let own = padded(slot.range.global(), 1);
+    let shape = match assignment {
+        Assignment::Single => shape(own, padded(whole.range.global(), 1)),
+        _ => Shape::Remapped,
+    };
+    if shape == Shape::Remapped && padded(slot.range.offset(), 0) != [0; 3] {
+        return Err(Error::unsupported(format!(
+            "the global size of `{}` is {:?}, but that of `{}` is {:?}; launches of different \
+             shapes are fused only if their offset is 0, not {:?}",
+            whole.kernel,
+            whole.range.global(),
+            slot.kernel,
+            slot.range.global(),
+            slot.range.offset()
+        )));
+    }
+    let is_whole_groups = |local: Sizes| (0..3).all(|d| own[d].is_multiple_of(local[d]));
+    let keeps_groups = match shape {
+        Shape::Same => true,
+        Shape::Corner => local.is_some_and(is_whole_groups),
+        Shape::Remapped => false,
+    };
+    let mut range = slot.range;
+    if let Some(local) = local.filter(|_| keeps_groups) {
+        range.set_local(NdSize::of(&local[..range.dimensions()]))?;
+    }
+    let (items, all) = (assignment.runners(count(slot)?), count(whole)?);
+    let is_portion = matches!(assignment, Assignment::Portion { .. });
+    if items > all && !is_portion {
+        return Err(Error::unsupported(format!(
+            "`{}` needs {items} work-items, but the fused kernel has {all}",
+            slot.kernel
+        )));
+    }
+    let guard = (items < all && !is_portion).then_some(items);
+    Ok(Mapping { range, shape, guard, keeps_groups, assignment })
 }
 
 /// Returns the work-group size that some launches request or their kernels require, if any.

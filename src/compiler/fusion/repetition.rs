@@ -10,9 +10,9 @@
 
 use rspirv::spirv::{BuiltIn, FunctionControl, LinkageType, LoopControl, Op};
 
+use super::built_ins::{BuiltInType, Global, number, vector};
 use super::declaration::Declaration;
 use super::ranges::{Assignment, Mapping, Sizes, padded};
-use super::remap::{BuiltInType, Global, number, vector};
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Function, Instruction, Interner, Linkage, Section, Stream};
@@ -144,7 +144,8 @@ impl Writer<'_> {
         self.body.push(Op::LoopMerge, [after, latch, LoopControl::NONE.bits()]);
         self.body.push(Op::BranchConditional, [is_inside, inside, after]);
         self.body.push(Op::Label, [inside]);
-        let global = self.global_id(id, call.sizes)?;
+        let Self { module, interner, body, value_type } = self;
+        let global = value_type.id_vector(module, interner, body, id, call.sizes)?;
         let called = self.module.fresh_id()?;
         let words = [call.void, called, call.kernel].into_iter();
         self.body.push(Op::FunctionCall, words.chain(call.passed.iter().copied()).chain([global]));
@@ -156,26 +157,6 @@ impl Writer<'_> {
         self.body.push(Op::Return, []);
         self.body.push(Op::FunctionEnd, []);
         Ok(())
-    }
-
-    /// Emits the calculation of the global id from the linear id.
-    fn global_id(&mut self, linear: u32, sizes: Sizes) -> Result<u32> {
-        let zero = self.number(0)?;
-        let (mut parts, mut rest) = ([zero; 3], linear);
-        let last = sizes.iter().rposition(|&size| size > 1).unwrap_or(0);
-        for d in 0..=last {
-            if d == last {
-                parts[d] = rest;
-            } else if sizes[d] > 1 {
-                let size = self.number(sizes[d] as u64)?;
-                parts[d] = self.binary(Op::UMod, rest, size)?;
-                rest = self.binary(Op::UDiv, rest, size)?;
-            }
-        }
-        let id = self.module.fresh_id()?;
-        let [x, y, z] = parts;
-        self.body.push(Op::CompositeConstruct, [self.value_type.ty, id, x, y, z]);
-        Ok(id)
     }
 
     /// Emits the calculation of a linear id from the ids that a built-in variable holds.

@@ -5,9 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::legality::{Judgement, Verdict};
+use super::outcome::{Fused, Outcome};
 use super::part_report::PartReport;
 use super::plan::{Internalization, Memory, Place, Plan, Region, Slot};
-use super::{Fused, Outcome};
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::opencl_c;
 use crate::compiler::spirv::Module;

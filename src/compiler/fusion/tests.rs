@@ -9,7 +9,8 @@ use rspirv::binary::Disassemble;
 use rspirv::spirv::{Op, StorageClass};
 
 use super::*;
-use crate::compiler::nd_range::NdSize;
+use crate::compiler::nd_range::{NdRange, NdSize};
+use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::Section;
 use crate::digest::Digest;
 use crate::error::ErrorKind;
@@ -75,6 +76,24 @@ fn plan(launches: &[Launch], range: impl Into<NdSize>, dead: &[u32]) -> Plan {
             order_own_accesses: true,
         },
     }
+}
+
+/// Launch with an nd-range of its own.
+type Ranged = (&'static str, NdRange, Vec<Argument>);
+
+fn over(global: impl Into<NdSize>) -> NdRange {
+    NdRange::from(global.into())
+}
+
+/// Returns the plan of launches with nd-ranges of their own.
+fn plan_of(launches: &[Ranged], dead: &[u32]) -> Plan {
+    let kernels: Vec<_> =
+        launches.iter().map(|(kernel, _, arguments)| (*kernel, arguments.clone())).collect();
+    let mut plan = plan(&kernels, 1, dead);
+    for (slot, (_, range, _)) in plan.slots.iter_mut().zip(launches) {
+        slot.range = *range;
+    }
+    plan
 }
 
 /// Fuses a plan's launches, without what earlier calls found.

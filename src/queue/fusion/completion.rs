@@ -220,14 +220,14 @@ impl Completion {
             self.is_decided = true;
             match &*selection.0 {
                 [_] => {
-                    let stopwatch = stopwatch(fusion, selection, 0);
+                    let stopwatch = self.stopwatch(fusion, selection, 0);
                     self.queue.scheduler.run_separately(self.group, stopwatch);
                 }
                 _ => {
                     let prepare = |_: &[&LaunchWork]| {
                         let groups = 0..selection.0.len();
                         let parts = groups.flat_map(|group| {
-                            let stopwatch = stopwatch(fusion, selection, group);
+                            let stopwatch = self.stopwatch(fusion, selection, group);
                             let slots = fusion.groups[group].slots.iter();
                             slots.map(move |&slot| Part::of_launch(slot, stopwatch.clone()))
                         });
@@ -252,7 +252,7 @@ impl Completion {
     ) -> Vec<Part> {
         let (mut all, mut learned) = (Vec::new(), Vec::new());
         for (group, selected) in selection.0.iter().enumerate() {
-            let stopwatch = stopwatch(fusion, selection, group);
+            let stopwatch = self.stopwatch(fusion, selection, group);
             for (at, step) in selected.way.steps.iter().enumerate() {
                 let kernel = match step {
                     Step::Launch(slot) => {
@@ -349,21 +349,28 @@ impl Completion {
         Ok(FusionOutcome::Unfused { why })
     }
 
+    /// Returns the stopwatch of a group that is selected to be timed.
+    fn stopwatch(
+        &self,
+        fusion: &Arc<Fusion>,
+        selection: &Selection,
+        group: usize,
+    ) -> Option<Arc<Stopwatch>> {
+        let selected = &selection.0[group];
+        let way = selected.choice.way;
+        selected.choice.is_timed.then(|| {
+            let graph = Arc::clone(&self.queue.scheduler.shared().graph);
+            let fusion = Arc::clone(fusion);
+            let report = move |time| graph.note_run(&fusion, group, way, time);
+            Arc::new(Stopwatch::new(selected.way.commands(), Box::new(report)))
+        })
+    }
+
     fn run_separately(&mut self) {
         if !std::mem::replace(&mut self.is_decided, true) {
             self.queue.scheduler.run_separately(self.group, None);
         }
     }
-}
-
-/// Returns the stopwatch of a group that is selected to be timed.
-fn stopwatch(fusion: &Arc<Fusion>, selection: &Selection, group: usize) -> Option<Arc<Stopwatch>> {
-    let selected = &selection.0[group];
-    let (fusion, way) = (Arc::clone(fusion), selected.choice.way);
-    selected.choice.is_timed.then(|| {
-        let report = move |time| fusion.note(group, way, time);
-        Arc::new(Stopwatch::new(selected.way.commands(), Box::new(report)))
-    })
 }
 
 /// Cancels the timed runs of the groups of which `is_blocked` holds for a step, by its position among all

@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::group::{Group, GroupLaunches, Part, Stage};
+use super::group::{DeferredLaunches, Group, GroupLaunches, Stage};
+use super::part::Part;
 use super::{Edges, Ending, Options, Scheduler, State};
 use crate::compiler::signature::Access;
 use crate::queue::accesses::CombinedAccesses;
@@ -24,30 +25,6 @@ use crate::queue::launch_work::LaunchWork;
 use crate::queue::node::{EdgeKind, NodeId};
 use crate::queue::stopwatch::Stopwatch;
 use crate::queue::work::Work;
-
-/// Deferred launches, in order, and their records.
-#[derive(Default)]
-pub(super) struct DeferredLaunches {
-    pub(super) works: Vec<Work>,
-    records: Vec<Arc<Record>>,
-}
-
-/// Number of launches for which a group reserves memory at its start.
-const FEW_LAUNCHES: usize = 8;
-
-impl DeferredLaunches {
-    pub(super) fn new() -> Self {
-        Self { works: Vec::with_capacity(FEW_LAUNCHES), records: Vec::with_capacity(FEW_LAUNCHES) }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.works.len()
-    }
-
-    fn iter(&self) -> impl Iterator<Item = (&Work, &Arc<Record>)> {
-        self.works.iter().zip(&self.records)
-    }
-}
 
 /// Command that is about to be added.
 pub(super) struct PendingCommand<'a> {

@@ -12,16 +12,14 @@
 //! If the launches run in several [parts](Part), each part becomes a group of its own, in the order in which the
 //! parts run. What prevents one part from running as one does not concern the others.
 
-use std::fmt;
 use std::mem;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use smallvec::SmallVec;
 
-use super::deferred::DeferredLaunches;
+use super::part::{FusedLaunch, FusionBlocker, Part};
 use super::{Scheduler, State};
 use crate::error::{Error, Result};
-use crate::queue::accesses::CombinedAccesses;
 use crate::queue::command::{Command, Fused, GroupId};
 use crate::queue::dag::DetachedEdge;
 use crate::queue::event::Record;
@@ -48,6 +46,30 @@ pub(super) enum GroupLaunches {
     Deferred(DeferredLaunches),
     /// Each launch has a node, in order, with an additional precondition.
     Nodes(Vec<NodeId>),
+}
+
+/// Deferred launches, in order, and their records.
+#[derive(Default)]
+pub(super) struct DeferredLaunches {
+    pub(super) works: Vec<Work>,
+    pub(super) records: Vec<Arc<Record>>,
+}
+
+/// Number of launches for which a group reserves memory at its start.
+const FEW_LAUNCHES: usize = 8;
+
+impl DeferredLaunches {
+    pub(super) fn new() -> Self {
+        Self { works: Vec::with_capacity(FEW_LAUNCHES), records: Vec::with_capacity(FEW_LAUNCHES) }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.works.len()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Work, &Arc<Record>)> {
+        self.works.iter().zip(&self.records)
+    }
 }
 
 impl Group {
@@ -87,88 +109,6 @@ pub(super) enum Stage {
     Running,
     /// The launches do not run, including any that was being submitted at the same time.
     Discarded,
-}
-
-/// Reason why launches that were to run as one run one by one.
-#[derive(Debug)]
-pub(crate) enum FusionBlocker {
-    /// The launch with this position and kernel name waits for a host future, which may wait for another
-    /// launch of the group.
-    HostFuture(usize, String),
-    /// The launch at this position has failed.
-    Failed(usize),
-    /// The fused kernel cannot be launched with these arguments.
-    Unfit(Error),
-    /// The command described here reads data that would be missing.
-    InternalizedRead(String),
-    /// The launch at the first position comes after the launch at the second one, which would run later.
-    Order(usize, usize),
-    /// The launches are among other commands already, so that the fused kernel cannot repeat earlier launches.
-    Repeats,
-}
-
-impl fmt::Display for FusionBlocker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::HostFuture(at, kernel) => write!(
-                f,
-                "launch {at}, of `{kernel}`, waits for a host future, which may wait for another \
-                 launch of the scope"
-            ),
-            Self::Failed(at) => write!(f, "launch {at} failed before it started"),
-            Self::Unfit(error) => write!(f, "the fused kernel does not fit the launches: {error}"),
-            Self::InternalizedRead(reader) => write!(
-                f,
-                "{reader} reads a buffer that was to be internalized, and was submitted before the \
-                 fusion was decided"
-            ),
-            Self::Order(at, before) => write!(
-                f,
-                "launch {at} was submitted to come after launch {before}, which would run later"
-            ),
-            Self::Repeats => f.write_str(
-                "the fused kernel repeats launches of the scope, and other commands may have \
-                 changed what they read",
-            ),
-        }
-    }
-}
-
-impl FusionBlocker {
-    /// Returns the blocker of a part with the positions that its launches have in the scope.
-    fn in_scope(self, launches: &[usize]) -> Self {
-        let position = |at: usize| launches.get(at).copied().unwrap_or(at);
-        match self {
-            Self::HostFuture(at, kernel) => Self::HostFuture(position(at), kernel),
-            Self::Failed(at) => Self::Failed(position(at)),
-            other => other,
-        }
-    }
-}
-
-/// Launches of a group that run after those of the parts before it.
-pub(crate) struct Part {
-    /// Positions of the launches in the group, in order.
-    pub(crate) launches: SmallVec<[usize; 8]>,
-    /// Launch that runs in their place, or the reason why it does not fit; `None` if they run one by one.
-    pub(crate) fused: Option<Result<FusedLaunch>>,
-    /// Stopwatch that times the part, perhaps together with others.
-    pub(crate) stopwatch: Option<Arc<Stopwatch>>,
-}
-
-impl Part {
-    /// Returns the part of a launch that runs by itself.
-    pub(crate) fn of_launch(position: usize, stopwatch: Option<Arc<Stopwatch>>) -> Self {
-        Self { launches: SmallVec::from_slice(&[position]), fused: None, stopwatch }
-    }
-}
-
-/// Fused launch, which runs in place of the launches of a part.
-pub(crate) struct FusedLaunch {
-    pub(crate) launch: Box<LaunchWork>,
-    pub(crate) accesses: Arc<CombinedAccesses>,
-    /// Allocations in which the launch leaves no contents, although the launches would.
-    pub(crate) lost: SmallVec<[u64; 8]>,
 }
 
 /// Error of commands that only read data which a fused launch no longer stores.

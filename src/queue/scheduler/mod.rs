@@ -10,9 +10,11 @@ mod backlog;
 mod deferred;
 mod dispatch;
 mod group;
+mod part;
 #[cfg(all(test, feature = "simulated"))]
 mod random_tests;
 mod settle;
+mod submit;
 #[cfg(all(test, feature = "simulated"))]
 mod tests;
 mod transaction;
@@ -30,11 +32,10 @@ use std::time::{Duration, Instant};
 use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
-use super::host_task::{Precondition, catch_panic};
 use super::native_queue::{CommandEvent, TrackedQueue};
-use crate::args::buffer::{Freed, Region};
+use crate::args::buffer::Freed;
 use crate::backend::{DeviceSlot, NativeEvent, Profile};
-use crate::build_graph::{BuildGraph, Kernel};
+use crate::build_graph::BuildGraph;
 use crate::compiler::fusion::FusionForm;
 use crate::error::{Error, Result};
 use crate::executor::{HostExecutor, runs_tasks};
@@ -42,20 +43,20 @@ use crate::process;
 use crate::queue::command::{Command, GroupId};
 use crate::queue::completion::Wakers;
 use crate::queue::dag::{CompletedCommand, Dag, Next, NextList};
-use crate::queue::event::{Event, Record, Status};
+use crate::queue::event::Record;
 use crate::queue::fusion::mode::FusionMode;
-use crate::queue::node::{EdgeKind, NodeId, Poison, SkipReason};
+use crate::queue::node::{EdgeKind, NodeId, SkipReason};
 use crate::queue::reactor::Reactor;
 use crate::queue::stopwatch::Stopwatch;
 use crate::queue::timeline::Timeline;
-use crate::queue::waits::{HostFuture, Tracked, Waits};
+use crate::queue::waits::Waits;
 use crate::queue::work::Work;
 use crate::stats::Counters;
 use backlog::Backlog;
 pub(crate) use backlog::Ticket;
-use deferred::PendingCommand;
-pub(crate) use group::{AbortReason, FusedLaunch, FusionBlocker, Part};
-use group::{DISCARDED, Group};
+pub(crate) use group::AbortReason;
+use group::Group;
+pub(crate) use part::{FusedLaunch, FusionBlocker, Part};
 use transaction::{StateLock, Transaction};
 use transfer::{Transfer, TransferWorkers};
 pub(crate) use waits::CommandSummary;
@@ -193,17 +194,6 @@ struct DeferredDrop {
 /// Commands that a new command comes after, besides those that its accesses require.
 type Edges = SmallVec<[(NodeId, EdgeKind); 2]>;
 
-/// Returns the edges from the commands of these events, all of the same device, and the failure if one has
-/// failed. Called under the lock, so that none of the commands ends before the edges are added.
-fn edges_from(events: &[Event]) -> (Edges, Option<Poison>) {
-    let failure = events.iter().find_map(|event| match event.status() {
-        Status::Failed(root) => Some(Poison { root, reason: SkipReason::After }),
-        _ => None,
-    });
-    let nodes = events.iter().filter_map(|event| event.record().node());
-    (nodes.map(|id| (id, EdgeKind::After)).collect(), failure)
-}
-
 /// Message for a command that reads data which a failed command should have written.
 const DATA_FAILED: &str = "an earlier command on this buffer failed";
 
@@ -286,205 +276,6 @@ impl Scheduler {
 
     fn try_lock(&self) -> Option<Transaction<'_>> {
         self.state.try_lock()
-    }
-
-    /// Adds a command that comes after events and preconditions, besides its data dependencies, and hands
-    /// everything that is ready to the device. Never waits.
-    pub(crate) fn submit(
-        self: &Arc<Self>,
-        mut command: Command,
-        mut after: SmallVec<[Event; 1]>,
-        mut preconditions: Vec<Precondition>,
-    ) -> Event {
-        let work = &command.work;
-        work.for_each_fresh(|region| self.zero(region));
-        // A device does not wait for another device: the host waits for the event.
-        after.retain(|event| {
-            let is_own = event.belongs_to(self);
-            if !is_own && !matches!(event.status(), Status::Complete) {
-                event.release_group(&work.in_words());
-                let (event, work) = (event.clone(), work.subject());
-                preconditions.push(Box::pin(async move {
-                    event.await.map_err(|error| error.spread_to(&work, AFTER_FAILED))
-                }));
-            }
-            is_own
-        });
-        let kernel = match work {
-            Work::Launch(launch) => {
-                self.shared.counters.launches.add_one();
-                command.building.then(|| launch.kernel.clone())
-            }
-            _ => None,
-        };
-        let host_futures = host_futures_of(&preconditions);
-        command.host_futures = host_futures.clone();
-        let (event, id) = self.add(command, &after, |_| edges_from(&after));
-        let Some(id) = id else { return event };
-        for (precondition, host_future) in
-            preconditions.into_iter().zip(host_futures.into_iter().flatten())
-        {
-            host_future.set_record(event.record());
-            self.await_precondition(id, precondition, host_future);
-        }
-        if let Some(kernel) = kernel {
-            self.await_build(id, kernel);
-        }
-        event
-    }
-
-    /// Polls a host future that the command `id` waits for, on the host executor.
-    fn await_precondition(
-        self: &Arc<Self>,
-        id: NodeId,
-        precondition: Precondition,
-        host_future: Arc<HostFuture>,
-    ) {
-        let scheduler = self.clone();
-        let spawned = self.shared.host.spawn(async move {
-            let outcome = catch_panic(Tracked::new(precondition, host_future)).await;
-            scheduler.precondition_ended(id, outcome);
-        });
-        if let Err(error) = spawned {
-            self.precondition_ended(id, Err(error));
-        }
-    }
-
-    /// Waits on the host executor for the build of the program that the launch `id` needs.
-    fn await_build(self: &Arc<Self>, id: NodeId, kernel: Kernel) {
-        let scheduler = self.clone();
-        let spawned = self.shared.host.spawn(async move {
-            kernel.resolve().await;
-            scheduler.build_ended(id);
-        });
-        if let Err(error) = spawned {
-            self.precondition_ended(id, Err(error));
-        }
-    }
-
-    /// Adds a command that zeroes new memory, unless another command has zeroed or overwritten it first.
-    fn zero(self: &Arc<Self>, region: &Region) {
-        let work = Work::Zero { region: Arc::new(region.whole_unheld()) };
-        self.add(self.command(work, 0), &[], |_| (Edges::new(), None));
-    }
-
-    /// Creates a command without dependencies or preconditions, for the queue with this number.
-    pub(crate) fn command(self: &Arc<Self>, work: Work, queue: u64) -> Command {
-        let record = Record::new(Arc::downgrade(self));
-        Command::new(work, record, queue, self.shared.timeline.start_span())
-    }
-
-    /// Adds a marker that ends when all commands of `queue`, or of the whole device, have ended,
-    /// successfully or not.
-    pub(crate) fn marker(self: &Arc<Self>, queue: Option<u64>) -> Event {
-        let work = if queue.is_some() { Work::Marker } else { Work::Drain };
-        let command = self.command(work, queue.unwrap_or_default());
-        let (event, _) = self.add(command, &[], |state| {
-            let belongs = |command: &Command| queue.is_none_or(|queue| command.queue == queue);
-            let covers = |command: &Command| match command.work {
-                Work::Marker => queue == Some(command.queue),
-                Work::Drain => queue.is_none(),
-                _ => false,
-            };
-            let before = state.dag.last_of(belongs, covers);
-            (before.into_iter().map(|id| (id, EdgeKind::Order)).collect(), None)
-        });
-        event
-    }
-
-    /// Adds a command. Returns no node for a launch that is [deferred], nor for a zeroing that is no longer
-    /// necessary.
-    fn add(
-        self: &Arc<Self>,
-        mut command: Command,
-        after: &[Event],
-        find_edges: impl FnOnce(&State) -> (Edges, Option<Poison>),
-    ) -> (Event, Option<NodeId>) {
-        let event = Event::new(command.record.clone());
-        let needs_node = command.host_futures.is_some()
-            || command.building
-            || command.pending_span.is_some()
-            || !after.is_empty();
-        let mut transaction = self.lock();
-        let state = &mut *transaction;
-        if !command.work.claim() {
-            return (event, None);
-        }
-        self.shared.counters.commands.add_one();
-        let was_idle = state.count_submission(self);
-        // The scope may have ended since it was chosen.
-        let requested_group = command.group;
-        command.group = requested_group.filter(|&group| state.is_collecting(group));
-        let group = command.group;
-        if let Some(group) = group
-            && !needs_node
-            && state.can_defer()
-            && state.defers_only(Some(group))
-        {
-            // The launch affects no other command yet, and no other command affects it.
-            state.defer(group, command);
-            self.publish(state);
-            drop(transaction);
-            if was_idle {
-                self.shared.reactor.wake();
-            }
-            return (event, None);
-        }
-        self.settle_some(state);
-        state.move_predecessors_to_dag(&PendingCommand { command: &command, after });
-        let id = match group.filter(|_| !needs_node && state.can_defer()) {
-            Some(group) => {
-                state.defer(group, command);
-                None
-            }
-            None => {
-                if let Some(group) = group {
-                    state.move_to_dag(group);
-                }
-                let (edges, mut poison) = find_edges(state);
-                if requested_group.is_some_and(|group| state.is_discarded(group)) {
-                    poison = Some(Poison { root: DISCARDED.clone(), reason: SkipReason::Missing });
-                }
-                Some(state.add_node(command, edges, poison, event.record()))
-            }
-        };
-        self.drive(state);
-        let actions = transaction.unlock();
-        if was_idle {
-            self.shared.reactor.wake();
-        }
-        self.apply(actions);
-        (event, id)
-    }
-
-    /// Handles the completion of a host future that `id` waited for.
-    fn precondition_ended(self: &Arc<Self>, id: NodeId, outcome: Result<()>) {
-        self.change(|state| match outcome {
-            Ok(()) => state.dag.meet_precondition(id, &mut state.next),
-            Err(error) => state.dag.poison(id, error, SkipReason::Missing, &mut state.next),
-        });
-    }
-
-    /// Handles the end of a program's build, successful or not, for the launch `id`.
-    fn build_ended(self: &Arc<Self>, id: NodeId) {
-        self.change(|state| {
-            let checked = match state.dag.command(id).map(|command| &command.work) {
-                Some(Work::Launch(launch)) => launch.check(self.slot.handle()),
-                _ => None,
-            };
-            match checked {
-                None | Some(Ok(())) => {
-                    if let Some(command) = state.dag.command_mut(id) {
-                        command.building = false;
-                    }
-                    state.dag.meet_precondition(id, &mut state.next);
-                }
-                Some(Err(error)) => {
-                    let reason = SkipReason::launch_failed(&error);
-                    state.dag.poison(id, error, reason, &mut state.next);
-                }
-            }
-        });
     }
 
     /// Changes the state, then does everything that has become possible.
@@ -619,45 +410,7 @@ impl Scheduler {
     }
 }
 
-/// Creates the state that tracks the waits of each host future of a command.
-fn host_futures_of(preconditions: &[Precondition]) -> Option<Box<[Arc<HostFuture>]>> {
-    // Most commands wait for no host future.
-    (!preconditions.is_empty()).then(|| preconditions.iter().map(|_| Arc::default()).collect())
-}
-
 impl State {
-    /// Counts a submitted command. Returns whether it is the only live one.
-    fn count_submission(&mut self, scheduler: &Arc<Scheduler>) -> bool {
-        let was_idle = self.live == 0;
-        self.live += 1;
-        self.granted = self.granted.saturating_sub(1);
-        self.unsettled += 1;
-        if was_idle {
-            self.keep_alive = Some(scheduler.clone());
-        }
-        was_idle
-    }
-
-    /// Adds a command to the DAG and to its group, and aborts other groups whose launches it comes after.
-    fn add_node(
-        &mut self,
-        command: Command,
-        edges: Edges,
-        poison: Option<Poison>,
-        record: &Record,
-    ) -> NodeId {
-        let group = command.group;
-        let (uses, preconditions) = (command.work.uses(), command.preconditions());
-        let id = self.dag.add(command, &[&uses], edges, preconditions, poison, &mut self.next);
-        record.set_node(id);
-        self.trace_edges(id);
-        if !self.groups.is_empty() {
-            self.join_group(group, id);
-            self.abort_groups_before(id);
-        }
-        id
-    }
-
     /// Adds the names of the command and of its module to the error of a command that failed on the
     /// device.
     fn add_names(&self, id: NodeId, error: Error) -> Error {
@@ -698,20 +451,5 @@ impl State {
     /// Whether the command is never handed to the device.
     fn is_host(&self, id: NodeId) -> bool {
         self.dag.command(id).is_some_and(|command| matches!(command.work, Work::Host))
-    }
-
-    /// Stores the command's edges for its span and for drawings, if a trace records it.
-    fn trace_edges(&mut self, id: NodeId) {
-        if self.dag.command(id).is_some_and(|command| command.pending_span.is_some()) {
-            let mut before: Vec<_> =
-                self.dag.predecessors().iter().map(|before| before.serial()).collect();
-            before.sort_unstable();
-            before.dedup();
-            if let Some(span) =
-                self.dag.command_mut(id).and_then(|command| command.pending_span.as_mut())
-            {
-                span.set_dependencies(before);
-            }
-        }
     }
 }

@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 use futures_lite::future::block_on;
 use smallvec::SmallVec;
 
-use super::group::FusionBlocker;
-use super::{AbortReason, FusedLaunch, Part};
+use super::{AbortReason, FusedLaunch, FusionBlocker, Part};
 use crate::args::buffer::Buffer;
 use crate::backend::simulated::{Fault, Simulator};
 use crate::build_graph::{Kernel, Program};

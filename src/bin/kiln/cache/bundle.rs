@@ -17,7 +17,7 @@ use tar::{Archive, Builder, EntryType, Header};
 
 use super::{device_of, driver_of, find, read_entry, select};
 use crate::args::KeyPrefix;
-use crate::file::{self, Links};
+use crate::file;
 use crate::output::{Failure, Outcome, Output, Result, bytes, count, in_full, note, plain};
 
 /// Number of bytes of a bundle that are read at a time.
@@ -181,7 +181,7 @@ pub(super) async fn import(out: &mut Output, store: &Store, path: &Path) -> Resu
     let read = if path == Path::new("-") {
         unbundle(store, io::stdin().lock(), &mut done).await
     } else {
-        match file::open(path, file::reading(), Links::Follow) {
+        match file::open(path, file::reading()) {
             Ok((opened, _)) => unbundle(store, BufReader::new(opened), &mut done).await,
             Err(error) => Err(error),
         }

@@ -4,10 +4,10 @@ use std::rc::Rc;
 
 use rspirv::spirv::Op;
 
+use super::arithmetic::{Arithmetic, negated};
 use super::eval::{Evaluation, Frame};
-use super::facts::Facts;
+use super::facts::{Facts, Known};
 use super::pointers::Pointer;
-use super::values::{Arithmetic, Known, negated};
 use crate::compiler::fusion::affine::Form;
 use crate::compiler::spirv::edit::Instruction;
 
@@ -381,7 +381,7 @@ impl<'m> Evaluation<'m> {
         };
         let (first, second) = (form(facts, a)?, form(facts, b)?);
         let arithmetic = Arithmetic { space: self.space, width: self.width_of(a)? };
-        let (below, above) = facts.assume(&arithmetic, op, &first, &second);
+        let (below, above) = arithmetic.assume(facts, op, &first, &second);
         for (id, before, after) in [(a, first, below), (b, second, above)] {
             if before != after {
                 self.learn(frame, facts, id, after, depth);

@@ -21,13 +21,13 @@ use std::rc::Rc;
 use foldhash::fast::RandomState;
 use rspirv::spirv::{Op, StorageClass};
 
+use super::arithmetic::Arithmetic;
 use super::blocks::{Blocks, spilled};
-use super::facts::{Facts, join};
+use super::facts::{Facts, Known, join};
 use super::flow::Flow;
 use super::layout::Layouts;
 use super::pointers::{Base, Pointer};
 use super::symbols::Symbols;
-use super::values::{Arithmetic, Known};
 use super::{Access, Accesses, Value};
 use crate::compiler::fusion::affine::{Form, Space};
 use crate::compiler::fusion::plan::Region;

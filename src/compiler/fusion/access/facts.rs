@@ -1,4 +1,5 @@
-//! Facts about values that hold in a part of a function: where a condition is known to hold.
+//! Values as known to the evaluation, and facts about values that hold in a part of a function: where a
+//! condition is known to hold.
 //!
 //! A fact about an instruction's result holds in all blocks that are dominated by an edge that is taken only if
 //! the condition holds: whenever the instruction runs again, control passes the edge again before it reaches
@@ -7,10 +8,35 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use rspirv::spirv::Op;
-
-use super::values::{Arithmetic, Known};
+use super::pointers::Pointer;
 use crate::compiler::fusion::affine::{Form, Line, Space};
+
+/// Value, as far as it is known.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Known {
+    /// An integer, or a boolean as 0 or 1.
+    Integer(Form),
+    Pointer(Pointer),
+    /// The components of a vector.
+    Parts(Vec<Known>),
+    /// Other value: neither a pointer, nor made of pointers.
+    Other,
+}
+
+impl Known {
+    /// Joins two values. Returns `None` if nothing but the type of the result is known.
+    pub(super) fn or(&self, other: &Self, space: &Space) -> Option<Self> {
+        match (self, other) {
+            (Self::Integer(a), Self::Integer(b)) => Some(Self::Integer(a.or(b, space))),
+            (Self::Pointer(a), Self::Pointer(b)) => Some(Self::Pointer(a.or(b, space))),
+            (Self::Parts(a), Self::Parts(b)) if a.len() == b.len() => {
+                let parts = a.iter().zip(b).map(|(a, b)| a.or(b, space));
+                parts.collect::<Option<_>>().map(Self::Parts)
+            }
+            (a, b) => (a == b).then(|| a.clone()),
+        }
+    }
+}
 
 /// Facts that hold in a block, or on an edge between two blocks.
 #[derive(Debug, Default)]
@@ -86,7 +112,7 @@ impl Facts {
     }
 
     /// Adds the fact that a form is between two bounds, as a fact about its line.
-    fn bound_line(&mut self, form: &Form, low: i128, high: i128, space: &Space) {
+    pub(super) fn bound_line(&mut self, form: &Form, low: i128, high: i128, space: &Space) {
         if form.line().is_zero() {
             return;
         }
@@ -134,23 +160,6 @@ impl Facts {
         }
         let (low, high) = self.bounds(form.line(), space);
         form.clipped(low.saturating_add(form.low), high.saturating_add(form.high), space)
-    }
-
-    /// Adds the fact that a comparison of two integers holds. Returns the forms of both where it does.
-    pub(super) fn assume(
-        &mut self,
-        arithmetic: &Arithmetic<'_>,
-        op: Op,
-        a: &Form,
-        b: &Form,
-    ) -> (Form, Form) {
-        let Some([own, other]) = arithmetic.limits(op, a, b) else { return (*a, *b) };
-        let mut limit = |form: &Form, limits| {
-            let Some((low, high)) = arithmetic.bits_between(form, limits) else { return *form };
-            self.bound_line(form, low, high, arithmetic.space);
-            self.refine(&form.clipped(low, high, arithmetic.space), arithmetic.space)
-        };
-        (limit(a, own), limit(b, other))
     }
 }
 

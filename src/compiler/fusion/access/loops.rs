@@ -7,10 +7,11 @@
 
 use rspirv::spirv::{BuiltIn, Op};
 
+use super::arithmetic::{Arithmetic, mirrored, negated};
 use super::blocks::Blocks;
 use super::eval::{Evaluation, Frame};
+use super::facts::Known;
 use super::pointers::{Base, Pointer};
-use super::values::{Arithmetic, Known, mirrored, negated};
 use crate::compiler::fusion::affine::Form;
 use crate::compiler::spirv::edit::Instruction;
 
@@ -31,9 +32,11 @@ impl Evaluation<'_> {
         let step = self.step(frame, phi, next)?;
         let at_latch = (latch, blocks.all[latch].next.iter().position(|&next| next == head)?);
         let at_head = self.branch_that_stays(blocks, head, latch).map(|stay| (head, stay));
-        let tests = [Some(at_latch), at_head];
-        tests.into_iter().flatten().find_map(|(block, stay)| {
-            self.bounded(frame, block, stay, phi, next, initial, step, arithmetic)
+        let counter = Counter { phi, next, initial, step };
+        let branches = [Some(at_latch), at_head];
+        branches.into_iter().flatten().find_map(|branch| {
+            let test = self.test(frame, &counter, branch)?;
+            counter.bounded(&test, arithmetic)
         })
     }
 
@@ -164,21 +167,15 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Returns the values of the phi, as bounded by the comparison at the end of `block`. `stay` is the
-    /// index of the branch target that continues the loop.
-    #[allow(clippy::too_many_arguments, reason = "they describe one loop")]
-    fn bounded(
+    /// Returns the test of a counter at the end of `block`. `stay` is the index of the branch target that
+    /// continues the loop.
+    fn test(
         &self,
         frame: &Frame<'_>,
-        block: usize,
-        stay: usize,
-        phi: u32,
-        next: u32,
-        initial: &Form,
-        step: Step,
-        arithmetic: &Arithmetic<'_>,
-    ) -> Option<Form> {
-        let space = arithmetic.space;
+        counter: &Counter<'_>,
+        (block, stay): (usize, usize),
+    ) -> Option<Test> {
+        let &Counter { phi, next, step, .. } = counter;
         let block = &frame.function.blocks.all[block];
         let (_, branch) = block.body.last()?;
         // A branch whose two targets are the same has only one successor.
@@ -197,17 +194,44 @@ impl Evaluation<'_> {
         if stay == 1 {
             op = negated(op)?;
         }
-        let Step { multiple, most: longest, sign } = step;
         // A loop that counts down is one that counts up, with all values negated.
-        if sign < 0 {
+        if step.sign < 0 {
             op = mirrored(op)?;
         }
         let Known::Integer(bound) = self.invariant(frame, bound, 0)? else { return None };
+        Some(Test { op, is_next: tested != phi, bound })
+    }
+}
+
+/// Counter of a loop.
+struct Counter<'a> {
+    phi: u32,
+    /// Value of the phi in the next iteration.
+    next: u32,
+    initial: &'a Form,
+    step: Step,
+}
+
+/// Test of a counter, after which the loop continues.
+struct Test {
+    /// Comparison of the tested value with the bound, as if the loop counted up.
+    op: Op,
+    /// Whether the value of the next iteration is tested.
+    is_next: bool,
+    bound: Form,
+}
+
+impl Counter<'_> {
+    /// Returns the values of the phi, as bounded by a test.
+    fn bounded(&self, test: &Test, arithmetic: &Arithmetic<'_>) -> Option<Form> {
+        let space = arithmetic.space;
+        let &Test { op, is_next, ref bound } = test;
+        let Step { multiple, most: longest, sign } = self.step;
         let is_signed = match op {
             Op::SLessThan | Op::SLessThanEqual => true,
             // Either reading will do, as long as the bound is not below the initial value.
             Op::INotEqual => {
-                let ends = (arithmetic.signed(&bound), arithmetic.signed(initial));
+                let ends = (arithmetic.signed(bound), arithmetic.signed(self.initial));
                 let distance = ends.0.minus(&ends.1, space)?.value();
                 distance.is_some_and(|distance| distance * sign >= 0)
             }
@@ -217,7 +241,7 @@ impl Evaluation<'_> {
             let form = if is_signed { arithmetic.signed(form) } else { arithmetic.unsigned(form) };
             form.times(sign)
         };
-        let (first, bound) = (interpret(initial)?, interpret(&bound)?);
+        let (first, bound) = (interpret(self.initial)?, interpret(bound)?);
         let distance = bound.minus(&first, space)?;
         // Whether the tested value is the bound at most, and not below it.
         let (is_reached, most_tested) = match op {
@@ -226,7 +250,7 @@ impl Evaluation<'_> {
             Op::INotEqual => {
                 let distance = distance.value().filter(|distance| distance % multiple == 0)?;
                 // The counter must hit the bound exactly, and from below.
-                let least = if tested == next { multiple } else { 0 };
+                let least = if is_next { multiple } else { 0 };
                 if distance < least || longest != multiple {
                     return None;
                 }
@@ -236,7 +260,7 @@ impl Evaluation<'_> {
         };
         // Maximum distance of the tested value from `initial` if the loop continues, and of the phi.
         let distance = distance.bounds(space).1 - i128::from(!is_reached);
-        let after = if tested == phi { longest } else { 0 };
+        let after = if is_next { 0 } else { longest };
         let distance = (distance.div_euclid(multiple) + after.div_euclid(multiple)) * multiple;
         let grown = first.plus(&Form::steps(distance.max(0), multiple), space)?;
         // Each value but the first was tested, or comes one step after one that was tested.

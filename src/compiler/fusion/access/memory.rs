@@ -4,11 +4,11 @@ use std::rc::Rc;
 
 use rspirv::spirv::{BuiltIn, Op, OpenclStd100Op as Extended};
 
+use super::arithmetic::Arithmetic;
 use super::eval::{At, Evaluation, Frame};
-use super::facts::Facts;
+use super::facts::{Facts, Known};
 use super::layout::Parts;
 use super::pointers::{Base, Pointer};
-use super::values::{Arithmetic, Known};
 use super::{Access, Bytes, Kind, UNKNOWN_OFFSETS};
 use crate::compiler::fusion::affine::{Form, Id};
 use crate::compiler::fusion::vector_access::{VectorAccess, extended};

@@ -8,7 +8,9 @@
 //! scalars whose values were used. The result also relies on the promise of the caller of
 //! [`Program::kernel`](crate::Program::kernel) that the kernel stays inside the buffers bound to it.
 
+mod arithmetic;
 mod blocks;
+mod comparisons;
 mod conditions;
 mod eval;
 mod facts;
@@ -25,7 +27,6 @@ mod slice;
 mod symbols;
 #[cfg(test)]
 mod tests;
-mod values;
 mod vectors;
 
 use std::collections::BTreeSet;

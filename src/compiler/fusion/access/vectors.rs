@@ -3,7 +3,7 @@
 use rspirv::spirv::Op;
 
 use super::eval::{Evaluation, Frame, MAX_PARTS};
-use super::values::Known;
+use super::facts::Known;
 use crate::compiler::spirv::edit::Instruction;
 
 /// Function that returns the value of an operand, by its id.

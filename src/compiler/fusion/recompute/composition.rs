@@ -18,18 +18,16 @@ use crate::compiler::fusion::access::{self, Access, Kind, Layouts, Values};
 use crate::compiler::fusion::attempt::{self, ONCE, Obstacle};
 use crate::compiler::fusion::contraction::{self, Operations};
 use crate::compiler::fusion::declaration::Declaration;
-use crate::compiler::fusion::dependence::Examined;
-use crate::compiler::fusion::examination::examined;
-use crate::compiler::fusion::extract;
+use crate::compiler::fusion::examined::{self, Examined};
 use crate::compiler::fusion::form::FusionForm;
 use crate::compiler::fusion::inlining::inline_helpers;
 use crate::compiler::fusion::lower_version;
 use crate::compiler::fusion::merge::{Part, Whole};
 use crate::compiler::fusion::modes::Modes;
+use crate::compiler::fusion::outcome::{Fused, Outcome, Trust};
 use crate::compiler::fusion::plan::{Memory, Plan, Region, Slot};
-use crate::compiler::fusion::promote;
+use crate::compiler::fusion::pointer_uses;
 use crate::compiler::fusion::remap;
-use crate::compiler::fusion::{Fused, Outcome, Trust};
 use crate::compiler::spirv::edit::Definitions;
 use crate::error::Result;
 
@@ -56,7 +54,7 @@ struct Reads {
     stage: usize,
     parameter: usize,
     memory: Memory,
-    uses: promote::Uses,
+    uses: pointer_uses::Uses,
     /// Elements by the word offset of the access in the function's body.
     elements: BTreeMap<u32, Element>,
 }
@@ -74,11 +72,16 @@ impl<'a> Composition<'a> {
         let mut operations = Vec::new();
         for (stage, definitions) in stages.iter().zip(definitions) {
             let StageKernel { slot, kernel, space, .. } = stage;
-            let arguments: Vec<_> = slot.arguments.iter().map(extract::value).collect();
+            let arguments: Vec<_> = slot.arguments.iter().map(examined::value).collect();
             let values = access::analyse_values(definitions, kernel.function, &arguments, space)?;
             outcome.constants.extend(stage.origins(&values.accesses.constants));
             let accesses = values.accesses.clone();
-            all_examined.push(examined(slot, definitions, kernel.function, accesses));
+            all_examined.push(examined::with_accesses(
+                slot,
+                definitions,
+                kernel.function,
+                accesses,
+            ));
             all_values.push(values);
             operations.push(kernel.operations(definitions));
         }
@@ -186,9 +189,9 @@ impl<'a> Composition<'a> {
         parameter: usize,
         definitions: &Definitions<'_>,
         is_known: impl Fn(u32) -> bool,
-    ) -> Result<promote::Uses, String> {
+    ) -> Result<pointer_uses::Uses, String> {
         let stage = &self.stages[at];
-        let uses = promote::uses(definitions, stage.kernel.function, parameter, is_known);
+        let uses = pointer_uses::uses(definitions, stage.kernel.function, parameter, is_known);
         uses.map_err(|why| {
             let name = name_of(&self.examined[at], parameter);
             format!("for {name}, `{}` {why}", stage.slot.kernel)
@@ -375,8 +378,8 @@ impl<'a> Composition<'a> {
         Ok(modes)
     }
 
-    /// Merges the stages into one module, and adds the entry point that runs them.
-    pub(super) fn assemble(self, stages: &Stages, modes: &Modes) -> Result<Fused, Obstacle> {
+    /// Merges the stages into one module.
+    fn whole(&self) -> Result<Whole> {
         let mut parts = Vec::new();
         let last = self.stages.len() - 1;
         for (at, stage) in self.stages.iter().enumerate() {
@@ -390,7 +393,12 @@ impl<'a> Composition<'a> {
             }
             parts.push(part);
         }
-        let mut whole = Part::merge(&parts)?;
+        Part::merge(&parts)
+    }
+
+    /// Merges the stages into one module, and adds the entry point that runs them.
+    pub(super) fn assemble(self, stages: &Stages, modes: &Modes) -> Result<Fused, Obstacle> {
+        let mut whole = self.whole()?;
         // Launches with barriers or estimates have to be separate functions. Where Intel's runtime for CPUs
         // (2026.22) calls such a function for some lanes of a vector only, it accesses memory for the other
         // lanes, too.

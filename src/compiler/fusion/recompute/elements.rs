@@ -13,7 +13,7 @@ use rspirv::spirv::Op;
 use crate::compiler::fusion::access::{Access, Layouts, Values};
 use crate::compiler::fusion::affine::{Form, Space};
 use crate::compiler::fusion::local_memory::{self, Steps};
-use crate::compiler::fusion::promote::AccessOperands;
+use crate::compiler::fusion::pointer_uses::{AccessOperands, is_address};
 use crate::compiler::spirv::edit::{Definitions, Instruction, Location};
 
 /// Maximum number of values in the sum that an address is taken apart into.
@@ -189,18 +189,7 @@ impl Reader<'_, '_> {
         let mut pointer = load.word(operands.pointer)?;
         while pointer != parameter {
             let i = self.definitions.get(pointer)?;
-            let is_address = matches!(
-                i.op()?,
-                Op::AccessChain
-                    | Op::InBoundsAccessChain
-                    | Op::PtrAccessChain
-                    | Op::InBoundsPtrAccessChain
-                    | Op::Bitcast
-                    | Op::CopyObject
-                    | Op::PtrCastToGeneric
-                    | Op::GenericCastToPtr
-            );
-            if !is_address || all.len() > MAX_CHAINS {
+            if !is_address(i.op()?) || all.len() > MAX_CHAINS {
                 return None;
             }
             all.push(Steps::of_chain(self.definitions, self.layouts, &i)?);

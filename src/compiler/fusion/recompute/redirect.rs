@@ -8,7 +8,7 @@ use rspirv::spirv::{Decoration, FunctionControl, LinkageType, Op, StorageClass};
 use super::code::Code;
 use super::elements::{Coordinate, Element, Grid};
 use crate::compiler::fusion::declaration::Declaration;
-use crate::compiler::fusion::promote::{AccessOperands, Uses};
+use crate::compiler::fusion::pointer_uses::{AccessOperands, Uses};
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{
     Definitions, Function, Instruction, Section, Stream, located, string_words,

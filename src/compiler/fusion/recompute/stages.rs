@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::compiler::fusion::access::{Access, Kind};
 use crate::compiler::fusion::affine::Space;
-use crate::compiler::fusion::dependence::{Examined, Use, never_meet};
+use crate::compiler::fusion::dependence::{Use, never_meet};
+use crate::compiler::fusion::examined::Examined;
 use crate::compiler::fusion::plan::{Argument, Memory, Place, Plan, Slot};
 
 /// Launches of a plan by stages, the last stage last.

@@ -10,26 +10,10 @@ const GROUP: usize = 8;
 const COUNT: usize = 64;
 const ALL_ELEMENTS: usize = COLUMNS as usize * COUNT;
 
-type Ranged = (&'static str, NdRange, Vec<Argument>);
-
-fn over(global: impl Into<NdSize>) -> NdRange {
-    NdRange::from(global.into())
-}
-
 fn grouped(global: impl Into<NdSize>, local: impl Into<NdSize>) -> NdRange {
     let mut range = over(global);
     range.set_local(local.into()).unwrap();
     range
-}
-
-fn plan_of(launches: &[Ranged], dead: &[u32]) -> Plan {
-    let kernels: Vec<_> =
-        launches.iter().map(|(kernel, _, arguments)| (*kernel, arguments.clone())).collect();
-    let mut plan = plan(&kernels, 1, dead);
-    for (slot, (_, range, _)) in plan.slots.iter_mut().zip(launches) {
-        slot.range = *range;
-    }
-    plan
 }
 
 fn elements(from: u32, to: u32) -> Ranged {

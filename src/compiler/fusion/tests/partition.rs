@@ -5,6 +5,21 @@ use std::cell::OnceCell;
 use super::*;
 use crate::compiler::signature::Access;
 
+/// Returns the launches of a plan of the test kernels.
+fn launches_of<'a>(plan: &'a Plan, module: &'a Module) -> Launches<'a> {
+    Launches {
+        plan,
+        modules: vec![Some(module)],
+        options: vec![0],
+        trust: Trust::ProofOnly,
+        width: Width::ONE,
+        is_gpu: false,
+        forced_form: None,
+        exceeded_limit: &|_| None,
+        effects: OnceCell::new(),
+    }
+}
+
 /// Calls `check` with launches of the test kernels over 1,024 work-items.
 fn with_launches<T>(
     launches: &[Launch],
@@ -13,18 +28,7 @@ fn with_launches<T>(
 ) -> T {
     let module = Module::parse(OPTIMISED).unwrap();
     let plan = plan(launches, 1024, dead);
-    check(&Launches {
-        plan: &plan,
-        modules: vec![Some(&module)],
-        options: vec![0],
-        trust: Trust::ProofOnly,
-        width: Width::ONE,
-        is_gpu: false,
-        forced_form: None,
-        exceeded_limit: &|_| None,
-        effects: OnceCell::new(),
-        examinations: Examinations::default(),
-    })
+    check(&launches_of(&plan, &module))
 }
 
 /// Returns the launches of each part, in order, and whether a kernel was found for it.
@@ -101,16 +105,9 @@ fn launches_of_modules_that_are_not_available_run_alone() {
     plan.modules.push(Digest([1; 32]));
     plan.slots[1].module = 1;
     let mut launches = Launches {
-        plan: &plan,
         modules: vec![Some(&module), None],
         options: vec![0, 1],
-        trust: Trust::ProofOnly,
-        width: Width::ONE,
-        is_gpu: false,
-        forced_form: None,
-        exceeded_limit: &|_| None,
-        effects: OnceCell::new(),
-        examinations: Examinations::default(),
+        ..launches_of(&plan, &module)
     };
     let slots = |launches: &Launches<'_>| {
         launches.partition().into_iter().map(|part| part.slots).collect::<Vec<_>>()
@@ -127,20 +124,9 @@ fn kernels_beyond_the_limits_of_the_device_are_not_used() {
     let chain = [scale(0, 1), offset(1, 2), scale(2, 3)];
     let module = Module::parse(OPTIMISED).unwrap();
     let plan = plan(&chain, 1024, &[]);
-    let launches = Launches {
-        plan: &plan,
-        modules: vec![Some(&module)],
-        options: vec![0],
-        trust: Trust::ProofOnly,
-        width: Width::ONE,
-        is_gpu: false,
-        forced_form: None,
-        exceeded_limit: &|fused| {
-            (fused.parameters.len() > 5).then(|| "too many parameters".to_owned())
-        },
-        effects: OnceCell::new(),
-        examinations: Examinations::default(),
-    };
+    let exceeded_limit =
+        |fused: &Fused| (fused.parameters.len() > 5).then(|| "too many parameters".to_owned());
+    let launches = Launches { exceeded_limit: &exceeded_limit, ..launches_of(&plan, &module) };
     let outcome = launches.fuse(&launches.whole(), FusionForm::Direct).unwrap();
     assert_eq!(outcome.fused.unwrap_err(), "too many parameters");
     let parts: Vec<_> = launches.partition().into_iter().map(|part| part.slots).collect();

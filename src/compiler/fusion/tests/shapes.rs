@@ -9,28 +9,12 @@ const SHAPES: &[u8] = include_bytes!("../../../../tests/data/shapes.spv");
 const SHAPES_UNOPTIMISED: &[u8] = include_bytes!("../../../../tests/data/shapes_O0.spv");
 const BOTH: [&[u8]; 2] = [SHAPES, SHAPES_UNOPTIMISED];
 
-type Ranged = (&'static str, NdRange, Vec<Argument>);
-
-fn over(global: impl Into<NdSize>) -> NdRange {
-    NdRange::from(global.into())
-}
-
 fn grouped(global: impl Into<NdSize>, local: impl Into<NdSize>) -> NdRange {
     range(global.into(), None, Some(local.into())).unwrap()
 }
 
 fn shifted(global: impl Into<NdSize>, offset: impl Into<NdSize>) -> NdRange {
     range(global.into(), Some(offset.into()), None).unwrap()
-}
-
-fn plan_of(launches: &[Ranged], dead: &[u32]) -> Plan {
-    let kernels: Vec<_> =
-        launches.iter().map(|(kernel, _, arguments)| (*kernel, arguments.clone())).collect();
-    let mut plan = plan(&kernels, 1, dead);
-    for (slot, (_, range, _)) in plan.slots.iter_mut().zip(launches) {
-        slot.range = *range;
-    }
-    plan
 }
 
 #[track_caller]

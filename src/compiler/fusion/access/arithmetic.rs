@@ -1,4 +1,4 @@
-//! Values as known to the evaluation, and arithmetic on them.
+//! Arithmetic on integers, as far as they are known.
 //!
 //! SPIR-V's integers have no sign. The form of an integer stands for its bits: a value modulo two to the
 //! power of the integer's width. The bounds of the form lie between the least signed and the largest
@@ -7,35 +7,7 @@
 use rspirv::spirv::{Op, OpenclStd100Op as Extended};
 
 use super::facts::{Facts, join};
-use super::pointers::Pointer;
 use crate::compiler::fusion::affine::{Form, Space};
-
-/// Value, as far as it is known.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Known {
-    /// An integer, or a boolean as 0 or 1.
-    Integer(Form),
-    Pointer(Pointer),
-    /// The components of a vector.
-    Parts(Vec<Known>),
-    /// Other value: neither a pointer, nor made of pointers.
-    Other,
-}
-
-impl Known {
-    /// Joins two values. Returns `None` if nothing but the type of the result is known.
-    pub(super) fn or(&self, other: &Self, space: &Space) -> Option<Self> {
-        match (self, other) {
-            (Self::Integer(a), Self::Integer(b)) => Some(Self::Integer(a.or(b, space))),
-            (Self::Pointer(a), Self::Pointer(b)) => Some(Self::Pointer(a.or(b, space))),
-            (Self::Parts(a), Self::Parts(b)) if a.len() == b.len() => {
-                let parts = a.iter().zip(b).map(|(a, b)| a.or(b, space));
-                parts.collect::<Option<_>>().map(Self::Parts)
-            }
-            (a, b) => (a == b).then(|| a.clone()),
-        }
-    }
-}
 
 /// Arithmetic on integers of `width` bits.
 pub(super) struct Arithmetic<'a> {
@@ -264,6 +236,17 @@ impl Arithmetic<'_> {
         places.next().is_none().then_some(place)
     }
 
+    /// Adds to `facts` that a comparison of two integers holds. Returns the forms of both where it does.
+    pub(super) fn assume(&self, facts: &mut Facts, op: Op, a: &Form, b: &Form) -> (Form, Form) {
+        let Some([own, other]) = self.limits(op, a, b) else { return (*a, *b) };
+        let mut limit = |form: &Form, limits| {
+            let Some((low, high)) = self.bits_between(form, limits) else { return *form };
+            facts.bound_line(form, low, high, self.space);
+            facts.refine(&form.clipped(low, high, self.space), self.space)
+        };
+        (limit(a, own), limit(b, other))
+    }
+
     /// Joins what two forms of the same bits say about them.
     pub(super) fn narrower(&self, a: &Form, b: &Form) -> Form {
         let (form, other) = if b.high - b.low < a.high - a.low { (b, a) } else { (a, b) };
@@ -282,8 +265,8 @@ impl Arithmetic<'_> {
             None => {}
         }
         let (mut yes, mut no) = (facts.only_lines(), facts.only_lines());
-        let (first, _) = yes.assume(self, op, a, b);
-        let (_, second) = no.assume(self, negated(op)?, a, b);
+        let (first, _) = self.assume(&mut yes, op, a, b);
+        let (_, second) = self.assume(&mut no, negated(op)?, a, b);
         let joined = join(&[(first, &yes), (second, &no)], self.space)?;
         let ((a, b), (c, d)) = (a.bounds(self.space), b.bounds(self.space));
         let is_less = matches!(op, Op::SLessThan | Op::ULessThan);
@@ -302,9 +285,9 @@ impl Arithmetic<'_> {
             return number.times(-1);
         }
         let (mut negative, mut positive) = (facts.only_lines(), facts.only_lines());
-        let (below, _) = negative.assume(self, Op::SLessThan, number, &zero);
+        let (below, _) = self.assume(&mut negative, Op::SLessThan, number, &zero);
         let below = below.times(-1)?;
-        let (above, _) = positive.assume(self, Op::SGreaterThanEqual, number, &zero);
+        let (above, _) = self.assume(&mut positive, Op::SGreaterThanEqual, number, &zero);
         let joined = join(&[(below, &negative), (above, &positive)], self.space)?;
         Some(joined.clipped(0, high.max(-low), self.space))
     }

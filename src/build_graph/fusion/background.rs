@@ -1,0 +1,121 @@
+//! Ways to run launches that are built while the application runs them, and the end of the trials.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::group::{Further, LaunchGroup};
+use super::known::Fusion;
+use super::material::Material;
+use super::trial::Progress;
+use crate::build_graph::graph::BuildGraph;
+use crate::compiler::fusion::{Launches, Part};
+use crate::sync::lock;
+
+/// Smallest number of launches that can be split in two parts of which one is a kernel of several launches.
+const FEWEST_TO_SPLIT: usize = 3;
+
+impl BuildGraph {
+    /// Compiles and builds the further kernels of all groups, in the background.
+    pub(super) fn try_further(self: &Arc<Self>, material: &Arc<Material>, fusion: &Arc<Fusion>) {
+        for at in 0..fusion.groups.len() {
+            for kernel in std::mem::take(&mut *lock(&fusion.groups[at].further)) {
+                let Further { way, group, form } = kernel;
+                let (graph, material) = (Arc::clone(self), Arc::clone(material));
+                let background = Arc::clone(fusion);
+                let build = async move {
+                    let find = move |launches: &Launches<'_>| {
+                        let candidate = launches.worthwhile(&group, form)?;
+                        let slots = candidate.group.slots.clone();
+                        Some(vec![Part { slots, candidates: vec![candidate] }])
+                    };
+                    let parts = graph.find_parts(&material, &background.values, find).await;
+                    graph.add_way(&background.groups[at], way, &material, parts).await;
+                };
+                if let Err(error) = self.builds().spawn(build) {
+                    tracing::debug!(%error, "a way to run launches is not tried");
+                    self.drop_out(&fusion.groups[at], way);
+                }
+            }
+        }
+    }
+
+    /// Records the duration of a timed run of a group. If no kernel turns out to be faster than the launches
+    /// one by one, tries two parts.
+    pub(crate) fn note_run(
+        self: &Arc<Self>,
+        fusion: &Arc<Fusion>,
+        group: usize,
+        way: usize,
+        took: Duration,
+    ) {
+        tracing::debug!(group, way, ?took, "timed");
+        match fusion.groups[group].trials.note(way, took) {
+            Progress::Undecided => {}
+            Progress::Decided => self.finish(&fusion.groups[group]),
+            Progress::Lost(split) => self.try_split(fusion, group, split),
+        }
+    }
+
+    /// Builds the best way to run a group in two parts, in the background, as the way with index `split`.
+    fn try_split(self: &Arc<Self>, fusion: &Arc<Fusion>, group: usize, split: usize) {
+        let own = &fusion.groups[group];
+        let material = lock(&own.material).clone();
+        let Some(material) = material.filter(|_| own.slots.len() >= FEWEST_TO_SPLIT) else {
+            return self.drop_out(own, split);
+        };
+        let (graph, background) = (Arc::clone(self), Arc::clone(fusion));
+        let slots = own.slots.clone();
+        let build = async move {
+            let find = move |launches: &Launches<'_>| launches.split(&slots).map(Vec::from);
+            let parts = graph.find_parts(&material, &background.values, find).await;
+            graph.add_way(&background.groups[group], split, &material, parts).await;
+        };
+        if let Err(error) = self.builds().spawn(build) {
+            tracing::debug!(%error, "a way to run launches is not tried");
+            self.drop_out(own, split);
+        }
+    }
+
+    /// Builds the kernels of the way of a group with this index. Without parts, the way drops out.
+    async fn add_way(
+        self: &Arc<Self>,
+        group: &LaunchGroup,
+        index: usize,
+        material: &Material,
+        parts: Option<Vec<Part>>,
+    ) {
+        let Some(parts) = parts else { return self.drop_out(group, index) };
+        match self.build_parts(material, parts).await {
+            Ok(way) => group.set_way(index, way),
+            Err(error) => {
+                tracing::debug!(%error, "a way to run launches could not be built");
+                self.drop_out(group, index);
+            }
+        }
+    }
+
+    /// Records that a way of a group cannot be built.
+    fn drop_out(self: &Arc<Self>, group: &LaunchGroup, way: usize) {
+        if group.trials.drop_out(way) == Progress::Decided {
+            self.finish(group);
+        }
+    }
+
+    /// Stores the times of a group in the background, because its trials have ended.
+    fn finish(self: &Arc<Self>, group: &LaunchGroup) {
+        let times = group.end_trials();
+        tracing::debug!(launches = ?group.slots, ?times, "the trials have ended");
+        let Some(timing) = group.timing.clone() else { return };
+        let Some(pending) = self.disk().map(|disk| disk.begin()) else { return };
+        let graph = Arc::clone(self);
+        let save = async move {
+            let Some(disk) = graph.disk() else { return };
+            timing.save(disk.store(), &times).await;
+            disk.store().collect_if_due().await;
+            drop(pending);
+        };
+        if let Err(error) = self.builds().spawn(save) {
+            tracing::debug!(%error, "the times of fused kernels are not stored");
+        }
+    }
+}

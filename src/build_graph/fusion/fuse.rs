@@ -1,0 +1,90 @@
+//! Fusion of launches: from the known results, or by compiling and building the kernels.
+
+use std::sync::Arc;
+
+use super::group::LaunchGroup;
+use super::known::Fusion;
+use super::material::{Found, FusionRequest, Material, is_permanent};
+use super::query::Query;
+use super::values::Values;
+use crate::build_graph::graph::BuildGraph;
+use crate::compiler::fusion::FusionReport;
+use crate::error::{Error, ErrorKind, Result};
+
+impl BuildGraph {
+    /// Returns the known result for the launches. Does not block.
+    pub(crate) fn known_fusion(&self, query: &Query) -> Option<Arc<Fusion>> {
+        self.fusions().get(query)
+    }
+
+    /// Determines whether the launches can run as one kernel or as several, and builds the kernels.
+    ///
+    /// # Errors
+    ///
+    /// Transient errors, for which a later attempt may succeed. Launches that cannot be fused are a result, not
+    /// an error.
+    pub(crate) async fn fuse(self: Arc<Self>, request: FusionRequest) -> Result<Arc<Fusion>> {
+        let fusion = match self.fusions().get(&request.query) {
+            Some(known) => known,
+            None => self.new_fusion(&request).await?,
+        };
+        if request.needs_one_kernel && fusion.can_be_one_kernel() && !fusion.has_one_kernel() {
+            // Another way is known to be faster, so the kernel was not built.
+            let request = FusionRequest { is_tried: false, ..request };
+            match self.attempt(&request).await {
+                Ok((fresh, _)) => fusion.adopt(&fresh),
+                Err(error) if is_permanent(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(fusion)
+    }
+
+    /// Fuses launches whose result is not known.
+    async fn new_fusion(self: &Arc<Self>, request: &FusionRequest) -> Result<Arc<Fusion>> {
+        let FusionRequest { query, plan, .. } = request;
+        match self.attempt(request).await {
+            Ok((fusion, material)) => {
+                let fusion = self.fusions().keep(query, fusion);
+                self.try_further(&material, &fusion);
+                Ok(fusion)
+            }
+            Err(error) if is_permanent(&error) => {
+                let report = FusionReport::refused(plan, error.to_string());
+                let fusion = Fusion::refused(Values::fixed_by(plan), report);
+                Ok(self.fusions().keep(query, fusion))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Fuses the launches. Errors include those that are [permanent](is_permanent).
+    async fn attempt(self: &Arc<Self>, request: &FusionRequest) -> Result<(Fusion, Arc<Material>)> {
+        if !self.device(request.device).runs_code {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "kernels of a simulated device are closures, which cannot be fused",
+            ));
+        }
+        let material = Arc::new(self.fusion_material(request).await?);
+        let own = Arc::clone(&material);
+        let found = self.with_launches(&material, move |launches| own.search(launches)).await?;
+        let Found { mut report, values, parts } = found;
+        let mut groups = Vec::new();
+        let is_whole = parts.len() == 1;
+        for (part, further) in parts {
+            let slots = part.slots.clone();
+            match self.launch_group(&material, &values, part, further).await {
+                Err(error) if is_permanent(&error) && is_whole => {
+                    report.refuse(format!("the fused kernel could not be built: {error}"));
+                }
+                Err(error) if is_permanent(&error) => {
+                    tracing::debug!(%error, ?slots, "a fused kernel could not be built");
+                    groups.push(LaunchGroup::new(slots));
+                }
+                group => groups.push(group?),
+            }
+        }
+        Ok((Fusion { values, report, groups }, material))
+    }
+}

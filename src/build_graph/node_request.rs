@@ -1,0 +1,173 @@
+//! Requests for nodes of the graph: from memory, by joining a build in flight, or by starting one.
+//!
+//! A request looks into the cache, then under the mutex among the in-flight builds, and then, still under the
+//! mutex, into the cache again. An outcome is put into the cache before the in-flight build leaves the map, so
+//! no request can miss both and start a second build.
+
+use std::sync::Arc;
+
+use tracing::Instrument;
+use tracing::field::Empty;
+
+use super::build::build;
+use super::compile::Subject;
+use super::disk::Disk;
+use super::graph::BuildGraph;
+use super::in_flight::InFlight;
+use super::outcome::Answer;
+use super::plan::BuildPlan;
+use super::shared_outcome::shared_outcome;
+use super::spec::BuildSpec;
+use crate::cache::remote::Remote;
+use crate::cache::store::Pending;
+use crate::digest::BuildKey;
+use crate::error::{Result, catch_panics};
+use crate::executor::{Priority, run_blocking};
+
+/// Place where a request found an existing node.
+enum Found {
+    Kept,
+    InFlight,
+}
+
+impl BuildGraph {
+    /// Requests a program. Returns it if it is kept, joins its build if that is in flight, and starts a build
+    /// otherwise. Never blocks on a driver.
+    pub(crate) fn request(self: &Arc<Self>, spec: BuildSpec) -> Answer {
+        match self.resolve(spec) {
+            Ok(plan) => self.request_plan(plan),
+            Err(error) => Answer::Refused(self.refuse(error)),
+        }
+    }
+
+    /// Like [`request`](Self::request), for a request whose imports are resolved.
+    pub(super) fn request_plan(self: &Arc<Self>, plan: BuildPlan) -> Answer {
+        self.counters().builds_requested.add_one();
+        if plan.includes_files() {
+            self.request_with_files(plan)
+        } else {
+            self.request_program(plan, |plan| self.pending_guard(plan))
+        }
+    }
+
+    /// Reads the files that the key covers, then requests the program.
+    fn request_with_files(self: &Arc<Self>, mut plan: BuildPlan) -> Answer {
+        let (shared, promise) = shared_outcome();
+        let graph = Arc::clone(self);
+        let pending = self.pending_guard(&plan);
+        let limit = self.children().limit();
+        let request = async move {
+            let is_untrusted = plan.has_untrusted();
+            let read = move || plan.read_files(limit).map(|()| plan);
+            let plan = graph.read_files(is_untrusted, read).await?;
+            Ok(graph.request_program(plan, |_| pending))
+        };
+        let completed = self.builds().spawn(async move {
+            promise.complete(catch_panics(request).await.unwrap_or_else(Answer::Refused));
+        });
+        completed.map_or_else(Answer::Refused, |()| Answer::Reading(shared))
+    }
+
+    /// Makes a call that reads included files, on a thread that may block.
+    pub(super) async fn read_files<T: Send + 'static>(
+        &self,
+        is_untrusted: bool,
+        call: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        if is_untrusted {
+            // The directives in the text determine how long reading takes, so untrusted text uses its own
+            // threads.
+            return self.pool_for(true).threads().run(Priority::Short, call).await?;
+        }
+        run_blocking(call).await
+    }
+
+    /// Requests the program of a plan, and counts where it was found.
+    pub(super) fn request_program(
+        self: &Arc<Self>,
+        plan: BuildPlan,
+        guard: impl FnOnce(&BuildPlan) -> Option<Pending>,
+    ) -> Answer {
+        let counters = self.counters();
+        self.request_node(plan, guard, |found| match found {
+            Found::Kept => counters.memory_hits.add_one(),
+            Found::InFlight => counters.joined_builds.add_one(),
+        })
+    }
+
+    /// Requests a dependency of a program, an object or SPIR-V, without counting the request.
+    pub(super) fn request_uncounted(self: &Arc<Self>, plan: BuildPlan) -> Answer {
+        self.request_node(plan, |plan| self.pending_guard(plan), |_| ())
+    }
+
+    /// Returns a guard that [`settled`](Self::settled) waits for, if the program of a plan is stored.
+    pub(super) fn pending_guard(&self, plan: &BuildPlan) -> Option<Pending> {
+        let guard = || self.disk().map(Disk::begin).or_else(|| self.remote().map(Remote::begin));
+        plan.is_stored().then(guard).flatten()
+    }
+
+    /// Requests the node of a plan. If it has to be built, `guard` returns the guard that stays pending until
+    /// the program is stored.
+    fn request_node(
+        self: &Arc<Self>,
+        plan: BuildPlan,
+        guard: impl FnOnce(&BuildPlan) -> Option<Pending>,
+        count: impl FnOnce(Found),
+    ) -> Answer {
+        let key = self.key(&plan);
+        let node = self.node(&plan, key);
+        let (shared, promise) = loop {
+            if let Some(outcome) = self.kept(node).or_else(|| self.containing_program(&plan)) {
+                count(Found::Kept);
+                if let (Ok(built), true) = (&outcome, node.is_untrusted) {
+                    built.distrust();
+                }
+                self.trace(&plan, key, "memory", [None; 2], None);
+                return Answer::Kept(outcome);
+            }
+            let mut in_flight = self.in_flight();
+            if let Some(shared) = in_flight.get(&node).cloned() {
+                drop(in_flight);
+                count(Found::InFlight);
+                self.trace(&plan, key, "joined", [None; 2], None);
+                return Answer::Building(shared);
+            }
+            // The build may have ended since the first lookup. The next iteration takes its outcome, because
+            // `get` may free programs, which must not happen under the mutex.
+            if self.has_kept(node) {
+                continue;
+            }
+            let (shared, promise) = shared_outcome();
+            in_flight.insert(node, shared.clone());
+            break (shared, promise);
+        };
+
+        let pending = guard(&plan);
+        let subject = Arc::new(Subject::new(Arc::clone(self), plan, key));
+        // From here on the build always ends: dropping it ends it with an error.
+        let in_flight = InFlight::new(node, subject, promise, pending);
+        let span = self.span(in_flight.subject().plan(), key);
+        let in_flight = in_flight.with_span(span.clone());
+        if let Err(error) = self.builds().begin(build(in_flight).instrument(span)) {
+            tracing::debug!(%error, "a build cannot start");
+        }
+        Answer::Building(shared)
+    }
+
+    /// Creates the span of a build. Called on the requesting thread, so that the caller's span is its parent.
+    fn span(&self, plan: &BuildPlan, key: BuildKey) -> tracing::Span {
+        let span = tracing::info_span!(
+            "build",
+            device = %self.device(plan.device()).name,
+            format = %plan.format(),
+            modules = plan.module_summary(),
+            key = format_args!("{key:.8}"),
+            outcome = Empty,
+            elapsed_ms = Empty,
+        );
+        span.in_scope(|| {
+            tracing::trace!(fields = ?self.key_fields(plan), "not in memory");
+        });
+        span
+    }
+}
