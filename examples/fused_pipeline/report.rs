@@ -37,7 +37,8 @@ pub(crate) fn parts(report: &FusionReport) {
     for part in report.parts() {
         let chosen = part.ways.iter().find(|way| way.is_chosen);
         let Some(way) = chosen.filter(|_| part.launches.len() > 1) else {
-            println!("    {}: one by one", names(&part.launches));
+            let how = if part.launches.len() > 1 { "not decided yet" } else { "alone" };
+            println!("    {}: {how}", names(&part.launches));
             continue;
         };
         for StepReport { launches, repeated, form, kernel, .. } in &way.steps {

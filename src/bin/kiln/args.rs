@@ -13,7 +13,7 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0  success
   1  a requested operation failed: a program was not built or not stored, entries are damaged, a
-     key was not found, two keys differ, or launches are not fused
+     key was not found, two keys differ, or launches are not one kernel
   2  the command line or an environment variable is not valid, or there is no device
 
 With --json, a command that fails ends its standard output with a line {\"error\": {\"kind\": ..,
@@ -31,6 +31,8 @@ Environment:
   KILN_CACHE_TRACE     a file, or stderr: one line of JSON for every requested program
   KILN_DEVICE          the device, as for --device
   KILN_FUSION          auto, always or never: whether launches that can be fused are fused
+  KILN_FUSION_FORM     the form of all fused kernels: direct, inlined, tiles:16x16, strips:32 or
+                       windows:32, with any numbers; by default, the one expected to be fastest
   KILN_CLANG, KILN_LLVM_SPIRV
                        the compilers that translate OpenCL C to SPIR-V; by default, those in PATH
   KILN_COMPILE_OPTIONS, KILN_LINK_OPTIONS
@@ -103,19 +105,25 @@ pub(crate) enum Command {
     Libraries(Settings),
     /// Check whether launches can run as one kernel, explain the result, and show its code
     ///
-    /// Nothing runs: the kernels and the fused kernel are only built. The verdict on each buffer states whether
-    /// the launches can share it as one kernel: proven; needs trust, with the unknown fact; or refuted, with a
-    /// case in which the result would change.
+    /// Nothing runs: the kernels and the fused kernels are only built. The verdict on each buffer states
+    /// whether the launches can share it as one kernel: proven; needs trust, with the unknown fact; or
+    /// refuted, with a case in which the result would change.
     ///
-    /// With --json, one object: device, launches, buffers, kernel, refusal (null if they are fused), code,
-    /// format (opencl-c or spirv) and output. Each launch has: kernel, file, arguments as given, parameters,
-    /// global, offset, local, barrier (whether there is one before it), remapped, guard (number of work-items
-    /// that run it, if not all), fixed and presumed (positions of the scalars that are constants of the fused
-    /// kernel, or on whose values the proof relies). Each buffer has: name, bytes, kept, parameters (launch,
-    /// index and name), verdict (proven, needs-trust or refuted), reason, internalized (private or local),
-    /// in_memory (why it is not) and pairs, of launches that share it: launches, verdict, reason and barrier.
+    /// If the launches cannot be one kernel, the parts in which they would run are listed instead of code: the
+    /// kernels for some of them, each with its form, and the launches that run alone. KILN_FUSION_FORM asks for
+    /// another form than the one that is expected to be the fastest.
+    ///
+    /// With --json, one object: device, launches, buffers, kernel, refusal (null if they are one kernel),
+    /// steps, code, format (opencl-c or spirv) and output. Each launch has: kernel, file, arguments as given,
+    /// parameters, global, offset, local, barrier (whether there is one before it), remapped, guard (number
+    /// of work-items that run it, if not all), fixed and presumed (positions of the scalars that are
+    /// constants of the fused kernel, or on whose values the proof relies). Each buffer has: name, bytes,
+    /// kept, parameters (launch, index and name), verdict (proven, needs-trust or refuted), reason,
+    /// internalized (private or local), in_memory (why it is not) and pairs, of launches that share it:
+    /// launches, verdict, reason and barrier. Each step has: launches, repeated (launches of other steps that
+    /// it runs again), kernel and form (both null for a launch by itself).
     #[command(
-        after_help = "Exits with 1 if the launches are not fused, or the code cannot be shown."
+        after_help = "Exits with 1 if the launches are not one kernel, or its code cannot be shown."
     )]
     Fuse(Box<Fuse>),
     /// Inspect and maintain the cache on disk

@@ -138,7 +138,7 @@ struct Stats {
     objects: u64,
     /// Number of entries with SPIR-V translated from OpenCL C.
     translations: u64,
-    /// Number of entries with the times of a fused kernel and of its launches.
+    /// Number of entries with the times of the ways to run a part of a fusion scope.
     timings: u64,
     bytes: u64,
     /// Limit of the size in bytes; null if there is none.

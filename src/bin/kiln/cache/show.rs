@@ -77,7 +77,10 @@ fn print(out: &mut Output, shown: &Shown<'_>, info: &EntryInfo) -> Result<()> {
             }
         }
         TIMING => {
-            out.line("\nMeasured times of a fused kernel, and of its launches one by one.")?;
+            out.line(
+                "\nMeasured times of a part of a fusion scope: as fused kernels, and its launches one \
+                 by one.",
+            )?;
         }
         kind => {
             if kind == SPIRV {
