@@ -126,12 +126,14 @@
 //! # }
 //! ```
 //!
-//! Kiln analyses the kernels before it fuses them. It derives which bytes each work-item reads and writes, and
-//! fuses launches only if no work-item needs bytes that another one wrote, or if a barrier inside the
-//! work-group is enough. Otherwise the launches run one by one, and [`FusionScope::report`] states which kernel
-//! reads which bytes where. If anything needs a launch before its scope is completed, such as a read, the
-//! launches run one by one first. Fused kernels can be slower. Therefore the first runs of both variants
-//! alternate and are timed on the device, and the faster variant is kept, also on disk.
+//! Kiln analyses the kernels before it fuses them. It derives which bytes each work-item reads and writes,
+//! and fuses launches only if that is proven to change no result. If a launch needs what other work-items of
+//! an earlier launch write, as a blur does, a barrier inside the work-group is enough, or the fused kernel
+//! runs the earlier launch again for the elements that are needed: see [`FusionForm`]. Launches that cannot
+//! be one kernel run in several parts, or one by one, and [`FusionScope::report`] states which kernel reads
+//! which bytes where. If anything needs a launch before its scope is completed, such as a read, the launches
+//! run one by one first. Fused kernels can be slower. Therefore the first runs try the ways to run the
+//! launches in turns, and are timed on the device. The fastest way is kept, also on disk.
 //!
 //! The fusing compiler works on SPIR-V. Kernels given as OpenCL C are translated by `clang` and `llvm-spirv`,
 //! which run as separate processes if the system has them (`KILN_CLANG`, `KILN_LLVM_SPIRV`). For devices that

@@ -26,11 +26,13 @@ use crate::sync::lock;
 /// Scope that collects launches to run as one kernel, from
 /// [`Queue::start_fusion`](crate::Queue::start_fusion).
 ///
-/// [`complete`](Self::complete) fuses the launches if it is proven that the results do not change.
-/// Otherwise it fuses those for which that is proven, or runs all one by one, and states the reason.
-/// [`cancel`](Self::cancel), or dropping the scope, runs them one by one. [`examine`](Self::examine) only reports whether they would be fused,
-/// and [`discard`](Self::discard) runs none of them. A buffer whose last handle was dropped before
-/// `complete` is not written if the fused kernel can do without it.
+/// [`complete`](Self::complete) fuses the launches if it is proven that the results do not change, and keeps
+/// what is fastest on the device. Launches that cannot be one kernel run in several
+/// [parts](crate::FusionOutcome::Parts), or one by one, and the outcome states the reason.
+/// [`cancel`](Self::cancel), or dropping the scope, runs them one by one. [`examine`](Self::examine) only
+/// reports whether they would be fused, and [`discard`](Self::discard) runs none of them. A buffer whose last
+/// handle was dropped before `complete` is not written if the fused kernel can do without it. The
+/// [guide](crate::guides::fusion) describes what can be fused, and in which [forms](crate::FusionForm).
 ///
 /// The launches count as commands of the queue from the start. Their events are valid whether or not
 /// the launches are fused. The launches wait for `complete`. The scope is aborted if anything outside
@@ -41,14 +43,14 @@ use crate::sync::lock;
 /// If one of the launches fails because a dependency failed, all launches that run as one kernel with
 /// it may fail.
 ///
-/// The fused kernel computes the same bytes, except where OpenCL leaves the result of an operation
+/// A fused kernel computes the same bytes in every form, except where OpenCL leaves the result of an operation
 /// open. There a driver that sees more of the operands may compute something else. Examples are the
 /// sign and payload of a NaN, the conversion of a number to a type that cannot represent it, and the
 /// rounding of `mad` and of whatever may be calculated by it: `mix`, and the products and sums that a
 /// SPIR-V module lets drivers contract. With Intel's CPU runtime, the last bits of an estimate such as
 /// `rsqrt` may also differ, within the error that OpenCL allows, if all work-items share the value.
 ///
-/// Build options of the launches' programs apply to the fused kernel, with these differences:
+/// Build options of the launches' programs apply to a fused kernel, with these differences:
 ///
 /// * `-cl-fast-relaxed-math`, `-cl-unsafe-math-optimizations` and `-cl-finite-math-only` are left out,
 ///   except for the macros that they define. The fused kernel is therefore at least as accurate as the
@@ -63,7 +65,7 @@ use crate::sync::lock;
 /// * `-cl-std`, `-cl-single-precision-constant`, macros and directories apply to the translation of source
 ///   text. Warnings (`-Werror`) are those of the launches' own builds.
 /// * All other options, such as `-cl-fp32-correctly-rounded-divide-sqrt` and `-cl-opt-disable`, apply
-///   unchanged, and must be the same for all programs.
+///   unchanged. Launches whose programs differ in them are not fused with each other.
 ///
 /// # Examples
 ///
@@ -98,7 +100,7 @@ struct Settings {
 }
 
 impl Queue {
-    /// Starts to collect launches that are to run as one kernel.
+    /// Starts to collect launches that are to run as one kernel, or as few.
     ///
     /// Any number of scopes can collect at the same time, of this queue and of others. Commands that
     /// are submitted to the queue itself belong to no scope.
@@ -252,10 +254,11 @@ impl FusionScope {
     /// is still building, the contents are unspecified. If a command reads them before
     /// [`complete`](Self::complete) has decided, the launches run one by one.
     ///
-    /// The buffer is internalized in the requested form or stays in memory; the [report](Self::report)
-    /// states the reason. Buffers whose last handle was dropped become private if possible, and
-    /// otherwise local. Commands that have not completed and an [examination](Self::examine) hold
-    /// handles, too.
+    /// The buffer is internalized as requested or stays in memory; the [report](Self::report) states the
+    /// reason. Buffers whose last handle was dropped become private if possible, and otherwise local.
+    /// Commands that have not completed and an [examination](Self::examine) hold handles, too. In other forms
+    /// than [`Direct`](crate::FusionForm::Direct), the form determines where results are kept that other
+    /// work-items read.
     ///
     /// # Examples
     ///
@@ -311,7 +314,8 @@ impl FusionScope {
     }
 
     /// Requires the launches to run as one kernel, whether or not that is faster. If they cannot,
-    /// [`complete`](Self::complete) returns an error, and the launches still run one by one.
+    /// [`complete`](Self::complete) returns an error, and the launches still run one by one. They never run in
+    /// [parts](crate::guides::fusion#parts).
     ///
     /// # Examples
     ///
@@ -332,11 +336,12 @@ impl FusionScope {
     ///
     /// # Safety
     ///
-    /// In every launch of the scope, no work-item reads or writes data that another work-item wrote in
-    /// an earlier launch of the scope, or writes data that another work-item read there. A stencil,
-    /// such as a blur, over the output of an earlier launch breaks this rule: its work-items read the
-    /// output of their neighbours. Kiln does not always detect that, for example if indexes are
-    /// clamped. In such a case, only the caller's promise keeps the launches from being fused.
+    /// In every launch of the scope, no work-item reads or writes data that another work-item wrote in an
+    /// earlier launch of the scope, or writes data that another work-item read there. A stencil, such as a
+    /// blur, over the output of an earlier launch breaks this rule: its work-items read the output of their
+    /// neighbours. Kiln does not always refute that, for example if indexes are clamped, so the launches
+    /// would be fused, and their results would be wrong. Stencils need no promise: Kiln fuses them in other
+    /// [forms](crate::FusionForm) if that is proven.
     ///
     /// # Examples
     ///
@@ -418,10 +423,12 @@ impl FusionScope {
 
     /// Runs the launches: as one kernel or in several parts if it is proven that the results do not change
     /// and, unless [`require`](Self::require) is set, if that is faster. The future returns how they run;
-    /// dropping it changes nothing.
+    /// dropping it changes nothing. The launches of a scope that differs from earlier ones wait until their
+    /// kernel is built.
     ///
-    /// With [`FusionMode::Auto`](crate::FusionMode::Auto), the first one to four runs of each way are timed,
-    /// in turns. Runs of the launches one by one return [`Unfused::Timing`] then.
+    /// With [`FusionMode::Auto`](crate::FusionMode::Auto), the first one to four runs of each
+    /// [way](crate::guides::fusion#trials) to run the launches are timed, in turns. Runs of the launches one
+    /// by one return [`Unfused::Timing`] then.
     ///
     /// # Errors
     ///
@@ -474,7 +481,7 @@ impl FusionScope {
     }
 
     /// Examines the launches as [`complete`](Self::complete) would, but runs nothing: the scope
-    /// continues to collect. The fused kernel is built if there is one.
+    /// continues to collect. The fused kernels are built if there are any.
     ///
     /// # Examples
     ///
@@ -512,9 +519,10 @@ impl FusionScope {
         })
     }
 
-    /// Returns the report, which says why the launches were fused or not. It lists no launches before
-    /// [`complete`](Self::complete) has returned its outcome, or if they were not examined, for example
-    /// because fusion is disabled.
+    /// Returns the report: the verdicts on the buffers, the reason if the launches are not one kernel, the
+    /// [parts](crate::FusionReport::parts) in which they run, and the times measured so far. It lists no
+    /// launches before [`complete`](Self::complete) has returned its outcome, or if they were not examined,
+    /// for example because fusion is disabled.
     ///
     /// # Examples
     ///
