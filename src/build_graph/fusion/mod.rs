@@ -4,7 +4,7 @@
 //! A plan is [looked up](query) by its launches. The lookup ignores the identity of the buffers, and the
 //! values of scalars on which no proof depends. An unknown plan is compiled on a worker: the worker reads the
 //! modules of the programs, translated by the [front end](crate::source::translate) if necessary, and
-//! produces a SPIR-V module for each [group](group) of launches that run together. These modules are built
+//! produces a SPIR-V module for each [group] of launches that run together. These modules are built
 //! like any other. Plans that produce the same module, such as plans of different sizes, share the program.
 //!
 //! There are several [ways](way) to run a group: one by one, and as kernels in different forms.

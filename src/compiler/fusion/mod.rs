@@ -22,7 +22,7 @@
 //!
 //! Launches that need what other work-items of earlier launches wrote are fused in other [forms](form): the
 //! kernel [runs the earlier launches again](recompute). Launches that cannot all be one kernel are
-//! [divided](partition) into groups that can, by an estimate of their [cost](cost).
+//! [divided](partition) into groups that can, by an estimate of their [cost].
 
 mod access;
 mod affine;
