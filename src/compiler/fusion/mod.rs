@@ -75,7 +75,6 @@ mod vector_access;
 
 pub(crate) use coarsen::Width;
 pub(crate) use examination::{Examinations, Programs};
-pub(crate) use examination::{Examinations, Programs};
 pub use form::FusionForm;
 pub(crate) use fuse::fuse;
 pub(crate) use launches::{Candidate, Group, Launches, Part};

@@ -78,8 +78,8 @@ fn print(out: &mut Output, shown: &Shown<'_>, info: &EntryInfo) -> Result<()> {
         }
         TIMING => {
             out.line(
-                "\nMeasured times of the ways to run a part of a fusion scope: as fused kernels, and \
-                 its launches one by one.",
+                "\nMeasured times of a part of a fusion scope: as fused kernels, and its launches one \
+                 by one.",
             )?;
         }
         kind => {
