@@ -25,6 +25,13 @@ SCOPES = 4000
 soak-internalize: setup ## fuse SCOPES scopes of each kind, on both drivers, and require that every intermediate buffer is internalized
 	KILN_TEST_SCOPES=$(SCOPES) scripts/test --test released -- internalized
 
+# Each chain is fused in all forms that its launches allow. A chain whose results differ is printed with the
+# settings that repeat it.
+CHAINS = 10000
+
+soak-fusion: setup ## fuse CHAINS random chains of stencils, rows and reductions in all forms, on both drivers, and compare the bytes
+	KILN_FUSION_CASES=$(CHAINS) scripts/test --release --test fusion_random -- --nocapture
+
 # Each run is a process with a cold store and cold drivers: `make soak-cold COLD_RUNS=500`.
 COLD_RUNS = 100
 
@@ -121,4 +128,4 @@ soak-exit: setup ## end processes whose threads use devices, again and again
 	KILN_SOAK_RUNS=$(RUNS) KILN_REQUIRE_DEVICES=$(DRIVERS) \
 		scripts/env cargo test --all-features --test process_end -- --exact soak --ignored --nocapture
 
-.PHONY: help demo test soak-internalize soak-cold test-level-zero test-races bench lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rooms language rust
+.PHONY: help demo test soak-internalize soak-fusion soak-cold test-level-zero test-races bench lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rooms language rust

@@ -108,3 +108,21 @@ kernel void shifted(global const float4 *in, global float4 *out) {
 kernel void unclamped(global const float4 *in, global float4 *out) {
     out[here()] = in[here() + get_global_size(0)];
 }
+
+// The upper half of the rows is beyond the elements of a launch over the lower half.
+kernel void beyond(global const float4 *in, global float4 *out) {
+    int x = get_global_id(0), width = get_global_size(0);
+    size_t row = get_global_id(1) * width;
+    out[row + x] = in[row + min(x + 1, width - 1)] + in[get_global_size(1) * width + row + x];
+}
+
+// The result depends on the order of the two stores if both buffers are the same.
+kernel void twice(global const float4 *in, global float4 *first, global float4 *second) {
+    second[here()] = in[here()] * 3.0f;
+    first[here()] = in[here()];
+}
+
+kernel void own_and_beyond(global const float4 *in, global float4 *out) {
+    size_t all = get_global_size(0) * get_global_size(1);
+    out[here()] = in[here()] + in[all + here()];
+}

@@ -55,6 +55,17 @@ pub fn translate(folder: &Path, text: &str, levels: &[&str]) -> Vec<u8> {
     panic!("{problems}\n{text}");
 }
 
+/// Checks a module with `spirv-val`.
+///
+/// # Errors
+///
+/// Returns what is wrong with it.
+pub fn validate(module: &[u8]) -> Result<(), String> {
+    let folder = tempfile::tempdir().expect("there is room");
+    std::fs::write(folder.path().join("module.spv"), module).expect("there is room");
+    run(folder.path(), "spirv-val", &["module.spv"])
+}
+
 /// Returns a module with its only entry point renamed.
 pub fn renamed(module: &[u8], name: &str) -> Vec<u8> {
     const ENTRY_POINT: u32 = 15;

@@ -206,6 +206,7 @@ impl<'a> Composition<'a> {
     ) -> Result<Vec<Reads>, String> {
         let mut reads = Vec::new();
         for (at, stage) in self.stages.iter().enumerate() {
+            self.check_aliases(at)?;
             let read = (0..stage.slot.arguments.len()).filter_map(|parameter| {
                 let memory = stage.region(parameter)?.memory;
                 let array = self.arrays.get(&memory).filter(|array| array.producer != at)?;
@@ -224,6 +225,28 @@ impl<'a> Composition<'a> {
             }
         }
         Ok(reads)
+    }
+
+    /// Checks that a stage uses each array that it writes through one parameter only. What it reads through
+    /// another one would be what the memory held before.
+    fn check_aliases(&self, at: usize) -> Result<(), String> {
+        let (stage, examined) = (&self.stages[at], &self.examined[at]);
+        let memories = self.plan.memories();
+        for access in &examined.accesses.all {
+            let memory = stage.region(access.parameter).map(|region| region.memory);
+            let Some(memory) = memory.filter(|memory| !memories.contains(memory)) else { continue };
+            let array = self.arrays.get(&memory);
+            let is_written = array.is_none_or(|array| array.producer == at);
+            if is_written && array.is_none_or(|array| array.parameter != access.parameter) {
+                return Err(format!(
+                    "`{}` cannot run again for other work-items: {} is a buffer that it also writes \
+                     through another argument",
+                    stage.slot.kernel,
+                    name_of(examined, access.parameter)
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Returns the elements of an array that a stage reads through a parameter, by the word offset of the
@@ -430,8 +453,11 @@ impl<'a> Composition<'a> {
             StorageClass::Workgroup => 0,
             _ => blocks.bytes(&self.arrays) as usize,
         });
-        let memories = stages.arrays.values();
-        let dead = memories.copied().filter(|memory| self.plan.dead.contains(memory));
+        // Launches that run again may read what a memory held before.
+        let places: BTreeSet<_> = entry.parameters.iter().flatten().collect();
+        let is_used = |memory| self.plan.regions(memory).any(|(at, _)| places.contains(&at));
+        let memories = stages.arrays.values().copied();
+        let dead = memories.filter(|&memory| self.plan.dead.contains(&memory) && !is_used(memory));
         let own = self.stages.iter().flat_map(|stage| &stage.internalized).copied();
         let own = own.filter(|memory| !stages.arrays.contains_key(memory));
         let internalized: BTreeSet<_> = dead.clone().chain(own).collect();

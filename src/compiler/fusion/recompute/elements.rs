@@ -308,7 +308,8 @@ impl Reader<'_, '_> {
             }
             let count = grid.counts[d];
             let is_last = (d + 1..3).all(|d| !is_counted(d));
-            // The constant is split so that the coordinate is in the grid.
+            // The constant is split so that the coordinate is in the grid. What the last coordinate does not
+            // take is outside of the grid.
             let constant = if is_last { rest } else { rest.rem_euclid(count) };
             let fits = |&constant: &i128| {
                 let moved = form.plus(&Form::constant(constant), self.space);
@@ -316,7 +317,7 @@ impl Reader<'_, '_> {
                 bounds.is_some_and(|(low, high)| 0 <= low && high < count)
             };
             let constant = [constant, constant - count].into_iter().find(fits)?;
-            rest = if is_last { 0 } else { (rest - constant).div_euclid(count) };
+            rest = (rest - constant).div_euclid(count);
             let form = form.plus(&Form::constant(constant), self.space)?;
             coordinates.push(Coordinate { terms, constant, form });
         }

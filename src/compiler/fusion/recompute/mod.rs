@@ -123,7 +123,9 @@ fn add_findings(outcome: &mut Outcome, stage: &Stage, own: &Outcome) {
 fn judgements(plan: &Plan, stages: &Stages, judged: &[Vec<Judgement>]) -> Vec<Judgement> {
     let why_in_memory = |memory: Memory| {
         let is_array = stages.arrays.values().any(|&known| known == memory);
-        if is_array && plan.dead.contains(&memory) {
+        // A launch may read what the memory held before, or write it once more.
+        let is_used = stages.all.iter().any(|stage| stage.plan.regions(memory).next().is_some());
+        if is_array && plan.dead.contains(&memory) && !is_used {
             return None;
         }
         let last = judged.iter().rev().flatten().find(|judgement| judgement.memory == memory);
