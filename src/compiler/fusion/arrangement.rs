@@ -70,6 +70,9 @@ struct Facts {
     /// Number of work-items of `range`.
     count: u64,
     scalars: BTreeSet<usize>,
+    /// Sizes of the memories that the slot writes, in elements of its work-items: the number of elements of a row,
+    /// and so on. These are 1 where they are not known or exceed the launched sizes.
+    written: Sizes,
 }
 
 impl Arrangement {
@@ -93,7 +96,7 @@ impl Arrangement {
         let kernels = extract::kernels(plan, modules)?;
         let facts = plan.slots.iter().zip(&kernels).map(|(slot, kernel)| Facts::of(slot, kernel));
         let mut facts = facts.collect::<Result<Vec<_>>>()?;
-        agree_on_sizes(plan, &mut facts)?;
+        agree_on_sizes(plan, &mut facts, [1; 3])?;
         let mut all = Vec::new();
         if plan.slots.iter().any(|slot| padded(slot.range.offset(), 0) != [0; 3]) {
             return Ok(all);
@@ -102,6 +105,15 @@ impl Arrangement {
         let trimmed = Self::made(plan, &facts, |_| Some((1, Assignment::Single)));
         all.extend(trimmed.filter(|trimmed| trimmed.plan.slots != plan.slots));
         if form != FusionForm::Direct {
+            // Launches that write all but the border of a memory get a work-item for each of its elements.
+            let sizes = facts.iter().map(|own| own.written);
+            let sizes = sizes.fold([1; 3], |a, b| std::array::from_fn(|d| a[d].max(b[d])));
+            agree_on_sizes(plan, &mut facts, sizes)?;
+            let whole = Self::made(plan, &facts, |_| Some((1, Assignment::Single)));
+            let is_new =
+                |whole: &Self| all.iter().all(|known| known.plan.slots != whole.plan.slots);
+            let whole = whole.filter(|whole| whole.plan.slots != plan.slots && is_new(whole));
+            all.extend(whole);
             return Ok(all);
         }
         if is_flat {
@@ -287,7 +299,7 @@ impl Facts {
     fn of(slot: &Slot, kernel: &Kernel) -> Result<Self> {
         let definitions = kernel.module.definitions();
         let grouping = grouping(slot, kernel, &definitions);
-        let (mut range, mut scalars) = (slot.range, BTreeSet::new());
+        let (mut range, mut scalars, mut written) = (slot.range, BTreeSet::new(), [1; 3]);
         if grouping == Grouping::None {
             range = NdRange::from(NdSize::of(slot.range.global()));
             let used = used_built_ins(kernel, &definitions);
@@ -295,17 +307,17 @@ impl Facts {
                 let accesses =
                     extract::accesses(slot, &definitions, kernel.function, &Space::new(&range))?;
                 (range, scalars) = trimmed_range(slot, range, &accesses);
+                written = written_sizes(slot, &accesses);
             }
         }
         let slot = Slot { range, ..slot.clone() };
-        Ok(Self { grouping, count: count(&slot)?, range, scalars })
+        Ok(Self { grouping, count: count(&slot)?, range, scalars, written })
     }
 }
 
-/// Gives trimmed launches the same sizes where that leaves out no work-item, and adds none. A kernel that
-/// writes all but the border of a plane then has the same range as one that writes all of it.
-fn agree_on_sizes(plan: &Plan, facts: &mut [Facts]) -> Result<()> {
-    let mut most = [1; 3];
+/// Gives trimmed launches the same sizes, of at least `most`, where that leaves out no work-item, and adds none.
+/// A kernel that writes all but the border of a plane then has the same range as one that writes all of it.
+fn agree_on_sizes(plan: &Plan, facts: &mut [Facts], mut most: Sizes) -> Result<()> {
     for own in facts.iter().filter(|own| own.grouping == Grouping::None) {
         let sizes = padded(own.range.global(), 1);
         most = std::array::from_fn(|d| most[d].max(sizes[d]));
@@ -329,6 +341,31 @@ fn trimmed_range(slot: &Slot, range: NdRange, accesses: &Accesses) -> (NdRange, 
         }
         _ => (range, BTreeSet::new()),
     }
+}
+
+/// Returns the sizes of the memories that a launch writes, where its work-items write elements of rows: the
+/// number of elements from a row to the next, or from the start of the last dimension to the end of the buffer.
+fn written_sizes(slot: &Slot, accesses: &Accesses) -> Sizes {
+    let launched = padded(slot.range.global(), 1);
+    let counted: Vec<_> = (0..3).filter(|&d| launched[d] > 1).collect();
+    let mut sizes = [1; 3];
+    for access in accesses.all.iter().filter(|access| access.kind.writes()) {
+        let bytes = access.bytes.filter(|bytes| bytes.start.is_exact());
+        let (Some(bytes), Some(Argument::Buffer(region))) =
+            (bytes, slot.arguments.get(access.parameter))
+        else {
+            continue;
+        };
+        let factors = bytes.start.coefficients();
+        for (at, &d) in counted.iter().enumerate() {
+            let all = counted.get(at + 1).map_or(region.length as i128, |&next| factors[next]);
+            let size = if factors[d] > 0 { all / factors[d] } else { 0 };
+            if let Some(size) = usize::try_from(size).ok().filter(|&size| size <= launched[d]) {
+                sizes[d] = sizes[d].max(size);
+            }
+        }
+    }
+    sizes
 }
 
 /// Returns whether the work-groups of a launch are consecutive work-items by their linear ids.

@@ -9,7 +9,7 @@
 
 use rspirv::spirv::Op;
 
-use crate::compiler::fusion::access::{Access, Layouts, Values};
+use crate::compiler::fusion::access::{Access, Flow, Layouts, Values};
 use crate::compiler::fusion::affine::{Form, Space};
 use crate::compiler::fusion::local_memory::{self, Steps};
 use crate::compiler::fusion::promote::AccessOperands;
@@ -33,21 +33,28 @@ pub(super) struct Grid {
     pub(super) counts: [i128; 3],
 }
 
-impl Grid {
-    /// Returns the elements that a launch writes at the given places, and for each place the number of bytes
-    /// from the start of the element.
+/// Elements that a launch writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Written {
+    pub(super) grid: Grid,
+    /// Number of bytes from the start of the element to each write.
+    pub(super) parts: Vec<i128>,
+    /// Whether every work-item writes its whole element. Otherwise, each write is one of the whole element, and
+    /// some work-items may write nothing.
+    pub(super) is_certain: bool,
+}
+
+impl Written {
+    /// Returns the elements that a launch writes at the given places.
     ///
     /// # Errors
     ///
-    /// Fails with the reason if not every work-item writes exactly its own element, worded to follow the name of
-    /// the buffer.
-    pub(super) fn of(writes: &[&Access], space: &Space) -> Result<(Self, Vec<i128>), &'static str> {
+    /// Fails with the reason if a work-item may write anything but its own element, or a part of it only, worded
+    /// to follow the name of the buffer.
+    pub(super) fn of(writes: &[&Access], flow: &Flow, space: &Space) -> Result<Self, &'static str> {
         let (mut size, mut parts) = (None, Vec::new());
         for write in writes {
             let bytes = write.bytes.ok_or("is written at places that are not known")?;
-            if !write.is_certain {
-                return Err("is not written by every work-item");
-            }
             let own = element_size(&bytes.start, space);
             let own = own.ok_or("is not written at the place of the work-item's own element")?;
             if *size.get_or_insert(own) != own {
@@ -56,22 +63,47 @@ impl Grid {
             parts.push((bytes.start.low, bytes.width));
         }
         let size = size.ok_or("is not written")?;
-        let mut covered = 0;
-        let mut sorted = parts.clone();
-        sorted.sort_unstable();
-        for (start, width) in sorted {
-            if start < 0 || start + width > size || start > covered {
-                return Err("is not written in whole elements");
-            }
-            covered = covered.max(start + width);
-        }
-        if covered < size {
+        if parts.iter().any(|&(start, width)| start < 0 || start + width > size) {
             return Err("is not written in whole elements");
         }
         if space.global.iter().any(|&count| count >= MAX_COORDINATE) {
             return Err("has too many elements");
         }
-        Ok((Self { size, counts: space.global }, parts.into_iter().map(|(at, _)| at).collect()))
+        // A part is certain if every run passes one of its writes.
+        let is_certain = |&(part, _): &(&(i128, i128), &&Access)| {
+            let own = || parts.iter().zip(writes).filter(|(known, _)| *known == part);
+            let locations: Option<Vec<_>> = own().map(|(_, write)| write.location).collect();
+            own().any(|(_, write)| write.is_certain)
+                || locations.is_some_and(|locations| flow.always_passes(&locations))
+        };
+        let certain = parts.iter().zip(writes).filter(is_certain).map(|(part, _)| *part);
+        let is_certain = covers(certain.collect(), size);
+        if !is_certain && parts.iter().any(|part| *part != (0, size)) {
+            return Err(if covers(parts, size) {
+                "is not written by every work-item"
+            } else {
+                "is not written in whole elements"
+            });
+        }
+        let parts = parts.into_iter().map(|(at, _)| at).collect();
+        Ok(Self { grid: Grid { size, counts: space.global }, parts, is_certain })
+    }
+}
+
+/// Returns whether parts of an element, given by their starts and widths, make up all of its bytes.
+fn covers(mut parts: Vec<(i128, i128)>, size: i128) -> bool {
+    parts.sort_unstable();
+    let covered = parts.into_iter().try_fold(0, |covered: i128, (start, width)| {
+        (start <= covered).then_some(covered.max(start + width))
+    });
+    covered == Some(size)
+}
+
+impl Grid {
+    /// Returns the number of bytes of all elements; `None` if their units cannot be counted as coordinates.
+    pub(super) fn bytes(&self) -> Option<i128> {
+        let bytes = self.counts.iter().try_fold(self.size, |all, &count| all.checked_mul(count))?;
+        (bytes < MAX_COORDINATE).then_some(bytes)
     }
 
     /// Returns the distance in bytes of neighbouring elements in each dimension.
@@ -83,7 +115,7 @@ impl Grid {
 
 /// Returns the size of the elements that are written at a place: each work-item's element is followed by that
 /// of the work-item with the next linear id.
-fn element_size(start: &Form, space: &Space) -> Option<i128> {
+pub(super) fn element_size(start: &Form, space: &Space) -> Option<i128> {
     if !start.is_exact() || space.offset != [0; 3] {
         return None;
     }

@@ -4,9 +4,12 @@
 //! In one kernel, a work-item cannot wait for these. It can calculate the elements itself, by running the earlier
 //! launch's kernel for other ids. That changes no result if
 //!
-//! * each work-item of the earlier launch always writes exactly its own [element](elements),
+//! * each work-item of the earlier launch writes exactly its own [element](elements), or nothing,
 //! * the launch has no other effects, and reads nothing that the fused kernel writes ([`stages`]), and
 //! * every element that a later launch reads is proven to be one of these.
+//!
+//! A work-item that writes nothing, for example on the border, leaves its element as it was. If no other launch
+//! writes to the buffer, no one changes that element, and it is read from the buffer.
 //!
 //! Borders stay exact, since a producer only runs for ids of its launch: a later launch that clamps or tests its
 //! coordinates does so before it reads.
@@ -62,10 +65,13 @@ pub(super) fn attempt(
         judged.push(own.judgements);
         kernels.push(StageKernel::of(plan, stage, &stages, fused?)?);
     }
-    outcome.judgements = judgements(plan, &stages, &judged);
+    outcome.judgements = judgements(plan, &stages, &judged, &BTreeSet::new());
     let definitions: Vec<_> =
         kernels.iter().map(|stage| stage.kernel.module.definitions()).collect();
-    let composition = Composition::examine(plan, &kernels, &definitions, form, outcome)?;
+    let composition =
+        Composition::examine(plan, &kernels, &stages.sole, &definitions, form, outcome)?;
+    let read_before = composition.read_before(&stages);
+    outcome.judgements = judgements(plan, &stages, &judged, &read_before);
     let modes = composition.modes(trust)?;
     composition.assemble(&stages, &modes)
 }
@@ -107,9 +113,17 @@ fn add_findings(outcome: &mut Outcome, stage: &Stage, own: &Outcome) {
 }
 
 /// Returns the judgement on each memory of a plan, all of whose pairs of launches may be fused. `judged` holds
-/// the judgements of each stage.
-fn judgements(plan: &Plan, stages: &Stages, judged: &[Vec<Judgement>]) -> Vec<Judgement> {
+/// the judgements of each stage. `read_before` are the memories of which elements are read that no launch writes.
+fn judgements(
+    plan: &Plan,
+    stages: &Stages,
+    judged: &[Vec<Judgement>],
+    read_before: &BTreeSet<Memory>,
+) -> Vec<Judgement> {
     let why_in_memory = |memory: Memory| {
+        if read_before.contains(&memory) {
+            return Some("launches read elements of it that none of them writes".into());
+        }
         let is_array = stages.arrays.values().any(|&known| known == memory);
         if is_array && plan.dead.contains(&memory) {
             return None;

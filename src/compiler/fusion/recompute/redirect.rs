@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use rspirv::spirv::{Decoration, FunctionControl, LinkageType, Op, StorageClass};
+use rspirv::spirv::{BuiltIn, Decoration, FunctionControl, LinkageType, Op, StorageClass};
 
 use super::code::Code;
 use super::elements::{Coordinate, Element, Grid};
@@ -28,11 +28,21 @@ pub(super) enum Accesses {
     /// Writes to the element of the work-item that runs, each with the first byte in the element. The parameter
     /// becomes a pointer to that element, in a variable.
     Own(BTreeMap<u32, i128>),
+    /// Writes of the whole element of the work-item that runs, which may write nothing. The element is then what
+    /// the buffer holds. A new parameter is added for the pointer to the element.
+    OwnOrBefore(BTreeMap<u32, i128>),
     /// Reads of elements in an array of the storage class. The parameter becomes a pointer to the array. A new
     /// parameter is added for the origin in each dimension with [`Axis::Moved`].
     Kept(BTreeMap<u32, Element>, StorageClass, [Axis; 3]),
     /// Reads before each of which the stage that produces the element runs again.
     Again(BTreeMap<u32, Element>, Producer),
+}
+
+impl Accesses {
+    /// Returns whether these are writes to elements of the work-item that runs.
+    pub(super) fn writes(&self) -> bool {
+        matches!(self, Self::Own(_) | Self::OwnOrBefore(_))
+    }
 }
 
 /// Positions of elements in an array, in one dimension.
@@ -93,7 +103,7 @@ pub(super) fn redirect(module: &mut Module, function: u32, arrays: &[Redirected]
     let mut declaration = Declaration::of(body);
     let mut pointers = Vec::new();
     for array in arrays {
-        pointers.push(writer.parameters(array, &mut declaration)?);
+        pointers.push(writer.parameters(&definitions, array, &mut declaration)?);
     }
     // Where a stage runs again for each read, nothing is passed for what it writes.
     let unused = arrays.iter().zip(&pointers);
@@ -108,6 +118,11 @@ pub(super) fn redirect(module: &mut Module, function: u32, arrays: &[Redirected]
             || declaration.rewrite(&i, code.module, &mut code.interner, &mut code.new)?
         {
             continue;
+        }
+        if i.op() == Some(Op::Return) {
+            for (array, pointers) in arrays.iter().zip(&pointers) {
+                writer.complete(array, pointers)?;
+            }
         }
         if start.is_none() && i.op() == Some(Op::Label) {
             code.new.push_instruction(&i);
@@ -149,8 +164,19 @@ pub(super) fn redirect(module: &mut Module, function: u32, arrays: &[Redirected]
 /// Parameters of a function that stand for an array.
 struct Pointers {
     pointer: u32,
+    /// Set if the element may have to be copied from the buffer.
+    before: Option<Before>,
     /// Origin of the array in each dimension with [`Axis::Moved`].
     origins: [Option<u32>; 3],
+}
+
+/// Buffer whose contents are an element that is not written.
+struct Before {
+    buffer: u32,
+    /// Storage class of the buffer.
+    class: StorageClass,
+    /// Variable that is 0 until the element is written.
+    is_written: u32,
 }
 
 struct Writer<'m> {
@@ -169,22 +195,32 @@ impl Writer<'_> {
     /// Changes the type of an array's parameter, and adds the parameters for its origin.
     fn parameters(
         &mut self,
+        definitions: &Definitions<'_>,
         array: &Redirected,
         declaration: &mut Declaration,
     ) -> Result<Pointers> {
         let class = match &array.accesses {
             Accesses::Kept(_, class, _) => *class,
-            Accesses::Own(_) | Accesses::Again(..) => StorageClass::Function,
+            Accesses::Own(_) | Accesses::OwnOrBefore(_) | Accesses::Again(..) => {
+                StorageClass::Function
+            }
         };
         let unit = self.code.unit(unit(array.grid.size))?;
         let ty = self.code.pointer(class, unit)?;
         let own = declaration.parameters.get_mut(array.parameter);
         let own = own.ok_or_else(|| Error::unsupported("a kernel has too few parameters"))?;
-        own.1 = ty;
-        let pointer = own.0;
-        // The decorations are those of a buffer.
+        let mut pointer = own.0;
+        // The decorations are those of a buffer that the function writes.
         let annotations = self.code.module.section_mut(Section::Annotations);
         annotations.retain(|i| i.word(0) != Some(pointer));
+        let mut before = None;
+        if let Accesses::OwnOrBefore(_) = array.accesses {
+            before = Some(self.before(definitions, *own)?);
+            pointer = self.code.module.fresh_id()?;
+            declaration.parameters.push((pointer, ty));
+        } else {
+            own.1 = ty;
+        }
         let mut origins = [None; 3];
         if let Accesses::Kept(_, _, axes) = &array.accesses {
             for (origin, axis) in origins.iter_mut().zip(axes) {
@@ -195,7 +231,56 @@ impl Writer<'_> {
                 }
             }
         }
-        Ok(Pointers { pointer, origins })
+        Ok(Pointers { pointer, before, origins })
+    }
+
+    /// Declares what is needed to copy an element from a buffer, which is a parameter with the given id and type.
+    fn before(
+        &mut self,
+        definitions: &Definitions<'_>,
+        (buffer, ty): (u32, u32),
+    ) -> Result<Before> {
+        let class = definitions.get(ty).and_then(|ty| ty.word(1)).and_then(StorageClass::from_u32);
+        let class = class.ok_or_else(|| Error::unsupported("a pointer has no type"))?;
+        let ty = self.code.pointer(StorageClass::Function, self.code.int)?;
+        let is_written = self.code.module.fresh_id()?;
+        self.variables.push(Op::Variable, [ty, is_written, StorageClass::Function as u32]);
+        let zero = self.code.number(0)?;
+        self.casts.push(Op::Store, [is_written, zero]);
+        Ok(Before { buffer, class, is_written })
+    }
+
+    /// Writes the copy of an array's element from the buffer, for runs that did not write the element.
+    fn complete(&mut self, array: &Redirected, pointers: &Pointers) -> Result<()> {
+        let Some(before) = &pointers.before else { return Ok(()) };
+        let code = &mut self.code;
+        let is_written = code.typed(code.int, Op::Load, &[before.is_written])?;
+        let zero = code.number(0)?;
+        let is_missing = code.compare(Op::IEqual, is_written, zero)?;
+        let after = code.begin_if(is_missing)?;
+        let bytes = unit(array.grid.size);
+        let units = array.grid.size / i128::from(bytes);
+        let unit = code.unit(bytes)?;
+        let source = code.pointer(before.class, unit)?;
+        let target = code.pointer(StorageClass::Function, unit)?;
+        let id = code.load_id(BuiltIn::GlobalInvocationId)?;
+        let [width, height, _] = array.grid.counts;
+        let mut first = code.times(id[0], units)?;
+        for (number, pitch) in [(id[1], width), (id[2], width * height)] {
+            let rows = code.times(number, pitch * units)?;
+            first = code.binary(Op::IAdd, first, rows)?;
+        }
+        let from = code.typed(source, Op::Bitcast, &[before.buffer])?;
+        let from = code.at(from, source, first)?;
+        for at in 0..units {
+            let index = code.number(at)?;
+            let (own, from) =
+                (code.at(pointers.pointer, target, index)?, code.at(from, source, index)?);
+            let value = code.typed(unit, Op::Load, &[from])?;
+            code.new.push(Op::Store, [own, value]);
+        }
+        code.end_if(after);
+        Ok(())
     }
 
     /// Rewrites an access, if it is one to the array.
@@ -208,7 +293,7 @@ impl Writer<'_> {
         i: &Instruction<'_>,
     ) -> Result<bool> {
         let (class, pointer, element, part) = match &array.accesses {
-            Accesses::Own(accesses) => {
+            Accesses::Own(accesses) | Accesses::OwnOrBefore(accesses) => {
                 let Some(&part) = accesses.get(&offset) else { return Ok(false) };
                 (StorageClass::Function, pointers.pointer, None, part)
             }
@@ -247,6 +332,10 @@ impl Writer<'_> {
             address = self.code.typed(ty, Op::Bitcast, &[address])?;
         }
         self.rewritten(definitions, i, &operands, address)?;
+        if let Some(before) = &pointers.before {
+            let one = self.code.number(1)?;
+            self.code.new.push(Op::Store, [before.is_written, one]);
+        }
         Ok(true)
     }
 
