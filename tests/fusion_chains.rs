@@ -62,6 +62,7 @@ impl<'a> Prepared<'a> {
             step.arguments.iter().fold(launch, |launch, value| match *value {
                 Value::Buffer(at) => launch.arg(&buffers[at]),
                 Value::Int(number) => launch.arg(number),
+                Value::Uint(number) => launch.arg(number),
                 Value::Long(number) => launch.arg(number),
                 Value::Float(number) => launch.arg(number),
                 Value::Local(bytes) => launch.arg(Local::<u8>::new(bytes)),
