@@ -96,7 +96,7 @@ fn maps() -> Vec<Chain> {
         ),
         chain(
             "halves to rows of floats, add, to halves",
-            vec![Bytes(N / 2), full, full, full, Bytes(N / 2)],
+            vec![Counting(N / 2), full, full, full, Bytes(N / 2)],
             vec![
                 grouped("from_half", &[GROUP * ROWS, PLANES], &[GROUP, 1], &half_rows(0, 1)),
                 flat("add_flat", &[Buffer(1), Buffer(2), Buffer(3)]),
@@ -115,7 +115,7 @@ fn maps() -> Vec<Chain> {
         ),
         chain(
             "dequantisation, soft cap",
-            vec![Bytes(34 * N / 32 / 4), full, full],
+            vec![Counting(34 * N / 32 / 4), full, full],
             vec![
                 step("dequantise", &[N], &[Buffer(0), Buffer(1)]),
                 flat("soft_cap", &[Buffer(1), Buffer(2), Float(30.0)]),

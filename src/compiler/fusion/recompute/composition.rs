@@ -10,7 +10,7 @@ use super::arrays::{Array, Blocks, Reach};
 use super::bind::{self, Signature, Target};
 use super::elements::{Element, Reader, Written};
 use super::entry::{self, Entry, Layout};
-use super::redirect::{Accesses, Producer, Redirected, redirect};
+use super::redirect::{Accesses, Elements, Producer, Redirected, redirect};
 use super::stages::Stages;
 use super::unroll::unroll;
 use super::vectors;
@@ -58,8 +58,7 @@ struct Reads {
     parameter: usize,
     memory: Memory,
     uses: promote::Uses,
-    /// Elements by the word offset of the access in the function's body.
-    elements: BTreeMap<u32, Element>,
+    elements: Elements,
 }
 
 impl<'a> Composition<'a> {
@@ -249,7 +248,7 @@ impl<'a> Composition<'a> {
         array: &Array,
         definitions: &Definitions<'m>,
         values: &Values<'m>,
-    ) -> Result<BTreeMap<u32, Element>, String> {
+    ) -> Result<Elements, String> {
         let (stage, examined) = (&self.stages[at], &self.examined[at]);
         let refuse = |why: &str| {
             let (kernel, name) = (&stage.slot.kernel, name_of(examined, parameter));
@@ -278,7 +277,7 @@ impl<'a> Composition<'a> {
             let load = load.ok_or_else(|| refuse("is read at places that are not known"))?;
             let (layouts, space) = (&layouts, &stage.space);
             let reader = Reader { definitions, layouts, values, space, load, location };
-            elements.insert(offset, reader.element(own, &array.grid, first).map_err(refuse)?);
+            elements.insert(offset, reader.elements(own, &array.grid, first).map_err(refuse)?);
         }
         Ok(elements)
     }
@@ -294,7 +293,7 @@ impl<'a> Composition<'a> {
             let Some(own) = needed[at] else { continue };
             for read in reads.iter().filter(|read| read.stage == at) {
                 let producer = self.arrays[&read.memory].producer;
-                for element in read.elements.values() {
+                for element in read.elements.values().flatten() {
                     let distances = element.distances(&self.stages[at].space);
                     let distances = distances.ok_or_else(|| {
                         format!(
@@ -493,7 +492,8 @@ impl<'a> Composition<'a> {
                         }
                     }
                     Accesses::Again(elements, producer) => {
-                        let reads = elements.values().map(|element| self.elements_of(at, element));
+                        let all = elements.values().flatten();
+                        let reads = all.map(|element| self.elements_of(at, element));
                         let reads = reads.fold(0, u64::saturating_add);
                         let more = of_stages[at].saturating_mul(reads);
                         let known = &mut of_stages[producer.stage];

@@ -10,9 +10,10 @@
 use rspirv::spirv::Op;
 
 use crate::compiler::fusion::access::{Access, Flow, Layouts, Values};
-use crate::compiler::fusion::affine::{Form, Space};
+use crate::compiler::fusion::affine::{Form, Space, gcd};
 use crate::compiler::fusion::local_memory::{self, Steps};
 use crate::compiler::fusion::promote::AccessOperands;
+use crate::compiler::fusion::vector_access::VectorAccess;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Location};
 
 /// Maximum number of values in the sum that an address is taken apart into.
@@ -20,6 +21,9 @@ const MAX_TERMS: usize = 32;
 
 /// Maximum number of instructions through which an address is traced back to its parameter.
 const MAX_CHAINS: usize = 32;
+
+/// Maximum number of planes of a memory.
+const MAX_PLANES: i128 = 16;
 
 /// Exclusive bound of coordinates, which are calculated as signed numbers of 32 bits.
 const MAX_COORDINATE: i128 = 1 << 30;
@@ -31,6 +35,10 @@ pub(super) struct Grid {
     pub(super) size: i128,
     /// Number of elements in each dimension, which is the global size of the launch.
     pub(super) counts: [i128; 3],
+    /// Number of planes of the memory, each of which holds an equal part of every element.
+    planes: i128,
+    /// Distance of the planes in bytes.
+    pitch: i128,
 }
 
 /// Elements that a launch writes.
@@ -63,12 +71,15 @@ impl Written {
             parts.push((bytes.start.low, bytes.width));
         }
         let size = size.ok_or("is not written")?;
-        if parts.iter().any(|&(start, width)| start < 0 || start + width > size) {
-            return Err("is not written in whole elements");
-        }
         if space.global.iter().any(|&count| count >= MAX_COORDINATE) {
             return Err("has too many elements");
         }
+        let grid = Grid::over(size, &parts, space);
+        let grid = grid.ok_or("is not written in whole elements")?;
+        for (start, _) in &mut parts {
+            *start = grid.piece() * start.div_euclid(grid.pitch) + start.rem_euclid(grid.pitch);
+        }
+        let size = grid.size;
         // A part is certain if every run passes one of its writes.
         let is_certain = |&(part, _): &(&(i128, i128), &&Access)| {
             let own = || parts.iter().zip(writes).filter(|(known, _)| *known == part);
@@ -86,7 +97,7 @@ impl Written {
             });
         }
         let parts = parts.into_iter().map(|(at, _)| at).collect();
-        Ok(Self { grid: Grid { size, counts: space.global }, parts, is_certain })
+        Ok(Self { grid, parts, is_certain })
     }
 }
 
@@ -100,6 +111,30 @@ fn covers(mut parts: Vec<(i128, i128)>, size: i128) -> bool {
 }
 
 impl Grid {
+    /// Returns the grid of elements of which the first is written in parts, given by their starts and widths.
+    /// `size` is the distance of elements. Returns `None` if a part belongs to several elements.
+    fn over(size: i128, parts: &[(i128, i128)], space: &Space) -> Option<Self> {
+        let all = space.global.iter().try_fold(size, |all, &count| all.checked_mul(count))?;
+        let starts = || parts.iter().map(|&(start, _)| start);
+        // Parts behind the last element belong to other planes.
+        let pitch = starts().filter(|&start| start >= all).min();
+        let pitch = pitch.map_or(all, |start| start - start % size);
+        let planes = starts().max()? / pitch + 1;
+        let is_in_plane =
+            |&(start, width): &(i128, i128)| start >= 0 && start % pitch + width <= size;
+        (planes <= MAX_PLANES && parts.iter().all(is_in_plane)).then_some(Self {
+            size: size * planes,
+            counts: space.global,
+            planes,
+            pitch,
+        })
+    }
+
+    /// Returns the size in bytes of the part of an element in one plane.
+    fn piece(&self) -> i128 {
+        self.size / self.planes
+    }
+
     /// Returns the number of bytes of all elements; `None` if their units cannot be counted as coordinates.
     pub(super) fn bytes(&self) -> Option<i128> {
         let bytes = self.counts.iter().try_fold(self.size, |all, &count| all.checked_mul(count))?;
@@ -108,8 +143,8 @@ impl Grid {
 
     /// Returns the distance in bytes of neighbouring elements in each dimension.
     fn strides(&self) -> [i128; 3] {
-        let [width, height, _] = self.counts;
-        [self.size, self.size * width, self.size * width * height]
+        let ([width, height, _], piece) = (self.counts, self.piece());
+        [piece, piece * width, piece * width * height]
     }
 }
 
@@ -152,11 +187,24 @@ pub(super) struct Coordinate {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Element {
     pub(super) coordinates: [Coordinate; 3],
-    /// First byte within the element.
+    /// Number of the plane, times `piece`.
+    pub(super) plane: Coordinate,
+    /// Size in bytes of the part of an element in one plane.
+    pub(super) piece: i128,
+    /// First byte within the element's part in the plane.
     pub(super) part: i128,
-    /// Numbers of elements in the first two dimensions, if the first of the coordinates counts the elements row
-    /// by row, and the coordinates follow from it by division.
-    pub(super) divided: Option<[i128; 2]>,
+    /// Set if the first of the coordinates counts parts of the elements, row by row. The coordinates follow from
+    /// it by division.
+    pub(super) divided: Option<Divided>,
+}
+
+/// Division of a number of a part of an element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Divided {
+    /// Numbers of elements in the first two dimensions.
+    pub(super) counts: [i128; 2],
+    /// Number of parts of an element.
+    pub(super) parts: i128,
 }
 
 /// Load of a function, from whose values its address is taken apart.
@@ -171,28 +219,72 @@ pub(super) struct Reader<'a, 'm> {
 }
 
 impl Reader<'_, '_> {
-    /// Returns the element that the load reads through a parameter, given by its id. `first` is the number of bytes
-    /// from the grid's first element to the parameter's buffer.
+    /// Returns the element that the load reads through a parameter, given by its id, or one for each component of
+    /// a vector that is read from several elements. `first` is the number of bytes from the grid's first element
+    /// to the parameter's buffer.
     ///
     /// # Errors
     ///
     /// Fails with the reason, worded to follow the name of the buffer.
-    pub(super) fn element(
+    pub(super) fn elements(
         &self,
         parameter: u32,
         grid: &Grid,
         first: i128,
-    ) -> Result<Element, &'static str> {
+    ) -> Result<Vec<Element>, &'static str> {
         let known = self.address(parameter).zip(self.size());
         let (mut address, size) = known.ok_or("is read at places that are not known")?;
         address.constant += first;
-        let element = self.take_apart(&address, grid);
-        let element = element.or_else(|| self.count(&address, grid));
-        let element = element.ok_or("is read at places that may be outside of what is written")?;
-        if element.part + size > grid.size {
-            return Err("is read in parts of several elements at once");
+        if let Some(element) = self.element(&address, size, grid) {
+            return Ok(vec![element]);
         }
-        Ok(element)
+        let components = self.components().and_then(|(count, bytes)| {
+            let all = (0..count).map(|at| {
+                let mut address = address.clone();
+                address.constant += i128::from(at) * bytes;
+                self.element(&address, bytes, grid)
+            });
+            all.collect()
+        });
+        components.ok_or("is read at places that may be outside of what is written")
+    }
+
+    /// Returns the element that holds `size` bytes at an address.
+    fn element(&self, address: &Address, size: i128, grid: &Grid) -> Option<Element> {
+        let fits = |element: &Element| element.part + size <= element.piece;
+        let is_plane = |&(_, factor): &(u32, i128)| grid.planes > 1 && factor % grid.pitch == 0;
+        let (planes, terms): (Vec<_>, Vec<_>) = address.terms.iter().copied().partition(is_plane);
+        let planes =
+            planes.into_iter().map(|(value, factor)| (value, factor / grid.pitch)).collect();
+        let plane = self.coordinate(planes)?;
+        (1 - grid.planes..grid.planes).find_map(|first| {
+            let plane = plane.moved(first, grid.planes, self.space)?;
+            let constant = address.constant - first * grid.pitch;
+            let address = Address { terms: terms.clone(), constant };
+            let element = self.take_apart(&address, grid).filter(fits);
+            let element = element.or_else(|| self.count(&address, size, grid))?;
+            Some(Element { plane, ..element })
+        })
+    }
+
+    /// Returns the number of components of the vector that the load reads, and the size of each in bytes.
+    fn components(&self) -> Option<(u32, i128)> {
+        let is_plain = match VectorAccess::of(self.definitions, &self.load) {
+            Some(access) => !access.converts,
+            None => self.load.op() == Some(Op::Load),
+        };
+        let ty = self.definitions.get(self.load.result_type()?)?;
+        let is_vector = ty.op() == Some(Op::TypeVector);
+        (is_plain && is_vector).then_some((ty.word(2)?, self.layouts.size(ty.word(1)?)?))
+    }
+
+    /// Returns the sum of values with factors as a coordinate.
+    fn coordinate(&self, terms: Vec<(u32, i128)>) -> Option<Coordinate> {
+        let mut form = Form::constant(0);
+        for &(value, factor) in &terms {
+            form = form.plus(&self.form(value)?.times(factor)?, self.space)?;
+        }
+        Some(Coordinate { terms, constant: 0, form })
     }
 
     /// Returns the form of a value where the load uses it.
@@ -202,12 +294,9 @@ impl Reader<'_, '_> {
 
     /// Returns the number of bytes that the load reads.
     fn size(&self) -> Option<i128> {
-        let ty = self.load.result_type()?;
-        let vector = self.definitions.get(ty).filter(|ty| ty.op() == Some(Op::TypeVector));
-        match vector.filter(|_| self.load.op() == Some(Op::ExtInst)) {
-            // A vector of three elements takes the memory of three here, not of four (OpenCL C, 6.13.7).
-            Some(vector) => Some(self.layouts.size(vector.word(1)?)? * i128::from(vector.word(2)?)),
-            None => self.layouts.size(ty),
+        match VectorAccess::of(self.definitions, &self.load) {
+            Some(access) => Some(access.span?.size),
+            None => self.layouts.size(self.load.result_type()?),
         }
     }
 
@@ -329,64 +418,51 @@ impl Reader<'_, '_> {
         })
     }
 
-    /// Takes an address apart into the coordinates of an element, if these are proven to be in the grid.
+    /// Takes an address in a plane apart into the coordinates of an element, if these are proven to be in the grid.
     fn take_apart(&self, address: &Address, grid: &Grid) -> Option<Element> {
-        let strides = grid.strides();
+        let (strides, piece) = (grid.strides(), grid.piece());
         let is_counted = |d: usize| grid.counts[d] > 1;
         let mut terms: [Vec<(u32, i128)>; 3] = Default::default();
         for &(value, factor) in &address.terms {
             let d = (0..3).rev().find(|&d| is_counted(d) && factor % strides[d] == 0)?;
             terms[d].push((value, factor / strides[d]));
         }
-        let part = address.constant.rem_euclid(grid.size);
-        let mut rest = address.constant.div_euclid(grid.size);
+        let part = address.constant.rem_euclid(piece);
+        let mut rest = address.constant.div_euclid(piece);
         let mut coordinates = Vec::new();
         for (d, terms) in terms.into_iter().enumerate() {
-            let mut form = Form::constant(0);
-            for &(value, factor) in &terms {
-                let own = self.form(value)?.times(factor)?;
-                form = form.plus(&own, self.space)?;
-            }
+            let own = self.coordinate(terms)?;
             let count = grid.counts[d];
             let is_last = (d + 1..3).all(|d| !is_counted(d));
             // The constant is split so that the coordinate is in the grid.
             let constant = if is_last { rest } else { rest.rem_euclid(count) };
-            let fits = |&constant: &i128| {
-                let moved = form.plus(&Form::constant(constant), self.space);
-                let bounds = moved.map(|form| form.bounds(self.space));
-                bounds.is_some_and(|(low, high)| 0 <= low && high < count)
-            };
-            let constant = [constant, constant - count].into_iter().find(fits)?;
-            rest = if is_last { 0 } else { (rest - constant).div_euclid(count) };
-            let form = form.plus(&Form::constant(constant), self.space)?;
-            coordinates.push(Coordinate { terms, constant, form });
+            let moved = [constant, constant - count].into_iter();
+            let own = moved.filter_map(|constant| own.moved(constant, count, self.space)).next()?;
+            rest = if is_last { 0 } else { (rest - own.constant).div_euclid(count) };
+            coordinates.push(own);
         }
         let coordinates = coordinates.try_into().ok()?;
-        (rest == 0).then_some(Element { coordinates, part, divided: None })
+        let plane = Coordinate::zero();
+        (rest == 0).then_some(Element { coordinates, plane, piece, part, divided: None })
     }
 
-    /// Returns the element at an address that counts the elements row by row, if it is proven to be in the grid.
-    fn count(&self, address: &Address, grid: &Grid) -> Option<Element> {
-        let part = address.constant.rem_euclid(grid.size);
-        let constant = address.constant.div_euclid(grid.size);
-        let (mut form, mut terms) = (Form::constant(constant), Vec::new());
-        for &(value, factor) in &address.terms {
-            let times = factor / grid.size;
-            if factor % grid.size != 0 {
-                return None;
-            }
-            form = form.plus(&self.form(value)?.times(times)?, self.space)?;
-            terms.push((value, times));
-        }
-        let all = grid.counts.iter().product::<i128>();
-        let (low, high) = form.bounds(self.space);
-        let is_inside = 0 <= low && high < all && all <= MAX_COORDINATE;
-        let zero = || Coordinate { terms: Vec::new(), constant: 0, form: Form::constant(0) };
-        let number = Coordinate { terms, constant, form };
-        is_inside.then(|| Element {
-            coordinates: [number, zero(), zero()],
+    /// Returns the element at an address in a plane that counts the elements, or equal parts of them, row by row, if
+    /// it is proven to be in the grid.
+    fn count(&self, address: &Address, size: i128, grid: &Grid) -> Option<Element> {
+        let piece = grid.piece();
+        let step = address.terms.iter().fold(piece, |step, &(_, factor)| gcd(step, factor));
+        let terms = address.terms.iter().map(|&(value, factor)| (value, factor / step)).collect();
+        let parts = piece / step;
+        let all = grid.counts.iter().product::<i128>() * parts;
+        let number = self.coordinate(terms)?;
+        let number = number.moved(address.constant.div_euclid(step), all, self.space)?;
+        let part = address.constant.rem_euclid(step);
+        (all <= MAX_COORDINATE && part + size <= step).then_some(Element {
+            coordinates: [number, Coordinate::zero(), Coordinate::zero()],
+            plane: Coordinate::zero(),
+            piece,
             part,
-            divided: Some([grid.counts[0], grid.counts[1]]),
+            divided: Some(Divided { counts: [grid.counts[0], grid.counts[1]], parts }),
         })
     }
 }
@@ -407,6 +483,18 @@ impl Element {
 }
 
 impl Coordinate {
+    fn zero() -> Self {
+        Self { terms: Vec::new(), constant: 0, form: Form::constant(0) }
+    }
+
+    /// Returns the coordinate plus a constant, if the sum is proven to be below `count`, and not negative.
+    fn moved(&self, constant: i128, count: i128, space: &Space) -> Option<Self> {
+        let form = self.form.plus(&Form::constant(constant), space)?;
+        let (low, high) = form.bounds(space);
+        let terms = || self.terms.clone();
+        (0 <= low && high < count).then(|| Self { terms: terms(), constant, form })
+    }
+
     /// Returns the least and the largest distance of the coordinate from the work-item's own in dimension `d`;
     /// `None` if it does not follow the work-item.
     fn distances(&self, d: usize, space: &Space) -> Option<(i128, i128)> {

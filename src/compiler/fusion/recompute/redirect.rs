@@ -23,6 +23,10 @@ pub(super) struct Redirected {
     pub(super) accesses: Accesses,
 }
 
+/// Elements that are read, by the word offset of the load in the function's body: one, or one for each component
+/// of a vector.
+pub(super) type Elements = BTreeMap<u32, Vec<Element>>;
+
 /// Accesses of a function to an array, by their word offset in the function's body.
 pub(super) enum Accesses {
     /// Writes to the element of the work-item that runs, each with the first byte in the element. The parameter
@@ -33,9 +37,9 @@ pub(super) enum Accesses {
     OwnOrBefore(BTreeMap<u32, i128>),
     /// Reads of elements in an array of the storage class. The parameter becomes a pointer to the array. A new
     /// parameter is added for the origin in each dimension with [`Axis::Moved`].
-    Kept(BTreeMap<u32, Element>, StorageClass, [Axis; 3]),
+    Kept(Elements, StorageClass, [Axis; 3]),
     /// Reads before each of which the stage that produces the element runs again.
-    Again(BTreeMap<u32, Element>, Producer),
+    Again(Elements, Producer),
 }
 
 impl Accesses {
@@ -179,6 +183,22 @@ struct Before {
     is_written: u32,
 }
 
+/// Address of a unit.
+#[derive(Clone, Copy)]
+struct Place {
+    class: StorageClass,
+    pointer: u32,
+    /// Size of the unit in bytes.
+    unit: u32,
+}
+
+impl Place {
+    /// Returns the place of the first unit of an array, given by a pointer to it.
+    fn of(array: &Redirected, class: StorageClass, pointer: u32) -> Self {
+        Self { class, pointer, unit: unit(array.grid.size) }
+    }
+}
+
 struct Writer<'m> {
     code: Code<'m>,
     /// Declarations of variables.
@@ -292,51 +312,115 @@ impl Writer<'_> {
         offset: u32,
         i: &Instruction<'_>,
     ) -> Result<bool> {
-        let (class, pointer, element, part) = match &array.accesses {
+        match &array.accesses {
             Accesses::Own(accesses) | Accesses::OwnOrBefore(accesses) => {
                 let Some(&part) = accesses.get(&offset) else { return Ok(false) };
-                (StorageClass::Function, pointers.pointer, None, part)
+                let place = Place::of(array, StorageClass::Function, pointers.pointer);
+                let place = self.part(place, part)?;
+                self.rewritten(definitions, i, place)?;
+                if let Some(before) = &pointers.before {
+                    let one = self.code.number(1)?;
+                    self.code.new.push(Op::Store, [before.is_written, one]);
+                }
             }
-            Accesses::Kept(accesses, class, axes) => {
-                let Some(element) = accesses.get(&offset) else { return Ok(false) };
-                let index = self.index(definitions, element, axes, &pointers.origins)?;
-                (*class, pointers.pointer, index, element.part)
+            Accesses::Kept(accesses, ..) | Accesses::Again(accesses, _) => {
+                let Some(elements) = accesses.get(&offset) else { return Ok(false) };
+                if let [element] = elements.as_slice() {
+                    let place = self.element(definitions, array, pointers, element)?;
+                    self.rewritten(definitions, i, place)?;
+                } else {
+                    self.gather(definitions, array, pointers, elements, i)?;
+                }
             }
-            Accesses::Again(accesses, producer) => {
-                let Some(element) = accesses.get(&offset) else { return Ok(false) };
-                let variable = self.run(definitions, producer, element)?;
-                (StorageClass::Function, variable, None, element.part)
-            }
-        };
-        let operands = AccessOperands::of(definitions, i);
-        let operands = operands.ok_or_else(|| Error::unsupported("an access is not known"))?;
-        let own = i.word(operands.pointer).and_then(|own| definitions.type_of(own)?.word(2));
-        let pointee = own.ok_or_else(|| Error::unsupported("a pointer has no type"))?;
-        let bytes = unit(array.grid.size);
-        let units = self.code.unit(bytes)?;
-        let ty = self.code.pointer(class, units)?;
-        let mut address = pointer;
-        if let Some(index) = element {
-            address = self.code.at(address, ty, index)?;
-        }
-        let unit = i128::from(bytes);
-        if part % unit != 0 {
-            return Err(Error::unsupported("an element is accessed in parts of its units"));
-        }
-        if part > 0 {
-            let index = self.code.number(part / unit)?;
-            address = self.code.at(address, ty, index)?;
-        }
-        if pointee != units {
-            let ty = self.code.pointer(class, pointee)?;
-            address = self.code.typed(ty, Op::Bitcast, &[address])?;
-        }
-        self.rewritten(definitions, i, &operands, address)?;
-        if let Some(before) = &pointers.before {
-            let one = self.code.number(1)?;
-            self.code.new.push(Op::Store, [before.is_written, one]);
         }
         Ok(true)
+    }
+
+    /// Writes the loads of the components of a vector, each from its element.
+    fn gather(
+        &mut self,
+        definitions: &Definitions<'_>,
+        array: &Redirected,
+        pointers: &Pointers,
+        elements: &[Element],
+        i: &Instruction<'_>,
+    ) -> Result<()> {
+        let missing = || Error::unsupported("a vector has no type");
+        let (ty, result) = i.result_type().zip(i.result()).ok_or_else(missing)?;
+        let component = definitions.get(ty).and_then(|ty| ty.word(1)).ok_or_else(missing)?;
+        let mut operands = vec![ty, result];
+        for element in elements {
+            let place = self.element(definitions, array, pointers, element)?;
+            let address = self.cast(place, component)?;
+            operands.push(self.code.typed(component, Op::Load, &[address])?);
+        }
+        self.code.new.push(Op::CompositeConstruct, operands);
+        Ok(())
+    }
+
+    /// Writes the calculation of the place of an element, or runs the stage that produces it.
+    fn element(
+        &mut self,
+        definitions: &Definitions<'_>,
+        array: &Redirected,
+        pointers: &Pointers,
+        element: &Element,
+    ) -> Result<Place> {
+        let place = match &array.accesses {
+            Accesses::Again(_, producer) => self.run(definitions, array, producer, element)?,
+            Accesses::Kept(_, class, axes) => {
+                let index = self.index(definitions, element, axes, &pointers.origins)?;
+                self.at(Place::of(array, *class, pointers.pointer), index)?
+            }
+            Accesses::Own(_) | Accesses::OwnOrBefore(_) => {
+                return Err(Error::unsupported("an element is not known"));
+            }
+        };
+        let Element { plane, piece, part, .. } = element;
+        if plane.terms.is_empty() {
+            return self.part(place, plane.constant * piece + part);
+        }
+        let plane = self.coordinate(definitions, plane)?;
+        let place = self.parts(place, plane, *piece)?;
+        self.part(place, *part)
+    }
+
+    /// Writes the address of the unit that begins `bytes` bytes after a place.
+    fn part(&mut self, place: Place, bytes: i128) -> Result<Place> {
+        if bytes == 0 {
+            return Ok(place);
+        }
+        let one = self.code.number(1)?;
+        self.parts(place, one, bytes)
+    }
+
+    /// Writes the address of the unit that begins a number of parts, of `bytes` bytes each, after a place.
+    fn parts(&mut self, place: Place, number: u32, bytes: i128) -> Result<Place> {
+        let place = if bytes % i128::from(place.unit) == 0 {
+            place
+        } else {
+            let byte = self.code.unit(1)?;
+            Place { pointer: self.cast(place, byte)?, unit: 1, ..place }
+        };
+        let index = self.code.times(number, bytes / i128::from(place.unit))?;
+        self.at(place, Some(index))
+    }
+
+    /// Writes the address of the unit with an index after a place; `None` stands for 0.
+    fn at(&mut self, place: Place, index: Option<u32>) -> Result<Place> {
+        let Some(index) = index else { return Ok(place) };
+        let unit = self.code.unit(place.unit)?;
+        let ty = self.code.pointer(place.class, unit)?;
+        Ok(Place { pointer: self.code.at(place.pointer, ty, index)?, ..place })
+    }
+
+    /// Writes a place as the address of a value of another type.
+    fn cast(&mut self, place: Place, pointee: u32) -> Result<u32> {
+        if pointee == self.code.unit(place.unit)? {
+            return Ok(place.pointer);
+        }
+        let ty = self.code.pointer(place.class, pointee)?;
+        self.code.typed(ty, Op::Bitcast, &[place.pointer])
     }
 
     /// Writes an access with another address.
@@ -344,9 +428,13 @@ impl Writer<'_> {
         &mut self,
         definitions: &Definitions<'_>,
         i: &Instruction<'_>,
-        operands: &AccessOperands,
-        address: u32,
+        place: Place,
     ) -> Result<()> {
+        let operands = AccessOperands::of(definitions, i);
+        let operands = operands.ok_or_else(|| Error::unsupported("an access is not known"))?;
+        let pointee = i.word(operands.pointer).and_then(|own| definitions.type_of(own)?.word(2));
+        let pointee = pointee.ok_or_else(|| Error::unsupported("a pointer has no type"))?;
+        let address = self.cast(place, pointee)?;
         let op = i.op().ok_or_else(|| Error::unsupported("an access is not known"))?;
         let mut words: Vec<_> = i.words_from(0).collect();
         words[operands.pointer] = address;
@@ -421,22 +509,31 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes a call of the stage that produces an element. Returns the variable that then holds it.
+    /// Writes a call of the stage that produces an element. Returns the place where the element is then, or the part
+    /// of it that the element's coordinates count.
     fn run(
         &mut self,
         definitions: &Definitions<'_>,
+        array: &Redirected,
         producer: &Producer,
         element: &Element,
-    ) -> Result<u32> {
+    ) -> Result<Place> {
         let variables = self.element_variables(producer)?;
         let [component, vector] = self.id_types()?;
         let mut numbers = [0; 3];
         for (number, coordinate) in numbers.iter_mut().zip(&element.coordinates) {
             *number = self.coordinate(definitions, coordinate)?;
         }
-        if let Some(counts) = element.divided {
+        let mut place = Place::of(array, StorageClass::Function, variables[producer.read]);
+        if let Some(divided) = element.divided {
             let mut rest = numbers[0];
-            for (number, count) in numbers.iter_mut().zip(counts) {
+            if divided.parts > 1 {
+                let parts = self.code.number(divided.parts)?;
+                let part = self.code.binary(Op::UMod, rest, parts)?;
+                place = self.parts(place, part, element.piece / divided.parts)?;
+                rest = self.code.binary(Op::UDiv, rest, parts)?;
+            }
+            for (number, count) in numbers.iter_mut().zip(divided.counts) {
                 let count = self.code.number(count)?;
                 *number = self.code.binary(Op::UMod, rest, count)?;
                 rest = self.code.binary(Op::UDiv, rest, count)?;
@@ -458,7 +555,7 @@ impl Writer<'_> {
         operands.extend(&variables);
         operands.push(id);
         code.typed(void, Op::FunctionCall, &operands)?;
-        Ok(variables[producer.read])
+        Ok(place)
     }
 
     /// Returns the types of an id of a work-item: of a component and of the vector.
