@@ -242,9 +242,10 @@ impl Reader<'_, '_> {
             let all = (0..count).map(|at| {
                 let mut address = address.clone();
                 address.constant += i128::from(at) * bytes;
-                self.element(&address, bytes, grid)
+                let is_aligned = |own: &Element| own.part % bytes == 0 && own.piece % bytes == 0;
+                self.element(&address, bytes, grid).filter(is_aligned)
             });
-            all.collect()
+            all.collect::<Option<_>>()
         });
         components.ok_or("is read at places that may be outside of what is written")
     }
@@ -468,6 +469,11 @@ impl Reader<'_, '_> {
 }
 
 impl Element {
+    /// Returns whether both are read in the same element, or in the same of its parts that coordinates count.
+    pub(super) fn has_place_of(&self, other: &Self) -> bool {
+        self.coordinates == other.coordinates && self.divided == other.divided
+    }
+
     /// Returns the least and the largest distance of each coordinate from the work-item's own; `None` if they
     /// do not follow the work-item.
     pub(super) fn distances(&self, space: &Space) -> Option<[(i128, i128); 3]> {

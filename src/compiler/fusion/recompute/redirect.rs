@@ -326,7 +326,8 @@ impl Writer<'_> {
             Accesses::Kept(accesses, ..) | Accesses::Again(accesses, _) => {
                 let Some(elements) = accesses.get(&offset) else { return Ok(false) };
                 if let [element] = elements.as_slice() {
-                    let place = self.element(definitions, array, pointers, element)?;
+                    let start = self.start(definitions, array, pointers, element)?;
+                    let place = self.within(definitions, start, element)?;
                     self.rewritten(definitions, i, place)?;
                 } else {
                     self.gather(definitions, array, pointers, elements, i)?;
@@ -349,8 +350,15 @@ impl Writer<'_> {
         let (ty, result) = i.result_type().zip(i.result()).ok_or_else(missing)?;
         let component = definitions.get(ty).and_then(|ty| ty.word(1)).ok_or_else(missing)?;
         let mut operands = vec![ty, result];
+        let mut last: Option<(&Element, Place)> = None;
         for element in elements {
-            let place = self.element(definitions, array, pointers, element)?;
+            // Components of one element follow each other.
+            let start = match last {
+                Some((known, start)) if known.has_place_of(element) => start,
+                _ => self.start(definitions, array, pointers, element)?,
+            };
+            last = Some((element, start));
+            let place = self.within(definitions, start, element)?;
             let address = self.cast(place, component)?;
             operands.push(self.code.typed(component, Op::Load, &[address])?);
         }
@@ -359,29 +367,38 @@ impl Writer<'_> {
     }
 
     /// Writes the calculation of the place of an element, or runs the stage that produces it.
-    fn element(
+    fn start(
         &mut self,
         definitions: &Definitions<'_>,
         array: &Redirected,
         pointers: &Pointers,
         element: &Element,
     ) -> Result<Place> {
-        let place = match &array.accesses {
-            Accesses::Again(_, producer) => self.run(definitions, array, producer, element)?,
+        match &array.accesses {
+            Accesses::Again(_, producer) => self.run(definitions, array, producer, element),
             Accesses::Kept(_, class, axes) => {
                 let index = self.index(definitions, element, axes, &pointers.origins)?;
-                self.at(Place::of(array, *class, pointers.pointer), index)?
+                self.at(Place::of(array, *class, pointers.pointer), index)
             }
             Accesses::Own(_) | Accesses::OwnOrBefore(_) => {
-                return Err(Error::unsupported("an element is not known"));
+                Err(Error::unsupported("an element is not known"))
             }
-        };
+        }
+    }
+
+    /// Writes the calculation of the place that is read in an element.
+    fn within(
+        &mut self,
+        definitions: &Definitions<'_>,
+        start: Place,
+        element: &Element,
+    ) -> Result<Place> {
         let Element { plane, piece, part, .. } = element;
         if plane.terms.is_empty() {
-            return self.part(place, plane.constant * piece + part);
+            return self.part(start, plane.constant * piece + part);
         }
         let plane = self.coordinate(definitions, plane)?;
-        let place = self.parts(place, plane, *piece)?;
+        let place = self.parts(start, plane, *piece)?;
         self.part(place, *part)
     }
 
@@ -390,20 +407,25 @@ impl Writer<'_> {
         if bytes == 0 {
             return Ok(place);
         }
-        let one = self.code.number(1)?;
-        self.parts(place, one, bytes)
+        let place = self.dividing(place, bytes)?;
+        let index = self.code.number(bytes / i128::from(place.unit))?;
+        self.at(place, Some(index))
     }
 
     /// Writes the address of the unit that begins a number of parts, of `bytes` bytes each, after a place.
     fn parts(&mut self, place: Place, number: u32, bytes: i128) -> Result<Place> {
-        let place = if bytes % i128::from(place.unit) == 0 {
-            place
-        } else {
-            let byte = self.code.unit(1)?;
-            Place { pointer: self.cast(place, byte)?, unit: 1, ..place }
-        };
+        let place = self.dividing(place, bytes)?;
         let index = self.code.times(number, bytes / i128::from(place.unit))?;
         self.at(place, Some(index))
+    }
+
+    /// Writes a place in units of which `bytes` bytes are a multiple.
+    fn dividing(&mut self, place: Place, bytes: i128) -> Result<Place> {
+        if bytes % i128::from(place.unit) == 0 {
+            return Ok(place);
+        }
+        let byte = self.code.unit(1)?;
+        Ok(Place { pointer: self.cast(place, byte)?, unit: 1, ..place })
     }
 
     /// Writes the address of the unit with an index after a place; `None` stands for 0.
