@@ -425,3 +425,81 @@ kernel void contrast_of_planes(global const float *src, global float *dst, int w
     float own = plane[y * width + x];
     dst[(c * height + y) * width + x] = own + 0.5f * (own - mean / 3.0f);
 }
+
+// Mean along a row, by a pointer that moves.
+kernel void slide(global const float *src, global float *dst, int radius, int width, int height) {
+    int x = get_global_id(0), y = get_global_id(1);
+    if (x >= width || y >= height) {
+        return;
+    }
+    int first = max(x - radius, 0), last = min(x + radius, width - 1);
+    global const float *p = src + y * width + first;
+    float sum = 0.0f;
+    for (int i = first; i <= last; i++) {
+        sum += *p++;
+    }
+    dst[y * width + x] = sum / (last - first + 1);
+}
+
+// Nine pixels from a tile that a work-group shares.
+kernel void blur_tile(global const float *src, global float *dst, int width, int height) {
+    local float tile[10 * 18];
+    int x = get_global_id(0), y = get_global_id(1), lx = get_local_id(0), ly = get_local_id(1);
+    int left = 16 * (int)get_group_id(0) - 1, top = 8 * (int)get_group_id(1) - 1;
+    for (int i = ly * 16 + lx; i < 180; i += 128) {
+        int column = clamp(left + i % 18, 0, width - 1), row = clamp(top + i / 18, 0, height - 1);
+        tile[i] = src[row * width + column];
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (x < width && y < height) {
+        float sum = 0.0f;
+        for (int j = 0; j < 3; j++) {
+            for (int i = 0; i < 3; i++) {
+                sum += tile[(ly + j) * 18 + lx + i];
+            }
+        }
+        dst[y * width + x] = sum / 9.0f;
+    }
+}
+
+kernel void to_halves(global const float *src, global half *dst, float gain, int width, int height) {
+    int x = get_global_id(0), y = get_global_id(1);
+    if (x < width && y < height) {
+        vstore_half(src[y * width + x] * gain, y * width + x, dst);
+    }
+}
+
+kernel void blur_halves(global const half *src, global half *dst, int width, int height) {
+    int x = get_global_id(0), y = get_global_id(1);
+    if (x >= width || y >= height) {
+        return;
+    }
+    float sum = 0.0f;
+    for (int d = -1; d <= 1; d++) {
+        sum += vload_half(clamp(y + d, 0, height - 1) * width + x, src);
+    }
+    vstore_half(sum / 3.0f, y * width + x, dst);
+}
+
+// Four bytes for each pixel, one by one.
+kernel void tint(global const uchar *src, global uchar *dst, int width, int height) {
+    int x = get_global_id(0), y = get_global_id(1);
+    if (x >= width || y >= height) {
+        return;
+    }
+    int i = 4 * (y * width + x);
+    dst[i] = src[i] / 2;
+    dst[i + 1] = src[i + 1];
+    dst[i + 2] = add_sat(src[i + 2], (uchar)30);
+    dst[i + 3] = 255;
+}
+
+// The second of four bytes, of neighbouring pixels.
+kernel void edges_of_green(global const uchar *src, global uchar *dst, int width, int height) {
+    int x = get_global_id(0), y = get_global_id(1);
+    if (x >= width || y >= height) {
+        return;
+    }
+    int left = max(x - 1, 0), right = min(x + 1, width - 1);
+    dst[y * width + x] = abs_diff(src[4 * (y * width + left) + 1], src[4 * (y * width + right) + 1]);
+}

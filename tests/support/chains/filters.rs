@@ -263,6 +263,51 @@ fn layouts() -> Vec<Chain> {
             Fuses,
         ),
         chain(
+            "brightness by vectors, blur by elements",
+            floats(3),
+            vec![
+                step("brighten4", &[COUNT / 4], &[Buffer(0), Buffer(1), Float(1.5), count[0]]),
+                plane("gauss_rows", &[Buffer(1), Buffer(2)]),
+            ],
+            Fuses,
+        ),
+        chain(
+            "blur of columns, mean by a pointer that moves",
+            floats(3),
+            vec![
+                plane("gauss_columns", &[Buffer(0), Buffer(1)]),
+                plane("slide", &[Buffer(1), Buffer(2), Int(3)]),
+            ],
+            Fuses,
+        ),
+        chain(
+            "gain, blur of a tile in local memory",
+            floats(3),
+            vec![
+                step("invert_line", &[COUNT], &[Buffer(0), Buffer(1), count[0]]),
+                plane("blur_tile", &[Buffer(1), Buffer(2)]),
+            ],
+            Fuses,
+        ),
+        chain(
+            "gain to halves, blur of halves",
+            vec![Floats(COUNT), Bytes(COUNT / 2), Bytes(COUNT / 2)],
+            vec![
+                plane("to_halves", &[Buffer(0), Buffer(1), Float(0.75)]),
+                plane("blur_halves", &[Buffer(1), Buffer(2)]),
+            ],
+            Fuses,
+        ),
+        chain(
+            "colours by single bytes, edges of one colour",
+            vec![Bytes(COUNT), Bytes(COUNT), Bytes(COUNT / 4)],
+            vec![
+                plane("tint", &[Buffer(0), Buffer(1)]),
+                plane("edges_of_green", &[Buffer(1), Buffer(2)]),
+            ],
+            Fuses,
+        ),
+        chain(
             "blur of rows, turned",
             floats(3),
             vec![
