@@ -7,7 +7,7 @@ use super::{
 
 const MODULE: &[u8] = include_bytes!("../../data/chains/grids.spv");
 /// Number of rows and of columns.
-const SIZE: usize = 96;
+const SIZE: usize = 100;
 const N: Value = Int(SIZE as i32);
 /// Number of rows, of columns and of planes.
 const CUBE: usize = 20;

@@ -175,6 +175,18 @@ struct Address {
     constant: i128,
 }
 
+impl Address {
+    /// Adds a value times a factor.
+    fn add(&mut self, value: u32, factor: i128) -> Option<()> {
+        match self.terms.iter_mut().find(|(known, _)| *known == value) {
+            Some((_, sum)) => *sum = sum.checked_add(factor)?,
+            None => self.terms.push((value, factor)),
+        }
+        self.terms.retain(|&(_, factor)| factor != 0);
+        Some(())
+    }
+}
+
 /// Coordinate of an element in one dimension: the sum of values with factors, and a constant.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Coordinate {
@@ -187,7 +199,7 @@ pub(super) struct Coordinate {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Element {
     pub(super) coordinates: [Coordinate; 3],
-    /// Number of the plane, times `piece`.
+    /// Number of the plane that holds the part.
     pub(super) plane: Coordinate,
     /// Size in bytes of the part of an element in one plane.
     pub(super) piece: i128,
@@ -349,7 +361,7 @@ impl Reader<'_, '_> {
         match self.parts(value).filter(|parts| self.is_sum(value, parts)) {
             None => {
                 self.bounds(value)?;
-                address.terms.push((value, factor));
+                address.add(value, factor)?;
             }
             Some(parts) => {
                 for (part, times) in parts {
@@ -437,8 +449,8 @@ impl Reader<'_, '_> {
             let is_last = (d + 1..3).all(|d| !is_counted(d));
             // The constant is split so that the coordinate is in the grid.
             let constant = if is_last { rest } else { rest.rem_euclid(count) };
-            let moved = [constant, constant - count].into_iter();
-            let own = moved.filter_map(|constant| own.moved(constant, count, self.space)).next()?;
+            let mut moved = [constant, constant - count].into_iter();
+            let own = moved.find_map(|constant| own.moved(constant, count, self.space))?;
             rest = if is_last { 0 } else { (rest - own.constant).div_euclid(count) };
             coordinates.push(own);
         }
