@@ -18,6 +18,21 @@ enum Kind {
     Clamped,
     Guarded,
     Mirrored,
+    /// The neighbours of the last pixel of a row or a column are the first ones.
+    Wrapped,
+}
+
+/// Kinds of kernels: how they write their pixel.
+#[derive(Clone, Copy)]
+enum Store {
+    Whole,
+    InParts,
+    /// Only pixels away from the borders are written.
+    Inside,
+    /// Pixels on the borders are copied before the kernel returns early.
+    Copied,
+    /// Pixels on the borders are written elsewhere in the kernel.
+    Otherwise,
 }
 
 /// Kernel of the pool: it reads one or two pictures and writes one.
@@ -25,8 +40,10 @@ pub struct Kernel {
     pub name: String,
     text: String,
     inputs: usize,
-    /// Whether the sizes of the picture are arguments.
+    /// Whether the sizes of the picture are arguments, and other work-items do nothing.
     takes_sizes: bool,
+    /// Whether the kernel reads only the pixel that it writes.
+    is_pointwise: bool,
 }
 
 /// Kernels that the cases of a batch launch.
@@ -48,8 +65,18 @@ impl Pool {
 }
 
 fn kernel(random: &mut Rng, name: String) -> Kernel {
-    let kinds = [Kind::Pointwise, Kind::Clamped, Kind::Clamped, Kind::Guarded, Kind::Mirrored];
+    let kinds = [
+        Kind::Pointwise,
+        Kind::Pointwise,
+        Kind::Clamped,
+        Kind::Clamped,
+        Kind::Guarded,
+        Kind::Mirrored,
+        Kind::Wrapped,
+    ];
     let kind = kinds[random.usize(..kinds.len())];
+    let stores = [Store::Whole, Store::InParts, Store::Inside, Store::Copied, Store::Otherwise];
+    let store = if random.bool() { Store::Whole } else { stores[random.usize(..stores.len())] };
     let (inputs, takes_sizes) = (random.usize(1..=2), random.bool());
     let mut text = format!("kernel void {name}(");
     for input in 0..inputs {
@@ -64,13 +91,25 @@ fn kernel(random: &mut Rng, name: String) -> Kernel {
         text += "    int w = get_global_size(0), h = get_global_size(1);\n";
     }
     text += "    int i = y * w + x;\n    float2 v = 0.0f;\n";
+    let m = random.usize(1..=2);
+    let inside = format!("x >= {m} && x < w - {m} && y >= {m} && y < h - {m}");
+    if matches!(store, Store::Copied) {
+        let _ = writeln!(text, "    if (!({inside})) {{ out[i] = in0[i]; return; }}");
+    }
     for input in 0..inputs {
         let is_last = input + 1 == inputs;
         let kind = if is_last { kind } else { Kind::Pointwise };
         terms(random, kind, input, &mut text);
     }
-    text += "    out[i] = v;\n}\n";
-    Kernel { name, text, inputs, takes_sizes }
+    text += &match store {
+        Store::Whole | Store::Copied => "    out[i] = v;\n}\n".to_owned(),
+        Store::InParts => "    out[i].y = v.y;\n    out[i].x = v.x;\n}\n".to_owned(),
+        Store::Inside => format!("    if ({inside}) out[i] = v;\n}}\n"),
+        Store::Otherwise => {
+            format!("    if ({inside}) out[i] = v;\n    else out[i] = in0[i] - v.yx;\n}}\n")
+        }
+    };
+    Kernel { name, text, inputs, takes_sizes, is_pointwise: matches!(kind, Kind::Pointwise) }
 }
 
 /// Adds the terms of one input to a kernel.
@@ -117,6 +156,13 @@ fn terms(random: &mut Rng, kind: Kind, input: usize, text: &mut String) {
                 let _ = writeln!(text, "    v += in{input}[({row}) * w + ({column})] * {by};");
             }
         }
+        Kind::Wrapped => {
+            for (dx, dy) in offsets {
+                let by = factor(random);
+                let (column, row) = (wrapped(random, "x", dx, "w"), wrapped(random, "y", dy, "h"));
+                let _ = writeln!(text, "    v += in{input}[({row}) * w + ({column})] * {by};");
+            }
+        }
         Kind::Clamped | Kind::Pointwise => {
             for (dx, dy) in offsets {
                 let by = factor(random);
@@ -136,6 +182,14 @@ fn clamped(random: &mut Rng, coordinate: &str, size: &str) -> String {
         _ => {
             format!("{coordinate} < 0 ? 0 : {coordinate} > {size} - 1 ? {size} - 1 : {coordinate}")
         }
+    }
+}
+
+fn wrapped(random: &mut Rng, own: &str, distance: i32, size: &str) -> String {
+    match distance {
+        1 if random.bool() => format!("{own} == {size} - 1 ? 0 : {own} + 1"),
+        -1 if random.bool() => format!("{own} > 0 ? {own} - 1 : {size} - 1"),
+        _ => format!("({own} + {distance} + {size}) % {size}"),
     }
 }
 
@@ -176,27 +230,38 @@ impl Case {
         // Pictures are larger than any mirrored distance.
         let size = [random.usize(5..40), random.usize(5..30)];
         let count = random.usize(2..=5);
-        let mut launches = Vec::new();
-        for at in 0..count {
+        let (mut launches, mut buffers, mut newest) = (Vec::new(), 2, 1);
+        for _ in 0..count {
             let kernel = random.usize(..pool.kernels.len());
-            // The buffers of the first two pictures are inputs, and each launch writes one more.
-            let newest = at as u32 + 1;
-            let mut arguments: Vec<_> = (0..pool.kernels[kernel].inputs)
-                .map(|_| match random.u8(..3) {
-                    0 => Value::Buffer(random.u32(0..=newest)),
-                    _ => Value::Buffer(newest),
-                })
-                .collect();
-            arguments.push(Value::Buffer(newest + 1));
-            if pool.kernels[kernel].takes_sizes {
+            let Kernel { inputs, takes_sizes, is_pointwise, .. } = pool.kernels[kernel];
+            let inputs = (0..inputs).map(|_| match random.u8(..3) {
+                0 => random.u32(..buffers),
+                _ => newest,
+            });
+            let inputs: Vec<_> = inputs.collect();
+            // Most launches write a new picture. Others change their input, or replace an earlier picture.
+            let known = random.u32(..buffers);
+            newest = match random.u8(..6) {
+                0 | 1 if is_pointwise => inputs[0],
+                2 if is_pointwise || !inputs.contains(&known) => known,
+                _ => {
+                    buffers += 1;
+                    buffers - 1
+                }
+            };
+            let mut arguments: Vec<_> = inputs.into_iter().map(Value::Buffer).collect();
+            arguments.push(Value::Buffer(newest));
+            let mut global = size;
+            if takes_sizes {
                 arguments.extend(size.map(|size| Value::Number(size as u32)));
+                let whole = [1, 8][random.usize(..2)];
+                global = size.map(|size: usize| size.next_multiple_of(whole));
             }
-            let range = range(size.into(), None, None).expect("it has two dimensions");
+            let range = range(global.into(), None, None).expect("it has two dimensions");
             launches.push(CaseLaunch { kernel, range, arguments });
         }
-        let last = count as u32 + 1;
-        let dead = (2..last).filter(|_| random.u8(..4) > 0).collect();
-        Self { size, launches, buffers: count + 2, dead }
+        let dead = (2..buffers).filter(|&buffer| buffer != newest && random.u8(..4) > 0).collect();
+        Self { size, launches, buffers: buffers as usize, dead }
     }
 
     /// Returns the first contents of a buffer.
