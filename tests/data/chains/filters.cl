@@ -20,10 +20,10 @@ kernel void box_blur(global const float *src, global float *dst, int radius, int
         return;
     float sum = 0.0f;
     int count = 0;
-    for (int dy = -radius; dy <= radius; ++dy) {
+    for (int py = max(y - radius, 0); py <= min(y + radius, height - 1); ++py) {
         for (int dx = -radius; dx <= radius; ++dx) {
-            int px = x + dx, py = y + dy;
-            if (px >= 0 && px < width && py >= 0 && py < height) {
+            int px = x + dx;
+            if (px >= 0 && px < width) {
                 sum += src[py * width + px];
                 ++count;
             }

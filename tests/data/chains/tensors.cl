@@ -50,9 +50,9 @@ kernel void sum_rows_by_groups(global const float *src, global float *dst, int n
     }
     buf[get_local_id(0)] = sum;
     barrier(CLK_LOCAL_MEM_FENCE);
-    for (int half = get_local_size(0) / 2; half > 0; half /= 2) {
-        if (get_local_id(0) < half) {
-            buf[get_local_id(0)] += buf[get_local_id(0) + half];
+    for (int left = get_local_size(0) / 2; left > 0; left /= 2) {
+        if (get_local_id(0) < left) {
+            buf[get_local_id(0)] += buf[get_local_id(0) + left];
         }
         barrier(CLK_LOCAL_MEM_FENCE);
     }
@@ -130,9 +130,9 @@ kernel void concat(
 
 // The halves of a row are a value and its gate.
 kernel void swiglu(
-    global const char *src0, global char *dst, ulong nb01, int ne0, ulong nb1, int half) {
+    global const char *src0, global char *dst, ulong nb01, int ne0, ulong nb1, int gates) {
     global const float *x = (global const float *)(src0 + get_group_id(0) * nb01);
-    global const float *gate = x + half;
+    global const float *gate = x + gates;
     global float *to = (global float *)(dst + get_group_id(0) * nb1);
     for (int i = get_local_id(0); i < ne0; i += get_local_size(0)) {
         const float a = x[i], b = gate[i];
@@ -337,15 +337,18 @@ kernel void norm_rows(global const float *src, global float *dst, int columns, i
         return;
     }
     float mean = 0.0f, square = 0.0f;
+    #pragma unroll 1
     for (int i = 0; i < columns; i++) {
         mean += src[row * columns + i];
     }
     mean /= columns;
+    #pragma unroll 1
     for (int i = 0; i < columns; i++) {
         float d = src[row * columns + i] - mean;
         square += d * d;
     }
     float by = 1.0f / sqrt(square / columns + 1e-5f);
+    #pragma unroll 1
     for (int i = 0; i < columns; i++) {
         dst[row * columns + i] = (src[row * columns + i] - mean) * by;
     }
