@@ -138,7 +138,7 @@ async fn with_mode(rt: &Runtime, mode: FusionMode) -> Runtime {
 #[test]
 fn chains_of_public_code_run_as_one_kernel_with_the_same_bytes() {
     let chains = chains::all();
-    assert_eq!(chains.len(), 35);
+    assert!(chains.len() >= 35);
     let test = support::on_each_device(async |rt: Runtime| {
         let one_by_one = with_mode(&rt, FusionMode::Never).await;
         let fusing = with_mode(&rt, FusionMode::Always).await;

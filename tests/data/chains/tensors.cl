@@ -333,24 +333,21 @@ kernel void add_bias_last(global const float *src, global const float *bias, glo
 // One work-item for each row.
 kernel void norm_rows(global const float *src, global float *dst, int columns, int rows) {
     int row = get_global_id(0);
-    if (row >= rows) {
-        return;
-    }
-    float mean = 0.0f, square = 0.0f;
-    #pragma unroll 1
-    for (int i = 0; i < columns; i++) {
-        mean += src[row * columns + i];
-    }
-    mean /= columns;
-    #pragma unroll 1
-    for (int i = 0; i < columns; i++) {
-        float d = src[row * columns + i] - mean;
-        square += d * d;
-    }
-    float by = 1.0f / sqrt(square / columns + 1e-5f);
-    #pragma unroll 1
-    for (int i = 0; i < columns; i++) {
-        dst[row * columns + i] = (src[row * columns + i] - mean) * by;
+    if (row < rows) {
+        float mean = 0.0f, square = 0.0f;
+        int i = 0;
+        do {
+            mean += src[row * columns + i];
+        } while (++i < columns);
+        mean /= columns;
+        for (i = 0; i < columns; i++) {
+            float d = src[row * columns + i] - mean;
+            square += d * d;
+        }
+        float by = 1.0f / sqrt(square / columns + 1e-5f);
+        for (i = 0; i < columns; i++) {
+            dst[row * columns + i] = (src[row * columns + i] - mean) * by;
+        }
     }
 }
 

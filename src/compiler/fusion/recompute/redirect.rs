@@ -129,8 +129,8 @@ pub(super) fn redirect(module: &mut Module, function: u32, arrays: &[Redirected]
             }
         }
         if start.is_none() && i.op() == Some(Op::Label) {
-            code.new.push_instruction(&i);
-            start = Some(std::mem::take(&mut code.new));
+            writer.code.new.push_instruction(&i);
+            start = Some(std::mem::take(&mut writer.code.new));
             continue;
         }
         let mut own = arrays.iter().zip(&pointers);
