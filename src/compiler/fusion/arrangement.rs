@@ -96,7 +96,7 @@ impl Arrangement {
         let kernels = extract::kernels(plan, modules)?;
         let facts = plan.slots.iter().zip(&kernels).map(|(slot, kernel)| Facts::of(slot, kernel));
         let mut facts = facts.collect::<Result<Vec<_>>>()?;
-        agree_on_sizes(plan, &mut facts, [1; 3])?;
+        agree_on_sizes(plan, &mut facts, |own| padded(own.range.global(), 1))?;
         let mut all = Vec::new();
         if plan.slots.iter().any(|slot| padded(slot.range.offset(), 0) != [0; 3]) {
             return Ok(all);
@@ -106,9 +106,7 @@ impl Arrangement {
         all.extend(trimmed.filter(|trimmed| trimmed.plan.slots != plan.slots));
         if form != FusionForm::Direct {
             // Launches that write all but the border of a memory get a work-item for each of its elements.
-            let sizes = facts.iter().map(|own| own.written);
-            let sizes = sizes.fold([1; 3], |a, b| std::array::from_fn(|d| a[d].max(b[d])));
-            agree_on_sizes(plan, &mut facts, sizes)?;
+            agree_on_sizes(plan, &mut facts, |own| own.written)?;
             let whole = Self::made(plan, &facts, |_| Some((1, Assignment::Single)));
             let is_new =
                 |whole: &Self| all.iter().all(|known| known.plan.slots != whole.plan.slots);
@@ -315,16 +313,19 @@ impl Facts {
     }
 }
 
-/// Gives trimmed launches the same sizes, of at least `most`, where that leaves out no work-item, and adds none.
-/// A kernel that writes all but the border of a plane then has the same range as one that writes all of it.
-fn agree_on_sizes(plan: &Plan, facts: &mut [Facts], mut most: Sizes) -> Result<()> {
-    for own in facts.iter().filter(|own| own.grouping == Grouping::None) {
-        let sizes = padded(own.range.global(), 1);
-        most = std::array::from_fn(|d| most[d].max(sizes[d]));
-    }
+/// Gives trimmed launches the same sizes where that leaves out no work-item, and adds none: at least those that
+/// `sizes` returns for the launches. A kernel that writes all but the border of a plane then has the same range as one
+/// that writes all of it.
+fn agree_on_sizes(plan: &Plan, facts: &mut [Facts], sizes: impl Fn(&Facts) -> Sizes) -> Result<()> {
+    let flat = facts.iter().filter(|own| own.grouping == Grouping::None);
+    let known: Vec<_> = flat.map(sizes).collect();
     for (slot, own) in plan.slots.iter().zip(facts) {
         let launched = padded(slot.range.global(), 1);
-        if !own.scalars.is_empty() && (0..3).all(|d| most[d] <= launched[d]) {
+        let fitting = known.iter().filter(|size| (0..3).all(|d| size[d] <= launched[d]));
+        let most = fitting.fold(padded(own.range.global(), 1), |most, size| {
+            std::array::from_fn(|d| most[d].max(size[d]))
+        });
+        if !own.scalars.is_empty() {
             own.range = NdRange::from(NdSize::of(&most[..slot.range.dimensions()]));
             own.count = count(&Slot { range: own.range, ..slot.clone() })?;
         }

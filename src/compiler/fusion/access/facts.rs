@@ -179,14 +179,8 @@ pub(super) fn join(cases: &[(Form, &Facts)], space: &Space) -> Option<Form> {
                 return *form;
             }
             let ((low, high), (first, last)) = (form.bounds(space), facts.bounds(&line, space));
-            let (mut least, mut most) = (low.saturating_sub(last), high.saturating_sub(first));
-            // The two lines may be the same where the facts hold: for `y = 0`, `x` is `x + 9 * y`.
-            if let Some(rest) = line.times(-1).and_then(|line| form.line().plus(&line)) {
-                let (low, high) = facts.bounds(&rest, space);
-                least = least.max(low.saturating_add(form.low));
-                most = most.min(high.saturating_add(form.high));
-            }
-            Form::along(line, least, most.max(least)).clipped(low, high, space)
+            let (least, most) = (low.saturating_sub(last), high.saturating_sub(first));
+            Form::along(line, least, most).clipped(low, high, space)
         });
         let Some(joined) = along.reduce(|a, b| a.or(&b, space)) else { continue };
         if joined.high.saturating_sub(joined.low) < best.high - best.low {

@@ -134,6 +134,11 @@ impl Evaluation<'_> {
                 let see = |id| self.invariant(frame, id, depth + 1).unwrap_or(Known::Other);
                 self.arithmetic(op, &i, &see)
             }
+            // A function such as `min`, whose call a compiler leaves in the loop.
+            Some(Op::ExtInst) => {
+                let see = |id| self.invariant(frame, id, depth + 1).unwrap_or(Known::Other);
+                self.called(&i, &frame.facts, &see)
+            }
             _ => Some(self.value(frame, id)),
         }
     }

@@ -144,7 +144,7 @@ impl Line {
     }
 
     /// Adds two lines. Returns `None` if they have parts of different divisions.
-    pub(in crate::compiler::fusion) fn plus(&self, other: &Self) -> Option<Self> {
+    pub(super) fn plus(&self, other: &Self) -> Option<Self> {
         let mut sum = *self;
         sum.split = match (self.split, other.split) {
             (Some(a), Some(b)) if a.is_same_division(&b) => {
@@ -159,7 +159,7 @@ impl Line {
         Some(sum)
     }
 
-    pub(in crate::compiler::fusion) fn times(&self, factor: i128) -> Option<Self> {
+    pub(super) fn times(&self, factor: i128) -> Option<Self> {
         let mut product = *self;
         for own in product.ids.iter_mut().flatten() {
             *own = own.checked_mul(factor)?;

@@ -244,11 +244,18 @@ impl Reader<'_, '_> {
         grid: &Grid,
         first: i128,
     ) -> Result<Vec<Element>, &'static str> {
-        let known = self.address(parameter).zip(self.size());
+        let known = self.address(parameter, true).zip(self.size());
         let (mut address, size) = known.ok_or("is read at places that are not known")?;
         address.constant += first;
         if let Some(element) = self.element(&address, size, grid) {
             return Ok(vec![element]);
+        }
+        // Conditions may limit an index, but not the parts that it is the sum of.
+        if let Some(mut whole) = self.address(parameter, false) {
+            whole.constant += first;
+            if let Some(element) = self.element(&whole, size, grid) {
+                return Ok(vec![element]);
+            }
         }
         let components = self.components().and_then(|(count, bytes)| {
             let all = (0..count).map(|at| {
@@ -313,8 +320,9 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Returns the address that the load reads, relative to the buffer that is the parameter.
-    fn address(&self, parameter: u32) -> Option<Address> {
+    /// Returns the address that the load reads, relative to the buffer that is the parameter. If `takes_apart`, it is
+    /// made up of the parts of indices instead of the indices.
+    fn address(&self, parameter: u32, takes_apart: bool) -> Option<Address> {
         let load = &self.load;
         let operands = AccessOperands::of(self.definitions, load)?;
         let steps = Steps::of_access(self.definitions, load)?;
@@ -343,7 +351,12 @@ impl Reader<'_, '_> {
         for steps in all {
             address.constant = address.constant.checked_add(steps.constant)?;
             for (index, stride) in steps.indexes {
-                self.add(&mut address, index, stride)?;
+                if takes_apart {
+                    self.add(&mut address, index, stride)?;
+                } else {
+                    self.bounds(index)?;
+                    address.add(index, stride)?;
+                }
             }
         }
         Some(address)
@@ -380,6 +393,8 @@ impl Reader<'_, '_> {
             Op::IAdd => vec![(a, 1), (b?, 1)],
             Op::ISub => vec![(a, 1), (b?, -1)],
             Op::SConvert | Op::CopyObject => vec![(a, 1)],
+            Op::BitwiseXor if self.constant(b?) == Some(0) => vec![(a, 1)],
+            Op::BitwiseXor if self.constant(a) == Some(0) => vec![(b?, 1)],
             Op::UConvert if self.bounds(a)?.0 >= 0 => vec![(a, 1)],
             Op::IMul => match (self.constant(a), self.constant(b?)) {
                 (_, Some(factor)) => vec![(a, factor)],
