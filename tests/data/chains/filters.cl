@@ -503,3 +503,12 @@ kernel void edges_of_green(global const uchar *src, global uchar *dst, int width
     int left = max(x - 1, 0), right = min(x + 1, width - 1);
     dst[y * width + x] = abs_diff(src[4 * (y * width + left) + 1], src[4 * (y * width + right) + 1]);
 }
+
+// Sum of a pixel's neighbour and of one in a second image, which follows the first in the same buffer.
+kernel void add_below(global const float *src, global float *dst, int width, int height) {
+    int x = get_global_id(0), y = get_global_id(1);
+    if (x >= width || y >= height) {
+        return;
+    }
+    dst[y * width + x] = src[max(y - 1, 0) * width + x] + src[(y + height) * width + x];
+}

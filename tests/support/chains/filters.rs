@@ -1,8 +1,8 @@
 //! Chains of image filters with various borders, layouts and index arithmetic.
 
 use super::{
-    Buffer, Bytes, Chain, Contents, Expected, Float, Floats, Fuses, Int, Step, Uint, Value,
-    grouped, step,
+    Buffer, Bytes, Chain, Contents, Expected, Float, Floats, Fuses, Int, Refused, Step, Uint,
+    Value, grouped, step,
 };
 
 const MODULE: &[u8] = include_bytes!("../../data/chains/filters.spv");
@@ -237,7 +237,8 @@ fn layouts() -> Vec<Chain> {
                     &[Buffer(2), Buffer(3), SIZES[0], SIZES[1]],
                 ),
             ],
-            Fuses,
+            // Compilers add the truth of `x > 0` as a number to the index.
+            Refused("`smooth_line` reads `src`"),
         ),
         chain(
             "brightness and blur by vectors",
@@ -315,6 +316,15 @@ fn layouts() -> Vec<Chain> {
                 over("turn", [HEIGHT, WIDTH], &[Buffer(1), Buffer(2), SIZES[0], SIZES[1]]),
             ],
             Fuses,
+        ),
+        chain(
+            "blur of rows, sum with an image behind it in the same buffer",
+            vec![Floats(COUNT), Floats(2 * COUNT), Floats(COUNT)],
+            vec![
+                exact("gauss_rows", &[Buffer(0), Buffer(1)]),
+                exact("add_below", &[Buffer(1), Buffer(2)]),
+            ],
+            Refused("`add_below` reads `src`"),
         ),
         chain(
             "part of an image, mirrored blur",

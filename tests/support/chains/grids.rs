@@ -117,7 +117,7 @@ fn simulations() -> Vec<Chain> {
                 plane("wave", &wave([0, 1, 2])),
                 grouped(
                     "damp",
-                    &[SIZE * SIZE],
+                    &[(SIZE * SIZE).next_multiple_of(64)],
                     &[64],
                     &[Buffer(2), Float(0.99), Uint((SIZE * SIZE) as u32)],
                 ),
@@ -228,7 +228,7 @@ fn algebra() -> Vec<Chain> {
                 plane("add_bias_relu", &[Buffer(2), Buffer(3), N, N]),
                 grouped(
                     "damp",
-                    &[SIZE * SIZE],
+                    &[(SIZE * SIZE).next_multiple_of(64)],
                     &[64],
                     &[Buffer(2), Float(0.5), Uint((SIZE * SIZE) as u32)],
                 ),

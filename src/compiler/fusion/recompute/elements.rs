@@ -462,10 +462,11 @@ impl Reader<'_, '_> {
             let own = self.coordinate(terms)?;
             let count = grid.counts[d];
             let is_last = (d + 1..3).all(|d| !is_counted(d));
-            // The constant is split so that the coordinate is in the grid.
+            // The constant is split so that the coordinate is in the grid. The last dimension gets all of the rest.
             let constant = if is_last { rest } else { rest.rem_euclid(count) };
-            let mut moved = [constant, constant - count].into_iter();
-            let own = moved.find_map(|constant| own.moved(constant, count, self.space))?;
+            let own = own
+                .moved(constant, count, self.space)
+                .or_else(|| own.moved(constant - count, count, self.space).filter(|_| !is_last))?;
             rest = if is_last { 0 } else { (rest - own.constant).div_euclid(count) };
             coordinates.push(own);
         }
