@@ -239,14 +239,14 @@ kernel void upscale_by_floats(
 }
 
 typedef struct {
-    half d;
+    ushort d;
     char qs[32];
 } Block;
 
 kernel void dequantise(global const Block *src, global float *dst) {
     int i = get_global_id(0);
     global const Block *block = src + i / 32;
-    dst[i] = vload_half(0, &block->d) * block->qs[i % 32];
+    dst[i] = vload_half(0, (global const half *)&block->d) * block->qs[i % 32];
 }
 
 kernel void batch_norm_relu(

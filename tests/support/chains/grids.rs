@@ -188,7 +188,7 @@ fn algebra() -> Vec<Chain> {
                 plane("center", &[Buffer(1), Buffer(0), N, N]),
             ],
             &[1],
-            Fuses,
+            Refused("work-group size"),
         ),
         chain(
             "means and deviations of columns, standardised in place",
@@ -202,7 +202,7 @@ fn algebra() -> Vec<Chain> {
                 plane("standardise", &[Buffer(1), Buffer(2), Buffer(0), Float(9.8), N, N]),
             ],
             &[1, 2],
-            Fuses,
+            Refused("work-group size"),
         ),
         chain(
             "outer products added, product with the transposed matrix",

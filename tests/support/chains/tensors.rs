@@ -2,7 +2,7 @@
 
 use super::{
     Buffer, Bytes, Chain, Contents, Counting, Expected, Factors, Float, Floats, Fuses, Int, Local,
-    Long, Step, Uint, Value, grouped, step,
+    Long, Refused, Step, Uint, Value, grouped, step,
 };
 
 const MODULE: &[u8] = include_bytes!("../../data/chains/tensors.spv");
@@ -205,7 +205,7 @@ fn rows() -> Vec<Chain> {
                 sum_rows(1, 2),
                 flat("divide_rows", &[Buffer(1), Buffer(2), Buffer(3), int(COLUMNS)]),
             ],
-            Fuses,
+            Refused("work-group size"),
         ),
         chain(
             "norm of groups, silu",
@@ -291,7 +291,7 @@ fn moves() -> Vec<Chain> {
                     ),
                     step("soft_cap", &[2 * N], &[Buffer(2), Buffer(3), Float(2.0)]),
                 ],
-                Fuses,
+                Refused("through a pointer that is chosen while it runs"),
             ),
         ),
         chain(
@@ -302,7 +302,7 @@ fn moves() -> Vec<Chain> {
                 tensor("permute", &[Buffer(1), Buffer(2), int(COLUMNS), int(ROWS), int(PLANES)]),
                 flat("silu_flat", &[Buffer(2), Buffer(3)]),
             ],
-            Fuses,
+            Refused("some of which may be written by `permute`"),
         ),
         chain(
             "silu, zeros around planes",
@@ -371,7 +371,7 @@ fn moves() -> Vec<Chain> {
                     ],
                 ),
             ],
-            Fuses,
+            Refused("`upscale` reads `src`"),
         ),
         chain(
             "scale, a larger plane by factors that are no integers",
@@ -441,18 +441,21 @@ fn planes() -> Vec<Chain> {
                 ),
             ],
         ),
-        chain(
-            "norm of channels, first channel",
-            vec![full, full, channels, channels, Floats(PLACES * BATCH)],
-            vec![
-                norm(0, 1),
-                step(
-                    "extract_channel",
-                    &[PLACES, BATCH],
-                    &[Buffer(1), Buffer(4), int(CHANNELS), int(PLACES)],
-                ),
-            ],
-        ),
+        Chain {
+            expected: Refused("`extract_channel` reads `src`"),
+            ..chain(
+                "norm of channels, first channel",
+                vec![full, full, channels, channels, Floats(PLACES * BATCH)],
+                vec![
+                    norm(0, 1),
+                    step(
+                        "extract_channel",
+                        &[PLACES, BATCH],
+                        &[Buffer(1), Buffer(4), int(CHANNELS), int(PLACES)],
+                    ),
+                ],
+            )
+        },
         chain(
             "norm of channels, mirrored boards",
             vec![full, full, channels, channels, full],
