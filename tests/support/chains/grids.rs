@@ -88,7 +88,7 @@ fn simulations() -> Vec<Chain> {
                 plane("relax_2d", &[Buffer(1), Buffer(0), N]),
             ],
             &[],
-            Refused("cannot run again for other work-items"),
+            Refused("`relax_2d` writes `b`"),
         ),
         chain(
             "two convolutions in three dimensions",
@@ -215,22 +215,6 @@ fn algebra() -> Vec<Chain> {
                 line(
                     "add_transposed_product",
                     &[Buffer(0), Buffer(5), Buffer(6), Buffer(7), Float(1.25), N],
-                ),
-            ],
-            &[],
-            Fuses,
-        ),
-        chain(
-            "product with rows, its bias and activation in place, as planes",
-            vec![matrix, matrix, matrix, Factors(SIZE)],
-            vec![
-                plane("product", &[Buffer(0), Buffer(1), Buffer(2), N, N, N, Float(1.5)]),
-                plane("add_bias_relu", &[Buffer(2), Buffer(3), N, N]),
-                grouped(
-                    "damp",
-                    &[(SIZE * SIZE).next_multiple_of(64)],
-                    &[64],
-                    &[Buffer(2), Float(0.5), Uint((SIZE * SIZE) as u32)],
                 ),
             ],
             &[],

@@ -198,16 +198,6 @@ fn rows() -> Vec<Chain> {
             Fuses,
         ),
         chain(
-            "soft cap, sums of rows, rows divided by them",
-            vec![full, full, Floats(ALL_ROWS), full],
-            vec![
-                flat("soft_cap", &[Buffer(0), Buffer(1), Float(3.0)]),
-                sum_rows(1, 2),
-                flat("divide_rows", &[Buffer(1), Buffer(2), Buffer(3), int(COLUMNS)]),
-            ],
-            Refused("work-group size"),
-        ),
-        chain(
             "norm of groups, silu",
             vec![full; 3],
             vec![group_norm(0, 1), flat("silu_flat", &[Buffer(1), Buffer(2)])],
@@ -241,25 +231,6 @@ fn rows() -> Vec<Chain> {
                     ],
                 ),
                 flat("scale_by", &[Buffer(1), Buffer(2), Float(0.5)]),
-            ],
-            Fuses,
-        ),
-        chain(
-            "slopes, norm of rows by work-items, silu",
-            vec![full; 4],
-            vec![
-                step(
-                    "add_slope",
-                    &[COLUMNS, ALL_ROWS],
-                    &[Buffer(0), Buffer(1), Float(0.01), int(COLUMNS), int(ALL_ROWS)],
-                ),
-                grouped(
-                    "norm_rows",
-                    &[ALL_ROWS.next_multiple_of(32)],
-                    &[32],
-                    &[Buffer(1), Buffer(2), int(COLUMNS), int(ALL_ROWS)],
-                ),
-                flat("silu_flat", &[Buffer(2), Buffer(3)]),
             ],
             Fuses,
         ),
@@ -441,21 +412,6 @@ fn planes() -> Vec<Chain> {
                 ),
             ],
         ),
-        Chain {
-            expected: Refused("`extract_channel` reads `src`"),
-            ..chain(
-                "norm of channels, first channel",
-                vec![full, full, channels, channels, Floats(PLACES * BATCH)],
-                vec![
-                    norm(0, 1),
-                    step(
-                        "extract_channel",
-                        &[PLACES, BATCH],
-                        &[Buffer(1), Buffer(4), int(CHANNELS), int(PLACES)],
-                    ),
-                ],
-            )
-        },
         chain(
             "norm of channels, mirrored boards",
             vec![full, full, channels, channels, full],
