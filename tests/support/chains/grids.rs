@@ -1,8 +1,8 @@
 //! Chains of simulations on grids, and of linear algebra.
 
 use super::{
-    Buffer, Bytes, Chain, Contents, Expected, Factors, Float, Floats, Fuses, Int, Refused, Step,
-    Uint, Value, grouped, step,
+    Buffer, Bytes, Chain, Contents, Expected, Float, Floats, Fuses, Int, Refused, Step, Uint,
+    Value, grouped, step,
 };
 
 const MODULE: &[u8] = include_bytes!("../../data/chains/grids.spv");
