@@ -195,7 +195,7 @@ fn rows() -> Vec<Chain> {
                 sums_by_groups(0, 1),
                 flat("divide_rows", &[Buffer(0), Buffer(1), Buffer(2), int(COLUMNS)]),
             ],
-            Fuses,
+            Refused("work-group size"),
         ),
         chain(
             "norm of groups, silu",
