@@ -73,6 +73,9 @@ struct Facts {
     count: u64,
     /// Scalars on whose values `range` depends.
     scalars: BTreeSet<usize>,
+    /// Sizes of the memories that the slot writes, in elements of its work-items: the number of elements of a row,
+    /// and so on. These are 1 where they are not known or exceed the launched sizes.
+    written: Sizes,
 }
 
 impl Arrangement {
@@ -96,7 +99,7 @@ impl Arrangement {
         let kernels = extract::kernels(plan, modules)?;
         let facts = plan.slots.iter().zip(&kernels).map(|(slot, kernel)| Facts::of(slot, kernel));
         let mut facts = facts.collect::<Result<Vec<_>>>()?;
-        agree_on_sizes(plan, &mut facts)?;
+        agree_on_sizes(plan, &mut facts, |own| padded(own.range.global(), 1))?;
         let mut all = Vec::new();
         if plan.slots.iter().any(|slot| padded(slot.range.offset(), 0) != [0; 3]) {
             return Ok(all);
@@ -105,6 +108,13 @@ impl Arrangement {
         let trimmed = Self::made(plan, &facts, |_| Some((1, Assignment::Single)));
         all.extend(trimmed.filter(|trimmed| trimmed.plan.slots != plan.slots));
         if form != FusionForm::Direct {
+            // Launches that write all but the border of a memory get a work-item for each of its elements.
+            agree_on_sizes(plan, &mut facts, |own| own.written)?;
+            let whole = Self::made(plan, &facts, |_| Some((1, Assignment::Single)));
+            let is_new =
+                |whole: &Self| all.iter().all(|known| known.plan.slots != whole.plan.slots);
+            let whole = whole.filter(|whole| whole.plan.slots != plan.slots && is_new(whole));
+            all.extend(whole);
             return Ok(all);
         }
         if is_flat {
@@ -290,7 +300,7 @@ impl Facts {
     fn of(slot: &Slot, kernel: &Kernel) -> Result<Self> {
         let definitions = kernel.module.definitions();
         let grouping = grouping(slot, kernel, &definitions);
-        let (mut range, mut scalars) = (slot.range, BTreeSet::new());
+        let (mut range, mut scalars, mut written) = (slot.range, BTreeSet::new(), [1; 3]);
         if grouping == Grouping::None {
             range = NdRange::from(NdSize::of(slot.range.global()));
             let used = used_built_ins(kernel, &definitions);
@@ -298,24 +308,27 @@ impl Facts {
                 let accesses =
                     examined::accesses(slot, &definitions, kernel.function, &Space::new(&range))?;
                 (range, scalars) = trimmed_range(slot, range, &accesses);
+                written = written_sizes(slot, &accesses);
             }
         }
         let slot = Slot { range, ..slot.clone() };
-        Ok(Self { grouping, count: count(&slot)?, range, scalars })
+        Ok(Self { grouping, count: count(&slot)?, range, scalars, written })
     }
 }
 
-/// Gives trimmed launches the same sizes where that leaves out no work-item, and adds none. A kernel that
-/// writes all but the border of a plane then has the same range as one that writes all of it.
-fn agree_on_sizes(plan: &Plan, facts: &mut [Facts]) -> Result<()> {
-    let mut most = [1; 3];
-    for own in facts.iter().filter(|own| own.grouping == Grouping::None) {
-        let sizes = padded(own.range.global(), 1);
-        most = std::array::from_fn(|d| most[d].max(sizes[d]));
-    }
+/// Gives trimmed launches the same sizes where that leaves out no work-item, and adds none: at least those that
+/// `sizes` returns for the launches. A kernel that writes all but the border of a plane then has the same range as one
+/// that writes all of it.
+fn agree_on_sizes(plan: &Plan, facts: &mut [Facts], sizes: impl Fn(&Facts) -> Sizes) -> Result<()> {
+    let flat = facts.iter().filter(|own| own.grouping == Grouping::None);
+    let known: Vec<_> = flat.map(sizes).collect();
     for (slot, own) in plan.slots.iter().zip(facts) {
         let launched = padded(slot.range.global(), 1);
-        if !own.scalars.is_empty() && (0..3).all(|d| most[d] <= launched[d]) {
+        let fitting = known.iter().filter(|size| (0..3).all(|d| size[d] <= launched[d]));
+        let most = fitting.fold(padded(own.range.global(), 1), |most, size| {
+            std::array::from_fn(|d| most[d].max(size[d]))
+        });
+        if !own.scalars.is_empty() {
             own.range = NdRange::from(NdSize::of(&most[..slot.range.dimensions()]));
             own.count = count(&Slot { range: own.range, ..slot.clone() })?;
         }
@@ -332,6 +345,31 @@ fn trimmed_range(slot: &Slot, range: NdRange, accesses: &Accesses) -> (NdRange, 
         }
         _ => (range, BTreeSet::new()),
     }
+}
+
+/// Returns the sizes of the memories that a launch writes, where its work-items write elements of rows: the
+/// number of elements from a row to the next, or from the start of the last dimension to the end of the buffer.
+fn written_sizes(slot: &Slot, accesses: &Accesses) -> Sizes {
+    let launched = padded(slot.range.global(), 1);
+    let counted: Vec<_> = (0..3).filter(|&d| launched[d] > 1).collect();
+    let mut sizes = [1; 3];
+    for access in accesses.all.iter().filter(|access| access.kind.writes()) {
+        let bytes = access.bytes.filter(|bytes| bytes.start.is_exact());
+        let (Some(bytes), Some(Argument::Buffer(region))) =
+            (bytes, slot.arguments.get(access.parameter))
+        else {
+            continue;
+        };
+        let factors = bytes.start.coefficients();
+        for (at, &d) in counted.iter().enumerate() {
+            let all = counted.get(at + 1).map_or(region.length as i128, |&next| factors[next]);
+            let size = if factors[d] > 0 { all / factors[d] } else { 0 };
+            if let Some(size) = usize::try_from(size).ok().filter(|&size| size <= launched[d]) {
+                sizes[d] = sizes[d].max(size);
+            }
+        }
+    }
+    sizes
 }
 
 /// Returns whether the items of each work-group of a launch have consecutive linear ids.

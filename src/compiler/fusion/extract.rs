@@ -248,13 +248,14 @@ impl Kernel {
         unless_unsupported(inline_helpers(&mut self.module, self.function, shared, is_fixed))
     }
 
-    /// Replaces variables of functions by values. A module with unknown instructions stays as it is. With
+    /// Replaces variables of functions, and pointers that move in loops, by values. A module with unknown instructions stays as it is. With
     /// `separate_functions`, functions stay that a driver may compile differently.
     fn keep_in_registers(&mut self, separate_functions: bool) -> Result<()> {
         let is_fixed = |definitions: &Definitions<'_>, function| {
             separate_functions && depends_on_function(definitions, function)
         };
-        unless_unsupported(access::keep_in_registers(&mut self.module, is_fixed))
+        unless_unsupported(access::keep_in_registers(&mut self.module, is_fixed))?;
+        unless_unsupported(access::follow_moving_pointers(&mut self.module, is_fixed))
     }
 
     /// Returns the operations of the kernel's function and of the functions that it calls.

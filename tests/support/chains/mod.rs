@@ -3,14 +3,18 @@
 #![allow(unreachable_pub, reason = "suites include it as a module of their own")]
 
 mod boards;
+mod filters;
+mod grids;
 mod images;
 mod linear_algebra;
 mod random;
+mod tensors;
 mod transformer;
 
 pub use random::chain as random;
 
 /// Launches over buffers, and what is expected of their fusion.
+#[derive(Clone)]
 pub struct Chain {
     pub name: &'static str,
     /// SPIR-V module of the kernels.
@@ -36,6 +40,7 @@ pub enum Contents {
 }
 
 /// One launch.
+#[derive(Clone)]
 pub struct Step {
     pub kernel: &'static str,
     pub global: Vec<usize>,
@@ -48,6 +53,7 @@ pub enum Value {
     /// Buffer, by its position.
     Buffer(usize),
     Int(i32),
+    Uint(u32),
     Long(u64),
     Float(f32),
     /// Local memory, by its size in bytes.
@@ -64,14 +70,13 @@ pub enum Expected {
 
 use Contents::{Bytes, Counting, Factors, Floats};
 use Expected::{Fuses, Refused};
-use Value::{Buffer, Float, Int, Local, Long};
+use Value::{Buffer, Float, Int, Local, Long, Uint};
 
 /// Returns all chains.
 pub fn all() -> Vec<Chain> {
-    [transformer::chains(), linear_algebra::chains(), images::chains(), boards::chains()]
-        .into_iter()
-        .flatten()
-        .collect()
+    let mut all = [transformer::chains(), linear_algebra::chains(), images::chains()].concat();
+    all.extend([boards::chains(), filters::chains(), grids::chains(), tensors::chains()].concat());
+    all
 }
 
 /// Creates a launch whose work-group size the driver chooses.

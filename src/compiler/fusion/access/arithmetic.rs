@@ -91,6 +91,8 @@ impl Arithmetic<'_> {
             Op::BitwiseAnd => self.and(a, b).or_else(|| self.and(b, a)),
             Op::BitwiseOr => self.or(a, b),
             Op::BitwiseXor if self.signed(b).value() == Some(-1) => return self.unary(Op::Not, a),
+            Op::BitwiseXor if self.unsigned(b).value() == Some(0) => Some(*a),
+            Op::BitwiseXor if self.unsigned(a).value() == Some(0) => Some(*b),
             Op::BitwiseXor => {
                 let bits = self.bits(&[a, b]);
                 Some(Form::between(0, bits))

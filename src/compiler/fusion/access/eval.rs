@@ -85,6 +85,8 @@ pub(super) struct Frame<'m> {
     pub(super) facts: Rc<Facts>,
     /// Facts that hold in each block that was evaluated.
     pub(super) block_facts: Vec<Rc<Facts>>,
+    /// Differences of the counters of loops from their first values, by the ids of both.
+    pub(super) distances: RefCell<HashMap<[u32; 2], Form>>,
     /// Facts that hold on edges, as far as they have been asked for.
     pub(super) edge_facts: RefCell<HashMap<(usize, usize), Rc<Facts>>>,
     depth: usize,
@@ -129,6 +131,13 @@ impl Frame<'_> {
             }
         }
         accesses
+    }
+
+    /// Returns the values of a difference of a loop's counter and its first value.
+    pub(super) fn distance(&self, difference: &Instruction<'_>) -> Option<Form> {
+        let (a, b) = (difference.word(2)?, difference.word(3)?);
+        let distances = self.distances.borrow();
+        distances.get(&[a, b]).copied().or_else(|| distances.get(&[b, a])?.times(-1))
     }
 
     pub(super) fn is_live(&self, from: usize, to: usize) -> bool {
@@ -327,6 +336,7 @@ impl<'m> Evaluation<'m> {
             is_evaluated: vec![false; blocks.all.len()],
             block_facts: vec![Rc::clone(&facts); blocks.all.len()],
             facts,
+            distances: RefCell::default(),
             edge_facts: RefCell::default(),
             depth,
         };
@@ -403,9 +413,15 @@ impl<'m> Evaluation<'m> {
                 let width = self.width(phi.result_type()?)?;
                 let arithmetic = Arithmetic { space: self.space, width };
                 let phi = phi.result()?;
-                let counted = self.counted(frame, at, phi, &initial, latch, &arithmetic);
-                let counted = counted.or_else(|| self.delayed(frame, at, &initial, latch));
-                counted.map(Known::Integer)
+                let Some(counted) = self.counted(frame, at, phi, &initial, latch, &arithmetic)
+                else {
+                    return self.delayed(frame, at, &initial, latch).map(Known::Integer);
+                };
+                let mut first = operands.chunks_exact(2).filter(|pair| pair[0] != latch.0);
+                if let (Some(pair), None) = (first.next(), first.next()) {
+                    frame.distances.borrow_mut().insert([phi, pair[0]], counted.distances);
+                }
+                Some(Known::Integer(counted.values))
             }
             _ => None,
         }

@@ -130,6 +130,16 @@ impl Flow {
         block == 0 || !(0..self.blocks.len()).any(|at| self.returns[at] && (at == 0 || reached[at]))
     }
 
+    /// Returns whether every run that ends passes one of some instructions.
+    pub(crate) fn always_passes(&self, any: &[Location]) -> bool {
+        let Some(blocks) = any.iter().map(|&at| self.block(at)).collect::<Option<Vec<_>>>() else {
+            return false;
+        };
+        let reached = self.reached(0, |_, to| !blocks.contains(&to));
+        let may_end = |at: usize| self.returns[at] && (at == 0 || reached[at]);
+        !blocks.is_empty() && (blocks.contains(&0) || !(0..self.blocks.len()).any(may_end))
+    }
+
     /// Returns the conditional branches of which both targets are live, each with its block.
     fn branches(&self) -> impl Iterator<Item = (usize, &Branch)> {
         let blocks = self.blocks.iter().enumerate();

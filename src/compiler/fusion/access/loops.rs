@@ -18,7 +18,8 @@ use crate::compiler::spirv::edit::Instruction;
 impl Evaluation<'_> {
     /// Returns the values of a phi at the head of a loop that is `initial` at first and grows by a
     /// constant while a condition holds. The condition is tested at the loop's head or end. `latch` is
-    /// the block that leads back to the head, with `next` as the phi's value.
+    /// the block that leads back to the head, with `next` as the phi's value. Returns the distances from `initial`,
+    /// too.
     pub(super) fn counted(
         &self,
         frame: &Frame<'_>,
@@ -27,7 +28,7 @@ impl Evaluation<'_> {
         initial: &Form,
         (next, latch): (u32, usize),
         arithmetic: &Arithmetic<'_>,
-    ) -> Option<Form> {
+    ) -> Option<Counted> {
         let blocks = &frame.function.blocks;
         let step = self.step(frame, phi, next)?;
         let at_latch = (latch, blocks.all[latch].next.iter().position(|&next| next == head)?);
@@ -136,6 +137,11 @@ impl Evaluation<'_> {
                 let see = |id| self.invariant(frame, id, depth + 1).unwrap_or(Known::Other);
                 self.arithmetic(op, &i, &see)
             }
+            // A function such as `min`, whose call a compiler leaves in the loop.
+            Some(Op::ExtInst) => {
+                let see = |id| self.invariant(frame, id, depth + 1).unwrap_or(Known::Other);
+                self.called(&i, &frame.facts, &see)
+            }
             _ => Some(self.value(frame, id)),
         }
     }
@@ -223,7 +229,7 @@ struct Test {
 
 impl Counter<'_> {
     /// Returns the values of the phi, as bounded by a test.
-    fn bounded(&self, test: &Test, arithmetic: &Arithmetic<'_>) -> Option<Form> {
+    fn bounded(&self, test: &Test, arithmetic: &Arithmetic<'_>) -> Option<Counted> {
         let space = arithmetic.space;
         let &Test { op, is_next, ref bound } = test;
         let Step { multiple, most: longest, sign } = self.step;
@@ -262,7 +268,8 @@ impl Counter<'_> {
         let distance = distance.bounds(space).1 - i128::from(!is_reached);
         let after = if is_next { 0 } else { longest };
         let distance = (distance.div_euclid(multiple) + after.div_euclid(multiple)) * multiple;
-        let grown = first.plus(&Form::steps(distance.max(0), multiple), space)?;
+        let distances = Form::steps(distance.max(0), multiple);
+        let grown = first.plus(&distances, space)?;
         // Each value but the first was tested, or comes one step after one that was tested.
         let (low, high) = first.bounds(space);
         let grown = grown.clipped(low, high.max(most_tested + after), space);
@@ -275,8 +282,16 @@ impl Counter<'_> {
         let modulus = 1_i128 << arithmetic.width;
         let (least, most) =
             if is_signed { (-modulus / 2, modulus / 2 - 1) } else { (0, modulus - 1) };
-        (least <= low && high <= most).then_some(grown)
+        let distances = distances.times(sign)?;
+        (least <= low && high <= most).then_some(Counted { values: grown, distances })
     }
+}
+
+/// Values of a loop's counter.
+pub(super) struct Counted {
+    pub(super) values: Form,
+    /// Differences of the values from the first one.
+    pub(super) distances: Form,
 }
 
 /// Value that a loop adds to its counter.

@@ -73,6 +73,7 @@ impl<'m> Evaluation<'m> {
                 Some(self.value(frame, i.word(2)?))
             }
             Op::GenericCastToPtrExplicit => Some(self.value(frame, i.word(2)?)),
+            Op::ISub if frame.distance(i).is_some() => frame.distance(i).map(Known::Integer),
             Op::Bitcast => self.bitcast(frame, at, i),
             Op::ConvertPtrToU => {
                 let pointer = self.value(frame, i.word(2)?);

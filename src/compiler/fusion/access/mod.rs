@@ -19,6 +19,7 @@ mod groups;
 mod layout;
 mod loops;
 mod memory;
+mod moving_pointers;
 mod pointers;
 #[cfg(test)]
 mod random_tests;
@@ -41,6 +42,7 @@ pub(super) use eval::Values;
 pub(super) use flow::Flow;
 pub(super) use groups::{GroupUse, group_use};
 pub(super) use layout::{Layout, Layouts, MAX_ALIGN, Parts};
+pub(super) use moving_pointers::follow_moving_pointers;
 pub(super) use registers::keep_in_registers;
 pub(super) use slice::controlling_parameters;
 pub(super) use symbols::{Condition, Symbol};

@@ -1,7 +1,7 @@
 //! Binds the calls by which functions run earlier stages again. Such a function gets the arguments of the stages
 //! that it calls as further parameters, and passes them on.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use rspirv::spirv::Op;
 
@@ -19,10 +19,20 @@ pub(super) type StageParameter = (usize, usize);
 pub(super) struct Signature {
     /// Parameters that the function has, by their numbers, in order.
     pub(super) passed: Vec<usize>,
-    /// Subset of `passed`: pointers to elements that the function writes.
-    pub(super) written: BTreeSet<usize>,
+    /// Subset of `passed`: parameters through which the function writes elements, each with the place of the
+    /// pointer to the element.
+    pub(super) written: BTreeMap<usize, Target>,
     /// Stages that the function runs again.
     pub(super) producers: BTreeSet<usize>,
+}
+
+/// Place of the pointer to an element that a function writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// The parameter itself is the pointer.
+    Own,
+    /// The parameter is a buffer. The pointer is one of those parameters that follow all others of the function.
+    Added,
 }
 
 /// Binds the calls in all stages' functions. Returns the parameters of earlier stages that each function takes
@@ -72,7 +82,7 @@ fn context(
     let mut context = Vec::new();
     for &producer in &stages[at].producers {
         let Signature { passed, written, .. } = &stages[producer];
-        let own = passed.iter().filter(|parameter| !written.contains(parameter));
+        let own = passed.iter().filter(|&parameter| written.get(parameter) != Some(&Target::Own));
         let own = own.map(|&parameter| (producer, parameter));
         let all = own.chain(contexts[producer].iter().copied());
         context.extend(all.filter(|parameter| seen.insert(*parameter)));
@@ -138,13 +148,20 @@ impl Caller<'_> {
         let mut words: Vec<_> = i.words_from(0).take(2).collect();
         words.push(function);
         let Signature { passed, written, .. } = &self.stages[stage];
-        for &parameter in passed {
-            let argument = match written.contains(&parameter) {
-                true => given.next(),
-                false => ids.get(&(stage, parameter)).copied(),
+        let mut added = Vec::new();
+        for parameter in passed {
+            let element = match written.get(parameter) {
+                Some(_) => Some(given.next().ok_or_else(missing)?),
+                None => None,
+            };
+            let argument = match written.get(parameter) {
+                Some(Target::Own) => element,
+                Some(Target::Added) | None => ids.get(&(stage, *parameter)).copied(),
             };
             words.push(argument.ok_or_else(missing)?);
+            added.extend(element.filter(|_| written.get(parameter) == Some(&Target::Added)));
         }
+        words.extend(added);
         words.push(given.next().ok_or_else(missing)?);
         for parameter in &self.contexts[stage] {
             words.push(ids.get(parameter).copied().ok_or_else(missing)?);

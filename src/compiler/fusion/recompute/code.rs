@@ -1,8 +1,9 @@
 //! Writer of instructions that calculate with coordinates: signed numbers of 32 bits.
 
-use rspirv::spirv::{Capability, Op, StorageClass};
+use rspirv::spirv::{BuiltIn, Capability, Op, StorageClass};
 
 use crate::compiler::fusion::merge::require;
+use crate::compiler::fusion::remap::vector;
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Interner, Stream};
 use crate::error::Result;
@@ -58,6 +59,21 @@ impl<'m> Code<'m> {
         let id = self.module.fresh_id()?;
         self.new.push(op, [ty, id].into_iter().chain(operands.iter().copied()));
         Ok(id)
+    }
+
+    /// Writes the load of one of the device's ids. Returns its coordinates.
+    pub(super) fn load_id(&mut self, built_in: BuiltIn) -> Result<[u32; 3]> {
+        let (variable, ty) = vector(self.module, &mut self.interner, built_in)?;
+        let loaded = self.typed(ty.ty, Op::Load, &[variable])?;
+        let mut own = [0; 3];
+        for (d, own) in (0..).zip(&mut own) {
+            let component = self.typed(ty.component, Op::CompositeExtract, &[loaded, d])?;
+            *own = match ty.width {
+                32 => component,
+                _ => self.typed(self.int, Op::UConvert, &[component])?,
+            };
+        }
+        Ok(own)
     }
 
     /// Adds a constant to a coordinate.

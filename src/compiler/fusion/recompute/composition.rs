@@ -7,10 +7,10 @@ use rspirv::spirv::StorageClass;
 
 use super::StageKernel;
 use super::arrays::{Array, Blocks, Reach};
-use super::bind::{self, Signature};
-use super::elements::{Element, Grid, Reader};
+use super::bind::{self, Signature, Target};
+use super::elements::{Element, Reader, Written};
 use super::entry::{self, Entry, Layout};
-use super::redirect::{Accesses, Producer, Redirected, redirect};
+use super::redirect::{Accesses, Elements, Producer, Redirected, redirect};
 use super::stages::Stages;
 use super::unroll::unroll;
 use super::vectors;
@@ -38,6 +38,8 @@ const MAX_PRIVATE_BYTES: i128 = 1 << 13;
 pub(super) struct Composition<'a> {
     plan: &'a Plan,
     stages: &'a [StageKernel],
+    /// Arrays of memories to which nothing else is written.
+    sole: &'a BTreeSet<Memory>,
     examined: Vec<Examined>,
     operations: Vec<Operations>,
     form: FusionForm,
@@ -55,8 +57,7 @@ struct Reads {
     parameter: usize,
     memory: Memory,
     uses: pointer_uses::Uses,
-    /// Elements by the word offset of the access in the function's body.
-    elements: BTreeMap<u32, Element>,
+    elements: Elements,
 }
 
 impl<'a> Composition<'a> {
@@ -64,6 +65,7 @@ impl<'a> Composition<'a> {
     pub(super) fn examine(
         plan: &'a Plan,
         stages: &'a [StageKernel],
+        sole: &'a BTreeSet<Memory>,
         definitions: &[Definitions<'_>],
         form: FusionForm,
         outcome: &mut Outcome,
@@ -89,6 +91,7 @@ impl<'a> Composition<'a> {
         let mut composition = Self {
             plan,
             stages,
+            sole,
             examined: all_examined,
             operations,
             form,
@@ -165,7 +168,15 @@ impl<'a> Composition<'a> {
                 if own().count() > writes.len() {
                     return Err(refuse("is read by a launch that writes it"));
                 }
-                let (grid, parts) = Grid::of(&writes, &stage.space).map_err(refuse)?;
+                let written = Written::of(&writes, &examined.accesses.flow, &stage.space);
+                let Written { grid, parts, is_certain } = written.map_err(refuse)?;
+                // The buffer still holds the elements that are not written, if nothing else writes to it.
+                let holds = |bytes| bytes <= region.length as i128;
+                let is_held =
+                    || self.sole.contains(&region.memory) && grid.bytes().is_some_and(holds);
+                if !is_certain && !is_held() {
+                    return Err(refuse("is not written by every work-item"));
+                }
                 let places = writes.iter().zip(parts);
                 let places = places.map(|(write, part)| Some((movable(examined, write)?, part)));
                 let places: BTreeMap<_, _> = places
@@ -173,7 +184,10 @@ impl<'a> Composition<'a> {
                     .ok_or_else(|| refuse("is written in a way that only a buffer supports"))?;
                 let is_known = |offset| places.contains_key(&offset);
                 let uses = self.uses(at, parameter, definitions, is_known)?;
-                let accesses = Accesses::Own(places);
+                let accesses = match is_certain {
+                    true => Accesses::Own(places),
+                    false => Accesses::OwnOrBefore(places),
+                };
                 self.redirected[at].push(Redirected { parameter, uses, grid, accesses });
                 let array = Array { grid, producer: at, parameter, reach: [(0, 0); 3] };
                 self.arrays.insert(region.memory, array);
@@ -258,7 +272,7 @@ impl<'a> Composition<'a> {
         array: &Array,
         definitions: &Definitions<'m>,
         values: &Values<'m>,
-    ) -> Result<BTreeMap<u32, Element>, String> {
+    ) -> Result<Elements, String> {
         let (stage, examined) = (&self.stages[at], &self.examined[at]);
         let refuse = |why: &str| {
             let (kernel, name) = (&stage.slot.kernel, name_of(examined, parameter));
@@ -287,7 +301,7 @@ impl<'a> Composition<'a> {
             let load = load.ok_or_else(|| refuse("is read at places that are not known"))?;
             let (layouts, space) = (&layouts, &stage.space);
             let reader = Reader { definitions, layouts, values, space, load, location };
-            elements.insert(offset, reader.element(own, &array.grid, first).map_err(refuse)?);
+            elements.insert(offset, reader.elements(own, &array.grid, first).map_err(refuse)?);
         }
         Ok(elements)
     }
@@ -303,7 +317,7 @@ impl<'a> Composition<'a> {
             let Some(own) = needed[at] else { continue };
             for read in reads.iter().filter(|read| read.stage == at) {
                 let producer = self.arrays[&read.memory].producer;
-                for element in read.elements.values() {
+                for element in read.elements.values().flatten() {
                     let distances = element.distances(&self.stages[at].space);
                     let distances = distances.ok_or_else(|| {
                         format!(
@@ -346,7 +360,7 @@ impl<'a> Composition<'a> {
     fn producer(&self, array: Array) -> Producer {
         let written: Vec<_> = self.redirected[array.producer]
             .iter()
-            .filter(|known| matches!(known.accesses, Accesses::Own(_)))
+            .filter(|known| known.accesses.writes())
             .collect();
         let read = written.iter().position(|known| known.parameter == array.parameter);
         Producer {
@@ -481,6 +495,17 @@ impl<'a> Composition<'a> {
         })
     }
 
+    /// Returns the memories of which elements are read that no launch writes.
+    pub(super) fn read_before(&self, stages: &Stages) -> BTreeSet<Memory> {
+        let redirected = self.stages.iter().zip(&self.redirected);
+        let kept = redirected.flat_map(|(stage, all)| {
+            let kept =
+                all.iter().filter(|known| matches!(known.accesses, Accesses::OwnOrBefore(_)));
+            kept.filter_map(|known| stages.arrays.get(&stage.region(known.parameter)?.memory))
+        });
+        kept.copied().collect()
+    }
+
     /// Returns the number of times that each launch runs for 100 of its work-items.
     fn runs(&self, stages: &Stages) -> Vec<u64> {
         let last = self.stages.len() - 1;
@@ -489,7 +514,7 @@ impl<'a> Composition<'a> {
         for at in (0..self.stages.len()).rev() {
             for known in &self.redirected[at] {
                 match &known.accesses {
-                    Accesses::Own(_) => {}
+                    Accesses::Own(_) | Accesses::OwnOrBefore(_) => {}
                     Accesses::Kept(..) => {
                         let array = self.stages[at]
                             .region(known.parameter)
@@ -499,7 +524,8 @@ impl<'a> Composition<'a> {
                         }
                     }
                     Accesses::Again(elements, producer) => {
-                        let reads = elements.values().map(|element| self.elements_of(at, element));
+                        let all = elements.values().flatten();
+                        let reads = all.map(|element| self.elements_of(at, element));
                         let reads = reads.fold(0, u64::saturating_add);
                         let more = of_stages[at].saturating_mul(reads);
                         let known = &mut of_stages[producer.stage];
@@ -544,10 +570,11 @@ impl<'a> Composition<'a> {
     /// Returns the parameters of a stage's function after it is rewritten.
     fn signature(&self, at: usize) -> Signature {
         let (mut written, mut read, mut producers) =
-            (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+            (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
         for known in &self.redirected[at] {
             match &known.accesses {
-                Accesses::Own(_) => _ = written.insert(known.parameter),
+                Accesses::Own(_) => _ = written.insert(known.parameter, Target::Own),
+                Accesses::OwnOrBefore(_) => _ = written.insert(known.parameter, Target::Added),
                 Accesses::Kept(..) => {}
                 Accesses::Again(_, producer) => {
                     read.insert(known.parameter);

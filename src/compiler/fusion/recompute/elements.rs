@@ -10,10 +10,11 @@
 
 use rspirv::spirv::Op;
 
-use crate::compiler::fusion::access::{Access, Layouts, Values};
-use crate::compiler::fusion::affine::{Form, Space};
+use crate::compiler::fusion::access::{Access, Flow, Layouts, Values};
+use crate::compiler::fusion::affine::{Form, Space, gcd};
 use crate::compiler::fusion::local_memory::{self, Steps};
 use crate::compiler::fusion::pointer_uses::{AccessOperands, is_address};
+use crate::compiler::fusion::vector_access::VectorAccess;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Location};
 
 /// Maximum number of values in the sum that an address is taken apart into.
@@ -21,6 +22,9 @@ const MAX_TERMS: usize = 32;
 
 /// Maximum number of instructions through which an address is traced back to its parameter.
 const MAX_CHAINS: usize = 32;
+
+/// Maximum number of planes of a memory.
+const MAX_PLANES: i128 = 16;
 
 /// Exclusive bound of coordinates, which are calculated as signed numbers of 32 bits.
 const MAX_COORDINATE: i128 = 1 << 30;
@@ -32,23 +36,34 @@ pub(super) struct Grid {
     pub(super) size: i128,
     /// Number of elements in each dimension, which is the global size of the launch.
     pub(super) counts: [i128; 3],
+    /// Number of planes of the memory, each of which holds an equal part of every element.
+    planes: i128,
+    /// Distance of the planes in bytes.
+    pitch: i128,
 }
 
-impl Grid {
-    /// Returns the elements that a launch writes at the given places, and for each place the number of bytes
-    /// from the start of the element.
+/// Elements that a launch writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Written {
+    pub(super) grid: Grid,
+    /// Number of bytes from the start of the element to each write.
+    pub(super) parts: Vec<i128>,
+    /// Whether every work-item writes its whole element. Otherwise, each write is one of the whole element, and
+    /// some work-items may write nothing.
+    pub(super) is_certain: bool,
+}
+
+impl Written {
+    /// Returns the elements that a launch writes at the given places.
     ///
     /// # Errors
     ///
-    /// Fails with the reason if not every work-item writes exactly its own element, worded to follow the name
-    /// of the buffer.
-    pub(super) fn of(writes: &[&Access], space: &Space) -> Result<(Self, Vec<i128>), &'static str> {
+    /// Fails with the reason if a work-item may write anything but its own element, or a part of it only, worded
+    /// to follow the name of the buffer.
+    pub(super) fn of(writes: &[&Access], flow: &Flow, space: &Space) -> Result<Self, &'static str> {
         let (mut size, mut parts) = (None, Vec::new());
         for write in writes {
             let bytes = write.bytes.ok_or("is written at places that are not known")?;
-            if !write.is_certain {
-                return Err("is not written by every work-item");
-            }
             let own = element_size(&bytes.start, space);
             let own = own.ok_or("is not written at the place of the work-item's own element")?;
             if *size.get_or_insert(own) != own {
@@ -57,34 +72,86 @@ impl Grid {
             parts.push((bytes.start.low, bytes.width));
         }
         let size = size.ok_or("is not written")?;
-        let mut covered = 0;
-        let mut sorted = parts.clone();
-        sorted.sort_unstable();
-        for (start, width) in sorted {
-            if start < 0 || start + width > size || start > covered {
-                return Err("is not written in whole elements");
-            }
-            covered = covered.max(start + width);
-        }
-        if covered < size {
-            return Err("is not written in whole elements");
-        }
         if space.global.iter().any(|&count| count >= MAX_COORDINATE) {
             return Err("has too many elements");
         }
-        Ok((Self { size, counts: space.global }, parts.into_iter().map(|(at, _)| at).collect()))
+        let grid = Grid::over(size, &parts, space);
+        let grid = grid.ok_or("is not written in whole elements")?;
+        for (start, _) in &mut parts {
+            *start = grid.piece() * start.div_euclid(grid.pitch) + start.rem_euclid(grid.pitch);
+        }
+        let size = grid.size;
+        // A part is certain if every run passes one of its writes.
+        let is_certain = |&(part, _): &(&(i128, i128), &&Access)| {
+            let own = || parts.iter().zip(writes).filter(|(known, _)| *known == part);
+            let locations: Option<Vec<_>> = own().map(|(_, write)| write.location).collect();
+            own().any(|(_, write)| write.is_certain)
+                || locations.is_some_and(|locations| flow.always_passes(&locations))
+        };
+        let certain = parts.iter().zip(writes).filter(is_certain).map(|(part, _)| *part);
+        let is_certain = covers(certain.collect(), size);
+        if !is_certain && parts.iter().any(|part| *part != (0, size)) {
+            return Err(if covers(parts, size) {
+                "is not written by every work-item"
+            } else {
+                "is not written in whole elements"
+            });
+        }
+        let parts = parts.into_iter().map(|(at, _)| at).collect();
+        Ok(Self { grid, parts, is_certain })
+    }
+}
+
+/// Returns whether parts of an element, given by their starts and widths, make up all of its bytes.
+fn covers(mut parts: Vec<(i128, i128)>, size: i128) -> bool {
+    parts.sort_unstable();
+    let covered = parts.into_iter().try_fold(0, |covered: i128, (start, width)| {
+        (start <= covered).then_some(covered.max(start + width))
+    });
+    covered == Some(size)
+}
+
+impl Grid {
+    /// Returns the grid of elements of which the first is written in parts, given by their starts and widths.
+    /// `size` is the distance of elements. Returns `None` if a part belongs to several elements.
+    fn over(size: i128, parts: &[(i128, i128)], space: &Space) -> Option<Self> {
+        let all = space.global.iter().try_fold(size, |all, &count| all.checked_mul(count))?;
+        let starts = || parts.iter().map(|&(start, _)| start);
+        // Parts behind the last element belong to other planes.
+        let pitch = starts().filter(|&start| start >= all).min();
+        let pitch = pitch.map_or(all, |start| start - start % size);
+        let planes = starts().max()? / pitch + 1;
+        let is_in_plane =
+            |&(start, width): &(i128, i128)| start >= 0 && start % pitch + width <= size;
+        (planes <= MAX_PLANES && parts.iter().all(is_in_plane)).then_some(Self {
+            size: size * planes,
+            counts: space.global,
+            planes,
+            pitch,
+        })
+    }
+
+    /// Returns the size in bytes of the part of an element in one plane.
+    fn piece(&self) -> i128 {
+        self.size / self.planes
+    }
+
+    /// Returns the number of bytes of all elements; `None` if their units cannot be counted as coordinates.
+    pub(super) fn bytes(&self) -> Option<i128> {
+        let bytes = self.counts.iter().try_fold(self.size, |all, &count| all.checked_mul(count))?;
+        (bytes < MAX_COORDINATE).then_some(bytes)
     }
 
     /// Returns the distance in bytes of neighbouring elements in each dimension.
     fn strides(&self) -> [i128; 3] {
-        let [width, height, _] = self.counts;
-        [self.size, self.size * width, self.size * width * height]
+        let ([width, height, _], piece) = (self.counts, self.piece());
+        [piece, piece * width, piece * width * height]
     }
 }
 
 /// Returns the size of the elements that work-items write from `start` on, if each element is followed by
 /// that of the work-item with the next linear id.
-fn element_size(start: &Form, space: &Space) -> Option<i128> {
+pub(super) fn element_size(start: &Form, space: &Space) -> Option<i128> {
     if !start.is_exact() || space.offset != [0; 3] {
         return None;
     }
@@ -109,6 +176,18 @@ struct Address {
     constant: i128,
 }
 
+impl Address {
+    /// Adds a value times a factor.
+    fn add(&mut self, value: u32, factor: i128) -> Option<()> {
+        match self.terms.iter_mut().find(|(known, _)| *known == value) {
+            Some((_, sum)) => *sum = sum.checked_add(factor)?,
+            None => self.terms.push((value, factor)),
+        }
+        self.terms.retain(|&(_, factor)| factor != 0);
+        Some(())
+    }
+}
+
 /// Coordinate of an element in one dimension: the sum of values with factors, and a constant.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Coordinate {
@@ -121,11 +200,24 @@ pub(super) struct Coordinate {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Element {
     pub(super) coordinates: [Coordinate; 3],
-    /// First byte that is read, within the element.
+    /// Number of the plane that holds the part.
+    pub(super) plane: Coordinate,
+    /// Size in bytes of the part of an element in one plane.
+    pub(super) piece: i128,
+    /// First byte that is read, within the element's part in the plane.
     pub(super) part: i128,
-    /// Numbers of elements in the first two dimensions, if the first of the coordinates counts the elements row
-    /// by row, and the coordinates follow from it by division.
-    pub(super) divided: Option<[i128; 2]>,
+    /// Set if the first of the coordinates counts parts of the elements, row by row. The coordinates follow from
+    /// it by division.
+    pub(super) divided: Option<Divided>,
+}
+
+/// Division of a number of a part of an element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Divided {
+    /// Numbers of elements in the first two dimensions.
+    pub(super) counts: [i128; 2],
+    /// Number of parts of an element.
+    pub(super) parts: i128,
 }
 
 /// Load in a function, whose address is taken apart, and the facts that are known of its values.
@@ -140,28 +232,80 @@ pub(super) struct Reader<'a, 'm> {
 }
 
 impl Reader<'_, '_> {
-    /// Returns the element that the load reads through a parameter, given by its id. `first` is the number of
-    /// bytes from the grid's first element to the parameter's buffer.
+    /// Returns the element that the load reads through a parameter, given by its id, or one for each component of
+    /// a vector that is read from several elements. `first` is the number of bytes from the grid's first element
+    /// to the parameter's buffer.
     ///
     /// # Errors
     ///
     /// Fails with the reason, worded to follow the name of the buffer.
-    pub(super) fn element(
+    pub(super) fn elements(
         &self,
         parameter: u32,
         grid: &Grid,
         first: i128,
-    ) -> Result<Element, &'static str> {
-        let known = self.address(parameter).zip(self.size());
+    ) -> Result<Vec<Element>, &'static str> {
+        let known = self.address(parameter, true).zip(self.size());
         let (mut address, size) = known.ok_or("is read at places that are not known")?;
         address.constant += first;
-        let element = self.take_apart(&address, grid);
-        let element = element.or_else(|| self.count(&address, grid));
-        let element = element.ok_or("is read at places that may be outside of what is written")?;
-        if element.part + size > grid.size {
-            return Err("is read in parts of several elements at once");
+        if let Some(element) = self.element(&address, size, grid) {
+            return Ok(vec![element]);
         }
-        Ok(element)
+        // Conditions may limit an index, but not the parts that it is the sum of.
+        if let Some(mut whole) = self.address(parameter, false) {
+            whole.constant += first;
+            if let Some(element) = self.element(&whole, size, grid) {
+                return Ok(vec![element]);
+            }
+        }
+        let components = self.components().and_then(|(count, bytes)| {
+            let all = (0..count).map(|at| {
+                let mut address = address.clone();
+                address.constant += i128::from(at) * bytes;
+                let is_aligned = |own: &Element| own.part % bytes == 0 && own.piece % bytes == 0;
+                self.element(&address, bytes, grid).filter(is_aligned)
+            });
+            all.collect::<Option<_>>()
+        });
+        components.ok_or("is read at places that may be outside of what is written")
+    }
+
+    /// Returns the element that holds `size` bytes at an address.
+    fn element(&self, address: &Address, size: i128, grid: &Grid) -> Option<Element> {
+        let fits = |element: &Element| element.part + size <= element.piece;
+        let is_plane = |&(_, factor): &(u32, i128)| grid.planes > 1 && factor % grid.pitch == 0;
+        let (planes, terms): (Vec<_>, Vec<_>) = address.terms.iter().copied().partition(is_plane);
+        let planes =
+            planes.into_iter().map(|(value, factor)| (value, factor / grid.pitch)).collect();
+        let plane = self.coordinate(planes)?;
+        (1 - grid.planes..grid.planes).find_map(|first| {
+            let plane = plane.moved(first, grid.planes, self.space)?;
+            let constant = address.constant - first * grid.pitch;
+            let address = Address { terms: terms.clone(), constant };
+            let element = self.take_apart(&address, grid).filter(fits);
+            let element = element.or_else(|| self.count(&address, size, grid))?;
+            Some(Element { plane, ..element })
+        })
+    }
+
+    /// Returns the number of components of the vector that the load reads, and the size of each in bytes.
+    fn components(&self) -> Option<(u32, i128)> {
+        let is_plain = match VectorAccess::of(self.definitions, &self.load) {
+            Some(access) => !access.converts,
+            None => self.load.op() == Some(Op::Load),
+        };
+        let ty = self.definitions.get(self.load.result_type()?)?;
+        let is_vector = ty.op() == Some(Op::TypeVector);
+        (is_plain && is_vector).then_some((ty.word(2)?, self.layouts.size(ty.word(1)?)?))
+    }
+
+    /// Returns the sum of values with factors as a coordinate.
+    fn coordinate(&self, terms: Vec<(u32, i128)>) -> Option<Coordinate> {
+        let mut form = Form::constant(0);
+        for &(value, factor) in &terms {
+            form = form.plus(&self.form(value)?.times(factor)?, self.space)?;
+        }
+        Some(Coordinate { terms, constant: 0, form })
     }
 
     /// Returns the form of a value where the load uses it.
@@ -171,17 +315,15 @@ impl Reader<'_, '_> {
 
     /// Returns the number of bytes that the load reads.
     fn size(&self) -> Option<i128> {
-        let ty = self.load.result_type()?;
-        let vector = self.definitions.get(ty).filter(|ty| ty.op() == Some(Op::TypeVector));
-        match vector.filter(|_| self.load.op() == Some(Op::ExtInst)) {
-            // A vector of three elements takes the memory of three here, not of four (OpenCL C, 6.13.7).
-            Some(vector) => Some(self.layouts.size(vector.word(1)?)? * i128::from(vector.word(2)?)),
-            None => self.layouts.size(ty),
+        match VectorAccess::of(self.definitions, &self.load) {
+            Some(access) => Some(access.span?.size),
+            None => self.layouts.size(self.load.result_type()?),
         }
     }
 
-    /// Returns the address that the load reads, relative to the buffer that is the parameter.
-    fn address(&self, parameter: u32) -> Option<Address> {
+    /// Returns the address that the load reads, relative to the buffer that is the parameter. If `takes_apart`, it is
+    /// made up of the parts of indices instead of the indices.
+    fn address(&self, parameter: u32, takes_apart: bool) -> Option<Address> {
         let load = &self.load;
         let operands = AccessOperands::of(self.definitions, load)?;
         let steps = Steps::of_access(self.definitions, load)?;
@@ -199,7 +341,12 @@ impl Reader<'_, '_> {
         for steps in all {
             address.constant = address.constant.checked_add(steps.constant)?;
             for (index, stride) in steps.indexes {
-                self.add(&mut address, index, stride)?;
+                if takes_apart {
+                    self.add(&mut address, index, stride)?;
+                } else {
+                    self.bounds(index)?;
+                    address.add(index, stride)?;
+                }
             }
         }
         Some(address)
@@ -217,7 +364,7 @@ impl Reader<'_, '_> {
         match self.parts(value).filter(|parts| self.is_sum(value, parts)) {
             None => {
                 self.bounds(value)?;
-                address.terms.push((value, factor));
+                address.add(value, factor)?;
             }
             Some(parts) => {
                 for (part, times) in parts {
@@ -237,6 +384,8 @@ impl Reader<'_, '_> {
             Op::IAdd => vec![(a, 1), (b?, 1)],
             Op::ISub => vec![(a, 1), (b?, -1)],
             Op::SConvert | Op::CopyObject => vec![(a, 1)],
+            Op::BitwiseXor if self.constant(b?) == Some(0) => vec![(a, 1)],
+            Op::BitwiseXor if self.constant(a) == Some(0) => vec![(b?, 1)],
             Op::UConvert if self.bounds(a)?.0 >= 0 => vec![(a, 1)],
             Op::IMul => match (self.constant(a), self.constant(b?)) {
                 (_, Some(factor)) => vec![(a, factor)],
@@ -288,71 +437,62 @@ impl Reader<'_, '_> {
         })
     }
 
-    /// Takes an address apart into the coordinates of an element, if these are proven to be in the grid.
+    /// Takes an address in a plane apart into the coordinates of an element, if these are proven to be in the grid.
     fn take_apart(&self, address: &Address, grid: &Grid) -> Option<Element> {
-        let strides = grid.strides();
+        let (strides, piece) = (grid.strides(), grid.piece());
         let is_counted = |d: usize| grid.counts[d] > 1;
         let mut terms: [Vec<(u32, i128)>; 3] = Default::default();
         for &(value, factor) in &address.terms {
             let d = (0..3).rev().find(|&d| is_counted(d) && factor % strides[d] == 0)?;
             terms[d].push((value, factor / strides[d]));
         }
-        let part = address.constant.rem_euclid(grid.size);
-        let mut rest = address.constant.div_euclid(grid.size);
+        let part = address.constant.rem_euclid(piece);
+        let mut rest = address.constant.div_euclid(piece);
         let mut coordinates = Vec::new();
         for (d, terms) in terms.into_iter().enumerate() {
-            let mut form = Form::constant(0);
-            for &(value, factor) in &terms {
-                let own = self.form(value)?.times(factor)?;
-                form = form.plus(&own, self.space)?;
-            }
+            let own = self.coordinate(terms)?;
             let count = grid.counts[d];
             let is_last = (d + 1..3).all(|d| !is_counted(d));
-            // The constant is split so that the coordinate is in the grid. What the last coordinate does not
-            // take is outside of the grid.
+            // The constant is split so that the coordinate is in the grid. The last dimension gets all of the rest.
             let constant = if is_last { rest } else { rest.rem_euclid(count) };
-            let fits = |&constant: &i128| {
-                let moved = form.plus(&Form::constant(constant), self.space);
-                let bounds = moved.map(|form| form.bounds(self.space));
-                bounds.is_some_and(|(low, high)| 0 <= low && high < count)
-            };
-            let constant = [constant, constant - count].into_iter().find(fits)?;
-            rest = (rest - constant).div_euclid(count);
-            let form = form.plus(&Form::constant(constant), self.space)?;
-            coordinates.push(Coordinate { terms, constant, form });
+            let own = own
+                .moved(constant, count, self.space)
+                .or_else(|| own.moved(constant - count, count, self.space).filter(|_| !is_last))?;
+            rest = if is_last { 0 } else { (rest - own.constant).div_euclid(count) };
+            coordinates.push(own);
         }
         let coordinates = coordinates.try_into().ok()?;
-        (rest == 0).then_some(Element { coordinates, part, divided: None })
+        let plane = Coordinate::zero();
+        (rest == 0).then_some(Element { coordinates, plane, piece, part, divided: None })
     }
 
-    /// Returns the element at an address that counts the elements row by row, if it is proven to be in the
-    /// grid.
-    fn count(&self, address: &Address, grid: &Grid) -> Option<Element> {
-        let part = address.constant.rem_euclid(grid.size);
-        let constant = address.constant.div_euclid(grid.size);
-        let (mut form, mut terms) = (Form::constant(constant), Vec::new());
-        for &(value, factor) in &address.terms {
-            let times = factor / grid.size;
-            if factor % grid.size != 0 {
-                return None;
-            }
-            form = form.plus(&self.form(value)?.times(times)?, self.space)?;
-            terms.push((value, times));
-        }
-        let all = grid.counts.iter().product::<i128>();
-        let (low, high) = form.bounds(self.space);
-        let is_inside = 0 <= low && high < all && all <= MAX_COORDINATE;
-        let zero = || Coordinate { terms: Vec::new(), constant: 0, form: Form::constant(0) };
-        let number = Coordinate { terms, constant, form };
-        is_inside.then(|| Element {
-            coordinates: [number, zero(), zero()],
+    /// Returns the element at an address in a plane that counts the elements, or equal parts of them, row by row, if
+    /// it is proven to be in the grid.
+    fn count(&self, address: &Address, size: i128, grid: &Grid) -> Option<Element> {
+        let piece = grid.piece();
+        let step = address.terms.iter().fold(piece, |step, &(_, factor)| gcd(step, factor));
+        let terms = address.terms.iter().map(|&(value, factor)| (value, factor / step)).collect();
+        let parts = piece / step;
+        let all = grid.counts.iter().product::<i128>() * parts;
+        let number = self.coordinate(terms)?;
+        let number = number.moved(address.constant.div_euclid(step), all, self.space)?;
+        let part = address.constant.rem_euclid(step);
+        (all <= MAX_COORDINATE && part + size <= step).then_some(Element {
+            coordinates: [number, Coordinate::zero(), Coordinate::zero()],
+            plane: Coordinate::zero(),
+            piece,
             part,
-            divided: Some([grid.counts[0], grid.counts[1]]),
+            divided: Some(Divided { counts: [grid.counts[0], grid.counts[1]], parts }),
         })
     }
 }
 
 impl Element {
+    /// Returns whether both are read in the same element, or in the same of its parts that coordinates count.
+    pub(super) fn has_place_of(&self, other: &Self) -> bool {
+        self.coordinates == other.coordinates && self.divided == other.divided
+    }
+
     /// Returns the least and the largest distance of each coordinate from the work-item's own; `None` if they
     /// do not follow the work-item.
     pub(super) fn distances(&self, space: &Space) -> Option<[(i128, i128); 3]> {
@@ -368,6 +508,18 @@ impl Element {
 }
 
 impl Coordinate {
+    fn zero() -> Self {
+        Self { terms: Vec::new(), constant: 0, form: Form::constant(0) }
+    }
+
+    /// Returns the coordinate plus a constant, if the sum is proven to be below `count`, and not negative.
+    fn moved(&self, constant: i128, count: i128, space: &Space) -> Option<Self> {
+        let form = self.form.plus(&Form::constant(constant), space)?;
+        let (low, high) = form.bounds(space);
+        let terms = || self.terms.clone();
+        (0 <= low && high < count).then(|| Self { terms: terms(), constant, form })
+    }
+
     /// Returns the least and the largest distance of the coordinate from the work-item's own in dimension `d`;
     /// `None` if it does not follow the work-item.
     fn distances(&self, d: usize, space: &Space) -> Option<(i128, i128)> {

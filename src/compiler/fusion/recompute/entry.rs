@@ -163,28 +163,13 @@ impl Writer<'_, '_> {
         Ok(self.layout.stages[last].range)
     }
 
-    /// Loads one of the device's ids as coordinates.
-    fn load_id(&mut self, built_in: BuiltIn) -> Result<[u32; 3]> {
-        let (variable, ty) = vector(self.code.module, &mut self.code.interner, built_in)?;
-        let loaded = self.code.typed(ty.ty, Op::Load, &[variable])?;
-        let mut own = [0; 3];
-        for (d, own) in (0..).zip(&mut own) {
-            let component = self.code.typed(ty.component, Op::CompositeExtract, &[loaded, d])?;
-            *own = match ty.width {
-                32 => component,
-                _ => self.code.typed(self.code.int, Op::UConvert, &[component])?,
-            };
-        }
-        Ok(own)
-    }
-
     /// Runs the stages for a strip of rows: the producers for all rows that the strip needs, or for those that
     /// the next row needs.
     fn strips(&mut self, blocks: &Blocks) -> Result<NdRange> {
         let last = self.last();
         let counts = self.layout.stages[last].space.global;
         let split = last_dimension(counts);
-        let mut own = self.load_id(BuiltIn::GlobalInvocationId)?;
+        let mut own = self.code.load_id(BuiltIn::GlobalInvocationId)?;
         own[split] = self.code.times(own[split], blocks.sizes[split])?;
         let count = self.code.number(counts[split])?;
         for stage in 0..last {
@@ -303,8 +288,10 @@ impl Writer<'_, '_> {
     fn tiles(&mut self, blocks: &Blocks) -> Result<NdRange> {
         let last = self.last();
         let counts = self.layout.stages[last].space.global;
-        let (group, local) =
-            (self.load_id(BuiltIn::WorkgroupId)?, self.load_id(BuiltIn::LocalInvocationId)?);
+        let (group, local) = (
+            self.code.load_id(BuiltIn::WorkgroupId)?,
+            self.code.load_id(BuiltIn::LocalInvocationId)?,
+        );
         let (mut own, mut id) = (group, group);
         for d in 0..3 {
             own[d] = self.code.times(group[d], blocks.sizes[d])?;
@@ -432,14 +419,17 @@ impl Writer<'_, '_> {
             let mut redirected = redirected.filter(|known| known.parameter == parameter);
             words.push(match redirected.next().map(|known| &known.accesses) {
                 Some(Accesses::Own(_)) => elements.get(&parameter).copied().ok_or_else(missing)?,
-                Some(_) => {
+                Some(Accesses::Kept(..) | Accesses::Again(..)) => {
                     let region = layout.stages[stage].region(parameter).ok_or_else(missing)?;
                     self.pointers.get(&region.memory).copied().ok_or_else(missing)?
                 }
-                None => self.parameter((stage, parameter), ty)?,
+                Some(Accesses::OwnOrBefore(_)) | None => self.parameter((stage, parameter), ty)?,
             });
         }
         for known in &layout.redirected[stage] {
+            if let Accesses::OwnOrBefore(_) = known.accesses {
+                words.push(elements.get(&known.parameter).copied().ok_or_else(missing)?);
+            }
             let Accesses::Kept(_, _, axes) = &known.accesses else { continue };
             let region = layout.stages[stage].region(known.parameter).ok_or_else(missing)?;
             let reach = layout.arrays.get(&region.memory).ok_or_else(missing)?.reach;

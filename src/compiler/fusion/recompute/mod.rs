@@ -4,9 +4,12 @@
 //! wrote. In one kernel, a work-item cannot wait for other work-items. It can calculate the elements itself,
 //! by running the earlier launch's kernel for their ids. That changes no result if
 //!
-//! * each work-item of the earlier launch always writes exactly its own [element](elements),
+//! * each work-item of the earlier launch writes exactly its own [element](elements), or nothing,
 //! * the earlier launch has no other effects, and reads nothing that the fused kernel writes ([`stages`]), and
-//! * every element that a later launch reads is proven to be one that the earlier launch writes.
+//! * every element that a later launch reads is proven to be in the range of the earlier launch.
+//!
+//! A work-item that writes nothing, for example on the border, leaves its element as it was. If no other launch
+//! writes to the buffer, the element does not change, and it is read from the buffer.
 //!
 //! Borders stay exact, since the earlier launch, the producer, only runs for ids of its range: a later launch
 //! that clamps or tests its coordinates does so before it reads.
@@ -68,10 +71,13 @@ pub(super) fn attempt(
         judged.push(own.judgements);
         kernels.push(StageKernel::of(plan, stage, &stages, fused?)?);
     }
-    outcome.judgements = judgements(plan, &stages, &judged);
+    outcome.judgements = judgements(plan, &stages, &judged, &BTreeSet::new());
     let definitions: Vec<_> =
         kernels.iter().map(|stage| stage.kernel.module.definitions()).collect();
-    let composition = Composition::examine(plan, &kernels, &definitions, form, outcome)?;
+    let composition =
+        Composition::examine(plan, &kernels, &stages.sole, &definitions, form, outcome)?;
+    let read_before = composition.read_before(&stages);
+    outcome.judgements = judgements(plan, &stages, &judged, &read_before);
     let modes = composition.modes(trust)?;
     composition.assemble(&stages, &modes)
 }
@@ -119,9 +125,17 @@ fn add_findings(outcome: &mut Outcome, stage: &Stage, own: &Outcome) {
 }
 
 /// Returns the judgement on each memory of a plan that is fused: all pairs of launches are proven. `judged`
-/// holds the judgements of each stage.
-fn judgements(plan: &Plan, stages: &Stages, judged: &[Vec<Judgement>]) -> Vec<Judgement> {
+/// holds the judgements of each stage. Elements of the memories in `read_before` are read that no launch writes.
+fn judgements(
+    plan: &Plan,
+    stages: &Stages,
+    judged: &[Vec<Judgement>],
+    read_before: &BTreeSet<Memory>,
+) -> Vec<Judgement> {
     let why_in_memory = |memory: Memory| {
+        if read_before.contains(&memory) {
+            return Some("launches read elements of it that none of them writes".into());
+        }
         let is_array = stages.arrays.values().any(|&known| known == memory);
         // A launch may read what the memory held before, or write it once more.
         let is_used = stages.all.iter().any(|stage| stage.plan.regions(memory).next().is_some());

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use rspirv::spirv::{Decoration, FunctionControl, LinkageType, Op, StorageClass};
+use rspirv::spirv::{BuiltIn, Decoration, FunctionControl, LinkageType, Op, StorageClass};
 
 use super::code::Code;
 use super::elements::{Coordinate, Element, Grid};
@@ -23,16 +23,30 @@ pub(super) struct Redirected {
     pub(super) accesses: Accesses,
 }
 
+/// Elements that are read, by the word offset of the load in the function's body: one, or one for each component
+/// of a vector.
+pub(super) type Elements = BTreeMap<u32, Vec<Element>>;
+
 /// Accesses of a function to an array, by their word offset in the function's body.
 pub(super) enum Accesses {
     /// Writes to the element of the work-item that runs, each with the first byte in the element. The parameter
     /// becomes a pointer to that element, in a variable.
     Own(BTreeMap<u32, i128>),
+    /// Writes of the whole element of the work-item that runs, which may write nothing. The element is then what
+    /// the buffer holds. A new parameter is added for the pointer to the element.
+    OwnOrBefore(BTreeMap<u32, i128>),
     /// Reads of elements in an array of the storage class. The parameter becomes a pointer to the array. A new
     /// parameter is added for the origin in each dimension with [`Axis::Moved`].
-    Kept(BTreeMap<u32, Element>, StorageClass, [Axis; 3]),
+    Kept(Elements, StorageClass, [Axis; 3]),
     /// Reads before each of which the stage that produces the element runs again.
-    Again(BTreeMap<u32, Element>, Producer),
+    Again(Elements, Producer),
+}
+
+impl Accesses {
+    /// Returns whether these are writes to elements of the work-item that runs.
+    pub(super) fn writes(&self) -> bool {
+        matches!(self, Self::Own(_) | Self::OwnOrBefore(_))
+    }
 }
 
 /// Positions of elements in an array, in one dimension.
@@ -93,7 +107,7 @@ pub(super) fn redirect(module: &mut Module, function: u32, arrays: &[Redirected]
     let mut declaration = Declaration::of(body);
     let mut pointers = Vec::new();
     for array in arrays {
-        pointers.push(writer.parameters(array, &mut declaration)?);
+        pointers.push(writer.parameters(&definitions, array, &mut declaration)?);
     }
     // Where a stage runs again for each read, nothing is passed for what it writes.
     let unused = arrays.iter().zip(&pointers);
@@ -109,9 +123,14 @@ pub(super) fn redirect(module: &mut Module, function: u32, arrays: &[Redirected]
         {
             continue;
         }
+        if i.op() == Some(Op::Return) {
+            for (array, pointers) in arrays.iter().zip(&pointers) {
+                writer.complete(array, pointers)?;
+            }
+        }
         if start.is_none() && i.op() == Some(Op::Label) {
-            code.new.push_instruction(&i);
-            start = Some(std::mem::take(&mut code.new));
+            writer.code.new.push_instruction(&i);
+            start = Some(std::mem::take(&mut writer.code.new));
             continue;
         }
         let mut own = arrays.iter().zip(&pointers);
@@ -149,8 +168,35 @@ pub(super) fn redirect(module: &mut Module, function: u32, arrays: &[Redirected]
 /// Parameters of a function that stand for an array.
 struct Pointers {
     pointer: u32,
+    /// Set if the element may have to be copied from the buffer.
+    before: Option<Before>,
     /// Origin of the array in each dimension with [`Axis::Moved`].
     origins: [Option<u32>; 3],
+}
+
+/// Buffer whose contents are an element that is not written.
+struct Before {
+    buffer: u32,
+    /// Storage class of the buffer.
+    class: StorageClass,
+    /// Variable that is 0 until the element is written.
+    is_written: u32,
+}
+
+/// Address of a unit.
+#[derive(Clone, Copy)]
+struct Place {
+    class: StorageClass,
+    pointer: u32,
+    /// Size of the unit in bytes.
+    unit: u32,
+}
+
+impl Place {
+    /// Returns the place of the first unit of an array, given by a pointer to it.
+    fn of(array: &Redirected, class: StorageClass, pointer: u32) -> Self {
+        Self { class, pointer, unit: unit(array.grid.size) }
+    }
 }
 
 struct Writer<'m> {
@@ -169,22 +215,32 @@ impl Writer<'_> {
     /// Changes the type of an array's parameter, and adds the parameters for its origin.
     fn parameters(
         &mut self,
+        definitions: &Definitions<'_>,
         array: &Redirected,
         declaration: &mut Declaration,
     ) -> Result<Pointers> {
         let class = match &array.accesses {
             Accesses::Kept(_, class, _) => *class,
-            Accesses::Own(_) | Accesses::Again(..) => StorageClass::Function,
+            Accesses::Own(_) | Accesses::OwnOrBefore(_) | Accesses::Again(..) => {
+                StorageClass::Function
+            }
         };
         let unit = self.code.unit(unit(array.grid.size))?;
         let ty = self.code.pointer(class, unit)?;
         let own = declaration.parameters.get_mut(array.parameter);
         let own = own.ok_or_else(|| Error::unsupported("a kernel has too few parameters"))?;
-        own.1 = ty;
-        let pointer = own.0;
-        // The decorations are those of a buffer.
+        let mut pointer = own.0;
+        // The decorations are those of a buffer that the function writes.
         let annotations = self.code.module.section_mut(Section::Annotations);
         annotations.retain(|i| i.word(0) != Some(pointer));
+        let mut before = None;
+        if let Accesses::OwnOrBefore(_) = array.accesses {
+            before = Some(self.before(definitions, *own)?);
+            pointer = self.code.module.fresh_id()?;
+            declaration.parameters.push((pointer, ty));
+        } else {
+            own.1 = ty;
+        }
         let mut origins = [None; 3];
         if let Accesses::Kept(_, _, axes) = &array.accesses {
             for (origin, axis) in origins.iter_mut().zip(axes) {
@@ -195,7 +251,56 @@ impl Writer<'_> {
                 }
             }
         }
-        Ok(Pointers { pointer, origins })
+        Ok(Pointers { pointer, before, origins })
+    }
+
+    /// Declares what is needed to copy an element from a buffer, which is a parameter with the given id and type.
+    fn before(
+        &mut self,
+        definitions: &Definitions<'_>,
+        (buffer, ty): (u32, u32),
+    ) -> Result<Before> {
+        let class = definitions.get(ty).and_then(|ty| ty.word(1)).and_then(StorageClass::from_u32);
+        let class = class.ok_or_else(|| Error::unsupported("a pointer has no type"))?;
+        let ty = self.code.pointer(StorageClass::Function, self.code.int)?;
+        let is_written = self.code.module.fresh_id()?;
+        self.variables.push(Op::Variable, [ty, is_written, StorageClass::Function as u32]);
+        let zero = self.code.number(0)?;
+        self.casts.push(Op::Store, [is_written, zero]);
+        Ok(Before { buffer, class, is_written })
+    }
+
+    /// Writes the copy of an array's element from the buffer, for runs that did not write the element.
+    fn complete(&mut self, array: &Redirected, pointers: &Pointers) -> Result<()> {
+        let Some(before) = &pointers.before else { return Ok(()) };
+        let code = &mut self.code;
+        let is_written = code.typed(code.int, Op::Load, &[before.is_written])?;
+        let zero = code.number(0)?;
+        let is_missing = code.compare(Op::IEqual, is_written, zero)?;
+        let after = code.begin_if(is_missing)?;
+        let bytes = unit(array.grid.size);
+        let units = array.grid.size / i128::from(bytes);
+        let unit = code.unit(bytes)?;
+        let source = code.pointer(before.class, unit)?;
+        let target = code.pointer(StorageClass::Function, unit)?;
+        let id = code.load_id(BuiltIn::GlobalInvocationId)?;
+        let [width, height, _] = array.grid.counts;
+        let mut first = code.times(id[0], units)?;
+        for (number, pitch) in [(id[1], width), (id[2], width * height)] {
+            let rows = code.times(number, pitch * units)?;
+            first = code.binary(Op::IAdd, first, rows)?;
+        }
+        let from = code.typed(source, Op::Bitcast, &[before.buffer])?;
+        let from = code.at(from, source, first)?;
+        for at in 0..units {
+            let index = code.number(at)?;
+            let (own, from) =
+                (code.at(pointers.pointer, target, index)?, code.at(from, source, index)?);
+            let value = code.typed(unit, Op::Load, &[from])?;
+            code.new.push(Op::Store, [own, value]);
+        }
+        code.end_if(after);
+        Ok(())
     }
 
     /// Rewrites an access, if it is one to the array.
@@ -207,47 +312,137 @@ impl Writer<'_> {
         offset: u32,
         i: &Instruction<'_>,
     ) -> Result<bool> {
-        let (class, pointer, element, part) = match &array.accesses {
-            Accesses::Own(accesses) => {
+        match &array.accesses {
+            Accesses::Own(accesses) | Accesses::OwnOrBefore(accesses) => {
                 let Some(&part) = accesses.get(&offset) else { return Ok(false) };
-                (StorageClass::Function, pointers.pointer, None, part)
+                let place = Place::of(array, StorageClass::Function, pointers.pointer);
+                let place = self.part(place, part)?;
+                self.rewritten(definitions, i, place)?;
+                if let Some(before) = &pointers.before {
+                    let one = self.code.number(1)?;
+                    self.code.new.push(Op::Store, [before.is_written, one]);
+                }
             }
-            Accesses::Kept(accesses, class, axes) => {
-                let Some(element) = accesses.get(&offset) else { return Ok(false) };
-                let index = self.index(definitions, element, axes, &pointers.origins)?;
-                (*class, pointers.pointer, index, element.part)
+            Accesses::Kept(accesses, ..) | Accesses::Again(accesses, _) => {
+                let Some(elements) = accesses.get(&offset) else { return Ok(false) };
+                if let [element] = elements.as_slice() {
+                    let start = self.start(definitions, array, pointers, element)?;
+                    let place = self.within(definitions, start, element)?;
+                    self.rewritten(definitions, i, place)?;
+                } else {
+                    self.gather(definitions, array, pointers, elements, i)?;
+                }
             }
-            Accesses::Again(accesses, producer) => {
-                let Some(element) = accesses.get(&offset) else { return Ok(false) };
-                let variable = self.run(definitions, producer, element)?;
-                (StorageClass::Function, variable, None, element.part)
-            }
-        };
-        let operands = AccessOperands::of(definitions, i);
-        let operands = operands.ok_or_else(|| Error::unsupported("an access is not known"))?;
-        let own = i.word(operands.pointer).and_then(|own| definitions.type_of(own)?.word(2));
-        let pointee = own.ok_or_else(|| Error::unsupported("a pointer has no type"))?;
-        let bytes = unit(array.grid.size);
-        let units = self.code.unit(bytes)?;
-        let ty = self.code.pointer(class, units)?;
-        let mut address = pointer;
-        if let Some(index) = element {
-            address = self.code.at(address, ty, index)?;
         }
-        let unit = i128::from(bytes);
-        if part % unit != 0 {
-            return Err(Error::unsupported("an element is accessed in parts of its units"));
-        }
-        if part > 0 {
-            let index = self.code.number(part / unit)?;
-            address = self.code.at(address, ty, index)?;
-        }
-        if pointee != units {
-            let ty = self.code.pointer(class, pointee)?;
-            address = self.code.typed(ty, Op::Bitcast, &[address])?;
-        }
-        self.rewritten(definitions, i, &operands, address)?;
         Ok(true)
+    }
+
+    /// Writes the loads of the components of a vector, each from its element.
+    fn gather(
+        &mut self,
+        definitions: &Definitions<'_>,
+        array: &Redirected,
+        pointers: &Pointers,
+        elements: &[Element],
+        i: &Instruction<'_>,
+    ) -> Result<()> {
+        let missing = || Error::unsupported("a vector has no type");
+        let (ty, result) = i.result_type().zip(i.result()).ok_or_else(missing)?;
+        let component = definitions.get(ty).and_then(|ty| ty.word(1)).ok_or_else(missing)?;
+        let mut operands = vec![ty, result];
+        let mut last: Option<(&Element, Place)> = None;
+        for element in elements {
+            // Components of one element follow each other.
+            let start = match last {
+                Some((known, start)) if known.has_place_of(element) => start,
+                _ => self.start(definitions, array, pointers, element)?,
+            };
+            last = Some((element, start));
+            let place = self.within(definitions, start, element)?;
+            let address = self.cast(place, component)?;
+            operands.push(self.code.typed(component, Op::Load, &[address])?);
+        }
+        self.code.new.push(Op::CompositeConstruct, operands);
+        Ok(())
+    }
+
+    /// Writes the calculation of the place of an element, or runs the stage that produces it.
+    fn start(
+        &mut self,
+        definitions: &Definitions<'_>,
+        array: &Redirected,
+        pointers: &Pointers,
+        element: &Element,
+    ) -> Result<Place> {
+        match &array.accesses {
+            Accesses::Again(_, producer) => self.run(definitions, array, producer, element),
+            Accesses::Kept(_, class, axes) => {
+                let index = self.index(definitions, element, axes, &pointers.origins)?;
+                self.at(Place::of(array, *class, pointers.pointer), index)
+            }
+            Accesses::Own(_) | Accesses::OwnOrBefore(_) => {
+                Err(Error::unsupported("an element is not known"))
+            }
+        }
+    }
+
+    /// Writes the calculation of the place that is read in an element.
+    fn within(
+        &mut self,
+        definitions: &Definitions<'_>,
+        start: Place,
+        element: &Element,
+    ) -> Result<Place> {
+        let Element { plane, piece, part, .. } = element;
+        if plane.terms.is_empty() {
+            return self.part(start, plane.constant * piece + part);
+        }
+        let plane = self.coordinate(definitions, plane)?;
+        let place = self.parts(start, plane, *piece)?;
+        self.part(place, *part)
+    }
+
+    /// Writes the address of the unit that begins `bytes` bytes after a place.
+    fn part(&mut self, place: Place, bytes: i128) -> Result<Place> {
+        if bytes == 0 {
+            return Ok(place);
+        }
+        let place = self.dividing(place, bytes)?;
+        let index = self.code.number(bytes / i128::from(place.unit))?;
+        self.at(place, Some(index))
+    }
+
+    /// Writes the address of the unit that begins a number of parts, of `bytes` bytes each, after a place.
+    fn parts(&mut self, place: Place, number: u32, bytes: i128) -> Result<Place> {
+        let place = self.dividing(place, bytes)?;
+        let index = self.code.times(number, bytes / i128::from(place.unit))?;
+        self.at(place, Some(index))
+    }
+
+    /// Writes a place in units of which `bytes` bytes are a multiple.
+    fn dividing(&mut self, place: Place, bytes: i128) -> Result<Place> {
+        if bytes % i128::from(place.unit) == 0 {
+            return Ok(place);
+        }
+        let byte = self.code.unit(1)?;
+        Ok(Place { pointer: self.cast(place, byte)?, unit: 1, ..place })
+    }
+
+    /// Writes the address of the unit with an index after a place; `None` stands for 0.
+    fn at(&mut self, place: Place, index: Option<u32>) -> Result<Place> {
+        let Some(index) = index else { return Ok(place) };
+        let unit = self.code.unit(place.unit)?;
+        let ty = self.code.pointer(place.class, unit)?;
+        Ok(Place { pointer: self.code.at(place.pointer, ty, index)?, ..place })
+    }
+
+    /// Writes a place as the address of a value of another type.
+    fn cast(&mut self, place: Place, pointee: u32) -> Result<u32> {
+        if pointee == self.code.unit(place.unit)? {
+            return Ok(place.pointer);
+        }
+        let ty = self.code.pointer(place.class, pointee)?;
+        self.code.typed(ty, Op::Bitcast, &[place.pointer])
     }
 
     /// Writes an access with another address.
@@ -255,9 +450,13 @@ impl Writer<'_> {
         &mut self,
         definitions: &Definitions<'_>,
         i: &Instruction<'_>,
-        operands: &AccessOperands,
-        address: u32,
+        place: Place,
     ) -> Result<()> {
+        let operands = AccessOperands::of(definitions, i);
+        let operands = operands.ok_or_else(|| Error::unsupported("an access is not known"))?;
+        let pointee = i.word(operands.pointer).and_then(|own| definitions.type_of(own)?.word(2));
+        let pointee = pointee.ok_or_else(|| Error::unsupported("a pointer has no type"))?;
+        let address = self.cast(place, pointee)?;
         let op = i.op().ok_or_else(|| Error::unsupported("an access is not known"))?;
         let mut words: Vec<_> = i.words_from(0).collect();
         words[operands.pointer] = address;
@@ -332,22 +531,31 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes a call of the stage that produces an element. Returns the variable that then holds it.
+    /// Writes a call of the stage that produces an element. Returns the place where the element is then, or the part
+    /// of it that the element's coordinates count.
     fn run(
         &mut self,
         definitions: &Definitions<'_>,
+        array: &Redirected,
         producer: &Producer,
         element: &Element,
-    ) -> Result<u32> {
+    ) -> Result<Place> {
         let variables = self.element_variables(producer)?;
         let [component, vector] = self.id_types()?;
         let mut numbers = [0; 3];
         for (number, coordinate) in numbers.iter_mut().zip(&element.coordinates) {
             *number = self.coordinate(definitions, coordinate)?;
         }
-        if let Some(counts) = element.divided {
+        let mut place = Place::of(array, StorageClass::Function, variables[producer.read]);
+        if let Some(divided) = element.divided {
             let mut rest = numbers[0];
-            for (number, count) in numbers.iter_mut().zip(counts) {
+            if divided.parts > 1 {
+                let parts = self.code.number(divided.parts)?;
+                let part = self.code.binary(Op::UMod, rest, parts)?;
+                place = self.parts(place, part, element.piece / divided.parts)?;
+                rest = self.code.binary(Op::UDiv, rest, parts)?;
+            }
+            for (number, count) in numbers.iter_mut().zip(divided.counts) {
                 let count = self.code.number(count)?;
                 *number = self.code.binary(Op::UMod, rest, count)?;
                 rest = self.code.binary(Op::UDiv, rest, count)?;
@@ -369,7 +577,7 @@ impl Writer<'_> {
         operands.extend(&variables);
         operands.push(id);
         code.typed(void, Op::FunctionCall, &operands)?;
-        Ok(variables[producer.read])
+        Ok(place)
     }
 
     /// Returns the types of an id of a work-item: of a component and of the vector.

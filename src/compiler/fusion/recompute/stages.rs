@@ -8,7 +8,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::compiler::fusion::access::{Access, Kind};
+use super::elements::element_size;
+use crate::compiler::fusion::access::{Access, Bytes, Kind};
 use crate::compiler::fusion::affine::Space;
 use crate::compiler::fusion::dependence::{Use, never_meet};
 use crate::compiler::fusion::examined::Examined;
@@ -20,6 +21,8 @@ pub(super) struct Stages {
     /// Memory of the plan that each array stands for. In the plans of stages, arrays are memories with numbers
     /// of their own.
     pub(super) arrays: BTreeMap<Memory, Memory>,
+    /// Arrays of memories to which only one argument of one launch writes.
+    pub(super) sole: BTreeSet<Memory>,
 }
 
 /// Launches that run one after the other in the same work-item.
@@ -58,8 +61,16 @@ impl Stages {
         let versions = Versions::of(&flow, levels);
         let all = (0..=last).rev().map(|level| versions.stage(&flow, level));
         let all = all.collect::<Result<Vec<_>, _>>()?;
-        let arrays = versions.arrays.iter().map(|(&(memory, _), &array)| (array, memory)).collect();
-        let stages = Self { all, arrays };
+        let arrays = versions.arrays.iter().map(|(&(memory, _), &array)| (array, memory));
+        let arrays: BTreeMap<_, _> = arrays.collect();
+        let is_sole = |&(_, &memory): &(&Memory, &Memory)| {
+            let writes = |(place, _): &(Place, _)| {
+                accesses(&slots[place.slot], place.argument).any(|access| access.kind.writes())
+            };
+            plan.regions(memory).filter(writes).count() == 1
+        };
+        let sole = arrays.iter().filter(is_sole).map(|(&array, _)| array).collect();
+        let stages = Self { all, arrays, sole };
         stages.check_inputs(plan, slots)?;
         Ok(stages)
     }
@@ -175,6 +186,24 @@ impl<'a> DataFlow<'a> {
         self.writers.get(&memory)?.iter().copied().rfind(|&writer| writer < at)
     }
 
+    /// Returns the launch whose results a launch changes in place, if both belong to the same stage and no other
+    /// stage needs the results before they are changed. The last stage runs the launches in `repeated`, too.
+    fn updated(
+        &self,
+        memory: Memory,
+        at: usize,
+        levels: &[usize],
+        repeated: &BTreeSet<usize>,
+    ) -> Option<usize> {
+        let source = self.source(at, memory).filter(|_| self.reads(at, memory))?;
+        let mut readers = self.readers.get(&memory)?.iter().filter(|&&reader| reader != at);
+        let needs_results = |&reader: &usize| {
+            let is_elsewhere = levels[reader] != levels[source] || repeated.contains(&reader);
+            is_elsewhere && self.source(reader, memory) == Some(source)
+        };
+        (levels[source] == levels[at] && !readers.any(needs_results)).then_some(source)
+    }
+
     /// Returns the level of each launch: the number of stages between it and the last stage.
     fn levels(&self) -> Vec<usize> {
         let mut levels = vec![0; self.plan.slots.len()];
@@ -193,26 +222,37 @@ impl<'a> DataFlow<'a> {
         levels
     }
 
-    /// Returns whether each work-item of a launch reads only what the same work-item of an earlier launch
-    /// wrote.
+    /// Returns whether each work-item of a launch reads only what the work-item with the same linear id of an
+    /// earlier launch wrote.
     fn uses_only_own(&self, memory: Memory, writer: usize, reader: usize) -> bool {
         let space = |at: usize| Space::new(&self.plan.slots[at].range);
         let (first, second) = (space(writer), space(reader));
         let shape = |space: &Space| (space.global, space.offset);
-        if shape(&first) != shape(&second) {
-            return false;
-        }
+        let has_same_ids = shape(&first) == shape(&second);
         let uses = Use::all(self.plan, self.slots, memory);
         let of = |at: usize| uses.iter().filter(move |used| used.slot == at);
         of(writer).filter(|used| used.access.kind.writes()).all(|a| {
             of(reader).filter(|used| used.access.kind == Kind::Read).all(|b| {
                 !a.region.overlaps(&b.region)
-                    || a.bytes
-                        .zip(b.bytes)
-                        .is_some_and(|(a, b)| never_meet(&a, &b, (&first, &second), &first))
+                    || a.bytes.zip(b.bytes).is_some_and(|(a, b)| match has_same_ids {
+                        true => never_meet(&a, &b, (&first, &second), &first),
+                        false => {
+                            let own = own_element(&a, &first);
+                            own.is_some() && own == own_element(&b, &second)
+                        }
+                    })
             })
         })
     }
+}
+
+/// Returns the size of the elements that a launch accesses, one for each work-item by its linear id, and the
+/// number of the first of them, with the number of work-items; `None` if a work-item accesses other bytes, too.
+fn own_element(bytes: &Bytes, space: &Space) -> Option<(i128, i128, i128)> {
+    let size = element_size(&bytes.start, space)?;
+    let (first, part) = (bytes.start.low.div_euclid(size), bytes.start.low.rem_euclid(size));
+    let count = space.global.iter().product();
+    (part + bytes.width <= size).then_some((size, first, count))
 }
 
 /// Contents of memories that are kept in arrays: a version for each launch of an earlier stage that writes a
@@ -233,13 +273,21 @@ impl Versions {
         for (&memory, writers) in &flow.writers {
             for &writer in writers.iter().filter(|&&writer| levels[writer] > 0) {
                 written.push((memory, writer));
-                // The contents remain after the plan, or another launch writes to a part of them.
-                if !flow.plan.dead.contains(&memory) || writers.len() > 1 {
+                // The contents remain after the plan, or a launch of the last stage changes them.
+                let is_changed = writers.iter().any(|&other| levels[other] == 0);
+                if !flow.plan.dead.contains(&memory) || is_changed {
                     repeated.insert(writer);
                 }
             }
         }
-        let arrays = written.into_iter().zip((next..).map(Memory)).collect();
+        let mut arrays: BTreeMap<_, _> = written.into_iter().zip((next..).map(Memory)).collect();
+        for (memory, writer) in arrays.keys().copied().collect::<Vec<_>>() {
+            if let Some(source) = flow.updated(memory, writer, &levels, &repeated)
+                && let Some(&array) = arrays.get(&(memory, source))
+            {
+                arrays.insert((memory, writer), array);
+            }
+        }
         Self { levels, arrays, repeated }
     }
 
@@ -262,10 +310,11 @@ impl Versions {
             }
         }
         if level > 0 {
-            let arrays = self.arrays.iter().filter(|&(&version, _)| {
-                self.levels[version.1] == level && !self.is_read_later(flow, version)
-            });
-            plan.dead = arrays.map(|(_, &array)| array).collect();
+            let here = || self.arrays.iter().filter(|(version, _)| self.levels[version.1] == level);
+            let read = here().filter(|&(&version, _)| self.is_read_later(flow, version));
+            let read: BTreeSet<_> = read.map(|(_, &array)| array).collect();
+            plan.dead =
+                here().map(|(_, &array)| array).filter(|array| !read.contains(array)).collect();
             plan.forms.clear();
         }
         Ok(Stage { plan, launches })
@@ -294,9 +343,12 @@ impl Versions {
         let read = read.filter(|_| flow.reads(at, memory));
         let kernel = &flow.plan.slots[at].kernel;
         match (own, read) {
+            (Some(own), Some(read)) if own == read => Ok(*own),
             (Some(_), _) if flow.reads(at, memory) => Err(format!(
                 "`{kernel}` cannot run again for other work-items: it reads a buffer that it writes"
             )),
+            // The launch whose results this one changes runs again in the last stage.
+            (None, Some(_)) if flow.writes(at, memory) && level == 0 => Ok(memory),
             (None, Some(_)) if flow.writes(at, memory) => Err(format!(
                 "`{kernel}` writes to a buffer in which it reads what other work-items wrote before"
             )),
