@@ -103,7 +103,7 @@ fn fuse(
     trust: Trust,
     width: Width,
     form: FusionForm,
-) -> Result<Outcome> {
+) -> crate::error::Result<Outcome> {
     let programs = Programs { modules, examinations: &Examinations::default() };
     super::fuse(plan, programs, trust, width, form)
 }

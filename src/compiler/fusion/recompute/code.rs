@@ -2,8 +2,8 @@
 
 use rspirv::spirv::{BuiltIn, Capability, Op, StorageClass};
 
+use crate::compiler::fusion::built_ins::vector;
 use crate::compiler::fusion::merge::require;
-use crate::compiler::fusion::remap::vector;
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Interner, Stream};
 use crate::error::Result;

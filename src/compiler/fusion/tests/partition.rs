@@ -17,6 +17,7 @@ fn launches_of<'a>(plan: &'a Plan, module: &'a Module) -> Launches<'a> {
         forced_form: None,
         exceeded_limit: &|_| None,
         effects: OnceCell::new(),
+        examinations: Examinations::default(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Launches that run again for the elements that later launches read.
 
 use super::*;
+use crate::compiler::fusion::legality::Judgement;
 
 const STENCILS: &[u8] = include_bytes!("../../../../tests/data/stencils.spv");
 
