@@ -159,13 +159,6 @@ fn half_rows(from: usize, to: usize) -> Vec<Value> {
     arguments
 }
 
-fn sum_rows(from: usize, to: usize) -> Step {
-    let mut arguments = vec![Buffer(from), Long(0), Buffer(to), Long(0)];
-    arguments.extend([COLUMNS, ROWS, PLANES].map(int));
-    arguments.extend([4 * COLUMNS, 4 * COLUMNS * ROWS, 4, 4 * ROWS].map(bytes));
-    grouped("sum_rows", &[ROWS.next_multiple_of(16), PLANES], &[16, 1], &arguments)
-}
-
 fn rows() -> Vec<Chain> {
     let full = Floats(N);
     let group_norm = |from: usize, to: usize| {
@@ -178,16 +171,6 @@ fn rows() -> Vec<Chain> {
         grouped("sum_rows_by_groups", &[ALL_ROWS * GROUP], &[GROUP], &arguments)
     };
     vec![
-        chain(
-            "squares, sums of rows, scale",
-            vec![full, full, Floats(ALL_ROWS), Floats(ALL_ROWS)],
-            vec![
-                grouped("square", &[N], &[64], &[Buffer(0), Buffer(1), bytes(N)]),
-                sum_rows(1, 2),
-                step("scale_by", &[ALL_ROWS], &[Buffer(2), Buffer(3), Float(0.5)]),
-            ],
-            Fuses,
-        ),
         chain(
             "sums of rows by work-groups, rows divided by them",
             vec![full, Floats(ALL_ROWS), full],
