@@ -282,15 +282,6 @@ fn layouts() -> Vec<Chain> {
             Fuses,
         ),
         chain(
-            "gain, blur of a tile in local memory",
-            floats(3),
-            vec![
-                step("invert_line", &[COUNT], &[Buffer(0), Buffer(1), count[0]]),
-                plane("blur_tile", &[Buffer(1), Buffer(2)]),
-            ],
-            Fuses,
-        ),
-        chain(
             "gain to halves, blur of halves",
             vec![Floats(COUNT), Bytes(COUNT / 2), Bytes(COUNT / 2)],
             vec![
