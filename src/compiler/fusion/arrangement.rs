@@ -51,6 +51,8 @@ pub(super) struct Arrangement {
     origins: Vec<usize>,
     /// Scalars on whose values the arrangement relies, by their places in the original plan.
     relied: BTreeSet<Place>,
+    /// Whether each slot runs as it was launched.
+    pub(super) is_plain: bool,
 }
 
 /// Use of work-groups by a kernel.
@@ -85,6 +87,7 @@ impl Arrangement {
             assignments: vec![Assignment::Single; plan.slots.len()],
             origins: (0..plan.slots.len()).collect(),
             relied: BTreeSet::new(),
+            is_plain: true,
             plan: plan.clone(),
         }
     }
@@ -207,6 +210,7 @@ impl Arrangement {
             assignments: Vec::new(),
             origins: Vec::new(),
             relied: BTreeSet::new(),
+            is_plain: false,
         };
         for (at, (slot, own)) in plan.slots.iter().zip(facts).enumerate() {
             let (parts, assignment) = assign(at)?;

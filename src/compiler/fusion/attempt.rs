@@ -58,7 +58,7 @@ pub(super) fn attempt(
     outcome: &mut Outcome,
 ) -> Result<Fused, Obstacle> {
     let definitions: Vec<_> = kernels.iter().map(|kernel| kernel.module.definitions()).collect();
-    let launches = Launches::prepare(arrangement, kernels, &definitions, trust)?;
+    let mut launches = Launches::prepare(arrangement, kernels, &definitions, trust)?;
     let slots = launches.examine(examinations, outcome)?;
     let proof = launches.prove(slots, outcome)?;
     let parts = launches.parts(&proof)?;
@@ -124,7 +124,11 @@ impl<'a> Launches<'a> {
     }
 
     /// Analyses the accesses of each slot.
-    fn examine(&self, examinations: &Examinations, outcome: &mut Outcome) -> Result<Vec<Examined>> {
+    fn examine(
+        &mut self,
+        examinations: &Examinations,
+        outcome: &mut Outcome,
+    ) -> Result<Vec<Examined>> {
         let mut slots = Vec::new();
         for (at, (slot, kernel)) in self.plan.slots.iter().zip(self.kernels).enumerate() {
             let space = Space::new(&self.ranges.slots[at].range);
@@ -136,7 +140,9 @@ impl<'a> Launches<'a> {
             let injected = scalars & &access::controlling_parameters(definitions, kernel.function);
             let place = |&argument: &usize| Place { slot: at, argument };
             outcome.constants.extend(scalars.iter().map(place));
-            if self.plan.target.separate_functions && self.operations[at].estimates {
+            self.operations[at].long_sums = examined.accesses.has_long_sums;
+            let Operations { estimates, long_sums, .. } = self.operations[at];
+            if self.plan.target.separate_functions && (estimates || long_sums) {
                 // With values known in advance, the driver would compile the function differently.
                 outcome.injected.retain(|injected| injected.slot != at);
             } else {
@@ -218,8 +224,12 @@ impl<'a> Launches<'a> {
             Modes::join(kernels.iter().map(|kernel| (kernel.name.as_str(), &kernel.modes)))?;
         if plan.target.separate_functions
             && *trust == Trust::ProofOnly
-            && let Some(why) =
-                contraction::separate_function_refusal(&plan.slots, ranges, operations)
+            && let Some(why) = contraction::separate_function_refusal(
+                &plan.slots,
+                ranges,
+                operations,
+                self.arrangement.is_plain,
+            )
         {
             return Err(Obstacle::Refusal(why));
         }

@@ -22,11 +22,16 @@
 //! - A value that all work-items share is calculated once, by other instructions than those for vectors
 //!   of work-items. Estimates like `native_recip` then have another precision.
 //!
+//! - A loop adds up several parts of a sum of floating-point numbers, if it has eight iterations or more and the
+//!   work-items of a work-group do not fill the compiler's vectors. The order depends on the number of
+//!   iterations, as far as the compiler knows it.
+//!
 //! Launches with such operations stay separate functions, which are compiled as they are without fusion.
 //! Launches of two kinds are fused only if the caller vouches for them (`Trust::Caller`):
 //!
 //! - Launches with estimates and an nd-range of their own. Their function is not the same in a fused
 //!   kernel.
+//! - Launches with sums in loops, if the nd-range or the work-groups are not those of the launch.
 //! - Launches with `dot`, `length` or a function made of these, in double precision. They are calculated
 //!   differently even in a separate function.
 //!
@@ -57,6 +62,8 @@ pub(super) struct Operations {
     adds_vectors: bool,
     sines: bool,
     cosines: bool,
+    /// Whether a loop may add up more numbers than compilers always add up in order.
+    pub(super) long_sums: bool,
 }
 
 impl Operations {
@@ -140,7 +147,7 @@ impl Operations {
     /// Returns whether Intel's runtime for CPUs may calculate other values for some of the operations in another
     /// nd-range, or where a function is called several times.
     pub(super) fn depend_on_range(self) -> bool {
-        self.estimates || self.adds_vectors
+        self.estimates || self.adds_vectors || self.long_sums
     }
 
     /// Returns whether a driver may contract some of the operations with each other.
@@ -168,14 +175,16 @@ fn adds_vectors(i: &Instruction<'_>, definitions: &Definitions<'_>) -> bool {
 }
 
 /// Returns the reason why Intel's runtime for CPUs may calculate other values for a launch even if the launch
-/// is a separate function; `None` if there is none.
+/// is a separate function; `None` if there is none. `is_plain` says that each slot runs as it was launched.
 pub(super) fn separate_function_refusal(
     slots: &[Slot],
     ranges: &Ranges,
     operations: &[Operations],
+    is_plain: bool,
 ) -> Option<String> {
-    let why = |own: &Operations, mapping: &Mapping| {
+    let why = |slot: &Slot, own: &Operations, mapping: &Mapping| {
         let has_own_range = mapping.shape != Shape::Same || mapping.guard.is_some();
+        let has_own_groups = !is_plain || slot.range != ranges.whole;
         if own.adds_vectors {
             Some(
                 "`dot` or a length in double precision, which Intel's compiler for CPUs computes \
@@ -186,12 +195,17 @@ pub(super) fn separate_function_refusal(
                 "estimates, which Intel's compiler for CPUs computes differently in another \
                  nd-range",
             )
+        } else if own.long_sums && (has_own_range || has_own_groups) {
+            Some(
+                "sums in a loop, which Intel's compiler for CPUs adds up in another order in another \
+                 nd-range or other work-groups",
+            )
         } else {
             None
         }
     };
     let mut all = slots.iter().zip(operations).zip(&ranges.slots);
-    let found = all.find_map(|((slot, own), mapping)| Some((slot, why(own, mapping)?)));
+    let found = all.find_map(|((slot, own), mapping)| Some((slot, why(slot, own, mapping)?)));
     let (slot, why) = found.filter(|_| slots.len() > 1)?;
     Some(format!("`{}` calculates {why}", slot.kernel))
 }
@@ -199,7 +213,7 @@ pub(super) fn separate_function_refusal(
 /// Returns whether Intel's runtime for CPUs may calculate other values for the launches if it optimizes
 /// across their calls.
 pub(super) fn depends_on_separation(operations: &[Operations]) -> bool {
-    shares_angles(operations) || operations.iter().any(|own| own.estimates)
+    shares_angles(operations) || operations.iter().any(|own| own.estimates || own.long_sums)
 }
 
 /// Returns whether one launch calculates a sine, and another one a cosine.

@@ -55,6 +55,8 @@ pub(super) struct Evaluation<'m> {
     /// Regions of the buffers, by the index of the kernel's parameter.
     pub(super) buffers: BTreeMap<usize, Region>,
     steps: usize,
+    /// Whether a loop was found that may add up more than [`SHORT_SUM`](super::SHORT_SUM) floating-point numbers.
+    has_long_sums: bool,
 }
 
 /// Function that is prepared for evaluation.
@@ -140,6 +142,13 @@ impl Frame<'_> {
         distances.get(&[a, b]).copied().or_else(|| distances.get(&[b, a])?.times(-1))
     }
 
+    /// Returns the largest number of values that a loop's counter has, if that is known.
+    pub(super) fn number_of_values(&self, counter: u32) -> Option<i128> {
+        let distances = self.distances.borrow();
+        let (_, distances) = distances.iter().find(|([phi, _], _)| *phi == counter)?;
+        Some(distances.ranges().map(|range| range.count).sum::<i128>() + 1)
+    }
+
     pub(super) fn is_live(&self, from: usize, to: usize) -> bool {
         self.live.contains(&(from, to))
     }
@@ -162,6 +171,7 @@ impl<'m> Evaluation<'m> {
             known_functions: HashMap::new(),
             buffers: BTreeMap::new(),
             steps: 0,
+            has_long_sums: false,
             definitions,
         }
     }
@@ -234,7 +244,7 @@ impl<'m> Evaluation<'m> {
 
     /// Evaluates the kernel once, for the given arguments.
     fn evaluate(&mut self, kernel: u32, values: &[Value]) -> Result<(Accesses, Frame<'m>)> {
-        self.steps = 0;
+        (self.steps, self.has_long_sums) = (0, false);
         let at = self.functions.get(&kernel).copied();
         let body = at.and_then(|at| self.body(at)).ok_or_else(|| {
             Error::unsupported("the control flow of the kernel's function cannot be analyzed")
@@ -269,7 +279,8 @@ impl<'m> Evaluation<'m> {
         let is_live = |from, to| frame.is_live(from, to);
         let flow = Flow::of(blocks, self.definitions, &mut symbols, is_live);
         let all = frame.take_accesses();
-        Ok((Accesses { all, flow, ..Accesses::default() }, frame))
+        let has_long_sums = self.has_long_sums;
+        Ok((Accesses { all, flow, has_long_sums, ..Accesses::default() }, frame))
     }
 
     fn scalar(&self, parameter: u32, bytes: &[u8]) -> Known {
@@ -381,6 +392,7 @@ impl<'m> Evaluation<'m> {
                 known.map(|known| frame.values.insert(id, Box::new(known)));
             }
         }
+        self.has_long_sums |= self.has_long_sum(frame, at);
         let last = block.body.last().map(|(_, last)| *last);
         let mut next = block.next.as_slice();
         if let Some(branch) = last.filter(|last| last.op() == Some(Op::BranchConditional))

@@ -5,8 +5,9 @@
 //! or at its end. The maximum number of iterations follows from `bound - initial`. The phi is then `initial` plus
 //! a multiple of `step`, up to the last iteration's. If one more step could wrap, nothing is known.
 
-use rspirv::spirv::{BuiltIn, Op};
+use rspirv::spirv::{BuiltIn, Op, OpenclStd100Op};
 
+use super::SHORT_SUM;
 use super::arithmetic::{Arithmetic, mirrored, negated};
 use super::blocks::Blocks;
 use super::eval::{Evaluation, Frame};
@@ -73,6 +74,30 @@ impl Evaluation<'_> {
         let step = multiple * sign;
         let is_after = multiple == most && distances.all(|distance| distance == Some(step));
         is_after.then(|| form.moved_by(-step))
+    }
+
+    /// Returns whether a loop with the given head may add up more than [`SHORT_SUM`] floating-point numbers.
+    pub(super) fn has_long_sum(&self, frame: &Frame<'_>, head: usize) -> bool {
+        let blocks = &frame.function.blocks;
+        let phis = || {
+            let body = blocks.all[head].body.iter().map(|(_, i)| i);
+            body.take_while(|i| i.op() == Some(Op::Phi))
+        };
+        let is_sum = |phi: &Instruction<'_>| {
+            let ty = phi.result_type().and_then(|ty| self.definitions.get(ty));
+            let operands: Vec<_> = phi.words_from(2).collect();
+            ty.is_some_and(|ty| ty.op() == Some(Op::TypeFloat))
+                && operands.chunks_exact(2).any(|pair| {
+                    let is_latch =
+                        blocks.index(pair[1]).is_some_and(|from| !frame.is_evaluated[from]);
+                    is_latch && self.definitions.get(pair[0]).is_some_and(|next| adds_up(&next))
+                })
+        };
+        let is_short = |phi: &Instruction<'_>| {
+            let values = phi.result().and_then(|phi| frame.number_of_values(phi));
+            values.is_some_and(|values| values <= SHORT_SUM)
+        };
+        phis().any(is_sum) && !phis().any(is_short)
     }
 
     /// Returns the value that is added to a phi in every iteration, if its sign is known.
@@ -284,6 +309,27 @@ impl Counter<'_> {
             if is_signed { (-modulus / 2, modulus / 2 - 1) } else { (0, modulus - 1) };
         let distances = distances.times(sign)?;
         (least <= low && high <= most).then_some(Counted { values: grown, distances })
+    }
+}
+
+/// Returns whether a value may be a sum of which a loop calculates the next part. The order in which the largest or
+/// the smallest number is found does not matter.
+fn adds_up(next: &Instruction<'_>) -> bool {
+    match next.op() {
+        Some(Op::FAdd | Op::FSub | Op::FMul | Op::Phi | Op::Select | Op::FunctionCall) => true,
+        Some(Op::ExtInst) => {
+            let known = next.word(3).and_then(OpenclStd100Op::from_u32);
+            !matches!(
+                known,
+                Some(
+                    OpenclStd100Op::fmax
+                        | OpenclStd100Op::fmin
+                        | OpenclStd100Op::fmax_common
+                        | OpenclStd100Op::fmin_common
+                )
+            )
+        }
+        _ => false,
     }
 }
 

@@ -54,7 +54,14 @@ pub(super) struct Accesses {
     pub(super) flow: Flow,
     /// Indices of the scalar parameters on whose values this result depends.
     pub(super) constants: BTreeSet<usize>,
+    /// Whether a loop may add up more than [`SHORT_SUM`] floating-point numbers.
+    pub(super) has_long_sums: bool,
 }
+
+/// Maximum number of iterations of a loop whose floating-point numbers Intel's compiler for CPUs (2026.22) always
+/// adds up in order. In longer loops it adds up several parts, where the work-items of a work-group do not fill
+/// its vectors.
+pub(super) const SHORT_SUM: i128 = 7;
 
 /// Note on an access to a known buffer at offsets that are not known.
 pub(super) const UNKNOWN_OFFSETS: &str = "at offsets that are not known before it runs";

@@ -84,8 +84,10 @@ impl<'a> Composition<'a> {
                 kernel.function,
                 accesses,
             ));
+            let mut own = kernel.operations(definitions);
+            own.long_sums = values.accesses.has_long_sums;
+            operations.push(own);
             all_values.push(values);
-            operations.push(kernel.operations(definitions));
         }
         let last = stages.last().ok_or_else(|| Obstacle::Refusal("there is no stage".into()))?;
         let mut composition = Self {
@@ -402,8 +404,8 @@ impl<'a> Composition<'a> {
             && trust == Trust::ProofOnly
         {
             return Err(Obstacle::Refusal(format!(
-                "`{}` calculates estimates or lengths in double precision, which Intel's compiler for CPUs \
-                 computes differently where a launch runs again",
+                "`{}` calculates estimates, lengths in double precision or sums in a loop, which Intel's \
+                 compiler for CPUs computes differently where a launch runs again",
                 slots[at].kernel
             )));
         }
