@@ -140,7 +140,9 @@ impl<'a> Launches<'a> {
             let injected = scalars & &access::controlling_parameters(definitions, kernel.function);
             let place = |&argument: &usize| Place { slot: at, argument };
             outcome.constants.extend(scalars.iter().map(place));
-            self.operations[at].long_sums = examined.accesses.has_long_sums;
+            let groups = [&slot.range, &self.ranges.whole];
+            self.operations[at].long_sums = examined.accesses.has_long_sums
+                && !groups.into_iter().all(contraction::fills_vectors);
             let Operations { estimates, long_sums, .. } = self.operations[at];
             if self.plan.target.separate_functions && (estimates || long_sums) {
                 // With values known in advance, the driver would compile the function differently.

@@ -1,8 +1,8 @@
 //! Chains of simulations on grids, and of linear algebra.
 
 use super::{
-    Buffer, Bytes, Chain, Contents, Expected, Float, Floats, Fuses, Int, Refused, Step, Uint,
-    Value, grouped, step,
+    Buffer, Bytes, Chain, Contents, Expected, Float, Floats, Fuses, FusesInOrder, Int, Refused,
+    Step, Uint, Value, grouped, step,
 };
 
 const MODULE: &[u8] = include_bytes!("../../data/chains/grids.spv");
@@ -218,7 +218,7 @@ fn algebra() -> Vec<Chain> {
                 ),
             ],
             &[],
-            Fuses,
+            FusesInOrder,
         ),
         chain(
             "product with rows, as rows, with a step of a relaxation",

@@ -1,7 +1,8 @@
 //! Chains of linear algebra and of simulations.
 
 use super::{
-    Buffer, Chain, Expected, Float, Floats, Fuses, Int, Refused, Step, Value, grouped, step,
+    Buffer, Chain, Expected, Float, Floats, Fuses, FusesInOrder, Int, Refused, Step, Value,
+    grouped, step,
 };
 
 const MODULE: &[u8] = include_bytes!("../../data/chains/linear_algebra.spv");
@@ -48,7 +49,7 @@ pub fn chains() -> Vec<Chain> {
                 plane("add_product", &[Buffer(0), Buffer(1), Buffer(2), N, N, N]),
             ],
             &[],
-            Fuses,
+            FusesInOrder,
         ),
         chain(
             "sum of two products with a vector",

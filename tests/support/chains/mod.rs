@@ -64,12 +64,14 @@ pub enum Value {
 pub enum Expected {
     /// All launches run as one kernel.
     Fuses,
+    /// Likewise, but not with Intel's runtime for CPUs, which would add up sums in loops in another order.
+    FusesInOrder,
     /// Not all launches run as one kernel, for a reason that contains this text.
     Refused(&'static str),
 }
 
 use Contents::{Bytes, Counting, Factors, Floats};
-use Expected::{Fuses, Refused};
+use Expected::{Fuses, FusesInOrder, Refused};
 use Value::{Buffer, Float, Int, Local, Long, Uint};
 
 /// Returns all chains.

@@ -1,8 +1,8 @@
 //! Further chains of transformers and of convolutional networks.
 
 use super::{
-    Buffer, Bytes, Chain, Contents, Counting, Expected, Factors, Float, Floats, Fuses, Int, Local,
-    Long, Refused, Step, Uint, Value, grouped, step,
+    Buffer, Bytes, Chain, Contents, Counting, Expected, Factors, Float, Floats, Fuses,
+    FusesInOrder, Int, Local, Long, Refused, Step, Uint, Value, grouped, step,
 };
 
 const MODULE: &[u8] = include_bytes!("../../data/chains/tensors.spv");
@@ -159,6 +159,13 @@ fn half_rows(from: usize, to: usize) -> Vec<Value> {
     arguments
 }
 
+fn sum_rows(from: usize, to: usize) -> Step {
+    let mut arguments = vec![Buffer(from), Long(0), Buffer(to), Long(0)];
+    arguments.extend([COLUMNS, ROWS, PLANES].map(int));
+    arguments.extend([4 * COLUMNS, 4 * COLUMNS * ROWS, 4, 4 * ROWS].map(bytes));
+    grouped("sum_rows", &[ROWS.next_multiple_of(16), PLANES], &[16, 1], &arguments)
+}
+
 fn rows() -> Vec<Chain> {
     let full = Floats(N);
     let group_norm = |from: usize, to: usize| {
@@ -171,6 +178,16 @@ fn rows() -> Vec<Chain> {
         grouped("sum_rows_by_groups", &[ALL_ROWS * GROUP], &[GROUP], &arguments)
     };
     vec![
+        chain(
+            "squares, sums of rows, scale",
+            vec![full, full, Floats(ALL_ROWS), Floats(ALL_ROWS)],
+            vec![
+                grouped("square", &[N], &[64], &[Buffer(0), Buffer(1), bytes(N)]),
+                sum_rows(1, 2),
+                step("scale_by", &[ALL_ROWS], &[Buffer(2), Buffer(3), Float(0.5)]),
+            ],
+            FusesInOrder,
+        ),
         chain(
             "sums of rows by work-groups, rows divided by them",
             vec![full, Floats(ALL_ROWS), full],
@@ -383,18 +400,21 @@ fn planes() -> Vec<Chain> {
                 boards("depthwise", &[Buffer(1), Buffer(4), Buffer(5), int(BOARD), int(BOARD)]),
             ],
         ),
-        chain(
-            "norm of channels, sums and maxima of channels",
-            vec![full, full, channels, channels, Floats(2 * CHANNELS * BATCH)],
-            vec![
-                norm(0, 1),
-                step(
-                    "pool_places",
-                    &[CHANNELS * BATCH],
-                    &[Buffer(1), Buffer(4), int(CHANNELS * BATCH), int(PLACES)],
-                ),
-            ],
-        ),
+        Chain {
+            expected: FusesInOrder,
+            ..chain(
+                "norm of channels, sums and maxima of channels",
+                vec![full, full, channels, channels, Floats(2 * CHANNELS * BATCH)],
+                vec![
+                    norm(0, 1),
+                    step(
+                        "pool_places",
+                        &[CHANNELS * BATCH],
+                        &[Buffer(1), Buffer(4), int(CHANNELS * BATCH), int(PLACES)],
+                    ),
+                ],
+            )
+        },
         chain(
             "norm of channels, mirrored boards",
             vec![full, full, channels, channels, full],
