@@ -140,9 +140,7 @@ impl<'a> Launches<'a> {
             let injected = scalars & &access::controlling_parameters(definitions, kernel.function);
             let place = |&argument: &usize| Place { slot: at, argument };
             outcome.constants.extend(scalars.iter().map(place));
-            let groups = [&slot.range, &self.ranges.whole];
-            self.operations[at].long_sums = examined.accesses.has_long_sums
-                && !groups.into_iter().all(contraction::fills_vectors);
+            self.operations[at].long_sums = examined.accesses.has_long_sums;
             let Operations { estimates, long_sums, .. } = self.operations[at];
             if self.plan.target.separate_functions && (estimates || long_sums) {
                 // With values known in advance, the driver would compile the function differently.

@@ -45,7 +45,6 @@ use rspirv::spirv::{Decoration, FPFastMathMode, Op, OpenclStd100Op as Extended};
 use super::examined::Examined;
 use super::plan::{Argument, Memory, Slot};
 use super::ranges::{Mapping, Ranges, Shape};
-use crate::compiler::nd_range::NdRange;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Section};
 
 /// Kinds of operations in a slot whose exact results OpenCL does not specify.
@@ -173,15 +172,6 @@ fn adds_vectors(i: &Instruction<'_>, definitions: &Definitions<'_>) -> bool {
     };
     let ty = i.result_type().filter(|_| adds).and_then(|ty| definitions.get(ty));
     ty.and_then(component) == Some(64)
-}
-
-/// Maximum number of work-items in a vector of Intel's runtime for CPUs.
-const VECTOR: usize = 16;
-
-/// Returns whether the work-items of all work-groups fill the vectors of Intel's runtime for CPUs. Then each work-item
-/// adds up its numbers in order.
-pub(super) fn fills_vectors(range: &NdRange) -> bool {
-    range.local().is_some_and(|local| local[0].is_multiple_of(VECTOR))
 }
 
 /// Returns the reason why Intel's runtime for CPUs may calculate other values for a launch even if the launch

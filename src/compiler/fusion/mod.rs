@@ -74,8 +74,11 @@ mod trim;
 mod vector_access;
 
 pub(crate) use coarsen::Width;
-pub(crate) use examination::{Examinations, Programs};
+pub(crate) use examination::Examinations;
+#[cfg(any(test, fuzzing, feature = "internal"))]
+pub(crate) use examination::Programs;
 pub use form::FusionForm;
+#[cfg(any(test, fuzzing, feature = "internal"))]
 pub(crate) use fuse::fuse;
 pub(crate) use launches::{Candidate, Group, Launches, Part};
 pub use legality::Verdict;

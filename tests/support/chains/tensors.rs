@@ -201,7 +201,7 @@ fn rows() -> Vec<Chain> {
             "norm of groups, silu",
             vec![full; 3],
             vec![group_norm(0, 1), flat("silu_flat", &[Buffer(1), Buffer(2)])],
-            Fuses,
+            FusesInOrder,
         ),
         chain(
             "add, norm of groups, scale",
@@ -211,7 +211,7 @@ fn rows() -> Vec<Chain> {
                 group_norm(2, 3),
                 flat("scale_by", &[Buffer(3), Buffer(4), Float(1.5)]),
             ],
-            Fuses,
+            FusesInOrder,
         ),
         chain(
             "swiglu of halves of rows, scale",

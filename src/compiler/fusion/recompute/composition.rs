@@ -72,7 +72,7 @@ impl<'a> Composition<'a> {
     ) -> Result<Self, Obstacle> {
         let (mut all_values, mut all_examined) = (Vec::new(), Vec::new());
         let mut operations = Vec::new();
-        for (at, (stage, definitions)) in stages.iter().zip(definitions).enumerate() {
+        for (stage, definitions) in stages.iter().zip(definitions) {
             let StageKernel { slot, kernel, space, .. } = stage;
             let arguments: Vec<_> = slot.arguments.iter().map(examined::value).collect();
             let values = access::analyse_values(definitions, kernel.function, &arguments, space)?;
@@ -85,9 +85,7 @@ impl<'a> Composition<'a> {
                 accesses,
             ));
             let mut own = kernel.operations(definitions);
-            let is_whole = at + 1 == stages.len() && form == FusionForm::Inlined;
-            let keeps_order = is_whole && contraction::fills_vectors(&stage.range);
-            own.long_sums = values.accesses.has_long_sums && !keeps_order;
+            own.long_sums = values.accesses.has_long_sums;
             operations.push(own);
             all_values.push(values);
         }
