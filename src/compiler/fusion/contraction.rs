@@ -21,13 +21,12 @@
 //!   those of either alone.
 //! - A value that all work-items share is calculated once, by other instructions than those for vectors
 //!   of work-items. Estimates like `native_recip` then have another precision.
-//!
-//! - A loop adds up several parts of a sum of floating-point numbers, if it has eight iterations or more and the
-//!   work-items of a work-group do not fill the compiler's vectors. The order depends on the number of
-//!   iterations, as far as the compiler knows it.
+//! - A loop adds up several parts of a sum of floating-point numbers, if it has eight iterations or more
+//!   and the work-items of a work-group do not fill the compiler's vectors. The order depends on the number
+//!   of iterations, as far as the compiler knows it.
 //!
 //! Launches with such operations stay separate functions, which are compiled as they are without fusion.
-//! Launches of two kinds are fused only if the caller vouches for them (`Trust::Caller`):
+//! Launches of three kinds are fused only if the caller vouches for them (`Trust::Caller`):
 //!
 //! - Launches with estimates and an nd-range of their own. Their function is not the same in a fused
 //!   kernel.
@@ -144,8 +143,8 @@ impl Operations {
         self.estimates || self.adds_vectors || self.sines || self.cosines
     }
 
-    /// Returns whether Intel's runtime for CPUs may calculate other values for some of the operations in another
-    /// nd-range, or where a function is called several times.
+    /// Returns whether Intel's runtime for CPUs may calculate other values for some of the operations in
+    /// another nd-range, or where a function is called several times.
     pub(super) fn depend_on_range(self) -> bool {
         self.estimates || self.adds_vectors || self.long_sums
     }
@@ -184,7 +183,7 @@ pub(super) fn separate_function_refusal(
 ) -> Option<String> {
     let why = |slot: &Slot, own: &Operations, mapping: &Mapping| {
         let has_own_range = mapping.shape != Shape::Same || mapping.guard.is_some();
-        let has_own_groups = !is_plain || slot.range != ranges.whole;
+        let is_as_launched = is_plain && slot.range == ranges.whole;
         if own.adds_vectors {
             Some(
                 "`dot` or a length in double precision, which Intel's compiler for CPUs computes \
@@ -195,7 +194,7 @@ pub(super) fn separate_function_refusal(
                 "estimates, which Intel's compiler for CPUs computes differently in another \
                  nd-range",
             )
-        } else if own.long_sums && (has_own_range || has_own_groups) {
+        } else if own.long_sums && !is_as_launched {
             Some(
                 "sums in a loop, which Intel's compiler for CPUs adds up in another order in another \
                  nd-range or other work-groups",
