@@ -15,7 +15,7 @@
 //! [facts](super::facts) of the branches that lead to it.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 
 use foldhash::fast::RandomState;
@@ -55,7 +55,8 @@ pub(super) struct Evaluation<'m> {
     /// Regions of the buffers, by the index of the kernel's parameter.
     pub(super) buffers: BTreeMap<usize, Region>,
     steps: usize,
-    /// Whether a loop was found that may add up more than [`SHORT_SUM`](super::SHORT_SUM) floating-point numbers.
+    /// Whether a loop was found that may add up more than [`SHORT_SUM`](super::SHORT_SUM) floating-point
+    /// numbers.
     has_long_sums: bool,
 }
 
@@ -186,47 +187,45 @@ impl<'m> Evaluation<'m> {
     /// Evaluates the kernel with the values of those scalars alone on which the accesses and their limits
     /// depend. Keeps all values.
     pub(super) fn run_for_values(mut self, kernel: u32, values: &[Value]) -> Result<Values<'m>> {
-        let (accesses, values) =
+        let (accesses, frame) =
             self.with_few_scalars(kernel, values, |found, other| found.all == other.all)?;
-        let (_, frame) = self.evaluate(kernel, &values)?;
         Ok(Values { accesses, evaluation: self, frame })
     }
 
-    /// Evaluates the kernel with the values of as few scalars as give the same accesses. Returns the
-    /// values, too.
+    /// Evaluates the kernel with the values of as few scalars as give the same accesses.
     fn with_few_scalars(
         &mut self,
         kernel: u32,
         values: &[Value],
         is_same: impl Fn(&Accesses, &Accesses) -> bool,
-    ) -> Result<(Accesses, Vec<Value>)> {
+    ) -> Result<(Accesses, Frame<'m>)> {
         let mut values = values.to_vec();
         self.drop_uninterpreted(kernel, &mut values);
-        let (mut found, _) = self.evaluate(kernel, &values)?;
+        let mut found = self.evaluate(kernel, &values)?;
         let is_scalar = |&at: &usize| matches!(values[at], Value::Scalar(_));
         let scalars: Vec<_> = (0..values.len()).filter(is_scalar).collect();
         // Most often, the accesses depend on no scalar at all, or on the only one.
         if scalars.len() > 1 {
             let mut without = values.clone();
             scalars.iter().for_each(|&at| without[at] = Value::Other);
-            let (other, _) = self.evaluate(kernel, &without)?;
-            if is_same(&found, &other) {
-                return Ok((other, without));
+            let other = self.evaluate(kernel, &without)?;
+            if is_same(&found.0, &other.0) {
+                return Ok(other);
             }
         }
-        let mut constants = BTreeSet::new();
         for at in scalars {
             let value = std::mem::replace(&mut values[at], Value::Other);
-            let (other, _) = self.evaluate(kernel, &values)?;
-            if is_same(&found, &other) {
+            let other = self.evaluate(kernel, &values)?;
+            if is_same(&found.0, &other.0) {
                 // The accesses and the flow must hold without the value, too.
                 found = other;
             } else {
                 values[at] = value;
-                constants.insert(at);
             }
         }
-        Ok((Accesses { constants, ..found }, values))
+        let is_scalar = |&at: &usize| matches!(values[at], Value::Scalar(_));
+        found.0.constants = (0..values.len()).filter(is_scalar).collect();
+        Ok(found)
     }
 
     /// Drops the scalars that the evaluation does not interpret, such as floating-point numbers.
