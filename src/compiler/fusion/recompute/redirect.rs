@@ -23,8 +23,8 @@ pub(super) struct Redirected {
     pub(super) accesses: Accesses,
 }
 
-/// Elements that are read, by the word offset of the load in the function's body: one, or one for each component
-/// of a vector.
+/// Elements that are read, by the word offset of the load in the function's body: one, or one for each
+/// component of a vector.
 pub(super) type Elements = BTreeMap<u32, Vec<Element>>;
 
 /// Accesses of a function to an array, by their word offset in the function's body.
@@ -32,8 +32,8 @@ pub(super) enum Accesses {
     /// Writes to the element of the work-item that runs, each with the first byte in the element. The parameter
     /// becomes a pointer to that element, in a variable.
     Own(BTreeMap<u32, i128>),
-    /// Writes of the whole element of the work-item that runs, which may write nothing. The element is then what
-    /// the buffer holds. A new parameter is added for the pointer to the element.
+    /// Writes of the whole element of the work-item that runs, which may write nothing. The element is then
+    /// what the buffer holds. A new parameter is added for the pointer to the element.
     OwnOrBefore(BTreeMap<u32, i128>),
     /// Reads of elements in an array of the storage class. The parameter becomes a pointer to the array. A new
     /// parameter is added for the origin in each dimension with [`Axis::Moved`].
@@ -254,7 +254,8 @@ impl Writer<'_> {
         Ok(Pointers { pointer, before, origins })
     }
 
-    /// Declares what is needed to copy an element from a buffer, which is a parameter with the given id and type.
+    /// Declares what is needed to copy an element from a buffer, which is a parameter with the given id and
+    /// type.
     fn before(
         &mut self,
         definitions: &Definitions<'_>,
@@ -458,17 +459,8 @@ impl Writer<'_> {
         let pointee = pointee.ok_or_else(|| Error::unsupported("a pointer has no type"))?;
         let address = self.cast(place, pointee)?;
         let op = i.op().ok_or_else(|| Error::unsupported("an access is not known"))?;
-        let mut words: Vec<_> = i.words_from(0).collect();
-        words[operands.pointer] = address;
-        if op == Op::ExtInst {
-            // The offset precedes the pointer.
-            let offset = &mut words[operands.pointer - 1];
-            let ty = definitions.get(*offset).and_then(|i| i.result_type());
-            let ty = ty.ok_or_else(|| Error::unsupported("an offset has no type"))?;
-            let code = &mut self.code;
-            *offset = code.interner.constant_id(code.module, Op::ConstantNull, ty, &[])?;
-        }
-        self.code.new.push(op, words);
+        let Code { module, interner, new, .. } = &mut self.code;
+        new.push(op, operands.readdressed(definitions, i, address, module, interner)?);
         Ok(())
     }
 
@@ -531,8 +523,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes a call of the stage that produces an element. Returns the place where the element is then, or the part
-    /// of it that the element's coordinates count.
+    /// Writes a call of the stage that produces an element. Returns the place where the element is then, or
+    /// the part of it that the element's coordinates count.
     fn run(
         &mut self,
         definitions: &Definitions<'_>,
