@@ -40,7 +40,8 @@ pub(crate) struct Workarounds {
     pub(crate) help_execute: bool,
     /// Keep launches as functions of their own in a fused kernel with barriers: after a barrier, the compiler
     /// may use for one launch a value that it calculated before the barrier for another, with other last bits
-    /// (Intel's runtime for CPUs 2026.22).
+    /// (Intel's runtime for CPUs 2026.22). It also calculates estimates, and the sums of loops of eight
+    /// iterations or more, differently in other nd-ranges and work-groups.
     pub(crate) separate_functions: bool,
     /// Use barriers in a fused kernel to order a work-item's own memory accesses as well: the compiler may
     /// reorder them, against the specification (PoCL 3.1).
