@@ -19,22 +19,7 @@ use tools::has_clang;
 const N: usize = 512;
 
 /// Kernels that clang translates without difficulty: each work-item uses its own element, in a loop.
-const PLAIN: &str = "
-static float step(float value, int n) {
-    float sum = 0.0f;
-    for (int i = 0; i < n; ++i)
-        sum += value * i;
-    return sum;
-}
-kernel void twice(global const float *src, global float *dst) {
-    size_t i = get_global_id(0);
-    dst[i] = step(src[i], 3) + src[i];
-}
-kernel void square(global const float *src, global float *dst) {
-    size_t i = get_global_id(0);
-    float value[2] = {src[i], 1.0f};
-    dst[i] = value[0] * value[0] + value[1];
-}";
+const PLAIN: &str = include_str!("data/files.cl");
 
 /// Kernels with what llvm-spirv refuses: integers of 2 and of 33 bits and `freeze`, which optimisation creates,
 /// and a reduction of a vector.

@@ -1,8 +1,8 @@
 //! Chains of image filters with various borders, layouts and index arithmetic.
 
 use super::{
-    Buffer, Bytes, Chain, Contents, Expected, Float, Floats, Fuses, Int, Refused, Step, Uint,
-    Value, grouped, step,
+    Buffer, Bytes, Chain, Contents, Float, Floats, Fuses, FusesExceptIntel, Int, Refused, Step,
+    Uint, Value, chain, grouped, of_module, step,
 };
 
 const MODULE: &[u8] = include_bytes!("../../data/chains/filters.spv");
@@ -34,27 +34,12 @@ fn line(kernel: &'static str, arguments: &[Value]) -> Step {
     grouped(kernel, &[COUNT.next_multiple_of(64)], &[64], &[arguments, &count].concat())
 }
 
-/// Chain whose first buffer is the image, and whose last one is the result.
-fn chain(
-    name: &'static str,
-    buffers: Vec<Contents>,
-    launches: Vec<Step>,
-    expected: Expected,
-) -> Chain {
-    let intermediates = (1..buffers.len() - 1).collect();
-    Chain { name, module: MODULE, buffers, launches, intermediates, expected }
-}
-
 fn floats(count: usize) -> Vec<Contents> {
     vec![Floats(COUNT); count]
 }
 
 pub fn chains() -> Vec<Chain> {
-    let mut all = borders();
-    all.extend(colours());
-    all.extend(layouts());
-    all.extend(changes());
-    all
+    of_module(MODULE, [borders(), colours(), layouts(), changes()].concat())
 }
 
 fn borders() -> Vec<Chain> {
@@ -280,6 +265,15 @@ fn layouts() -> Vec<Chain> {
                 plane("slide", &[Buffer(1), Buffer(2), Int(3)]),
             ],
             Fuses,
+        ),
+        chain(
+            "gain, blur of a tile in local memory",
+            floats(3),
+            vec![
+                step("invert_line", &[COUNT], &[Buffer(0), Buffer(1), count[0]]),
+                plane("blur_tile", &[Buffer(1), Buffer(2)]),
+            ],
+            FusesExceptIntel,
         ),
         chain(
             "gain to halves, blur of halves",

@@ -1,8 +1,8 @@
 //! Chains of simulations on grids, and of linear algebra.
 
 use super::{
-    Buffer, Bytes, Chain, Contents, Expected, Float, Floats, Fuses, FusesInOrder, Int, Refused,
-    Step, Uint, Value, grouped, step,
+    Buffer, Bytes, Chain, Contents, Expected, Factors, Float, Floats, Fuses, FusesExceptIntel, Int,
+    Refused, Step, Uint, Value, grouped, step,
 };
 
 const MODULE: &[u8] = include_bytes!("../../data/chains/grids.spv");
@@ -218,7 +218,23 @@ fn algebra() -> Vec<Chain> {
                 ),
             ],
             &[],
-            FusesInOrder,
+            FusesExceptIntel,
+        ),
+        chain(
+            "product with rows, its bias and activation in place, as planes",
+            vec![matrix, matrix, matrix, Factors(SIZE)],
+            vec![
+                plane("product", &[Buffer(0), Buffer(1), Buffer(2), N, N, N, Float(1.5)]),
+                plane("add_bias_relu", &[Buffer(2), Buffer(3), N, N]),
+                grouped(
+                    "damp",
+                    &[(SIZE * SIZE).next_multiple_of(64)],
+                    &[64],
+                    &[Buffer(2), Float(0.5), Uint((SIZE * SIZE) as u32)],
+                ),
+            ],
+            &[],
+            FusesExceptIntel,
         ),
         chain(
             "product with rows, as rows, with a step of a relaxation",

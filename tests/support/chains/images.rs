@@ -1,7 +1,7 @@
 //! Chains of image filters.
 
 use super::{
-    Buffer, Bytes, Chain, Contents, Expected, Float, Floats, Fuses, Int, Step, Value, grouped, step,
+    Buffer, Bytes, Chain, Float, Floats, Fuses, Int, Step, Value, chain, grouped, of_module, step,
 };
 
 const MODULE: &[u8] = include_bytes!("../../data/chains/images.spv");
@@ -23,21 +23,8 @@ fn line(kernel: &'static str, count: usize, each: usize, arguments: &[Value]) ->
     grouped(kernel, &[global], &[256], &[arguments, &[Int(count as i32)]].concat())
 }
 
-/// Chain whose first buffer is the image, and whose last one is the result.
-fn chain(
-    name: &'static str,
-    buffers: Vec<Contents>,
-    launches: Vec<Step>,
-    expected: Expected,
-) -> Chain {
-    let intermediates = (1..buffers.len() - 1).collect();
-    Chain { name, module: MODULE, buffers, launches, intermediates, expected }
-}
-
 pub fn chains() -> Vec<Chain> {
-    let mut all = neighbourhoods();
-    all.extend(points());
-    all
+    of_module(MODULE, [neighbourhoods(), points()].concat())
 }
 
 fn neighbourhoods() -> Vec<Chain> {

@@ -1,8 +1,8 @@
 //! Further chains of transformers and of convolutional networks.
 
 use super::{
-    Buffer, Bytes, Chain, Contents, Counting, Expected, Factors, Float, Floats, Fuses,
-    FusesInOrder, Int, Local, Long, Refused, Step, Uint, Value, grouped, step,
+    Buffer, Bytes, Chain, Counting, Factors, Float, Floats, Fuses, FusesExceptIntel, Int, Local,
+    Long, Refused, Step, Uint, Value, chain, grouped, of_module, step,
 };
 
 const MODULE: &[u8] = include_bytes!("../../data/chains/tensors.spv");
@@ -43,28 +43,13 @@ fn boards(kernel: &'static str, arguments: &[Value]) -> Step {
     step(kernel, &[BOARD, BOARD, CHANNELS * BATCH], arguments)
 }
 
-/// Chain whose first buffer is the input, and whose last one is the result.
-fn chain(
-    name: &'static str,
-    buffers: Vec<Contents>,
-    launches: Vec<Step>,
-    expected: Expected,
-) -> Chain {
-    let intermediates = (1..buffers.len() - 1).collect();
-    Chain { name, module: MODULE, buffers, launches, intermediates, expected }
-}
-
 /// Chain in which the buffers at `intermediates` are not read afterwards.
 fn with(intermediates: &[usize], chain: Chain) -> Chain {
     Chain { intermediates: intermediates.to_vec(), ..chain }
 }
 
 pub fn chains() -> Vec<Chain> {
-    let mut all = maps();
-    all.extend(rows());
-    all.extend(moves());
-    all.extend(planes());
-    all
+    of_module(MODULE, [maps(), rows(), moves(), planes()].concat())
 }
 
 fn maps() -> Vec<Chain> {
@@ -186,7 +171,7 @@ fn rows() -> Vec<Chain> {
                 sum_rows(1, 2),
                 step("scale_by", &[ALL_ROWS], &[Buffer(2), Buffer(3), Float(0.5)]),
             ],
-            FusesInOrder,
+            FusesExceptIntel,
         ),
         chain(
             "sums of rows by work-groups, rows divided by them",
@@ -201,7 +186,7 @@ fn rows() -> Vec<Chain> {
             "norm of groups, silu",
             vec![full; 3],
             vec![group_norm(0, 1), flat("silu_flat", &[Buffer(1), Buffer(2)])],
-            FusesInOrder,
+            FusesExceptIntel,
         ),
         chain(
             "add, norm of groups, scale",
@@ -211,7 +196,7 @@ fn rows() -> Vec<Chain> {
                 group_norm(2, 3),
                 flat("scale_by", &[Buffer(3), Buffer(4), Float(1.5)]),
             ],
-            FusesInOrder,
+            FusesExceptIntel,
         ),
         chain(
             "swiglu of halves of rows, scale",
@@ -233,6 +218,25 @@ fn rows() -> Vec<Chain> {
                 flat("scale_by", &[Buffer(1), Buffer(2), Float(0.5)]),
             ],
             Fuses,
+        ),
+        chain(
+            "slopes, norm of rows by work-items, silu",
+            vec![full; 4],
+            vec![
+                step(
+                    "add_slope",
+                    &[COLUMNS, ALL_ROWS],
+                    &[Buffer(0), Buffer(1), Float(0.01), int(COLUMNS), int(ALL_ROWS)],
+                ),
+                grouped(
+                    "norm_rows",
+                    &[ALL_ROWS.next_multiple_of(32)],
+                    &[32],
+                    &[Buffer(1), Buffer(2), int(COLUMNS), int(ALL_ROWS)],
+                ),
+                flat("silu_flat", &[Buffer(2), Buffer(3)]),
+            ],
+            FusesExceptIntel,
         ),
     ]
 }
@@ -401,7 +405,7 @@ fn planes() -> Vec<Chain> {
             ],
         ),
         Chain {
-            expected: FusesInOrder,
+            expected: FusesExceptIntel,
             ..chain(
                 "norm of channels, sums and maxima of channels",
                 vec![full, full, channels, channels, Floats(2 * CHANNELS * BATCH)],
