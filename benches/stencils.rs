@@ -2,9 +2,9 @@
 //! launches from the first pass of its blur to the picture, runs one by one, with only the launches fused
 //! that read their own pixels, and as one kernel in each form in which the earlier launches run again. All
 //! pictures must be equal, byte by byte. A row for each states the median time in milliseconds, and how many
-//! times as fast it is as one by one and as the fusion of own pixels; "device ms" is the time between the start of
-//! the first kernel and the end of the last. Before that, it prints how long the fusing compiler takes for six
-//! launches in each form: these five, and the edges that are drawn onto the picture.
+//! times as fast it is as one by one and as the fusion of own pixels; "device ms" is the time between the
+//! start of the first kernel and the end of the last. Before that, it prints how long the fusing compiler
+//! takes for six launches in each form: these five, and the edges that are drawn onto the picture.
 //!
 //! Arguments after `--`:
 //!

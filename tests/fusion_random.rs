@@ -3,7 +3,8 @@
 //!
 //! The kernels are written in OpenCL C and translated to SPIR-V. `KILN_FUSION_CASES` is the number of chains,
 //! and `KILN_FUSION_SEED` the seed of the first batch of chains; the seeds of the others follow. A failure
-//! states both for its chain. Each batch writes its modules below the directory `KILN_FUSION_DUMP`, if it is set.
+//! states both for its chain. Each batch writes its modules below the directory `KILN_FUSION_DUMP`, if it is
+//! set.
 
 #[path = "support/batches.rs"]
 mod batches;

@@ -302,8 +302,8 @@ fn assert_linear(what: &str, run: impl Fn(usize)) {
     assert!(many < few * 40, "{what}: {few:.1?} for {FEW}, but {many:.1?} for {MANY}");
 }
 
-/// Polls many clones of one future, polls them with another waker, drops half of them in an arbitrary order, and
-/// calls `end`, which makes the future ready. Waits until all that are left are woken and ready.
+/// Polls many clones of one future, polls them with another waker, drops half of them in an arbitrary order,
+/// and calls `end`, which makes the future ready. Waits until all that are left are woken and ready.
 fn many_waiters<F: Future + Unpin + Clone>(many: usize, future: &F, end: impl FnOnce()) {
     let count = Arc::<Count>::default();
     let mut waiters = vec![future.clone(); many];

@@ -46,8 +46,8 @@ impl BuildGraph {
         self.translate(input, device, Names::new()).await
     }
 
-    /// Like [`spirv_of`](Self::spirv_of), but if the text as a whole cannot be translated, returns the SPIR-V of
-    /// these kernels alone. The error is that of the whole text.
+    /// Like [`spirv_of`](Self::spirv_of), but if the text as a whole cannot be translated, returns the SPIR-V
+    /// of these kernels alone. The error is that of the whole text.
     pub(super) async fn spirv_of_kernels(
         self: &Arc<Self>,
         input: &BuildInput,

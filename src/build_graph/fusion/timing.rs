@@ -1,5 +1,5 @@
-//! Times of the ways to run launches on disk, so that the next process does not have to measure again which is the
-//! fastest. They are specific to a machine, so they are not put into a remote cache.
+//! Times of the ways to run launches on disk, so that the next process does not have to measure again which
+//! is the fastest. They are specific to a machine, so they are not put into a remote cache.
 
 use std::fmt::Write as _;
 use std::time::Duration;

@@ -75,8 +75,8 @@ struct Facts {
     count: u64,
     /// Scalars on whose values `range` depends.
     scalars: BTreeSet<usize>,
-    /// Sizes of the memories that the slot writes, in elements of its work-items: the number of elements of a row,
-    /// and so on. These are 1 where they are not known or exceed the launched sizes.
+    /// Sizes of the memories that the slot writes, in elements of its work-items: the number of elements of a
+    /// row, and so on. These are 1 where they are not known or exceed the launched sizes.
     written: Sizes,
 }
 
@@ -320,9 +320,9 @@ impl Facts {
     }
 }
 
-/// Gives trimmed launches the same sizes where that leaves out no work-item, and adds none: at least those that
-/// `sizes` returns for the launches. A kernel that writes all but the border of a plane then has the same range as one
-/// that writes all of it.
+/// Gives trimmed launches the same sizes where that leaves out no work-item, and adds none: at least those
+/// that `sizes` returns for the launches. A kernel that writes all but the border of a plane then has the
+/// same range as one that writes all of it.
 fn agree_on_sizes(plan: &Plan, facts: &mut [Facts], sizes: impl Fn(&Facts) -> Sizes) -> Result<()> {
     let flat = facts.iter().filter(|own| own.grouping == Grouping::None);
     let known: Vec<_> = flat.map(sizes).collect();

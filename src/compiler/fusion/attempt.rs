@@ -48,7 +48,8 @@ impl From<Error> for Obstacle {
     }
 }
 
-/// Fuses the launches of an arrangement, whose kernels were extracted, and notes in `outcome` what was found on the way.
+/// Fuses the launches of an arrangement, whose kernels were extracted, and notes in `outcome` what was found
+/// on the way.
 pub(super) fn attempt(
     arrangement: &Arrangement,
     kernels: &[&Kernel],

@@ -1,10 +1,10 @@
 //! Dependences between launches: accesses to the same memory, and whether two of them may meet (touch the same
 //! byte) in different work-items.
 //!
-//! Two accesses that begin at `c · x + r` and `d · y + s`, for work-items `x` and `y`, meet only where the difference
-//! of the two is in the window that the widths span. The difference is a sum of the differences of the ids and of
-//! the strided ranges of the remainders `r` and `s`. [`never_meet`] proves that no such sum is in the window, but
-//! for `x = y`.
+//! Two accesses that begin at `c · x + r` and `d · y + s`, for work-items `x` and `y`, meet only where the
+//! difference of the two is in the window that the widths span. The difference is a sum of the differences of
+//! the ids and of the strided ranges of the remainders `r` and `s`. [`never_meet`] proves that no such sum is
+//! in the window, but for `x = y`.
 
 use super::access::{Access, Bytes, Kind, UNKNOWN_OFFSETS};
 use super::affine::{Space, Strided};

@@ -1,5 +1,5 @@
-//! Examinations of kernels, each done once: a search over groups of launches and over forms examines the same kernels
-//! again and again.
+//! Examinations of kernels, each done once: a search over groups of launches and over forms examines the same
+//! kernels again and again.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -69,8 +69,8 @@ impl Examinations {
     }
 }
 
-/// Numbers the memories of the buffers in the order of the arguments. What is found about a kernel does not depend
-/// on the numbers of its memories, only on which of them are the same.
+/// Numbers the memories of the buffers in the order of the arguments. What is found about a kernel does not
+/// depend on the numbers of its memories, only on which of them are the same.
 fn numbered(values: impl Iterator<Item = Value>) -> Vec<Value> {
     let mut numbers = HashMap::new();
     let numbered = values.map(|value| match value {

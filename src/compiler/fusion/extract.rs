@@ -248,8 +248,9 @@ impl Kernel {
         unless_unsupported(inline_helpers(&mut self.module, self.function, shared, is_fixed))
     }
 
-    /// Replaces variables of functions, and pointers that move in loops, by values. A module with unknown instructions stays as it is. With
-    /// `separate_functions`, functions stay that a driver may compile differently.
+    /// Replaces variables of functions, and pointers that move in loops, by values. A module with unknown
+    /// instructions stays as it is. With `separate_functions`, functions stay that a driver may compile
+    /// differently.
     fn keep_in_registers(&mut self, separate_functions: bool) -> Result<()> {
         let is_fixed = |definitions: &Definitions<'_>, function| {
             separate_functions && depends_on_function(definitions, function)

@@ -194,8 +194,8 @@ impl Writer<'_> {
         self.interner.type_id(self.module, Op::TypePointer, &operands)
     }
 
-    /// Copies the elements that a load converts from `half` to the variable, bit by bit: a conversion back could
-    /// change NaNs.
+    /// Copies the elements that a load converts from `half` to the variable, bit by bit: a conversion back
+    /// could change NaNs.
     fn copy_halves(
         &mut self,
         definitions: &Definitions<'_>,
@@ -248,7 +248,8 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Emits the address of a value of type `pointee` that is `offset` bytes after the first byte of a variable.
+    /// Emits the address of a value of type `pointee` that is `offset` bytes after the first byte of a
+    /// variable.
     fn address(&mut self, (variable, size): (u32, u32), pointee: u32, offset: i128) -> Result<u32> {
         let element = self.element(size)?;
         let step = self.layouts.size(pointee).filter(|&step| step > 0);

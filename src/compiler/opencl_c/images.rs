@@ -1,11 +1,11 @@
 //! Images and samplers.
 //!
 //! In OpenCL C, images and samplers are only parameters and constants. Unoptimised modules keep parameters in
-//! variables; a load of such a variable stands for the parameter here. An OpSampledImage has no text of its own:
-//! the function that reads takes the image and the sampler.
+//! variables; a load of such a variable stands for the parameter here. An OpSampledImage has no text of its
+//! own: the function that reads takes the image and the sampler.
 //!
-//! Before version 1.4, SPIR-V does not say whether the integers of an image are signed. The text then decides by
-//! the image's data type when it runs, because OpenCL C has a function for each.
+//! Before version 1.4, SPIR-V does not say whether the integers of an image are signed. The text then decides
+//! by the image's data type when it runs, because OpenCL C has a function for each.
 
 use std::collections::HashMap;
 

@@ -6,8 +6,8 @@ use crate::compiler::options::words;
 use crate::compiler::spirv::Demand;
 
 /// Returns the build options of a program that apply to emitted text. `options` are in the canonical form
-/// that keys cover; `demands` are what the text requires. `is_version_3` is whether the device has OpenCL C 3.0,
-/// which not every device has that has 2.0, nor the other way round.
+/// that keys cover; `demands` are what the text requires. `is_version_3` is whether the device has OpenCL C
+/// 3.0, which not every device has that has 2.0, nor the other way round.
 ///
 /// A text that calls group functions, or reads and writes an image, gets a version of the language that allows
 /// it.

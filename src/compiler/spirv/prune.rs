@@ -120,8 +120,8 @@ type IdLists<T> = HashMap<u32, Vec<T>, foldhash::fast::RandomState>;
 impl<'m> References<'m> {
     /// # Errors
     ///
-    /// Fails like [`grammar::ids`] if the module has strings: it is not known which of them unknown instructions
-    /// use.
+    /// Fails like [`grammar::ids`] if the module has strings: it is not known which of them unknown
+    /// instructions use.
     pub(crate) fn of(module: &'m Module) -> Result<Self> {
         let definitions = module.definitions();
         let lone_strings = lone_strings(module, &definitions)?;

@@ -95,8 +95,8 @@ impl FusionLookup {
     }
 }
 
-/// Whether all kernels that a scope needs are built as far as they can be. A scope that requires fusion needs one
-/// for all its launches.
+/// Whether all kernels that a scope needs are built as far as they can be. A scope that requires fusion needs
+/// one for all its launches.
 pub(super) fn suffices(fusion: &Fusion, is_required: bool) -> bool {
     !is_required || fusion.has_one_kernel() || !fusion.can_be_one_kernel()
 }

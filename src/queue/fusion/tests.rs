@@ -105,8 +105,8 @@ fn steps(selected: &SelectedWay) -> Vec<Vec<usize>> {
     selected.way.steps.iter().map(launches).collect()
 }
 
-/// Runs the trials with a time in microseconds for each number of steps of a way, until they have ended. Returns
-/// the numbers of steps of the ways that were timed.
+/// Runs the trials with a time in microseconds for each number of steps of a way, until they have ended.
+/// Returns the numbers of steps of the ways that were timed.
 fn run_trials(
     rt: &Runtime,
     fusion: &Arc<Fusion>,

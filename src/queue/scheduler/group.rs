@@ -9,8 +9,8 @@
 //! enqueued for all, and the edges are restored, so that a failure spreads as it would without fusion. If
 //! one of the launches fails before that, they run one by one after all.
 //!
-//! If the launches run in several [parts](Part), each part becomes a group of its own, in the order in which the
-//! parts run. What prevents one part from running as one does not concern the others.
+//! If the launches run in several [parts](Part), each part becomes a group of its own, in the order in which
+//! the parts run. What prevents one part from running as one does not concern the others.
 
 use std::mem;
 use std::sync::{Arc, LazyLock, OnceLock};

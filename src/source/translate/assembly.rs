@@ -90,8 +90,8 @@ pub(super) fn tokens(line: &str) -> Vec<Token<'_>> {
     tokens
 }
 
-/// Returns the position after the quotation mark that closes the quotation at `at`. LLVM escapes quotation marks
-/// within it.
+/// Returns the position after the quotation mark that closes the quotation at `at`. LLVM escapes quotation
+/// marks within it.
 fn after_quote(bytes: &[u8], at: usize) -> usize {
     let length = bytes[at..].iter().position(|byte| *byte == b'"');
     length.map_or(bytes.len(), |length| at + length + 1)

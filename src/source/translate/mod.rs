@@ -30,10 +30,10 @@
 //! # What llvm-spirv does not accept
 //!
 //! Optimisation creates code that llvm-spirv 15 refuses: `freeze`, integers of other widths than those of
-//! OpenCL C, reductions of vectors. [`freeze`] removes the first where that is possible, [`reductions`] replaces
-//! the last. The functions that still have such code are optimised less; all others of the file stay optimised
-//! ([`pieces`]). If the translation fails nevertheless, other strategies are tried for the whole file, the last
-//! one without optimisation.
+//! OpenCL C, reductions of vectors. [`freeze`] removes the first where that is possible, [`reductions`]
+//! replaces the last. The functions that still have such code are optimised less; all others of the file stay
+//! optimised ([`pieces`]). If the translation fails nevertheless, other strategies are tried for the whole
+//! file, the last one without optimisation.
 
 mod assembly;
 mod dimensions;
@@ -107,8 +107,8 @@ impl FrontEnd {
         Ok(Self { places: Arc::new(places), tools: OnceCell::new() })
     }
 
-    /// Returns the tools. Searches for them in the first call, on a thread that may block. A failed search is not
-    /// cached, neither here nor by callers: the tools may be installed later.
+    /// Returns the tools. Searches for them in the first call, on a thread that may block. A failed search is
+    /// not cached, neither here nor by callers: the tools may be installed later.
     ///
     /// # Errors
     ///

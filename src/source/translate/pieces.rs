@@ -27,8 +27,8 @@ const MAX_ROUNDS: usize = 4;
 const MAX_ATTEMPTS: usize = 4;
 
 impl Translation {
-    /// Translates a text whose optimised code, `refused`, llvm-spirv does not accept, as `error` states. Returns
-    /// `None` if the functions with such code cannot be told from the others. Blocks.
+    /// Translates a text whose optimised code, `refused`, llvm-spirv does not accept, as `error` states.
+    /// Returns `None` if the functions with such code cannot be told from the others. Blocks.
     pub(super) fn in_pieces(
         &self,
         text: &[u8],

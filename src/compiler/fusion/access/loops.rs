@@ -1,9 +1,10 @@
 //! Bounds of loop counters.
 //!
 //! A loop counter is a phi that is `initial` at first and `phi + step` in each further iteration, with a step
-//! that is not 0 and whose sign is known. The loop must compare the phi or `phi + step` with a bound, at its head
-//! or at its end. The maximum number of iterations follows from `bound - initial`. The phi is then `initial` plus
-//! a multiple of `step`, up to the last iteration's. If one more step could wrap, nothing is known.
+//! that is not 0 and whose sign is known. The loop must compare the phi or `phi + step` with a bound, at its
+//! head or at its end. The maximum number of iterations follows from `bound - initial`. The phi is then
+//! `initial` plus a multiple of `step`, up to the last iteration's. If one more step could wrap, nothing is
+//! known.
 
 use rspirv::spirv::{BuiltIn, Op, OpenclStd100Op};
 
@@ -17,10 +18,9 @@ use crate::compiler::fusion::affine::Form;
 use crate::compiler::spirv::edit::Instruction;
 
 impl Evaluation<'_> {
-    /// Returns the values of a phi at the head of a loop that is `initial` at first and grows by a
-    /// constant while a condition holds. The condition is tested at the loop's head or end. `latch` is
-    /// the block that leads back to the head, with `next` as the phi's value. Returns the distances from `initial`,
-    /// too.
+    /// Returns the values of a phi at the head of a loop that is `initial` at first and grows by a constant
+    /// while a condition holds. The condition is tested at the loop's head or end. `latch` is the block that
+    /// leads back to the head, with `next` as the phi's value. Returns the distances from `initial`, too.
     pub(super) fn counted(
         &self,
         frame: &Frame<'_>,
@@ -312,8 +312,8 @@ impl Counter<'_> {
     }
 }
 
-/// Returns whether a value may be a sum of which a loop calculates the next part. The order in which the largest or
-/// the smallest number is found does not matter.
+/// Returns whether a value may be a sum of which a loop calculates the next part. The order in which the
+/// largest or the smallest number is found does not matter.
 fn adds_up(next: &Instruction<'_>) -> bool {
     match next.op() {
         Some(Op::FAdd | Op::FSub | Op::FMul | Op::Phi | Op::Select | Op::FunctionCall) => true,

@@ -58,9 +58,9 @@ pub(super) struct Accesses {
     pub(super) has_long_sums: bool,
 }
 
-/// Maximum number of iterations of a loop whose floating-point numbers Intel's compiler for CPUs (2026.22) always
-/// adds up in order. In longer loops it adds up several parts, where the work-items of a work-group do not fill
-/// its vectors.
+/// Maximum number of iterations of a loop whose floating-point numbers Intel's compiler for CPUs (2026.22)
+/// always adds up in order. In longer loops it adds up several parts, where the work-items of a work-group do
+/// not fill its vectors.
 pub(super) const SHORT_SUM: i128 = 7;
 
 /// Note on an access to a known buffer at offsets that are not known.

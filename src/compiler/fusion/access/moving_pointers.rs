@@ -1,9 +1,9 @@
 //! Pointers that move in loops, such as `p` in `for (i = 0; i < n; i++) sum += *p++;`.
 //!
-//! The analysis follows integers in loops, and pointers as a base with an integer offset. A pointer that moves by the
-//! same number of elements in each iteration is its first value plus a multiple of that number, and the multiple
-//! follows from the loop's counter. So the phi of such a pointer is replaced by that calculation, from a counter that
-//! changes by 1 in each iteration.
+//! The analysis follows integers in loops, and pointers as a base with an integer offset. A pointer that
+//! moves by the same number of elements in each iteration is its first value plus a multiple of that number,
+//! and the multiple follows from the loop's counter. So the phi of such a pointer is replaced by that
+//! calculation, from a counter that changes by 1 in each iteration.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,8 +15,8 @@ use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Interner, Stream, located};
 use crate::error::Result;
 
-/// Replaces the phis of pointers that move in loops with counters. Functions for which `is_fixed` returns true stay as
-/// they are.
+/// Replaces the phis of pointers that move in loops with counters. Functions for which `is_fixed` returns
+/// true stay as they are.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! Binds the calls by which functions run earlier stages again. Such a function gets the arguments of the stages
-//! that it calls as further parameters, and passes them on.
+//! Binds the calls by which functions run earlier stages again. Such a function gets the arguments of the
+//! stages that it calls as further parameters, and passes them on.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -31,7 +31,8 @@ pub(super) struct Signature {
 pub(super) enum Target {
     /// The parameter itself is the pointer.
     Own,
-    /// The parameter is a buffer. The pointer is one of those parameters that follow all others of the function.
+    /// The parameter is a buffer. The pointer is one of those parameters that follow all others of the
+    /// function.
     Added,
 }
 

@@ -58,8 +58,8 @@ impl Written {
     ///
     /// # Errors
     ///
-    /// Fails with the reason if a work-item may write anything but its own element, or a part of it only, worded
-    /// to follow the name of the buffer.
+    /// Fails with the reason if a work-item may write anything but its own element, or a part of it only,
+    /// worded to follow the name of the buffer.
     pub(super) fn of(writes: &[&Access], flow: &Flow, space: &Space) -> Result<Self, &'static str> {
         let (mut size, mut parts) = (None, Vec::new());
         for write in writes {
@@ -206,8 +206,8 @@ pub(super) struct Element {
     pub(super) piece: i128,
     /// First byte that is read, within the element's part in the plane.
     pub(super) part: i128,
-    /// Set if the first of the coordinates counts parts of the elements, row by row. The coordinates follow from
-    /// it by division.
+    /// Set if the first of the coordinates counts parts of the elements, row by row. The coordinates follow
+    /// from it by division.
     pub(super) divided: Option<Divided>,
 }
 
@@ -232,9 +232,9 @@ pub(super) struct Reader<'a, 'm> {
 }
 
 impl Reader<'_, '_> {
-    /// Returns the element that the load reads through a parameter, given by its id, or one for each component of
-    /// a vector that is read from several elements. `first` is the number of bytes from the grid's first element
-    /// to the parameter's buffer.
+    /// Returns the element that the load reads through a parameter, given by its id, or one for each
+    /// component of a vector that is read from several elements. `first` is the number of bytes from the
+    /// grid's first element to the parameter's buffer.
     ///
     /// # Errors
     ///
@@ -321,8 +321,8 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Returns the address that the load reads, relative to the buffer that is the parameter. If `takes_apart`, it is
-    /// made up of the parts of indices instead of the indices.
+    /// Returns the address that the load reads, relative to the buffer that is the parameter. If
+    /// `takes_apart`, it is made up of the parts of indices instead of the indices.
     fn address(&self, parameter: u32, takes_apart: bool) -> Option<Address> {
         let load = &self.load;
         let operands = AccessOperands::of(self.definitions, load)?;
@@ -437,7 +437,8 @@ impl Reader<'_, '_> {
         })
     }
 
-    /// Takes an address in a plane apart into the coordinates of an element, if these are proven to be in the grid.
+    /// Takes an address in a plane apart into the coordinates of an element, if these are proven to be in the
+    /// grid.
     fn take_apart(&self, address: &Address, grid: &Grid) -> Option<Element> {
         let (strides, piece) = (grid.strides(), grid.piece());
         let is_counted = |d: usize| grid.counts[d] > 1;
@@ -453,7 +454,8 @@ impl Reader<'_, '_> {
             let own = self.coordinate(terms)?;
             let count = grid.counts[d];
             let is_last = (d + 1..3).all(|d| !is_counted(d));
-            // The constant is split so that the coordinate is in the grid. The last dimension gets all of the rest.
+            // The constant is split so that the coordinate is in the grid. The last dimension gets all of the
+            // rest.
             let constant = if is_last { rest } else { rest.rem_euclid(count) };
             let own = own
                 .moved(constant, count, self.space)
@@ -466,8 +468,8 @@ impl Reader<'_, '_> {
         (rest == 0).then_some(Element { coordinates, plane, piece, part, divided: None })
     }
 
-    /// Returns the element at an address in a plane that counts the elements, or equal parts of them, row by row, if
-    /// it is proven to be in the grid.
+    /// Returns the element at an address in a plane that counts the elements, or equal parts of them, row by
+    /// row, if it is proven to be in the grid.
     fn count(&self, address: &Address, size: i128, grid: &Grid) -> Option<Element> {
         let piece = grid.piece();
         let step = address.terms.iter().fold(piece, |step, &(_, factor)| gcd(step, factor));

@@ -125,7 +125,8 @@ fn add_findings(outcome: &mut Outcome, stage: &Stage, own: &Outcome) {
 }
 
 /// Returns the judgement on each memory of a plan that is fused: all pairs of launches are proven. `judged`
-/// holds the judgements of each stage. Elements of the memories in `read_before` are read that no launch writes.
+/// holds the judgements of each stage. Elements of the memories in `read_before` are read that no launch
+/// writes.
 fn judgements(
     plan: &Plan,
     stages: &Stages,

@@ -186,8 +186,9 @@ impl<'a> DataFlow<'a> {
         self.writers.get(&memory)?.iter().copied().rfind(|&writer| writer < at)
     }
 
-    /// Returns the launch whose results a launch changes in place, if both belong to the same stage and no other
-    /// stage needs the results before they are changed. The last stage runs the launches in `repeated`, too.
+    /// Returns the launch whose results a launch changes in place, if both belong to the same stage and no
+    /// other stage needs the results before they are changed. The last stage runs the launches in `repeated`,
+    /// too.
     fn updated(
         &self,
         memory: Memory,

@@ -1,9 +1,9 @@
 //! Joins the `fma` of components to one of vectors.
 //!
 //! The front end [splits](crate::source::translate) calls with vectors, because Intel's runtime for CPUs maps
-//! work-items to the lanes of vectors and cannot do that with the vector form of the call. Where work-items keep
-//! vectors in private arrays, the runtime computes work-item by work-item, and the vector form is one instruction.
-//! The results are the same: each component is rounded once.
+//! work-items to the lanes of vectors and cannot do that with the vector form of the call. Where work-items
+//! keep vectors in private arrays, the runtime computes work-item by work-item, and the vector form is one
+//! instruction. The results are the same: each component is rounded once.
 
 use std::collections::HashSet;
 

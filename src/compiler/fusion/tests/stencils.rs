@@ -108,8 +108,8 @@ fn a_buffer_that_a_producer_writes_through_two_arguments_is_not_recomputed() {
     ];
     let why = "is a buffer that it also writes through another argument";
     assert_refused_in_all_forms(&plan(&launches, SIZE, &[1]), why);
-    // The launch after the first reads its own element through a longer argument, and one that the first did not
-    // write.
+    // The launch after the first reads its own element through a longer argument, and one that the first did
+    // not write.
     let launches = [
         ("scale", vec![pixels(0), float(2.0), pixels(1)]),
         ("own_and_beyond", vec![Argument::Buffer(longer), pixels(2)]),
