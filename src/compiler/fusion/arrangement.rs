@@ -51,8 +51,11 @@ pub(super) struct Arrangement {
     origins: Vec<usize>,
     /// Scalars on whose values the arrangement relies, by their places in the original plan.
     relied: BTreeSet<Place>,
-    /// Whether each slot runs as it was launched.
-    pub(super) is_plain: bool,
+    /// Whether each slot runs as it was launched: its work-items one by one, in the same nd-range.
+    pub(super) as_launched: Vec<bool>,
+    /// Sizes below which the ids of all work-items of the slots lie that do something; `None` if all may do
+    /// something, or if the sizes of the slots differ.
+    active: Option<Sizes>,
 }
 
 /// Use of work-groups by a kernel.
@@ -71,9 +74,13 @@ struct Facts {
     grouping: Grouping,
     /// Range in which the slot may run in other arrangements.
     range: NdRange,
+    /// Sizes below which the ids of the items lie that do something. If `range` is trimmed, these are its sizes.
+    active: Sizes,
+    /// Whether the slot must run in the nd-range that it was launched with.
+    keeps_range: bool,
     /// Number of items of `range`.
     count: u64,
-    /// Scalars on whose values `range` depends.
+    /// Scalars on whose values `active` depends.
     scalars: BTreeSet<usize>,
     /// Sizes of the memories that the slot writes, in elements of its work-items: the number of elements of a
     /// row, and so on. These are 1 where they are not known or exceed the launched sizes.
@@ -87,7 +94,8 @@ impl Arrangement {
             assignments: vec![Assignment::Single; plan.slots.len()],
             origins: (0..plan.slots.len()).collect(),
             relied: BTreeSet::new(),
-            is_plain: true,
+            as_launched: vec![true; plan.slots.len()],
+            active: None,
             plan: plan.clone(),
         }
     }
@@ -100,7 +108,8 @@ impl Arrangement {
     /// Fails if a module or kernel cannot be analysed.
     pub(super) fn others(plan: &Plan, modules: &[&Module], form: FusionForm) -> Result<Vec<Self>> {
         let kernels = extract::kernels(plan, modules)?;
-        let facts = plan.slots.iter().zip(&kernels).map(|(slot, kernel)| Facts::of(slot, kernel));
+        let facts =
+            plan.slots.iter().zip(&kernels).map(|(slot, kernel)| Facts::of(slot, kernel, plan));
         let mut facts = facts.collect::<Result<Vec<_>>>()?;
         agree_on_sizes(plan, &mut facts, |own| padded(own.range.global(), 1))?;
         let mut all = Vec::new();
@@ -210,13 +219,15 @@ impl Arrangement {
             assignments: Vec::new(),
             origins: Vec::new(),
             relied: BTreeSet::new(),
-            is_plain: false,
+            as_launched: Vec::new(),
+            active: None,
         };
         for (at, (slot, own)) in plan.slots.iter().zip(facts).enumerate() {
             let (parts, assignment) = assign(at)?;
             for part in 0..parts {
                 made.plan.slots.push(Slot { range: own.range, ..slot.clone() });
                 made.origins.push(at);
+                made.as_launched.push(own.range == slot.range && assignment == Assignment::Single);
                 made.assignments.push(match assignment {
                     Assignment::Strided { stride, .. } => {
                         Assignment::Strided { stride, index: part as u64 }
@@ -232,7 +243,28 @@ impl Arrangement {
             own.map(move |place| Place { slot, ..*place })
         });
         made.plan.constants = places.collect();
+        made.active = made.active(facts);
         (made.plan.slots.len() <= MAX_SLOTS).then_some(made)
+    }
+
+    /// Returns the sizes below which the ids of all items lie that do something, if these and the nd-ranges are
+    /// the same in all slots.
+    fn active(&self, facts: &[Facts]) -> Option<Sizes> {
+        let sizes = |own: &Facts| (own.active, padded(own.range.global(), 1));
+        let (active, launched) = sizes(facts.first()?);
+        let are_same = facts.iter().all(|own| sizes(own) == (active, launched))
+            && self.assignments.iter().all(|own| *own == Assignment::Single);
+        (are_same && active != launched).then_some(active)
+    }
+
+    /// Returns the items of a slot with this nd-range that do something. The ids of work-groups are not known if
+    /// these are fewer than all.
+    pub(super) fn space(&self, range: &NdRange) -> Space {
+        let all = Space::new(range);
+        match self.active {
+            Some(active) => Space { global: active.map(|size| size as i128), local: None, ..all },
+            None => all,
+        }
     }
 
     /// Converts an outcome for the arrangement's plan to one for the plan that the arrangement was made from.
@@ -301,22 +333,40 @@ impl Arrangement {
 }
 
 impl Facts {
-    fn of(slot: &Slot, kernel: &Kernel) -> Result<Self> {
+    fn of(slot: &Slot, kernel: &Kernel, plan: &Plan) -> Result<Self> {
         let definitions = kernel.module.definitions();
-        let grouping = grouping(slot, kernel, &definitions);
-        let (mut range, mut scalars, mut written) = (slot.range, BTreeSet::new(), [1; 3]);
-        if grouping == Grouping::None {
-            range = NdRange::from(NdSize::of(slot.range.global()));
-            let used = used_built_ins(kernel, &definitions);
-            if used.is_some_and(|used| used.iter().all(|&id| id != Some(BuiltIn::GlobalSize))) {
-                let accesses =
-                    examined::accesses(slot, &definitions, kernel.function, &Space::new(&range))?;
-                (range, scalars) = trimmed_range(slot, range, &accesses);
-                written = written_sizes(slot, &accesses);
-            }
+        let mut own = Self {
+            grouping: grouping(slot, kernel, &definitions),
+            range: slot.range,
+            active: padded(slot.range.global(), 1),
+            keeps_range: true,
+            count: count(slot)?,
+            scalars: BTreeSet::new(),
+            written: [1; 3],
+        };
+        if own.grouping != Grouping::None {
+            return Ok(own);
         }
-        let slot = Slot { range, ..slot.clone() };
-        Ok(Self { grouping, count: count(&slot)?, range, scalars, written })
+        let range = NdRange::from(NdSize::of(slot.range.global()));
+        let space = Space::new(&range);
+        let accesses = examined::accesses(slot, &definitions, kernel.function, &space)?;
+        own.keeps_range = plan.target.separate_functions && accesses.has_long_sums;
+        let used = used_built_ins(kernel, &definitions);
+        if used.is_some_and(|used| used.iter().all(|&id| id != Some(BuiltIn::GlobalSize))) {
+            (own.active, own.scalars) = active_sizes(slot, &accesses);
+            own.written = written_sizes(slot, &accesses);
+        }
+        if !own.keeps_range {
+            own.set_global(own.active, slot)?;
+        }
+        Ok(own)
+    }
+
+    /// Gives the slot a range of these sizes, in work-groups of any size.
+    fn set_global(&mut self, sizes: Sizes, slot: &Slot) -> Result<()> {
+        self.range = NdRange::from(NdSize::of(&sizes[..slot.range.dimensions()]));
+        self.count = count(&Slot { range: self.range, ..slot.clone() })?;
+        Ok(())
     }
 }
 
@@ -332,22 +382,19 @@ fn agree_on_sizes(plan: &Plan, facts: &mut [Facts], sizes: impl Fn(&Facts) -> Si
         let most = fitting.fold(padded(own.range.global(), 1), |most, size| {
             std::array::from_fn(|d| most[d].max(size[d]))
         });
-        if !own.scalars.is_empty() {
-            own.range = NdRange::from(NdSize::of(&most[..slot.range.dimensions()]));
-            own.count = count(&Slot { range: own.range, ..slot.clone() })?;
+        if !own.keeps_range && !own.scalars.is_empty() {
+            own.set_global(most, slot)?;
         }
     }
     Ok(())
 }
 
-/// Returns the range without work-items that do nothing, and the scalars that this follows from.
-fn trimmed_range(slot: &Slot, range: NdRange, accesses: &Accesses) -> (NdRange, BTreeSet<usize>) {
+/// Returns the sizes without work-items that do nothing, and the scalars that these follow from.
+fn active_sizes(slot: &Slot, accesses: &Accesses) -> (Sizes, BTreeSet<usize>) {
+    let launched = padded(slot.range.global(), 1);
     match trimmed(slot, accesses) {
-        Some(found) if found.sizes != padded(range.global(), 1) => {
-            let sizes = &found.sizes[..range.dimensions()];
-            (NdRange::from(NdSize::of(sizes)), found.scalars)
-        }
-        _ => (range, BTreeSet::new()),
+        Some(found) if found.sizes != launched => (found.sizes, found.scalars),
+        _ => (launched, BTreeSet::new()),
     }
 }
 

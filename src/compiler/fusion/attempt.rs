@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use rspirv::spirv::{Op, StorageClass};
 
 use super::access;
-use super::affine::Space;
 use super::arrangement::Arrangement;
 use super::coarsen::{Widening, Width};
 use super::contraction::{self, Operations};
@@ -132,7 +131,7 @@ impl<'a> Launches<'a> {
     ) -> Result<Vec<Examined>> {
         let mut slots = Vec::new();
         for (at, (slot, kernel)) in self.plan.slots.iter().zip(self.kernels).enumerate() {
-            let space = Space::new(&self.ranges.slots[at].range);
+            let space = self.arrangement.space(&self.ranges.slots[at].range);
             let definitions = &self.definitions[at];
             let examined = examinations
                 .of(slot, definitions, kernel.function, &space)
@@ -165,7 +164,8 @@ impl<'a> Launches<'a> {
     /// Proves that the launches may be fused, and finds the contents that need not go through memory.
     fn prove(&self, mut slots: Vec<Examined>, outcome: &mut Outcome) -> Result<Proof, Obstacle> {
         let Self { plan, definitions, ranges, trust, .. } = self;
-        let views = coordinates::unify(plan, ranges, &mut slots);
+        let spaces = ranges.slots.iter().map(|slot| self.arrangement.space(&slot.range)).collect();
+        let views = coordinates::unify(plan, ranges, spaces, &mut slots);
         outcome.judgements = legality::judge(plan, &slots, &views);
         for Judgement { verdict, .. } in &outcome.judgements {
             match verdict {
@@ -229,7 +229,7 @@ impl<'a> Launches<'a> {
                 &plan.slots,
                 ranges,
                 operations,
-                self.arrangement.is_plain,
+                &self.arrangement.as_launched,
             )
         {
             return Err(Obstacle::Refusal(why));

@@ -43,7 +43,7 @@ use rspirv::spirv::{Decoration, FPFastMathMode, Op, OpenclStd100Op as Extended};
 
 use super::examined::Examined;
 use super::plan::{Argument, Memory, Slot};
-use super::ranges::{Mapping, Ranges, Shape};
+use super::ranges::{Ranges, Shape};
 use crate::compiler::spirv::edit::{Definitions, Instruction, Section};
 
 /// Kinds of operations in a slot whose exact results OpenCL does not specify.
@@ -174,16 +174,17 @@ fn adds_vectors(i: &Instruction<'_>, definitions: &Definitions<'_>) -> bool {
 }
 
 /// Returns the reason why Intel's runtime for CPUs may calculate other values for a launch even if the launch
-/// is a separate function; `None` if there is none. `is_plain` says that each slot runs as it was launched.
+/// is a separate function; `None` if there is none. `as_launched` says which slots run as they were launched.
 pub(super) fn separate_function_refusal(
     slots: &[Slot],
     ranges: &Ranges,
     operations: &[Operations],
-    is_plain: bool,
+    as_launched: &[bool],
 ) -> Option<String> {
-    let why = |slot: &Slot, own: &Operations, mapping: &Mapping| {
+    let why = |at: usize, own: &Operations| {
+        let mapping = &ranges.slots[at];
         let has_own_range = mapping.shape != Shape::Same || mapping.guard.is_some();
-        let is_as_launched = is_plain && slot.range == ranges.whole;
+        let is_as_launched = as_launched[at] && slots[at].range == ranges.whole;
         if own.adds_vectors {
             Some(
                 "`dot` or a length in double precision, which Intel's compiler for CPUs computes \
@@ -203,10 +204,9 @@ pub(super) fn separate_function_refusal(
             None
         }
     };
-    let mut all = slots.iter().zip(operations).zip(&ranges.slots);
-    let found = all.find_map(|((slot, own), mapping)| Some((slot, why(slot, own, mapping)?)));
-    let (slot, why) = found.filter(|_| slots.len() > 1)?;
-    Some(format!("`{}` calculates {why}", slot.kernel))
+    let mut all = operations.iter().enumerate();
+    let (at, why) = all.find_map(|(at, own)| Some((at, why(at, own)?)))?;
+    (slots.len() > 1).then(|| format!("`{}` calculates {why}", slots[at].kernel))
 }
 
 /// Returns whether Intel's runtime for CPUs may calculate other values for the launches if it optimizes

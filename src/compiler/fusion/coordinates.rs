@@ -44,14 +44,16 @@ impl View {
     }
 }
 
-/// Rewrites all accesses to each memory in common coordinates, and returns these coordinates.
+/// Rewrites all accesses to each memory in common coordinates, and returns these coordinates. `spaces` are the
+/// work-items of the slots.
 pub(super) fn unify(
     plan: &Plan,
     ranges: &Ranges,
+    spaces: Vec<Space>,
     slots: &mut [Examined],
 ) -> BTreeMap<Memory, View> {
-    let own = ranges.slots.iter();
-    let own: Vec<_> = own.map(|mapping| (Space::new(&mapping.range), mapping.assignment)).collect();
+    let assignments = ranges.slots.iter().map(|mapping| mapping.assignment);
+    let own: Vec<_> = spaces.into_iter().zip(assignments).collect();
     let memories = plan.memories().into_iter();
     let views = memories.map(|memory| (memory, view(plan, ranges, &own, memory, slots)));
     views.collect()

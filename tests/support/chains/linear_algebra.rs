@@ -1,8 +1,7 @@
 //! Chains of linear algebra and of simulations.
 
 use super::{
-    Buffer, Chain, Expected, Float, Floats, Fuses, FusesExceptIntel, Int, Refused, Step, Value,
-    grouped, step,
+    Buffer, Chain, Expected, Float, Floats, Fuses, Int, Refused, Step, Value, grouped, step,
 };
 
 const MODULE: &[u8] = include_bytes!("../../data/chains/linear_algebra.spv");
@@ -49,7 +48,7 @@ pub fn chains() -> Vec<Chain> {
                 plane("add_product", &[Buffer(0), Buffer(1), Buffer(2), N, N, N]),
             ],
             &[],
-            FusesExceptIntel,
+            Fuses,
         ),
         chain(
             "sum of two products with a vector",

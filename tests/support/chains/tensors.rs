@@ -186,7 +186,7 @@ fn rows() -> Vec<Chain> {
             "norm of groups, silu",
             vec![full; 3],
             vec![group_norm(0, 1), flat("silu_flat", &[Buffer(1), Buffer(2)])],
-            FusesExceptIntel,
+            Fuses,
         ),
         chain(
             "add, norm of groups, scale",
@@ -196,7 +196,7 @@ fn rows() -> Vec<Chain> {
                 group_norm(2, 3),
                 flat("scale_by", &[Buffer(3), Buffer(4), Float(1.5)]),
             ],
-            FusesExceptIntel,
+            Fuses,
         ),
         chain(
             "swiglu of halves of rows, scale",

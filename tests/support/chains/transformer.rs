@@ -1,8 +1,8 @@
 //! Chains of transformers: activations, norms and attention, with rows of `COLUMNS` elements.
 
 use super::{
-    Buffer, Chain, Counting, Expected, Factors, Float, Floats, Fuses, FusesExceptIntel, Int, Local,
-    Long, Step, Value, grouped, step,
+    Buffer, Chain, Counting, Expected, Factors, Float, Floats, Fuses, Int, Local, Long, Step,
+    Value, grouped, step,
 };
 
 pub const MODULE: &[u8] = include_bytes!("../../data/chains/transformer.spv");
@@ -306,13 +306,13 @@ fn attention() -> Vec<Chain> {
             "scale, soft_max with mask",
             4,
             vec![flat("scale4", 4, [0, 1], &[Float(0.5)]), TENSOR.soft_max(32, [1, 2, 3])],
-            FusesExceptIntel,
+            Fuses,
         ),
         chain(
             "soft_max without mask, copy to halves",
             3,
             vec![TENSOR.soft_max(32, [0, 0, 1]), copy(GROUP, [1, 2], COLUMNS * ROWS)],
-            FusesExceptIntel,
+            Fuses,
         ),
         chain(
             "mask of later positions, soft_max",
