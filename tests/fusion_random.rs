@@ -149,7 +149,10 @@ impl Batch {
         let fused = linked(attempts);
         self.dump(rt, &fused);
         let (mut failures, mut expected) = (Vec::new(), BTreeMap::new());
-        if let Err(why) = tools::validate(&fused) {
+        // llvm-spirv may select vectors by one condition, which is not valid before SPIR-V 1.4.
+        if tools::validate(&self.module).is_ok()
+            && let Err(why) = tools::validate(&fused)
+        {
             failures.push(format!("KILN_FUSION_SEED={} on {}: {why}", self.seed, rt.device()));
         }
         let (original, fused) = (self.build(rt, &self.module).await, self.build(rt, &fused).await);
