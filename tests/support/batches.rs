@@ -65,7 +65,10 @@ pub(crate) fn in_batches<T: Default + Send>(
     add: impl Fn(&mut T, T) + Sync,
 ) -> T {
     let devices = RefCell::new(Vec::new());
-    futures::executor::block_on(support::on_each_device(async |rt| devices.borrow_mut().push(rt)));
+    // Cases share no programs, and drivers keep several times the size of a program's binary.
+    let builder = || support::builder().memory_limit(8 << 20);
+    let add_device = async |rt| devices.borrow_mut().push(rt);
+    futures::executor::block_on(support::on_each_device_with(builder, add_device));
     let devices = devices.into_inner();
     let (cases, seed) = (setting("KILN_FUSION_CASES", cases), setting("KILN_FUSION_SEED", 1));
     let all = Mutex::new(T::default());

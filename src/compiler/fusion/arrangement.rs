@@ -254,7 +254,7 @@ impl Arrangement {
         let (active, launched) = sizes(facts.first()?);
         let are_same = facts.iter().all(|own| sizes(own) == (active, launched))
             && self.assignments.iter().all(|own| *own == Assignment::Single);
-        (are_same && active != launched).then_some(active)
+        (are_same && active != launched && !active.contains(&0)).then_some(active)
     }
 
     /// Returns the items of a slot with this nd-range that do something. The ids of work-groups are not known if

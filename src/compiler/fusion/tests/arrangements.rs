@@ -3,6 +3,7 @@
 use super::*;
 
 const ROWS: &[u8] = include_bytes!("../../../../tests/data/rows.spv");
+const ALGEBRA: &[u8] = include_bytes!("../../../../tests/data/chains/linear_algebra.spv");
 
 const COLUMNS: u32 = 24;
 const GROUP: usize = 8;
@@ -146,6 +147,35 @@ fn a_work_item_runs_the_elements_of_its_row_or_column() {
         assert_eq!(fused.range, over(COUNT));
         assert!(text.contains("OpLoopMerge"), "{text}");
     }
+}
+
+#[test]
+fn long_sums_keep_their_nd_range_where_their_order_depends_on_it() {
+    let size = int(100);
+    let plane = |kernel, buffers: &[u32], more: &[Argument]| {
+        let buffers: Vec<_> = buffers.iter().map(|&at| buffer(at)).collect();
+        (kernel, grouped([128, 104], [32, 8]), [&buffers, more].concat())
+    };
+    let scale = plane("times_beta", &[2], &[float(0.5), size.clone(), size.clone()]);
+    let product = plane("add_product", &[0, 1, 2], &[size.clone(), size.clone(), size.clone()]);
+    let mut planes = plan_of(&[scale, product], &[]);
+    assert_eq!(fused(ALGEBRA, &planes).0.range, over([100, 100]));
+    planes.target.separate_functions = true;
+    let (kernel, text) = fused(ALGEBRA, &planes);
+    assert_eq!(kernel.range, grouped([128, 104], [32, 8]));
+    assert!(text.contains("DontInline"), "{text}");
+    // The elements adapt to the rows.
+    let sums = ("sum_row", over(COUNT), vec![buffer(0), buffer(1), int(COLUMNS as i32)]);
+    let mut rows = plan_of(&[sums, elements(1, 2)], &[]);
+    rows.target.separate_functions = true;
+    assert_eq!(fused(ROWS, &rows).0.range, over(COUNT));
+    // They use no ids of work-groups, so they run in those of the rows.
+    let (kernel, _, arguments) = elements(1, 2);
+    let other = (kernel, grouped(ALL_ELEMENTS, 32), arguments);
+    let sums = ("sum_row", grouped(COUNT, 8), vec![buffer(0), buffer(1), int(COLUMNS as i32)]);
+    let mut groups = plan_of(&[sums, other], &[]);
+    groups.target.separate_functions = true;
+    assert_eq!(fused(ROWS, &groups).0.range, grouped(COUNT, 8));
 }
 
 #[test]
