@@ -1,0 +1,193 @@
+//! Touches of memory by single instructions, for a proof that a kernel stays inside its memory.
+//!
+//! The analysis of [accesses](super) is about the buffers of a launch, and relies on what the kernel's author
+//! promises. A proof relies on nothing: it asks for the touches of all memory, in called functions, too. The
+//! evaluation is [strict](Evaluation::is_strict).
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use rspirv::spirv::{MemoryAccess, Op, OpenclStd100Op as Extended};
+
+use super::eval::Evaluation;
+use super::facts::Known;
+use super::pointers::{Base, Pointer};
+use super::{Kind, Value};
+use crate::compiler::fusion::affine::Space;
+use crate::compiler::fusion::vector_access::{VectorAccess, extended};
+use crate::compiler::spirv::edit::{Definitions, Instruction, Location};
+use crate::error::Result;
+
+/// Touch of memory by an instruction, in one call of its function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::compiler) struct Touch {
+    pub(in crate::compiler) location: Location,
+    pub(in crate::compiler) kind: Kind,
+    pub(in crate::compiler) root: Root,
+    /// Least and largest offset of the first byte from the root's; `None` if it may be any.
+    pub(in crate::compiler) offsets: Option<(i128, i128)>,
+    /// Number of bytes; `None` if it is not known.
+    pub(in crate::compiler) width: Option<i128>,
+    /// Alignment in bytes that the instruction requires.
+    pub(in crate::compiler) alignment: i128,
+    /// Whether the offset is known to be a multiple of the alignment.
+    pub(in crate::compiler) is_aligned: bool,
+    /// Reason why the pointer escapes, worded to follow the name of the memory.
+    pub(in crate::compiler) note: Option<&'static str>,
+}
+
+/// Memory that a touch is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::compiler) enum Root {
+    /// Memory of a kernel's parameter.
+    Parameter(usize),
+    /// Memory of one of several parameters.
+    OneOf(BTreeSet<usize>),
+    /// Variable, by its id.
+    Variable(u32),
+    /// Any memory.
+    Unknown,
+}
+
+impl Root {
+    fn of(base: &Base) -> Self {
+        match base {
+            Base::Parameter(parameter) => Self::Parameter(*parameter),
+            Base::OneOf(parameters, true) => Self::OneOf(parameters.clone()),
+            Base::Variable(id) | Base::BuiltIn(id) => Self::Variable(*id),
+            Base::OneOf(_, false) | Base::Harmless | Base::Null | Base::Anything => Self::Unknown,
+        }
+    }
+}
+
+/// List of touches, in the order of evaluation.
+pub(super) type Watch = RefCell<Vec<Touch>>;
+
+/// Evaluation of a kernel for its touches.
+pub(in crate::compiler) struct Watcher<'m> {
+    evaluation: Evaluation<'m>,
+    kernel: u32,
+}
+
+impl<'m> Watcher<'m> {
+    pub(in crate::compiler) fn new(
+        definitions: &'m Definitions<'m>,
+        space: &'m Space,
+        kernel: u32,
+    ) -> Self {
+        let mut evaluation = Evaluation::new(definitions, space);
+        evaluation.is_strict = true;
+        evaluation.watch = Some(Watch::default());
+        Self { evaluation, kernel }
+    }
+
+    /// Drops the scalars that the evaluation does not interpret, such as floating-point numbers.
+    pub(in crate::compiler) fn drop_uninterpreted(&mut self, values: &mut [Value]) {
+        self.evaluation.drop_uninterpreted(self.kernel, values);
+    }
+
+    /// Returns the touches of a kernel whose arguments have the given values.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`analyse`](super::analyse).
+    pub(in crate::compiler) fn touches(&mut self, values: &[Value]) -> Result<Vec<Touch>> {
+        self.evaluation.watch = Some(Watch::default());
+        _ = self.evaluation.evaluate(self.kernel, values)?;
+        Ok(self.evaluation.watch.take().unwrap_or_default().into_inner())
+    }
+
+    /// Returns the size in bytes of a variable.
+    pub(in crate::compiler) fn size_of(&self, variable: u32) -> Option<i128> {
+        let pointee = self.evaluation.pointee(variable)?;
+        self.evaluation.layouts.size(pointee)
+    }
+
+    /// Returns the natural alignment of a variable in bytes, or 1.
+    pub(in crate::compiler) fn alignment_of(&self, variable: u32) -> i128 {
+        let pointee = self.evaluation.pointee(variable);
+        let layout = pointee.and_then(|ty| self.evaluation.layouts.get(ty));
+        layout.map_or(1, |layout| layout.align)
+    }
+}
+
+impl Evaluation<'_> {
+    /// Records a touch of the memory that a pointer points to.
+    pub(super) fn watch(
+        &self,
+        location: Location,
+        pointer: &Known,
+        kind: Kind,
+        width: Option<i128>,
+    ) {
+        let Some(watch) = &self.watch else { return };
+        let alignment = location.instruction(self.definitions.module());
+        let alignment = alignment.map_or(1, |i| self.alignment(&i));
+        let (root, offset) = match pointer {
+            Known::Pointer(Pointer { base, offset }) => (Root::of(base), *offset),
+            _ => (Root::Unknown, None),
+        };
+        watch.borrow_mut().push(Touch {
+            location,
+            kind,
+            root,
+            offsets: offset.map(|offset| offset.bounds(self.space)),
+            width,
+            alignment,
+            is_aligned: alignment == 1
+                || offset.is_some_and(|offset| offset.is_multiple_of(alignment)),
+            note: None,
+        });
+    }
+
+    /// Records that a pointer escapes.
+    pub(super) fn watch_escape(&self, location: Location, pointer: &Known, note: &'static str) {
+        self.watch(location, pointer, Kind::Escape, None);
+        let last = self.watch.as_ref().map(RefCell::borrow_mut);
+        if let Some(mut all) = last
+            && let Some(last) = all.last_mut().filter(|last| last.location == location)
+        {
+            last.note = Some(note);
+        }
+    }
+
+    /// Returns the alignment in bytes that an instruction requires of the address it accesses.
+    fn alignment(&self, i: &Instruction<'_>) -> i128 {
+        let declared = |mask: usize| {
+            let has = i.word(mask).is_some_and(|word| word & MemoryAccess::ALIGNED.bits() != 0);
+            i.word(mask + 1).filter(|_| has).map(i128::from)
+        };
+        let natural = |pointer: usize| {
+            let pointee = i.word(pointer).and_then(|pointer| self.pointee(pointer));
+            pointee.and_then(|ty| self.layouts.get(ty)).map_or(1, |layout| layout.align)
+        };
+        match i.op() {
+            Some(Op::Load) => declared(3).unwrap_or_else(|| natural(2)),
+            Some(Op::Store) => declared(2).unwrap_or_else(|| natural(0)),
+            Some(Op::CopyMemory) => declared(2).unwrap_or(1).max(natural(0)).max(natural(1)),
+            Some(Op::CopyMemorySized) => declared(3).unwrap_or(1),
+            Some(Op::ExtInst) => match VectorAccess::of(self.definitions, i) {
+                Some(VectorAccess { span: Some(span), .. }) => {
+                    let is_whole = matches!(
+                        extended(self.definitions, i),
+                        Some(
+                            Extended::vloada_halfn
+                                | Extended::vstorea_halfn
+                                | Extended::vstorea_halfn_r
+                        )
+                    );
+                    if is_whole { span.size } else { span.size / i128::from(span.count) }
+                }
+                Some(_) => 1,
+                None if extended(self.definitions, i).is_some() => {
+                    natural(5).max(i.word(6).map_or(1, |_| natural(6)))
+                }
+                None => 1,
+            },
+            Some(op) if format!("{op:?}").starts_with("Atomic") => {
+                natural(usize::from(i.result().is_some()) * 2)
+            }
+            _ => 1,
+        }
+    }
+}
