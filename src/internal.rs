@@ -112,10 +112,29 @@ pub mod bounds {
             arguments: &[Argument],
             uniform_groups: bool,
         ) -> Result<Report> {
-            let launch = bounds::Launch { range, arguments, uniform_groups };
+            let launch = bounds::Launch { range, arguments, uniform_groups, few_constants: true };
             let report = bounds::check(&self.0, &launch)?;
             let guarded = if report.is_proven() { Vec::new() } else { report.describe(&self.0) };
             Ok(Report { accesses: report.accesses.len(), guarded, constants: report.constants })
+        }
+
+        /// Returns the SPIR-V of the variant that guards what is not proven about a launch, and the positions of
+        /// the arguments whose lengths in bytes it takes after all others.
+        ///
+        /// # Errors
+        ///
+        /// Fails like [`check`](Self::check), and with [`Unsupported`](crate::ErrorKind::Unsupported) for an
+        /// access that cannot be guarded.
+        pub fn guard(
+            &self,
+            range: &NdRange,
+            arguments: &[Argument],
+            uniform_groups: bool,
+        ) -> Result<(Vec<u8>, Vec<usize>)> {
+            let launch = bounds::Launch { range, arguments, uniform_groups, few_constants: true };
+            let report = bounds::check(&self.0, &launch)?;
+            let guarded = bounds::guard(&self.0, &report)?;
+            Ok((guarded.module.assemble(), guarded.lengths))
         }
     }
 }

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::hazards::Hazard;
 use super::kernel::{Kernel, ParameterMemory};
 use super::report::{Checked, Memory, Reason, Report, Verdict};
 use super::{Argument, Launch, refusal};
-use crate::compiler::fusion::access::{Kind, Root, Touch, Value, Watcher};
+use crate::compiler::fusion::access::{Kind, Root, Touch, Undefined, Value, Watcher};
 use crate::compiler::fusion::affine::Space;
 use crate::compiler::fusion::{Memory as Allocation, Region};
 use crate::compiler::spirv::edit::{Definitions, Location, Section};
@@ -87,6 +88,9 @@ fn values(kernel: &Kernel, launch: &Launch<'_>) -> Result<Vec<Value>> {
     pairs.map(value).collect()
 }
 
+/// Verdicts on instructions, and hazards.
+type Judged = (Vec<Checked>, BTreeSet<(Location, Hazard)>);
+
 /// Check of one launch.
 struct Check<'a, 'm> {
     kernel: &'a Kernel,
@@ -96,57 +100,90 @@ struct Check<'a, 'm> {
 }
 
 impl Check<'_, '_> {
-    /// Returns the verdicts, with as few scalars as give the same verdicts.
+    /// Returns the verdicts for the launch's arguments.
     fn run(mut self, mut values: Vec<Value>) -> Result<Report> {
+        for (at, value) in values.iter_mut().enumerate() {
+            if matches!(value, Value::Scalar(_)) && !self.kernel.deciding.contains(&at) {
+                *value = Value::Other;
+            }
+        }
         self.watcher.drop_uninterpreted(&mut values);
-        let mut found = self.judged(&values)?;
         let is_scalar = |&at: &usize| matches!(values[at], Value::Scalar(_));
-        let scalars: Vec<_> = (0..values.len()).filter(is_scalar).collect();
-        let is_same = |a: &[Checked], b: &[Checked]| {
+        let constants: BTreeSet<_> = (0..values.len()).filter(is_scalar).collect();
+        let judged = self.judged(&values)?;
+        let is_general = constants.is_empty() || !self.launch.few_constants;
+        let (judged, constants) = if is_general {
+            (judged, constants)
+        } else {
+            self.generalised(judged, values, constants)
+        };
+        let (accesses, hazards) = judged;
+        Ok(Report { accesses, hazards, constants })
+    }
+
+    /// Returns the same verdicts with the values of as few scalars as they depend on.
+    fn generalised(
+        &mut self,
+        mut judged: Judged,
+        mut values: Vec<Value>,
+        mut constants: BTreeSet<usize>,
+    ) -> (Judged, BTreeSet<usize>) {
+        let is_same = |(a, hazards): &Judged, (b, others): &Judged| {
             let verdicts = |all: &[Checked]| -> Vec<_> {
                 all.iter().map(|checked| (checked.location, checked.is_in_bounds())).collect()
             };
-            verdicts(a) == verdicts(b)
+            hazards == others && verdicts(a) == verdicts(b)
         };
-        let mut constants = BTreeSet::new();
-        if scalars.len() > 1 {
+        if constants.len() > 1 {
             let mut without = values.clone();
-            scalars.iter().for_each(|&at| without[at] = Value::Other);
-            if let Ok(other) = self.judged(&without)
-                && is_same(&found, &other)
+            constants.iter().for_each(|&at| without[at] = Value::Other);
+            if let Some(other) = self.judged(&without).ok().filter(|other| is_same(&judged, other))
             {
-                return Ok(Report { accesses: other, constants });
+                return (other, BTreeSet::new());
             }
         }
-        for at in scalars {
+        for at in constants.clone() {
             let value = std::mem::replace(&mut values[at], Value::Other);
             match self.judged(&values) {
-                Ok(other) if is_same(&found, &other) => found = other,
-                _ => {
-                    values[at] = value;
-                    constants.insert(at);
+                Ok(other) if is_same(&judged, &other) => {
+                    judged = other;
+                    constants.remove(&at);
                 }
+                _ => values[at] = value,
             }
         }
-        Ok(Report { accesses: found, constants })
+        (judged, constants)
     }
 
-    /// Returns the verdict for each instruction that touches memory, by location.
-    fn judged(&mut self, values: &[Value]) -> Result<Vec<Checked>> {
-        let touches = self.watcher.touches(values)?;
+    /// Returns the verdict for each instruction that touches memory, by location, and the hazards.
+    fn judged(&mut self, values: &[Value]) -> Result<Judged> {
+        let (touches, undefined) = self.watcher.watch(values)?;
         let mut all = BTreeMap::<(Location, bool), Checked>::new();
         for touch in touches {
             let checked = self.judge(touch)?;
             match all.entry((checked.location, checked.kind.writes())) {
                 std::collections::btree_map::Entry::Vacant(new) => _ = new.insert(checked),
                 std::collections::btree_map::Entry::Occupied(mut known) => {
-                    if known.get().is_in_bounds() {
+                    let is_unaligned = known.get().is_unaligned || checked.is_unaligned;
+                    // An access outside counts more than one that is not aligned.
+                    if known.get().is_in_bounds() || checked.needs_check() {
                         known.insert(checked);
                     }
+                    known.get_mut().is_unaligned = is_unaligned;
                 }
             }
         }
-        Ok(all.into_values().collect())
+        let mut hazards = self.kernel.hazards.clone();
+        hazards.extend(undefined.into_iter().map(|(location, undefined)| {
+            let hazard = match undefined {
+                Undefined::Division => Hazard::Division,
+                Undefined::Shift => Hazard::Shift,
+                Undefined::Component => Hazard::VectorIndex,
+                Undefined::Unreachable => Hazard::Unreachable,
+            };
+            (location, hazard)
+        }));
+        Ok((all.into_values().collect(), hazards))
     }
 
     fn judge(&self, touch: Touch) -> Result<Checked> {
@@ -167,7 +204,8 @@ impl Check<'_, '_> {
         }
         let (location, kind) = (touch.location, touch.kind);
         let verdict = self.verdict(&touch, &memory);
-        Ok(Checked { location, kind, memory, verdict })
+        let is_unaligned = !self.is_aligned(&touch, &memory);
+        Ok(Checked { location, kind, memory, verdict, is_unaligned })
     }
 
     fn refuse(&self, touch: &Touch, what: &str) -> Error {
@@ -212,8 +250,13 @@ impl Check<'_, '_> {
         }
     }
 
+    fn is_aligned(&self, touch: &Touch, memory: &Memory) -> bool {
+        let (_, alignment) = self.extent(memory).unwrap_or((0, 1));
+        touch.is_aligned && alignment % touch.alignment.max(1) == 0
+    }
+
     fn verdict(&self, touch: &Touch, memory: &Memory) -> Verdict {
-        let Some((length, alignment)) = self.extent(memory) else {
+        let Some((length, _)) = self.extent(memory) else {
             return Verdict::Guarded(Reason::UnknownLength);
         };
         let Some(((low, high), width)) = touch.offsets.zip(touch.width) else {
@@ -223,7 +266,7 @@ impl Check<'_, '_> {
         if low < 0 || end > length {
             return Verdict::Guarded(Reason::Outside { first: low, end, length });
         }
-        if !touch.is_aligned || alignment % touch.alignment.max(1) != 0 {
+        if !self.is_aligned(touch, memory) {
             return Verdict::Guarded(Reason::Unaligned { alignment: touch.alignment });
         }
         Verdict::InBounds

@@ -4,11 +4,14 @@ use std::collections::{BTreeSet, HashMap};
 
 use rspirv::spirv::{Decoration, FunctionParameterAttribute as Attribute, Op, StorageClass};
 
+use super::hazards::{Hazard, hazards};
 use super::refusal;
+use crate::compiler::fusion::access::deciding_parameters;
 use crate::compiler::fusion::extract;
+use crate::compiler::fusion::modes::Modes;
 use crate::compiler::fusion::specialize::specialize;
 use crate::compiler::spirv::Module;
-use crate::compiler::spirv::edit::{Definitions, Instruction, Section};
+use crate::compiler::spirv::edit::{Definitions, Instruction, Location, Section};
 use crate::error::{Error, Result};
 
 /// Kernel that is prepared for the proof. Launches are [checked](super::check) against it.
@@ -20,8 +23,14 @@ pub(crate) struct Kernel {
     /// Id of the kernel's function.
     pub(super) function: u32,
     pub(super) parameters: Vec<Parameter>,
+    /// Execution modes of the kernel's entry point.
+    pub(super) modes: Modes,
     /// Work-group size that the kernel's code requires.
     pub(super) required: Option<[usize; 3]>,
+    /// Positions of the parameters on whose values verdicts may depend.
+    pub(super) deciding: BTreeSet<usize>,
+    /// Hazards that do not depend on the arguments.
+    pub(super) hazards: BTreeSet<(Location, Hazard)>,
 }
 
 /// Parameter of a kernel.
@@ -66,15 +75,23 @@ impl Kernel {
         let special = specialize(&plain, constants).map_err(named)?;
         let kernel = extract::single(&special, name)?;
         let required = kernel.modes.local_size();
-        let extract::Kernel { module, function, .. } = kernel;
-        let parameters = {
+        let extract::Kernel { module, function, modes, .. } = kernel;
+        let (parameters, hazards) = {
             let definitions = module.definitions();
             refusal::check_code(&definitions, function, name)?;
-            parameters(&definitions, function, read_only)
-                .map_err(|reason| refusal::refuse(name, &reason))?
+            let parameters = parameters(&definitions, function, read_only)
+                .map_err(|reason| refusal::refuse(name, &reason))?;
+            (parameters, hazards(&definitions))
         };
+        let barrier = hazards.iter().find(|(_, hazard)| *hazard == Hazard::Barrier);
+        if let Some(&(location, hazard)) = barrier {
+            let reason = format!("it {}", hazard.describe());
+            let reason = refusal::at_line(&module.definitions(), location, reason);
+            return Err(refusal::refuse(name, &reason));
+        }
+        let deciding = deciding_parameters(&module.definitions(), function);
         let name = name.to_owned();
-        Ok(Self { name, module, function, parameters, required })
+        Ok(Self { name, module, function, parameters, modes, required, deciding, hazards })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::hazards::Hazard;
 use super::kernel::Kernel;
 use crate::compiler::fusion::access::Kind;
 use crate::compiler::fusion::explain;
@@ -12,6 +13,8 @@ use crate::compiler::spirv::edit::Location;
 pub(crate) struct Report {
     /// Instructions that touch memory, by their location in the kernel's module.
     pub(crate) accesses: Vec<Checked>,
+    /// Other code that a guarded variant has to mend.
+    pub(crate) hazards: BTreeSet<(Location, Hazard)>,
     /// Positions of the scalars on whose values the verdicts depend.
     pub(crate) constants: BTreeSet<usize>,
 }
@@ -23,6 +26,8 @@ pub(crate) struct Checked {
     pub(crate) kind: Kind,
     pub(crate) memory: Memory,
     pub(crate) verdict: Verdict,
+    /// Whether the address may not be a multiple of the alignment that the instruction requires.
+    pub(crate) is_unaligned: bool,
 }
 
 /// Memory that an instruction touches.
@@ -60,12 +65,17 @@ impl Checked {
     pub(crate) fn is_in_bounds(&self) -> bool {
         self.verdict == Verdict::InBounds
     }
+
+    /// Returns whether the instruction needs a check of its offset.
+    pub(super) fn needs_check(&self) -> bool {
+        !matches!(self.verdict, Verdict::InBounds | Verdict::Guarded(Reason::Unaligned { .. }))
+    }
 }
 
 impl Report {
-    /// Returns whether every instruction is proven to stay inside its memory.
+    /// Returns whether every instruction is proven to stay inside its memory, and nothing else needs to be mended.
     pub(crate) fn is_proven(&self) -> bool {
-        self.accesses.iter().all(Checked::is_in_bounds)
+        self.hazards.is_empty() && self.accesses.iter().all(Checked::is_in_bounds)
     }
 
     /// Describes the instructions that are not proven, one by one.
@@ -86,7 +96,13 @@ impl Report {
                 None => text,
             }
         };
-        guarded.map(describe).collect()
+        let hazards = self.hazards.iter().map(|(location, hazard)| {
+            match explain::line(&definitions, *location) {
+                Some(line) => format!("{} ({line})", hazard.describe()),
+                None => hazard.describe().to_owned(),
+            }
+        });
+        guarded.map(describe).chain(hazards).collect()
     }
 }
 

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod guarded;
+mod hazards;
 mod interpreter;
 mod photograph;
 mod polyhedral;
@@ -33,7 +35,9 @@ fn checked(
 ) -> (Kernel, Report) {
     let module = Module::parse(module).unwrap();
     let kernel = Kernel::of(&module, kernel, &[], &BTreeSet::new()).unwrap();
-    let report = check(&kernel, &Launch { range, arguments, uniform_groups: true }).unwrap();
+    let report =
+        check(&kernel, &Launch { range, arguments, uniform_groups: true, few_constants: false })
+            .unwrap();
     (kernel, report)
 }
 

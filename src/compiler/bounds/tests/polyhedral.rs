@@ -4,7 +4,7 @@
 use super::*;
 
 pub(super) const OPTIMISED: &[u8] = include_bytes!("../../../../tests/data/bounds/polyhedral.spv");
-const PLAIN: &[u8] = include_bytes!("../../../../tests/data/bounds/polyhedral_O0.spv");
+pub(super) const PLAIN: &[u8] = include_bytes!("../../../../tests/data/bounds/polyhedral_O0.spv");
 
 /// Sizes, none of which is a multiple of a work-group's size.
 const NI: usize = 1000;

@@ -9,12 +9,12 @@ use crate::compiler::fusion::access::random_tests;
 /// Number of random kernels, unless `KILN_BOUNDS_CASES` says another one.
 const CASES: u32 = 2000;
 
-fn cases() -> u32 {
+pub(super) fn cases() -> u32 {
     std::env::var("KILN_BOUNDS_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(CASES)
 }
 
 /// Launch of a random kernel.
-struct Random {
+pub(super) struct Random {
     scalar: i32,
     global: [u64; 2],
     offset: [u64; 2],
@@ -25,7 +25,7 @@ struct Random {
 }
 
 impl Random {
-    fn of(seed: u64, touches: usize) -> Self {
+    pub(super) fn of(seed: u64, touches: usize) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed ^ 0x5eed);
         let global = [rng.u64(1..9), rng.u64(1..5)];
         let offset = if rng.u8(..3) == 0 { [rng.u64(..5), rng.u64(..3)] } else { [0; 2] };
@@ -40,7 +40,7 @@ impl Random {
         Self { scalar, global, offset, local, is_local_given, lengths }
     }
 
-    fn range(&self) -> NdRange {
+    pub(super) fn range(&self) -> NdRange {
         let pair = |[a, b]: [u64; 2]| NdSize::from([a as usize, b as usize]);
         let mut range = NdRange::from(pair(self.global));
         range.set_offset(pair(self.offset)).unwrap();
@@ -50,18 +50,18 @@ impl Random {
         range
     }
 
-    fn arguments(&self) -> Vec<Argument> {
+    pub(super) fn arguments(&self) -> Vec<Argument> {
         let buffers = self.lengths.iter().map(|&length| buffer(length));
         [scalar(self.scalar)].into_iter().chain(buffers).collect()
     }
 
-    fn grid(&self) -> Grid {
+    pub(super) fn grid(&self) -> Grid {
         let [x, y] = self.global;
         let [a, b] = self.offset;
         Grid { global: [x, y, 1], offset: [a, b, 0], local: [self.local, 1, 1] }
     }
 
-    fn given(&self) -> (Vec<Vec<u8>>, Vec<Given>) {
+    pub(super) fn given(&self) -> (Vec<Vec<u8>>, Vec<Given>) {
         let objects = self.lengths.iter().map(|&length| vec![7; length]).collect();
         let bytes = Given::Bytes(self.scalar.to_le_bytes().to_vec());
         let buffers = (0..self.lengths.len()).map(Given::Object);
@@ -80,7 +80,7 @@ proptest! {
         let kernel = Kernel::of(&module, "k", &[], &BTreeSet::new()).unwrap();
         let (range, arguments) = (launch.range(), launch.arguments());
         // The driver may choose work-groups of any size, which need not divide the global size.
-        let report = check(&kernel, &Launch { range: &range, arguments: &arguments, uniform_groups: false });
+        let report = check(&kernel, &Launch { range: &range, arguments: &arguments, uniform_groups: false, few_constants: seed % 2 == 0 });
         let report = report.unwrap();
         let definitions = kernel.module.definitions();
         let (objects, given) = launch.given();

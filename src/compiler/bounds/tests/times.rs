@@ -27,7 +27,12 @@ fn times_of_first_checks() {
         let module = Module::parse(module).unwrap();
         let prepare = || Kernel::of(&module, name, &[], &BTreeSet::new()).unwrap();
         let kernel = prepare();
-        let launch = Launch { range: &range, arguments: &arguments, uniform_groups: true };
+        let launch = Launch {
+            range: &range,
+            arguments: &arguments,
+            uniform_groups: true,
+            few_constants: false,
+        };
         let own = fastest(|| check(&kernel, &launch).unwrap());
         println!("{name}: prepared in {:?}, checked in {own:?}", fastest(prepare));
         checks.push(own);

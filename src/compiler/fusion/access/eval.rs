@@ -442,7 +442,8 @@ impl<'m> Evaluation<'m> {
                 else {
                     let delayed = self.delayed(frame, at, &initial, latch);
                     let shrinking = || self.shrinking(frame, phi, &initial, latch.0, &arithmetic);
-                    return delayed.or_else(shrinking).map(Known::Integer);
+                    let found = if self.is_strict { delayed.or_else(shrinking) } else { delayed };
+                    return found.map(Known::Integer);
                 };
                 let mut first = operands.chunks_exact(2).filter(|pair| pair[0] != latch.0);
                 if let (Some(pair), None) = (first.next(), first.next()) {

@@ -30,6 +30,8 @@ impl<'m> Evaluation<'m> {
             self.escape_operands(frame, at, i, "is used by an unknown instruction");
             return None;
         };
+        #[cfg(any(test, fuzzing, feature = "internal"))]
+        self.watch_operation(frame, at.1, op, i);
         match op {
             Op::Variable => {
                 let id = i.result()?;
@@ -400,6 +402,14 @@ impl<'m> Evaluation<'m> {
         let operands = operands.collect::<Option<Vec<_>>>()?;
         let arithmetic =
             Arithmetic { space: self.space, width: self.part_width(i.result_type()?)? };
+        // The result is not defined if the lower bound is above the upper one.
+        if self.is_strict
+            && let (Extended::s_clamp | Extended::u_clamp, [_, low, high]) = (function, &*operands)
+        {
+            let is_signed = function == Extended::s_clamp;
+            let op = if is_signed { Op::SLessThanEqual } else { Op::ULessThanEqual };
+            arithmetic.compare(op, low, high).filter(|&holds| holds)?;
+        }
         arithmetic.extended(function, &operands, facts).map(Known::Integer)
     }
 

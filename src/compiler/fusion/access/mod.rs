@@ -47,9 +47,11 @@ pub(in crate::compiler) use layout::{Layout, Layouts, MAX_ALIGN, Parts};
 pub(super) use moving_pointers::follow_moving_pointers;
 pub(super) use registers::keep_in_registers;
 pub(super) use slice::controlling_parameters;
+#[cfg(any(test, fuzzing, feature = "internal"))]
+pub(in crate::compiler) use slice::deciding_parameters;
 pub(super) use symbols::{Condition, Symbol};
 #[cfg(any(test, fuzzing, feature = "internal"))]
-pub(in crate::compiler) use touches::{Root, Touch, Watcher};
+pub(in crate::compiler) use touches::{Root, Touch, Undefined, Watcher};
 
 /// Accesses of a kernel to its buffers, and its control flow.
 #[derive(Clone, Debug, Default)]

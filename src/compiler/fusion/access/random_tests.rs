@@ -472,6 +472,8 @@ fn module(all: &[Statement], touches: usize) -> Vec<u8> {
     let mut b = Builder::new();
     b.set_version(1, 2);
     b.capability(Capability::Kernel);
+    b.capability(Capability::Addresses);
+    b.capability(Capability::Int64);
     let opencl = b.ext_inst_import("OpenCL.std");
     b.memory_model(AddressingModel::Physical64, MemoryModel::OpenCL);
     let (void, int, long, bool) =

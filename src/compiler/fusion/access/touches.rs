@@ -9,11 +9,12 @@ use std::collections::BTreeSet;
 
 use rspirv::spirv::{MemoryAccess, Op, OpenclStd100Op as Extended};
 
-use super::eval::Evaluation;
+use super::arithmetic::Arithmetic;
+use super::eval::{Evaluation, Frame};
 use super::facts::Known;
 use super::pointers::{Base, Pointer};
 use super::{Kind, Value};
-use crate::compiler::fusion::affine::Space;
+use crate::compiler::fusion::affine::{Form, Space};
 use crate::compiler::fusion::vector_access::{VectorAccess, extended};
 use crate::compiler::spirv::edit::{Definitions, Instruction, Location};
 use crate::error::Result;
@@ -60,8 +61,29 @@ impl Root {
     }
 }
 
-/// List of touches, in the order of evaluation.
-pub(super) type Watch = RefCell<Vec<Touch>>;
+/// Operation whose result may not be defined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::compiler) enum Undefined {
+    /// Division by zero, or with a quotient that is too large.
+    Division,
+    /// Shift by at least as many bits as the value has.
+    Shift,
+    /// Component of a vector that does not exist.
+    Component,
+    /// Code that is marked as never reached.
+    Unreachable,
+}
+
+/// Findings of an evaluation.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    /// Touches of memory, in the order of evaluation.
+    touches: RefCell<Vec<Touch>>,
+    undefined: RefCell<BTreeSet<(Location, Undefined)>>,
+}
+
+/// Touches of memory, and operations whose results may not be defined.
+pub(in crate::compiler) type Findings = (Vec<Touch>, BTreeSet<(Location, Undefined)>);
 
 /// Evaluation of a kernel for its touches.
 pub(in crate::compiler) struct Watcher<'m> {
@@ -86,15 +108,17 @@ impl<'m> Watcher<'m> {
         self.evaluation.drop_uninterpreted(self.kernel, values);
     }
 
-    /// Returns the touches of a kernel whose arguments have the given values.
+    /// Returns the touches of a kernel whose arguments have the given values, and its operations whose results
+    /// may not be defined.
     ///
     /// # Errors
     ///
     /// Fails like [`analyse`](super::analyse).
-    pub(in crate::compiler) fn touches(&mut self, values: &[Value]) -> Result<Vec<Touch>> {
+    pub(in crate::compiler) fn watch(&mut self, values: &[Value]) -> Result<Findings> {
         self.evaluation.watch = Some(Watch::default());
         _ = self.evaluation.evaluate(self.kernel, values)?;
-        Ok(self.evaluation.watch.take().unwrap_or_default().into_inner())
+        let Watch { touches, undefined } = self.evaluation.watch.take().unwrap_or_default();
+        Ok((touches.into_inner(), undefined.into_inner()))
     }
 
     /// Returns the size in bytes of a variable.
@@ -111,7 +135,7 @@ impl<'m> Watcher<'m> {
     }
 }
 
-impl Evaluation<'_> {
+impl<'m> Evaluation<'m> {
     /// Records a touch of the memory that a pointer points to.
     pub(super) fn watch(
         &self,
@@ -127,7 +151,7 @@ impl Evaluation<'_> {
             Known::Pointer(Pointer { base, offset }) => (Root::of(base), *offset),
             _ => (Root::Unknown, None),
         };
-        watch.borrow_mut().push(Touch {
+        watch.touches.borrow_mut().push(Touch {
             location,
             kind,
             root,
@@ -143,12 +167,92 @@ impl Evaluation<'_> {
     /// Records that a pointer escapes.
     pub(super) fn watch_escape(&self, location: Location, pointer: &Known, note: &'static str) {
         self.watch(location, pointer, Kind::Escape, None);
-        let last = self.watch.as_ref().map(RefCell::borrow_mut);
-        if let Some(mut all) = last
+        let all = self.watch.as_ref().map(|watch| watch.touches.borrow_mut());
+        if let Some(mut all) = all
             && let Some(last) = all.last_mut().filter(|last| last.location == location)
         {
             last.note = Some(note);
         }
+    }
+
+    /// Records an operation whose result may not be defined.
+    pub(super) fn watch_operation(
+        &self,
+        frame: &Frame<'m>,
+        location: Location,
+        op: Op,
+        i: &Instruction<'_>,
+    ) {
+        let Some(watch) = &self.watch else { return };
+        let found = match op {
+            Op::UDiv | Op::UMod | Op::SDiv | Op::SRem | Op::SMod => {
+                let is_signed = !matches!(op, Op::UDiv | Op::UMod);
+                let is_defined =
+                    self.all_parts(frame, i, |a, b, width| self.divides(a, b, width, is_signed));
+                (!is_defined).then_some(Undefined::Division)
+            }
+            Op::ShiftLeftLogical | Op::ShiftRightLogical | Op::ShiftRightArithmetic => {
+                let is_defined = self.all_parts(frame, i, |_, amount, width| {
+                    let (low, high) = amount.bounds(self.space);
+                    0 <= low && high < i128::from(width)
+                });
+                (!is_defined).then_some(Undefined::Shift)
+            }
+            Op::VectorExtractDynamic | Op::VectorInsertDynamic => {
+                let (vector, word) = if op == Op::VectorExtractDynamic { (2, 3) } else { (2, 4) };
+                let ty = i.word(vector).and_then(|id| self.definitions.type_of(id));
+                let count =
+                    ty.filter(|ty| ty.op() == Some(Op::TypeVector)).and_then(|ty| ty.word(2));
+                let index = i.word(word).and_then(|id| self.index(id, &|id| self.value(frame, id)));
+                let is_defined = count.zip(index).is_some_and(|(count, index)| {
+                    let (low, high) = index.bounds(self.space);
+                    0 <= low && high < i128::from(count)
+                });
+                (!is_defined).then_some(Undefined::Component)
+            }
+            Op::Unreachable => Some(Undefined::Unreachable),
+            _ => None,
+        };
+        watch.undefined.borrow_mut().extend(found.map(|found| (location, found)));
+    }
+
+    /// Returns whether a condition holds for the operands of a binary operation, or for all of their components.
+    fn all_parts(
+        &self,
+        frame: &Frame<'m>,
+        i: &Instruction<'_>,
+        holds: impl Fn(&Form, &Form, u32) -> bool,
+    ) -> bool {
+        let operands = i.word(2).zip(i.word(3));
+        let width = i.word(2).and_then(|id| self.part_width_of(id));
+        let Some(((a, b), width)) = operands.zip(width) else { return false };
+        let unknown = Known::Integer(Arithmetic { space: self.space, width }.unknown());
+        match (self.value(frame, a), self.value(frame, b)) {
+            (Known::Integer(a), Known::Integer(b)) => holds(&a, &b, width),
+            (a, Known::Parts(parts)) => (0..parts.len()).all(|at| {
+                let a = match &a {
+                    Known::Parts(all) => all.get(at).cloned(),
+                    _ => None,
+                };
+                match (a.unwrap_or_else(|| unknown.clone()), &parts[at]) {
+                    (Known::Integer(a), Known::Integer(b)) => holds(&a, b, width),
+                    _ => false,
+                }
+            }),
+            _ => false,
+        }
+    }
+
+    /// Returns whether a quotient is defined.
+    fn divides(&self, a: &Form, b: &Form, width: u32, is_signed: bool) -> bool {
+        let arithmetic = Arithmetic { space: self.space, width };
+        let read = |form: &Form| {
+            if is_signed { arithmetic.signed(form) } else { arithmetic.unsigned(form) }
+        };
+        let ((low, high), (least, _)) = (read(b).bounds(self.space), read(a).bounds(self.space));
+        let may_overflow =
+            is_signed && low <= -1 && high >= -1 && least == -(1_i128 << (width - 1));
+        (low > 0 || high < 0) && !may_overflow
     }
 
     /// Returns the alignment in bytes that an instruction requires of the address it accesses.
