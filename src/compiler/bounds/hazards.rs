@@ -20,8 +20,8 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use rspirv::spirv::{
-    Decoration, FunctionParameterAttribute as Attribute, Op, OpenclStd100Op as Extended,
-    StorageClass,
+    Decoration, FunctionParameterAttribute as Attribute, MemoryAccess, Op,
+    OpenclStd100Op as Extended, StorageClass,
 };
 
 use super::uniformity;
@@ -185,7 +185,8 @@ impl<'a, 'm> Taint<'a, 'm> {
                 self.depend(i, operands.into_iter());
             }
             Op::ExtInst if VectorAccess::of(self.definitions, i).is_some() => self.load(i),
-            _ if format!("{op:?}").starts_with("Atomic") => self.shared.extend(i.result()),
+            // An atomic operation is done once.
+            _ if format!("{op:?}").starts_with("Atomic") => {}
             _ => {
                 let operands = self.operands(i);
                 self.depend(i, operands.into_iter());
@@ -242,6 +243,10 @@ impl<'a, 'm> Taint<'a, 'm> {
             Some(access) => access.pointer(),
             None => 2,
         };
+        let is_volatile = |mask: u32| mask & MemoryAccess::VOLATILE.bits() != 0;
+        if i.op() == Some(Op::Load) && i.word(3).is_some_and(is_volatile) {
+            return;
+        }
         let Some((result, pointer)) = i.result().zip(i.word(pointer)) else { return };
         let class = self.definitions.type_of(pointer).and_then(|ty| ty.word(1));
         match class.and_then(StorageClass::from_u32) {

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use rspirv::spirv::{Decoration, Op, StorageClass};
 
 use super::super::hazards::Hazard;
-use super::writer::Code;
+use super::code::Code;
+use crate::compiler::fusion::vector_access::VectorAccess;
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Section, Stream};
 use crate::error::{Error, Result};
@@ -164,7 +165,21 @@ fn index(
 
 /// Returns whether a load is from memory that other work-items may write, or that may not have been written.
 pub(super) fn may_change(definitions: &Definitions<'_>, load: &Instruction<'_>) -> bool {
-    let class = load.word(2).and_then(|id| definitions.type_of(id)).and_then(|ty| ty.word(1));
+    load.word(2).is_some_and(|pointer| is_shared(definitions, pointer))
+}
+
+/// Returns whether an instruction is a function that loads integers from such memory. It cannot be made volatile.
+pub(super) fn loads_numbers(definitions: &Definitions<'_>, i: &Instruction<'_>) -> bool {
+    let access = VectorAccess::of(definitions, i).filter(|access| access.stored.is_none());
+    let Some(access) = access.filter(|access| !access.converts) else { return false };
+    let ty = i.result_type().and_then(|ty| definitions.get(ty));
+    let part = ty.and_then(|ty| definitions.get(ty.word(1)?));
+    part.is_some_and(|part| part.op() == Some(Op::TypeInt))
+        && i.word(access.pointer()).is_some_and(|pointer| is_shared(definitions, pointer))
+}
+
+fn is_shared(definitions: &Definitions<'_>, pointer: u32) -> bool {
+    let class = definitions.type_of(pointer).and_then(|ty| ty.word(1));
     matches!(
         class.and_then(StorageClass::from_u32),
         Some(StorageClass::CrossWorkgroup | StorageClass::Workgroup | StorageClass::Generic)

@@ -11,6 +11,7 @@
 //!
 //! The variant also [mends](mend) the kernel's hazards.
 
+mod code;
 mod mend;
 mod shadows;
 mod writer;
@@ -21,10 +22,11 @@ use rspirv::spirv::{ExecutionModel, Op};
 
 use super::hazards::Hazard;
 use super::kernel::Kernel;
+use super::refusal::{at_line, refuse};
 use super::report::Report;
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{
-    Instruction, Linkage, Section, complete_interfaces, string_words,
+    Definitions, Instruction, Linkage, Section, complete_interfaces, string_words,
 };
 use crate::error::Result;
 
@@ -50,9 +52,36 @@ pub(crate) fn guard(kernel: &Kernel, report: &Report) -> Result<Guarded> {
     let mut module = snapshot.clone();
     writer::write(&mut module, &definitions, kernel, report, shadows)?;
     let kinds: BTreeSet<Hazard> = report.hazards.iter().map(|(_, hazard)| *hazard).collect();
+    check_remaining(&definitions, kernel, report, &kinds)?;
     mend::module(&mut module, &kinds)?;
     add_entry(&mut module, kernel)?;
     Ok(Guarded { module, lengths })
+}
+
+/// Checks that nothing is left that has no guard.
+fn check_remaining(
+    definitions: &Definitions<'_>,
+    kernel: &Kernel,
+    report: &Report,
+    kinds: &BTreeSet<Hazard>,
+) -> Result<()> {
+    let module = definitions.module();
+    for checked in report.accesses.iter().filter(|checked| checked.is_unaligned) {
+        let op = checked.location.instruction(module).and_then(|i| i.op());
+        if !matches!(op, Some(Op::Load | Op::Store)) {
+            let reason = "the address of an access may not be aligned";
+            let reason = at_line(definitions, checked.location, reason.to_owned());
+            return Err(refuse(&kernel.name, &reason));
+        }
+    }
+    if kinds.contains(&Hazard::Undefined) || kinds.contains(&Hazard::Shared) {
+        let bodies = module.functions.iter().flat_map(|function| function.body.iter());
+        if bodies.into_iter().any(|i| mend::loads_numbers(definitions, &i)) {
+            let reason = "an index or a branch may depend on a vector that `vload` loads";
+            return Err(refuse(&kernel.name, reason));
+        }
+    }
+    Ok(())
 }
 
 /// Makes the kernel's function an entry point again.

@@ -7,6 +7,7 @@ use rspirv::spirv::{Capability, MemoryAccess, Op};
 use super::super::hazards::Hazard;
 use super::super::kernel::Kernel;
 use super::super::report::Report;
+use super::code::Code;
 use super::mend;
 use super::shadows::Shadows;
 use crate::compiler::fusion::access::Parts;
@@ -78,43 +79,6 @@ pub(super) fn write(
         writer.code.module.functions[(stream as usize) - Section::COUNT].body = new;
     }
     Ok(())
-}
-
-/// Writer of instructions.
-pub(super) struct Code<'w> {
-    pub(super) module: &'w mut Module,
-    pub(super) interner: Interner,
-    pub(super) new: Stream,
-    long: u32,
-    pub(super) bool: u32,
-    /// Label of the block that is being written.
-    block: u32,
-}
-
-impl Code<'_> {
-    pub(super) fn typed(&mut self, ty: u32, op: Op, operands: &[u32]) -> Result<u32> {
-        let id = self.module.fresh_id()?;
-        self.with_id(ty, id, op, operands);
-        Ok(id)
-    }
-
-    pub(super) fn with_id(&mut self, ty: u32, id: u32, op: Op, operands: &[u32]) {
-        self.new.push(op, [ty, id].into_iter().chain(operands.iter().copied()));
-    }
-
-    fn number(&mut self, value: i128) -> Result<u32> {
-        let words = [value as u32, (value >> 32) as u32];
-        self.interner.constant_id(self.module, Op::Constant, self.long, &words)
-    }
-
-    pub(super) fn zero(&mut self, ty: u32) -> Result<u32> {
-        self.interner.constant_id(self.module, Op::ConstantNull, ty, &[])
-    }
-
-    fn label(&mut self, label: u32) {
-        self.new.push(Op::Label, [label]);
-        self.block = label;
-    }
 }
 
 struct Writer<'w, 'm> {

@@ -62,7 +62,7 @@ pub(super) struct Evaluation<'m> {
     pub(super) is_strict: bool,
     /// Touches of memory, if they are asked for.
     #[cfg(any(test, fuzzing, feature = "internal"))]
-    pub(super) watch: Option<super::touches::Watch>,
+    pub(super) watch: Option<super::watch::Watch>,
 }
 
 /// Function that is prepared for evaluation.

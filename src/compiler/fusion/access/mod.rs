@@ -31,6 +31,8 @@ mod tests;
 #[cfg(any(test, fuzzing, feature = "internal"))]
 mod touches;
 mod vectors;
+#[cfg(any(test, fuzzing, feature = "internal"))]
+mod watch;
 
 use std::collections::BTreeSet;
 
@@ -51,7 +53,9 @@ pub(super) use slice::controlling_parameters;
 pub(in crate::compiler) use slice::deciding_parameters;
 pub(super) use symbols::{Condition, Symbol};
 #[cfg(any(test, fuzzing, feature = "internal"))]
-pub(in crate::compiler) use touches::{Root, Touch, Undefined, Watcher};
+pub(in crate::compiler) use touches::Watcher;
+#[cfg(any(test, fuzzing, feature = "internal"))]
+pub(in crate::compiler) use watch::{Root, Touch, Undefined};
 
 /// Accesses of a kernel to its buffers, and its control flow.
 #[derive(Clone, Debug, Default)]

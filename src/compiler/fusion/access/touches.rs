@@ -4,7 +4,6 @@
 //! promises. A proof relies on nothing: it asks for the touches of all memory, in called functions, too. The
 //! evaluation is [strict](Evaluation::is_strict).
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use rspirv::spirv::{MemoryAccess, Op, OpenclStd100Op as Extended};
@@ -12,75 +11,13 @@ use rspirv::spirv::{MemoryAccess, Op, OpenclStd100Op as Extended};
 use super::arithmetic::Arithmetic;
 use super::eval::{Evaluation, Frame};
 use super::facts::Known;
-use super::pointers::{Base, Pointer};
+use super::pointers::Pointer;
+use super::watch::{Root, Touch, Undefined, Watch};
 use super::{Kind, Value};
 use crate::compiler::fusion::affine::{Form, Space};
 use crate::compiler::fusion::vector_access::{VectorAccess, extended};
 use crate::compiler::spirv::edit::{Definitions, Instruction, Location};
 use crate::error::Result;
-
-/// Touch of memory by an instruction, in one call of its function.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::compiler) struct Touch {
-    pub(in crate::compiler) location: Location,
-    pub(in crate::compiler) kind: Kind,
-    pub(in crate::compiler) root: Root,
-    /// Least and largest offset of the first byte from the root's; `None` if it may be any.
-    pub(in crate::compiler) offsets: Option<(i128, i128)>,
-    /// Number of bytes; `None` if it is not known.
-    pub(in crate::compiler) width: Option<i128>,
-    /// Alignment in bytes that the instruction requires.
-    pub(in crate::compiler) alignment: i128,
-    /// Whether the offset is known to be a multiple of the alignment.
-    pub(in crate::compiler) is_aligned: bool,
-    /// Reason why the pointer escapes, worded to follow the name of the memory.
-    pub(in crate::compiler) note: Option<&'static str>,
-}
-
-/// Memory that a touch is in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::compiler) enum Root {
-    /// Memory of a kernel's parameter.
-    Parameter(usize),
-    /// Memory of one of several parameters.
-    OneOf(BTreeSet<usize>),
-    /// Variable, by its id.
-    Variable(u32),
-    /// Any memory.
-    Unknown,
-}
-
-impl Root {
-    fn of(base: &Base) -> Self {
-        match base {
-            Base::Parameter(parameter) => Self::Parameter(*parameter),
-            Base::OneOf(parameters, true) => Self::OneOf(parameters.clone()),
-            Base::Variable(id) | Base::BuiltIn(id) => Self::Variable(*id),
-            Base::OneOf(_, false) | Base::Harmless | Base::Null | Base::Anything => Self::Unknown,
-        }
-    }
-}
-
-/// Operation whose result may not be defined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::compiler) enum Undefined {
-    /// Division by zero, or with a quotient that is too large.
-    Division,
-    /// Shift by at least as many bits as the value has.
-    Shift,
-    /// Component of a vector that does not exist.
-    Component,
-    /// Code that is marked as never reached.
-    Unreachable,
-}
-
-/// Findings of an evaluation.
-#[derive(Debug, Default)]
-pub(super) struct Watch {
-    /// Touches of memory, in the order of evaluation.
-    touches: RefCell<Vec<Touch>>,
-    undefined: RefCell<BTreeSet<(Location, Undefined)>>,
-}
 
 /// Touches of memory, and operations whose results may not be defined.
 pub(in crate::compiler) type Findings = (Vec<Touch>, BTreeSet<(Location, Undefined)>);
