@@ -14,7 +14,7 @@ use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Location, Section};
 use crate::error::{Error, Result};
 
-/// Kernel that is prepared for the proof. Launches are [checked](super::check) against it.
+/// Kernel that is prepared for the proof. Launches are [checked](super::check()) against it.
 #[derive(Debug)]
 pub(crate) struct Kernel {
     pub(super) name: String,

@@ -1,6 +1,6 @@
 //! Proof that a launch stays inside its memory, and guards for what is not proven.
 //!
-//! A [`Kernel`] is prepared once. Each launch is [checked](check): a nd-range, the values of the scalars, and the
+//! A [`Kernel`] is prepared once. Each launch is [checked](check()): a nd-range, the values of the scalars, and the
 //! lengths of the buffers and of local memory go in, and a verdict for each instruction that touches memory comes
 //! out. An instruction is in bounds in every work-item, or it needs a guard. A [guarded variant](guard()) of the kernel
 //! has a check before each such instruction. A kernel whose pointers cannot be followed is [refused](refusal) by
