@@ -56,6 +56,89 @@ pub mod spirv {
     }
 }
 
+pub mod bounds {
+    //! Proof that launches, described by plain data, stay inside their memory.
+
+    use std::collections::BTreeSet;
+
+    use crate::compiler::bounds;
+    use crate::compiler::nd_range::NdRange;
+    use crate::compiler::signature::Access;
+    use crate::compiler::spirv::{Module, read};
+    use crate::error::Result;
+
+    pub use crate::compiler::bounds::Argument;
+
+    /// Kernel whose launches are checked.
+    #[derive(Debug)]
+    pub struct Kernel(bounds::Kernel);
+
+    /// Verdict on a launch.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Report {
+        /// Number of instructions that touch memory.
+        pub accesses: usize,
+        /// Instructions that are not proven to stay inside their memory, in words.
+        pub guarded: Vec<String>,
+        /// Positions of the scalars on whose values the verdict depends.
+        pub constants: BTreeSet<usize>,
+    }
+
+    impl Kernel {
+        /// Prepares a kernel of a module.
+        ///
+        /// # Errors
+        ///
+        /// [`InvalidModule`](crate::ErrorKind::InvalidModule) if the bytes are not a valid module, and
+        /// [`Unsupported`](crate::ErrorKind::Unsupported) if launches of the kernel cannot be checked.
+        pub fn new(module: &[u8], name: &str) -> Result<Self> {
+            let (bytes, reflection) = read(module.to_vec())?;
+            let parameters = reflection.parameters(name).unwrap_or_default().iter().enumerate();
+            let read_only = parameters.filter(|(_, known)| known.access == Some(Access::Read));
+            let read_only = read_only.map(|(at, _)| at).collect();
+            bounds::Kernel::of(&Module::parse(bytes)?, name, &[], &read_only).map(Self)
+        }
+
+        /// Checks a launch. Where the driver chooses the size of the work-groups, some of them may be smaller
+        /// than others unless `uniform_groups` is set.
+        ///
+        /// # Errors
+        ///
+        /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the arguments do not fit the kernel, and
+        /// [`Unsupported`](crate::ErrorKind::Unsupported) if the launch cannot be checked.
+        pub fn check(
+            &self,
+            range: &NdRange,
+            arguments: &[Argument],
+            uniform_groups: bool,
+        ) -> Result<Report> {
+            let launch = bounds::Launch { range, arguments, uniform_groups, few_constants: true };
+            let report = bounds::check(&self.0, &launch)?;
+            let guarded = if report.is_proven() { Vec::new() } else { report.describe(&self.0) };
+            Ok(Report { accesses: report.accesses.len(), guarded, constants: report.constants })
+        }
+
+        /// Returns the SPIR-V of the variant that guards what is not proven about a launch, and the positions of
+        /// the arguments whose lengths in bytes it takes after all others.
+        ///
+        /// # Errors
+        ///
+        /// Fails like [`check`](Self::check), and with [`Unsupported`](crate::ErrorKind::Unsupported) for an
+        /// access that cannot be guarded.
+        pub fn guard(
+            &self,
+            range: &NdRange,
+            arguments: &[Argument],
+            uniform_groups: bool,
+        ) -> Result<(Vec<u8>, Vec<usize>)> {
+            let launch = bounds::Launch { range, arguments, uniform_groups, few_constants: true };
+            let report = bounds::check(&self.0, &launch)?;
+            let guarded = bounds::guard(&self.0, &report)?;
+            Ok((guarded.module.assemble(), guarded.lengths))
+        }
+    }
+}
+
 pub mod translate {
     //! Translation of OpenCL C to SPIR-V.
 

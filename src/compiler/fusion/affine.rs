@@ -15,16 +15,18 @@ use crate::compiler::nd_range::NdRange;
 
 /// The work-items of a launch, in three dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Space {
-    pub(super) global: [i128; 3],
+pub(in crate::compiler) struct Space {
+    pub(in crate::compiler) global: [i128; 3],
     pub(super) offset: [i128; 3],
     /// Size of a work-group; `None` if the driver chooses it.
-    pub(super) local: Option<[i128; 3]>,
+    pub(in crate::compiler) local: Option<[i128; 3]>,
     pub(super) dimensions: usize,
+    /// Whether all work-groups are known to have the same size.
+    pub(super) is_uniform: bool,
 }
 
 impl Space {
-    pub(super) fn new(range: &NdRange) -> Self {
+    pub(in crate::compiler) fn new(range: &NdRange) -> Self {
         let pad = |sizes: &[usize], rest: i128| {
             std::array::from_fn(|d| sizes.get(d).map_or(rest, |&size| size as i128))
         };
@@ -33,7 +35,14 @@ impl Space {
             offset: pad(range.offset(), 0),
             local: range.local().map(|local| pad(local, 1)),
             dimensions: range.dimensions(),
+            is_uniform: true,
         }
+    }
+
+    /// Returns the space of the same work-items, in work-groups some of which may be smaller than others.
+    #[cfg(any(test, fuzzing, feature = "internal"))]
+    pub(in crate::compiler) fn with_smaller_groups(self) -> Self {
+        Self { is_uniform: false, ..self }
     }
 
     /// Returns the space of the work-groups, each as one work-item; `None` if the driver chooses their
@@ -52,10 +61,14 @@ impl Space {
             Id::Size => return local.map_or((1, self.global[d].max(1)), |local| (local, local)),
             Id::Count => {
                 let all = self.global[d].max(1);
-                return local.map_or((1, all), |local| (all / local, all / local));
+                let count = |local| (all + local - 1) / local;
+                return local.map_or((1, all), |local| (count(local), count(local)));
             }
             Id::Local => local.unwrap_or(self.global[d]),
-            Id::Group => self.global[d] / local.unwrap_or(1),
+            Id::Group => {
+                let local = local.unwrap_or(1);
+                (self.global[d] + local - 1) / local
+            }
         };
         (0, (count - 1).max(0))
     }

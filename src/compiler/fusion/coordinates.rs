@@ -258,7 +258,8 @@ fn line((space, assignment): &(Space, Assignment)) -> Space {
 /// Returns the same work-items in one dimension, by their linear ids.
 fn all_in_line(space: &Space) -> Space {
     let count = space.global.iter().product();
-    Space { global: [count, 1, 1], offset: [0; 3], local: None, dimensions: 1 }
+    let (global, offset) = ([count, 1, 1], [0; 3]);
+    Space { global, offset, local: None, dimensions: 1, is_uniform: true }
 }
 
 /// Converts a form of a slot's linear ids to a form of those of the fused kernel's work-items in `line`.

@@ -47,14 +47,14 @@ impl Parameter {
 }
 
 /// The declaration of a function while its body is rewritten.
-pub(super) struct Declaration {
+pub(in crate::compiler) struct Declaration {
     /// Ids and types of the parameters after the rewrite.
-    pub(super) parameters: Vec<(u32, u32)>,
+    pub(in crate::compiler) parameters: Vec<(u32, u32)>,
     is_written: bool,
 }
 
 impl Declaration {
-    pub(super) fn of(body: &Stream) -> Self {
+    pub(in crate::compiler) fn of(body: &Stream) -> Self {
         let parameters = body.iter().filter(|i| i.op() == Some(Op::FunctionParameter));
         let parameters = parameters.filter_map(|i| Some((i.word(1)?, i.word(0)?))).collect();
         Self { parameters, is_written: false }
@@ -62,7 +62,7 @@ impl Declaration {
 
     /// Writes the new form of an instruction of the declaration. All parameters are written in place of
     /// the first one. Returns whether `i` is an instruction of the declaration.
-    pub(super) fn rewrite(
+    pub(in crate::compiler) fn rewrite(
         &mut self,
         i: &Instruction<'_>,
         module: &mut Module,

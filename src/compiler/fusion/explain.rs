@@ -11,6 +11,8 @@ use rspirv::spirv::{BuiltIn, Op};
 use super::access::Access;
 use super::declaration::Parameter;
 use super::pointer_uses::AccessOperands;
+#[cfg(any(test, fuzzing, feature = "internal"))]
+use crate::compiler::spirv::edit::Location;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Role, Section, ids, located};
 
 /// Maximum number of values that are followed for one access.
@@ -104,6 +106,26 @@ pub(super) fn origins(
         }
     }
     origins
+}
+
+/// Returns the origin of the offset of an access, in words that follow "reads `x`", if it is known.
+#[cfg(any(test, fuzzing, feature = "internal"))]
+pub(in crate::compiler) fn origin(
+    definitions: &Definitions<'_>,
+    location: Location,
+) -> Option<String> {
+    let at = location.function(definitions.module())?;
+    let access = location.instruction(definitions.module())?;
+    let parameters = Parameter::all(definitions, definitions.module().functions[at].id);
+    let origin = Search::of(definitions, at, &parameters).origin(&access);
+    origin.cause.map(|cause| cause.describe())
+}
+
+/// Returns the file and line of an instruction's source, if the module states them.
+#[cfg(any(test, fuzzing, feature = "internal"))]
+pub(in crate::compiler) fn line(definitions: &Definitions<'_>, at: Location) -> Option<String> {
+    let function = at.function(definitions.module())?;
+    lines(definitions, function).remove(&at.offset)
 }
 
 /// Returns the line of the source of each instruction of a function, by the instruction's word offset.

@@ -72,6 +72,18 @@ pub(super) fn kernel(
     Ok(kernel)
 }
 
+/// Returns a kernel on its own, with its variables in registers. No helper is inlined.
+///
+/// # Errors
+///
+/// Fails like [`kernels`].
+#[cfg(any(test, fuzzing, feature = "internal"))]
+pub(in crate::compiler) fn single(module: &Module, name: &str) -> Result<Kernel> {
+    let mut kernel = Program::of(module).kernel(name)?;
+    kernel.keep_in_registers(false)?;
+    Ok(kernel)
+}
+
 /// Returns the arguments of a slot whose memory other arguments use, too.
 fn shared(plan: &Plan, slot: usize) -> BTreeSet<usize> {
     let memory = |argument: &Argument| match argument {
@@ -98,7 +110,7 @@ const MAX_UNGROUPED: usize = 1 << 20;
 ///
 /// [`Unsupported`](crate::ErrorKind::Unsupported) if the decorations of a member are unclear, or if the
 /// expanded annotations exceed the limit.
-pub(super) fn ungrouped(module: &Module) -> Result<Cow<'_, Module>> {
+pub(in crate::compiler) fn ungrouped(module: &Module) -> Result<Cow<'_, Module>> {
     let belongs_to_groups = |i: &Instruction<'_>| {
         let op = i.op();
         matches!(op, Some(Op::DecorationGroup | Op::GroupDecorate | Op::GroupMemberDecorate))
@@ -226,13 +238,13 @@ fn unless_unsupported(result: Result<()>) -> Result<()> {
 }
 
 /// A slot's kernel.
-pub(super) struct Kernel {
+pub(in crate::compiler) struct Kernel {
     pub(super) name: String,
     /// The kernel's function and the functions that it calls, with all types and constants of its program.
-    pub(super) module: Module,
+    pub(in crate::compiler) module: Module,
     /// Id of the kernel's function.
-    pub(super) function: u32,
-    pub(super) modes: Modes,
+    pub(in crate::compiler) function: u32,
+    pub(in crate::compiler) modes: Modes,
     /// Name of a symbol that the kernel's program imports, if there is any.
     pub(super) imports: Option<String>,
 }

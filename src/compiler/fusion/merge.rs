@@ -24,7 +24,7 @@ pub(super) struct Whole {
 }
 
 /// Declares that a module uses a capability.
-pub(super) fn require(module: &mut Module, capability: Capability) {
+pub(in crate::compiler) fn require(module: &mut Module, capability: Capability) {
     let capabilities = module.section_mut(Section::Capabilities);
     if !capabilities.iter().any(|i| i.word(0) == Some(capability as u32)) {
         capabilities.push(Op::Capability, [capability as u32]);

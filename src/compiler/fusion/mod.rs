@@ -24,8 +24,8 @@
 //! kernel [runs the earlier launches again](recompute). Launches that cannot all be one kernel are
 //! [divided](partition) into groups that can, by an estimate of their [cost].
 
-mod access;
-mod affine;
+pub(in crate::compiler) mod access;
+pub(in crate::compiler) mod affine;
 mod arrangement;
 mod attempt;
 mod built_ins;
@@ -33,15 +33,15 @@ mod coarsen;
 mod contraction;
 mod coordinates;
 mod cost;
-mod declaration;
+pub(in crate::compiler) mod declaration;
 mod dependence;
 mod effects;
 mod entry;
 mod equation;
 mod examination;
 mod examined;
-mod explain;
-mod extract;
+pub(in crate::compiler) mod explain;
+pub(in crate::compiler) mod extract;
 mod form;
 mod fuse;
 #[cfg(any(test, fuzzing))]
@@ -53,8 +53,8 @@ mod legality;
 mod local_legality;
 mod local_memory;
 mod lower_version;
-mod merge;
-mod modes;
+pub(in crate::compiler) mod merge;
+pub(in crate::compiler) mod modes;
 mod outcome;
 mod part_report;
 mod partition;
@@ -67,11 +67,11 @@ mod recompute;
 mod remap;
 mod repetition;
 mod report;
-mod specialize;
+pub(in crate::compiler) mod specialize;
 #[cfg(test)]
 mod tests;
 mod trim;
-mod vector_access;
+pub(in crate::compiler) mod vector_access;
 
 pub(crate) use coarsen::Width;
 pub(crate) use examination::Examinations;

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 /// Execution modes of an entry point, each with its operands. Modes of floating-point arithmetic occur once
 /// for each width.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Modes(BTreeSet<(u32, Vec<u32>)>);
+pub(in crate::compiler) struct Modes(BTreeSet<(u32, Vec<u32>)>);
 
 impl Modes {
     pub(super) fn of(module: &Module, entry: u32, kernel: &str) -> Result<Self> {
@@ -36,7 +36,7 @@ impl Modes {
     }
 
     /// Returns the work-group size that launches must have.
-    pub(super) fn local_size(&self) -> Option<Sizes> {
+    pub(in crate::compiler) fn local_size(&self) -> Option<Sizes> {
         let size = self.operands(ExecutionMode::LocalSize)?;
         Some(std::array::from_fn(|d| size.get(d).map_or(1, |&size| size as usize)))
     }
@@ -98,7 +98,7 @@ impl Modes {
         Ok(joined)
     }
 
-    pub(super) fn write(&self, module: &mut Module, entry: u32) {
+    pub(in crate::compiler) fn write(&self, module: &mut Module, entry: u32) {
         let section = module.section_mut(Section::ExecutionModes);
         for (mode, operands) in &self.0 {
             let words = [entry, *mode].into_iter().chain(operands.iter().copied());

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 ///
 /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a value whose constant does not exist or has
 /// another size.
-pub(super) fn specialize<'m>(
+pub(in crate::compiler) fn specialize<'m>(
     module: &'m Module,
     values: &[(u32, Vec<u8>)],
 ) -> Result<Cow<'m, Module>> {

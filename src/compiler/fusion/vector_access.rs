@@ -10,31 +10,34 @@ use crate::compiler::spirv::edit::{Definitions, Instruction};
 
 /// Load or store by a function of OpenCL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct VectorAccess {
+pub(in crate::compiler) struct VectorAccess {
     /// Word of the offset in vectors. The pointer follows it.
-    pub(super) offset: usize,
+    pub(in crate::compiler) offset: usize,
     /// Word of the stored value; `None` for a load.
-    pub(super) stored: Option<usize>,
+    pub(in crate::compiler) stored: Option<usize>,
     /// Bytes in memory; `None` if the types do not fit the function, as in a damaged module.
-    pub(super) span: Option<Span>,
+    pub(in crate::compiler) span: Option<Span>,
     /// Whether the elements in memory are of type `half`, and are converted.
-    pub(super) converts: bool,
+    pub(in crate::compiler) converts: bool,
 }
 
 /// Bytes in memory of a vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Span {
+pub(in crate::compiler) struct Span {
     /// Number of elements.
-    pub(super) count: u32,
+    pub(in crate::compiler) count: u32,
     /// Number of bytes that an access may touch, which is also the distance of successive vectors.
-    pub(super) size: i128,
+    pub(in crate::compiler) size: i128,
     /// Whether every access touches all of these bytes.
-    pub(super) is_dense: bool,
+    pub(in crate::compiler) is_dense: bool,
 }
 
 impl VectorAccess {
     /// Returns the access of an instruction; `None` if the instruction does not call such a function.
-    pub(super) fn of(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Option<Self> {
+    pub(in crate::compiler) fn of(
+        definitions: &Definitions<'_>,
+        i: &Instruction<'_>,
+    ) -> Option<Self> {
         let (is_store, converts) = match extended(definitions, i)? {
             Extended::vloadn => (false, false),
             Extended::vstoren => (true, false),
@@ -52,7 +55,7 @@ impl VectorAccess {
         Some(Self { offset, stored, span: span(definitions, i, stored, converts), converts })
     }
 
-    pub(super) fn pointer(&self) -> usize {
+    pub(in crate::compiler) fn pointer(&self) -> usize {
         self.offset + 1
     }
 }
@@ -98,7 +101,10 @@ fn span(
 }
 
 /// Returns the OpenCL function that an instruction calls.
-pub(super) fn extended(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Option<Extended> {
+pub(in crate::compiler) fn extended(
+    definitions: &Definitions<'_>,
+    i: &Instruction<'_>,
+) -> Option<Extended> {
     if i.op() != Some(Op::ExtInst) {
         return None;
     }

@@ -74,12 +74,14 @@ impl<'m> Evaluation<'m> {
             is_inside.then(|| (region.memory, offset.moved_by(region.offset as i128)))
         };
         match (&a.base, &b.base) {
+            // Null may be the address of local memory.
+            (Base::Null, _) | (_, Base::Null) if self.is_strict => None,
             (Base::Null, _) => inside(b).map(|_| false),
             (_, Base::Null) => inside(a).map(|_| false),
             _ => {
                 let ((memory, first), (other, second)) = (inside(a)?, inside(b)?);
                 if memory != other {
-                    return Some(false);
+                    return (!self.is_strict).then_some(false);
                 }
                 match first.minus(&second, self.space)?.bounds(self.space) {
                     (0, 0) => Some(true),

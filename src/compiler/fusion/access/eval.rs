@@ -58,6 +58,12 @@ pub(super) struct Evaluation<'m> {
     /// Whether a loop was found that may add up more than [`SHORT_SUM`](super::SHORT_SUM) floating-point
     /// numbers.
     has_long_sums: bool,
+    /// Whether nothing is assumed about the launch: buffers may overlap, and a variable may be read before it is
+    /// written.
+    pub(super) is_strict: bool,
+    /// Touches of memory, if they are asked for.
+    #[cfg(any(test, fuzzing, feature = "internal"))]
+    pub(super) watch: Option<super::watch::Watch>,
 }
 
 /// Function that is prepared for evaluation.
@@ -173,6 +179,9 @@ impl<'m> Evaluation<'m> {
             buffers: BTreeMap::new(),
             steps: 0,
             has_long_sums: false,
+            is_strict: false,
+            #[cfg(any(test, fuzzing, feature = "internal"))]
+            watch: None,
             definitions,
         }
     }
@@ -229,7 +238,7 @@ impl<'m> Evaluation<'m> {
     }
 
     /// Drops the scalars that the evaluation does not interpret, such as floating-point numbers.
-    fn drop_uninterpreted(&mut self, kernel: u32, values: &mut [Value]) {
+    pub(super) fn drop_uninterpreted(&mut self, kernel: u32, values: &mut [Value]) {
         let at = self.functions.get(&kernel).copied();
         let Some(body) = at.and_then(|at| self.body(at)) else { return };
         for (&parameter, value) in body.blocks.parameters.iter().zip(values) {
@@ -242,7 +251,11 @@ impl<'m> Evaluation<'m> {
     }
 
     /// Evaluates the kernel once, for the given arguments.
-    fn evaluate(&mut self, kernel: u32, values: &[Value]) -> Result<(Accesses, Frame<'m>)> {
+    pub(super) fn evaluate(
+        &mut self,
+        kernel: u32,
+        values: &[Value],
+    ) -> Result<(Accesses, Frame<'m>)> {
         (self.steps, self.has_long_sums) = (0, false);
         let at = self.functions.get(&kernel).copied();
         let body = at.and_then(|at| self.body(at)).ok_or_else(|| {
@@ -426,7 +439,10 @@ impl<'m> Evaluation<'m> {
                 let phi = phi.result()?;
                 let Some(counted) = self.counted(frame, at, phi, &initial, latch, &arithmetic)
                 else {
-                    return self.delayed(frame, at, &initial, latch).map(Known::Integer);
+                    let delayed = self.delayed(frame, at, &initial, latch);
+                    let shrinking = || self.shrinking(frame, phi, &initial, latch.0, &arithmetic);
+                    let found = if self.is_strict { delayed.or_else(shrinking) } else { delayed };
+                    return found.map(Known::Integer);
                 };
                 let mut first = operands.chunks_exact(2).filter(|pair| pair[0] != latch.0);
                 if let (Some(pair), None) = (first.next(), first.next()) {
@@ -480,20 +496,16 @@ impl<'m> Evaluation<'m> {
             }
             return Ok(None);
         };
-        let arguments = arguments.into_iter().map(|argument| match argument {
-            // The variable belongs to the calling frame, and a frame tracks only its own variables.
-            Known::Pointer(Pointer { base: Base::Variable(_), .. }) => {
-                Known::Pointer(Pointer::to(Base::Harmless))
-            }
-            other => other,
-        });
         let facts = frame.facts.only_lines();
-        let mut called = self.call(&body, arguments.collect(), facts, frame.depth + 1)?;
+        let mut called = self.call(&body, arguments, facts, frame.depth + 1)?;
         for access in called.take_accesses() {
             frame.accesses.push((at.0, Access { location: None, ..access }));
         }
         Ok(self.result(&called.returned).map(|returned| match returned {
-            Known::Pointer(Pointer { base: Base::Variable(_), .. }) => {
+            // The variable ends with the called function.
+            Known::Pointer(Pointer { base: Base::Variable(id), .. })
+                if called.values.contains_key(&id) =>
+            {
                 Known::Pointer(Pointer::to(Base::Harmless))
             }
             other => other,
@@ -576,7 +588,7 @@ impl<'m> Evaluation<'m> {
                 let is_built_in = self.built_ins.contains_key(&id);
                 // Such variables are not visible to other modules, and fusion rejects those that can be
                 // written.
-                let base = if is_built_in { Base::BuiltIn(id) } else { Base::Harmless };
+                let base = if is_built_in { Base::BuiltIn(id) } else { Base::Variable(id) };
                 Some(Known::Pointer(Pointer { base, offset: Some(Form::constant(0)) }))
             }
             _ => None,

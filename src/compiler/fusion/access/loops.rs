@@ -17,6 +17,9 @@ use super::pointers::{Base, Pointer};
 use crate::compiler::fusion::affine::Form;
 use crate::compiler::spirv::edit::Instruction;
 
+/// Maximum number of operations from a phi to its value in the next iteration.
+const MAX_CHAIN: usize = 4;
+
 impl Evaluation<'_> {
     /// Returns the values of a phi at the head of a loop that is `initial` at first and grows by a constant
     /// while a condition holds. The condition is tested at the loop's head or end. `latch` is the block that
@@ -74,6 +77,43 @@ impl Evaluation<'_> {
         let step = multiple * sign;
         let is_after = multiple == most && distances.all(|distance| distance == Some(step));
         is_after.then(|| form.moved_by(-step))
+    }
+
+    /// Returns the values of a phi that never grows, such as a number that is halved in each iteration. Read as an
+    /// unsigned number, it is at most `initial`. `next` is the phi's value in the next iteration.
+    pub(super) fn shrinking(
+        &self,
+        frame: &Frame<'_>,
+        phi: u32,
+        initial: &Form,
+        next: u32,
+        arithmetic: &Arithmetic<'_>,
+    ) -> Option<Form> {
+        let (_, most) = arithmetic.unsigned(initial).bounds(self.space);
+        let is_positive = most < 1 << (arithmetic.width - 1);
+        let mut value = next;
+        for _ in 0..MAX_CHAIN {
+            if value == phi {
+                return Some(Form::between(0, most));
+            }
+            let i = self.definitions.get(value)?;
+            let (a, b) = (i.word(2)?, i.word(3)?);
+            value = match i.op()? {
+                Op::UDiv | Op::UMod | Op::ShiftRightLogical => a,
+                Op::ShiftRightArithmetic if is_positive => a,
+                Op::SDiv | Op::SRem if is_positive => {
+                    let Known::Integer(divisor) = self.value_anywhere(frame, b) else {
+                        return None;
+                    };
+                    let divisor = divisor.value().filter(|&divisor| divisor > 0);
+                    divisor.map(|_| a)?
+                }
+                Op::BitwiseAnd if frame.values.contains_key(&a) || a == phi => a,
+                Op::BitwiseAnd => b,
+                _ => return None,
+            };
+        }
+        None
     }
 
     /// Returns whether a loop with the given head may add up more than [`SHORT_SUM`] floating-point numbers.
@@ -135,7 +175,7 @@ impl Evaluation<'_> {
                     self.built_in(built_in, offset?.value()?, i.result_type()?)
                 }
                 Known::Pointer(Pointer { base: Base::Variable(variable), .. })
-                    if i.word(2) == Some(variable) =>
+                    if i.word(2) == Some(variable) && !self.is_strict =>
                 {
                     frame.stored.get(&variable).cloned()
                 }

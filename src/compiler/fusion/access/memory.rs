@@ -30,6 +30,8 @@ impl<'m> Evaluation<'m> {
             self.escape_operands(frame, at, i, "is used by an unknown instruction");
             return None;
         };
+        #[cfg(any(test, fuzzing, feature = "internal"))]
+        self.watch_operation(frame, at.1, op, i);
         match op {
             Op::Variable => {
                 let id = i.result()?;
@@ -37,7 +39,8 @@ impl<'m> Evaluation<'m> {
                     let initial = self.value(frame, initial);
                     self.store(frame, at, id, initial, false);
                 }
-                Some(Known::Pointer(Pointer::to(Base::Variable(id))))
+                let offset = Some(Form::constant(0));
+                Some(Known::Pointer(Pointer { base: Base::Variable(id), offset }))
             }
             Op::Load => self.load(frame, at, i),
             Op::Store => {
@@ -72,7 +75,11 @@ impl<'m> Evaluation<'m> {
             Op::PtrCastToGeneric | Op::GenericCastToPtr | Op::CopyObject => {
                 Some(self.value(frame, i.word(2)?))
             }
-            Op::GenericCastToPtrExplicit => Some(self.value(frame, i.word(2)?)),
+            // The result is null if the memory is of another kind.
+            Op::GenericCastToPtrExplicit => match self.value(frame, i.word(2)?) {
+                Known::Pointer(_) if self.is_strict => None,
+                value => Some(value),
+            },
             Op::ISub if frame.distance(i).is_some() => frame.distance(i).map(Known::Integer),
             Op::Bitcast => self.bitcast(frame, at, i),
             Op::ConvertPtrToU => {
@@ -152,7 +159,9 @@ impl<'m> Evaluation<'m> {
         let size = self.layouts.size(i.result_type()?);
         self.touch(frame, at, &target, Kind::Read, size);
         match target {
-            Known::Pointer(Pointer { base: Base::Variable(id), .. }) if id == pointer => {
+            Known::Pointer(Pointer { base: Base::Variable(id), .. })
+                if id == pointer && !self.is_strict =>
+            {
                 frame.stored.get(&id).cloned()
             }
             Known::Pointer(Pointer { base: Base::BuiltIn(id), offset }) => {
@@ -185,12 +194,21 @@ impl<'m> Evaluation<'m> {
     /// Returns the value of type `ty` that a built-in variable holds, `offset` bytes from its start.
     pub(super) fn built_in(&self, built_in: BuiltIn, offset: i128, ty: u32) -> Option<Known> {
         let space = self.space;
-        let local = |d: usize| match space.local {
-            Some(local) => Form::constant(local[d]),
-            None => Form::id(Id::Size, d, space),
+        let enqueued = |d: usize| match space.local {
+            Some(local) => Some(Form::constant(local[d])),
+            None => space.is_uniform.then(|| Form::id(Id::Size, d, space)),
+        };
+        // Groups at the end of a dimension may be smaller.
+        let largest = |d: usize| space.local.map_or(space.global[d], |local| local[d]).max(1);
+        let local = |d: usize| match space.is_uniform {
+            true => enqueued(d),
+            false => Some(Form::between(1, largest(d))),
         };
         let groups = |d: usize| match space.local {
-            Some(local) => Form::constant(space.global[d] / local[d].max(1)),
+            Some(local) => {
+                let local = local[d].max(1);
+                Form::constant((space.global[d] + local - 1) / local)
+            }
             None => Form::id(Id::Count, d, space),
         };
         let component = |d: usize| {
@@ -200,7 +218,8 @@ impl<'m> Evaluation<'m> {
                 BuiltIn::WorkgroupId => Form::id(Id::Group, d, space),
                 BuiltIn::GlobalSize => Form::constant(space.global[d]),
                 BuiltIn::GlobalOffset => Form::constant(space.offset[d]),
-                BuiltIn::WorkgroupSize | BuiltIn::EnqueuedWorkgroupSize => local(d),
+                BuiltIn::WorkgroupSize => local(d)?,
+                BuiltIn::EnqueuedWorkgroupSize => enqueued(d)?,
                 BuiltIn::NumWorkgroups => groups(d),
                 _ => return None,
             })
@@ -218,6 +237,17 @@ impl<'m> Evaluation<'m> {
                     }
                     sum
                 }
+                BuiltIn::LocalInvocationIndex => match space.local.filter(|_| space.is_uniform) {
+                    Some(local) => {
+                        let mut sum = Form::constant(0);
+                        for d in (0..3).rev() {
+                            let own = Form::id(Id::Local, d, space);
+                            sum = sum.times(local[d])?.plus(&own, space)?;
+                        }
+                        sum
+                    }
+                    None => Form::between(0, (0..3).map(largest).product::<i128>() - 1),
+                },
                 _ if offset % size == 0 => {
                     component(usize::try_from(offset / size).ok().filter(|&d| d < 3)?)?
                 }
@@ -237,7 +267,7 @@ impl<'m> Evaluation<'m> {
         parts.collect::<Option<_>>().map(Known::Parts)
     }
 
-    fn pointee(&self, pointer: u32) -> Option<u32> {
+    pub(super) fn pointee(&self, pointer: u32) -> Option<u32> {
         let ty = self.definitions.type_of(pointer)?;
         (ty.op() == Some(Op::TypePointer)).then(|| ty.word(2)).flatten()
     }
@@ -253,11 +283,10 @@ impl<'m> Evaluation<'m> {
         let Known::Pointer(pointer) = see(base) else {
             return None;
         };
-        // The parts of a variable are not distinguished.
         let offset =
             pointer.offset.and_then(|offset| self.indexed_offset(op, base, i, offset, see));
         let base = match pointer.base {
-            Base::Variable(_) | Base::Null => Base::Harmless,
+            Base::Null => Base::Harmless,
             base => base,
         };
         Some(Known::Pointer(Pointer { base, offset }))
@@ -309,9 +338,6 @@ impl<'m> Evaluation<'m> {
         let value = self.value(frame, i.word(2)?);
         let ty = i.result_type().and_then(|ty| self.definitions.get(ty)?.op());
         match (&value, ty) {
-            (Known::Pointer(Pointer { base: Base::Variable(_), .. }), Some(Op::TypePointer)) => {
-                Some(Known::Pointer(Pointer::to(Base::Harmless)))
-            }
             (Known::Pointer(_), Some(Op::TypePointer)) => Some(value),
             (Known::Integer(_), Some(Op::TypeInt)) => Some(value),
             _ => {
@@ -336,6 +362,14 @@ impl<'m> Evaluation<'m> {
                 // Writes one value of the result's type.
                 let size = i.result_type().and_then(|ty| self.layouts.size(ty));
                 let pointer = operand(self, 5)?;
+                self.touch(frame, at, &pointer, Kind::Write, size);
+                None
+            }
+            Some(Extended::frexp | Extended::lgamma_r | Extended::remquo) => {
+                // Writes integers, as many as the result has components.
+                let word = if function == Some(Extended::remquo) { 6 } else { 5 };
+                let size = self.pointee(i.word(word)?).and_then(|ty| self.layouts.size(ty));
+                let pointer = operand(self, word)?;
                 self.touch(frame, at, &pointer, Kind::Write, size);
                 None
             }
@@ -368,6 +402,14 @@ impl<'m> Evaluation<'m> {
         let operands = operands.collect::<Option<Vec<_>>>()?;
         let arithmetic =
             Arithmetic { space: self.space, width: self.part_width(i.result_type()?)? };
+        // The result is not defined if the lower bound is above the upper one.
+        if self.is_strict
+            && let (Extended::s_clamp | Extended::u_clamp, [_, low, high]) = (function, &*operands)
+        {
+            let is_signed = function == Extended::s_clamp;
+            let op = if is_signed { Op::SLessThanEqual } else { Op::ULessThanEqual };
+            arithmetic.compare(op, low, high).filter(|&holds| holds)?;
+        }
         arithmetic.extended(function, &operands, facts).map(Known::Integer)
     }
 
@@ -503,6 +545,8 @@ impl<'m> Evaluation<'m> {
         kind: Kind,
         size: Option<i128>,
     ) {
+        #[cfg(any(test, fuzzing, feature = "internal"))]
+        self.watch(at.1, pointer, kind, size);
         let Known::Pointer(pointer) = pointer else {
             // Not a pointer that is understood: another kind of pointer, or a damaged module.
             let anything = Known::Pointer(Pointer::to(Base::Anything));
@@ -529,7 +573,7 @@ impl<'m> Evaluation<'m> {
         });
         let text = match pointer.base {
             Base::Parameter(_) if bytes.is_none() => UNKNOWN_OFFSETS,
-            Base::OneOf(_) => "through a pointer that is chosen while it runs",
+            Base::OneOf(..) => "through a pointer that is chosen while it runs",
             Base::Anything => "through a pointer that cannot be analyzed",
             _ => "",
         };
@@ -539,7 +583,11 @@ impl<'m> Evaluation<'m> {
     /// Records that the pointers in a value escape the analysis.
     pub(super) fn escape(&self, frame: &mut Frame<'m>, at: At, value: &Known, text: &'static str) {
         match value {
-            Known::Pointer(_) => self.record(frame, at, value, Kind::Escape, None, text),
+            Known::Pointer(_) => {
+                #[cfg(any(test, fuzzing, feature = "internal"))]
+                self.watch_escape(at.1, value, text);
+                self.record(frame, at, value, Kind::Escape, None, text);
+            }
             Known::Parts(parts) => {
                 for part in parts {
                     self.escape(frame, at, part, text);
@@ -564,7 +612,7 @@ impl<'m> Evaluation<'m> {
         });
         if known.is_err() {
             let anything = Known::Pointer(Pointer::to(Base::Anything));
-            self.record(frame, at, &anything, Kind::Escape, None, text);
+            self.escape(frame, at, &anything, text);
         }
         for operand in operands {
             let value = self.value(frame, operand);
@@ -591,7 +639,7 @@ impl<'m> Evaluation<'m> {
         };
         match &pointer.base {
             Base::Parameter(parameter) => push(*parameter, bytes, true),
-            Base::OneOf(parameters) => parameters.iter().for_each(|&p| push(p, None, false)),
+            Base::OneOf(parameters, _) => parameters.iter().for_each(|&p| push(p, None, false)),
             Base::Anything => self.buffers.keys().for_each(|&p| push(p, None, false)),
             Base::Variable(_) | Base::BuiltIn(_) | Base::Harmless | Base::Null => {}
         }

@@ -22,13 +22,17 @@ mod memory;
 mod moving_pointers;
 mod pointers;
 #[cfg(test)]
-mod random_tests;
+pub(in crate::compiler) mod random_tests;
 mod registers;
 mod slice;
 mod symbols;
 #[cfg(test)]
 mod tests;
+#[cfg(any(test, fuzzing, feature = "internal"))]
+mod touches;
 mod vectors;
+#[cfg(any(test, fuzzing, feature = "internal"))]
+mod watch;
 
 use std::collections::BTreeSet;
 
@@ -41,11 +45,17 @@ use crate::error::{Error, ErrorKind, Result};
 pub(super) use eval::Values;
 pub(super) use flow::Flow;
 pub(super) use groups::{GroupUse, group_use};
-pub(super) use layout::{Layout, Layouts, MAX_ALIGN, Parts};
+pub(in crate::compiler) use layout::{Layout, Layouts, MAX_ALIGN, Parts};
 pub(super) use moving_pointers::follow_moving_pointers;
 pub(super) use registers::keep_in_registers;
 pub(super) use slice::controlling_parameters;
+#[cfg(any(test, fuzzing, feature = "internal"))]
+pub(in crate::compiler) use slice::deciding_parameters;
 pub(super) use symbols::{Condition, Symbol};
+#[cfg(any(test, fuzzing, feature = "internal"))]
+pub(in crate::compiler) use touches::Watcher;
+#[cfg(any(test, fuzzing, feature = "internal"))]
+pub(in crate::compiler) use watch::{Root, Touch, Undefined};
 
 /// Accesses of a kernel to its buffers, and its control flow.
 #[derive(Clone, Debug, Default)]
@@ -83,7 +93,7 @@ pub(super) struct Access {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Read,
     Write,
     /// Atomic operation, treated as a read and a write.
@@ -93,7 +103,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub(super) fn writes(self) -> bool {
+    pub(in crate::compiler) fn writes(self) -> bool {
         self != Self::Read
     }
 }
@@ -154,7 +164,7 @@ pub(super) fn weight(definitions: &Definitions<'_>) -> u64 {
 
 /// Kernel argument, as far as it is known before the analysis.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Value {
+pub(in crate::compiler) enum Value {
     Buffer(Region),
     /// Bytes of an integer on whose value the analysis may rely.
     Scalar(Vec<u8>),
@@ -168,7 +178,7 @@ pub(super) enum Value {
 /// # Errors
 ///
 /// [`UnknownKernel`](ErrorKind::UnknownKernel) if the module has no entry point of that name.
-pub(super) fn function_of(module: &Module, kernel: &str) -> Result<(u32, u32)> {
+pub(in crate::compiler) fn function_of(module: &Module, kernel: &str) -> Result<(u32, u32)> {
     let entry = module.section(Section::EntryPoints).iter().find(|i| i.string(2) == Some(kernel));
     let entry = entry.and_then(|entry| entry.word(1)).ok_or_else(|| {
         Error::new(

@@ -17,9 +17,9 @@ pub(super) struct Pointer {
 pub(super) enum Base {
     /// Buffer that is the kernel's parameter of this index.
     Parameter(usize),
-    /// Buffer of one of these parameters, or memory outside of buffers.
-    OneOf(BTreeSet<usize>),
-    /// Variable of the function that is evaluated, by its id.
+    /// Buffer of one of these parameters. Memory outside of buffers is possible, too, unless the flag is set.
+    OneOf(BTreeSet<usize>, bool),
+    /// Variable that is not a built-in one, by its id.
     Variable(u32),
     /// Built-in variable, by its id.
     BuiltIn(u32),
@@ -43,18 +43,24 @@ impl Pointer {
             let offset = self.offset.zip(other.offset).map(|(a, b)| a.or(&b, space));
             return Self { base: self.base.clone(), offset };
         }
-        let mut parameters = BTreeSet::new();
+        let (mut parameters, mut is_complete) = (BTreeSet::new(), true);
         for base in [&self.base, &other.base] {
             match base {
                 Base::Parameter(parameter) => _ = parameters.insert(*parameter),
-                Base::OneOf(several) => parameters.extend(several),
+                Base::OneOf(several, are_all) => {
+                    parameters.extend(several);
+                    is_complete &= are_all;
+                }
                 Base::Anything => return Self::to(Base::Anything),
-                Base::Variable(_) | Base::BuiltIn(_) | Base::Harmless | Base::Null => {}
+                Base::Variable(_) | Base::BuiltIn(_) | Base::Harmless | Base::Null => {
+                    is_complete = false;
+                }
             }
         }
         if parameters.is_empty() {
             return Self::to(Base::Harmless);
         }
-        Self::to(Base::OneOf(parameters))
+        let offset = self.offset.zip(other.offset).map(|(a, b)| a.or(&b, space));
+        Self { base: Base::OneOf(parameters, is_complete), offset }
     }
 }

@@ -458,11 +458,22 @@ impl Writer {
     }
 }
 
+/// Returns a random kernel `k` with a scalar and so many buffers, each of which it accesses in one place.
+pub(in crate::compiler) fn random(seed: u64) -> (Vec<u8>, usize) {
+    let mut generator = Generator { rng: fastrand::Rng::with_seed(seed), touches: 0 };
+    let mut all = generator.statements(GIVEN, 12, 2);
+    all.push(Statement::Touch(GIVEN));
+    let touches = generator.touches + 1;
+    (module(&all, touches), touches)
+}
+
 /// Writes a kernel `k` with a scalar and `touches` buffers.
 fn module(all: &[Statement], touches: usize) -> Vec<u8> {
     let mut b = Builder::new();
     b.set_version(1, 2);
     b.capability(Capability::Kernel);
+    b.capability(Capability::Addresses);
+    b.capability(Capability::Int64);
     let opencl = b.ext_inst_import("OpenCL.std");
     b.memory_model(AddressingModel::Physical64, MemoryModel::OpenCL);
     let (void, int, long, bool) =

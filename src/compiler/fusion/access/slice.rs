@@ -15,10 +15,28 @@ pub(crate) fn controlling_parameters(
     definitions: &Definitions<'_>,
     function: u32,
 ) -> BTreeSet<usize> {
+    parameters_in(Slice::default(), definitions, function)
+}
+
+/// Returns the indices of a function's parameters on which addresses, branches, or whether divisions and shifts
+/// are defined depend, in the function and in the functions that it calls.
+#[cfg(any(test, fuzzing, feature = "internal"))]
+pub(in crate::compiler) fn deciding_parameters(
+    definitions: &Definitions<'_>,
+    function: u32,
+) -> BTreeSet<usize> {
+    parameters_in(Slice { has_decisions: true, ..Slice::default() }, definitions, function)
+}
+
+/// Returns the indices of the function's parameters in a slice.
+fn parameters_in(
+    mut slice: Slice,
+    definitions: &Definitions<'_>,
+    function: u32,
+) -> BTreeSet<usize> {
     let module = definitions.module();
     let functions: HashMap<_, _> =
         module.functions.iter().enumerate().map(|(at, known)| (known.id, at)).collect();
-    let mut slice = Slice::default();
     let (mut seen, mut pending) = (HashSet::from([function]), vec![function]);
     let mut parameters = Vec::new();
     while let Some(id) = pending.pop() {
@@ -41,6 +59,8 @@ pub(crate) fn controlling_parameters(
 /// Values from which addresses or the bounds of loops are calculated (a backward slice).
 #[derive(Default)]
 struct Slice {
+    /// Whether all branches count, and operations that are not defined for all operands.
+    has_decisions: bool,
     needed: HashSet<u32>,
     /// Values that are needed, but not followed yet.
     pending: Vec<u32>,
@@ -68,9 +88,23 @@ impl Slice {
                         | Op::InBoundsPtrAccessChain,
                     ) => i.words_from(3).collect(),
                     Some(Op::CopyMemorySized) => i.word(2).into_iter().collect(),
-                    Some(Op::BranchConditional | Op::Switch) if blocks.is_in_loop(at) => {
+                    Some(Op::BranchConditional | Op::Switch)
+                        if self.has_decisions || blocks.is_in_loop(at) =>
+                    {
                         i.word(0).into_iter().collect()
                     }
+                    Some(
+                        Op::UDiv
+                        | Op::UMod
+                        | Op::SDiv
+                        | Op::SRem
+                        | Op::SMod
+                        | Op::ShiftLeftLogical
+                        | Op::ShiftRightLogical
+                        | Op::ShiftRightArithmetic
+                        | Op::VectorExtractDynamic
+                        | Op::VectorInsertDynamic,
+                    ) if self.has_decisions => i.words_from(2).collect(),
                     Some(Op::ExtInst) => {
                         let vector = VectorAccess::of(definitions, i);
                         vector.and_then(|vector| i.word(vector.offset)).into_iter().collect()

@@ -1,0 +1,242 @@
+//! Mends of hazards: code whose behaviour is defined in place of code whose behaviour is not.
+
+use std::collections::BTreeSet;
+
+use rspirv::spirv::{Decoration, Op, StorageClass};
+
+use super::super::hazards::Hazard;
+use super::code::Code;
+use crate::compiler::fusion::vector_access::VectorAccess;
+use crate::compiler::spirv::Module;
+use crate::compiler::spirv::edit::{Definitions, Instruction, Section, Stream};
+use crate::error::{Error, Result};
+
+/// Writes an instruction whose hazards have to be mended. Returns false if it needs no other form. `returned` is the
+/// type that its function returns.
+pub(super) fn instruction(
+    code: &mut Code<'_>,
+    definitions: &Definitions<'_>,
+    i: &Instruction<'_>,
+    hazards: &BTreeSet<Hazard>,
+    returned: u32,
+) -> Result<bool> {
+    let has = |hazard| hazards.contains(&hazard);
+    match i.op() {
+        Some(op @ (Op::UDiv | Op::UMod | Op::SDiv | Op::SRem | Op::SMod))
+            if has(Hazard::Division) =>
+        {
+            divide(code, definitions, i, op)?;
+        }
+        Some(op @ (Op::ShiftLeftLogical | Op::ShiftRightLogical | Op::ShiftRightArithmetic))
+            if has(Hazard::Shift) =>
+        {
+            shift(code, definitions, i, op)?;
+        }
+        Some(op @ (Op::VectorExtractDynamic | Op::VectorInsertDynamic))
+            if has(Hazard::VectorIndex) =>
+        {
+            index(code, definitions, i, op)?;
+        }
+        Some(Op::Unreachable) => {
+            let is_void = definitions.get(returned).is_some_and(|ty| ty.op() == Some(Op::TypeVoid));
+            if is_void {
+                code.new.push(Op::Return, []);
+            } else {
+                let zero = code.zero(returned)?;
+                code.new.push(Op::ReturnValue, [zero]);
+            }
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+fn damaged() -> Error {
+    Error::unsupported("an operation cannot be guarded: its types are not known")
+}
+
+/// Integer type of one number, or of a vector of them.
+struct Numbers {
+    ty: u32,
+    part: u32,
+    width: u32,
+    count: Option<u32>,
+}
+
+impl Numbers {
+    fn of(definitions: &Definitions<'_>, ty: u32) -> Option<Self> {
+        let declared = definitions.get(ty)?;
+        let (part, count) = match declared.op()? {
+            Op::TypeVector => (declared.word(1)?, declared.word(2)),
+            _ => (ty, None),
+        };
+        let width = definitions.get(part)?.word(1)?;
+        Some(Self { ty, part, width, count })
+    }
+
+    /// Returns a constant, the same in all components.
+    fn constant(&self, code: &mut Code<'_>, value: i128) -> Result<u32> {
+        let kept = if self.width >= 64 { value } else { value & ((1 << self.width) - 1) };
+        let words = [kept as u32, (kept >> 32) as u32];
+        let words = &words[..if self.width > 32 { 2 } else { 1 }];
+        let one = code.interner.constant_id(code.module, Op::Constant, self.part, words)?;
+        match self.count {
+            Some(count) => {
+                let parts = vec![one; count as usize];
+                code.interner.constant_id(code.module, Op::ConstantComposite, self.ty, &parts)
+            }
+            None => Ok(one),
+        }
+    }
+
+    /// Returns the type of a comparison.
+    fn condition(&self, code: &mut Code<'_>) -> Result<u32> {
+        match self.count {
+            Some(count) => code.interner.type_id(code.module, Op::TypeVector, &[code.bool, count]),
+            None => Ok(code.bool),
+        }
+    }
+}
+
+/// Writes a division that gives zero where its result is not defined.
+fn divide(
+    code: &mut Code<'_>,
+    definitions: &Definitions<'_>,
+    i: &Instruction<'_>,
+    op: Op,
+) -> Result<()> {
+    let words = (i.result_type(), i.result(), i.word(2), i.word(3));
+    let (Some(ty), Some(result), Some(a), Some(b)) = words else { return Err(damaged()) };
+    let numbers = Numbers::of(definitions, ty).ok_or_else(damaged)?;
+    let condition = numbers.condition(code)?;
+    let (zero, one) = (numbers.constant(code, 0)?, numbers.constant(code, 1)?);
+    let mut is_bad = code.typed(condition, Op::IEqual, &[b, zero])?;
+    if !matches!(op, Op::UDiv | Op::UMod) {
+        let least = numbers.constant(code, -(1_i128 << (numbers.width - 1)))?;
+        let minus_one = numbers.constant(code, -1)?;
+        let is_least = code.typed(condition, Op::IEqual, &[a, least])?;
+        let is_negated = code.typed(condition, Op::IEqual, &[b, minus_one])?;
+        let overflows = code.typed(condition, Op::LogicalAnd, &[is_least, is_negated])?;
+        is_bad = code.typed(condition, Op::LogicalOr, &[is_bad, overflows])?;
+    }
+    let divisor = code.typed(ty, Op::Select, &[is_bad, one, b])?;
+    let quotient = code.typed(ty, op, &[a, divisor])?;
+    code.with_id(ty, result, Op::Select, &[is_bad, zero, quotient]);
+    Ok(())
+}
+
+/// Writes a shift by an amount modulo the width.
+fn shift(
+    code: &mut Code<'_>,
+    definitions: &Definitions<'_>,
+    i: &Instruction<'_>,
+    op: Op,
+) -> Result<()> {
+    let words = (i.result_type(), i.result(), i.word(2), i.word(3));
+    let (Some(ty), Some(result), Some(a), Some(amount)) = words else { return Err(damaged()) };
+    let width = Numbers::of(definitions, ty).ok_or_else(damaged)?.width;
+    let own = definitions.get(amount).and_then(|i| i.result_type()).ok_or_else(damaged)?;
+    let mask = Numbers::of(definitions, own).ok_or_else(damaged)?;
+    let mask = mask.constant(code, i128::from(width) - 1)?;
+    let amount = code.typed(own, Op::BitwiseAnd, &[amount, mask])?;
+    code.with_id(ty, result, op, &[a, amount]);
+    Ok(())
+}
+
+/// Writes the use of a component whose index is taken modulo the number of components.
+fn index(
+    code: &mut Code<'_>,
+    definitions: &Definitions<'_>,
+    i: &Instruction<'_>,
+    op: Op,
+) -> Result<()> {
+    let word = if op == Op::VectorExtractDynamic { 3 } else { 4 };
+    let vector = i.word(2).and_then(|id| definitions.type_of(id));
+    let count = vector.and_then(|ty| ty.word(2)).ok_or_else(damaged)?;
+    let at = i.word(word).ok_or_else(damaged)?;
+    let own = definitions.get(at).and_then(|i| i.result_type()).ok_or_else(damaged)?;
+    let count = Numbers::of(definitions, own).ok_or_else(damaged)?.constant(code, count.into())?;
+    let at = code.typed(own, Op::UMod, &[at, count])?;
+    let mut words: Vec<_> = i.words_from(0).collect();
+    words[word] = at;
+    code.new.push(op, words);
+    Ok(())
+}
+
+/// Returns whether a load is from memory that other work-items may write, or that may not have been written.
+pub(super) fn may_change(definitions: &Definitions<'_>, load: &Instruction<'_>) -> bool {
+    load.word(2).is_some_and(|pointer| is_shared(definitions, pointer))
+}
+
+/// Returns whether an instruction is a function that loads integers from such memory. It cannot be made volatile.
+pub(super) fn loads_numbers(definitions: &Definitions<'_>, i: &Instruction<'_>) -> bool {
+    let access = VectorAccess::of(definitions, i).filter(|access| access.stored.is_none());
+    let Some(access) = access.filter(|access| !access.converts) else { return false };
+    let ty = i.result_type().and_then(|ty| definitions.get(ty));
+    let part = ty.and_then(|ty| definitions.get(ty.word(1)?));
+    part.is_some_and(|part| part.op() == Some(Op::TypeInt))
+        && i.word(access.pointer()).is_some_and(|pointer| is_shared(definitions, pointer))
+}
+
+fn is_shared(definitions: &Definitions<'_>, pointer: u32) -> bool {
+    let class = definitions.type_of(pointer).and_then(|ty| ty.word(1));
+    matches!(
+        class.and_then(StorageClass::from_u32),
+        Some(StorageClass::CrossWorkgroup | StorageClass::Workgroup | StorageClass::Generic)
+    )
+}
+
+/// Mends what concerns the whole module, for the kinds of hazards that a kernel has: values that are not defined
+/// become zeros, conversions are saturated, and calculations lose their claims not to overflow.
+pub(super) fn module(module: &mut Module, kinds: &BTreeSet<Hazard>) -> Result<()> {
+    if !kinds.contains(&Hazard::Undefined) {
+        return Ok(());
+    }
+    let mut globals = Stream::default();
+    for i in module.section(Section::Globals).iter() {
+        match i.op() {
+            Some(Op::Undef) => globals.push(Op::ConstantNull, i.words_from(0)),
+            _ => globals.push_instruction(&i),
+        }
+    }
+    *module.section_mut(Section::Globals) = globals;
+    let is_claim = |i: &Instruction<'_>| {
+        let claims = [Decoration::NoSignedWrap, Decoration::NoUnsignedWrap];
+        claims.iter().any(|claim| i.word(1) == Some(*claim as u32))
+    };
+    module.section_mut(Section::Annotations).retain(|i| !is_claim(i));
+    let (mut converted, mut interner) =
+        (Vec::new(), crate::compiler::spirv::edit::Interner::of(module));
+    for at in 0..module.functions.len() {
+        let body = std::mem::take(&mut module.functions[at].body);
+        let mut new = Stream::default();
+        for i in body.iter() {
+            match i.op() {
+                Some(Op::InBoundsAccessChain) => new.push(Op::AccessChain, i.words_from(0)),
+                Some(Op::InBoundsPtrAccessChain) => new.push(Op::PtrAccessChain, i.words_from(0)),
+                Some(Op::Undef) => {
+                    let ty = i.result_type().unwrap_or_default();
+                    let zero = interner.constant_id(module, Op::ConstantNull, ty, &[])?;
+                    new.push(Op::CopyObject, i.words_from(0).chain([zero]));
+                }
+                Some(Op::ConvertFToU | Op::ConvertFToS) => {
+                    converted.extend(i.result());
+                    new.push_instruction(&i);
+                }
+                _ => new.push_instruction(&i),
+            }
+        }
+        module.functions[at].body = new;
+    }
+    let saturated = Decoration::SaturatedConversion as u32;
+    let annotations = module.section_mut(Section::Annotations);
+    let known: BTreeSet<_> = annotations
+        .iter()
+        .filter(|i| i.word(1) == Some(saturated))
+        .filter_map(|i| i.word(0))
+        .collect();
+    for id in converted.into_iter().filter(|id| !known.contains(id)) {
+        annotations.push(Op::Decorate, [id, saturated]);
+    }
+    Ok(())
+}

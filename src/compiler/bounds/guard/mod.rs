@@ -1,0 +1,98 @@
+//! Guarded variant of a kernel: the same kernel, with a check before each access that is not proven.
+//!
+//! The check compares the offset of the pointer with the length of its memory, and branches around the access. A
+//! read outside gives zero, a write outside is dropped, and an atomic operation outside does nothing and gives
+//! zero. Functions that calculate and write at once, such as `fract`, give zero, too. The lengths of buffers and of
+//! local memory are parameters of the new kernel, after all others: 64-bit numbers of bytes.
+//!
+//! Each pointer of an access that is checked has a [shadow](shadows): the offset and the length as values of their
+//! own, which follow the pointer through calculations, selections, loops and calls. The address itself is
+//! calculated as before. Both wrap in the same way.
+//!
+//! The variant also [mends](mend) the kernel's hazards.
+
+mod code;
+mod mend;
+mod shadows;
+mod writer;
+
+use std::collections::BTreeSet;
+
+use rspirv::spirv::{ExecutionModel, Op};
+
+use super::hazards::Hazard;
+use super::kernel::Kernel;
+use super::refusal::{at_line, refuse};
+use super::report::Report;
+use crate::compiler::spirv::Module;
+use crate::compiler::spirv::edit::{
+    Definitions, Instruction, Linkage, Section, complete_interfaces, string_words,
+};
+use crate::error::Result;
+
+/// Guarded variant of a kernel.
+#[derive(Clone, Debug)]
+pub(crate) struct Guarded {
+    pub(crate) module: Module,
+    /// Positions of the arguments whose lengths in bytes follow the kernel's own arguments, in order.
+    pub(crate) lengths: Vec<usize>,
+}
+
+/// Returns the variant of a kernel that guards what a report does not prove, and mends its hazards. The variant is
+/// safe for each launch whose report proves at least as much.
+///
+/// # Errors
+///
+/// [`Unsupported`](crate::ErrorKind::Unsupported) if ids run out, or for an access that cannot be guarded.
+pub(crate) fn guard(kernel: &Kernel, report: &Report) -> Result<Guarded> {
+    let snapshot = &kernel.module;
+    let definitions = snapshot.definitions();
+    let shadows = shadows::Shadows::of(kernel, &definitions, report)?;
+    let lengths = shadows.lengths();
+    let mut module = snapshot.clone();
+    writer::write(&mut module, &definitions, kernel, report, shadows)?;
+    let kinds: BTreeSet<Hazard> = report.hazards.iter().map(|(_, hazard)| *hazard).collect();
+    check_remaining(&definitions, kernel, report, &kinds)?;
+    mend::module(&mut module, &kinds)?;
+    add_entry(&mut module, kernel)?;
+    Ok(Guarded { module, lengths })
+}
+
+/// Checks that nothing is left that has no guard.
+fn check_remaining(
+    definitions: &Definitions<'_>,
+    kernel: &Kernel,
+    report: &Report,
+    kinds: &BTreeSet<Hazard>,
+) -> Result<()> {
+    let module = definitions.module();
+    for checked in report.accesses.iter().filter(|checked| checked.is_unaligned) {
+        let op = checked.location.instruction(module).and_then(|i| i.op());
+        if !matches!(op, Some(Op::Load | Op::Store)) {
+            let reason = "the address of an access may not be aligned";
+            let reason = at_line(definitions, checked.location, reason.to_owned());
+            return Err(refuse(&kernel.name, &reason));
+        }
+    }
+    if kinds.contains(&Hazard::Undefined) || kinds.contains(&Hazard::Shared) {
+        let bodies = module.functions.iter().flat_map(|function| function.body.iter());
+        if bodies.into_iter().any(|i| mend::loads_numbers(definitions, &i)) {
+            let reason = "an index or a branch may depend on a vector that `vload` loads";
+            return Err(refuse(&kernel.name, reason));
+        }
+    }
+    Ok(())
+}
+
+/// Makes the kernel's function an entry point again.
+fn add_entry(module: &mut Module, kernel: &Kernel) -> Result<()> {
+    let is_kept = |i: &Instruction<'_>| {
+        Linkage::of(i).is_none_or(|linkage| linkage.target != kernel.function)
+    };
+    module.section_mut(Section::Annotations).retain(is_kept);
+    let words = [ExecutionModel::Kernel as u32, kernel.function];
+    let words = words.into_iter().chain(string_words(&kernel.name));
+    module.section_mut(Section::EntryPoints).push(Op::EntryPoint, words);
+    kernel.modes.write(module, kernel.function);
+    complete_interfaces(module)
+}

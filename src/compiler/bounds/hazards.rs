@@ -1,0 +1,410 @@
+//! Hazards of a kernel besides accesses outside of its memory: code whose behaviour SPIR-V or the compilers of
+//! drivers leave undefined, and that a guarded variant has to mend.
+//!
+//! A proof about indexes is worth nothing if a compiler may give a value twice, and differently. LLVM does that
+//! with values that are undefined: those of `OpUndef`, and those of variables that were not written. A division by
+//! zero, or a shift by too many bits, makes such a value, too. A value that is loaded from memory which other
+//! work-items write may be loaded again.
+//!
+//! | hazard | mend |
+//! | --- | --- |
+//! | [`Division`](Hazard::Division), [`Shift`](Hazard::Shift), [`VectorIndex`](Hazard::VectorIndex) | zero for a division that is not defined; the amount or the index modulo the size |
+//! | [`Undefined`](Hazard::Undefined) | zero in place of the undefined value; variables start as zeros; conversions to integers are saturated; calculations lose their claims not to overflow; loads from local memory are volatile |
+//! | [`Shared`](Hazard::Shared) | a volatile load, which is done once |
+//! | [`Unreachable`](Hazard::Unreachable) | a return |
+//! | [`Barrier`](Hazard::Barrier) | none: the kernel is refused |
+//!
+//! A data race between work-items gives unspecified values, and nothing worse: the host never reads memory while a
+//! launch writes it, and each value that an address depends on is loaded once.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use rspirv::spirv::{
+    Decoration, FunctionParameterAttribute as Attribute, MemoryAccess, Op,
+    OpenclStd100Op as Extended, StorageClass,
+};
+
+use super::uniformity;
+use crate::compiler::fusion::vector_access::{VectorAccess, extended};
+use crate::compiler::spirv::edit::{
+    Definitions, Instruction, Location, Role, Section, ids, located,
+};
+
+/// Behaviour that is not defined, or not the same in all compilers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Hazard {
+    /// A divisor may be zero, or a quotient too large.
+    Division,
+    /// A value may be shifted by as many bits as it has, or more.
+    Shift,
+    /// The index of a vector's component may be too large.
+    VectorIndex,
+    /// An address or a branch may depend on a value that is not defined.
+    Undefined,
+    /// An address or a comparison of integers may depend on memory that other work-items write.
+    Shared,
+    /// Code may run that its compiler was told is never reached.
+    Unreachable,
+    /// The work-items of a work-group may not all reach an instruction that they have to reach together.
+    Barrier,
+}
+
+impl Hazard {
+    /// Returns the hazard in words that follow the name of the kernel.
+    pub(crate) fn describe(self) -> &'static str {
+        match self {
+            Self::Division => "may divide by zero, or with a result that is too large",
+            Self::Shift => "may shift by more bits than a value has",
+            Self::VectorIndex => "may index a vector beyond its last component",
+            Self::Undefined => "may use a value that was never set in an address or a branch",
+            Self::Shared => {
+                "may use a value that other work-items change in an address or a comparison"
+            }
+            Self::Unreachable => "may reach code that is marked as never reached",
+            Self::Barrier => {
+                "has a barrier, or a function of the work-group, that some work-items of a work-group may not \
+                 reach"
+            }
+        }
+    }
+}
+
+/// Returns the hazards of a kernel that do not depend on its arguments, by location.
+pub(super) fn hazards(definitions: &Definitions<'_>) -> BTreeSet<(Location, Hazard)> {
+    let module = definitions.module();
+    let mut found = BTreeSet::new();
+    let mut taint = Taint::of(definitions);
+    taint.close();
+    for (stream, known) in (Section::COUNT as u32..).zip(&module.functions) {
+        for (location, i) in located((stream, &known.body)) {
+            for hazard in taint.hazards(&i) {
+                found.insert((location, hazard));
+            }
+        }
+    }
+    let divergent = uniformity::divergent_collectives(definitions).into_iter();
+    found.extend(divergent.map(|location| (location, Hazard::Barrier)));
+    found
+}
+
+/// Values that may not be the same wherever they are used.
+struct Taint<'a, 'm> {
+    definitions: &'a Definitions<'m>,
+    /// Ids of values that may not be defined.
+    undefined: HashSet<u32>,
+    /// Ids of integers that depend on memory which other work-items may write.
+    shared: HashSet<u32>,
+    /// Ids of conversions whose results are limited to the values that exist.
+    saturated: HashSet<u32>,
+    /// Whether a value that is not defined may be in memory.
+    is_stored: bool,
+    /// Parameters of each function, by the function's id.
+    parameters: HashMap<u32, Vec<u32>>,
+}
+
+impl<'a, 'm> Taint<'a, 'm> {
+    fn of(definitions: &'a Definitions<'m>) -> Self {
+        let module = definitions.module();
+        let parameters = module.functions.iter().map(|function| {
+            let all = function.body.iter().filter(|i| i.op() == Some(Op::FunctionParameter));
+            (function.id, all.filter_map(|i| i.result()).collect())
+        });
+        let globals = module.section(Section::Globals).iter();
+        let undefined = globals.filter(|i| i.op() == Some(Op::Undef));
+        let decorated = |decoration: Decoration| {
+            let all = module.section(Section::Annotations).iter();
+            let all = all.filter(move |i| i.word(1) == Some(decoration as u32));
+            all.filter_map(|i| i.word(0))
+        };
+        // Sums that claim not to wrap are not defined where they do.
+        let wrapping =
+            decorated(Decoration::NoSignedWrap).chain(decorated(Decoration::NoUnsignedWrap));
+        Self {
+            definitions,
+            undefined: undefined.filter_map(|i| i.result()).chain(wrapping).collect(),
+            saturated: decorated(Decoration::SaturatedConversion).collect(),
+            shared: HashSet::new(),
+            is_stored: false,
+            parameters: parameters.collect(),
+        }
+    }
+
+    /// Adds all values that depend on those known.
+    fn close(&mut self) {
+        loop {
+            let before = (self.undefined.len(), self.shared.len(), self.is_stored);
+            for function in &self.definitions.module().functions {
+                for i in function.body.iter() {
+                    self.step(function.id, &i);
+                }
+            }
+            if before == (self.undefined.len(), self.shared.len(), self.is_stored) {
+                return;
+            }
+        }
+    }
+
+    fn step(&mut self, function: u32, i: &Instruction<'m>) {
+        let Some(op) = i.op() else { return };
+        match op {
+            Op::FunctionCall => {
+                let called = i.word(2).and_then(|called| self.parameters.get(&called)).cloned();
+                for (parameter, argument) in called.into_iter().flatten().zip(i.words_from(3)) {
+                    self.pass(argument, parameter);
+                }
+                // The result of the function is noted under the function's id.
+                if let Some((called, result)) = i.word(2).zip(i.result()) {
+                    self.pass(called, result);
+                }
+            }
+            Op::ReturnValue => {
+                if let Some(value) = i.word(0) {
+                    self.pass(value, function);
+                }
+            }
+            Op::Store => {
+                self.is_stored |= i.word(1).is_some_and(|value| self.undefined.contains(&value));
+            }
+            Op::Load => self.load(i),
+            Op::Undef | Op::PtrDiff | Op::PtrEqual | Op::PtrNotEqual | Op::ConvertPtrToU => {
+                // An address outside of its memory is not defined if its calculation claims to stay inside.
+                self.undefined.extend(i.result());
+            }
+            Op::ConvertFToU | Op::ConvertFToS
+                if i.result().is_some_and(|id| !self.saturated.contains(&id)) =>
+            {
+                self.undefined.extend(i.result());
+            }
+            // A vector is built up from an undefined one. Which components are set is not followed, unless all are.
+            Op::CompositeInsert => {
+                let parts = [i.word(2), i.word(3).filter(|_| !self.is_whole(i))];
+                self.depend(i, parts.into_iter().flatten());
+            }
+            Op::VectorShuffle => {
+                let operands = self.shuffled(i);
+                self.depend(i, operands.into_iter());
+            }
+            Op::ExtInst if VectorAccess::of(self.definitions, i).is_some() => self.load(i),
+            // An atomic operation is done once.
+            _ if format!("{op:?}").starts_with("Atomic") => {}
+            _ => {
+                let operands = self.operands(i);
+                self.depend(i, operands.into_iter());
+            }
+        }
+    }
+
+    /// Returns the ids of an instruction's operands.
+    fn operands(&self, i: &Instruction<'m>) -> Vec<u32> {
+        let mut operands = Vec::new();
+        let known = ids(i, self.definitions, |word, role| {
+            if role == Role::Operand {
+                operands.extend(i.word(word));
+            }
+        });
+        debug_assert!(known.is_ok(), "instructions of prepared kernels are known");
+        operands
+    }
+
+    fn pass(&mut self, from: u32, to: u32) {
+        if self.undefined.contains(&from) {
+            self.undefined.insert(to);
+        }
+        if self.shared.contains(&from) {
+            self.shared.insert(to);
+        }
+    }
+
+    fn depend(&mut self, i: &Instruction<'m>, operands: impl Iterator<Item = u32>) {
+        let Some(result) = i.result() else { return };
+        let is_number = self.is_number(result);
+        for operand in operands {
+            if self.undefined.contains(&operand) {
+                self.undefined.insert(result);
+            }
+            // Nothing is proven about floating-point numbers, so that they may differ.
+            if is_number && self.is_number(operand) && self.shared.contains(&operand) {
+                self.shared.insert(result);
+            }
+        }
+    }
+
+    /// Returns whether a value is an integer, a boolean, a pointer, or made of these.
+    fn is_number(&self, id: u32) -> bool {
+        let mut ty = self.definitions.type_of(id);
+        if let Some(vector) = ty.filter(|ty| ty.op() == Some(Op::TypeVector)) {
+            ty = vector.word(1).and_then(|part| self.definitions.get(part));
+        }
+        ty.is_some_and(|ty| ty.op() != Some(Op::TypeFloat))
+    }
+
+    fn load(&mut self, i: &Instruction<'m>) {
+        let pointer = match VectorAccess::of(self.definitions, i) {
+            Some(access) => access.pointer(),
+            None => 2,
+        };
+        let is_volatile = |mask: u32| mask & MemoryAccess::VOLATILE.bits() != 0;
+        if i.op() == Some(Op::Load) && i.word(3).is_some_and(is_volatile) {
+            return;
+        }
+        let Some((result, pointer)) = i.result().zip(i.word(pointer)) else { return };
+        let class = self.definitions.type_of(pointer).and_then(|ty| ty.word(1));
+        match class.and_then(StorageClass::from_u32) {
+            Some(StorageClass::Input | StorageClass::UniformConstant) => {}
+            Some(StorageClass::Function) => {
+                // A struct that is passed by value is set before the kernel runs.
+                if self.is_stored || !self.is_initialised(pointer) {
+                    self.undefined.insert(result);
+                }
+            }
+            Some(StorageClass::Workgroup | StorageClass::Generic) => {
+                _ = self.undefined.insert(result);
+            }
+            _ => {
+                if self.is_stored {
+                    self.undefined.insert(result);
+                }
+                if self.is_number(result) {
+                    self.shared.insert(result);
+                }
+            }
+        }
+    }
+
+    /// Returns whether a pointer is to a variable with an initial value, or to a parameter.
+    fn is_initialised(&self, mut pointer: u32) -> bool {
+        for _ in 0..16 {
+            let Some(i) = self.definitions.get(pointer) else { return false };
+            match i.op() {
+                Some(Op::Variable) => return i.word(3).is_some(),
+                Some(Op::FunctionParameter) => {
+                    let function = self.parameters.values().filter(|all| all.contains(&pointer));
+                    return function.count() == 1 && self.is_by_value(pointer);
+                }
+                Some(
+                    Op::AccessChain
+                    | Op::InBoundsAccessChain
+                    | Op::PtrAccessChain
+                    | Op::InBoundsPtrAccessChain
+                    | Op::Bitcast
+                    | Op::CopyObject,
+                ) => pointer = i.word(2).unwrap_or_default(),
+                _ => return false,
+            }
+        }
+        false
+    }
+
+    fn is_by_value(&self, parameter: u32) -> bool {
+        let mut all = self.definitions.module().section(Section::Annotations).iter();
+        all.any(|i| {
+            i.word(0) == Some(parameter)
+                && i.word(1) == Some(Decoration::FuncParamAttr as u32)
+                && i.word(2) == Some(Attribute::ByVal as u32)
+        })
+    }
+
+    /// Returns whether an insertion completes a vector: the ones before it set all other components.
+    fn is_whole(&self, i: &Instruction<'m>) -> bool {
+        let count = i.result_type().and_then(|ty| self.definitions.get(ty));
+        let count = count.filter(|ty| ty.op() == Some(Op::TypeVector)).and_then(|ty| ty.word(2));
+        let Some(count) = count.filter(|&count| count <= 16) else { return false };
+        let (mut set, mut next) = (0_u32, Some(*i));
+        while let Some(insert) = next.filter(|i| i.op() == Some(Op::CompositeInsert)) {
+            let Some(at) = insert.word(4).filter(|&at| at < count) else { return false };
+            set |= 1 << at;
+            if set == (1 << count) - 1 {
+                return true;
+            }
+            next = insert.word(3).and_then(|whole| self.definitions.get(whole));
+        }
+        false
+    }
+
+    /// Returns the vectors of which a shuffle takes components that may not be defined.
+    fn shuffled(&self, i: &Instruction<'m>) -> Vec<u32> {
+        let (Some(a), Some(b)) = (i.word(2), i.word(3)) else { return Vec::new() };
+        let count = self.definitions.type_of(a).and_then(|ty| ty.word(2)).unwrap_or(0);
+        let mut operands = Vec::new();
+        for at in i.words_from(4) {
+            let (whole, at) = if at < count { (a, at) } else { (b, at.wrapping_sub(count)) };
+            // Components of vectors that are built up one by one are known to be set.
+            let mut next = self.definitions.get(whole);
+            let mut is_set = false;
+            while let Some(insert) = next.filter(|i| i.op() == Some(Op::CompositeInsert)) {
+                if insert.word(4) == Some(at) {
+                    operands.extend(insert.word(2));
+                    is_set = true;
+                    break;
+                }
+                next = insert.word(3).and_then(|whole| self.definitions.get(whole));
+            }
+            if !is_set {
+                operands.push(whole);
+            }
+        }
+        operands
+    }
+
+    /// Returns the hazards of an instruction, given the values that it uses.
+    fn hazards(&self, i: &Instruction<'m>) -> Vec<Hazard> {
+        let Some(op) = i.op() else { return Vec::new() };
+        let words = |words: &mut dyn Iterator<Item = u32>| -> Vec<Hazard> {
+            let mut found = Vec::new();
+            for id in words {
+                if self.undefined.contains(&id) {
+                    found.push(Hazard::Undefined);
+                }
+                if self.shared.contains(&id) {
+                    found.push(Hazard::Shared);
+                }
+            }
+            found
+        };
+        match op {
+            Op::AccessChain
+            | Op::InBoundsAccessChain
+            | Op::PtrAccessChain
+            | Op::InBoundsPtrAccessChain => words(&mut i.words_from(3)),
+            Op::BranchConditional | Op::Switch => {
+                let is_undefined = i.word(0).is_some_and(|id| self.undefined.contains(&id));
+                is_undefined.then_some(Hazard::Undefined).into_iter().collect()
+            }
+            Op::ULessThan
+            | Op::SLessThan
+            | Op::UGreaterThan
+            | Op::SGreaterThan
+            | Op::ULessThanEqual
+            | Op::SLessThanEqual
+            | Op::UGreaterThanEqual
+            | Op::SGreaterThanEqual
+            | Op::IEqual
+            | Op::INotEqual => {
+                let mut found = words(&mut i.words_from(2));
+                found.retain(|hazard| *hazard == Hazard::Shared);
+                found
+            }
+            Op::ExtInst => match VectorAccess::of(self.definitions, i) {
+                Some(access) => words(&mut i.word(access.offset).into_iter()),
+                None => {
+                    let compares = matches!(
+                        extended(self.definitions, i),
+                        Some(
+                            Extended::s_min
+                                | Extended::u_min
+                                | Extended::s_max
+                                | Extended::u_max
+                                | Extended::s_clamp
+                                | Extended::u_clamp
+                        )
+                    );
+                    let mut found = words(&mut i.words_from(4));
+                    found.retain(|hazard| compares && *hazard == Hazard::Shared);
+                    found
+                }
+            },
+            Op::CopyMemorySized => words(&mut i.word(2).into_iter()),
+            _ => Vec::new(),
+        }
+    }
+}

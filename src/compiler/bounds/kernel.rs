@@ -1,0 +1,163 @@
+//! Kernel that is prepared for the proof: on its own, without variables where values do.
+
+use std::collections::{BTreeSet, HashMap};
+
+use rspirv::spirv::{Decoration, FunctionParameterAttribute as Attribute, Op, StorageClass};
+
+use super::hazards::{Hazard, hazards};
+use super::refusal;
+use crate::compiler::fusion::access::deciding_parameters;
+use crate::compiler::fusion::extract;
+use crate::compiler::fusion::modes::Modes;
+use crate::compiler::fusion::specialize::specialize;
+use crate::compiler::spirv::Module;
+use crate::compiler::spirv::edit::{Definitions, Instruction, Location, Section};
+use crate::error::{Error, Result};
+
+/// Kernel that is prepared for the proof. Launches are [checked](super::check()) against it.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    pub(super) name: String,
+    /// Module of the kernel's function and the functions that it calls.
+    pub(super) module: Module,
+    /// Id of the kernel's function.
+    pub(super) function: u32,
+    pub(super) parameters: Vec<Parameter>,
+    /// Execution modes of the kernel's entry point.
+    pub(super) modes: Modes,
+    /// Work-group size that the kernel's code requires.
+    pub(super) required: Option<[usize; 3]>,
+    /// Positions of the parameters on whose values verdicts may depend.
+    pub(super) deciding: BTreeSet<usize>,
+    /// Hazards that do not depend on the arguments.
+    pub(super) hazards: BTreeSet<(Location, Hazard)>,
+}
+
+/// Parameter of a kernel.
+#[derive(Clone, Debug)]
+pub(super) struct Parameter {
+    pub(super) name: Option<String>,
+    pub(super) memory: ParameterMemory,
+    /// Whether the kernel's declaration promises not to write through the parameter.
+    pub(super) is_read_only: bool,
+}
+
+/// Memory that a parameter points to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ParameterMemory {
+    Buffer,
+    Local,
+    /// Struct that is passed by value. The parameter's type is a pointer to it.
+    ByValue,
+    /// No memory: the parameter is a value.
+    None,
+}
+
+impl Kernel {
+    /// Prepares a kernel. Specialization constants get the given values. `read_only` has the positions of the
+    /// parameters that are declared `const`, besides those that the module itself declares so.
+    ///
+    /// # Errors
+    ///
+    /// [`UnknownKernel`](crate::ErrorKind::UnknownKernel) if the module has no such kernel.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the kernel is refused: for code that the proof does not
+    /// cover. [`InvalidModule`](crate::ErrorKind::InvalidModule) and
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a damaged module, and for constants that it
+    /// does not have.
+    pub(crate) fn of(
+        module: &Module,
+        name: &str,
+        constants: &[(u32, Vec<u8>)],
+        read_only: &BTreeSet<usize>,
+    ) -> Result<Self> {
+        let named = |error: Error| error.within(format!("`{name}`"));
+        let plain = extract::ungrouped(module).map_err(named)?;
+        let special = specialize(&plain, constants).map_err(named)?;
+        let kernel = extract::single(&special, name)?;
+        let required = kernel.modes.local_size();
+        let extract::Kernel { module, function, modes, .. } = kernel;
+        let (parameters, hazards) = {
+            let definitions = module.definitions();
+            refusal::check_code(&definitions, function, name)?;
+            let parameters = parameters(&definitions, function, read_only)
+                .map_err(|reason| refusal::refuse(name, &reason))?;
+            (parameters, hazards(&definitions))
+        };
+        let barrier = hazards.iter().find(|(_, hazard)| *hazard == Hazard::Barrier);
+        if let Some(&(location, hazard)) = barrier {
+            let reason = format!("it {}", hazard.describe());
+            let reason = refusal::at_line(&module.definitions(), location, reason);
+            return Err(refusal::refuse(name, &reason));
+        }
+        let deciding = deciding_parameters(&module.definitions(), function);
+        let name = name.to_owned();
+        Ok(Self { name, module, function, parameters, modes, required, deciding, hazards })
+    }
+}
+
+impl Parameter {
+    /// Returns the parameter in words: its name, or its position.
+    pub(super) fn describe(&self, at: usize) -> String {
+        match &self.name {
+            Some(name) => format!("`{name}`"),
+            None => format!("its argument {at}"),
+        }
+    }
+}
+
+/// Returns the parameters of a function, or the reason why one of them is refused.
+fn parameters(
+    definitions: &Definitions<'_>,
+    function: u32,
+    read_only: &BTreeSet<usize>,
+) -> Result<Vec<Parameter>, String> {
+    let module = definitions.module();
+    let names = module.section(Section::Names).iter().filter(|i| i.op() == Some(Op::Name));
+    let names: HashMap<_, _> = names.filter_map(|i| Some((i.word(0)?, i.string(1)?))).collect();
+    let attributes = module.section(Section::Annotations).iter().filter_map(|i| {
+        let is_attribute = i.word(1) == Some(Decoration::FuncParamAttr as u32);
+        Some((i.word(0)?, i.word(2).filter(|_| is_attribute)?))
+    });
+    let attributes: BTreeSet<_> = attributes.collect();
+    let body = module.functions.iter().find(|known| known.id == function);
+    let body = body.into_iter().flat_map(|function| function.body.iter());
+    let declared = body.filter(|i| i.op() == Some(Op::FunctionParameter));
+    let parameter = |(at, i): (usize, Instruction<'_>)| {
+        let id = i.result().unwrap_or_default();
+        let has = |attribute: Attribute| attributes.contains(&(id, attribute as u32));
+        let name = names.get(&id).map(|&name| name.to_owned());
+        let mut parameter = Parameter {
+            name,
+            memory: ParameterMemory::None,
+            is_read_only: read_only.contains(&at)
+                || has(Attribute::NoWrite)
+                || has(Attribute::NoReadWrite),
+        };
+        let ty = i.result_type().and_then(|ty| definitions.get(ty));
+        let class = ty.as_ref().and_then(|ty| ty.word(1)).and_then(StorageClass::from_u32);
+        match (ty.as_ref().and_then(Instruction::op), class) {
+            (Some(Op::TypePointer), Some(StorageClass::CrossWorkgroup)) => {
+                parameter.memory = ParameterMemory::Buffer;
+            }
+            (Some(Op::TypePointer), Some(StorageClass::UniformConstant)) => {
+                (parameter.memory, parameter.is_read_only) = (ParameterMemory::Buffer, true);
+            }
+            (Some(Op::TypePointer), Some(StorageClass::Workgroup)) => {
+                parameter.memory = ParameterMemory::Local;
+            }
+            (Some(Op::TypePointer), Some(StorageClass::Function)) if has(Attribute::ByVal) => {
+                parameter.memory = ParameterMemory::ByValue;
+            }
+            (Some(Op::TypeInt | Op::TypeFloat | Op::TypeVector | Op::TypeStruct), _) => {}
+            (Some(Op::TypeArray | Op::TypeBool), _) => {}
+            _ => {
+                return Err(format!(
+                    "{} is an object or a pointer whose use is not followed",
+                    parameter.describe(at)
+                ));
+            }
+        }
+        Ok(parameter)
+    };
+    declared.enumerate().map(parameter).collect()
+}

@@ -1,0 +1,293 @@
+//! Code that the proof does not cover, and that cannot be guarded either.
+//!
+//! Each instruction of an accepted kernel is in a list of known ones. Whatever is not in the list is refused by
+//! name, so that an extension that accesses memory in a new way cannot go unnoticed.
+
+use std::collections::HashMap;
+
+use rspirv::spirv::{Op, OpenclStd100Op as Extended};
+
+use crate::compiler::fusion::explain;
+use crate::compiler::spirv::edit::{
+    Context as _, Definitions, ExtendedSet, Instruction, Location, Section, located,
+};
+use crate::error::{Error, Result};
+
+/// Returns the error for a kernel that is refused for a reason, worded to follow "it".
+pub(super) fn refuse(kernel: &str, reason: &str) -> Error {
+    Error::unsupported(format!(
+        "the launches of `{kernel}` cannot be checked: {reason}; use the unchecked kernel if its launches are \
+         known to stay inside their buffers"
+    ))
+}
+
+/// Returns a reason with the line of the source that it is about, if the module states the line.
+pub(super) fn at_line(definitions: &Definitions<'_>, location: Location, reason: String) -> String {
+    match explain::line(definitions, location) {
+        Some(line) => format!("{reason} ({line})"),
+        None => reason,
+    }
+}
+
+/// Checks that a function, and the functions that it calls, have only code that the proof covers.
+///
+/// # Errors
+///
+/// [`Unsupported`](crate::ErrorKind::Unsupported) with the reason.
+pub(super) fn check_code(definitions: &Definitions<'_>, function: u32, kernel: &str) -> Result<()> {
+    let calls = Calls::of(definitions);
+    calls.check(function, &mut HashMap::new()).map_err(|reason| refuse(kernel, &reason))?;
+    let module = definitions.module();
+    let refused = module.section(Section::Globals).iter().find(|i| !is_known_global(i));
+    if let Some(i) = refused {
+        return Err(refuse(kernel, &format!("its module has {}, which is not followed", i.name())));
+    }
+    for (stream, known) in (Section::COUNT as u32..).zip(&module.functions) {
+        for (location, i) in located((stream, &known.body)) {
+            if let Some(reason) = refused_instruction(definitions, &i) {
+                return Err(refuse(kernel, &at_line(definitions, location, reason)));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Functions of a module and their calls.
+struct Calls<'a, 'm> {
+    definitions: &'a Definitions<'m>,
+    functions: HashMap<u32, usize>,
+}
+
+impl<'a, 'm> Calls<'a, 'm> {
+    fn of(definitions: &'a Definitions<'m>) -> Self {
+        let functions = definitions.module().functions.iter().enumerate();
+        Self { definitions, functions: functions.map(|(at, known)| (known.id, at)).collect() }
+    }
+
+    /// Checks that all functions that a function calls have code, and do not call themselves. `seen` has the
+    /// functions that were checked, and false for those whose calls are being checked.
+    fn check(&self, function: u32, seen: &mut HashMap<u32, bool>) -> Result<(), String> {
+        let module = self.definitions.module();
+        let name = || {
+            let names = module.section(Section::Names).iter();
+            let mut names =
+                names.filter(|i| i.op() == Some(Op::Name) && i.word(0) == Some(function));
+            let name = names.find_map(|i| i.string(1).map(str::to_owned));
+            name.map_or_else(|| "a function".to_owned(), |name| format!("`{name}`"))
+        };
+        match seen.get(&function) {
+            Some(true) => return Ok(()),
+            Some(false) => return Err(format!("{} calls itself", name())),
+            None => {}
+        }
+        let known = self.functions.get(&function).map(|&at| &module.functions[at]);
+        let Some(known) = known.filter(|known| !known.is_declaration()) else {
+            return Err(format!("it calls {}, whose code is not in the module", name()));
+        };
+        if seen.values().filter(|is_done| !*is_done).count() >= MAX_DEPTH {
+            return Err("its calls are nested too deeply".to_owned());
+        }
+        seen.insert(function, false);
+        for i in known.body.iter().filter(|i| i.op() == Some(Op::FunctionCall)) {
+            self.check(i.word(2).unwrap_or_default(), seen)?;
+        }
+        seen.insert(function, true);
+        Ok(())
+    }
+}
+
+/// Maximum depth of nested calls that the analysis follows.
+const MAX_DEPTH: usize = 16;
+
+/// Returns whether an instruction outside of functions is covered.
+fn is_known_global(i: &Instruction<'_>) -> bool {
+    matches!(
+        i.op(),
+        Some(
+            Op::TypeVoid
+                | Op::TypeBool
+                | Op::TypeInt
+                | Op::TypeFloat
+                | Op::TypeVector
+                | Op::TypeArray
+                | Op::TypeStruct
+                | Op::TypeOpaque
+                | Op::TypePointer
+                | Op::TypeForwardPointer
+                | Op::TypeFunction
+                // Objects of other types are refused where they are used.
+                | Op::TypeImage
+                | Op::TypeSampler
+                | Op::TypeSampledImage
+                | Op::TypeEvent
+                | Op::TypeDeviceEvent
+                | Op::TypeReserveId
+                | Op::TypeQueue
+                | Op::TypePipe
+                | Op::Constant
+                | Op::ConstantTrue
+                | Op::ConstantFalse
+                | Op::ConstantNull
+                | Op::ConstantComposite
+                | Op::ConstantSampler
+                | Op::SpecConstant
+                | Op::SpecConstantTrue
+                | Op::SpecConstantFalse
+                | Op::SpecConstantComposite
+                | Op::SpecConstantOp
+                | Op::Undef
+                | Op::Variable
+                | Op::Line
+                | Op::NoLine
+                | Op::ExtInst
+        )
+    )
+}
+
+/// Returns the reason why an instruction of a function is refused, if it is.
+fn refused_instruction(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Option<String> {
+    let Some(op) = i.op() else {
+        return Some(format!("it has the instruction {}, which is not known", i.name()));
+    };
+    if op == Op::ExtInst {
+        let set = i.word(2).map(|set| definitions.extended_set(set));
+        let function = i.word(3).and_then(Extended::from_u32);
+        return match (set, function) {
+            (Some(ExtendedSet::OpenClStd), Some(Extended::printf)) => {
+                Some("it calls `printf`, whose format is not checked".to_owned())
+            }
+            (Some(ExtendedSet::OpenClStd), Some(_)) => None,
+            (
+                Some(
+                    ExtendedSet::DebugInfo
+                    | ExtendedSet::OpenClDebugInfo100
+                    | ExtendedSet::NonSemantic,
+                ),
+                _,
+            ) => None,
+            _ => Some("it calls a function of an unknown set of extended instructions".to_owned()),
+        };
+    }
+    let is_known = is_structure(op) || is_calculation(op) || is_memory(op) || is_collective(op);
+    (!is_known).then(|| format!("it has the instruction {}, which is not followed", i.name()))
+}
+
+fn is_structure(op: Op) -> bool {
+    matches!(
+        op,
+        Op::Nop
+            | Op::Undef
+            | Op::Line
+            | Op::NoLine
+            | Op::Function
+            | Op::FunctionParameter
+            | Op::FunctionEnd
+            | Op::FunctionCall
+            | Op::Variable
+            | Op::Label
+            | Op::Phi
+            | Op::LoopMerge
+            | Op::SelectionMerge
+            | Op::Branch
+            | Op::BranchConditional
+            | Op::Switch
+            | Op::Return
+            | Op::ReturnValue
+            | Op::Unreachable
+            | Op::LifetimeStart
+            | Op::LifetimeStop
+    )
+}
+
+fn is_memory(op: Op) -> bool {
+    matches!(
+        op,
+        Op::Load
+            | Op::Store
+            | Op::CopyMemory
+            | Op::CopyMemorySized
+            | Op::AccessChain
+            | Op::InBoundsAccessChain
+            | Op::PtrAccessChain
+            | Op::InBoundsPtrAccessChain
+            | Op::PtrCastToGeneric
+            | Op::GenericCastToPtr
+            | Op::GenericCastToPtrExplicit
+            | Op::PtrEqual
+            | Op::PtrNotEqual
+            | Op::PtrDiff
+            | Op::ConvertPtrToU
+            | Op::AtomicLoad
+            | Op::AtomicStore
+            | Op::AtomicExchange
+            | Op::AtomicCompareExchange
+            | Op::AtomicCompareExchangeWeak
+            | Op::AtomicIIncrement
+            | Op::AtomicIDecrement
+            | Op::AtomicIAdd
+            | Op::AtomicISub
+            | Op::AtomicSMin
+            | Op::AtomicUMin
+            | Op::AtomicSMax
+            | Op::AtomicUMax
+            | Op::AtomicAnd
+            | Op::AtomicOr
+            | Op::AtomicXor
+            | Op::AtomicFlagTestAndSet
+            | Op::AtomicFlagClear
+            | Op::AtomicFAddEXT
+            | Op::AtomicFMinEXT
+            | Op::AtomicFMaxEXT
+    )
+}
+
+/// Returns whether an instruction is about several work-items at once.
+pub(super) fn is_collective(op: Op) -> bool {
+    matches!(
+        op,
+        Op::ControlBarrier
+            | Op::MemoryBarrier
+            | Op::GroupAll
+            | Op::GroupAny
+            | Op::GroupIAdd
+            | Op::GroupFAdd
+            | Op::GroupFMin
+            | Op::GroupUMin
+            | Op::GroupSMin
+            | Op::GroupFMax
+            | Op::GroupUMax
+            | Op::GroupSMax
+    )
+}
+
+#[rustfmt::skip]
+fn is_calculation(op: Op) -> bool {
+    matches!(
+        op,
+        Op::CopyObject | Op::CopyLogical | Op::Select | Op::Bitcast
+            | Op::VectorExtractDynamic | Op::VectorInsertDynamic | Op::VectorShuffle
+            | Op::CompositeConstruct | Op::CompositeExtract | Op::CompositeInsert
+            | Op::ConvertFToU | Op::ConvertFToS | Op::ConvertSToF | Op::ConvertUToF
+            | Op::UConvert | Op::SConvert | Op::FConvert | Op::QuantizeToF16
+            | Op::SatConvertSToU | Op::SatConvertUToS
+            | Op::SNegate | Op::FNegate | Op::Not
+            | Op::IAdd | Op::ISub | Op::IMul | Op::UDiv | Op::SDiv | Op::UMod | Op::SRem | Op::SMod
+            | Op::FAdd | Op::FSub | Op::FMul | Op::FDiv | Op::FRem | Op::FMod
+            | Op::VectorTimesScalar | Op::Dot
+            | Op::IAddCarry | Op::ISubBorrow | Op::UMulExtended | Op::SMulExtended
+            | Op::ShiftRightLogical | Op::ShiftRightArithmetic | Op::ShiftLeftLogical
+            | Op::BitwiseOr | Op::BitwiseXor | Op::BitwiseAnd
+            | Op::BitFieldInsert | Op::BitFieldSExtract | Op::BitFieldUExtract | Op::BitReverse | Op::BitCount
+            | Op::Any | Op::All
+            | Op::IsNan | Op::IsInf | Op::IsFinite | Op::IsNormal | Op::SignBitSet
+            | Op::LessOrGreater | Op::Ordered | Op::Unordered
+            | Op::LogicalEqual | Op::LogicalNotEqual | Op::LogicalOr | Op::LogicalAnd | Op::LogicalNot
+            | Op::IEqual | Op::INotEqual
+            | Op::UGreaterThan | Op::SGreaterThan | Op::UGreaterThanEqual | Op::SGreaterThanEqual
+            | Op::ULessThan | Op::SLessThan | Op::ULessThanEqual | Op::SLessThanEqual
+            | Op::FOrdEqual | Op::FUnordEqual | Op::FOrdNotEqual | Op::FUnordNotEqual
+            | Op::FOrdLessThan | Op::FUnordLessThan | Op::FOrdGreaterThan | Op::FUnordGreaterThan
+            | Op::FOrdLessThanEqual | Op::FUnordLessThanEqual
+            | Op::FOrdGreaterThanEqual | Op::FUnordGreaterThanEqual
+    )
+}

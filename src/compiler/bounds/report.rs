@@ -1,0 +1,133 @@
+//! Report on a launch: a verdict for each instruction that touches memory, in words if these are asked for.
+
+use std::collections::BTreeSet;
+
+use super::hazards::Hazard;
+use super::kernel::Kernel;
+use crate::compiler::fusion::access::Kind;
+use crate::compiler::fusion::explain;
+use crate::compiler::spirv::edit::Location;
+
+/// Report on a launch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Report {
+    /// Instructions that touch memory, by their location in the kernel's module.
+    pub(crate) accesses: Vec<Checked>,
+    /// Other code that a guarded variant has to mend.
+    pub(crate) hazards: BTreeSet<(Location, Hazard)>,
+    /// Positions of the scalars on whose values the verdicts depend.
+    pub(crate) constants: BTreeSet<usize>,
+}
+
+/// Instruction that touches memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Checked {
+    pub(crate) location: Location,
+    pub(crate) kind: Kind,
+    pub(crate) memory: Memory,
+    pub(crate) verdict: Verdict,
+    /// Whether the address may not be a multiple of the alignment that the instruction requires.
+    pub(crate) is_unaligned: bool,
+}
+
+/// Memory that an instruction touches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Memory {
+    /// One of the arguments at these positions.
+    Arguments(BTreeSet<usize>),
+    /// Variable, by its id.
+    Variable(u32),
+}
+
+/// Verdict on an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Every work-item stays inside the memory.
+    InBounds,
+    /// This is not proven: the instruction needs a guard.
+    Guarded(Reason),
+}
+
+/// Reason why an instruction is not proven to stay inside its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// Some work-item may touch bytes outside of the memory. `first` and `end` limit the bytes.
+    Outside { first: i128, end: i128, length: i128 },
+    /// Nothing is known of the offsets.
+    UnknownOffsets { length: i128 },
+    /// The size of the variable is not known.
+    UnknownLength,
+    /// The address may not be a multiple of the alignment that the instruction requires.
+    Unaligned { alignment: i128 },
+}
+
+impl Checked {
+    pub(crate) fn is_in_bounds(&self) -> bool {
+        self.verdict == Verdict::InBounds
+    }
+
+    /// Returns whether the instruction needs a check of its offset.
+    pub(super) fn needs_check(&self) -> bool {
+        !matches!(self.verdict, Verdict::InBounds | Verdict::Guarded(Reason::Unaligned { .. }))
+    }
+}
+
+impl Report {
+    /// Returns whether every instruction is proven to stay inside its memory, and nothing else needs to be mended.
+    pub(crate) fn is_proven(&self) -> bool {
+        self.hazards.is_empty() && self.accesses.iter().all(Checked::is_in_bounds)
+    }
+
+    /// Describes the instructions that are not proven, one by one.
+    pub(crate) fn describe(&self, kernel: &Kernel) -> Vec<String> {
+        let definitions = kernel.module.definitions();
+        let guarded = self.accesses.iter().filter(|checked| !checked.is_in_bounds());
+        let describe = |checked: &Checked| {
+            let memory = kernel.describe(&definitions, &checked.memory);
+            let mut text = format!("{} {memory}", verb(checked.kind));
+            if let Some(cause) = explain::origin(&definitions, checked.location) {
+                text += &format!(" {cause}");
+            }
+            if let Verdict::Guarded(reason) = checked.verdict {
+                text += &format!(": {}", reason.describe());
+            }
+            match explain::line(&definitions, checked.location) {
+                Some(line) => format!("{text} ({line})"),
+                None => text,
+            }
+        };
+        let hazards = self.hazards.iter().map(|(location, hazard)| {
+            match explain::line(&definitions, *location) {
+                Some(line) => format!("{} ({line})", hazard.describe()),
+                None => hazard.describe().to_owned(),
+            }
+        });
+        guarded.map(describe).chain(hazards).collect()
+    }
+}
+
+impl Reason {
+    fn describe(&self) -> String {
+        match self {
+            Self::Outside { first, end, length } => {
+                format!("it may touch the bytes {first} to {end}, but there are {length}")
+            }
+            Self::UnknownOffsets { length } => {
+                format!("it may touch any bytes, but there are {length}")
+            }
+            Self::UnknownLength => "the size of the variable is not known".to_owned(),
+            Self::Unaligned { alignment } => {
+                format!("the address may not be a multiple of {alignment} bytes")
+            }
+        }
+    }
+}
+
+/// Returns the verb for a touch of memory.
+pub(super) fn verb(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Read => "reads",
+        Kind::Write => "writes",
+        Kind::Atomic | Kind::Escape => "changes",
+    }
+}

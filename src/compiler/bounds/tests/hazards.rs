@@ -1,0 +1,142 @@
+//! Kernels that are refused, that are guarded, or whose code has other hazards.
+
+use super::super::hazards::Hazard;
+use super::interpreter::{Given, Grid, Machine};
+use super::*;
+
+const MODULE: &[u8] = include_bytes!("../../../../tests/data/bounds/hazards.spv");
+
+/// Returns the range of 64 work-items in one work-group.
+fn one_group() -> NdRange {
+    let mut range = NdRange::from(NdSize::from(64));
+    range.set_local(64.into()).unwrap();
+    range
+}
+
+/// Returns the reason why a kernel is refused.
+#[track_caller]
+fn refusal(name: &str, arguments: &[Argument]) -> String {
+    let module = Module::parse(MODULE).unwrap();
+    let kernel = match Kernel::of(&module, name, &[], &BTreeSet::from([0])) {
+        Ok(kernel) => kernel,
+        Err(error) => return error.to_string(),
+    };
+    let range = one_group();
+    let launch = Launch { range: &range, arguments, uniform_groups: true, few_constants: false };
+    check(&kernel, &launch).unwrap_err().to_string()
+}
+
+#[track_caller]
+fn found(name: &str, arguments: &[Argument]) -> (usize, BTreeSet<Hazard>, Vec<String>) {
+    let (kernel, report) = checked(MODULE, name, &one_group(), arguments);
+    let hazards = report.hazards.iter().map(|(_, hazard)| *hazard).collect();
+    let guarded = report.accesses.iter().filter(|known| !known.is_in_bounds()).count();
+    (guarded, hazards, report.describe(&kernel))
+}
+
+#[test]
+fn kernels_are_refused_by_name_with_the_reason() {
+    let buffers = [buffer(256), buffer(256), buffer(256)];
+    let reason = refusal("writes_const", &buffers[..1]);
+    assert!(reason.contains("`writes_const`") && reason.contains("`in`"), "{reason}");
+    assert!(reason.contains("declared `const`"), "{reason}");
+    let reason = refusal("stores_pointers", &buffers);
+    assert!(reason.contains("`stores_pointers`"), "{reason}");
+    let reason = refusal("as_integer", &[buffer(256), buffer(512)]);
+    assert!(reason.contains("`a` has its address converted to an integer"), "{reason}");
+    let reason = refusal("prints", &buffers[..1]);
+    assert!(reason.contains("`printf`"), "{reason}");
+    let reason = refusal("divergent_barrier", &[buffer(256), Argument::Local(256), scalar(9)]);
+    assert!(reason.contains("barrier"), "{reason}");
+}
+
+#[test]
+fn barriers_that_all_work_items_reach_are_accepted() {
+    let (guarded, hazards, text) =
+        found("uniform_barrier", &[buffer(256), Argument::Local(256), scalar(9)]);
+    assert_eq!((guarded, hazards), (0, BTreeSet::new()), "{text:?}");
+}
+
+#[test]
+fn indexes_from_memory_are_guarded() {
+    let (guarded, hazards, text) = found("gathers", &[buffer(256), buffer(256), buffer(256)]);
+    assert_eq!((guarded, hazards), (1, BTreeSet::from([Hazard::Shared])), "{text:?}");
+    assert!(text[0].contains("reads `in` at an index that it reads from `indexes`"), "{text:?}");
+    let arguments = [buffer(256), buffer(256), buffer(256), scalar(64)];
+    let (guarded, hazards, text) = found("gathers_inside", &arguments);
+    assert_eq!((guarded, hazards), (0, BTreeSet::from([Hazard::Shared])), "{text:?}");
+    let (guarded, _, text) = found("counts", &[buffer(64), buffer(1024)]);
+    assert_eq!(guarded, 0, "{text:?}");
+    let (guarded, _, text) = found("counts", &[buffer(64), buffer(1020)]);
+    assert_eq!(guarded, 1, "{text:?}");
+}
+
+#[test]
+fn operations_that_may_not_be_defined_are_hazards() {
+    let arguments = |by: i32| [buffer(256), buffer(256), scalar(by)];
+    assert_eq!(found("divides", &arguments(3)).1, BTreeSet::new());
+    assert_eq!(found("divides", &arguments(0)).1, BTreeSet::from([Hazard::Division]));
+    assert_eq!(found("divides", &arguments(-1)).1, BTreeSet::from([Hazard::Division]));
+    // In OpenCL C, the amount counts modulo the width, and the compiler says so.
+    assert_eq!(found("shifts", &arguments(32)).1, BTreeSet::new());
+}
+
+#[test]
+fn variables_are_memory_of_known_length() {
+    let (guarded, _, text) = found("keeps_in_array", &[buffer(64 * 32), buffer(256)]);
+    assert_eq!(guarded, 0, "{text:?}");
+    let (guarded, _, text) = found("keeps_in_local", &[buffer(256), buffer(256)]);
+    assert_eq!(guarded, 0, "{text:?}");
+}
+
+#[test]
+fn pointers_that_are_chosen_point_into_the_shorter_buffer() {
+    let arguments = |a, b| [buffer(a), buffer(b), scalar(1)];
+    assert_eq!(found("chooses", &arguments(256, 256)).0, 0);
+    let module = Module::parse(MODULE).unwrap();
+    let kernel = Kernel::of(&module, "chooses", &[], &BTreeSet::new()).unwrap();
+    let range = one_group();
+    for which in [0_i32, 1] {
+        let arguments = [buffer(256), buffer(8), scalar(which)];
+        let launch = Launch {
+            range: &range,
+            arguments: &arguments,
+            uniform_groups: true,
+            few_constants: false,
+        };
+        let report = check(&kernel, &launch).unwrap();
+        let guarded = guard(&kernel, &report).unwrap();
+        let definitions = guarded.module.definitions();
+        let grid = Grid { global: [64, 1, 1], offset: [0; 3], local: [64, 1, 1] };
+        let mut machine = Machine::new(&definitions, vec![vec![0; 256], vec![0; 8]], grid);
+        let lengths = guarded.lengths.iter().map(|&at| if at == 0 { 256_u64 } else { 8 });
+        let mut given = vec![Given::Object(0), Given::Object(1)];
+        given.push(Given::Bytes(which.to_le_bytes().to_vec()));
+        given.extend(lengths.map(|length| Given::Bytes(length.to_le_bytes().to_vec())));
+        machine.run(kernel.function, &given).unwrap();
+        assert!(machine.events.is_empty(), "{:?}", machine.events);
+    }
+}
+
+#[test]
+fn triangles_and_reversed_rows_are_proven() {
+    let (guarded, _, text) = found("reversed", &[buffer(200), buffer(200), scalar(50)]);
+    assert_eq!(guarded, 0, "{text:?}");
+    let (guarded, _, text) = found("vectors", &[buffer(256), buffer(256), scalar(64)]);
+    assert_eq!(guarded, 0, "{text:?}");
+}
+
+#[test]
+fn verdicts_hold_for_other_scalars_where_these_do_not_matter() {
+    let module = Module::parse(MODULE).unwrap();
+    let kernel = Kernel::of(&module, "reversed", &[], &BTreeSet::new()).unwrap();
+    let range = one_group();
+    let constants = |length: usize, few_constants| {
+        let arguments = [buffer(length), buffer(200), scalar(50)];
+        let launch =
+            Launch { range: &range, arguments: &arguments, uniform_groups: true, few_constants };
+        check(&kernel, &launch).unwrap().constants
+    };
+    assert_eq!(constants(256, false), BTreeSet::from([2]));
+    assert_eq!(constants(200, true), BTreeSet::from([2]));
+}

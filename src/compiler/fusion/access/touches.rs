@@ -1,0 +1,234 @@
+//! Touches of memory by single instructions, for a proof that a kernel stays inside its memory.
+//!
+//! The analysis of [accesses](super) is about the buffers of a launch, and relies on what the kernel's author
+//! promises. A proof relies on nothing: it asks for the touches of all memory, in called functions, too. The
+//! evaluation is [strict](Evaluation::is_strict).
+
+use std::collections::BTreeSet;
+
+use rspirv::spirv::{MemoryAccess, Op, OpenclStd100Op as Extended};
+
+use super::arithmetic::Arithmetic;
+use super::eval::{Evaluation, Frame};
+use super::facts::Known;
+use super::pointers::Pointer;
+use super::watch::{Root, Touch, Undefined, Watch};
+use super::{Kind, Value};
+use crate::compiler::fusion::affine::{Form, Space};
+use crate::compiler::fusion::vector_access::{VectorAccess, extended};
+use crate::compiler::spirv::edit::{Definitions, Instruction, Location};
+use crate::error::Result;
+
+/// Touches of memory, and operations whose results may not be defined.
+pub(in crate::compiler) type Findings = (Vec<Touch>, BTreeSet<(Location, Undefined)>);
+
+/// Evaluation of a kernel for its touches.
+pub(in crate::compiler) struct Watcher<'m> {
+    evaluation: Evaluation<'m>,
+    kernel: u32,
+}
+
+impl<'m> Watcher<'m> {
+    pub(in crate::compiler) fn new(
+        definitions: &'m Definitions<'m>,
+        space: &'m Space,
+        kernel: u32,
+    ) -> Self {
+        let mut evaluation = Evaluation::new(definitions, space);
+        evaluation.is_strict = true;
+        evaluation.watch = Some(Watch::default());
+        Self { evaluation, kernel }
+    }
+
+    /// Drops the scalars that the evaluation does not interpret, such as floating-point numbers.
+    pub(in crate::compiler) fn drop_uninterpreted(&mut self, values: &mut [Value]) {
+        self.evaluation.drop_uninterpreted(self.kernel, values);
+    }
+
+    /// Returns the touches of a kernel whose arguments have the given values, and its operations whose results
+    /// may not be defined.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`analyse`](super::analyse).
+    pub(in crate::compiler) fn watch(&mut self, values: &[Value]) -> Result<Findings> {
+        self.evaluation.watch = Some(Watch::default());
+        _ = self.evaluation.evaluate(self.kernel, values)?;
+        let Watch { touches, undefined } = self.evaluation.watch.take().unwrap_or_default();
+        Ok((touches.into_inner(), undefined.into_inner()))
+    }
+
+    /// Returns the size in bytes of a variable.
+    pub(in crate::compiler) fn size_of(&self, variable: u32) -> Option<i128> {
+        let pointee = self.evaluation.pointee(variable)?;
+        self.evaluation.layouts.size(pointee)
+    }
+
+    /// Returns the natural alignment of a variable in bytes, or 1.
+    pub(in crate::compiler) fn alignment_of(&self, variable: u32) -> i128 {
+        let pointee = self.evaluation.pointee(variable);
+        let layout = pointee.and_then(|ty| self.evaluation.layouts.get(ty));
+        layout.map_or(1, |layout| layout.align)
+    }
+}
+
+impl<'m> Evaluation<'m> {
+    /// Records a touch of the memory that a pointer points to.
+    pub(super) fn watch(
+        &self,
+        location: Location,
+        pointer: &Known,
+        kind: Kind,
+        width: Option<i128>,
+    ) {
+        let Some(watch) = &self.watch else { return };
+        let alignment = location.instruction(self.definitions.module());
+        let alignment = alignment.map_or(1, |i| self.alignment(&i));
+        let (root, offset) = match pointer {
+            Known::Pointer(Pointer { base, offset }) => (Root::of(base), *offset),
+            _ => (Root::Unknown, None),
+        };
+        watch.touches.borrow_mut().push(Touch {
+            location,
+            kind,
+            root,
+            offsets: offset.map(|offset| offset.bounds(self.space)),
+            width,
+            alignment,
+            is_aligned: alignment == 1
+                || offset.is_some_and(|offset| offset.is_multiple_of(alignment)),
+            note: None,
+        });
+    }
+
+    /// Records that a pointer escapes.
+    pub(super) fn watch_escape(&self, location: Location, pointer: &Known, note: &'static str) {
+        self.watch(location, pointer, Kind::Escape, None);
+        let all = self.watch.as_ref().map(|watch| watch.touches.borrow_mut());
+        if let Some(mut all) = all
+            && let Some(last) = all.last_mut().filter(|last| last.location == location)
+        {
+            last.note = Some(note);
+        }
+    }
+
+    /// Records an operation whose result may not be defined.
+    pub(super) fn watch_operation(
+        &self,
+        frame: &Frame<'m>,
+        location: Location,
+        op: Op,
+        i: &Instruction<'_>,
+    ) {
+        let Some(watch) = &self.watch else { return };
+        let found = match op {
+            Op::UDiv | Op::UMod | Op::SDiv | Op::SRem | Op::SMod => {
+                let is_signed = !matches!(op, Op::UDiv | Op::UMod);
+                let is_defined =
+                    self.all_parts(frame, i, |a, b, width| self.divides(a, b, width, is_signed));
+                (!is_defined).then_some(Undefined::Division)
+            }
+            Op::ShiftLeftLogical | Op::ShiftRightLogical | Op::ShiftRightArithmetic => {
+                let is_defined = self.all_parts(frame, i, |_, amount, width| {
+                    let (low, high) = amount.bounds(self.space);
+                    0 <= low && high < i128::from(width)
+                });
+                (!is_defined).then_some(Undefined::Shift)
+            }
+            Op::VectorExtractDynamic | Op::VectorInsertDynamic => {
+                let (vector, word) = if op == Op::VectorExtractDynamic { (2, 3) } else { (2, 4) };
+                let ty = i.word(vector).and_then(|id| self.definitions.type_of(id));
+                let count =
+                    ty.filter(|ty| ty.op() == Some(Op::TypeVector)).and_then(|ty| ty.word(2));
+                let index = i.word(word).and_then(|id| self.index(id, &|id| self.value(frame, id)));
+                let is_defined = count.zip(index).is_some_and(|(count, index)| {
+                    let (low, high) = index.bounds(self.space);
+                    0 <= low && high < i128::from(count)
+                });
+                (!is_defined).then_some(Undefined::Component)
+            }
+            Op::Unreachable => Some(Undefined::Unreachable),
+            _ => None,
+        };
+        watch.undefined.borrow_mut().extend(found.map(|found| (location, found)));
+    }
+
+    /// Returns whether a condition holds for the operands of a binary operation, or for all of their components.
+    fn all_parts(
+        &self,
+        frame: &Frame<'m>,
+        i: &Instruction<'_>,
+        holds: impl Fn(&Form, &Form, u32) -> bool,
+    ) -> bool {
+        let operands = i.word(2).zip(i.word(3));
+        let width = i.word(2).and_then(|id| self.part_width_of(id));
+        let Some(((a, b), width)) = operands.zip(width) else { return false };
+        let unknown = Known::Integer(Arithmetic { space: self.space, width }.unknown());
+        match (self.value(frame, a), self.value(frame, b)) {
+            (Known::Integer(a), Known::Integer(b)) => holds(&a, &b, width),
+            (a, Known::Parts(parts)) => (0..parts.len()).all(|at| {
+                let a = match &a {
+                    Known::Parts(all) => all.get(at).cloned(),
+                    _ => None,
+                };
+                match (a.unwrap_or_else(|| unknown.clone()), &parts[at]) {
+                    (Known::Integer(a), Known::Integer(b)) => holds(&a, b, width),
+                    _ => false,
+                }
+            }),
+            _ => false,
+        }
+    }
+
+    /// Returns whether a quotient is defined.
+    fn divides(&self, a: &Form, b: &Form, width: u32, is_signed: bool) -> bool {
+        let arithmetic = Arithmetic { space: self.space, width };
+        let read = |form: &Form| {
+            if is_signed { arithmetic.signed(form) } else { arithmetic.unsigned(form) }
+        };
+        let ((low, high), (least, _)) = (read(b).bounds(self.space), read(a).bounds(self.space));
+        let may_overflow =
+            is_signed && low <= -1 && high >= -1 && least == -(1_i128 << (width - 1));
+        (low > 0 || high < 0) && !may_overflow
+    }
+
+    /// Returns the alignment in bytes that an instruction requires of the address it accesses.
+    fn alignment(&self, i: &Instruction<'_>) -> i128 {
+        let declared = |mask: usize| {
+            let has = i.word(mask).is_some_and(|word| word & MemoryAccess::ALIGNED.bits() != 0);
+            i.word(mask + 1).filter(|_| has).map(i128::from)
+        };
+        let natural = |pointer: usize| {
+            let pointee = i.word(pointer).and_then(|pointer| self.pointee(pointer));
+            pointee.and_then(|ty| self.layouts.get(ty)).map_or(1, |layout| layout.align)
+        };
+        match i.op() {
+            Some(Op::Load) => declared(3).unwrap_or_else(|| natural(2)),
+            Some(Op::Store) => declared(2).unwrap_or_else(|| natural(0)),
+            Some(Op::CopyMemory) => declared(2).unwrap_or(1).max(natural(0)).max(natural(1)),
+            Some(Op::CopyMemorySized) => declared(3).unwrap_or(1),
+            Some(Op::ExtInst) => match VectorAccess::of(self.definitions, i) {
+                Some(VectorAccess { span: Some(span), .. }) => {
+                    let is_whole = matches!(
+                        extended(self.definitions, i),
+                        Some(
+                            Extended::vloada_halfn
+                                | Extended::vstorea_halfn
+                                | Extended::vstorea_halfn_r
+                        )
+                    );
+                    if is_whole { span.size } else { span.size / i128::from(span.count) }
+                }
+                Some(_) => 1,
+                None if extended(self.definitions, i).is_some() => {
+                    natural(5).max(i.word(6).map_or(1, |_| natural(6)))
+                }
+                None => 1,
+            },
+            Some(op) if format!("{op:?}").starts_with("Atomic") => {
+                natural(usize::from(i.result().is_some()) * 2)
+            }
+            _ => 1,
+        }
+    }
+}
