@@ -17,9 +17,9 @@ const MAX_DEPTH: u32 = 255;
 /// Checks that no type or constant is made of itself, and that types are nested at most [`MAX_DEPTH`] levels
 /// deep. `defined` holds all ids of the module.
 ///
-/// Types and constants come after those that they are made of (2.4). Exceptions are pointers, which may be
-/// declared before their pointees and used before their declaration. Linking may also leave a constant before
-/// a variable whose address it holds.
+/// Types and constants come after those that they are made of, and constants after their types (2.4). Exceptions
+/// are pointers, which may be declared before their pointees, and be parts of other types before their
+/// declaration. Linking may also leave a constant before a variable whose address it holds.
 ///
 /// # Errors
 ///
@@ -43,9 +43,7 @@ pub(super) fn check_globals(module: &Module, defined: &IdSet) -> Result<()> {
         // A pointer may be used before its declaration, but not in it.
         let must_precede = |used| used == id || !pointers.contains(used);
         let ty = instruction.result_type().filter(|_| !is_debug_info(&instruction));
-        if let Some(ty) = ty.filter(|&ty| depths.get(ty).is_none() && defined.contains(ty))
-            && must_precede(ty)
-        {
+        if let Some(ty) = ty.filter(|&ty| depths.get(ty).is_none() && defined.contains(ty)) {
             return Err(used_early(&instruction, id, ty));
         }
         let mut depth = 0;

@@ -124,6 +124,14 @@ fn ids_that_are_defined_twice_or_by_themselves_are_refused_by_id() {
         (int().op(Op::TypeArray, &[6, 7, 5]).op(Op::TypeArray, &[7, 6, 5]), "id 6, uses id 7"),
         (int().op(Op::TypeStruct, &[6, 7]).op(Op::TypeStruct, &[7, 5]), "id 6, uses id 7"),
         (int().op(Op::Constant, &[7, 6, 1]).op(Op::TypeInt, &[7, 8, 0]), "id 6, uses id 7"),
+        // The length of an array has the type of a pointer to the array.
+        (
+            int()
+                .op(Op::Constant, &[8, 6, 4])
+                .op(Op::TypeArray, &[7, 5, 6])
+                .op(Op::TypePointer, &[8, 5, 7]),
+            "id 6, uses id 8",
+        ),
         (int().op(Op::ConstantComposite, &[5, 6, 6]), "id 6, uses id 6"),
         (int().op(Op::SpecConstantOp, &[5, 6, Op::IAdd as u32, 6, 6]), "id 6, uses id 6"),
     ] {
