@@ -7,7 +7,7 @@ use super::*;
 use crate::compiler::fusion::access::random_tests;
 
 /// Number of random kernels, unless `KILN_BOUNDS_CASES` says another one.
-const CASES: u32 = 1000;
+const CASES: u32 = 150;
 
 pub(super) fn cases() -> u32 {
     std::env::var("KILN_BOUNDS_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(CASES)
