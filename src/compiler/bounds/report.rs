@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::hazards::Hazard;
 use super::kernel::Kernel;
+use super::refusal::at_line;
 use crate::compiler::fusion::access::Kind;
 use crate::compiler::fusion::explain;
 use crate::compiler::spirv::edit::Location;
@@ -91,16 +92,10 @@ impl Report {
             if let Verdict::Guarded(reason) = checked.verdict {
                 text += &format!(": {}", reason.describe());
             }
-            match explain::line(&definitions, checked.location) {
-                Some(line) => format!("{text} ({line})"),
-                None => text,
-            }
+            at_line(&definitions, checked.location, text)
         };
         let hazards = self.hazards.iter().map(|(location, hazard)| {
-            match explain::line(&definitions, *location) {
-                Some(line) => format!("{} ({line})", hazard.describe()),
-                None => hazard.describe().to_owned(),
-            }
+            at_line(&definitions, *location, hazard.describe().to_owned())
         });
         guarded.map(describe).chain(hazards).collect()
     }

@@ -73,6 +73,11 @@ impl Shadows {
         all.filter(|at| !self.by_value.contains(at)).collect()
     }
 
+    /// Returns the size in bytes of what an instruction's result points to.
+    fn pointee_size(&self, definitions: &Definitions<'_>, i: &Instruction<'_>) -> Option<i128> {
+        self.layouts.size(definitions.get(i.result_type()?)?.word(2)?)
+    }
+
     /// Adds the pointers that a pointer's shadow is calculated from.
     fn follow(
         &mut self,
@@ -96,8 +101,7 @@ impl Shadows {
             Some(Op::Select) => pending.extend(i.words_from(3)),
             Some(Op::Phi) => pending.extend(i.words_from(2).step_by(2)),
             Some(Op::Variable) => {
-                let pointee = i.result_type().and_then(|ty| definitions.get(ty)?.word(2));
-                let size = pointee.and_then(|ty| self.layouts.size(ty));
+                let size = self.pointee_size(definitions, &i);
                 self.sizes.insert(pointer, size.ok_or("the size of a variable is not known")?);
             }
             Some(Op::ConstantNull | Op::Undef) => {}
@@ -106,8 +110,7 @@ impl Shadows {
                 self.parameters.entry(function).or_default().insert(at);
                 if function == self.kernel {
                     if self.by_value.contains(&at) {
-                        let pointee = i.result_type().and_then(|ty| definitions.get(ty)?.word(2));
-                        let size = pointee.and_then(|ty| self.layouts.size(ty));
+                        let size = self.pointee_size(definitions, &i);
                         self.sizes.insert(pointer, size.ok_or("a size is not known")?);
                     }
                     return Ok(());
