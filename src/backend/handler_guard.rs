@@ -103,26 +103,26 @@ impl Drop for HandlerGuard {
     fn drop(&mut self) {
         #[cfg(all(target_os = "linux", target_env = "gnu"))]
         drop(self.signals.take());
-        if self.is_watched {
-            IN_PROGRESS.fetch_sub(1, SeqCst);
-        }
         if self.is_watched || self.since.elapsed() > LONG_CALL {
             shutdown::prepare();
+        }
+        if self.is_watched {
+            IN_PROGRESS.fetch_sub(1, SeqCst);
         }
     }
 }
 
-/// Guard that permits calls of a driver's compiler while it is held.
-pub(super) struct CompilerCall {
+/// Guard that permits driver calls while it is held, during which the driver may register handlers.
+pub(super) struct RegisteringCall {
     // Declared first, so dropped first: handlers are restored before the call counts as finished.
     _handler_guard: HandlerGuard,
     _call: shutdown::Call,
 }
 
-/// Enters a driver's compiler. Fails like [`shutdown::begin`].
-pub(super) fn enter_compiler(kind: CallKind) -> Result<CompilerCall> {
-    let call = shutdown::enter_compiler()?;
-    Ok(CompilerCall { _handler_guard: HandlerGuard::of(kind), _call: call })
+/// Enters a driver call of any kind but a launch. Fails like [`shutdown::begin`].
+pub(super) fn begin(kind: CallKind) -> Result<RegisteringCall> {
+    let call = shutdown::begin_registering()?;
+    Ok(RegisteringCall { _handler_guard: HandlerGuard::of(kind), _call: call })
 }
 
 /// Runs the handler thread: repeats both steps until no watched call is in progress.

@@ -9,8 +9,9 @@
 //! 3. The drivers' own exit handlers run.
 //!
 //! A process whose commands or calls have not ended after [`GRACE`](linux::GRACE) ends without phase 3; the
-//! system reclaims the device's memory. Phase 3 is also skipped, without a wait, if the process is compiling,
-//! because parts of a compiler may be gone before phase 1, and if it ends from within a driver's callback.
+//! system reclaims the device's memory. Phase 3 is also skipped, without a wait, if the process ends from within
+//! a driver's callback, and if a thread is loading a driver, opening a device or compiling: such a call may have
+//! registered handlers that run before phase 1, and parts of the driver are then gone.
 //!
 //! Only Linux with glibc has this protection.
 
@@ -40,8 +41,9 @@ static WORK: Count = Count::new();
 /// Number of threads in any other call of a driver.
 static CALLS: Count = Count::new();
 
-/// Number of threads in a driver's compiler. The process does not wait for them.
-static COMPILES: Count = Count::new();
+/// Number of threads in calls during which a driver may register exit handlers. The process does not wait for
+/// them.
+static REGISTERING: Count = Count::new();
 
 /// Counter that many threads change at the same time. It is sharded, so that threads rarely share a cache line.
 struct Count([Shard; Self::SHARDS]);
@@ -142,9 +144,10 @@ pub(super) fn enter_from_callback() -> Call {
     Call::new(&CALLS)
 }
 
-/// Enters a driver's compiler. Fails like [`begin`].
-pub(super) fn enter_compiler() -> Result<Call> {
-    Call::before(DRAINING, &COMPILES)
+/// Enters a driver call during which the driver may register exit handlers: one that loads it, opens a device
+/// or compiles. Fails like [`begin`].
+pub(super) fn begin_registering() -> Result<Call> {
+    Call::before(DRAINING, &REGISTERING)
 }
 
 /// Queue of commands whose ends the process waits for.
@@ -185,12 +188,14 @@ pub(super) fn wait_at_end(commands: Weak<dyn Commands>) {
 mod linux {
     use std::ffi::{c_int, c_void};
     use std::ptr;
-    use std::sync::atomic::{AtomicBool, Ordering::*};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
     use std::sync::{Mutex, Weak};
     use std::thread;
     use std::time::{Duration, Instant};
 
-    use super::{CALLS, CLOSED, COMPILES, Commands, DRAINING, HAS_CALLED, PHASE, WORK, is_inside};
+    use super::{
+        CALLS, CLOSED, Commands, DRAINING, HAS_CALLED, PHASE, REGISTERING, WORK, is_inside,
+    };
     use crate::process;
 
     /// Time limit for commands and calls to end once the process ends.
@@ -202,11 +207,12 @@ mod linux {
     /// Queues of commands whose ends the process waits for.
     static COMMANDS: Mutex<Vec<Weak<dyn Commands>>> = Mutex::new(Vec::new());
 
-    /// Static whose address identifies Kiln's handler.
-    static OWNER: u8 = 0;
+    /// Whether each of the two handlers is being removed, which calls it too. A handler's entry is also its
+    /// argument, and its address is the owner that the handler is removed by.
+    static ARE_REMOVED: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
 
-    /// Whether the handler is being removed, which calls it too.
-    static IS_REMOVED: AtomicBool = AtomicBool::new(false);
+    /// Index of the handler that was registered last. Changed during a [`Turn`].
+    static LAST: AtomicUsize = AtomicUsize::new(0);
 
     unsafe extern "C" {
         fn __cxa_atexit(
@@ -281,24 +287,28 @@ mod linux {
         at_start
     };
 
-    /// Registers the handler again, so that it runs before all handlers registered so far.
+    /// Registers a handler, so that it runs before all handlers registered so far, and then removes the one that
+    /// was registered last: there is one at any time.
     pub(super) fn prepare() {
         IS_PREPARED.store(true, SeqCst);
         take_turns_with_forks();
         let _turn = Turn::take();
-        let owner = (&raw const OWNER).cast_mut().cast();
-        IS_REMOVED.store(true, SeqCst);
-        // SAFETY: calls `register_at_exit` if it is registered; nothing else is registered with this owner.
-        unsafe { __cxa_finalize(owner) };
-        IS_REMOVED.store(false, SeqCst);
-        // SAFETY: the function stays, since its library is never unloaded.
-        let refused = unsafe { __cxa_atexit(register_at_exit, ptr::null_mut(), owner) };
+        let last = LAST.fetch_xor(1, SeqCst);
+        let [new, old] = [last ^ 1, last].map(|index| &ARE_REMOVED[index]);
+        let owner = |handler: &'static AtomicBool| ptr::from_ref(handler).cast_mut().cast();
+        new.store(false, SeqCst);
+        // SAFETY: the function stays, since its library is never unloaded, and so does its argument.
+        let refused = unsafe { __cxa_atexit(register_at_exit, owner(new), owner(new)) };
         if refused != 0 {
             tracing::debug!(
                 "the exit handler could not be installed; drivers may be in use while the process \
                  exits"
             );
+            return;
         }
+        old.store(true, SeqCst);
+        // SAFETY: calls `register_at_exit` if it is registered; nothing else is registered with this owner.
+        unsafe { __cxa_finalize(owner(old)) };
     }
 
     pub(super) fn prepare_when_thread_ends() {
@@ -319,8 +329,10 @@ mod linux {
 
     /// Registers [`at_exit`], unless this handler is only being removed. A handler that is registered while
     /// handlers run is the next to run. `on_exit` is used because its handlers receive the exit status.
-    unsafe extern "C" fn register_at_exit(_: *mut c_void) {
-        if !IS_REMOVED.load(SeqCst) {
+    unsafe extern "C" fn register_at_exit(is_removed: *mut c_void) {
+        // SAFETY: the argument is an element of `ARE_REMOVED`.
+        let is_removed = unsafe { &*is_removed.cast::<AtomicBool>() };
+        if !is_removed.load(SeqCst) {
             // SAFETY: the function stays, since its library is never unloaded.
             unsafe { on_exit(at_exit, ptr::null_mut()) };
         }
@@ -342,10 +354,10 @@ mod linux {
         }
         let start = Instant::now();
         let ends = |is_busy: fn() -> bool| {
-            while is_busy() && COMPILES.is_zero() && start.elapsed() < GRACE {
+            while is_busy() && REGISTERING.is_zero() && start.elapsed() < GRACE {
                 thread::sleep(PAUSE);
             }
-            !is_busy() && COMPILES.is_zero()
+            !is_busy() && REGISTERING.is_zero()
         };
         PHASE.store(DRAINING, SeqCst);
         // If a submission does not return, the driver is not queried for commands.

@@ -15,7 +15,7 @@ use super::handle::{DeviceHandle, DriverHandle, OwnedContext};
 use super::loader::{Api, INSTALL, LIBRARY, api};
 use super::staging_pool::StagingPool;
 use super::{NAME, extensions, text};
-use crate::backend::handler_guard::{CallKind, HandlerGuard};
+use crate::backend::handler_guard::{self, CallKind};
 use crate::backend::poller::Poller;
 use crate::backend::{Adapter, Device, shutdown};
 use crate::device::{DeviceInfo, DeviceKind, Limits, ModuleFormat};
@@ -55,8 +55,7 @@ impl Adapter for LzAdapter {
 
 impl LzAdapter {
     fn open_device(&self) -> Result<LzDevice> {
-        let _call = shutdown::begin()?;
-        let _handler_guard = HandlerGuard::of(CallKind::Open);
+        let _call = handler_guard::begin(CallKind::Open)?;
         let Self { api, driver, device, ordinal, ref clock, has_counted_events, ref info } = *self;
         let events = if has_counted_events { Kind::Counted } else { Kind::Plain };
         // Drivers got in-order lists and counter-based events together. An older driver accepts the flag for an
@@ -97,9 +96,8 @@ impl LzAdapter {
 /// Returns all usable devices of all drivers. Unusable drivers and devices are skipped, and do not hide the
 /// others.
 pub(super) fn discover() -> Result<Vec<LzAdapter>> {
+    let _call = handler_guard::begin(CallKind::Discover)?;
     let api = api()?;
-    let _call = shutdown::begin()?;
-    let _handler_guard = HandlerGuard::of(CallKind::Discover);
     let drivers = drivers(api).map_err(|code| {
         let message = format!("the Level Zero loader `{LIBRARY}` found no driver; {INSTALL}");
         code.error_of(ErrorKind::NoDevice, message)

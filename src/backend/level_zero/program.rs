@@ -51,7 +51,7 @@ impl Program for LzProgram {
     }
 
     fn binary(&self) -> Result<Vec<u8>> {
-        let _call = handler_guard::enter_compiler(CallKind::Compile)?;
+        let _call = handler_guard::begin(CallKind::Compile)?;
         self.modules.binary()
     }
 }
@@ -81,7 +81,7 @@ pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<LzPro
         ModuleFormat::Native => CallKind::Load,
         ModuleFormat::SpirV | ModuleFormat::OpenClC => CallKind::Compile,
     };
-    let _call = handler_guard::enter_compiler(kind)?;
+    let _call = handler_guard::begin(kind)?;
     let (module, build_log) = module::create(context, source)?;
     let binary;
     let known = match source.format {
@@ -162,7 +162,7 @@ pub(super) fn compile(context: &Arc<Context>, source: &Source<'_>) -> Result<LzO
         }
         return Ok(LzObject { binary: source.code.to_vec(), build_log: String::new() });
     }
-    let _call = handler_guard::enter_compiler(CallKind::Compile)?;
+    let _call = handler_guard::begin(CallKind::Compile)?;
     let options = format!("{KEEP_SYMBOLS} {}", source.options);
     let (module, log) = module::create(context, &Source { options: &options, ..*source })?;
     // Imported symbols are unresolved until the object is linked.
@@ -189,7 +189,7 @@ fn link_binaries(context: &Arc<Context>, binaries: &[&[u8]]) -> Result<LzProgram
     if let Some(lost) = context.loss() {
         return Err(lost.clone());
     }
-    let _call = handler_guard::enter_compiler(CallKind::Load)?;
+    let _call = handler_guard::begin(CallKind::Load)?;
     let load = |code: &&[u8]| {
         let format = ModuleFormat::Native;
         let source = Source { format, code, options: "", constants: &[] };

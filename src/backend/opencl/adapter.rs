@@ -20,9 +20,9 @@ use super::finish_worker::FinishWorker;
 use super::handle::{DeviceId, OwnedContext, PlatformId, Version};
 use super::spare_memory::SpareMemory;
 use super::{NAME, integer, text};
-use crate::backend::handler_guard::{CallKind, HandlerGuard};
+use crate::backend::handler_guard::{self, CallKind};
 use crate::backend::poller::Poller;
-use crate::backend::{Adapter, Device, shutdown};
+use crate::backend::{Adapter, Device};
 use crate::device::{DeviceInfo, DeviceKind, Limits, ModuleFormat, Workarounds};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
@@ -72,8 +72,7 @@ impl Adapter for ClAdapter {
 impl ClAdapter {
     /// Opens the device with these workarounds.
     pub(super) fn open_with(&self, workarounds: Workarounds) -> Result<ClDevice> {
-        let _call = shutdown::begin()?;
-        let _handler_guard = HandlerGuard::of(CallKind::Open);
+        let _call = handler_guard::begin(CallKind::Open)?;
         let Self { platform, device, version, ref info } = *self;
         let properties = [CL_CONTEXT_PLATFORM, platform.0 as cl_context_properties, 0];
         let raw = create_context(&[device.0], properties.as_ptr(), None, ptr::null_mut())
@@ -103,9 +102,8 @@ pub(super) fn discover() -> Result<Vec<ClAdapter>> {
     // thread.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = lock(&ONE_AT_A_TIME);
+    let _call = handler_guard::begin(CallKind::Discover)?;
     check_chosen_loader()?;
-    let _call = shutdown::begin()?;
-    let _handler_guard = HandlerGuard::of(CallKind::Discover);
     let platforms = match get_platform_ids() {
         Ok(platforms) if platforms.is_empty() => return Err(no_driver()),
         Ok(platforms) => platforms,

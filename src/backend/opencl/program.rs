@@ -41,7 +41,7 @@ pub(super) struct ClProgram {
 
 /// Guard that permits calls of a device's compiler while it is held.
 struct Compiling {
-    _call: handler_guard::CompilerCall,
+    _call: handler_guard::RegisteringCall,
     _turn: Option<MutexGuard<'static, ()>>,
 }
 
@@ -53,7 +53,7 @@ impl Compiling {
         // A forked child may have inherited the lock from a thread that it does not have.
         drop(shutdown::begin()?);
         let turn = (context.workarounds.serialize_builds).then(|| lock(&ONE_AT_A_TIME));
-        Ok(Self { _call: handler_guard::enter_compiler(kind)?, _turn: turn })
+        Ok(Self { _call: handler_guard::begin(kind)?, _turn: turn })
     }
 }
 
