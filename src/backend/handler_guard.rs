@@ -119,6 +119,13 @@ pub(super) struct RegisteringCall {
     _call: shutdown::Call,
 }
 
+impl RegisteringCall {
+    /// Restores handlers between two driver calls, without waiting for the handler thread.
+    pub(super) fn restore_handlers(&self) {
+        restore();
+    }
+}
+
 /// Enters a driver call of any kind but a launch. Fails like [`shutdown::begin`].
 pub(super) fn begin(kind: CallKind) -> Result<RegisteringCall> {
     let call = shutdown::begin_registering()?;
@@ -130,9 +137,7 @@ fn restore_until_calls_end() {
     let mut pause = PAUSES[0];
     loop {
         while IN_PROGRESS.load(SeqCst) > 0 {
-            #[cfg(all(target_os = "linux", target_env = "gnu"))]
-            signals::restore();
-            shutdown::prepare();
+            restore();
             thread::sleep(pause);
             pause = (pause + pause / GROWTH).min(PAUSES[1]);
         }
@@ -142,4 +147,11 @@ fn restore_until_calls_end() {
             return;
         }
     }
+}
+
+/// Restores the previous signal handlers, and registers Kiln's exit handler again.
+fn restore() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    signals::restore();
+    shutdown::prepare();
 }

@@ -1,11 +1,10 @@
 //! Discovery of devices and of their properties.
 
 use std::ffi::CStr;
+use std::ptr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
-use std::{env, ptr};
 
-use libloading::Library;
 use opencl3::context::context::{CL_CONTEXT_PLATFORM, cl_context_properties, create_context};
 use opencl3::device::*;
 use opencl3::error_codes::{CL_PLATFORM_NOT_FOUND_KHR, DLOPEN_RUNTIME_LOAD_FAILED};
@@ -13,11 +12,12 @@ use opencl3::platform::platform::{
     CL_PLATFORM_NAME, CL_PLATFORM_VERSION, cl_platform_id, get_platform_data, get_platform_ids,
 };
 
-use super::codes::{driver_code, error, error_of};
+use super::codes::{driver_code, error};
 use super::context::Context;
 use super::device::ClDevice;
 use super::finish_worker::FinishWorker;
 use super::handle::{DeviceId, OwnedContext, PlatformId, Version};
+use super::loader::{self, INSTALL};
 use super::spare_memory::SpareMemory;
 use super::{NAME, integer, text};
 use crate::backend::handler_guard::{self, CallKind};
@@ -26,20 +26,6 @@ use crate::backend::{Adapter, Device};
 use crate::device::{DeviceInfo, DeviceKind, Limits, ModuleFormat, Workarounds};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
-
-const LOADER: &str = if cfg!(target_os = "windows") {
-    "OpenCL.dll"
-} else if cfg!(target_os = "macos") {
-    "/System/Library/Frameworks/OpenCL.framework/OpenCL"
-} else {
-    "libOpenCL.so.1"
-};
-
-/// Environment variable that makes the OpenCL bindings open another loader.
-const LOADER_VARIABLE: &str = "OPENCL_DYLIB_PATH";
-
-const INSTALL: &str = "install an OpenCL driver: on Debian and Ubuntu `apt install pocl-opencl-icd` \
-                       for the CPU, or for a GPU its vendor's driver";
 
 /// Oldest supported version. Markers with a wait list, fills and the names of parameters need OpenCL 1.2.
 const OLDEST: Version = Version { major: 1, minor: 2 };
@@ -102,13 +88,16 @@ pub(super) fn discover() -> Result<Vec<ClAdapter>> {
     // thread.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = lock(&ONE_AT_A_TIME);
-    let _call = handler_guard::begin(CallKind::Discover)?;
-    check_chosen_loader()?;
-    let platforms = match get_platform_ids() {
-        Ok(platforms) if platforms.is_empty() => return Err(no_driver()),
+    let call = handler_guard::begin(CallKind::Discover)?;
+    loader::check_chosen()?;
+    loader::open_drivers(&call);
+    let platforms = get_platform_ids();
+    call.restore_handlers();
+    let platforms = match platforms {
+        Ok(platforms) if platforms.is_empty() => return Err(loader::no_driver()),
         Ok(platforms) => platforms,
-        Err(CL_PLATFORM_NOT_FOUND_KHR) => return Err(no_driver()),
-        Err(DLOPEN_RUNTIME_LOAD_FAILED) => return Err(no_loader()),
+        Err(CL_PLATFORM_NOT_FOUND_KHR) => return Err(loader::no_driver()),
+        Err(DLOPEN_RUNTIME_LOAD_FAILED) => return Err(loader::no_loader()),
         Err(code) => return Err(error(code, "the OpenCL platforms cannot be listed")),
     };
     let mut adapters = Vec::new();
@@ -116,7 +105,9 @@ pub(super) fn discover() -> Result<Vec<ClAdapter>> {
     for platform in platforms {
         let description = Platform::of(platform);
         let name = &description.name;
-        let devices = match get_device_ids(platform, CL_DEVICE_TYPE_ALL) {
+        let devices = get_device_ids(platform, CL_DEVICE_TYPE_ALL);
+        call.restore_handlers();
+        let devices = match devices {
             Ok(devices) => devices,
             Err(code) => {
                 let code = driver_code(code);
@@ -150,71 +141,6 @@ pub(super) fn discover() -> Result<Vec<ClAdapter>> {
         ));
     }
     Ok(adapters)
-}
-
-/// Checks that a loader named by the environment is one. Otherwise another loader would be used in its place,
-/// silently.
-///
-/// # Errors
-///
-/// [`Configuration`](ErrorKind::Configuration) if none of the libraries that it names is a loader.
-fn check_chosen_loader() -> Result<()> {
-    let Some(chosen) = env::var_os(LOADER_VARIABLE) else {
-        return Ok(());
-    };
-    let fail = |reason: String| {
-        Err(Error::new(
-            ErrorKind::Configuration,
-            format!(
-                "{LOADER_VARIABLE}: {reason}; give the path of an OpenCL loader, or unset the variable \
-                 to use `{LOADER}`"
-            ),
-        ))
-    };
-    let Some(paths) = chosen.to_str() else {
-        return fail(format!("the path {chosen:?} is not valid Unicode"));
-    };
-    let mut reasons = Vec::new();
-    for path in paths.split(';') {
-        match open_loader(path) {
-            Ok(()) => return Ok(()),
-            Err(reason) => reasons.push(format!("`{path}` cannot be used: {reason}")),
-        }
-    }
-    fail(reasons.join(", "))
-}
-
-fn open_loader(path: &str) -> Result<(), String> {
-    // SAFETY: the user vouches for the library, which is opened in any case.
-    let library = unsafe { Library::new(path) }.map_err(|error| error.to_string())?;
-    // SAFETY: the symbol is only looked up.
-    let function = unsafe { library.get::<*const ()>("clGetPlatformIDs") };
-    if function.is_err() {
-        return Err("it does not export the function `clGetPlatformIDs`".to_owned());
-    }
-    // Drivers do not support being unloaded.
-    std::mem::forget(library);
-    Ok(())
-}
-
-fn no_loader() -> Error {
-    error_of(
-        ErrorKind::NoDevice,
-        DLOPEN_RUNTIME_LOAD_FAILED,
-        format!("no OpenCL loader can be opened (tried `{LOADER}`); {INSTALL}"),
-    )
-}
-
-fn no_driver() -> Error {
-    let vendors = env::var("OCL_ICD_VENDORS").map_or_else(
-        |_| "/etc/OpenCL/vendors".to_owned(),
-        |path| format!("OCL_ICD_VENDORS ({path})"),
-    );
-    error_of(
-        ErrorKind::NoDevice,
-        CL_PLATFORM_NOT_FOUND_KHR,
-        format!("the OpenCL loader `{LOADER}` found no driver in {vendors}; {INSTALL}"),
-    )
 }
 
 /// Name and version of a platform.
@@ -394,17 +320,5 @@ mod tests {
         assert!(Version { major: 2, minor: 1 }.at_least(2, 1));
         assert!(Version { major: 3, minor: 0 }.at_least(2, 1));
         assert!(!Version { major: 1, minor: 2 }.at_least(2, 0));
-    }
-
-    #[test]
-    fn a_missing_driver_is_explained() {
-        for error in [no_loader(), no_driver()] {
-            let text = error.to_string();
-            assert_eq!(error.kind(), ErrorKind::NoDevice);
-            assert!(
-                text.contains(LOADER) && text.contains("apt install pocl-opencl-icd"),
-                "{text}"
-            );
-        }
     }
 }

@@ -18,6 +18,7 @@ mod finish_worker;
 mod gate;
 mod handle;
 mod kernel;
+mod loader;
 mod memory;
 mod native_queue;
 mod program;
