@@ -5,6 +5,9 @@
 //! and `KILN_FUSION_SEED` the seed of the first batch of chains; the seeds of the others follow. A failure
 //! states both for its chain. Each batch writes its modules below the directory `KILN_FUSION_DUMP`, if it is
 //! set.
+//!
+//! Build children compile, since Intel's compiler (2026.22) does not end for some fused kernels that use one
+//! component of a vector of bytes.
 
 #[path = "support/batches.rs"]
 mod batches;
@@ -38,10 +41,16 @@ const BATCHES_FOR_SCOPES: usize = 4;
 /// Number of chains of which at least one must be fused in each form on each device.
 const CHAINS_FOR_ONE: usize = 20;
 
+/// Number of batches of which at least one may be left out, because a driver's compiler does not end.
+const BATCHES_FOR_ENDLESS: usize = 10;
+
 /// Totals of all chains.
 #[derive(Default)]
 struct Tally {
     chains: usize,
+    batches: usize,
+    /// Batches and devices whose compiler did not end.
+    endless: Vec<String>,
     /// Number of chains that were fused, by the platform of the device and the form.
     fused: BTreeMap<(String, &'static str), usize>,
     reasons: Reasons,
@@ -55,6 +64,8 @@ impl Tally {
 
     fn add(&mut self, other: Self) {
         self.chains += other.chains;
+        self.batches += other.batches;
+        self.endless.extend(other.endless);
         for (kind, count) in other.fused {
             *self.fused.entry(kind).or_default() += count;
         }
@@ -138,14 +149,20 @@ impl Batch {
         all
     }
 
-    async fn build(&self, rt: &Runtime, module: &[u8]) -> Program {
+    /// Builds a module. `None` if the driver's compiler does not end.
+    async fn build(&self, rt: &Runtime, module: &[u8]) -> Option<Program> {
         let (seed, device) = (self.seed, rt.device());
-        let built = rt.build(&Module::spirv(module).expect("it is a module")).await;
-        built.unwrap_or_else(|error| panic!("KILN_FUSION_SEED={seed} on {device}: {error}"))
+        let module = Module::spirv(module).expect("it is a module").untrusted();
+        match rt.build(&module).await {
+            Ok(program) => Some(program),
+            Err(error) if error.to_string().contains("did not end within") => None,
+            Err(error) => panic!("KILN_FUSION_SEED={seed} on {device}: {error}"),
+        }
     }
 
-    /// Returns descriptions of the chains whose results differ on a device.
-    async fn failures(&self, rt: &Runtime, attempts: &[Attempt]) -> Vec<String> {
+    /// Returns descriptions of the chains whose results differ on a device. `None` if the driver's compiler does
+    /// not end.
+    async fn failures(&self, rt: &Runtime, attempts: &[Attempt]) -> Option<Vec<String>> {
         let fused = linked(attempts);
         self.dump(rt, &fused);
         let (mut failures, mut expected) = (Vec::new(), BTreeMap::new());
@@ -155,7 +172,8 @@ impl Batch {
         {
             failures.push(format!("KILN_FUSION_SEED={} on {}: {why}", self.seed, rt.device()));
         }
-        let (original, fused) = (self.build(rt, &self.module).await, self.build(rt, &fused).await);
+        let (original, fused) =
+            (self.build(rt, &self.module).await?, self.build(rt, &fused).await?);
         for Attempt { case: at, form, fused: own, name } in attempts {
             let case = &self.cases[*at];
             if let Entry::Vacant(unknown) = expected.entry(*at) {
@@ -172,7 +190,7 @@ impl Batch {
                 failures.push(format!("on {device}, {form}: {difference}\n{description}"));
             }
         }
-        failures
+        Some(failures)
     }
 
     /// Writes the modules to the directory that is set, since a driver may crash the test.
@@ -295,13 +313,14 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Runs a chain in a scope, and again with other scalars, and notes differences.
-async fn run_in_scopes(rt: &Runtime, batch: &Batch, at: usize, tally: &mut Tally) {
-    let builder = support::builder().fusion(FusionMode::Always);
+/// Runs a chain in a scope, and again with other scalars, and notes differences. `None` if the driver's compiler
+/// does not end for the kernels as they are.
+async fn run_in_scopes(rt: &Runtime, batch: &Batch, at: usize, tally: &mut Tally) -> Option<()> {
+    let builder = batches::builder().fusion(FusionMode::Always);
     let fusing = builder.device(rt.device().name.clone()).build().await;
     let fusing = fusing.expect("the device exists");
-    let original = batch.build(rt, &batch.module).await;
-    let program = batch.build(&fusing, &batch.module).await;
+    let original = batch.build(rt, &batch.module).await?;
+    let program = batch.build(&fusing, &batch.module).await?;
     let case = &batch.cases[at];
     let other = case.with_other_scalars(&mut Rng::with_seed(at as u64), &batch.pool);
     for case in [case, &other] {
@@ -323,6 +342,7 @@ async fn run_in_scopes(rt: &Runtime, batch: &Batch, at: usize, tally: &mut Tally
             tally.failures.push(format!("on {device}: {difference}\n{report}\n{own}{actual}"));
         }
     }
+    Some(())
 }
 
 /// Name under which chains are counted that were fused in scopes, whole or in parts.
@@ -333,17 +353,21 @@ fn run(seed: usize, count: usize, devices: &[Runtime]) -> Tally {
     let Some(first) = devices.first() else { return Tally::default() };
     eprintln!("chains of KILN_FUSION_SEED={seed}");
     let batch = Batch::new(seed, count, first);
-    let mut tally = Tally { chains: count, ..Tally::default() };
+    let mut tally = Tally { chains: count, batches: 1, ..Tally::default() };
     for rt in devices {
         let attempts = batch.attempts(rt, &mut tally);
-        futures::executor::block_on(async {
+        let ended = futures::executor::block_on(async {
             if !attempts.is_empty() {
-                tally.failures.extend(batch.failures(rt, &attempts).await);
+                tally.failures.extend(batch.failures(rt, &attempts).await?);
             }
             if seed % BATCHES_FOR_SCOPES == 1 {
-                run_in_scopes(rt, &batch, 0, &mut tally).await;
+                run_in_scopes(rt, &batch, 0, &mut tally).await?;
             }
+            Some(())
         });
+        if ended.is_none() {
+            tally.endless.push(format!("KILN_FUSION_SEED={seed} on {}", rt.device()));
+        }
     }
     tally.failures.iter().for_each(|failure| eprintln!("{failure}"));
     tally
@@ -376,5 +400,8 @@ fn fused_random_chains_match_their_unfused_results_in_every_form() {
     }
     tally.reasons.print();
     assert_none(&tally.failures);
+    let most = tally.batches.div_ceil(BATCHES_FOR_ENDLESS);
+    assert!(tally.endless.len() <= most, "compilers do not end: {:#?}", tally.endless);
+    eprintln!("left out, because the compiler does not end: {:?}", tally.endless);
     assert_fused(&tally);
 }

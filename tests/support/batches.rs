@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use kiln::Runtime;
+use kiln::{Runtime, RuntimeBuilder};
 
 use crate::support;
 
@@ -56,6 +56,12 @@ fn kind_of(reason: &str) -> String {
     kind
 }
 
+/// Returns a builder of runtimes for batches. Cases share no programs, and drivers keep several times the size of
+/// a program's binary, so few programs stay in memory. The tool builds untrusted modules.
+pub(crate) fn builder() -> RuntimeBuilder {
+    support::builder().memory_limit(8 << 20).build_child(env!("CARGO_BIN_EXE_kiln"))
+}
+
 /// Calls `run` for each batch of at most `size` cases, with its seed, its number of cases and all devices,
 /// several at a time, and `add` with each result. Returns all results together.
 pub(crate) fn in_batches<T: Default + Send>(
@@ -65,8 +71,6 @@ pub(crate) fn in_batches<T: Default + Send>(
     add: impl Fn(&mut T, T) + Sync,
 ) -> T {
     let devices = RefCell::new(Vec::new());
-    // Cases share no programs, and drivers keep several times the size of a program's binary.
-    let builder = || support::builder().memory_limit(8 << 20);
     let add_device = async |rt| devices.borrow_mut().push(rt);
     futures::executor::block_on(support::on_each_device_with(builder, add_device));
     let devices = devices.into_inner();

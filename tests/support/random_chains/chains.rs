@@ -10,7 +10,7 @@ use super::kernels::{Content, Extent, GROUP, Items, Kernel, Pool, Reads, Scalar}
 use crate::support;
 
 /// Size of the cells of buffers, in bytes: slices consist of whole cells.
-pub const CELL: usize = 128;
+pub const CELL: usize = 512;
 
 /// Argument of a launch.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -77,8 +77,8 @@ pub enum Items {
     Groups,
 }
 
-/// Elements of the inputs that a work-item reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Elements of the inputs that a work-item reads. Each kind includes the ones before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reads {
     /// Only those at the place of the one that it writes.
     Own,

@@ -57,7 +57,7 @@ pub fn kernel(random: &mut Rng, name: String, elements: [Element; 2], dimensions
     let is_pointwise = writer.random.u8(..3) == 0;
     for at in 0..writer.random.usize(1..=3) {
         if (at == 0 && !is_pointwise) || writer.random.u8(..4) == 0 {
-            reads = Reads::Others;
+            reads = Reads::Others.max(reads);
             neighbours(&mut writer, elements);
         } else {
             own(&mut writer, elements, &mut reads);
@@ -117,11 +117,11 @@ fn own(writer: &mut Writer<'_>, elements: [Element; 2], reads: &mut Reads) {
     let all = SIZES[..writer.dimensions].join(" * ");
     let (content, index) = match choice {
         0 | 1 if writer.dimensions > 1 => {
-            *reads = Reads::Others;
+            *reads = Reads::Others.max(*reads);
             (by_row(), "i / w".to_owned())
         }
         2 => {
-            *reads = Reads::Others;
+            *reads = Reads::Others.max(*reads);
             let element = full(writer.random, elements).element;
             (Content { element, extent: Extent::Halved }, halved_index(writer))
         }
