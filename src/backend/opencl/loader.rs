@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_missing_driver_is_explained() {
-        for error in [loader::no_loader(), loader::no_driver()] {
+        for error in [no_loader(), no_driver()] {
             let text = error.to_string();
             assert_eq!(error.kind(), ErrorKind::NoDevice);
             assert!(
