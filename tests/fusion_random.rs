@@ -41,8 +41,8 @@ const BATCHES_FOR_SCOPES: usize = 4;
 /// Number of chains of which at least one must be fused in each form on each device.
 const CHAINS_FOR_ONE: usize = 20;
 
-/// Number of batches of which at least one may be left out, because a driver's compiler does not end.
-const BATCHES_FOR_ENDLESS: usize = 10;
+/// Number of batches of which one may be left out, because a driver's compiler does not end.
+const BATCHES_FOR_ENDLESS: usize = 4;
 
 /// Totals of all chains.
 #[derive(Default)]
@@ -399,9 +399,9 @@ fn fused_random_chains_match_their_unfused_results_in_every_form() {
         eprintln!("{count:6} {kind} on {device}");
     }
     tally.reasons.print();
+    eprintln!("left out, because the compiler does not end: {:?}", tally.endless);
     assert_none(&tally.failures);
     let most = tally.batches.div_ceil(BATCHES_FOR_ENDLESS);
-    assert!(tally.endless.len() <= most, "compilers do not end: {:#?}", tally.endless);
-    eprintln!("left out, because the compiler does not end: {:?}", tally.endless);
+    assert!(tally.endless.len() <= most, "at most {most} batches may be left out");
     assert_fused(&tally);
 }

@@ -104,12 +104,12 @@ pub(super) fn no_driver() -> Error {
 /// Opens the drivers' libraries before the loader does, for the first caller in the process. A library registers
 /// thousands of exit handlers when it is opened, and the loader calls it at once: a process that ended in
 /// between would run these handlers during the call. Here, Kiln's own handlers are restored in between. What
-/// cannot be opened is left to the loader, and so are all drivers if the environment chooses another loader,
-/// which may not open them.
+/// cannot be opened is left to the loader. So are all drivers if the environment chooses another loader, which may
+/// not open them, or if it must not choose libraries.
 pub(super) fn open_drivers(call: &RegisteringCall) {
     static ONCE: Once = Once::new();
     let has_handlers = cfg!(all(target_os = "linux", target_env = "gnu"));
-    if !has_handlers || env::var_os(LOADER_VARIABLE).is_some() {
+    if !has_handlers || env::var_os(LOADER_VARIABLE).is_some() || has_more_rights() {
         return;
     }
     ONCE.call_once(|| {
@@ -123,6 +123,15 @@ pub(super) fn open_drivers(call: &RegisteringCall) {
             call.restore_handlers();
         }
     });
+}
+
+/// Returns whether the process has more rights than the user who started it and chose its environment.
+fn has_more_rights() -> bool {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: the function reads a number that the system passed to the process.
+    return unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    false
 }
 
 /// Returns the libraries that the files in a folder list. None for a path that is not a folder: some loaders
