@@ -6,8 +6,8 @@
 //! states both for its chain. Each batch writes its modules below the directory `KILN_FUSION_DUMP`, if it is
 //! set.
 //!
-//! Build children compile, since Intel's compiler (2026.22) does not end for some fused kernels that use one
-//! component of a vector of bytes.
+//! Build children compile, since Intel's compiler (2026.22) does not end for some kernels, such as one with
+//! `uchar4 v = (uchar4)((uchar)i); if (i > 1) v = v * (uchar)5 ^ v; out[i] = v.x;`.
 
 #[path = "support/batches.rs"]
 mod batches;
