@@ -9,7 +9,8 @@ use kiln::{NdRange, NdSize};
 use super::kernels::{Content, Extent, GROUP, Items, Kernel, Pool, Reads, Scalar};
 use crate::support;
 
-/// Size of the cells of buffers, in bytes: slices consist of whole cells.
+/// Size of the cells of buffers, in bytes: slices consist of whole cells. A multiple of the alignment of slices on
+/// every device.
 pub const CELL: usize = 512;
 
 /// Argument of a launch.
