@@ -393,6 +393,7 @@ fn fills_buffers_one_by_one() {
         for _ in 0..12 {
             fill().await;
         }
-        report("kept", ((peak() - first) / BYTES) as u64);
+        // The system counts pages per processor, so a later peak can be some pages lower.
+        report("kept", (peak().saturating_sub(first) / BYTES) as u64);
     });
 }
