@@ -119,13 +119,6 @@ pub(super) struct RegisteringCall {
     _call: shutdown::Call,
 }
 
-impl RegisteringCall {
-    /// Restores handlers between two driver calls, without waiting for the handler thread.
-    pub(super) fn restore_handlers(&self) {
-        restore();
-    }
-}
-
 /// Enters a driver call of any kind but a launch. Fails like [`shutdown::begin`].
 pub(super) fn begin(kind: CallKind) -> Result<RegisteringCall> {
     let call = shutdown::begin_registering()?;
@@ -149,8 +142,9 @@ fn restore_until_calls_end() {
     }
 }
 
-/// Restores the previous signal handlers, and registers Kiln's exit handler again.
-fn restore() {
+/// Restores the previous signal handlers, and registers Kiln's exit handler again. Called between two driver calls
+/// of one [`RegisteringCall`], it saves waiting for the handler thread.
+pub(super) fn restore() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     signals::restore();
     shutdown::prepare();

@@ -287,13 +287,13 @@ mod linux {
         at_start
     };
 
-    /// Registers a handler, so that it runs before all handlers registered so far, and then removes the one that
-    /// was registered last: there is one at any time.
+    /// Registers a handler, so that it runs before all handlers registered so far, and then removes the previous
+    /// one: there is one at any time.
     pub(super) fn prepare() {
         IS_PREPARED.store(true, SeqCst);
         take_turns_with_forks();
         let _turn = Turn::take();
-        let last = LAST.fetch_xor(1, SeqCst);
+        let last = LAST.load(SeqCst);
         let [new, old] = [last ^ 1, last].map(|index| &ARE_REMOVED[index]);
         let owner = |handler: &'static AtomicBool| ptr::from_ref(handler).cast_mut().cast();
         new.store(false, SeqCst);
@@ -306,6 +306,7 @@ mod linux {
             );
             return;
         }
+        LAST.store(last ^ 1, SeqCst);
         old.store(true, SeqCst);
         // SAFETY: calls `register_at_exit` if it is registered; nothing else is registered with this owner.
         unsafe { __cxa_finalize(owner(old)) };

@@ -88,11 +88,11 @@ pub(super) fn discover() -> Result<Vec<ClAdapter>> {
     // thread.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = lock(&ONE_AT_A_TIME);
-    let call = handler_guard::begin(CallKind::Discover)?;
+    let _call = handler_guard::begin(CallKind::Discover)?;
     loader::check_chosen()?;
-    loader::open_drivers(&call);
+    loader::open_drivers();
     let platforms = get_platform_ids();
-    call.restore_handlers();
+    handler_guard::restore();
     let platforms = match platforms {
         Ok(platforms) if platforms.is_empty() => return Err(loader::no_driver()),
         Ok(platforms) => platforms,
@@ -106,7 +106,7 @@ pub(super) fn discover() -> Result<Vec<ClAdapter>> {
         let description = Platform::of(platform);
         let name = &description.name;
         let devices = get_device_ids(platform, CL_DEVICE_TYPE_ALL);
-        call.restore_handlers();
+        handler_guard::restore();
         let devices = match devices {
             Ok(devices) => devices,
             Err(code) => {

@@ -11,7 +11,7 @@ use libloading::Library;
 use opencl3::error_codes::{CL_PLATFORM_NOT_FOUND_KHR, DLOPEN_RUNTIME_LOAD_FAILED};
 
 use super::codes::error_of;
-use crate::backend::handler_guard::RegisteringCall;
+use crate::backend::handler_guard;
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::file::{self, Links};
 
@@ -103,10 +103,10 @@ pub(super) fn no_driver() -> Error {
 
 /// Opens the drivers' libraries before the loader does, for the first caller in the process. A library registers
 /// thousands of exit handlers when it is opened, and the loader calls it at once: a process that ended in
-/// between would run these handlers during the call. Here, Kiln's own handlers are restored in between. What
+/// between would run these handlers during the call. Here, handlers are [restored](handler_guard::restore) in between. What
 /// cannot be opened is left to the loader. So are all drivers if the environment chooses another loader, which may
 /// not open them, or if it must not choose libraries.
-pub(super) fn open_drivers(call: &RegisteringCall) {
+pub(super) fn open_drivers() {
     static ONCE: Once = Once::new();
     let has_handlers = cfg!(all(target_os = "linux", target_env = "gnu"));
     if !has_handlers || env::var_os(LOADER_VARIABLE).is_some() || has_more_rights() {
@@ -120,7 +120,7 @@ pub(super) fn open_drivers(call: &RegisteringCall) {
                 // Drivers do not support being unloaded.
                 std::mem::forget(library);
             }
-            call.restore_handlers();
+            handler_guard::restore();
         }
     });
 }

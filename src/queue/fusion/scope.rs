@@ -47,10 +47,10 @@ use crate::sync::lock;
 /// open. There a driver that sees more of the operands may compute something else. Examples are the
 /// sign and payload of a NaN, the conversion of a number to a type that cannot represent it, and the
 /// rounding of `mad` and of whatever may be calculated by it: `mix`, and the products and sums that a
-/// SPIR-V module lets drivers contract. On GPUs, quotients and square roots of `float` are rounded as a driver
-/// likes, unless the option `-cl-fp32-correctly-rounded-divide-sqrt` is set. With Intel's CPU runtime, the
-/// last bits of an estimate such as `rsqrt` may also differ, within the error that OpenCL allows, if all
-/// work-items share the value.
+/// SPIR-V module lets drivers contract. Quotients and square roots of `float` need not be rounded correctly on
+/// GPUs, unless the option `-cl-fp32-correctly-rounded-divide-sqrt` is set. With Intel's CPU runtime, the last
+/// bits of an estimate such as `rsqrt` may also differ, within the error that OpenCL allows, if all work-items
+/// share the value.
 ///
 /// Build options of the launches' programs apply to a fused kernel, with these differences:
 ///
