@@ -1,7 +1,5 @@
 //! Random launches of a pool of kernels, for comparing fused runs with runs one by one.
 
-#![allow(dead_code, unreachable_pub, reason = "each suite uses a part of it")]
-
 use fastrand::Rng;
 use kiln::internal::fusion::{self, Argument};
 use kiln::{NdRange, NdSize};
@@ -10,35 +8,35 @@ use super::kernels::{GROUP, Kernel, Kind, Parameter};
 use super::support::size;
 
 /// Size of a buffer's cell in bytes. A work-item uses no more of a buffer. Slices begin at multiples of it.
-pub const CELL: usize = 128;
+pub(crate) const CELL: usize = 128;
 /// Maximum number of work-items.
-pub const ITEMS: usize = 64;
+pub(crate) const ITEMS: usize = 64;
 /// Number of cells, including those for offsets and slices.
-pub const CELLS: usize = ITEMS + 24;
+pub(crate) const CELLS: usize = ITEMS + 24;
 
 /// Launches in order.
 #[derive(Clone, Debug)]
-pub struct Case {
-    pub launches: Vec<Launch>,
-    pub buffers: u32,
+pub(crate) struct Case {
+    pub(crate) launches: Vec<Launch>,
+    pub(crate) buffers: u32,
     /// Buffers whose contents do not matter in the end.
-    pub dead: Vec<u32>,
+    pub(crate) dead: Vec<u32>,
     /// Whether work-items need values that others wrote, so that fusing is illegal.
-    pub is_wrong: bool,
+    pub(crate) is_wrong: bool,
     /// Bytes that one work-item uses of each buffer, if the buffer is used.
     steps: Vec<Option<usize>>,
 }
 
 #[derive(Clone, Debug)]
-pub struct Launch {
+pub(crate) struct Launch {
     /// Index in the pool.
-    pub kernel: usize,
-    pub range: NdRange,
-    pub arguments: Vec<Value>,
+    pub(crate) kernel: usize,
+    pub(crate) range: NdRange,
+    pub(crate) arguments: Vec<Value>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub enum Value {
+pub(crate) enum Value {
     /// A buffer, and the cell at which its slice begins.
     Buffer(u32, usize),
     Number(u32),
@@ -48,7 +46,7 @@ pub enum Value {
 
 impl Launch {
     /// Converts the launch for the fusing compiler.
-    pub fn planned(&self, pool: &[Kernel]) -> fusion::Launch {
+    pub(crate) fn planned(&self, pool: &[Kernel]) -> fusion::Launch {
         let argument = |value: &Value| match *value {
             Value::Buffer(buffer, cell) => {
                 Argument::Buffer { buffer, offset: cell * CELL, length: (CELLS - cell) * CELL }
@@ -97,7 +95,7 @@ const SHAPES: [&[usize]; 14] = [
     &[1],
 ];
 
-pub fn case(random: &mut Rng, pool: &[Kernel]) -> Case {
+pub(crate) fn case(random: &mut Rng, pool: &[Kernel]) -> Case {
     if random.u8(..) < 24 {
         return illegal_case(random, pool);
     }

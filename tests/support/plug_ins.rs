@@ -1,7 +1,5 @@
 //! The example `plug_in`, built and loaded as a shared library.
 
-#![allow(dead_code, reason = "each suite uses a part of it")]
-
 use std::ffi::{CStr, CString, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
