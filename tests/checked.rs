@@ -254,6 +254,8 @@ everywhere! {
             };
             assert_eq!(error.kind(), ErrorKind::InvalidArgument);
             assert!(error.to_string().contains("restrict"), "{error}");
+            let verdict = restricted.launch(32).args((&x, &half)).verdict().await;
+            assert!(verdict.expect_err("they overlap").to_string().contains("restrict"));
         }
     }
 }

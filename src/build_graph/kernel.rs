@@ -133,6 +133,19 @@ impl Kernel {
         resolved.get()
     }
 
+    /// Returns the kernel of a program that is built.
+    ///
+    /// # Errors
+    ///
+    /// The error of the build, and [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if it has not ended.
+    pub(crate) fn built(&self) -> Result<&ResolvedKernel> {
+        match self.resolved() {
+            Some(Ok(resolved)) => Ok(resolved),
+            Some(Err(error)) => Err(error.clone()),
+            None => Err(Error::invalid("its program is not built yet")),
+        }
+    }
+
     /// Completes when [`resolved`](Self::resolved) returns a result.
     pub(crate) async fn resolve(&self) {
         let Inner { name, build, resolved, .. } = &*self.0;
@@ -163,12 +176,7 @@ impl Kernel {
         if let Some(known) = checks.get() {
             return Ok(known);
         }
-        let resolved = match self.resolved() {
-            Some(Ok(resolved)) => resolved,
-            Some(Err(error)) => return Err(error.clone()),
-            None => return Err(Error::invalid("its program is not built yet")),
-        };
-        let new = graph_of(graph, name)?.checks_of(&resolved.built, name)?;
+        let new = graph_of(graph, name)?.checks_of(&self.built()?.built, name)?;
         Ok(checks.get_or_init(|| new))
     }
 

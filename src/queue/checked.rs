@@ -92,13 +92,8 @@ impl LaunchWork {
     ///
     /// [`Unsupported`](crate::ErrorKind::Unsupported), with the reason, if that is not proven.
     pub(super) fn prove(&self) -> Result<()> {
-        let kernel = match self.kernel.resolved() {
-            Some(Ok(kernel)) => kernel,
-            Some(Err(error)) => return Err(error.clone()),
-            None => return Err(Error::invalid("its program is not built yet")),
-        };
         let launch = (&self.range, &self.arguments);
-        match self.kernel.checks()?.prove(kernel, launch) {
+        match self.kernel.checks()?.prove(self.kernel.built()?, launch) {
             Some(proven) => proven,
             None => Err(Error::unsupported("fused kernels of untrusted modules are not checked")),
         }
@@ -191,7 +186,7 @@ impl Launch {
             }
             kernel.resolve().await;
             let checks = Arc::clone(kernel.checks()?);
-            checks.verdict(shape).await
+            checks.verdict(kernel, shape).await
         })
     }
 

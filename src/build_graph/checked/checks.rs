@@ -136,11 +136,7 @@ impl Checks {
         let (checks, kernel, is_untrusted) =
             (Arc::clone(self), kernel.clone(), analysis.plan.has_untrusted());
         let decide = move || {
-            let resolved = match kernel.resolved() {
-                Some(Ok(resolved)) => resolved,
-                Some(Err(error)) => return Err(error.clone()),
-                None => return Err(Error::invalid("its program is not built yet")),
-            };
+            let resolved = kernel.built()?;
             checks.check_overlaps(&analysis, resolved, &shape.regions)?;
             let decision = match checks.find(|known| known.covers(&shape)) {
                 Some(known) => known?,
@@ -200,16 +196,22 @@ impl Checks {
     /// # Errors
     ///
     /// As for [`decided`](Self::decided), but a launch that must be proven is only described.
-    pub(crate) async fn verdict(self: Arc<Self>, shape: LaunchShape) -> Result<LaunchVerdict> {
+    pub(crate) async fn verdict(
+        self: Arc<Self>,
+        kernel: Kernel,
+        shape: LaunchShape,
+    ) -> Result<LaunchVerdict> {
         let analysis = self.analysis.clone().await?;
-        let is_untrusted = analysis.plan.has_untrusted();
+        let (graph, is_untrusted) = (self.graph()?, analysis.plan.has_untrusted());
         let describe = move || {
+            let resolved = kernel.built()?;
             let report = report(&analysis, &shape)?;
+            self.check_overlaps(&analysis, resolved, &shape.regions)?;
+            self.check_stated(&analysis, resolved, &shape, &report)?;
+            self.check_private(&analysis, resolved, &shape.range)?;
             Ok(report.verdict(&analysis.kernel))
         };
-        let described =
-            self.graph()?.pool_for(is_untrusted).threads().run(Priority::Short, describe);
-        described.await?
+        graph.pool_for(is_untrusted).threads().run(Priority::Short, describe).await?
     }
 
     fn graph(&self) -> Result<Arc<BuildGraph>> {
