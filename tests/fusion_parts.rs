@@ -358,8 +358,7 @@ everywhere! {
         if !has_clang() {
             return;
         }
-        let builder = support::builder().fusion(FusionMode::Auto);
-        let rt = builder.device(rt.device().name.clone()).build().await.unwrap();
+        let rt = automatic(&rt).await;
         let [rows, columns] = kernels_of_text(&rt, STENCILS, ["rows", "columns"]).await;
         let numbers = (0..SIDE * SIDE).map(|n| (n * 37 % 101) as f32).collect::<Vec<_>>();
         let src = rt.buffer_from(numbers).await.unwrap();
@@ -400,5 +399,97 @@ everywhere! {
             last = Some(report);
         }
         panic!("after a minute it is not known which way is the fastest: {}", last.map_or_else(String::new, |report| report.to_string()));
+    }
+}
+
+/// Launches that can be one kernel, but are expected to be slower as one: the kernel repeats launches for hundreds
+/// of neighbours.
+const WIDE_STENCILS: &str = "
+    kernel void shifted(global const int *src, global int *dst, int n) {
+        int i = get_global_id(0);
+        dst[i] = src[i] + src[min(i + 1, n - 1)];
+    }
+    kernel void wide(global const int *src, global int *dst, int n) {
+        int i = get_global_id(0);
+        int sum = 0;
+        for (int d = -200; d <= 200; d++) sum += src[clamp(i + d, 0, n - 1)];
+        dst[i] = sum;
+    }
+    kernel void counted(global const int *src, global int *dst) {
+        int i = get_global_id(0);
+        atomic_add(&dst[i], src[i]);
+    }";
+
+async fn automatic(rt: &Runtime) -> Runtime {
+    let builder = support::builder().fusion(FusionMode::Auto);
+    builder.device(rt.device().name.clone()).build().await.unwrap()
+}
+
+everywhere! {
+    async fn launches_that_are_expected_to_be_slower_as_one_kernel_are_one_if_that_is_required(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
+        let rt = automatic(&rt).await;
+        let names = ["shifted", "wide"];
+        let [shifted, wide] = kernels_of_text(&rt, WIDE_STENCILS, names).await;
+        let numbers = (0..N as i32).map(|n| n * 37 % 101).collect::<Vec<_>>();
+        let src = rt.buffer_from(numbers).await.unwrap();
+        let run = async |requires: Option<bool>| {
+            let buffers: Vec<_> = (0..4).map(|_| rt.buffer::<i32>(N).unwrap()).collect();
+            let [a, b, c, d] = &buffers[..] else { panic!("there are four buffers") };
+            let n = N as i32;
+            let launches = [
+                shifted.launch(N).args((&src, a, n)),
+                wide.launch(N).args((a, b, n)),
+                shifted.launch(N).args((b, c, n)),
+                wide.launch(N).args((c, d, n)),
+            ];
+            let mut result = None;
+            if let Some(is_required) = requires {
+                let scope = rt.queue().start_fusion();
+                for launch in launches {
+                    scope.submit(launch).unwrap();
+                }
+                if is_required {
+                    scope.require();
+                }
+                let outcome = scope.complete().await.unwrap();
+                result = Some((outcome, scope.report()));
+            } else {
+                for launch in launches {
+                    rt.queue().submit(launch).unwrap();
+                }
+            }
+            (result, rt.queue().read(d).await.unwrap())
+        };
+        let (_, expected) = run(None).await;
+        for is_required in [false, true, true, false] {
+            let (result, contents) = run(Some(is_required)).await;
+            let (outcome, report) = result.unwrap();
+            let is_one = matches!(outcome, FusionOutcome::Fused { .. });
+            assert_eq!(is_one, is_required, "{outcome}\n{report}");
+            assert_eq!(report.kernel().is_some(), is_required, "{report}");
+            assert_eq!(contents, expected, "{outcome}");
+        }
+    }
+}
+
+everywhere! {
+    async fn a_scope_that_requires_one_kernel_states_why_other_forms_are_not_legal_either(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
+        let rt = automatic(&rt).await;
+        let names = ["counted", "shifted"];
+        let [counted, shifted] = kernels_of_text(&rt, WIDE_STENCILS, names).await;
+        let buffers: Vec<_> = (0..3).map(|_| rt.buffer::<i32>(N).unwrap()).collect();
+        let scope = rt.queue().start_fusion();
+        scope.submit(counted.launch(N).args((&buffers[0], &buffers[1]))).unwrap();
+        scope.submit(shifted.launch(N).args((&buffers[1], &buffers[2], N as i32))).unwrap();
+        let error = scope.require().complete().await.unwrap_err().to_string();
+        let (direct, others) = error.split_once("; in the form `").unwrap_or((&error, ""));
+        assert!(direct.contains("`shifted` reads `src` at gid to gid+1"), "{error}");
+        assert!(others.contains("`counted`"), "{error}");
     }
 }

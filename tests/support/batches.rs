@@ -62,6 +62,14 @@ pub(crate) fn builder() -> RuntimeBuilder {
     support::builder().memory_limit(8 << 20).build_child(env!("CARGO_BIN_EXE_kiln"))
 }
 
+/// Returns a runtime for each device.
+pub(crate) fn devices() -> Vec<Runtime> {
+    let devices = RefCell::new(Vec::new());
+    let add_device = async |rt| devices.borrow_mut().push(rt);
+    futures::executor::block_on(support::on_each_device_with(builder, add_device));
+    devices.into_inner()
+}
+
 /// Calls `run` for each batch of at most `size` cases, with its seed, its number of cases and all devices,
 /// several at a time, and `add` with each result. Returns all results together.
 pub(crate) fn in_batches<T: Default + Send>(
@@ -70,10 +78,7 @@ pub(crate) fn in_batches<T: Default + Send>(
     run: impl Fn(usize, usize, &[Runtime]) -> T + Sync,
     add: impl Fn(&mut T, T) + Sync,
 ) -> T {
-    let devices = RefCell::new(Vec::new());
-    let add_device = async |rt| devices.borrow_mut().push(rt);
-    futures::executor::block_on(support::on_each_device_with(builder, add_device));
-    let devices = devices.into_inner();
+    let devices = devices();
     let (cases, seed) = (setting("KILN_FUSION_CASES", cases), setting("KILN_FUSION_SEED", 1));
     let all = Mutex::new(T::default());
     let batches: Vec<_> = (0..cases.div_ceil(size)).collect();

@@ -24,20 +24,10 @@ impl BuildGraph {
     /// Transient errors, for which a later attempt may succeed. Launches that cannot be fused are a result, not
     /// an error.
     pub(crate) async fn fuse(self: Arc<Self>, request: FusionRequest) -> Result<Arc<Fusion>> {
-        let fusion = match self.fusions().get(&request.query) {
-            Some(known) => known,
-            None => self.new_fusion(&request).await?,
-        };
-        if request.needs_one_kernel && fusion.can_be_one_kernel() && !fusion.has_one_kernel() {
-            // Another way is known to be faster, so the kernel was not built.
-            let request = FusionRequest { is_tried: false, ..request };
-            match self.attempt(&request).await {
-                Ok((fresh, _)) => fusion.adopt(&fresh),
-                Err(error) if is_permanent(&error) => {}
-                Err(error) => return Err(error),
-            }
+        match self.fusions().get(&request.query) {
+            Some(known) => Ok(known),
+            None => self.new_fusion(&request).await,
         }
-        Ok(fusion)
     }
 
     /// Fuses launches whose result is not known.

@@ -38,8 +38,6 @@ pub(crate) enum Policy {
     Fastest,
     /// Use kernels, without timing.
     Kernels,
-    /// Use one kernel for all launches.
-    OneKernel,
 }
 
 /// Kernel that is still to be compiled, as a way of its own.
@@ -68,8 +66,7 @@ impl LaunchGroup {
     pub(super) fn select(&self, policy: Policy) -> SelectedWay {
         let choice = match policy {
             Policy::Fastest => self.trials.choose(),
-            Policy::Kernels => Self::untimed(self.trials.best_kernel(|_| true)),
-            Policy::OneKernel => Self::untimed(self.best_single_kernel()),
+            Policy::Kernels => Self::untimed(self.trials.best_kernel()),
         };
         if let Some(way) = self.way(choice.way) {
             return SelectedWay { choice, way };
@@ -82,44 +79,18 @@ impl LaunchGroup {
         Choice { way: way.unwrap_or(ONE_BY_ONE), is_timed: false }
     }
 
-    /// Whether a kernel is built that does all the work.
-    pub(super) fn has_one_kernel(&self) -> bool {
-        self.best_single_kernel().is_some()
-    }
-
-    /// Returns the index of the best kernel that does all the work.
-    fn best_single_kernel(&self) -> Option<usize> {
-        let ways = lock(&self.ways);
-        let is_single =
-            |way: usize| matches!(ways.get(way), Some(Some(way)) if way.is_one_kernel());
-        self.trials.best_kernel(is_single)
-    }
-
     fn way(&self, index: usize) -> Option<Arc<Way>> {
         lock(&self.ways).get(index)?.clone()
     }
 
     pub(super) fn set_way(&self, index: usize, way: Way) {
-        self.set_shared_way(index, Arc::new(way));
-    }
-
-    /// Sets the way with this index, which is built.
-    fn set_shared_way(&self, index: usize, way: Arc<Way>) {
         let mut ways = lock(&self.ways);
         if ways.len() <= index {
             ways.resize(index + 1, None);
         }
-        ways[index] = Some(way);
+        ways[index] = Some(Arc::new(way));
         drop(ways);
         self.trials.set_ready(index);
-    }
-
-    /// Adds the kernel that does all the work from another result for the same launches.
-    pub(super) fn adopt(&self, other: &Self) {
-        if let Some(way) = other.best_single_kernel().and_then(|way| other.way(way)) {
-            let index = self.trials.add();
-            self.set_shared_way(index, way);
-        }
     }
 
     /// Returns the shortest times of the launches one by one and of the other ways.

@@ -86,32 +86,10 @@ impl Fusion {
         Self { values, report, groups: Vec::new() }
     }
 
-    /// Decides how to run the launches this time. Returns `None` if there is no kernel to run them, or if the
-    /// policy requires one kernel and it is not built.
+    /// Decides how to run the launches this time. Returns `None` if there is no kernel to run them.
     pub(crate) fn select(&self, policy: Policy) -> Option<Selection> {
-        if self.groups.is_empty() || policy == Policy::OneKernel && !self.has_one_kernel() {
-            return None;
-        }
-        Some(Selection(self.groups.iter().map(|group| group.select(policy)).collect()))
-    }
-
-    /// Whether a kernel is built that does the work of all launches.
-    pub(crate) fn has_one_kernel(&self) -> bool {
-        matches!(&*self.groups, [group] if group.has_one_kernel())
-    }
-
-    /// Adds the kernel for all launches from another result for the same launches.
-    pub(super) fn adopt(&self, other: &Self) {
-        if let ([own], [theirs]) = (&*self.groups, &*other.groups)
-            && self.values.imply(&other.values)
-        {
-            own.adopt(theirs);
-        }
-    }
-
-    /// Whether a kernel for all launches was found. It may not be built, if another way is known to be faster.
-    pub(crate) fn can_be_one_kernel(&self) -> bool {
-        self.report.kernel().is_some()
+        let groups = self.groups.iter().map(|group| group.select(policy));
+        (!self.groups.is_empty()).then(|| Selection(groups.collect()))
     }
 
     /// Returns the reason why the launches cannot be one kernel.

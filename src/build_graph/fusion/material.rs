@@ -33,7 +33,7 @@ pub(crate) struct FusionRequest {
     pub(crate) forced_form: Option<FusionForm>,
     /// Whether several ways are tried, and the times of the ways are stored.
     pub(crate) is_tried: bool,
-    /// Whether one kernel for all launches is needed, even if other ways are known to be faster.
+    /// Whether the launches run as one kernel or not at all as kernels of several launches.
     pub(crate) needs_one_kernel: bool,
 }
 
@@ -69,6 +69,8 @@ pub(super) struct Material {
     pub(super) forced_form: Option<FusionForm>,
     /// Whether several ways are tried, and the times of the ways are stored.
     pub(super) is_tried: bool,
+    /// Whether the launches run as one kernel or not at all as kernels of several launches.
+    pub(super) needs_one_kernel: bool,
 }
 
 /// Kernels found for a scope.
@@ -163,7 +165,7 @@ impl Material {
     /// Finds a kernel for all launches or, if there is none, kernels for some of them.
     pub(super) fn search(&self, launches: &Launches<'_>) -> Found {
         let mut found = self.search_whole(launches);
-        if found.parts.is_empty() {
+        if found.parts.is_empty() && !self.needs_one_kernel {
             let parts = launches.partition();
             found.values.extend(Values::at(&self.plan, launches.effect_constants()));
             for candidate in parts.iter().flat_map(|part| &part.candidates) {
@@ -200,7 +202,7 @@ impl Material {
         if let Some(error) = self.common_refusal() {
             return refused(&error);
         }
-        let (whole, mut first) = (launches.whole(), None);
+        let (whole, mut refused_forms) = (launches.whole(), Vec::new());
         let mut values = Values::fixed_by(plan);
         // If ways are tried, a kernel in which launches run again competes with parts: the partition decides
         // by cost.
@@ -220,10 +222,9 @@ impl Material {
                 let further = further_kernels(launches, &part);
                 return Found { report, values, parts: vec![(part, further)] };
             }
-            first.get_or_insert(report);
+            refused_forms.push((form, report));
         }
-        let report = first.unwrap_or_else(FusionReport::of_none);
-        Found { report, values, parts: Vec::new() }
+        Found { report: refusal_of(&refused_forms), values, parts: Vec::new() }
     }
 
     /// Returns the conditions under which a kernel can be used.
@@ -284,6 +285,22 @@ impl Material {
         };
         description.0.iter().map(part).collect()
     }
+}
+
+/// Returns the report on the first form that was refused. If others were refused for another reason, it states the
+/// first of these, too.
+fn refusal_of(refused_forms: &[(FusionForm, FusionReport)]) -> FusionReport {
+    let Some(((_, first), others)) = refused_forms.split_first() else {
+        return FusionReport::of_none();
+    };
+    let mut report = first.clone();
+    let other = others.iter().find(|(_, other)| other.refusal() != first.refusal());
+    if let (Some(reason), Some((form, other))) = (first.refusal(), other)
+        && let Some(other_reason) = other.refusal()
+    {
+        report.refuse(format!("{reason}; in the form `{form}`: {other_reason}"));
+    }
+    report
 }
 
 /// Returns the kernels to try for a part besides its first candidate.

@@ -44,6 +44,11 @@ impl Query {
         Self { key, scalars: Vec::new(), fix_scalars, launches: 0, arguments: 0 }
     }
 
+    /// Asks for one kernel for all launches. To be called before launches are added.
+    pub(crate) fn require_one_kernel(&mut self) {
+        self.key.byte(b'r');
+    }
+
     /// Adds a launch. Its arguments are to be added next.
     pub(crate) fn launch(&mut self, program: BuildKey, kernel: &str, range: &NdRange) {
         self.key.byte(b'k');
@@ -167,6 +172,9 @@ mod tests {
         let (mut local, mut offset) = (size([8, 2]), size([8, 2]));
         local.set_local([4, 2].into()).unwrap();
         offset.set_offset([4, 2].into()).unwrap();
+        let mut required = Query::new(0, Trust::ProofOnly, false, 1);
+        required.require_one_kernel();
+        required.launch(BuildKey([7; 32]), "scale", &NdSize::from(16).into());
         let buffer = |memory, bytes, dead| query(|query| query.buffer(memory, &bytes, dead)).key;
         let keys = [
             launch(0, Trust::ProofOnly, 1, "k", size([8, 2])),
@@ -178,6 +186,7 @@ mod tests {
             launch(0, Trust::ProofOnly, 1, "k", local),
             launch(0, Trust::ProofOnly, 1, "k", offset),
             query(|_| ()).key,
+            required.key,
             query(|query| query.local(8)).key,
             query(|query| query.local(16)).key,
             buffer(0, 0..8, None),

@@ -23,7 +23,7 @@ impl BuildGraph {
         self: &Arc<Self>,
         request: &FusionRequest,
     ) -> Result<Material> {
-        let &FusionRequest { device, trust, forced_form, is_tried, .. } = request;
+        let &FusionRequest { device, trust, forced_form, is_tried, needs_one_kernel, .. } = request;
         let (kernels, mut plan) = (&request.kernels, request.plan.clone());
         let mut sources: Vec<Result<Arc<Source>>> = Vec::new();
         // Modules are numbered in the order in which slots first name them.
@@ -50,7 +50,17 @@ impl BuildGraph {
         }
         let info = self.device(device);
         let (is_gpu, limits) = (info.kind == DeviceKind::Gpu, info.limits.clone());
-        Ok(Material { plan, device, sources, trust, is_gpu, limits, forced_form, is_tried })
+        Ok(Material {
+            plan,
+            device,
+            sources,
+            trust,
+            is_gpu,
+            limits,
+            forced_form,
+            is_tried,
+            needs_one_kernel,
+        })
     }
 
     /// Translates and merges the modules of a kernel's program. Where the program is one text that cannot be

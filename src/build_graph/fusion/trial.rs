@@ -130,13 +130,13 @@ impl Trials {
         Choice { way: next, is_timed: true }
     }
 
-    /// Returns the way to use if the launches must not run one by one: the fastest of the built ways for which
-    /// `is_suitable` holds or, without times, the first of them.
-    pub(crate) fn best_kernel(&self, is_suitable: impl Fn(usize) -> bool) -> Option<usize> {
+    /// Returns the way to use if the launches must not run one by one: the fastest of the built ways or, without
+    /// times, the first of them.
+    pub(crate) fn best_kernel(&self) -> Option<usize> {
         let state = self.lock();
         let shortest = |way: usize| state.ways[way].shortest.unwrap_or(Duration::MAX);
         let built = (1..state.ways.len()).filter(|&way| state.ways[way].is_built);
-        built.filter(|&way| is_suitable(way)).min_by_key(|&way| (shortest(way), way))
+        built.min_by_key(|&way| (shortest(way), way))
     }
 
     /// Cancels a timed run that was chosen but did not take place.
@@ -325,12 +325,11 @@ mod tests {
     }
 
     #[test]
-    fn the_best_kernel_is_the_fastest_suitable_one() {
+    fn the_best_kernel_is_the_fastest_one() {
         let trials = trials(3);
-        assert_eq!(trials.best_kernel(|_| true), Some(1));
+        assert_eq!(trials.best_kernel(), Some(1));
         run(&trials, &[10, 300, 200, 100], 20);
-        assert_eq!(trials.best_kernel(|_| true), Some(3));
-        assert_eq!(trials.best_kernel(|way| way < 3), Some(2));
-        assert_eq!(Trials::new().best_kernel(|_| true), None);
+        assert_eq!(trials.best_kernel(), Some(3));
+        assert_eq!(Trials::new().best_kernel(), None);
     }
 }

@@ -61,11 +61,6 @@ impl Way {
         })
     }
 
-    /// Whether one kernel does all the work.
-    pub(crate) fn is_one_kernel(&self) -> bool {
-        matches!(&*self.steps, [Step::Kernel(_)])
-    }
-
     /// Returns the number of commands that the way takes.
     pub(crate) fn commands(&self) -> usize {
         self.steps.len()

@@ -9,6 +9,7 @@ use super::form::FusionForm;
 use super::outcome::{Fused, Outcome, Trust};
 use super::plan::Plan;
 use super::recompute;
+use super::vector_parameters;
 use crate::error::{ErrorKind, Result};
 
 /// Fuses a plan's launches into one kernel of the given form. Each of its work-items may do the work of
@@ -55,15 +56,19 @@ fn in_form(
     form: FusionForm,
     outcome: &mut Outcome,
 ) -> Result<Fused, Obstacle> {
-    match form {
+    let mut fused = match form {
         FusionForm::Direct => {
             let kernels = extract::kernels(&arrangement.plan, programs.modules)?;
             let kernels: Vec<_> = kernels.iter().collect();
             let examinations = programs.examinations;
-            attempt::attempt(arrangement, &kernels, examinations, trust, width, outcome)
+            attempt::attempt(arrangement, &kernels, examinations, trust, width, outcome)?
         }
-        _ => recompute::attempt(&arrangement.plan, programs, trust, form, outcome),
+        _ => recompute::attempt(&arrangement.plan, programs, trust, form, outcome)?,
+    };
+    if arrangement.plan.target.separate_functions {
+        vector_parameters::split(&mut fused.module)?;
     }
+    Ok(fused)
 }
 
 /// Returns the reason for an obstacle that is no fault of the plan or the modules.

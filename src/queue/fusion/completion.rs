@@ -54,14 +54,12 @@ pub(super) struct FusionLookup {
     pub(super) query: Option<Query>,
     pub(super) options: FusionOptions,
     pub(super) trust: Trust,
-    pub(super) is_required: bool,
 }
 
 impl FusionLookup {
     /// Returns the fusion of these launches if it is known already.
     pub(super) fn known(&self) -> Option<Arc<Fusion>> {
-        let known = self.scheduler.shared().graph.known_fusion(self.query.as_ref()?)?;
-        suffices(&known, self.is_required).then_some(known)
+        self.scheduler.shared().graph.known_fusion(self.query.as_ref()?)
     }
 
     /// Builds the launches' programs if necessary, and fuses the launches.
@@ -78,6 +76,7 @@ impl FusionLookup {
         let shared = self.scheduler.shared();
         let device = handle.index();
         let plan = self.usage.plan(&launches, handle)?;
+        let is_required = self.options.is_required;
         // The programs are all built: `plan` fails otherwise.
         let query = self.query.clone();
         let query = query.or_else(|| self.usage.query(&launches, device, self.trust));
@@ -89,16 +88,12 @@ impl FusionLookup {
             plan,
             trust: self.trust,
             forced_form: shared.fusion_form,
-            is_tried: shared.fusion == FusionMode::Auto && shared.fusion_form.is_none(),
-            needs_one_kernel: self.is_required,
+            is_tried: shared.fusion == FusionMode::Auto
+                && shared.fusion_form.is_none()
+                && !is_required,
+            needs_one_kernel: is_required,
         })
     }
-}
-
-/// Whether all kernels that a scope needs are built as far as they can be. A scope that requires fusion needs
-/// one for all its launches.
-pub(super) fn suffices(fusion: &Fusion, is_required: bool) -> bool {
-    !is_required || fusion.has_one_kernel() || !fusion.can_be_one_kernel()
 }
 
 /// Obligation to run the launches of a scope, fused or not. If it is dropped undecided, they run one by
@@ -176,9 +171,8 @@ impl Completion {
         // The result of a scope is set only here, and only once.
         let _ = self.fusion.set(Arc::clone(fusion));
         let policy = match self.queue.scheduler.shared().fusion {
-            _ if self.is_required => Policy::OneKernel,
-            FusionMode::Auto => Policy::Fastest,
-            FusionMode::Always | FusionMode::Never => Policy::Kernels,
+            FusionMode::Auto if !self.is_required => Policy::Fastest,
+            _ => Policy::Kernels,
         };
         let Some(selection) = fusion.select(policy) else {
             return self.unfused(Unfused::Refused(fusion.refusal().to_owned()));

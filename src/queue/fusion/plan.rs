@@ -24,6 +24,8 @@ pub(super) struct FusionOptions {
     memories: SmallVec<[(u64, MemoryOptions); 8]>,
     /// Whether all scalars are fixed at their values.
     pub(super) fix_scalars: bool,
+    /// Whether the launches must run as one kernel.
+    pub(super) is_required: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -66,6 +68,7 @@ pub(super) struct MemoryUsage {
     /// Index into `memories` for each buffer argument, in order.
     numbers: SmallVec<[usize; 32]>,
     fix_scalars: bool,
+    is_required: bool,
 }
 
 /// Allocation that the launches use.
@@ -114,7 +117,8 @@ impl MemoryUsage {
             let is_dead = !options.is_kept && (used.is_unheld() || options.form.is_some());
             used.dead = is_dead.then_some(options.form);
         }
-        Self { memories, numbers, fix_scalars: options.fix_scalars }
+        let FusionOptions { fix_scalars, is_required, .. } = *options;
+        Self { memories, numbers, fix_scalars, is_required }
     }
 
     /// Returns the key under which the fusion of the launches is cached; `None` if a program is not
@@ -126,6 +130,9 @@ impl MemoryUsage {
         trust: Trust,
     ) -> Option<Query> {
         let mut query = Query::new(device, trust, self.fix_scalars, launches.len());
+        if self.is_required {
+            query.require_one_kernel();
+        }
         let mut numbers = self.numbers.iter();
         for launch in launches {
             let kernel = launch.kernel.resolved()?.as_ref().ok()?;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use bytemuck::Pod;
 
-use super::completion::{Completion, FusionLookup, RecentLookup, recents, suffices};
+use super::completion::{Completion, FusionLookup, RecentLookup, recents};
 use super::outcome::{Fusing, Unfused};
 use super::plan::{FusionOptions, LaunchSnapshot, MemoryUsage};
 use crate::args::buffer::Buffer;
@@ -98,7 +98,6 @@ pub struct FusionScope {
 struct Settings {
     options: FusionOptions,
     trust: Trust,
-    is_required: bool,
 }
 
 impl Queue {
@@ -138,7 +137,6 @@ impl Queue {
             settings: Mutex::new(Settings {
                 options: FusionOptions::default(),
                 trust: Trust::ProofOnly,
-                is_required: false,
             }),
             fusion: Arc::default(),
         }
@@ -315,9 +313,9 @@ impl FusionScope {
         self
     }
 
-    /// Requires the launches to run as one kernel, whether or not that is faster. If they cannot,
-    /// [`complete`](Self::complete) returns an error, and the launches still run one by one. They never run in
-    /// [parts](crate::guides::fusion#parts).
+    /// Requires the launches to run as one kernel, whether or not that is faster. The kernel has the first
+    /// [form](crate::FusionForm) that is legal. If there is none, [`complete`](Self::complete) returns an error,
+    /// and the launches still run one by one. They never run in [parts](crate::guides::fusion#parts).
     ///
     /// # Examples
     ///
@@ -330,7 +328,7 @@ impl FusionScope {
     /// # }
     /// ```
     pub fn require(&self) -> &Self {
-        self.settings().is_required = true;
+        self.settings().options.is_required = true;
         self
     }
 
@@ -464,7 +462,7 @@ impl FusionScope {
         let completion = Completion {
             queue: self.queue.clone(),
             group: self.group,
-            is_required: self.settings().is_required,
+            is_required: self.settings().options.is_required,
             fusion: self.fusion.clone(),
             is_decided: closed.is_none(),
         };
@@ -557,10 +555,8 @@ impl FusionScope {
         let settings = self.settings();
         let known = recents(&self.queue).find(launches, &settings.options, settings.trust);
         match known {
-            Some((fusion, recent)) if suffices(&fusion, settings.is_required) => {
-                RecentLookup::Known(fusion, recent)
-            }
-            _ => RecentLookup::New(Box::new(self.new_lookup(launches, &settings))),
+            Some((fusion, recent)) => RecentLookup::Known(fusion, recent),
+            None => RecentLookup::New(Box::new(self.new_lookup(launches, &settings))),
         }
     }
 
@@ -569,8 +565,7 @@ impl FusionScope {
         let (scheduler, trust) = (self.queue.scheduler.clone(), settings.trust);
         let usage = MemoryUsage::of(launches, &settings.options);
         let query = usage.query(launches, scheduler.slot().handle().index(), trust);
-        let (options, is_required) = (settings.options.clone(), settings.is_required);
-        FusionLookup { scheduler, usage, query, options, trust, is_required }
+        FusionLookup { scheduler, usage, query, options: settings.options.clone(), trust }
     }
 
     /// Marks the scope as ended. Returns whether this call ended it; always `false` in a forked child.

@@ -1,17 +1,19 @@
 //! Chains of launches that a person would fuse, in the shapes of public code.
 
-#![allow(unreachable_pub, reason = "suites include it as a module of their own")]
+#![allow(dead_code, unreachable_pub, reason = "a suite and a benchmark each use a part of it")]
 
 mod boards;
 mod filters;
 mod grids;
 mod images;
 mod linear_algebra;
-mod random;
+mod prepared;
+pub mod random;
 mod tensors;
 mod transformer;
 
-pub use random::chain as random;
+use kiln::NdSize;
+pub use prepared::{Prepared, program};
 
 /// Launches over buffers, and what is expected of their fusion.
 #[derive(Clone)]
@@ -43,8 +45,8 @@ pub enum Contents {
 #[derive(Clone)]
 pub struct Step {
     pub kernel: &'static str,
-    pub global: Vec<usize>,
-    pub local: Option<Vec<usize>>,
+    pub global: NdSize,
+    pub local: Option<NdSize>,
     pub arguments: Vec<Value>,
 }
 
@@ -100,11 +102,22 @@ fn chain(
 }
 
 /// Creates a launch whose work-group size the driver chooses.
-fn step(kernel: &'static str, global: &[usize], arguments: &[Value]) -> Step {
-    Step { kernel, global: global.to_vec(), local: None, arguments: arguments.to_vec() }
+fn step<const D: usize>(kernel: &'static str, global: &[usize; D], arguments: &[Value]) -> Step
+where
+    [usize; D]: Into<NdSize>,
+{
+    Step { kernel, global: (*global).into(), local: None, arguments: arguments.to_vec() }
 }
 
 /// Creates a launch in work-groups of a size.
-fn grouped(kernel: &'static str, global: &[usize], local: &[usize], arguments: &[Value]) -> Step {
-    Step { local: Some(local.to_vec()), ..step(kernel, global, arguments) }
+fn grouped<const D: usize>(
+    kernel: &'static str,
+    global: &[usize; D],
+    local: &[usize; D],
+    arguments: &[Value],
+) -> Step
+where
+    [usize; D]: Into<NdSize>,
+{
+    Step { local: Some((*local).into()), ..step(kernel, global, arguments) }
 }

@@ -1,7 +1,11 @@
 //! Launches that run again for the elements that later launches read.
 
+use rspirv::spirv::{FunctionControl, Op};
+
 use super::*;
+use crate::compiler::fusion::declaration::Declaration;
 use crate::compiler::fusion::legality::Judgement;
+use crate::compiler::fusion::merge::set_control;
 
 const STENCILS: &[u8] = include_bytes!("../../../../tests/data/stencils.spv");
 
@@ -138,4 +142,39 @@ fn a_buffer_whose_earlier_contents_are_read_is_not_internalized() {
     let why: Vec<_> = outcome.judgements.iter().map(Judgement::why_in_memory).collect();
     let expected = "`step_1d` reads `in` at offsets that change while it runs";
     assert_eq!(why[..2], [Some(expected.to_owned()), None]);
+}
+
+#[test]
+fn functions_that_are_not_inlined_take_no_vectors_of_three_for_drivers_that_pass_them_wrongly() {
+    let launches = [
+        ("scale", vec![pixels(0), float(2.0), pixels(1)]),
+        ("scale", vec![pixels(1), float(2.0), pixels(2)]),
+        ("scale", vec![pixels(2), float(2.0), pixels(3)]),
+        ("blur_x", vec![pixels(3), pixels(4)]),
+    ];
+    let mut module = Module::parse(STENCILS).unwrap();
+    let functions: Vec<_> = module.functions.iter().map(|function| function.id).collect();
+    for function in functions {
+        set_control(&mut module, function, |_| FunctionControl::DONT_INLINE.bits());
+    }
+    let mut plan = plan(&launches, SIZE, &[1, 2, 3]);
+    for is_wrong in [false, true] {
+        plan.target.separate_functions = is_wrong;
+        let form = FusionForm::Inlined;
+        let outcome = fuse(&plan, &[&module], Trust::ProofOnly, Width::ONE, form).unwrap();
+        let fused = outcome.fused.unwrap();
+        valid(&fused);
+        let definitions = fused.module.definitions();
+        let has_three = |ty: u32| {
+            let defined = definitions.get(ty).unwrap();
+            defined.op() == Some(Op::TypeVector) && defined.word(2) == Some(3)
+        };
+        let parameters = |function: &crate::compiler::spirv::edit::Function| {
+            let head = function.body.iter().find(|i| i.op() == Some(Op::Function)).unwrap();
+            let is_separate = head.word(2) == Some(FunctionControl::DONT_INLINE.bits());
+            is_separate.then(|| Declaration::of(&function.body).parameters)
+        };
+        let mut parameters = fused.module.functions.iter().filter_map(parameters).flatten();
+        assert_eq!(parameters.any(|(_, ty)| has_three(ty)), !is_wrong);
+    }
 }
