@@ -269,6 +269,8 @@ pub mod guides {
     pub mod architecture {}
     #[doc = include_str!("docs/caching.md")]
     pub mod caching {}
+    #[doc = include_str!("docs/checked.md")]
+    pub mod checked {}
     #[doc = include_str!("docs/fusion.md")]
     pub mod fusion {}
     #[doc = include_str!("docs/linking.md")]
@@ -292,13 +294,14 @@ pub use crate::backend::Profile;
 #[cfg(feature = "simulated")]
 pub use crate::backend::simulated;
 pub use crate::build_graph::{
-    Attached, Build, BuildRequest, CompileObject, DuplicateExports, Kernel, LinkedSymbol, Object,
-    Origin, Program, SpecializationValue, build_child,
+    Attached, Build, BuildRequest, Checked, CompileObject, DuplicateExports, Kernel, LinkedSymbol,
+    Object, Origin, Program, SpecializationValue, build_child,
 };
 pub use crate::cache::config::CacheConfig;
 #[cfg(feature = "remote")]
 pub use crate::cache::remote;
 pub use crate::cache::store;
+pub use crate::compiler::bounds::{Finding, LaunchVerdict};
 pub use crate::compiler::fusion::{
     BufferReport, FusionForm, FusionReport, LaunchReport, PairReport, PartReport, StepReport,
     Verdict, WayReport,
@@ -309,8 +312,9 @@ pub use crate::device::{Device, DeviceInfo, DeviceKind, Limits, ModuleFormat};
 pub use crate::digest::{BuildKey, Digest};
 pub use crate::error::{DriverCode, Error, ErrorKind, Result};
 pub use crate::queue::{
-    Event, Examining, FusedPart, Fusing, FusionMode, FusionOutcome, FusionScope, Internalization,
-    IntoOutcome, Launch, Queue, Read, Ready, Status, Trace, Unfused, Upload, WriteTrace,
+    Checking, Event, Examining, FusedPart, Fusing, FusionMode, FusionOutcome, FusionScope,
+    Internalization, IntoOutcome, Launch, Queue, Read, Ready, Status, Trace, Unfused, Upload,
+    WriteTrace,
 };
 pub use crate::runtime::builder::RuntimeBuilder;
 pub use crate::runtime::{Drain, DrainTimeout, Runtime, Starting};

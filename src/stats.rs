@@ -125,6 +125,12 @@ counters! {
     commands,
     /// Kernel launches among the commands.
     launches,
+    /// Checked launches that were proven to stay inside their buffers, and ran as they are.
+    launches_proven,
+    /// Checked launches that ran as a guarded variant of their kernel.
+    launches_guarded,
+    /// Guarded variants of kernels that were requested, from a cache or built.
+    guarded_variants,
     /// Fusion scopes whose launches ran as one kernel, or in parts of which at least one was a fused kernel.
     fusions,
     /// Fusion scopes that were canceled, discarded, or dropped before they were completed.

@@ -465,6 +465,14 @@ impl Region {
         &self.bytes
     }
 
+    /// Returns a power of two of which the address of the region's first byte is a multiple, by the guarantees of the
+    /// device.
+    pub(crate) fn alignment(&self) -> usize {
+        let device = self.slot().handle().limits.slice_alignment;
+        let both = device | self.bytes.start;
+        1 << both.trailing_zeros()
+    }
+
     /// Returns the region as a kernel argument.
     ///
     /// Fails if the region does not start at a multiple of the device's `slice_alignment`, or if the driver

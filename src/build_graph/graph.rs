@@ -13,6 +13,7 @@ use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 
 use super::built::Built;
+use super::checked::Checked;
 use super::child::{Children, Target};
 use super::disk::Disk;
 use super::fusion::known::Fusions;
@@ -101,6 +102,8 @@ pub(crate) struct Setting {
     pub(crate) embedded_libraries: bool,
     /// Whether the driver links objects even where one merged module would give faster kernels.
     pub(crate) link_objects: bool,
+    /// Treatment of checked launches that are not proven.
+    pub(crate) checked: Checked,
     pub(crate) front_end: FrontEnd,
     /// Identity that replaces a device's own identity in keys, if set.
     pub(crate) identity: Option<DeviceIdentity>,
@@ -229,6 +232,11 @@ impl BuildGraph {
 
     pub(super) fn front_end(&self) -> &FrontEnd {
         &self.setting.front_end
+    }
+
+    /// Returns the treatment of checked launches that are not proven.
+    pub(super) fn checked(&self) -> Checked {
+        self.setting.checked
     }
 
     pub(super) fn counters(&self) -> &Counters {

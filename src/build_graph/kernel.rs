@@ -1,12 +1,14 @@
 //! Kernels as applications use them.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use super::built::{Built, ResolvedKernel};
+use super::checked::{Checks, graph_of};
+use super::graph::BuildGraph;
 use super::requested::RequestedProgram;
 use crate::compiler::signature::Parameter;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// An entry point of a program: a handle, cheap to clone, that keeps the program usable.
 ///
@@ -35,26 +37,49 @@ struct Inner {
     /// Build of the program, for a kernel that was named before the program existed.
     build: Option<RequestedProgram>,
     resolved: OnceLock<Result<ResolvedKernel>>,
+    graph: Weak<BuildGraph>,
+    /// Whether launches are checked before they run.
+    is_checked: bool,
+    /// Checks of the launches: from the start for a checked kernel, otherwise once they are needed.
+    checks: OnceLock<Arc<Checks>>,
 }
 
 impl Kernel {
     /// Returns a kernel of a program, under the safety contract of
     /// [`Program::kernel`](super::Program::kernel).
-    pub(super) fn of(built: &Arc<Built>, name: &str) -> Result<Self> {
+    pub(super) fn of(built: &Arc<Built>, name: &str, graph: &Weak<BuildGraph>) -> Result<Self> {
         let resolved = built.resolve(name)?;
-        Ok(Self::new(name, None, OnceLock::from(Ok(resolved))))
+        Ok(Self::new(name, Ok(resolved), graph.clone(), None))
     }
 
     pub(super) fn of_build(build: &RequestedProgram, name: &str) -> Self {
-        Self::new(name, Some(build.clone()), OnceLock::new())
+        Self::new(name, Err(build.clone()), build.graph().clone(), None)
+    }
+
+    /// Returns a kernel whose launches are checked: the kernel of the program that was analysed, or the request for
+    /// this program.
+    pub(super) fn checked(
+        name: &str,
+        kernel: std::result::Result<ResolvedKernel, RequestedProgram>,
+        graph: &Arc<BuildGraph>,
+        checks: Arc<Checks>,
+    ) -> Self {
+        Self::new(name, kernel, Arc::downgrade(graph), Some(checks))
     }
 
     fn new(
         name: &str,
-        build: Option<RequestedProgram>,
-        resolved: OnceLock<Result<ResolvedKernel>>,
+        kernel: std::result::Result<ResolvedKernel, RequestedProgram>,
+        graph: Weak<BuildGraph>,
+        checks: Option<Arc<Checks>>,
     ) -> Self {
-        Self(Arc::new(Inner { name: name.into(), build, resolved }))
+        let (resolved, build) = match kernel {
+            Ok(resolved) => (OnceLock::from(Ok(resolved)), None),
+            Err(build) => (OnceLock::new(), Some(build)),
+        };
+        let is_checked = checks.is_some();
+        let checks = checks.map_or_else(OnceLock::new, OnceLock::from);
+        Self(Arc::new(Inner { name: name.into(), build, resolved, graph, is_checked, checks }))
     }
 
     /// Returns the name of the kernel.
@@ -100,7 +125,7 @@ impl Kernel {
     /// Returns the kernel, or the error if there is none. Returns `None` while the program is being built. Does
     /// not block.
     pub(crate) fn resolved(&self) -> Option<&Result<ResolvedKernel>> {
-        let Inner { name, build, resolved } = &*self.0;
+        let Inner { name, build, resolved, .. } = &*self.0;
         if resolved.get().is_none() {
             let program = build.as_ref()?.peek()?;
             resolved.get_or_init(|| program?.built.resolve(name));
@@ -110,11 +135,41 @@ impl Kernel {
 
     /// Completes when [`resolved`](Self::resolved) returns a result.
     pub(crate) async fn resolve(&self) {
-        let Inner { name, build, resolved } = &*self.0;
+        let Inner { name, build, resolved, .. } = &*self.0;
         if let (None, Some(build)) = (resolved.get(), build) {
             let program = build.clone().await;
             resolved.get_or_init(|| program?.built.resolve(name));
         }
+    }
+
+    /// Whether another handle is of the same kernel object.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Whether launches are checked before they run.
+    pub(crate) fn is_checked(&self) -> bool {
+        self.0.is_checked
+    }
+
+    /// Returns the checks of the kernel's launches. Creates them for a kernel that is not checked, whose program must
+    /// be built.
+    ///
+    /// # Errors
+    ///
+    /// The errors of the build, and those of [`Program::checked`](super::Program::checked).
+    pub(crate) fn checks(&self) -> Result<&Arc<Checks>> {
+        let Inner { name, graph, checks, .. } = &*self.0;
+        if let Some(known) = checks.get() {
+            return Ok(known);
+        }
+        let resolved = match self.resolved() {
+            Some(Ok(resolved)) => resolved,
+            Some(Err(error)) => return Err(error.clone()),
+            None => return Err(Error::invalid("its program is not built yet")),
+        };
+        let new = graph_of(graph, name)?.checks_of(&resolved.built, name)?;
+        Ok(checks.get_or_init(|| new))
     }
 
     /// Whether another handle keeps the kernel and its program alive.
@@ -128,6 +183,7 @@ impl fmt::Debug for Kernel {
         f.debug_struct("Kernel")
             .field("name", &self.name())
             .field("params", &self.params())
+            .field("checked", &self.is_checked())
             .finish()
     }
 }

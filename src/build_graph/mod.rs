@@ -18,6 +18,7 @@ mod attached;
 mod build;
 mod built;
 mod capabilities;
+mod checked;
 mod child;
 mod compile;
 mod constants;
@@ -57,6 +58,7 @@ mod turn;
 
 pub use attached::Attached;
 pub use built::Origin;
+pub use checked::Checked;
 pub use child::build_child;
 pub use kernel::Kernel;
 pub use link::{DuplicateExports, LinkedSymbol};
@@ -67,6 +69,7 @@ pub use request::BuildRequest;
 pub use specialization::SpecializationValue;
 
 pub(crate) use built::{ResolvedKernel, WeakKernel};
+pub(crate) use checked::{Decision, Guard, LaunchShape};
 pub(crate) use child::{Children, LIMIT as CHILD_LIMIT};
 pub(crate) use disk::Disk;
 pub(crate) use fusion::{

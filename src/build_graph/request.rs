@@ -208,7 +208,7 @@ impl BuildRequest {
         }
         match self.graph.resolve(self.spec) {
             Ok(plan) => {
-                let request = RequestDetails::of(&plan);
+                let request = RequestDetails::of(&plan, &self.graph);
                 Build::new(self.graph.request_plan(plan), request)
             }
             Err(error) => Build::failed(self.graph.refuse(error)),

@@ -2,10 +2,11 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 
 use super::built::{Built, Origin};
+use super::graph::BuildGraph;
 use super::link::Resolution;
 use super::option_report::OptionReport;
 use super::outcome::{Answer, Outcome};
@@ -29,6 +30,7 @@ pub(super) struct DeliveredProgram {
     pub(super) origin: Origin,
     /// Modules and symbols of the program for this request.
     pub(super) resolution: Option<Arc<Resolution>>,
+    pub(super) graph: Weak<BuildGraph>,
 }
 
 /// Details of one request for a program, which other requests for the same program may not share.
@@ -38,6 +40,8 @@ pub(super) struct RequestDetails {
     options: Option<Arc<OptionReport>>,
     /// Modules and symbols of the requested program.
     resolution: Option<Arc<Resolution>>,
+    /// Graph of the program. Kernels, which the graph may keep, must not keep the graph.
+    graph: Weak<BuildGraph>,
 }
 
 #[derive(Clone)]
@@ -48,8 +52,12 @@ enum State {
 }
 
 impl RequestDetails {
-    pub(super) fn of(plan: &BuildPlan) -> Self {
-        Self { options: OptionReport::of(plan), resolution: plan.resolution().cloned() }
+    pub(super) fn of(plan: &BuildPlan, graph: &Arc<BuildGraph>) -> Self {
+        Self {
+            options: OptionReport::of(plan),
+            resolution: plan.resolution().cloned(),
+            graph: Arc::downgrade(graph),
+        }
     }
 
     /// Returns the result of the request from the outcome of the build.
@@ -61,7 +69,8 @@ impl RequestDetails {
         match outcome {
             Ok(built) => {
                 let origin = origin(&built);
-                Ok(DeliveredProgram { built, origin, resolution: self.resolution.clone() })
+                let (resolution, graph) = (self.resolution.clone(), self.graph.clone());
+                Ok(DeliveredProgram { built, origin, resolution, graph })
             }
             Err(error) => Err(match &self.options {
                 Some(options) => options.explain(error),
@@ -82,8 +91,18 @@ impl RequestedProgram {
         Self { state, request }
     }
 
+    /// Creates the request for a program that is being built.
+    pub(super) fn building(outcome: SharedOutcome<Outcome>) -> Self {
+        Self { state: State::Building(outcome), request: RequestDetails::default() }
+    }
+
     pub(super) fn failed(error: Error) -> Self {
         Self { state: State::Ready(Err(error)), request: RequestDetails::default() }
+    }
+
+    /// Returns the graph of the program.
+    pub(super) fn graph(&self) -> &Weak<BuildGraph> {
+        &self.request.graph
     }
 
     /// Returns the result of an awaited build.

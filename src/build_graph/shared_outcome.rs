@@ -41,6 +41,13 @@ pub(crate) fn shared_outcome<T>() -> (SharedOutcome<T>, Promise<T>) {
     (SharedOutcome { shared: shared.clone(), slot: None }, Promise(shared))
 }
 
+/// Creates a shared outcome that is known already.
+pub(crate) fn completed<T>(outcome: T) -> SharedOutcome<T> {
+    let (shared, promise) = shared_outcome();
+    promise.complete(outcome);
+    shared
+}
+
 /// Locks the state. No code outside this file runs while the lock is held, so it is held for a few
 /// instructions, and a panic leaves no partial change.
 fn lock<T>(shared: &Shared<T>) -> MutexGuard<'_, State<T>> {

@@ -55,6 +55,7 @@ impl Bench {
             trace: None,
             options: EnvironmentOptions::default(),
             link_objects: false,
+            checked: super::Checked::default(),
             duplicates: DuplicateExports::default(),
             embedded_libraries: false,
             identity: None,

@@ -3,7 +3,6 @@
 //! The compiler is pure: plain data in and plain data out. It does not use drivers, executors or caches. The
 //! only description of a device that it takes is a [`Target`](fusion::Target).
 
-#[cfg(any(test, fuzzing, feature = "internal"))]
 pub(crate) mod bounds;
 pub(crate) mod fusion;
 pub(crate) mod nd_range;

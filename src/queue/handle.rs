@@ -107,12 +107,17 @@ impl Queue {
     /// found with the program are then returned by the event instead. Such a launch [changes
     /// nothing](Queue#failures).
     ///
+    /// A launch of a [checked](crate::Program::checked) kernel is analysed first, on this thread, unless an earlier
+    /// launch was like it. If it is not proven to stay inside its buffers, it waits for the guarded variant of its
+    /// kernel.
+    ///
     /// # Errors
     ///
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument), naming the kernel and the parameter, if
     /// the arguments' number, kinds, sizes or types do not fit the kernel's signature, if a buffer or
     /// the program belongs to another device or runtime, or if the range does not fit the device. The
-    /// build's own error if the program could not be built.
+    /// build's own error if the program could not be built. [`Unsupported`](crate::ErrorKind::Unsupported) for a
+    /// checked launch that cannot be checked, or that [must be proven](crate::Launch::require_proof) and is not.
     ///
     /// # Examples
     ///
@@ -132,7 +137,7 @@ impl Queue {
     /// Submits a launch to the queue or, if `group` is set, to that fusion scope of the queue.
     pub(super) fn submit_to(&self, launch: Launch, group: Option<GroupId>) -> Result<Event> {
         process::check()?;
-        let Launch { work, mistake, after, preconditions } = launch;
+        let Launch { mut work, mistake, after, preconditions } = launch;
         if let Some(mistake) = mistake {
             return Err(mistake);
         }
@@ -146,7 +151,7 @@ impl Queue {
         let mut building = true;
         if let Some(checked) = work.check(self.device()) {
             checked?;
-            building = false;
+            building = !work.secure(self.device(), &self.scheduler.shared().counters)?;
         }
         let mut command = self.scheduler.command(Work::Launch(work), self.number);
         (command.building, command.group) = (building, group);

@@ -37,7 +37,7 @@ pub struct Launch {
 
 impl fmt::Debug for Launch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let LaunchWork { kernel, range, arguments } = &*self.work;
+        let LaunchWork { kernel, range, arguments, .. } = &*self.work;
         f.debug_struct("Launch")
             .field("kernel", &kernel.name())
             .field("range", range)
@@ -63,7 +63,7 @@ impl Kernel {
     pub fn launch(&self, range: impl IntoNdSize) -> Launch {
         let (kernel, range) = (self.clone(), range.into_nd_size().into());
         Launch {
-            work: Box::new(LaunchWork { kernel, range, arguments: ArgumentList::new() }),
+            work: Box::new(LaunchWork::new(kernel, range, ArgumentList::new())),
             mistake: None,
             after: SmallVec::new(),
             preconditions: Vec::new(),

@@ -21,9 +21,17 @@ pub(crate) struct LaunchWork {
     pub(crate) kernel: Kernel,
     pub(crate) range: NdRange,
     pub(crate) arguments: ArgumentList,
+    /// Whether the launch is an error unless it is proven to stay inside its memory.
+    pub(super) needs_proof: bool,
+    /// Whether this is a launch of a guarded variant, in place of a checked launch.
+    pub(super) is_guarded: bool,
 }
 
 impl LaunchWork {
+    pub(crate) fn new(kernel: Kernel, range: NdRange, arguments: ArgumentList) -> Self {
+        Self { kernel, range, arguments, needs_proof: false, is_guarded: false }
+    }
+
     /// Returns the memory accesses of the launch.
     pub(crate) fn uses(&self) -> Uses {
         let parameters = self.parameters();
@@ -66,7 +74,7 @@ impl LaunchWork {
         &self,
         run: impl FnOnce(&Operation<'_>) -> Result<R>,
     ) -> Result<R> {
-        let Self { kernel, range, arguments } = self;
+        let Self { kernel, range, arguments, .. } = self;
         let kernel = match kernel.resolved() {
             Some(Ok(kernel)) => &*kernel.native,
             Some(Err(error)) => return Err(error.clone()),

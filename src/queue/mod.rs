@@ -2,6 +2,7 @@
 //! completion.
 
 mod accesses;
+mod checked;
 mod command;
 mod completion;
 mod dag;
@@ -27,6 +28,7 @@ mod timeline;
 mod waits;
 mod work;
 
+pub use self::checked::Checking;
 pub(crate) use self::drain::{drain, drain_within};
 pub use self::event::{Event, Read, Status, Upload};
 pub(crate) use self::fusion::mode::form_from_environment;

@@ -64,6 +64,9 @@ impl Work {
     /// Returns a short label for drawings and messages.
     pub(crate) fn label(&self) -> String {
         match self {
+            Self::Launch(launch) if launch.is_guarded() => {
+                format!("{} (guarded)", launch.kernel.name())
+            }
             Self::Launch(launch) => launch.kernel.name().to_owned(),
             Self::Transferring { label, .. } => label.clone(),
             Self::Write { .. } => "write".to_owned(),

@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::{Inner, Runtime, Starting};
 use crate::backend::{self, Backend, DeviceSlot, Discovered, discover};
 use crate::build_graph::{
-    BuildGraph, CHILD_LIMIT, Children, CompilePool, Disk, DuplicateExports, EnvironmentOptions,
-    LookupTrace, Setting,
+    BuildGraph, CHILD_LIMIT, Checked, Children, CompilePool, Disk, DuplicateExports,
+    EnvironmentOptions, LookupTrace, Setting,
 };
 use crate::cache::config::CacheConfig;
 use crate::device::{Device, Selector};
@@ -53,6 +53,7 @@ pub struct RuntimeBuilder {
     duplicate_exports: DuplicateExports,
     embedded_libraries: bool,
     link_objects: bool,
+    checked: Checked,
     fusion: Option<FusionMode>,
     clang: Option<PathBuf>,
     llvm_spirv: Option<PathBuf>,
@@ -75,6 +76,7 @@ impl Default for RuntimeBuilder {
             duplicate_exports: DuplicateExports::default(),
             embedded_libraries: true,
             link_objects: false,
+            checked: Checked::default(),
             fusion: None,
             clang: None,
             llvm_spirv: None,
@@ -313,6 +315,24 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Sets how [checked](crate::Program::checked) launches run that are not proven to stay inside their buffers. By
+    /// default a guarded variant of the kernel runs.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use kiln::{Checked, Runtime};
+    /// # async fn example() -> kiln::Result<()> {
+    /// // A launch that would need a guard fails, so that a test finds it.
+    /// let rt = Runtime::builder().checked(Checked::Proven).build().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn checked(mut self, checked: Checked) -> Self {
+        self.checked = checked;
+        self
+    }
+
     /// Sets whether launches that can run as one kernel do so. Without this setting, the environment variable
     /// `KILN_FUSION` decides: `auto`, `always` or `never`. The default is `auto`.
     ///
@@ -512,6 +532,7 @@ impl RuntimeBuilder {
             options: EnvironmentOptions::read()?,
             embedded_libraries: self.embedded_libraries,
             link_objects: self.link_objects,
+            checked: self.checked,
             counters: counters.clone(),
         };
         let host = HostExecutor::new("kiln-host");

@@ -169,7 +169,7 @@ impl BuildGraph {
             true => self.build_as_text(spec).await,
             false => self.request(spec).completed().await,
         };
-        let kernel = Kernel::of(&built?, &fused.kernel)?;
+        let kernel = Kernel::of(&built?, &fused.kernel, &Arc::downgrade(self))?;
         let place = |places: &Vec<Place>| {
             let &Place { slot, argument } = places.first()?;
             Some(Place { slot: *members.get(slot)?, argument })
@@ -189,11 +189,14 @@ impl BuildGraph {
         })
     }
 
-    /// Builds a fused module whose sources were OpenCL C as OpenCL C, if OpenCL C can express it. A driver may
+    /// Builds a module that Kiln made of OpenCL C as OpenCL C, if OpenCL C can express it. A driver may
     /// optimize one language better than another: from text, Intel's CPU runtime makes kernels with unrolled
     /// loops and vectorized accesses to neighbouring elements, which run up to four times as fast as those made
     /// from the same code in SPIR-V.
-    async fn build_as_text(self: &Arc<Self>, spec: BuildSpec) -> Outcome {
+    pub(in crate::build_graph) async fn build_as_text(
+        self: &Arc<Self>,
+        spec: BuildSpec,
+    ) -> Outcome {
         let mut text = spec.clone();
         text.prefer_text();
         match self.request(text).completed().await {

@@ -63,6 +63,7 @@ fn values(kernel: &Kernel, launch: &Launch<'_>) -> Result<Vec<Value>> {
         let memory = |length: usize| {
             Value::Buffer(Region { memory: Allocation(at as u32), offset: 0, length })
         };
+        fits(kernel, at, argument)?;
         Ok(match (parameter.memory, argument) {
             (ParameterMemory::Buffer, Argument::Buffer { length, .. }) => memory(*length),
             (ParameterMemory::Local, Argument::Local(length)) => memory(*length),
@@ -86,6 +87,30 @@ fn values(kernel: &Kernel, launch: &Launch<'_>) -> Result<Vec<Value>> {
         })
     };
     pairs.map(value).collect()
+}
+
+/// Checks that a value has the size of its parameter, and that a buffer starts where the parameter's declaration
+/// says. A driver need not notice either.
+fn fits(kernel: &Kernel, at: usize, argument: &Argument) -> Result<()> {
+    let parameter = &kernel.parameters[at];
+    let problem = match argument {
+        Argument::Scalar(bytes) if parameter.size != Some(bytes.len() as i128) => {
+            let expected = match parameter.size {
+                Some(size) => format!("{size} bytes"),
+                None => "a value whose size is known".to_owned(),
+            };
+            format!("given a value of {} bytes, expected {expected}", bytes.len())
+        }
+        Argument::Buffer { alignment, .. } if *alignment as i128 % parameter.alignment != 0 => {
+            format!(
+                "the slice starts at a multiple of {alignment} bytes, expected a multiple of {}",
+                parameter.alignment
+            )
+        }
+        _ => return Ok(()),
+    };
+    let name = parameter.describe(at);
+    Err(Error::invalid(format!("kernel `{}`: {name}: {problem}", kernel.name)))
 }
 
 /// Verdicts on instructions, and hazards.
@@ -298,7 +323,7 @@ impl Kernel {
     }
 
     /// Returns whether a variable is constant, or an input of the kernel.
-    fn is_constant(&self, definitions: &Definitions<'_>, variable: u32) -> bool {
+    pub(super) fn is_constant(&self, definitions: &Definitions<'_>, variable: u32) -> bool {
         use rspirv::spirv::StorageClass;
         let class =
             definitions.get(variable).and_then(|i| i.word(2)).and_then(StorageClass::from_u32);

@@ -20,7 +20,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use rspirv::spirv::{
-    Decoration, FunctionParameterAttribute as Attribute, MemoryAccess, Op,
+    Decoration, FPFastMathMode, FunctionParameterAttribute as Attribute, MemoryAccess, Op,
     OpenclStd100Op as Extended, StorageClass,
 };
 
@@ -87,6 +87,20 @@ pub(super) fn hazards(definitions: &Definitions<'_>) -> BTreeSet<(Location, Haza
     found
 }
 
+/// Returns the ids of floating-point numbers that claim to be neither infinite nor NaN. They are not defined where
+/// they are.
+fn finite_claims<'a>(definitions: &'a Definitions<'_>) -> impl Iterator<Item = u32> + 'a {
+    let all = definitions.module().section(Section::Annotations).iter();
+    all.filter(claims_to_be_finite).filter_map(|i| i.word(0))
+}
+
+/// Returns whether a decoration claims that a number is neither infinite nor NaN.
+pub(super) fn claims_to_be_finite(i: &Instruction<'_>) -> bool {
+    let claims = FPFastMathMode::NOT_NAN | FPFastMathMode::NOT_INF | FPFastMathMode::FAST;
+    i.word(1) == Some(Decoration::FPFastMathMode as u32)
+        && i.word(2).is_some_and(|mask| mask & claims.bits() != 0)
+}
+
 /// Values that may not be the same wherever they are used.
 struct Taint<'a, 'm> {
     definitions: &'a Definitions<'m>,
@@ -121,7 +135,11 @@ impl<'a, 'm> Taint<'a, 'm> {
             decorated(Decoration::NoSignedWrap).chain(decorated(Decoration::NoUnsignedWrap));
         Self {
             definitions,
-            undefined: undefined.filter_map(|i| i.result()).chain(wrapping).collect(),
+            undefined: undefined
+                .filter_map(|i| i.result())
+                .chain(wrapping)
+                .chain(finite_claims(definitions))
+                .collect(),
             saturated: decorated(Decoration::SaturatedConversion).collect(),
             shared: HashSet::new(),
             is_stored: false,

@@ -6,7 +6,7 @@ use rspirv::spirv::{Decoration, FunctionParameterAttribute as Attribute, Op, Sto
 
 use super::hazards::{Hazard, hazards};
 use super::refusal;
-use crate::compiler::fusion::access::deciding_parameters;
+use crate::compiler::fusion::access::{Layouts, deciding_parameters};
 use crate::compiler::fusion::extract;
 use crate::compiler::fusion::modes::Modes;
 use crate::compiler::fusion::specialize::specialize;
@@ -40,6 +40,12 @@ pub(super) struct Parameter {
     pub(super) memory: ParameterMemory,
     /// Whether the kernel's declaration promises not to write through the parameter.
     pub(super) is_read_only: bool,
+    /// Size in bytes of a value or of a struct that is passed by value, if it is known.
+    pub(super) size: Option<i128>,
+    /// Number of bytes of which the declaration says that addresses are multiples.
+    pub(super) alignment: i128,
+    /// Whether the declaration promises that no other pointer leads to the memory (`restrict`).
+    pub(super) is_restricted: bool,
 }
 
 /// Memory that a parameter points to.
@@ -93,6 +99,18 @@ impl Kernel {
         let name = name.to_owned();
         Ok(Self { name, module, function, parameters, modes, required, deciding, hazards })
     }
+
+    /// Returns the positions of the parameters whose memory may not overlap with that of other arguments, unless
+    /// neither is written.
+    pub(crate) fn restricted(&self) -> impl Iterator<Item = usize> {
+        let parameters = self.parameters.iter().enumerate();
+        parameters.filter(|(_, known)| known.is_restricted).map(|(at, _)| at)
+    }
+
+    /// Returns a parameter in words.
+    pub(crate) fn parameter(&self, at: usize) -> String {
+        self.parameters.get(at).map_or_else(|| format!("argument {at}"), |known| known.describe(at))
+    }
 }
 
 impl Parameter {
@@ -119,6 +137,11 @@ fn parameters(
         Some((i.word(0)?, i.word(2).filter(|_| is_attribute)?))
     });
     let attributes: BTreeSet<_> = attributes.collect();
+    let layouts = Layouts::of(module, definitions);
+    let decorated = |id: u32, decoration: Decoration| {
+        let mut all = module.section(Section::Annotations).iter();
+        all.find(|i| i.word(0) == Some(id) && i.word(1) == Some(decoration as u32))
+    };
     let body = module.functions.iter().find(|known| known.id == function);
     let body = body.into_iter().flat_map(|function| function.body.iter());
     let declared = body.filter(|i| i.op() == Some(Op::FunctionParameter));
@@ -132,6 +155,13 @@ fn parameters(
             is_read_only: read_only.contains(&at)
                 || has(Attribute::NoWrite)
                 || has(Attribute::NoReadWrite),
+            size: None,
+            alignment: decorated(id, Decoration::Alignment)
+                .and_then(|i| i.word(2))
+                .map_or(1, |bytes| i128::from(bytes.max(1))),
+            is_restricted: has(Attribute::NoAlias)
+                || decorated(id, Decoration::Restrict).is_some()
+                || decorated(id, Decoration::RestrictPointer).is_some(),
         };
         let ty = i.result_type().and_then(|ty| definitions.get(ty));
         let class = ty.as_ref().and_then(|ty| ty.word(1)).and_then(StorageClass::from_u32);
@@ -147,9 +177,12 @@ fn parameters(
             }
             (Some(Op::TypePointer), Some(StorageClass::Function)) if has(Attribute::ByVal) => {
                 parameter.memory = ParameterMemory::ByValue;
+                parameter.size = ty.as_ref().and_then(|ty| layouts.size(ty.word(2)?));
             }
-            (Some(Op::TypeInt | Op::TypeFloat | Op::TypeVector | Op::TypeStruct), _) => {}
-            (Some(Op::TypeArray | Op::TypeBool), _) => {}
+            (
+                Some(Op::TypeInt | Op::TypeFloat | Op::TypeVector | Op::TypeStruct | Op::TypeArray),
+                _,
+            ) => parameter.size = i.result_type().and_then(|ty| layouts.size(ty)),
             _ => {
                 return Err(format!(
                     "{} is an object or a pointer whose use is not followed",

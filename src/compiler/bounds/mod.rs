@@ -18,6 +18,8 @@
 //! * Work-groups at the end of a dimension may be smaller than others, unless the launch says otherwise. The global
 //!   offset counts.
 //! * Memory may hold any values. Nothing that is loaded is known before it is compared.
+//! * Decorations claim only what the check [covers](annotations): alignments are compared with the arguments, and
+//!   floating-point numbers that a compiler may take for finite count as undefined.
 //! * Buffers, local memory, structs that are passed by value, variables, arrays and built-in variables are all memory
 //!   of known length.
 //!
@@ -31,6 +33,7 @@
 //! such a buffer at the same time. An endless loop is not a hazard for the host. The device's watchdog ends it, if
 //! it has one.
 
+mod annotations;
 mod check;
 mod guard;
 mod hazards;
@@ -40,10 +43,13 @@ mod report;
 #[cfg(test)]
 mod tests;
 mod uniformity;
+mod verdict;
 
 pub(crate) use check::check;
 pub(crate) use guard::guard;
 pub(crate) use kernel::Kernel;
+pub(crate) use report::Report;
+pub use verdict::{Finding, LaunchVerdict};
 
 use crate::compiler::nd_range::NdRange;
 

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use rspirv::spirv::{Op, OpenclStd100Op as Extended};
 
+use super::annotations;
 use crate::compiler::fusion::explain;
 use crate::compiler::spirv::edit::{
     Context as _, Definitions, ExtendedSet, Instruction, Location, Section, located,
@@ -16,8 +17,8 @@ use crate::error::{Error, Result};
 /// Returns the error for a kernel that is refused for a reason, worded to follow "it".
 pub(super) fn refuse(kernel: &str, reason: &str) -> Error {
     Error::unsupported(format!(
-        "the launches of `{kernel}` cannot be checked: {reason}; use the unchecked kernel if its launches are \
-         known to stay inside their buffers"
+        "the launches of `{kernel}` cannot be checked: {reason}; `unsafe program.kernel(\"{kernel}\")` gives the \
+         kernel unchecked, for a caller who knows that its launches stay inside their buffers"
     ))
 }
 
@@ -41,6 +42,9 @@ pub(super) fn check_code(definitions: &Definitions<'_>, function: u32, kernel: &
     let refused = module.section(Section::Globals).iter().find(|i| !is_known_global(i));
     if let Some(i) = refused {
         return Err(refuse(kernel, &format!("its module has {}, which is not followed", i.name())));
+    }
+    if let Some(reason) = annotations::refused(definitions, function) {
+        return Err(refuse(kernel, &reason));
     }
     for (stream, known) in (Section::COUNT as u32..).zip(&module.functions) {
         for (location, i) in located((stream, &known.body)) {

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use super::hazards::Hazard;
 use super::kernel::Kernel;
-use super::refusal::at_line;
+use super::verdict::{Finding, LaunchVerdict};
 use crate::compiler::fusion::access::Kind;
-use crate::compiler::fusion::explain;
+use crate::compiler::fusion::explain::{self, line};
 use crate::compiler::spirv::edit::Location;
 
 /// Report on a launch.
@@ -79,25 +79,81 @@ impl Report {
         self.hazards.is_empty() && self.accesses.iter().all(Checked::is_in_bounds)
     }
 
-    /// Describes the instructions that are not proven, one by one.
+    /// Describes the instructions that are not proven, and the hazards, one by one.
+    #[cfg(any(test, fuzzing, feature = "internal"))]
     pub(crate) fn describe(&self, kernel: &Kernel) -> Vec<String> {
+        self.findings(kernel).iter().map(ToString::to_string).collect()
+    }
+
+    /// Returns the verdict on a launch, in words.
+    pub(crate) fn verdict(&self, kernel: &Kernel) -> LaunchVerdict {
+        let definitions = kernel.module.definitions();
+        let is_memory = |checked: &&Checked| match &checked.memory {
+            Memory::Arguments(_) => true,
+            Memory::Variable(id) => !kernel.is_constant(&definitions, *id),
+        };
+        LaunchVerdict {
+            kernel: kernel.name.clone(),
+            accesses: self.accesses.iter().filter(is_memory).count(),
+            findings: self.findings(kernel),
+        }
+    }
+
+    /// Returns the positions of the arguments whose memory may be written.
+    pub(crate) fn written(&self) -> BTreeSet<usize> {
+        let writes = self.accesses.iter().filter(|checked| checked.kind.writes());
+        let arguments = writes.filter_map(|checked| match &checked.memory {
+            Memory::Arguments(all) => Some(all.iter().copied()),
+            Memory::Variable(_) => None,
+        });
+        arguments.flatten().collect()
+    }
+
+    fn findings(&self, kernel: &Kernel) -> Vec<Finding> {
         let definitions = kernel.module.definitions();
         let guarded = self.accesses.iter().filter(|checked| !checked.is_in_bounds());
-        let describe = |checked: &Checked| {
-            let memory = kernel.describe(&definitions, &checked.memory);
-            let mut text = format!("{} {memory}", verb(checked.kind));
+        let access = |checked: &Checked| {
+            let mut what = format!(
+                "{} {}",
+                verb(checked.kind),
+                kernel.describe(&definitions, &checked.memory)
+            );
             if let Some(cause) = explain::origin(&definitions, checked.location) {
-                text += &format!(" {cause}");
+                what += &format!(" {cause}");
             }
-            if let Verdict::Guarded(reason) = checked.verdict {
-                text += &format!(": {}", reason.describe());
+            let reason = match checked.verdict {
+                Verdict::Guarded(reason) => reason.describe(),
+                Verdict::InBounds => String::new(),
+            };
+            let line = line(&definitions, checked.location);
+            Finding {
+                parameter: kernel.named_memory(&checked.memory),
+                what,
+                reason: Some(reason),
+                line,
             }
-            at_line(&definitions, checked.location, text)
         };
-        let hazards = self.hazards.iter().map(|(location, hazard)| {
-            at_line(&definitions, *location, hazard.describe().to_owned())
-        });
-        guarded.map(describe).chain(hazards).collect()
+        let hazard = |(location, hazard): &(Location, Hazard)| {
+            let what = hazard.describe().to_owned();
+            Finding { parameter: None, what, reason: None, line: line(&definitions, *location) }
+        };
+        let hazards = self.hazards.iter().map(hazard);
+        let mut findings = Vec::new();
+        for finding in guarded.map(access).chain(hazards) {
+            if !findings.contains(&finding) {
+                findings.push(finding);
+            }
+        }
+        findings
+    }
+}
+
+impl Kernel {
+    /// Returns the name of the parameter whose memory an instruction touches, if it is one parameter with a name.
+    fn named_memory(&self, memory: &Memory) -> Option<String> {
+        let Memory::Arguments(all) = memory else { return None };
+        let [at] = *all.iter().collect::<Vec<_>>() else { return None };
+        self.parameters[*at].name.clone()
     }
 }
 

@@ -40,7 +40,6 @@ impl Space {
     }
 
     /// Returns the space of the same work-items, in work-groups some of which may be smaller than others.
-    #[cfg(any(test, fuzzing, feature = "internal"))]
     pub(in crate::compiler) fn with_smaller_groups(self) -> Self {
         Self { is_uniform: false, ..self }
     }

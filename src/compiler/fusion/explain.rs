@@ -11,7 +11,6 @@ use rspirv::spirv::{BuiltIn, Op};
 use super::access::Access;
 use super::declaration::Parameter;
 use super::pointer_uses::AccessOperands;
-#[cfg(any(test, fuzzing, feature = "internal"))]
 use crate::compiler::spirv::edit::Location;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Role, Section, ids, located};
 
@@ -109,7 +108,6 @@ pub(super) fn origins(
 }
 
 /// Returns the origin of the offset of an access, in words that follow "reads `x`", if it is known.
-#[cfg(any(test, fuzzing, feature = "internal"))]
 pub(in crate::compiler) fn origin(
     definitions: &Definitions<'_>,
     location: Location,
@@ -122,7 +120,6 @@ pub(in crate::compiler) fn origin(
 }
 
 /// Returns the file and line of an instruction's source, if the module states them.
-#[cfg(any(test, fuzzing, feature = "internal"))]
 pub(in crate::compiler) fn line(definitions: &Definitions<'_>, at: Location) -> Option<String> {
     let function = at.function(definitions.module())?;
     lines(definitions, function).remove(&at.offset)

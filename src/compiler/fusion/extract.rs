@@ -77,7 +77,6 @@ pub(super) fn kernel(
 /// # Errors
 ///
 /// Fails like [`kernels`].
-#[cfg(any(test, fuzzing, feature = "internal"))]
 pub(in crate::compiler) fn single(module: &Module, name: &str) -> Result<Kernel> {
     let mut kernel = Program::of(module).kernel(name)?;
     kernel.keep_in_registers(false)?;

@@ -268,7 +268,8 @@ impl Completion {
                     LaunchFacts::New(_) => None,
                 };
                 let prepared = match known {
-                    Some(known) => Ok(known),
+                    // The values of scalars may differ, on which a proof may depend.
+                    Some(known) => Self::prove(launches, &launch, kernel).map(|()| known),
                     None => self
                         .prepare_kernel(launches, &launch, key, kernel, facts)
                         .inspect(|prepared| learned.push(Prepared::clone(prepared))),
@@ -304,6 +305,7 @@ impl Completion {
         facts: LaunchFacts<'_>,
     ) -> Result<Prepared> {
         launch.check(self.queue.device()).transpose()?;
+        Self::prove(launches, launch, kernel)?;
         let FusedKernel { slots, repeated, internalized, recomputed, .. } = kernel;
         let lost: SmallVec<[u64; 8]> = match facts {
             LaunchFacts::Known(recent) => recent.allocations(internalized).collect(),
@@ -318,6 +320,15 @@ impl Completion {
         let repeated = Repeated { launches: &repeated, results: &results };
         let accesses = Arc::new(CombinedAccesses::of(&own, repeated, launch, &lost));
         Ok(Prepared { key, lost, accesses })
+    }
+
+    /// Checks that the launch of a fused kernel is proven, if one of the launches that it replaces is checked.
+    fn prove(launches: &[&LaunchWork], launch: &LaunchWork, kernel: &FusedKernel) -> Result<()> {
+        let mut members = kernel.slots.iter().chain(&kernel.repeated);
+        match members.any(|&slot| launches[slot].is_checked()) {
+            true => launch.prove(),
+            false => Ok(()),
+        }
     }
 
     /// Runs the launches one by one, unless they run already, and returns the reason.

@@ -241,11 +241,8 @@ impl Handles<'_> {
 /// Returns a launch of the fused kernel in place of these launches.
 pub(super) fn fused(launches: &[&LaunchWork], fused: &FusedKernel) -> LaunchWork {
     let argument = |place: &Place| launches[place.slot].arguments[place.argument].clone();
-    LaunchWork {
-        kernel: fused.kernel.clone(),
-        range: fused.range,
-        arguments: fused.parameters.iter().map(argument).collect(),
-    }
+    let arguments = fused.parameters.iter().map(argument).collect();
+    LaunchWork::new(fused.kernel.clone(), fused.range, arguments)
 }
 
 /// Copies of a scope's launches. They hold handles of the buffers.

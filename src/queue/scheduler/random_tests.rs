@@ -354,11 +354,9 @@ impl Case {
             let parts = parts.iter().map(|part| {
                 let own: Vec<_> = part.iter().map(|&at| launches[at]).collect();
                 let given = own.iter().flat_map(|launch| &launch.arguments);
-                let launch = Box::new(LaunchWork {
-                    kernel: self.kernels[own.len() - 1].clone(),
-                    range: own[0].range,
-                    arguments: given.cloned().collect(),
-                });
+                let kernel = self.kernels[own.len() - 1].clone();
+                let arguments = given.cloned().collect();
+                let launch = Box::new(LaunchWork::new(kernel, own[0].range, arguments));
                 let none = Repeated { launches: &[], results: &[] };
                 let accesses = Arc::new(CombinedAccesses::of(&own, none, &launch, &[]));
                 let fused = FusedLaunch { launch, accesses, lost: SmallVec::new() };

@@ -8,8 +8,9 @@ use super::deferred::PendingCommand;
 use super::group::DISCARDED;
 use super::{AFTER_FAILED, Edges, Scheduler, State};
 use crate::args::buffer::Region;
-use crate::build_graph::Kernel;
-use crate::error::Result;
+use crate::build_graph::Guard;
+use crate::error::{Result, catch_panics};
+use crate::queue::checked::PendingLaunch;
 use crate::queue::command::Command;
 use crate::queue::event::{Event, Record, Status};
 use crate::queue::host_task::{Precondition, catch_panic};
@@ -51,10 +52,10 @@ impl Scheduler {
             }
             is_own
         });
-        let kernel = match work {
+        let pending = match work {
             Work::Launch(launch) => {
                 self.shared.counters.launches.add_one();
-                command.building.then(|| launch.kernel.clone())
+                command.building.then(|| launch.pending())
             }
             _ => None,
         };
@@ -68,8 +69,8 @@ impl Scheduler {
             host_future.set_record(event.record());
             self.await_precondition(id, precondition, host_future);
         }
-        if let Some(kernel) = kernel {
-            self.await_build(id, kernel);
+        if let Some(pending) = pending {
+            self.await_build(id, pending);
         }
         event
     }
@@ -91,12 +92,13 @@ impl Scheduler {
         }
     }
 
-    /// Waits on the host executor for the build of the program that the launch `id` needs.
-    fn await_build(self: &Arc<Self>, id: NodeId, kernel: Kernel) {
+    /// Waits on the host executor for the build of the program that the launch `id` needs, and for the check of a
+    /// launch that is checked.
+    fn await_build(self: &Arc<Self>, id: NodeId, pending: PendingLaunch) {
         let scheduler = self.clone();
         let spawned = self.shared.host.spawn(async move {
-            kernel.resolve().await;
-            scheduler.build_ended(id);
+            let ready = catch_panics(pending.ready()).await;
+            scheduler.build_ended(id, &pending, ready);
         });
         if let Err(error) = spawned {
             self.precondition_ended(id, Err(error));
@@ -206,17 +208,48 @@ impl Scheduler {
         });
     }
 
-    /// Handles the end of a program's build, successful or not, for the launch `id`.
-    fn build_ended(self: &Arc<Self>, id: NodeId) {
+    /// Handles the end of a program's build, successful or not, for the launch `id`. `ready` has the guarded variant
+    /// that must run in place of the kernel, if there is one.
+    fn build_ended(
+        self: &Arc<Self>,
+        id: NodeId,
+        pending: &PendingLaunch,
+        ready: Result<Option<Arc<Guard>>>,
+    ) {
         self.change(|state| {
-            let checked = match state.dag.command(id).map(|command| &command.work) {
+            let check = |state: &State| match state.dag.command(id).map(|command| &command.work) {
                 Some(Work::Launch(launch)) => launch.check(self.slot.handle()),
                 _ => None,
             };
+            let mut checked = check(state);
+            if !matches!(checked, Some(Err(_))) {
+                match &ready {
+                    Ok(Some(guard)) => {
+                        if let Some(Work::Launch(launch)) =
+                            state.dag.command_mut(id).map(|command| &mut command.work)
+                        {
+                            launch.complete(pending, guard);
+                        }
+                        checked = check(state);
+                    }
+                    Ok(None) => {}
+                    Err(error) => checked = Some(Err(error.clone())),
+                }
+            }
             match checked {
                 None | Some(Ok(())) => {
                     if let Some(command) = state.dag.command_mut(id) {
                         command.building = false;
+                    }
+                    if pending.is_checked() {
+                        let counters = &self.shared.counters;
+                        let is_guarded = matches!(ready, Ok(Some(_)));
+                        let counter = if is_guarded {
+                            &counters.launches_guarded
+                        } else {
+                            &counters.launches_proven
+                        };
+                        counter.add_one();
                     }
                     state.dag.meet_precondition(id, &mut state.next);
                 }

@@ -159,7 +159,7 @@ impl Bench {
         let fuse = |launches: &[&LaunchWork]| {
             let arguments = launches[0].arguments.clone();
             let range = launches[0].range;
-            let launch = Box::new(LaunchWork { kernel: self.kernel("both"), range, arguments });
+            let launch = Box::new(LaunchWork::new(self.kernel("both"), range, arguments));
             let none = Repeated { launches: &[], results: &[] };
             let accesses = Arc::new(CombinedAccesses::of(launches, none, &launch, &lost));
             let fused = FusedLaunch { launch, accesses, lost: SmallVec::from_slice(&lost) };

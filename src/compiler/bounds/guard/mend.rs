@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rspirv::spirv::{Decoration, Op, StorageClass};
 
-use super::super::hazards::Hazard;
+use super::super::hazards::{Hazard, claims_to_be_finite};
 use super::code::Code;
 use crate::compiler::fusion::vector_access::VectorAccess;
 use crate::compiler::spirv::Module;
@@ -187,7 +187,7 @@ fn is_shared(definitions: &Definitions<'_>, pointer: u32) -> bool {
 }
 
 /// Mends what concerns the whole module, for the kinds of hazards that a kernel has: values that are not defined
-/// become zeros, conversions are saturated, and calculations lose their claims not to overflow.
+/// become zeros, conversions are saturated, and calculations lose their claims not to overflow and to be finite.
 pub(super) fn module(module: &mut Module, kinds: &BTreeSet<Hazard>) -> Result<()> {
     if !kinds.contains(&Hazard::Undefined) {
         return Ok(());
@@ -202,7 +202,7 @@ pub(super) fn module(module: &mut Module, kinds: &BTreeSet<Hazard>) -> Result<()
     *module.section_mut(Section::Globals) = globals;
     let is_claim = |i: &Instruction<'_>| {
         let claims = [Decoration::NoSignedWrap, Decoration::NoUnsignedWrap];
-        claims.iter().any(|claim| i.word(1) == Some(*claim as u32))
+        claims.iter().any(|claim| i.word(1) == Some(*claim as u32)) || claims_to_be_finite(i)
     };
     module.section_mut(Section::Annotations).retain(|i| !is_claim(i));
     let (mut converted, mut interner) =

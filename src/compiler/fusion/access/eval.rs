@@ -62,7 +62,6 @@ pub(super) struct Evaluation<'m> {
     /// written.
     pub(super) is_strict: bool,
     /// Touches of memory, if they are asked for.
-    #[cfg(any(test, fuzzing, feature = "internal"))]
     pub(super) watch: Option<super::watch::Watch>,
 }
 
@@ -180,7 +179,6 @@ impl<'m> Evaluation<'m> {
             steps: 0,
             has_long_sums: false,
             is_strict: false,
-            #[cfg(any(test, fuzzing, feature = "internal"))]
             watch: None,
             definitions,
         }

@@ -30,7 +30,6 @@ impl<'m> Evaluation<'m> {
             self.escape_operands(frame, at, i, "is used by an unknown instruction");
             return None;
         };
-        #[cfg(any(test, fuzzing, feature = "internal"))]
         self.watch_operation(frame, at.1, op, i);
         match op {
             Op::Variable => {
@@ -545,7 +544,6 @@ impl<'m> Evaluation<'m> {
         kind: Kind,
         size: Option<i128>,
     ) {
-        #[cfg(any(test, fuzzing, feature = "internal"))]
         self.watch(at.1, pointer, kind, size);
         let Known::Pointer(pointer) = pointer else {
             // Not a pointer that is understood: another kind of pointer, or a damaged module.
@@ -584,7 +582,6 @@ impl<'m> Evaluation<'m> {
     pub(super) fn escape(&self, frame: &mut Frame<'m>, at: At, value: &Known, text: &'static str) {
         match value {
             Known::Pointer(_) => {
-                #[cfg(any(test, fuzzing, feature = "internal"))]
                 self.watch_escape(at.1, value, text);
                 self.record(frame, at, value, Kind::Escape, None, text);
             }

@@ -28,10 +28,8 @@ mod slice;
 mod symbols;
 #[cfg(test)]
 mod tests;
-#[cfg(any(test, fuzzing, feature = "internal"))]
 mod touches;
 mod vectors;
-#[cfg(any(test, fuzzing, feature = "internal"))]
 mod watch;
 
 use std::collections::BTreeSet;
@@ -49,12 +47,9 @@ pub(in crate::compiler) use layout::{Layout, Layouts, MAX_ALIGN, Parts};
 pub(super) use moving_pointers::follow_moving_pointers;
 pub(super) use registers::keep_in_registers;
 pub(super) use slice::controlling_parameters;
-#[cfg(any(test, fuzzing, feature = "internal"))]
 pub(in crate::compiler) use slice::deciding_parameters;
 pub(super) use symbols::{Condition, Symbol};
-#[cfg(any(test, fuzzing, feature = "internal"))]
 pub(in crate::compiler) use touches::Watcher;
-#[cfg(any(test, fuzzing, feature = "internal"))]
 pub(in crate::compiler) use watch::{Root, Touch, Undefined};
 
 /// Accesses of a kernel to its buffers, and its control flow.

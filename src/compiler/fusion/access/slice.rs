@@ -20,7 +20,6 @@ pub(crate) fn controlling_parameters(
 
 /// Returns the indices of a function's parameters on which addresses, branches, or whether divisions and shifts
 /// are defined depend, in the function and in the functions that it calls.
-#[cfg(any(test, fuzzing, feature = "internal"))]
 pub(in crate::compiler) fn deciding_parameters(
     definitions: &Definitions<'_>,
     function: u32,

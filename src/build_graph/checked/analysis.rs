@@ -1,0 +1,160 @@
+//! Analysis of a program's kernel: the kernel as the check needs it, and the program that runs.
+
+use std::sync::Arc;
+
+use super::plan::checked_plan;
+use crate::build_graph::built::Built;
+use crate::build_graph::graph::BuildGraph;
+use crate::build_graph::link::describe;
+use crate::build_graph::outcome::Outcome;
+use crate::build_graph::plan::BuildPlan;
+use crate::compiler::bounds;
+use crate::compiler::signature::Access;
+use crate::compiler::spirv;
+use crate::device::{Device, ModuleFormat};
+use crate::error::{Error, ErrorKind, Result};
+use crate::executor::Priority;
+use crate::source::module::Module;
+use crate::source::translate::Names;
+
+/// Kernel that is prepared for the check.
+pub(crate) struct Analysis {
+    pub(super) kernel: bounds::Kernel,
+    /// Plan of the program whose kernel runs.
+    pub(super) plan: BuildPlan,
+    /// Whether the program was built from OpenCL C.
+    pub(super) is_text: bool,
+}
+
+impl Analysis {
+    /// Prepares a kernel of a checked program.
+    fn of(plan: BuildPlan, device: &Device, is_text: bool, name: &str) -> Result<Arc<Self>> {
+        let analysed = BuildPlan { is_emitted: false, ..plan.clone() };
+        let kernel = analysed.with_source(device, |source| {
+            let module = spirv::Module::parse(source.code)?;
+            let parameters = analysed.parameters(name).unwrap_or_default().iter().enumerate();
+            let read_only = parameters.filter(|(_, known)| known.access == Some(Access::Read));
+            let read_only = read_only.map(|(at, _)| at).collect();
+            bounds::Kernel::of(&module, name, source.constants, &read_only)
+        })?;
+        Ok(Arc::new(Self { kernel, plan, is_text }))
+    }
+}
+
+impl BuildGraph {
+    /// Analyses a kernel whose program consists of trusted SPIR-V, at once. Returns `None` for other programs.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`analysis`](Self::analysis).
+    pub(super) fn analysis_at_once(
+        &self,
+        built: &Built,
+        name: &str,
+    ) -> Option<Result<Arc<Analysis>>> {
+        let plan = match self.analysable(built, name) {
+            Ok(plan) => plan,
+            Err(error) => return Some(Err(error)),
+        };
+        let inputs = plan.inputs().iter();
+        let modules = inputs.map(|input| input.module()).collect::<Vec<_>>();
+        let is_simple =
+            |module: &&Module| module.format() == ModuleFormat::SpirV && !module.is_untrusted();
+        if built.is_untrusted() || !modules.iter().all(is_simple) {
+            return None;
+        }
+        let device = built.device();
+        let modules = modules.into_iter().cloned().collect();
+        let checked = checked_plan(plan, modules, device);
+        Some(checked.and_then(|plan| Analysis::of(plan, device, false, name)))
+    }
+
+    /// Analyses a kernel of a program. Translates OpenCL C first, and does the work on a thread of the pool.
+    ///
+    /// # Errors
+    ///
+    /// * [`Unsupported`](ErrorKind::Unsupported), naming the kernel and the reason, if its launches cannot be
+    ///   checked, and with what to install if OpenCL C cannot be translated.
+    /// * [`BuildFailed`](ErrorKind::BuildFailed) if the front end refuses the text, and the transient errors of
+    ///   [`spirv_of`](Self::spirv_of).
+    pub(super) async fn analysis(
+        self: &Arc<Self>,
+        built: &Arc<Built>,
+        name: &str,
+    ) -> Result<Arc<Analysis>> {
+        let plan = self.analysable(built, name)?.clone();
+        let is_untrusted = built.is_untrusted();
+        let (mut modules, needed) = (Vec::new(), Names::from_iter([name.to_owned()]));
+        for input in plan.inputs() {
+            let input = input.clone().untrusted_if(is_untrusted);
+            let module = match plan.inputs() {
+                [_] => self.spirv_of_kernels(&input, plan.device(), needed.clone()).await,
+                _ => self.spirv_of(&input, plan.device()).await,
+            };
+            modules.push(module.map_err(|error| {
+                let text = describe(input.module());
+                error.within(format_args!(
+                    "the launches of `{name}` cannot be checked: {text} is not translated to SPIR-V"
+                ))
+            })?);
+        }
+        let (device, name) = (built.device().clone(), name.to_owned());
+        let is_text = plan.format() == ModuleFormat::OpenClC;
+        let analyse = move || {
+            let plan = checked_plan(&plan, modules, &device)?;
+            Analysis::of(plan, &device, is_text, &name)
+        };
+        self.pool_for(is_untrusted).threads().run(Priority::Short, analyse).await?
+    }
+
+    /// Returns the plan of a program, unless nothing can be known of its code.
+    fn analysable<'a>(&self, built: &'a Built, name: &str) -> Result<&'a BuildPlan> {
+        let refuse = |reason: &str| {
+            Error::unsupported(format!(
+                "the launches of `{name}` cannot be checked: {reason}; `unsafe program.kernel(\"{name}\")` \
+                 gives the kernel unchecked"
+            ))
+        };
+        if !built.device().runs_code {
+            return Err(refuse("kernels of a simulated device are closures"));
+        }
+        let plan = built
+            .plan()
+            .ok_or_else(|| refuse("the modules that the program was built from are not known"))?;
+        let is_native = |module: &Module| module.format() == ModuleFormat::Native;
+        match plan.inputs().iter().find(|input| is_native(input.module())) {
+            Some(input) => Err(refuse(&format!(
+                "{} is a native binary, which has no SPIR-V",
+                describe(input.module())
+            ))),
+            None => Ok(plan),
+        }
+    }
+
+    /// Returns the program whose kernel runs: `built` itself if it was compiled as it was analysed.
+    pub(super) async fn checked_program(
+        self: &Arc<Self>,
+        built: Arc<Built>,
+        analysis: Arc<Analysis>,
+    ) -> Outcome {
+        if self.runs_as_analysed(&built, &analysis) {
+            return Ok(built);
+        }
+        let plan = &analysis.plan;
+        let program = self.request_plan(plan.clone()).completed().await;
+        match program {
+            // OpenCL C cannot express everything.
+            Err(error) if error.kind() == ErrorKind::Unsupported && plan.is_emitted => {
+                let spirv = BuildPlan { is_emitted: false, ..plan.clone() };
+                let takes_spirv = built.device().formats.contains(&ModuleFormat::SpirV);
+                if takes_spirv { self.request_plan(spirv).completed().await } else { Err(error) }
+            }
+            program => program,
+        }
+    }
+
+    /// Returns whether a program was compiled from what was analysed.
+    pub(super) fn runs_as_analysed(&self, built: &Built, analysis: &Analysis) -> bool {
+        self.key(&analysis.plan) == built.key()
+    }
+}

@@ -1,0 +1,354 @@
+//! Checks of one kernel's launches. The verdicts of recent launches are kept: most launches are like an earlier one.
+
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+use super::Checked;
+use super::analysis::Analysis;
+use super::guard::Guard;
+use super::kernels::graph_of;
+use super::shape::{ArgumentShape, LaunchShape};
+use crate::args::ArgumentList;
+use crate::build_graph::built::ResolvedKernel;
+use crate::build_graph::graph::BuildGraph;
+use crate::build_graph::kernel::Kernel;
+use crate::build_graph::shared_outcome::SharedOutcome;
+use crate::compiler::bounds::{self, LaunchVerdict};
+use crate::compiler::nd_range::NdRange;
+use crate::compiler::signature::Access;
+use crate::error::{Error, ErrorKind, Result};
+use crate::executor::Priority;
+use crate::sync::lock;
+
+/// Maximum number of launches whose verdicts a kernel keeps.
+const MAX_KNOWN: usize = 32;
+
+/// Checks of a kernel's launches.
+pub(crate) struct Checks {
+    name: Box<str>,
+    graph: Weak<BuildGraph>,
+    needs_proof: bool,
+    analysis: SharedOutcome<Result<Arc<Analysis>>>,
+    /// Positions of the parameters that are declared `restrict`, once the kernel is analysed.
+    restricted: OnceLock<Box<[usize]>>,
+    known: Mutex<Vec<Known>>,
+}
+
+/// Verdict on a launch, and on all launches like it.
+struct Known {
+    shape: LaunchShape,
+    decision: Result<Decision>,
+}
+
+/// Way in which a checked launch runs.
+#[derive(Clone)]
+pub(crate) enum Decision {
+    /// The kernel itself runs.
+    Proven,
+    /// A guarded variant runs.
+    Guarded(Arc<Guard>),
+}
+
+impl Checks {
+    pub(super) fn new(
+        graph: &Arc<BuildGraph>,
+        name: &str,
+        analysis: SharedOutcome<Result<Arc<Analysis>>>,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            graph: Arc::downgrade(graph),
+            needs_proof: graph.checked() == Checked::Proven,
+            analysis,
+            restricted: OnceLock::new(),
+            known: Mutex::default(),
+        }
+    }
+
+    /// Waits for the analysis of the kernel.
+    pub(super) fn analysis(&self) -> SharedOutcome<Result<Arc<Analysis>>> {
+        self.analysis.clone()
+    }
+
+    /// Returns the analysis of the kernel, once it is known.
+    pub(super) fn peek(&self) -> Option<Result<Arc<Analysis>>> {
+        self.analysis.peek()
+    }
+
+    /// Decides how a launch of the kernel runs. Analyses it if no earlier launch was like it. Returns `None` while
+    /// the kernel itself is being analysed, or if that must not be done on the caller's thread.
+    ///
+    /// # Errors
+    ///
+    /// * [`Unsupported`](ErrorKind::Unsupported) if the launch cannot be checked or guarded, or if it must be proven
+    ///   and is not.
+    /// * [`InvalidArgument`](ErrorKind::InvalidArgument) for arguments that contradict the kernel.
+    pub(crate) fn decide(
+        &self,
+        kernel: &ResolvedKernel,
+        (range, arguments): (&NdRange, &ArgumentList),
+        needs_proof: bool,
+    ) -> Option<Result<Decision>> {
+        let is_restricted = self.restricted.get().is_none_or(|restricted| !restricted.is_empty());
+        let find = || self.find(|known| known.fits(range, arguments));
+        if !is_restricted && let Some(decision) = find() {
+            return Some(decision.and_then(|decision| self.proven_if(decision, needs_proof)));
+        }
+        let analysis = match self.peek()? {
+            Ok(analysis) => analysis,
+            Err(error) => return Some(Err(error)),
+        };
+        let shape = LaunchShape::of(range, arguments);
+        if let Err(error) = self.check_overlaps(&analysis, kernel, &shape) {
+            return Some(Err(error));
+        }
+        let known = find();
+        if known.is_none() && analysis.plan.has_untrusted() {
+            return None;
+        }
+        let decision = known.unwrap_or_else(|| {
+            let guard = |report: &bounds::Report| self.guard_for(&analysis, report);
+            self.decide_anew(&analysis, kernel, shape, guard)
+        });
+        Some(decision.and_then(|decision| self.proven_if(decision, needs_proof)))
+    }
+
+    /// Decides like [`decide`](Self::decide), on a thread of the pool, and waits until the guarded variant is built.
+    ///
+    /// # Errors
+    ///
+    /// As for [`decide`](Self::decide), and the errors of the analysis and of the build.
+    pub(crate) async fn decided(
+        self: &Arc<Self>,
+        kernel: &Kernel,
+        shape: LaunchShape,
+        needs_proof: bool,
+    ) -> Result<Decision> {
+        let analysis = self.analysis.clone().await?;
+        let (checks, kernel, is_untrusted) =
+            (Arc::clone(self), kernel.clone(), analysis.plan.has_untrusted());
+        let decide = move || {
+            let resolved = match kernel.resolved() {
+                Some(Ok(resolved)) => resolved,
+                Some(Err(error)) => return Err(error.clone()),
+                None => return Err(Error::invalid("its program is not built yet")),
+            };
+            checks.check_overlaps(&analysis, resolved, &shape)?;
+            let decision = match checks.find(|known| known.covers(&shape)) {
+                Some(known) => known?,
+                None => {
+                    let guard = |report: &bounds::Report| checks.guard_for(&analysis, report);
+                    checks.decide_anew(&analysis, resolved, shape, guard)?
+                }
+            };
+            checks.proven_if(decision, needs_proof)
+        };
+        let decided = self.graph()?.pool_for(is_untrusted).threads().run(Priority::Short, decide);
+        let decision = decided.await??;
+        if let Decision::Guarded(guard) = &decision {
+            guard.kernel.resolve().await;
+        }
+        Ok(decision)
+    }
+
+    /// Checks that a launch is proven, of a kernel that was not requested as a checked one: a fused kernel. Returns
+    /// `None` while the kernel is being analysed.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](ErrorKind::Unsupported), with the reason, if it is not proven, or if the kernel was not compiled
+    /// as it was analysed.
+    pub(crate) fn prove(
+        &self,
+        kernel: &ResolvedKernel,
+        (range, arguments): (&NdRange, &ArgumentList),
+    ) -> Option<Result<()>> {
+        let analysis = match self.peek()? {
+            Ok(analysis) => analysis,
+            Err(error) => return Some(Err(error)),
+        };
+        let find = || self.find(|known| known.fits(range, arguments));
+        let prove = || {
+            let shape = LaunchShape::of(range, arguments);
+            self.check_overlaps(&analysis, kernel, &shape)?;
+            let proven = find().unwrap_or_else(|| {
+                self.decide_anew(&analysis, kernel, shape, |report| match report.is_proven() {
+                    _ if !self.graph()?.runs_as_analysed(&kernel.built, &analysis) => {
+                        Err(Error::unsupported(
+                            "its program was built with options that are not checked",
+                        ))
+                    }
+                    true => Ok(Decision::Proven),
+                    false => Err(self.not_proven(&report.verdict(&analysis.kernel))),
+                })
+            });
+            proven.map(drop)
+        };
+        Some(prove())
+    }
+
+    /// Returns the verdict on a launch, in words.
+    ///
+    /// # Errors
+    ///
+    /// As for [`decided`](Self::decided), but a launch that must be proven is only described.
+    pub(crate) async fn verdict(self: Arc<Self>, shape: LaunchShape) -> Result<LaunchVerdict> {
+        let analysis = self.analysis.clone().await?;
+        let is_untrusted = analysis.plan.has_untrusted();
+        let describe = move || {
+            let report = report(&analysis, &shape)?;
+            Ok(report.verdict(&analysis.kernel))
+        };
+        let described =
+            self.graph()?.pool_for(is_untrusted).threads().run(Priority::Short, describe);
+        described.await?
+    }
+
+    fn graph(&self) -> Result<Arc<BuildGraph>> {
+        graph_of(&self.graph, &self.name)
+    }
+
+    /// Returns the decision on an earlier launch like this one.
+    fn find(&self, is_like: impl Fn(&LaunchShape) -> bool) -> Option<Result<Decision>> {
+        let mut known = lock(&self.known);
+        let at = known.iter().position(|known| is_like(&known.shape))?;
+        if at > 0 {
+            known.swap(0, at);
+        }
+        let is_failed = match &known[0].decision {
+            // A build that failed for want of resources is tried again.
+            Ok(Decision::Guarded(guard)) => matches!(
+                guard.kernel.resolved(),
+                Some(Err(error)) if !error.is_deterministic()
+            ),
+            _ => false,
+        };
+        if is_failed {
+            known.swap_remove(0);
+            return None;
+        }
+        Some(known[0].decision.clone())
+    }
+
+    /// Requests the guarded variant for a launch that is not proven.
+    fn guard_for(&self, analysis: &Analysis, report: &bounds::Report) -> Result<Decision> {
+        match report.is_proven() {
+            true => Ok(Decision::Proven),
+            false => self.graph()?.guard(analysis, report).map(Decision::Guarded),
+        }
+    }
+
+    /// Analyses a launch, decides how it runs, and remembers the decision.
+    fn decide_anew(
+        &self,
+        analysis: &Analysis,
+        kernel: &ResolvedKernel,
+        shape: LaunchShape,
+        decide: impl FnOnce(&bounds::Report) -> Result<Decision>,
+    ) -> Result<Decision> {
+        let report = report(analysis, &shape);
+        let constants = report.as_ref().ok().map(|report| report.constants.clone());
+        let decision = report.and_then(|report| {
+            self.check_stated(analysis, kernel, &shape, &report)?;
+            decide(&report)
+        });
+        if decision.as_ref().is_err_and(|error| !error.is_deterministic()) {
+            return decision;
+        }
+        // Without a report, the decision may depend on any value.
+        let depends_on = |at: usize| constants.as_ref().is_none_or(|all| all.contains(&at));
+        let shape = shape.depending_on(depends_on);
+        let mut known = lock(&self.known);
+        known.truncate(MAX_KNOWN - 1);
+        known.insert(0, Known { shape, decision: decision.clone() });
+        decision
+    }
+
+    /// Fails for a launch that is not proven, if it must be.
+    fn proven_if(&self, decision: Decision, needs_proof: bool) -> Result<Decision> {
+        let Decision::Guarded(guard) = &decision else { return Ok(decision) };
+        if !needs_proof && !self.needs_proof {
+            return Ok(decision);
+        }
+        Err(self.not_proven(&guard.verdict))
+    }
+
+    /// Returns the error for a launch that must be proven, and is not.
+    fn not_proven(&self, verdict: &LaunchVerdict) -> Error {
+        let reasons: Vec<_> =
+            verdict.findings().iter().map(|finding| format!("it {finding}")).collect();
+        Error::unsupported(format!(
+            "a launch of `{}` must be proven to stay inside its buffers, but is not: {}",
+            self.name,
+            reasons.join("; ")
+        ))
+    }
+
+    /// Fails if the memory of an argument that is declared `restrict` overlaps with that of another one, and one of
+    /// them may be written.
+    fn check_overlaps(
+        &self,
+        analysis: &Analysis,
+        kernel: &ResolvedKernel,
+        shape: &LaunchShape,
+    ) -> Result<()> {
+        let restricted =
+            self.restricted.get_or_init(|| analysis.kernel.restricted().collect::<Vec<_>>().into());
+        let is_read_only = |at: usize| is_declared_read_only(kernel, at);
+        match shape.overlap(restricted, is_read_only) {
+            Some((one, other)) => Err(Error::invalid(format!(
+                "kernel `{}`: {} is declared `restrict`, but its memory overlaps with that of {}; give \
+                 buffers that do not overlap",
+                self.name,
+                analysis.kernel.parameter(one),
+                analysis.kernel.parameter(other)
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Fails if a buffer is given as one that is only read, but may be written: other commands would not wait.
+    fn check_stated(
+        &self,
+        analysis: &Analysis,
+        kernel: &ResolvedKernel,
+        shape: &LaunchShape,
+        report: &bounds::Report,
+    ) -> Result<()> {
+        let is_read = |at: usize| match shape.arguments.get(at) {
+            Some(ArgumentShape::Buffer { stated, .. }) => match stated {
+                Some(access) => *access == Access::Read,
+                None => is_declared_read_only(kernel, at),
+            },
+            _ => false,
+        };
+        match report.written().into_iter().find(|&at| is_read(at)) {
+            Some(at) => Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!(
+                    "kernel `{}`: it writes to {}, which is given or declared as read-only; give the plain \
+                     buffer, or `read_write()`",
+                    self.name,
+                    analysis.kernel.parameter(at)
+                ),
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+fn is_declared_read_only(kernel: &ResolvedKernel, at: usize) -> bool {
+    kernel.parameters().get(at).and_then(|parameter| parameter.access) == Some(Access::Read)
+}
+
+/// Checks a launch of a kernel.
+fn report(analysis: &Analysis, shape: &LaunchShape) -> Result<bounds::Report> {
+    let arguments = shape.to_check();
+    let launch = bounds::Launch {
+        range: &shape.range,
+        arguments: &arguments,
+        // A driver may choose work-groups that do not divide the global size.
+        uniform_groups: false,
+        few_constants: true,
+    };
+    bounds::check(&analysis.kernel, &launch)
+}

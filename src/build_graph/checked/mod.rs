@@ -1,0 +1,50 @@
+//! Kernels whose launches are checked before they run.
+//!
+//! The check is about SPIR-V, so the kernel that runs must be compiled from the SPIR-V that was analysed, or from
+//! text that Kiln made of it. A [checked program](plan) holds this: for a program of SPIR-V modules that Kiln builds
+//! or merges itself, it is the program itself. For OpenCL C, the device's own compiler would read the text in its own
+//! way; for objects that the driver links, its linker would choose the definitions. So the checked program is built
+//! from the translated, merged modules instead, as a node of its own.
+//!
+//! * [`analysis`]: a program's kernel, prepared for the check.
+//! * [`plan`]: the plan of the checked program.
+//! * [`checks`]: verdicts of one kernel, with those of recent launches.
+//! * [`shape`]: the part of a launch that its verdict depends on.
+//! * [`guard`]: guarded variants, as nodes of the graph.
+//! * [`kernels`]: kernels as applications request them.
+
+mod analysis;
+mod checks;
+mod guard;
+mod kernels;
+mod plan;
+mod shape;
+
+pub(crate) use checks::{Checks, Decision};
+pub(crate) use guard::Guard;
+pub(super) use kernels::{graph_of, runtime_ended};
+pub(crate) use shape::LaunchShape;
+
+/// Treatment of checked launches that are not proven, for all of a runtime:
+/// [`RuntimeBuilder::checked`](crate::RuntimeBuilder::checked).
+///
+/// # Examples
+///
+/// ```no_run
+/// use kiln::{Checked, Runtime};
+///
+/// # async fn example() -> kiln::Result<()> {
+/// // In tests, a launch that would need a guard fails.
+/// let rt = Runtime::builder().checked(Checked::Proven).build().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Checked {
+    /// A guarded variant of the kernel runs. This is the default.
+    #[default]
+    Guarded,
+    /// The launch is an error, as with [`Launch::require_proof`](crate::Launch::require_proof).
+    Proven,
+}

@@ -1,0 +1,139 @@
+//! Shapes of launches: what a verdict may depend on.
+
+use smallvec::SmallVec;
+
+use crate::args::{ArgumentKind, ArgumentList};
+use crate::compiler::bounds;
+use crate::compiler::nd_range::NdRange;
+use crate::compiler::signature::Access;
+
+/// Range and arguments of a launch, without its buffers.
+#[derive(Clone)]
+pub(crate) struct LaunchShape {
+    pub(super) range: NdRange,
+    pub(super) arguments: SmallVec<[ArgumentShape; 6]>,
+    /// Regions of the buffers, if overlaps matter: the allocation, its first byte, and the position of the argument.
+    pub(super) regions: SmallVec<[(u64, std::ops::Range<usize>, usize); 6]>,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum ArgumentShape {
+    Buffer {
+        length: usize,
+        alignment: usize,
+        stated: Option<Access>,
+    },
+    Value(SmallVec<[u8; 16]>),
+    /// Value of which only the length in bytes matters.
+    AnyValue(usize),
+    Local(usize),
+}
+
+impl LaunchShape {
+    pub(crate) fn of(range: &NdRange, arguments: &ArgumentList) -> Self {
+        let shape = |kind: &ArgumentKind| match kind {
+            ArgumentKind::Buffer(region, stated) => ArgumentShape::Buffer {
+                length: region.bytes().len(),
+                alignment: region.alignment(),
+                stated: *stated,
+            },
+            ArgumentKind::Value(bytes) => ArgumentShape::Value(bytes.clone()),
+            ArgumentKind::Local(bytes) => ArgumentShape::Local(*bytes),
+        };
+        let regions = arguments.iter().enumerate().filter_map(|(at, given)| match &given.kind {
+            ArgumentKind::Buffer(region, _) => {
+                Some((region.allocation(), region.bytes().clone(), at))
+            }
+            ArgumentKind::Value(_) | ArgumentKind::Local(_) => None,
+        });
+        Self {
+            range: *range,
+            arguments: arguments.iter().map(|given| shape(&given.kind)).collect(),
+            regions: regions.collect(),
+        }
+    }
+
+    /// Returns the arguments in the form of the check.
+    pub(super) fn to_check(&self) -> Vec<bounds::Argument> {
+        let argument = |shape: &ArgumentShape| match shape {
+            &ArgumentShape::Buffer { length, alignment, .. } => {
+                bounds::Argument::Buffer { length, alignment }
+            }
+            ArgumentShape::Value(bytes) => bounds::Argument::Scalar(bytes.to_vec()),
+            ArgumentShape::AnyValue(length) => bounds::Argument::Scalar(vec![0; *length]),
+            ArgumentShape::Local(bytes) => bounds::Argument::Local(*bytes),
+        };
+        self.arguments.iter().map(argument).collect()
+    }
+
+    /// Returns the shape as the key of a verdict that depends on the values of these scalars only.
+    pub(super) fn depending_on(mut self, is_constant: impl Fn(usize) -> bool) -> Self {
+        for (at, argument) in self.arguments.iter_mut().enumerate() {
+            if let ArgumentShape::Value(bytes) = argument
+                && !is_constant(at)
+            {
+                *argument = ArgumentShape::AnyValue(bytes.len());
+            }
+        }
+        self.regions.clear();
+        self
+    }
+
+    /// Returns whether a launch has this shape.
+    pub(super) fn fits(&self, range: &NdRange, arguments: &ArgumentList) -> bool {
+        self.range == *range
+            && self.arguments.len() == arguments.len()
+            && self.arguments.iter().zip(arguments).all(|(known, given)| known.fits(&given.kind))
+    }
+
+    /// Returns whether a verdict on this shape holds for another one.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        self.range == other.range
+            && self.arguments.len() == other.arguments.len()
+            && self.arguments.iter().zip(&other.arguments).all(|(own, other)| own.covers(other))
+    }
+
+    /// Returns two arguments whose memory overlaps, if there are any: one at a position of `restricted`, and another
+    /// one, of which not both are only read.
+    pub(super) fn overlap(
+        &self,
+        restricted: &[usize],
+        is_read_only: impl Fn(usize) -> bool,
+    ) -> Option<(usize, usize)> {
+        self.regions.iter().filter(|(_, _, at)| restricted.contains(at)).find_map(|one| {
+            let other = self.regions.iter().find(|other| {
+                let ((memory, bytes, at), (own, range, position)) = (one, other);
+                at != position
+                    && memory == own
+                    && bytes.start < range.end
+                    && range.start < bytes.end
+                    && !(is_read_only(*at) && is_read_only(*position))
+            });
+            other.map(|other| (one.2, other.2))
+        })
+    }
+}
+
+impl ArgumentShape {
+    /// Returns whether a verdict on this argument holds for another one.
+    fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::AnyValue(length), Self::Value(bytes)) => *length == bytes.len(),
+            _ => self == other,
+        }
+    }
+
+    fn fits(&self, given: &ArgumentKind) -> bool {
+        match (self, given) {
+            (Self::Buffer { length, alignment, stated }, ArgumentKind::Buffer(region, access)) => {
+                *length == region.bytes().len()
+                    && stated == access
+                    && *alignment == region.alignment()
+            }
+            (Self::Value(known), ArgumentKind::Value(bytes)) => known == bytes,
+            (Self::AnyValue(length), ArgumentKind::Value(bytes)) => *length == bytes.len(),
+            (Self::Local(known), ArgumentKind::Local(bytes)) => known == bytes,
+            _ => false,
+        }
+    }
+}
