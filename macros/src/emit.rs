@@ -109,48 +109,18 @@ impl<'a> Emitter<'a> {
         kernels.into_iter().filter(is_chosen).collect()
     }
 
-    /// Returns the name of a kernel's function, and the function itself; `None`, with errors, if a launch
-    /// cannot pass what the kernel takes.
+    /// Returns the function of a kernel; `None`, with errors, if a launch cannot pass what the kernel takes.
     fn function(&mut self, kernel: &Kernel) -> Option<Function> {
-        let place = kernel.place.as_ref().map(ToString::to_string);
-        let place = place.unwrap_or_else(|| self.code.name.clone());
-        let name = &kernel.name;
-        let mut is_valid = true;
-        let mut types = Vec::new();
-        for parameter in &kernel.parameters {
-            let ty = parameter.as_ref().map_err(Clone::clone).and_then(|parameter| {
-                self.parameter_type(parameter)
-                    .map_err(|why| format!("{place}: parameter `{}`: {why}", parameter.declaration))
-            });
-            match ty {
-                Ok(ty) => types.push(ty),
-                Err(why) => {
-                    is_valid = false;
-                    self.problem(format!("kernel `{name}`: {why}"));
-                }
-            }
-        }
-        let parameters = kernel.parameters.iter().flatten();
-        let mut taken: HashSet<String> = HashSet::new();
-        let names: Vec<_> = parameters
-            .enumerate()
-            .map(|(at, parameter)| {
-                let name = parameter
-                    .name
-                    .as_ref()
-                    .map_or_else(|| format!("argument_{at}"), ToString::to_string);
-                identifier(&unique(&name, &mut taken), Span::call_site())
-            })
-            .collect();
-        let range = identifier(&unique("range", &mut taken), Span::call_site());
-        let kiln = self.kiln;
-        let reserved = RESERVED.contains(&&**name);
-        let ident = identifier(
-            &if reserved { format!("{name}_") } else { name.to_string() },
-            Span::call_site(),
-        );
-        let doc = docs::of_kernel(kernel, &range.to_string(), self.code.name.as_str());
-        let body = quote! {
+        let types = self.parameter_types(kernel)?;
+        let (kiln, name) = (self.kiln, kernel.name.to_string());
+        // Messages of the compiler about the function point at the path, not at the whole invocation.
+        let span = Span::call_site().located_at(self.span);
+        let (names, range) = parameter_names(kernel, span);
+        let is_reserved = RESERVED.contains(&&*name);
+        let ident = if is_reserved { format!("{name}_") } else { name.clone() };
+        let ident = identifier(&ident, span);
+        let doc = docs::of_kernel(kernel, &range.to_string(), &self.code.name);
+        let body = quote_spanned! {span=>
             #(#[doc = #doc])*
             pub fn #ident(
                 &self,
@@ -160,19 +130,37 @@ impl<'a> Emitter<'a> {
                 self.#ident.launch(#range)#(.arg(#names))*
             }
         };
-        let name = name.to_string();
-        is_valid.then_some(Function { name, ident, body })
+        Some(Function { name, ident, body })
+    }
+
+    /// Returns the types of a function's parameters; `None`, with errors, if some have none.
+    fn parameter_types(&mut self, kernel: &Kernel) -> Option<Vec<TokenStream>> {
+        let place = kernel.place.as_ref().map(ToString::to_string);
+        let place = place.unwrap_or_else(|| self.code.name.clone());
+        let mut types = Vec::new();
+        for parameter in &kernel.parameters {
+            let ty = parameter.as_ref().map_err(Clone::clone).and_then(|parameter| {
+                let ty = self.parameter_type(parameter);
+                ty.map_err(|why| format!("{place}: parameter `{}`: {why}", parameter.declaration))
+            });
+            match ty {
+                Ok(ty) => types.push(ty),
+                Err(why) => self.problem(format!("kernel `{}`: {why}", kernel.name)),
+            }
+        }
+        (types.len() == kernel.parameters.len()).then_some(types)
     }
 
     /// Returns the type of a function's parameter.
     fn parameter_type(&mut self, parameter: &Parameter) -> Result<TokenStream, String> {
         let kiln = self.kiln;
+        let span = Span::call_site().located_at(self.span);
         let element = self.element(&parameter.element)?;
         Ok(match parameter.passing {
             Passing::Value => element,
-            Passing::ReadBuffer => quote!(&#kiln::Buffer<#element>),
-            Passing::Buffer => quote!(impl #kiln::WritableBuffer<#element>),
-            Passing::Local => quote!(#kiln::Local<#element>),
+            Passing::ReadBuffer => quote_spanned!(span=> &#kiln::Buffer<#element>),
+            Passing::Buffer => quote_spanned!(span=> impl #kiln::WritableBuffer<#element>),
+            Passing::Local => quote_spanned!(span=> #kiln::Local<#element>),
         })
     }
 
@@ -250,7 +238,7 @@ impl<'a> Emitter<'a> {
     }
 
     fn module_doc(&self) -> String {
-        format!("Kernels of `{}` as typed functions: see [`Kernels`].", self.code.name)
+        format!("Kernels of `{}`, as typed functions of `Kernels`.", self.code.name)
     }
 
     /// Returns the expression of the module's device code.
@@ -358,6 +346,21 @@ struct Function {
     name: String,
     ident: Ident,
     body: TokenStream,
+}
+
+/// Returns the names of a function's parameters: those for the kernel's own, and that for the range.
+fn parameter_names(kernel: &Kernel, span: Span) -> (Vec<Ident>, Ident) {
+    let mut taken = HashSet::new();
+    let mut names = Vec::new();
+    for (at, parameter) in kernel.parameters.iter().flatten().enumerate() {
+        let name = match &parameter.name {
+            Some(name) => name.to_string(),
+            None => format!("argument_{at}"),
+        };
+        names.push(identifier(&unique(&name, &mut taken), span));
+    }
+    let range = identifier(&unique("range", &mut taken), span);
+    (names, range)
 }
 
 /// Returns a name without the `r#` of a raw identifier.

@@ -191,7 +191,8 @@ impl Settings {
             "kernels" => {
                 let list;
                 bracketed!(list in input);
-                let names = Punctuated::<Ident, Token![,]>::parse_terminated(&list)?;
+                let parse = syn::ext::IdentExt::parse_any;
+                let names = Punctuated::<Ident, Token![,]>::parse_terminated_with(&list, parse)?;
                 self.kernels.replace(names.into_iter().collect()).is_some()
             }
             other => {

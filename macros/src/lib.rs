@@ -15,6 +15,8 @@
 
 mod docs;
 mod emit;
+#[cfg(test)]
+mod emit_tests;
 mod input;
 mod names;
 mod parse;

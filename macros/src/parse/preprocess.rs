@@ -31,6 +31,9 @@ const PREDEFINED: [&str; 14] = [
 const QUERIES: [&str; 5] =
     ["__has_include", "__has_builtin", "__has_feature", "__has_extension", "__has_attribute"];
 
+/// Advice for an included file that is not found.
+pub(crate) const FOLDER_ADVICE: &str = "give the folder of the file by `options = \"-I folder\"`, and name the file itself, not a macro";
+
 /// Preprocesses a text that clang has not preprocessed. `definitions` are those of the build options, such as
 /// `N=4`, and names without a value; `undefined` are names to remove.
 ///
@@ -189,13 +192,7 @@ impl Preprocessor {
 
     fn not_included(&self, sign: &Token, name: &[Token]) -> Unreadable {
         let name: String = name.iter().map(|token| &*token.text).collect();
-        self.error(
-            sign,
-            format!(
-                "includes {name}, which is not found; give the folder of the file by \
-                 `options = \"-I folder\"`, and name the file itself, not a macro"
-            ),
-        )
+        self.error(sign, format!("includes {name}, which is not found; {FOLDER_ADVICE}"))
     }
 
     fn open(&mut self, sign: &Token, holds: bool) {

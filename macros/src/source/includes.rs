@@ -80,7 +80,8 @@ impl Splicer<'_> {
         }
         let known = self.read.iter().position(|(read, _)| read == path);
         if known.is_none() {
-            let content = read(path).map_err(|why| format!("{includer}: includes {why}"))?;
+            let content =
+                read(path).map_err(|why| format!("{includer}: includes `{name}`, which {why}"))?;
             self.read.push((path.to_owned(), content.into()));
         }
         let number = known.unwrap_or(self.read.len() - 1);
@@ -126,15 +127,13 @@ impl Splicer<'_> {
 ///
 /// # Errors
 ///
-/// With the path and the reason.
+/// With the reason, as the rest of a sentence about the file.
 pub(crate) fn read(path: &Path) -> Result<String, String> {
-    let path_name = path.display();
-    let bytes =
-        fs::read(path).map_err(|error| format!("`{path_name}`, which cannot be read: {error}"))?;
+    let bytes = fs::read(path).map_err(|error| format!("cannot be read: {error}"))?;
     String::from_utf8(bytes).map_err(|error| {
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
-        format!("`{path_name}`, which is not UTF-8 in line {line}; save it as UTF-8")
+        format!("is not UTF-8 in line {line}; save it as UTF-8")
     })
 }
 
@@ -259,7 +258,10 @@ mod tests {
         let folder = folder(&[("x.h", "")]);
         fs::write(folder.path().join("x.h"), b"a\n\xff").expect("it is written");
         let error = splice("#include \"x.h\"", "f.cl", folder.path(), &[]).expect_err("not text");
-        assert!(error.contains("f.cl: includes") && error.contains("UTF-8 in line 2"), "{error}");
+        assert!(
+            error == "f.cl: includes `x.h`, which is not UTF-8 in line 2; save it as UTF-8",
+            "{error}"
+        );
         for level in 0..30 {
             let inner = format!("#include \"{}.h\"\n", level + 1).repeat(3);
             fs::write(folder.path().join(format!("{level}.h")), inner).expect("it is written");

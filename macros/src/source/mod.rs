@@ -10,7 +10,7 @@ use std::{env, fs};
 
 use self::clang::Preprocessed;
 use self::options::Options;
-use crate::parse::preprocess::{follow_line_markers, preprocess};
+use crate::parse::preprocess::{FOLDER_ADVICE, follow_line_markers, preprocess};
 use crate::parse::token::Token;
 use crate::signature::Kernel;
 use crate::{parse, spirv};
@@ -77,14 +77,15 @@ pub(crate) fn read_file(path: &str, host: &Host, options: &str) -> DeviceCode {
     let name = file.file_name().map_or(path.into(), |name| name.to_string_lossy());
     match fs::read(&file) {
         Err(error) => {
-            let problem = format!("cannot read `{}`: {error}", file.display());
-            DeviceCode::missing(&name, problem)
+            let relative =
+                if Path::new(path).is_absolute() { "" } else { ", relative to this file" };
+            DeviceCode::missing(&name, format!("cannot read `{path}`{relative}: {error}"))
         }
         Ok(bytes) if spirv::is_spirv(&bytes) || has_extension(&file, "spv") => {
             read_spirv(&bytes, file.clone(), &name, options)
         }
         Ok(_) => match includes::read(&file) {
-            Err(problem) => DeviceCode::missing(&name, problem),
+            Err(why) => DeviceCode::missing(&name, format!("`{path}` {why}")),
             Ok(text) => {
                 let folder = file.parent().unwrap_or(Path::new("")).to_owned();
                 let mut code = read_text(&text, &name, &folder, host, options);
@@ -183,6 +184,9 @@ fn expanded(text: &str, name: &str, host: &Host, options: &Options) -> Result<Ve
         Some(Preprocessed::Text(text)) => {
             let tokens = follow_line_markers(&text, &file).map_err(|error| error.to_string())?;
             Ok(tokens.into_iter().filter(|token| !is_compilers(&token.file)).collect())
+        }
+        Some(Preprocessed::Refused(problem)) if problem.ends_with("file not found") => {
+            Err(format!("{problem}; {FOLDER_ADVICE}"))
         }
         Some(Preprocessed::Refused(problem)) => Err(problem),
         // A chosen clang that cannot be used is a mistake; others may be of no interest to the application.

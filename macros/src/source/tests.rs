@@ -127,6 +127,7 @@ fn files_that_cannot_be_read_say_why() {
         for (file, expected) in [
             ("none.cl", "cannot read `"),
             ("missing.cl", "missing.cl:2: "),
+            ("missing.cl", "give the folder of the file"),
             ("error.cl", "error.cl:1: "),
             ("short.spv", "`short.spv`: not SPIR-V"),
             ("bytes.cl", "not UTF-8 in line 2"),
