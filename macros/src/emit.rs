@@ -70,7 +70,6 @@ impl<'a> Emitter<'a> {
         let watched = self.watched();
         let errors = self.errors.iter().map(Error::to_compile_error);
         quote! {
-            #(#errors)*
             #(#attributes)*
             #[doc = #doc]
             #[allow(
@@ -78,6 +77,7 @@ impl<'a> Emitter<'a> {
                 clippy::all, clippy::pedantic, clippy::nursery
             )]
             #visibility mod #name {
+                #(#errors)*
                 #watched
                 #checks
                 #kernels
@@ -88,25 +88,32 @@ impl<'a> Emitter<'a> {
     /// Returns the kernels to generate functions for.
     fn chosen_kernels(&mut self) -> Vec<Kernel> {
         let kernels = std::mem::take(&mut self.code.kernels);
-        let is_complete = self.errors.is_empty();
-        if kernels.is_empty() && is_complete {
-            let name = self.code.name.clone();
+        // The kernels of code that cannot be read are not known.
+        if self.errors.is_empty() {
+            self.check_choice(&kernels);
+        }
+        let Some(chosen) = &self.module.settings.kernels else { return kernels };
+        let is_chosen = |kernel: &Kernel| chosen.iter().any(|name| plain(name) == *kernel.name);
+        kernels.into_iter().filter(is_chosen).collect()
+    }
+
+    /// Reports a file without kernels, and chosen kernels that it does not have.
+    fn check_choice(&mut self, kernels: &[Kernel]) {
+        if kernels.is_empty() {
+            let name = &self.code.name;
             self.problem(format!(
                 "`{name}` defines no kernel; declare one as `kernel void name(..) {{ .. }}`"
             ));
+            return;
         }
-        let Some(chosen) = &self.module.settings.kernels else { return kernels };
-        for name in chosen.iter().filter(|_| is_complete) {
+        let known: Vec<_> = kernels.iter().map(|kernel| format!("`{}`", kernel.name)).collect();
+        for name in self.module.settings.kernels.iter().flatten() {
             if kernels.iter().all(|kernel| *kernel.name != *plain(name)) {
-                let known: Vec<_> =
-                    kernels.iter().map(|kernel| format!("`{}`", kernel.name)).collect();
                 let problem =
                     format!("no kernel is named `{name}`; there are {}", known.join(", "));
                 self.errors.push(Error::new(name.span(), problem));
             }
         }
-        let is_chosen = |kernel: &Kernel| chosen.iter().any(|name| plain(name) == *kernel.name);
-        kernels.into_iter().filter(is_chosen).collect()
     }
 
     /// Returns the function of a kernel; `None`, with errors, if a launch cannot pass what the kernel takes.
@@ -120,6 +127,12 @@ impl<'a> Emitter<'a> {
         let ident = if is_reserved { format!("{name}_") } else { name.clone() };
         let ident = identifier(&ident, span);
         let doc = docs::of_kernel(kernel, &range.to_string(), &self.code.name);
+        let given = kernel.parameters.iter().flatten().zip(&names);
+        let given = given.map(|(parameter, name)| match parameter.passing {
+            // Before the program is built, nothing else states that the kernel only reads.
+            Passing::ReadBuffer => quote_spanned!(span=> #name.read_only()),
+            _ => name.to_token_stream(),
+        });
         let body = quote_spanned! {span=>
             #(#[doc = #doc])*
             pub fn #ident(
@@ -127,7 +140,7 @@ impl<'a> Emitter<'a> {
                 #range: impl #kiln::IntoNdSize
                 #(, #names: #types)*
             ) -> #kiln::Launch {
-                self.#ident.launch(#range)#(.arg(#names))*
+                self.#ident.launch(#range)#(.arg(#given))*
             }
         };
         Some(Function { name, ident, body })
@@ -304,7 +317,7 @@ impl<'a> Emitter<'a> {
                 ///
                 /// # Errors
                 ///
-                /// Those of a build, and of a kernel that cannot be checked.
+                /// Fails like the build of a program, or if a kernel cannot be checked.
                 ///
                 /// # Cancel safety
                 ///

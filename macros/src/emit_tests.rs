@@ -59,7 +59,7 @@ fn each_kernel_becomes_a_function() {
         &code,
         "pub fn saxpy(&self, range: impl kiln::IntoNdSize, a: f32, x: &kiln::Buffer<f32>, \
          y: impl kiln::WritableBuffer<f32>) -> kiln::Launch { \
-         self.saxpy.launch(range).arg(a).arg(x).arg(y) }",
+         self.saxpy.launch(range).arg(a).arg(x.read_only()).arg(y) }",
     );
     assert_contains(
         &code,

@@ -91,7 +91,7 @@ mod sealed {
 ///   to the folder of the file.
 /// * `kernels`: the kernels to generate functions for, if not all of the file.
 /// * `type`: the Rust type for a type of the device code. Its path is resolved inside the generated module, so
-///   a type beside the macro is `super::Name`.
+///   a type beside the macro is `super::Name`. A type that a function declares is out of reach.
 ///
 /// # Types
 ///
@@ -181,6 +181,7 @@ mod sealed {
 ///     }
 ///     queue.read(&particles).await
 /// }
+/// # fn main() {}
 /// ```
 #[macro_export]
 macro_rules! kernels {
