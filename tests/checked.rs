@@ -164,7 +164,7 @@ everywhere! {
         for name in ACCEPTED {
             program.checked(name).unwrap_or_else(|error| panic!("{name}: {error}"));
         }
-        // Of a text, only the launch knows.
+        // For a text, the launch returns the error.
         let program = rt.build(&Module::opencl_c(KERNELS)).await.expect("it builds");
         let x = rt.buffer::<f32>(4).expect("it fits");
         let error = match program.checked("printed") {

@@ -179,7 +179,11 @@ impl BuildGraph {
         }
         let (node, _) = self.kept.iter().find(|(node, outcome)| {
             let Ok(built) = outcome else { return false };
-            node.0 == plan.device() && parts.iter().all(|part| built.parts().contains(part))
+            // A program that Kiln merges has the definitions that Kiln chose.
+            let is_link = built.plan().is_some_and(|built| built.strategy().is_link());
+            node.0 == plan.device()
+                && is_link == plan.strategy().is_link()
+                && parts.iter().all(|part| built.parts().contains(part))
         })?;
         // Looked up with `get` instead of taken from the iterator, so that it counts as a use.
         self.kept.get(&*node)

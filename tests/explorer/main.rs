@@ -7,6 +7,7 @@ mod bundles;
 mod cache;
 #[path = "../support/fusion.rs"]
 mod chains;
+mod check;
 mod fuse;
 mod libraries;
 #[path = "../support/libraries.rs"]

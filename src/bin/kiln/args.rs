@@ -126,6 +126,17 @@ pub(crate) enum Command {
         after_help = "Exits with 1 if the launches are not one kernel, or its code cannot be shown."
     )]
     Fuse(Box<Fuse>),
+    /// Check whether launches stay inside their buffers, and list what a guarded variant would guard
+    ///
+    /// Nothing runs, and no guarded variant is built. A launch is proven, or its accesses are listed that are not,
+    /// each with the parameter, the reason and, if the file states it, the line of the source. SPIR-V states lines
+    /// if it was compiled with -g. A kernel that cannot be checked is refused, with the reason.
+    ///
+    /// With --json, one object: device, launches and buffers. Each launch has: kernel, file, arguments as given,
+    /// parameters, verdict (proven, guarded or refused), accesses (their number), findings (each with parameter,
+    /// what, reason and line) and refusal. Each buffer has: name and bytes.
+    #[command(after_help = "Exits with 1 if a launch is not proven.")]
+    Check(Box<Check>),
     /// Inspect and maintain the cache on disk
     Cache {
         #[command(subcommand)]
@@ -194,6 +205,27 @@ pub(crate) struct Fuse {
     /// The file for the code; by default, it is printed
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
+
+#[derive(Args)]
+pub(crate) struct Check {
+    /// OpenCL C or SPIR-V with the kernels
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+
+    /// A launch, such as 'scale(src, tmp, 3.0) over 1024x768 in 16x16'
+    ///
+    /// The form is that of `kiln fuse`: [FILE:]KERNEL(ARGUMENT, ..) over SIZE [from OFFSET] [in GROUP].
+    #[arg(long = "launch", required = true, value_name = "LAUNCH")]
+    pub(crate) launches: Vec<LaunchText>,
+
+    /// The size of a buffer, such as tmp=64MiB; by default, it has room for an element of the parameter's type
+    /// (16 bytes if the type is not known) for each work-item of any of its launches
+    #[arg(long, value_name = "NAME=SIZE")]
+    pub(crate) bytes: Vec<BufferSize>,
 
     #[command(flatten)]
     pub(crate) settings: Settings,

@@ -1,21 +1,19 @@
 //! `kiln fuse`: examines how launches would run: as one kernel, or in parts.
 
-mod bind;
-
 use std::path::{Path, PathBuf};
 
 use kiln::{
     BufferReport, CacheConfig, ErrorKind, FusionForm, FusionReport, FusionScope, LaunchReport,
-    NdRange, Program, Runtime, StepReport, Verdict,
+    NdRange, Runtime, StepReport, Verdict,
 };
 use serde::Serialize;
 
-use self::bind::{Call, NamedBuffer};
 use crate::args::{Code, Fuse};
+use crate::bind::{self, Call, NamedBuffer};
 use crate::file;
 use crate::launch::ArgumentText;
 use crate::output::{Failure, Outcome, Output, Result, bytes, in_full, note, plain};
-use crate::request::{Problem, Setup};
+use crate::request::Setup;
 
 pub(crate) async fn run(out: &mut Output, fuse: &Fuse, config: CacheConfig) -> Result {
     if fuse.launches.len() < 2 {
@@ -35,26 +33,13 @@ pub(crate) async fn run(out: &mut Output, fuse: &Fuse, config: CacheConfig) -> R
 }
 
 async fn fuse_with(setup: &Setup<'_>, out: &mut Output, fuse: &Fuse, files: &[&Path]) -> Result {
-    let programs = build(setup, files).await?;
+    let programs = bind::build(setup, files).await?;
     let calls = fuse.launches.iter().map(|launch| Call::new(launch, &programs));
     let calls = calls.collect::<Result<Vec<_>>>()?;
-    let buffers = bind::name_buffers(fuse, &calls)?;
+    let buffers = bind::name_buffers(&fuse.bytes, &fuse.keep, &calls)?;
     let report = examine(&setup.rt, fuse, &calls, &buffers).await?;
     let device = setup.rt.device().name.clone();
     write_results(out, fuse, &Examination { device, calls, buffers, report })
-}
-
-async fn build<'a>(setup: &Setup<'_>, files: &[&'a Path]) -> Result<Vec<(&'a Path, Program)>> {
-    let programs = files.iter().map(async |&file| {
-        let built = async { Ok::<_, Problem>(setup.request(file).await?.1.await?) };
-        let built = built.await.map_err(|Problem { message, log, .. }| {
-            let log = log.map(|log| format!("\n{}", log.trim_end())).unwrap_or_default();
-            Failure::failed(format_args!("{}: {message}{log}", file.display()))
-        });
-        Ok((file, built?))
-    });
-    // All builds end, even if one fails.
-    futures::future::join_all(programs).await.into_iter().collect()
 }
 
 /// A fusion scope whose launches never run: it is discarded when it is dropped.

@@ -1,11 +1,13 @@
-//! Command-line tool: lists devices, builds ahead of time, examines fused kernels, and inspects the cache on
-//! disk.
+//! Command-line tool: lists devices, builds ahead of time, checks launches, examines fused kernels, and inspects
+//! the cache on disk.
 //!
 //! The tool uses only the library's public interface.
 
 mod args;
+mod bind;
 mod build;
 mod cache;
+mod check;
 mod devices;
 #[path = "../../process/regular_file.rs"]
 mod file;
@@ -84,6 +86,7 @@ async fn run(arguments: Arguments, out: &mut Output) -> Result {
             None => build::run(out, &build, config).await,
         },
         Command::Libraries(settings) => libraries::run(out, &settings).await,
+        Command::Check(check) => check::run(out, &check, config).await,
         Command::Fuse(fuse) => fuse::run(out, &fuse, config).await,
         Command::Cache { command } => cache::run(out, command, &config).await,
     }

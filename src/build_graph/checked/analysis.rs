@@ -41,6 +41,18 @@ impl Analysis {
     }
 }
 
+/// Returns a module without claims that its functions do not keep. The module is the same if there are none.
+fn honest(module: &Module) -> Result<Module> {
+    let parsed = spirv::Module::parse(module.code())?;
+    match bounds::without_false_claims(&parsed) {
+        Some(honest) => {
+            let new = Module::spirv(honest.assemble())?.labeled_like(module);
+            Ok(new.untrusted_if(module.is_untrusted()))
+        }
+        None => Ok(module.clone()),
+    }
+}
+
 impl BuildGraph {
     /// Analyses a kernel whose program consists of trusted SPIR-V, at once. Returns `None` for other programs.
     ///
@@ -64,8 +76,8 @@ impl BuildGraph {
             return None;
         }
         let device = built.device();
-        let modules = modules.into_iter().cloned().collect();
-        let checked = checked_plan(plan, modules, device);
+        let modules = modules.into_iter().map(honest).collect::<Result<_>>();
+        let checked = modules.and_then(|modules| checked_plan(plan, modules, device));
         Some(checked.and_then(|plan| Analysis::of(plan, device, false, name)))
     }
 
@@ -101,6 +113,7 @@ impl BuildGraph {
         let (device, name) = (built.device().clone(), name.to_owned());
         let is_text = plan.format() == ModuleFormat::OpenClC;
         let analyse = move || {
+            let modules = modules.iter().map(honest).collect::<Result<_>>()?;
             let plan = checked_plan(&plan, modules, &device)?;
             Analysis::of(plan, &device, is_text, &name)
         };

@@ -6,7 +6,7 @@ use super::Checked;
 use super::analysis::Analysis;
 use super::guard::Guard;
 use super::kernels::graph_of;
-use super::shape::{ArgumentShape, LaunchShape};
+use super::shape::{ArgumentRegion, ArgumentShape, LaunchShape, overlap, regions};
 use crate::args::ArgumentList;
 use crate::build_graph::built::ResolvedKernel;
 use crate::build_graph::graph::BuildGraph;
@@ -88,17 +88,22 @@ impl Checks {
         (range, arguments): (&NdRange, &ArgumentList),
         needs_proof: bool,
     ) -> Option<Result<Decision>> {
-        let is_restricted = self.restricted.get().is_none_or(|restricted| !restricted.is_empty());
         let find = || self.find(|known| known.fits(range, arguments));
-        if !is_restricted && let Some(decision) = find() {
+        let overlaps = |restricted: &[usize]| {
+            let is_read_only = |at: usize| is_declared_read_only(kernel, at);
+            !restricted.is_empty()
+                && overlap(&regions(arguments), restricted, is_read_only).is_some()
+        };
+        if self.restricted.get().is_some_and(|restricted| !overlaps(restricted))
+            && let Some(decision) = find()
+        {
             return Some(decision.and_then(|decision| self.proven_if(decision, needs_proof)));
         }
         let analysis = match self.peek()? {
             Ok(analysis) => analysis,
             Err(error) => return Some(Err(error)),
         };
-        let shape = LaunchShape::of(range, arguments);
-        if let Err(error) = self.check_overlaps(&analysis, kernel, &shape) {
+        if let Err(error) = self.check_overlaps(&analysis, kernel, &regions(arguments)) {
             return Some(Err(error));
         }
         let known = find();
@@ -107,7 +112,7 @@ impl Checks {
         }
         let decision = known.unwrap_or_else(|| {
             let guard = |report: &bounds::Report| self.guard_for(&analysis, report);
-            self.decide_anew(&analysis, kernel, shape, guard)
+            self.decide_anew(&analysis, kernel, LaunchShape::of(range, arguments), guard)
         });
         Some(decision.and_then(|decision| self.proven_if(decision, needs_proof)))
     }
@@ -132,7 +137,7 @@ impl Checks {
                 Some(Err(error)) => return Err(error.clone()),
                 None => return Err(Error::invalid("its program is not built yet")),
             };
-            checks.check_overlaps(&analysis, resolved, &shape)?;
+            checks.check_overlaps(&analysis, resolved, &shape.regions)?;
             let decision = match checks.find(|known| known.covers(&shape)) {
                 Some(known) => known?,
                 None => {
@@ -168,9 +173,9 @@ impl Checks {
         };
         let find = || self.find(|known| known.fits(range, arguments));
         let prove = || {
-            let shape = LaunchShape::of(range, arguments);
-            self.check_overlaps(&analysis, kernel, &shape)?;
+            self.check_overlaps(&analysis, kernel, &regions(arguments))?;
             let proven = find().unwrap_or_else(|| {
+                let shape = LaunchShape::of(range, arguments);
                 self.decide_anew(&analysis, kernel, shape, |report| match report.is_proven() {
                     _ if !self.graph()?.runs_as_analysed(&kernel.built, &analysis) => {
                         Err(Error::unsupported(
@@ -289,12 +294,12 @@ impl Checks {
         &self,
         analysis: &Analysis,
         kernel: &ResolvedKernel,
-        shape: &LaunchShape,
+        regions: &[ArgumentRegion],
     ) -> Result<()> {
         let restricted =
             self.restricted.get_or_init(|| analysis.kernel.restricted().collect::<Vec<_>>().into());
         let is_read_only = |at: usize| is_declared_read_only(kernel, at);
-        match shape.overlap(restricted, is_read_only) {
+        match overlap(regions, restricted, is_read_only) {
             Some((one, other)) => Err(Error::invalid(format!(
                 "kernel `{}`: {} is declared `restrict`, but its memory overlaps with that of {}; give \
                  buffers that do not overlap",

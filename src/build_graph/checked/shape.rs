@@ -1,5 +1,7 @@
 //! Shapes of launches: what a verdict may depend on.
 
+use std::ops::Range;
+
 use smallvec::SmallVec;
 
 use crate::args::{ArgumentKind, ArgumentList};
@@ -12,8 +14,8 @@ use crate::compiler::signature::Access;
 pub(crate) struct LaunchShape {
     pub(super) range: NdRange,
     pub(super) arguments: SmallVec<[ArgumentShape; 6]>,
-    /// Regions of the buffers, if overlaps matter: the allocation, its first byte, and the position of the argument.
-    pub(super) regions: SmallVec<[(u64, std::ops::Range<usize>, usize); 6]>,
+    /// Regions of the buffers. They matter only where memory may not overlap.
+    pub(super) regions: SmallVec<[ArgumentRegion; 8]>,
 }
 
 #[derive(Clone, PartialEq, Eq)]
@@ -40,16 +42,10 @@ impl LaunchShape {
             ArgumentKind::Value(bytes) => ArgumentShape::Value(bytes.clone()),
             ArgumentKind::Local(bytes) => ArgumentShape::Local(*bytes),
         };
-        let regions = arguments.iter().enumerate().filter_map(|(at, given)| match &given.kind {
-            ArgumentKind::Buffer(region, _) => {
-                Some((region.allocation(), region.bytes().clone(), at))
-            }
-            ArgumentKind::Value(_) | ArgumentKind::Local(_) => None,
-        });
         Self {
             range: *range,
             arguments: arguments.iter().map(|given| shape(&given.kind)).collect(),
-            regions: regions.collect(),
+            regions: regions(arguments),
         }
     }
 
@@ -92,26 +88,38 @@ impl LaunchShape {
             && self.arguments.len() == other.arguments.len()
             && self.arguments.iter().zip(&other.arguments).all(|(own, other)| own.covers(other))
     }
+}
 
-    /// Returns two arguments whose memory overlaps, if there are any: one at a position of `restricted`, and another
-    /// one, of which not both are only read.
-    pub(super) fn overlap(
-        &self,
-        restricted: &[usize],
-        is_read_only: impl Fn(usize) -> bool,
-    ) -> Option<(usize, usize)> {
-        self.regions.iter().filter(|(_, _, at)| restricted.contains(at)).find_map(|one| {
-            let other = self.regions.iter().find(|other| {
-                let ((memory, bytes, at), (own, range, position)) = (one, other);
-                at != position
-                    && memory == own
-                    && bytes.start < range.end
-                    && range.start < bytes.end
-                    && !(is_read_only(*at) && is_read_only(*position))
-            });
-            other.map(|other| (one.2, other.2))
-        })
-    }
+/// Region of a buffer: its allocation, its bytes, and the position of its argument.
+pub(super) type ArgumentRegion = (u64, Range<usize>, usize);
+
+/// Returns the regions of the buffers among arguments.
+pub(super) fn regions(arguments: &ArgumentList) -> SmallVec<[ArgumentRegion; 8]> {
+    let regions = arguments.iter().enumerate().filter_map(|(at, given)| match &given.kind {
+        ArgumentKind::Buffer(region, _) => Some((region.allocation(), region.bytes().clone(), at)),
+        ArgumentKind::Value(_) | ArgumentKind::Local(_) => None,
+    });
+    regions.collect()
+}
+
+/// Returns two arguments whose memory overlaps, if there are any: one at a position of `restricted`, and another one,
+/// of which not both are only read.
+pub(super) fn overlap(
+    regions: &[ArgumentRegion],
+    restricted: &[usize],
+    is_read_only: impl Fn(usize) -> bool,
+) -> Option<(usize, usize)> {
+    regions.iter().filter(|(_, _, at)| restricted.contains(at)).find_map(|one| {
+        let other = regions.iter().find(|other| {
+            let ((memory, bytes, at), (own, range, position)) = (one, other);
+            at != position
+                && memory == own
+                && bytes.start < range.end
+                && range.start < bytes.end
+                && !(is_read_only(*at) && is_read_only(*position))
+        });
+        other.map(|other| (one.2, other.2))
+    })
 }
 
 impl ArgumentShape {

@@ -324,9 +324,17 @@ impl Kernel {
 
     /// Returns whether a variable is constant, or an input of the kernel.
     pub(super) fn is_constant(&self, definitions: &Definitions<'_>, variable: u32) -> bool {
-        use rspirv::spirv::StorageClass;
+        use rspirv::spirv::{Decoration, StorageClass};
         let class =
             definitions.get(variable).and_then(|i| i.word(2)).and_then(StorageClass::from_u32);
-        matches!(class, Some(StorageClass::UniformConstant | StorageClass::Input))
+        let is_declared = || {
+            let constant = [Decoration::Constant, Decoration::NonWritable];
+            let mut all = definitions.module().section(Section::Annotations).iter();
+            all.any(|i| {
+                i.word(0) == Some(variable)
+                    && constant.iter().any(|decoration| i.word(1) == Some(*decoration as u32))
+            })
+        };
+        matches!(class, Some(StorageClass::UniformConstant | StorageClass::Input)) || is_declared()
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use rspirv::spirv::{Decoration, FunctionParameterAttribute as Attribute, Op, StorageClass};
 
 use super::hazards::{Hazard, hazards};
-use super::refusal;
+use super::{claims, refusal};
 use crate::compiler::fusion::access::{Layouts, deciding_parameters};
 use crate::compiler::fusion::extract;
 use crate::compiler::fusion::modes::Modes;
@@ -82,6 +82,9 @@ impl Kernel {
         let kernel = extract::single(&special, name)?;
         let required = kernel.modes.local_size();
         let extract::Kernel { module, function, modes, .. } = kernel;
+        if let Some(reason) = claims::refused_mode(&modes) {
+            return Err(refusal::refuse(name, &reason));
+        }
         let (parameters, hazards) = {
             let definitions = module.definitions();
             refusal::check_code(&definitions, function, name)?;
@@ -138,6 +141,7 @@ fn parameters(
     });
     let attributes: BTreeSet<_> = attributes.collect();
     let layouts = Layouts::of(module, definitions);
+    let alignments = claims::alignments(definitions, function)?;
     let decorated = |id: u32, decoration: Decoration| {
         let mut all = module.section(Section::Annotations).iter();
         all.find(|i| i.word(0) == Some(id) && i.word(1) == Some(decoration as u32))
@@ -154,11 +158,10 @@ fn parameters(
             memory: ParameterMemory::None,
             is_read_only: read_only.contains(&at)
                 || has(Attribute::NoWrite)
-                || has(Attribute::NoReadWrite),
+                || has(Attribute::NoReadWrite)
+                || decorated(id, Decoration::NonWritable).is_some(),
             size: None,
-            alignment: decorated(id, Decoration::Alignment)
-                .and_then(|i| i.word(2))
-                .map_or(1, |bytes| i128::from(bytes.max(1))),
+            alignment: alignments.get(&id).copied().unwrap_or(1),
             is_restricted: has(Attribute::NoAlias)
                 || decorated(id, Decoration::Restrict).is_some()
                 || decorated(id, Decoration::RestrictPointer).is_some(),

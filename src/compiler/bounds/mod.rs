@@ -18,7 +18,7 @@
 //! * Work-groups at the end of a dimension may be smaller than others, unless the launch says otherwise. The global
 //!   offset counts.
 //! * Memory may hold any values. Nothing that is loaded is known before it is compared.
-//! * Decorations claim only what the check [covers](annotations): alignments are compared with the arguments, and
+//! * A module [claims](claims) only what the check covers: alignments are compared with the arguments, and
 //!   floating-point numbers that a compiler may take for finite count as undefined.
 //! * Buffers, local memory, structs that are passed by value, variables, arrays and built-in variables are all memory
 //!   of known length.
@@ -33,8 +33,8 @@
 //! such a buffer at the same time. An endless loop is not a hazard for the host. The device's watchdog ends it, if
 //! it has one.
 
-mod annotations;
 mod check;
+mod claims;
 mod guard;
 mod hazards;
 mod kernel;
@@ -46,6 +46,7 @@ mod uniformity;
 mod verdict;
 
 pub(crate) use check::check;
+pub(crate) use claims::without_false_claims;
 pub(crate) use guard::guard;
 pub(crate) use kernel::Kernel;
 pub(crate) use report::Report;

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use rspirv::spirv::{Op, OpenclStd100Op as Extended};
 
-use super::annotations;
+use super::claims;
 use crate::compiler::fusion::explain;
 use crate::compiler::spirv::edit::{
     Context as _, Definitions, ExtendedSet, Instruction, Location, Section, located,
@@ -43,12 +43,13 @@ pub(super) fn check_code(definitions: &Definitions<'_>, function: u32, kernel: &
     if let Some(i) = refused {
         return Err(refuse(kernel, &format!("its module has {}, which is not followed", i.name())));
     }
-    if let Some(reason) = annotations::refused(definitions, function) {
+    if let Some(reason) = claims::refused(definitions) {
         return Err(refuse(kernel, &reason));
     }
     for (stream, known) in (Section::COUNT as u32..).zip(&module.functions) {
         for (location, i) in located((stream, &known.body)) {
-            if let Some(reason) = refused_instruction(definitions, &i) {
+            let reason = refused_instruction(definitions, &i);
+            if let Some(reason) = reason.or_else(|| claims::refused_flags(&i)) {
                 return Err(refuse(kernel, &at_line(definitions, location, reason)));
             }
         }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod claims;
 mod guarded;
 mod hazards;
 mod interpreter;

@@ -42,7 +42,7 @@ pub struct LaunchVerdict {
 pub struct Finding {
     /// Name of the parameter whose memory the kernel accesses; `None` for other memory and other code.
     pub parameter: Option<String>,
-    /// What the kernel does, in words that follow its name, such as "writes `y`".
+    /// Action of the kernel, in words that follow its name, such as "writes `y`".
     pub what: String,
     /// Reason why the access is not proven; `None` for other code.
     pub reason: Option<String>,

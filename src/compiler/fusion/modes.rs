@@ -29,6 +29,11 @@ impl Modes {
         Ok(Self(modes))
     }
 
+    /// Returns the modes without their operands.
+    pub(in crate::compiler) fn ids(&self) -> impl Iterator<Item = u32> {
+        self.0.iter().map(|(mode, _)| *mode)
+    }
+
     /// Returns the operands of a mode that occurs at most once.
     fn operands(&self, mode: ExecutionMode) -> Option<&[u32]> {
         let (_, operands) = self.0.iter().find(|(known, _)| *known == mode as u32)?;

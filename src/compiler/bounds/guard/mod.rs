@@ -18,7 +18,7 @@ mod writer;
 
 use std::collections::BTreeSet;
 
-use rspirv::spirv::{ExecutionModel, Op};
+use rspirv::spirv::{ExecutionModel, Op, StorageClass};
 
 use super::hazards::Hazard;
 use super::kernel::Kernel;
@@ -47,6 +47,7 @@ pub(crate) struct Guarded {
 pub(crate) fn guard(kernel: &Kernel, report: &Report) -> Result<Guarded> {
     let snapshot = &kernel.module;
     let definitions = snapshot.definitions();
+    check_variables(&definitions, kernel)?;
     let shadows = shadows::Shadows::of(kernel, &definitions, report)?;
     let lengths = shadows.lengths();
     let mut module = snapshot.clone();
@@ -56,6 +57,24 @@ pub(crate) fn guard(kernel: &Kernel, report: &Report) -> Result<Guarded> {
     mend::module(&mut module, &kinds)?;
     add_entry(&mut module, kernel)?;
     Ok(Guarded { module, lengths })
+}
+
+/// Checks that the kernel has no variable whose value lasts from launch to launch. A variant would have its own.
+fn check_variables(definitions: &Definitions<'_>, kernel: &Kernel) -> Result<()> {
+    let variables = definitions.module().section(Section::Globals).iter();
+    let mut lasting = variables.filter(|i| {
+        i.op() == Some(Op::Variable) && i.word(2) == Some(StorageClass::CrossWorkgroup as u32)
+    });
+    let is_kept =
+        |i: Instruction<'_>| i.result().is_none_or(|id| !kernel.is_constant(definitions, id));
+    match lasting.any(is_kept) {
+        true => Err(refuse(
+            &kernel.name,
+            "the launch needs a guard, and a guarded variant would not share the kernel's variables at program \
+             scope with other launches",
+        )),
+        false => Ok(()),
+    }
 }
 
 /// Checks that nothing is left that has no guard.

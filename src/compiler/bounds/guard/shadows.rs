@@ -1,6 +1,6 @@
 //! Shadows of pointers: which pointers need one, and where it comes from.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use rspirv::spirv::{Op, OpenclStd100Op as Extended};
 
@@ -15,7 +15,7 @@ use crate::error::Result;
 /// Pointers that need a shadow, and the accesses that are guarded.
 pub(super) struct Shadows {
     /// Ids of the pointers.
-    pub(super) pointers: HashSet<u32>,
+    pub(super) pointers: BTreeSet<u32>,
     /// Accesses that are guarded, each with the words of its pointers.
     pub(super) guarded: BTreeMap<Location, Vec<usize>>,
     /// For each function, the positions of its parameters that need a shadow.
@@ -38,7 +38,7 @@ impl Shadows {
         let by_value = kernel.parameters.iter().enumerate();
         let by_value = by_value.filter(|(_, known)| known.memory == ParameterMemory::ByValue);
         let mut shadows = Self {
-            pointers: HashSet::new(),
+            pointers: BTreeSet::new(),
             guarded: BTreeMap::new(),
             parameters: HashMap::new(),
             sizes: HashMap::new(),

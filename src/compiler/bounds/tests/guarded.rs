@@ -83,6 +83,13 @@ fn variants() -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
+fn variants_are_the_same_in_every_process() {
+    // Maps iterate in another order each time.
+    let again = variants();
+    assert!(variants().iter().zip(&again).all(|(one, other)| one == other));
+}
+
+#[test]
 fn all_kernels_can_be_guarded() {
     for (name, bytes) in variants() {
         let module = Module::parse(&*bytes).unwrap();

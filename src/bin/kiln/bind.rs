@@ -5,31 +5,47 @@ use std::path::Path;
 
 use kiln::{Access, AddressSpace, Buffer, Kernel, Launch, Local, Parameter, Program, Runtime};
 
-use crate::args::Fuse;
-use crate::launch::{ArgumentText, LaunchText};
+use crate::launch::{ArgumentText, BufferSize, LaunchText};
 use crate::output::{Failure, Result, in_full};
-use crate::request::whole_number;
+use crate::request::{Problem, Setup, whole_number};
 
 /// Element type that passes the checks of arguments for any parameter.
 type Byte = [u8; 1];
 
 /// A launch whose kernel was found.
-pub(super) struct Call<'a> {
-    pub(super) text: &'a LaunchText,
-    pub(super) file: &'a Path,
+pub(crate) struct Call<'a> {
+    pub(crate) text: &'a LaunchText,
+    pub(crate) file: &'a Path,
     kernel: Kernel,
 }
 
 /// A buffer that the launches name, before it is allocated.
-pub(super) struct NamedBuffer {
-    pub(super) name: String,
-    pub(super) bytes: usize,
-    pub(super) is_kept: bool,
+pub(crate) struct NamedBuffer {
+    pub(crate) name: String,
+    pub(crate) bytes: usize,
+    pub(crate) is_kept: bool,
+}
+
+/// Builds the programs of files.
+pub(crate) async fn build<'a>(
+    setup: &Setup<'_>,
+    files: &[&'a Path],
+) -> Result<Vec<(&'a Path, Program)>> {
+    let programs = files.iter().map(async |&file| {
+        let built = async { Ok::<_, Problem>(setup.request(file).await?.1.await?) };
+        let built = built.await.map_err(|Problem { message, log, .. }| {
+            let log = log.map(|log| format!("\n{}", log.trim_end())).unwrap_or_default();
+            Failure::failed(format_args!("{}: {message}{log}", file.display()))
+        });
+        Ok((file, built?))
+    });
+    // All builds end, even if one fails.
+    futures::future::join_all(programs).await.into_iter().collect()
 }
 
 impl<'a> Call<'a> {
     /// Finds the kernel, and compares the arguments with its parameters.
-    pub(super) fn new(text: &'a LaunchText, programs: &[(&'a Path, Program)]) -> Result<Self> {
+    pub(crate) fn new(text: &'a LaunchText, programs: &[(&'a Path, Program)]) -> Result<Self> {
         let name = text.kernel.as_str();
         let (file, program) = find_program(text, programs)?;
         // SAFETY: no launch of the kernel ever runs.
@@ -45,7 +61,7 @@ impl<'a> Call<'a> {
         Ok(call)
     }
 
-    pub(super) fn parameters(&self) -> &[Parameter] {
+    pub(crate) fn parameters(&self) -> &[Parameter] {
         self.kernel.params().unwrap_or_default()
     }
 
@@ -88,7 +104,7 @@ impl<'a> Call<'a> {
     }
 
     /// Creates the launch, with the buffers that the arguments name.
-    pub(super) fn bind(&self, buffers: &BTreeMap<String, Buffer<Byte>>) -> Result<Launch> {
+    pub(crate) fn bind(&self, buffers: &BTreeMap<String, Buffer<Byte>>) -> Result<Launch> {
         let LaunchText { arguments, global, offset, local, .. } = self.text;
         let mut launch = self.kernel.launch(*global);
         if let Some(offset) = offset {
@@ -287,12 +303,17 @@ fn zeros(launch: Launch, bytes: usize) -> Option<Launch> {
 }
 
 /// Returns the buffers, in the order in which they are first named.
-pub(super) fn name_buffers(fuse: &Fuse, calls: &[Call<'_>]) -> Result<Vec<NamedBuffer>> {
+/// `sizes` and `keep` are those of the command line.
+pub(crate) fn name_buffers(
+    sizes: &[BufferSize],
+    keep: &[String],
+    calls: &[Call<'_>],
+) -> Result<Vec<NamedBuffer>> {
     let mut all = Vec::new();
     for call in calls {
         add_buffers(&mut all, call)?;
     }
-    apply_options(&mut all, fuse)?;
+    apply_options(&mut all, sizes, keep)?;
     Ok(all)
 }
 
@@ -321,12 +342,12 @@ fn add_buffers(all: &mut Vec<NamedBuffer>, call: &Call<'_>) -> Result<()> {
 }
 
 /// Applies the sizes and the kept buffers that the command line states.
-fn apply_options(all: &mut [NamedBuffer], fuse: &Fuse) -> Result<()> {
-    for size in &fuse.bytes {
+fn apply_options(all: &mut [NamedBuffer], sizes: &[BufferSize], keep: &[String]) -> Result<()> {
+    for size in sizes {
         let index = find_buffer(all, &size.buffer, "--bytes")?;
         all[index].bytes = size.bytes;
     }
-    let kept = fuse.keep.iter().map(|name| find_buffer(all, name, "--keep"));
+    let kept = keep.iter().map(|name| find_buffer(all, name, "--keep"));
     let kept = kept.collect::<Result<Vec<_>>>()?;
     if !kept.is_empty() {
         for (index, buffer) in all.iter_mut().enumerate() {
@@ -347,7 +368,7 @@ fn find_buffer(all: &[NamedBuffer], name: &str, option: &str) -> Result<usize> {
     })
 }
 
-pub(super) fn allocate(
+pub(crate) fn allocate(
     rt: &Runtime,
     named: &[NamedBuffer],
 ) -> Result<BTreeMap<String, Buffer<Byte>>> {

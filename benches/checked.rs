@@ -1,0 +1,107 @@
+//! Cost of repeated checked launches relative to unchecked launches of the same kernel, in the same run, on every
+//! OpenCL device of the named platforms: `cargo bench --bench checked`.
+
+#![allow(clippy::print_stdout, reason = "printing is what benchmarks do")]
+
+mod support;
+
+use std::time::Duration;
+
+use futures::executor::block_on;
+use kiln::internal::translate::spirv_of;
+use kiln::{Buffer, CacheConfig, Kernel, Module, Queue, Runtime};
+use support::{absolute, columns, compare, interleave, median, time};
+
+const SOURCE: &str = "
+kernel void axpy(float a, global const float *x, global float *y) {
+    size_t i = get_global_id(0);
+    y[i] += a * x[i];
+}
+kernel void bounded(float a, global const float *x, global float *y, int n) {
+    int i = get_global_id(0);
+    if (i < n) y[i] += a * x[i];
+}
+kernel void apart(float a, global const float *restrict x, global float *restrict y) {
+    size_t i = get_global_id(0);
+    y[i] += a * x[i];
+}";
+
+/// Work-items of each launch.
+const ITEMS: usize = 64;
+
+/// Launches of each run.
+const LAUNCHES: u32 = 2000;
+
+/// Runs of each side.
+const ROUNDS: usize = 61;
+
+/// Maximum additional time of a checked launch, in nanoseconds.
+const GOAL: f64 = 50.0;
+
+fn main() -> kiln::Result<()> {
+    for platform in ["intel(r) opencl", "portable computing language", "nvidia"] {
+        let builder = Runtime::builder().device(platform).cache(CacheConfig::memory_only());
+        let Ok(rt) = block_on(builder.build()) else { continue };
+        block_on(measure(&rt))?;
+    }
+    Ok(())
+}
+
+async fn measure(rt: &Runtime) -> kiln::Result<()> {
+    let module = spirv_of(rt, &Module::opencl_c(SOURCE), "").await?;
+    let program = rt.build(&module).await?;
+    columns(&rt.device().to_string(), ["checked, us", "unchecked"]);
+    let x = rt.buffer_from(vec![1.0f32; ITEMS]).await?;
+    let y = rt.buffer_from(vec![1.0f32; ITEMS]).await?;
+    for name in ["axpy", "bounded", "apart"] {
+        // SAFETY: the kernels stay below the global size or `n`, which are the buffers' length.
+        let unchecked = unsafe { program.kernel(name)? };
+        let sides = Sides { queue: rt.queue(), x: &x, y: &y, has_length: name == "bounded" };
+        sides.compare(name, &program.checked(name)?, &unchecked);
+    }
+    Ok(())
+}
+
+/// Launches of a kernel, checked and unchecked.
+struct Sides<'a> {
+    queue: Queue,
+    x: &'a Buffer<f32>,
+    y: &'a Buffer<f32>,
+    has_length: bool,
+}
+
+impl Sides<'_> {
+    fn submit(&self, kernel: &Kernel) -> kiln::Event {
+        let launch = kernel.launch(ITEMS).args((1.0f32, self.x, self.y));
+        let launch = if self.has_length { launch.arg(ITEMS as i32) } else { launch };
+        self.queue.submit(launch).expect("it is right")
+    }
+
+    /// Returns the time of the calls that submit launches, without the time until they have ended.
+    fn run(&self, kernel: &Kernel) -> Duration {
+        let mut last = None;
+        let submits = time(|| (0..LAUNCHES).for_each(|_| last = Some(self.submit(kernel))));
+        block_on(last.expect("there is one")).expect("it runs");
+        submits
+    }
+
+    fn compare(&self, name: &str, checked: &Kernel, unchecked: &Kernel) {
+        // Differences of runs that follow each other drift least.
+        let mut differences: Vec<f64> = Vec::new();
+        let mut pairs: [Vec<Duration>; 2] = Default::default();
+        let [_] = interleave(
+            ROUNDS,
+            [&mut || {
+                let times = [self.run(checked), self.run(unchecked)];
+                differences.push(times[0].as_secs_f64() - times[1].as_secs_f64());
+                pairs.iter_mut().zip(times).for_each(|(all, time)| all.push(time));
+                times[0]
+            }],
+        );
+        differences.sort_by(f64::total_cmp);
+        let nanos = differences[differences.len() / 2] * 1e9 / f64::from(LAUNCHES);
+        let [with, without] = pairs.map(median);
+        compare(&format!("submit `{name}`"), with, without, LAUNCHES, 0.0);
+        absolute(&format!("check of `{name}`, as the median difference"), nanos, GOAL);
+    }
+}
