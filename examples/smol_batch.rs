@@ -7,9 +7,10 @@
 //!
 //! It shows a typed kernel that many tasks share, memory that is limited by the number of tasks that run at
 //! the same time, and a buffer that all launches read. No launch writes that buffer, so the launches
-//! stay independent.
+//! stay independent. No code here is `unsafe`.
 
 #![allow(clippy::print_stdout)]
+#![forbid(unsafe_code)]
 
 use std::error::Error;
 use std::time::Instant;

@@ -57,7 +57,8 @@ mod sealed {
 /// struct `Kernels`, which has a method for each kernel. The method takes the range of the launch, then the
 /// kernel's own parameters under their own names, and returns a [`Launch`](crate::Launch) that can be adjusted
 /// and submitted like every other. The documentation of the method is the comment above the kernel. Launches
-/// are [checked](crate::guides::checked): they do not leave the buffers that they are given.
+/// are [checked](crate::guides::checked): they do not leave the buffers that they are given. For OpenCL C, the
+/// checks need clang and llvm-spirv at run time.
 ///
 /// # Where the code comes from
 ///
@@ -114,8 +115,9 @@ mod sealed {
 /// compile time. Members are not compared.
 ///
 /// SPIR-V keeps neither the signs of integers nor the names of parameters unless its producer is asked to. Then
-/// integers are unsigned and parameters are `argument_0` and so on. With clang's `-fno-discard-value-names` and
-/// llvm-spirv's `--preserve-ocl-kernel-arg-type-metadata-through-string`, a module states both.
+/// integers are unsigned, and parameters are `argument_0` and so on. Some compilers also lose what pointers point
+/// to, and write what they infer from its use. With clang's `-fno-discard-value-names` and llvm-spirv's
+/// `--preserve-ocl-kernel-arg-type-metadata-through-string`, a module states names and types as the source does.
 ///
 /// Names that are keywords of Rust are raw identifiers, such as `r#type`. Names that cannot be, such as `self`,
 /// and kernels named `build`, `from_build`, `from_program` or `module` get an underscore at the end.
@@ -127,6 +129,7 @@ mod sealed {
 /// first `clang` or `clang-15` of `PATH`, as at run time. Without clang, a preprocessor of the macro's own does
 /// the same; it knows no extensions of the preprocessor such as `__has_include`. The versions and extensions
 /// that conditions can ask for are those of clang or, without it, those of OpenCL 1.2 with `half` and `double`.
+/// C++ for OpenCL is not read.
 ///
 /// # The generated struct
 ///

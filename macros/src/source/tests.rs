@@ -190,3 +190,49 @@ fn modules_have_the_signatures_of_their_source() {
         assert!(!of_text.is_empty());
     }
 }
+
+/// Returns how the parameters of each kernel are passed, and the sizes of their elements.
+fn sizes(kernels: &[Kernel]) -> Vec<String> {
+    let mut all: Vec<_> = kernels
+        .iter()
+        .map(|kernel| {
+            let parameters = kernel.parameters.iter().map(|parameter| {
+                let Ok(parameter) = parameter else { return "refused".to_owned() };
+                let size = parameter.element.layout.map(|layout| layout.size);
+                // Not every module keeps `const`.
+                let passing = match parameter.passing {
+                    Passing::ReadBuffer => Passing::Buffer,
+                    other => other,
+                };
+                format!("{passing:?} {size:?}")
+            });
+            format!("{} {:?}", kernel.name, parameters.collect::<Vec<_>>())
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn modules_without_the_types_of_the_source_have_their_sizes() {
+    let (mut count, mut with_kernels) = (0, 0);
+    for file in fs::read_dir(data()).expect("it is there") {
+        let module = file.expect("it can be listed").path();
+        let text = module.with_extension("cl");
+        // The compiler of this module only inferred what its pointers point to.
+        let is_inferred = module.ends_with("inferred.spv");
+        let is_module = module.extension().is_some_and(|extension| extension == "spv");
+        if !is_module || !text.is_file() || is_inferred {
+            continue;
+        }
+        let [of_module, of_text] = [&module, &text].map(|path| {
+            let code = read_file(path.to_str().expect("it is UTF-8"), &Host::default(), "");
+            assert_eq!(code.problems, Vec::<String>::new(), "{}", path.display());
+            sizes(&code.kernels)
+        });
+        assert_eq!(of_module, of_text, "{}", module.display());
+        count += 1;
+        with_kernels += usize::from(!of_text.is_empty());
+    }
+    assert!(count > 10 && with_kernels > 10, "{count} modules, {with_kernels} with kernels");
+}
