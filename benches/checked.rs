@@ -1,5 +1,5 @@
-//! Cost of repeated checked launches relative to unchecked launches of the same kernel, in the same run, on every
-//! OpenCL device of the named platforms: `cargo bench --bench checked`.
+//! Cost of repeated checked launches relative to unchecked launches of the same kernel, in the same run, on
+//! every OpenCL device of the named platforms: `cargo bench --bench checked`.
 
 #![allow(clippy::print_stdout, reason = "printing is what benchmarks do")]
 

@@ -197,9 +197,9 @@
 //!   example `tokio_service` does. A process that ends without these steps also ends cleanly: on Linux with
 //!   glibc, drivers accept no new work from then on ([`ErrorKind::ProcessEnding`]), and commands and calls have
 //!   one second to end. After that second, or at once if a driver is being loaded, a device opened or a program
-//!   compiled, the process ends without the handlers that were registered before the drivers' own. While drivers
-//!   are loaded for the first time, do not end the process from a thread that has never called Kiln and is not
-//!   the main thread: in rare cases, a driver's handlers may then still run first.
+//!   compiled, the process ends without the handlers that were registered before the drivers' own. While
+//!   drivers are loaded for the first time, do not end the process from a thread that has never called Kiln and
+//!   is not the main thread: in rare cases, a driver's handlers may then still run first.
 //! * **Forks.** Threads and drivers do not exist in a forked child. After Kiln has started in the parent, every
 //!   operation that needs them fails with [`ErrorKind::Forked`] in the child. Fork earlier, or start another
 //!   program. If the parent had used a driver, a child that ends runs no further exit handlers.

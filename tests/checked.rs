@@ -34,6 +34,15 @@ kernel void sums(global const float *x, local float *part, global float *sum) {
 }
 kernel void printed(global float *x) { printf(\"%f\", x[get_global_id(0)]); }
 kernel void cast(global const float *x) { ((global float *)x)[get_global_id(0)] = 1.0f; }
+kernel void clamped(global float *x, int low, int high) {
+    x[clamp((int)get_global_id(0), low, high)] = 1.0f;
+}
+kernel void large(global int *x) {
+    int all[4096];
+    int i = get_global_id(0);
+    for (int k = 0; k < 4096; k++) all[k] = x[i] * k;
+    for (int k = 0; k < 64; k++) x[i] += all[(x[i] + k) & 4095];
+}
 kernel void restricted(global float *restrict x, global float *restrict y) {
     size_t i = get_global_id(0);
     y[i] = 2.0f * x[i];
@@ -130,6 +139,40 @@ everywhere! {
             assert_eq!(rt.queue().read(&x).await.expect("it runs"), [0; 3]);
             let verdict = launch(0).verdict().await.expect("it is checked");
             assert!(verdict.to_string().contains("divide by zero"), "{verdict}");
+        }
+    }
+}
+
+everywhere! {
+    async fn limits_in_the_wrong_order_are_guarded(rt: Runtime) {
+        for module in modules(&rt).await {
+            let clamped = checked(&rt, &module, "clamped").await;
+            let x = rt.buffer::<f32>(8).expect("it fits");
+            let launch = |low: i32, high: i32| clamped.launch(4).args((&x, low, high));
+            let proven = async |low, high| launch(low, high).verdict().await.expect("it is checked").is_proven();
+            assert!(proven(2, 7).await && !proven(7, 2).await && !proven(8, 8).await);
+            for (low, high) in [(2, 3), (9, 6), (5, i32::MIN), (i32::MAX, -1), (8, 8)] {
+                rt.queue().submit(launch(low, high)).expect("it fits").await.expect("it runs");
+            }
+            let expected = [0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 0.0];
+            assert_eq!(rt.queue().read(&x).await.expect("it runs"), expected);
+        }
+    }
+}
+
+everywhere! {
+    async fn variables_that_exceed_a_stack_are_refused(rt: Runtime) {
+        for module in modules(&rt).await {
+            let large = checked(&rt, &module, "large").await;
+            let x = upload(&rt, vec![1; 256]).await;
+            let error = match rt.queue().submit(large.launch(256).local(256).args((&x,))) {
+                Ok(event) => event.await.expect_err("it needs 4 MiB"),
+                Err(error) => error,
+            };
+            assert!(error.to_string().contains("16384 bytes of variables"), "{error}");
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            let small = large.launch(4).local(1).args((&x,));
+            rt.queue().submit(small).expect("it fits").await.expect("it runs");
         }
     }
 }

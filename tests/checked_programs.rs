@@ -183,7 +183,7 @@ everywhere! {
     async fn programs_outlive_their_runtimes_without_checks(rt: Runtime) {
         let other = support::builder().device(rt.device().index().to_string()).build().await;
         let other = other.expect("it starts");
-        // What is analysed at once leaves nothing that uses the runtime.
+        // The analysis of a SPIR-V module leaves nothing that uses the runtime.
         let module = spirv_of(&rt, &Module::opencl_c(STAGES), "").await.expect("it is valid");
         let program = build(&other, &module).await;
         other.drain().await;

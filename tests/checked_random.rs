@@ -1,5 +1,5 @@
-//! Random kernels over buffers of random lengths, many too short: no element outside of a buffer changes, and the
-//! others have the values that the kernel defines, with zero for what is read outside.
+//! Random kernels over buffers of random lengths, many too short: no element outside of a buffer changes, and
+//! the others have the values that the kernel defines, with zero for what is read outside.
 
 mod support;
 

@@ -465,8 +465,8 @@ impl Region {
         &self.bytes
     }
 
-    /// Returns a power of two of which the address of the region's first byte is a multiple, by the guarantees of the
-    /// device.
+    /// Returns a power of two of which the address of the region's first byte is a multiple, by the guarantees
+    /// of the device.
     pub(crate) fn alignment(&self) -> usize {
         let device = self.slot().handle().limits.slice_alignment;
         let both = device | self.bytes.start;

@@ -56,8 +56,8 @@ impl Kernel {
         Self::new(name, Err(build.clone()), build.graph().clone(), None)
     }
 
-    /// Returns a kernel whose launches are checked: the kernel of the program that was analysed, or the request for
-    /// this program.
+    /// Returns a kernel whose launches are checked: the kernel of the program that was analysed, or the request
+    /// for this program.
     pub(super) fn checked(
         name: &str,
         kernel: std::result::Result<ResolvedKernel, RequestedProgram>,
@@ -152,8 +152,8 @@ impl Kernel {
         self.0.is_checked
     }
 
-    /// Returns the checks of the kernel's launches. Creates them for a kernel that is not checked, whose program must
-    /// be built.
+    /// Returns the checks of the kernel's launches. Creates them for a kernel that is not checked, whose
+    /// program must be built.
     ///
     /// # Errors
     ///

@@ -221,24 +221,27 @@ impl Program {
         Kernel::of(&self.built, name, &self.graph)
     }
 
-    /// Returns a kernel of the program, by name, whose launches are checked before they run. Launching it is safe.
+    /// Returns a kernel of the program, by name, whose launches are checked before they run. Launching it is
+    /// safe.
     ///
-    /// Kiln analyses which bytes each work-item may access. A launch that is proven to stay inside its buffers, and to
-    /// have no other undefined behaviour, runs as it is. Otherwise a guarded variant of the kernel runs: a read outside
-    /// of a buffer gives zero, and a write outside is dropped. [`Launch::verdict`](crate::Launch::verdict) says which,
-    /// and why. The [guide](crate::guides::checked) describes the whole contract.
+    /// Kiln analyses which bytes each work-item may access. A launch that is proven to stay inside its buffers,
+    /// and to have no other undefined behaviour, runs as it is. Otherwise a guarded variant of the kernel runs:
+    /// a read outside of a buffer gives zero, and a write outside is dropped.
+    /// [`Launch::verdict`](crate::Launch::verdict) says which, and why. The [guide](crate::guides::checked)
+    /// describes the whole contract.
     ///
-    /// A program that was built from OpenCL C, or whose modules the driver linked, is built again from the SPIR-V that
-    /// is analysed, since other compilers may read the text in another way. OpenCL C is translated for this, by clang
-    /// and llvm-spirv.
+    /// A program that was built from OpenCL C, or whose modules the driver linked, is built again from the
+    /// SPIR-V that is analysed, since other compilers may read the text in another way. OpenCL C is translated
+    /// for this, by clang and llvm-spirv.
     ///
     /// # Errors
     ///
-    /// [`UnknownKernel`](crate::ErrorKind::UnknownKernel) and [`InvalidArgument`](crate::ErrorKind::InvalidArgument) as
-    /// for [`kernel`](Self::kernel). [`Unsupported`](crate::ErrorKind::Unsupported), with the reason, if launches of the
-    /// kernel cannot be checked: for code that the check does not cover, for native binaries, and for the kernels of
-    /// simulated devices. What is only known after the translation of OpenCL C is returned by the events of the
-    /// launches instead, with what to install if there are no compilers.
+    /// [`UnknownKernel`](crate::ErrorKind::UnknownKernel) and
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) as for [`kernel`](Self::kernel).
+    /// [`Unsupported`](crate::ErrorKind::Unsupported), with the reason, if launches of the kernel cannot be
+    /// checked: for code that the check does not cover, for native binaries, and for the kernels of simulated
+    /// devices. What is only known after the translation of OpenCL C is returned by the events of the launches
+    /// instead, with what to install if there are no compilers.
     ///
     /// # Examples
     ///

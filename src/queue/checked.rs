@@ -23,8 +23,9 @@ impl LaunchWork {
         self.is_guarded
     }
 
-    /// Checks a launch of a checked kernel, whose arguments fit its signature. Replaces the kernel by its guarded
-    /// variant if the launch is not proven. Returns `false` if the analysis or the variant is not ready yet.
+    /// Checks a launch of a checked kernel, whose arguments fit its signature. Replaces the kernel by its
+    /// guarded variant if the launch is not proven. Returns `false` if the analysis or the variant is not ready
+    /// yet.
     ///
     /// # Errors
     ///
@@ -131,8 +132,8 @@ impl PendingLaunch {
         self.shape.is_some()
     }
 
-    /// Waits until the launch can run. Returns the guarded variant if it must run in place of the kernel. Errors of
-    /// the kernel's own build are not returned: the kernel has them.
+    /// Waits until the launch can run. Returns the guarded variant if it must run in place of the kernel.
+    /// Errors of the kernel's own build are not returned: the kernel has them.
     ///
     /// # Errors
     ///
@@ -159,12 +160,12 @@ fn in_guarded(guard: &Guard, error: Error) -> Error {
 }
 
 impl Launch {
-    /// Returns the verdict on the launch: whether it is proven to stay inside its buffers, and otherwise what a guarded
-    /// variant guards. The future waits for the program, and for the translation of OpenCL C. Nothing is run, and no
-    /// guarded variant is built.
+    /// Returns the verdict on the launch: whether it is proven to stay inside its buffers, and otherwise what a
+    /// guarded variant guards. The future waits for the program, and for the translation of OpenCL C. Nothing
+    /// is run, and no guarded variant is built.
     ///
-    /// The kernel need not be [checked](crate::Program::checked). Of an unchecked kernel of OpenCL C, the verdict is
-    /// about the text as clang reads it.
+    /// The kernel need not be [checked](crate::Program::checked). Of an unchecked kernel of OpenCL C, the
+    /// verdict is about the text as clang reads it.
     ///
     /// # Errors
     ///
@@ -194,8 +195,9 @@ impl Launch {
         })
     }
 
-    /// Makes the launch an error if it is not proven to stay inside its buffers, instead of running a guarded variant
-    /// of the kernel. [`RuntimeBuilder::checked`](crate::RuntimeBuilder::checked) sets this for all checked launches.
+    /// Makes the launch an error if it is not proven to stay inside its buffers, instead of running a guarded
+    /// variant of the kernel. [`RuntimeBuilder::checked`](crate::RuntimeBuilder::checked) sets this for all
+    /// checked launches.
     ///
     /// The kernel must be [checked](crate::Program::checked); otherwise the launch is an error, too.
     ///

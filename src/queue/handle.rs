@@ -107,17 +107,17 @@ impl Queue {
     /// found with the program are then returned by the event instead. Such a launch [changes
     /// nothing](Queue#failures).
     ///
-    /// A launch of a [checked](crate::Program::checked) kernel is analysed first, on this thread, unless an earlier
-    /// launch was like it. If it is not proven to stay inside its buffers, it waits for the guarded variant of its
-    /// kernel.
+    /// A launch of a [checked](crate::Program::checked) kernel is analysed first, on this thread, unless an
+    /// earlier launch was like it. If it is not proven to stay inside its buffers, it waits for the guarded
+    /// variant of its kernel.
     ///
     /// # Errors
     ///
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument), naming the kernel and the parameter, if
-    /// the arguments' number, kinds, sizes or types do not fit the kernel's signature, if a buffer or
-    /// the program belongs to another device or runtime, or if the range does not fit the device. The
-    /// build's own error if the program could not be built. [`Unsupported`](crate::ErrorKind::Unsupported) for a
-    /// checked launch that cannot be checked, or that [must be proven](crate::Launch::require_proof) and is not.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument), naming the kernel and the parameter, if the
+    /// arguments' number, kinds, sizes or types do not fit the kernel's signature, if a buffer or the program
+    /// belongs to another device or runtime, or if the range does not fit the device. The build's own error if
+    /// the program could not be built. [`Unsupported`](crate::ErrorKind::Unsupported) for a checked launch that
+    /// cannot be checked, or that [must be proven](crate::Launch::require_proof) and is not.
     ///
     /// # Examples
     ///

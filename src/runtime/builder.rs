@@ -132,8 +132,8 @@ impl RuntimeBuilder {
     }
 
     /// Sets the maximum number of programs that are compiled at the same time. The default is 2: most drivers
-    /// compile one program at a time, even for concurrent callers. With 1, a program that is on disk waits for at
-    /// most one compile where the driver does not load a program while it compiles others.
+    /// compile one program at a time, even for concurrent callers. With 1, a program that is on disk waits for
+    /// at most one compile where the driver does not load a program while it compiles others.
     ///
     /// # Examples
     ///
@@ -315,8 +315,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets how [checked](crate::Program::checked) launches run that are not proven to stay inside their buffers. By
-    /// default a guarded variant of the kernel runs.
+    /// Sets how [checked](crate::Program::checked) launches run that are not proven to stay inside their
+    /// buffers. By default a guarded variant of the kernel runs.
     ///
     /// # Examples
     ///

@@ -128,13 +128,13 @@ pub(crate) enum Command {
     Fuse(Box<Fuse>),
     /// Check whether launches stay inside their buffers, and list what a guarded variant would guard
     ///
-    /// Nothing runs, and no guarded variant is built. A launch is proven, or its accesses are listed that are not,
-    /// each with the parameter, the reason and, if the file states it, the line of the source. SPIR-V states lines
-    /// if it was compiled with -g. A kernel that cannot be checked is refused, with the reason.
+    /// Nothing runs, and no guarded variant is built. A launch is proven, or its accesses are listed that are
+    /// not, each with the parameter, the reason and, if the file states it, the line of the source. SPIR-V
+    /// states lines if it was compiled with -g. A kernel that cannot be checked is refused, with the reason.
     ///
-    /// With --json, one object: device, launches and buffers. Each launch has: kernel, file, arguments as given,
-    /// parameters, verdict (proven, guarded or refused), accesses (their number), findings (each with parameter,
-    /// what, reason and line) and refusal. Each buffer has: name and bytes.
+    /// With --json, one object: device, launches and buffers. Each launch has: kernel, file, arguments as
+    /// given, parameters, verdict (proven, guarded or refused), accesses (their number), findings (each with
+    /// parameter, what, reason and line) and refusal. Each buffer has: name and bytes.
     #[command(after_help = "Exits with 1 if a launch is not proven.")]
     Check(Box<Check>),
     /// Inspect and maintain the cache on disk

@@ -1,5 +1,5 @@
-//! Command-line tool: lists devices, builds ahead of time, checks launches, examines fused kernels, and inspects
-//! the cache on disk.
+//! Command-line tool: lists devices, builds ahead of time, checks launches, examines fused kernels, and
+//! inspects the cache on disk.
 //!
 //! The tool uses only the library's public interface.
 

@@ -20,6 +20,8 @@ use crate::source::translate::Names;
 /// Kernel that is prepared for the check.
 pub(crate) struct Analysis {
     pub(super) kernel: bounds::Kernel,
+    /// Number of bytes of the variables of a work-item, if it is known.
+    pub(super) private_bytes: Option<u64>,
     /// Plan of the program whose kernel runs.
     pub(super) plan: BuildPlan,
     /// Whether the program was built from OpenCL C.
@@ -37,7 +39,8 @@ impl Analysis {
             let read_only = read_only.map(|(at, _)| at).collect();
             bounds::Kernel::of(&module, name, source.constants, &read_only)
         })?;
-        Ok(Arc::new(Self { kernel, plan, is_text }))
+        let private_bytes = kernel.private_bytes();
+        Ok(Arc::new(Self { kernel, private_bytes, plan, is_text }))
     }
 }
 

@@ -1,4 +1,5 @@
-//! Checks of one kernel's launches. The verdicts of recent launches are kept: most launches are like an earlier one.
+//! Checks of one kernel's launches. The verdicts of recent launches are kept: most launches are like an earlier
+//! one.
 
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
@@ -9,12 +10,14 @@ use super::kernels::graph_of;
 use super::shape::{ArgumentRegion, ArgumentShape, LaunchShape, overlap, regions};
 use crate::args::ArgumentList;
 use crate::build_graph::built::ResolvedKernel;
+use crate::build_graph::fusion::MAX_PRIVATE_BYTES;
 use crate::build_graph::graph::BuildGraph;
 use crate::build_graph::kernel::Kernel;
 use crate::build_graph::shared_outcome::SharedOutcome;
 use crate::compiler::bounds::{self, LaunchVerdict};
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::signature::Access;
+use crate::device::DeviceKind;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Priority;
 use crate::sync::lock;
@@ -74,13 +77,13 @@ impl Checks {
         self.analysis.peek()
     }
 
-    /// Decides how a launch of the kernel runs. Analyses it if no earlier launch was like it. Returns `None` while
-    /// the kernel itself is being analysed, or if that must not be done on the caller's thread.
+    /// Decides how a launch of the kernel runs. Analyses it if no earlier launch was like it. Returns `None`
+    /// while the kernel itself is being analysed, or if that must not be done on the caller's thread.
     ///
     /// # Errors
     ///
-    /// * [`Unsupported`](ErrorKind::Unsupported) if the launch cannot be checked or guarded, or if it must be proven
-    ///   and is not.
+    /// * [`Unsupported`](ErrorKind::Unsupported) if the launch cannot be checked or guarded, or if it must be
+    ///   proven and is not.
     /// * [`InvalidArgument`](ErrorKind::InvalidArgument) for arguments that contradict the kernel.
     pub(crate) fn decide(
         &self,
@@ -117,7 +120,8 @@ impl Checks {
         Some(decision.and_then(|decision| self.proven_if(decision, needs_proof)))
     }
 
-    /// Decides like [`decide`](Self::decide), on a thread of the pool, and waits until the guarded variant is built.
+    /// Decides like [`decide`](Self::decide), on a thread of the pool, and waits until the guarded variant is
+    /// built.
     ///
     /// # Errors
     ///
@@ -155,13 +159,13 @@ impl Checks {
         Ok(decision)
     }
 
-    /// Checks that a launch is proven, of a kernel that was not requested as a checked one: a fused kernel. Returns
-    /// `None` while the kernel is being analysed.
+    /// Checks that a launch is proven, of a kernel that was not requested as a checked one: a fused kernel.
+    /// Returns `None` while the kernel is being analysed.
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](ErrorKind::Unsupported), with the reason, if it is not proven, or if the kernel was not compiled
-    /// as it was analysed.
+    /// [`Unsupported`](ErrorKind::Unsupported), with the reason, if it is not proven, or if the kernel was not
+    /// compiled as it was analysed.
     pub(crate) fn prove(
         &self,
         kernel: &ResolvedKernel,
@@ -254,6 +258,7 @@ impl Checks {
         let constants = report.as_ref().ok().map(|report| report.constants.clone());
         let decision = report.and_then(|report| {
             self.check_stated(analysis, kernel, &shape, &report)?;
+            self.check_private(analysis, kernel, &shape.range)?;
             decide(&report)
         });
         if decision.as_ref().is_err_and(|error| !error.is_deterministic()) {
@@ -288,8 +293,8 @@ impl Checks {
         ))
     }
 
-    /// Fails if the memory of an argument that is declared `restrict` overlaps with that of another one, and one of
-    /// them may be written.
+    /// Fails if the memory of an argument that is declared `restrict` overlaps with that of another one, and
+    /// one of them may be written.
     fn check_overlaps(
         &self,
         analysis: &Analysis,
@@ -309,6 +314,43 @@ impl Checks {
             ))),
             None => Ok(()),
         }
+    }
+
+    /// Fails if the variables of the work-items of a work-group may exceed the stack of a CPU's thread, on
+    /// which drivers allocate them.
+    fn check_private(
+        &self,
+        analysis: &Analysis,
+        kernel: &ResolvedKernel,
+        range: &NdRange,
+    ) -> Result<()> {
+        let device = kernel.built.device();
+        if device.kind == DeviceKind::Gpu {
+            return Ok(());
+        }
+        let required = kernel.native.required_work_group();
+        let product =
+            |sizes: &[usize]| sizes.iter().fold(1, |all: usize, &size| all.saturating_mul(size));
+        let items = match (range.local(), required) {
+            (Some(local), _) => product(local),
+            (None, Some(required)) => product(&required),
+            (None, None) => {
+                let most = kernel.native.max_work_group_size();
+                most.unwrap_or(device.limits.max_work_group_size).min(product(range.global()))
+            }
+        };
+        let bytes = analysis.private_bytes.and_then(|bytes| usize::try_from(bytes).ok());
+        if bytes.is_some_and(|bytes| bytes.saturating_mul(items) <= MAX_PRIVATE_BYTES) {
+            return Ok(());
+        }
+        let bytes =
+            bytes.map_or_else(|| "an unknown number of".to_owned(), |bytes| bytes.to_string());
+        Err(Error::unsupported(format!(
+            "the launches of `{0}` cannot be checked: each work-item has {bytes} bytes of variables, and a work-group \
+             of {items} work-items may exceed the stack of {MAX_PRIVATE_BYTES} bytes on which a CPU's driver allocates \
+             them; give a smaller local size, or use `unsafe program.kernel(\"{0}\")`",
+            self.name
+        )))
     }
 
     /// Fails if a buffer is given as one that is only read, but may be written: other commands would not wait.

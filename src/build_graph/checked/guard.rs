@@ -1,5 +1,5 @@
-//! Guarded variants of kernels: programs of the graph, compiled from SPIR-V with a check before each access that is
-//! not proven.
+//! Guarded variants of kernels: programs of the graph, compiled from SPIR-V with a check before each access
+//! that is not proven.
 
 use std::sync::Arc;
 

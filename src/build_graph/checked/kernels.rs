@@ -17,8 +17,8 @@ impl BuildGraph {
     ///
     /// # Errors
     ///
-    /// [`UnknownKernel`](crate::ErrorKind::UnknownKernel), and the errors of the analysis as far as they are known
-    /// at once.
+    /// [`UnknownKernel`](crate::ErrorKind::UnknownKernel), and the errors of the analysis as far as they are
+    /// known at once.
     pub(in crate::build_graph) fn checked_kernel(
         self: &Arc<Self>,
         built: &Arc<Built>,
@@ -56,8 +56,8 @@ impl BuildGraph {
         Kernel::checked(name, Err(program), self, checks)
     }
 
-    /// Returns the checks of a program's kernel. The analysis is done at once if that takes little time, and started
-    /// otherwise.
+    /// Returns the checks of a program's kernel. The analysis is done at once if that takes little time, and
+    /// started otherwise.
     ///
     /// # Errors
     ///

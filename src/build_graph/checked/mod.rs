@@ -1,10 +1,10 @@
 //! Kernels whose launches are checked before they run.
 //!
-//! The check is about SPIR-V, so the kernel that runs must be compiled from the SPIR-V that was analysed, or from
-//! text that Kiln made of it. A [checked program](plan) holds this: for a program of SPIR-V modules that Kiln builds
-//! or merges itself, it is the program itself. For OpenCL C, the device's own compiler would read the text in its own
-//! way; for objects that the driver links, its linker would choose the definitions. So the checked program is built
-//! from the translated, merged modules instead, as a node of its own.
+//! The check is about SPIR-V, so the kernel that runs must be compiled from the SPIR-V that was analysed, or
+//! from text that Kiln made of it. A [checked program](plan) holds this: for a program of SPIR-V modules that
+//! Kiln builds or merges itself, it is the program itself. For OpenCL C, the device's own compiler would read
+//! the text in its own way; for objects that the driver links, its linker would choose the definitions. So the
+//! checked program is built from the translated, merged modules instead, as a node of its own.
 //!
 //! * [`analysis`]: a program's kernel, prepared for the check.
 //! * [`plan`]: the plan of the checked program.

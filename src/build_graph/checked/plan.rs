@@ -11,20 +11,21 @@ use crate::source::translate::options_for_device;
 /// Option by which a compiler assumes that all work-groups have the same size, which no driver has to verify.
 const UNIFORM_GROUPS: &str = "-cl-uniform-work-group-size";
 
-/// Returns options without those by which a compiler assumes something that a launch might not keep. A number that is
-/// assumed to be finite is undefined where it is not, and so is a branch that depends on it.
+/// Returns options without those by which a compiler assumes something that a launch might not keep. A number
+/// that is assumed to be finite is undefined where it is not, and so is a branch that depends on it.
 fn without_assumptions(options: &str) -> String {
     let mut kept = words(options);
     kept.retain(|word| !RELAXED.contains(word) && *word != UNIFORM_GROUPS);
     kept.join(" ")
 }
 
-/// Returns the plan of the checked program: with `modules`, the SPIR-V of a plan's modules, in their place, to be
-/// built or merged by Kiln.
+/// Returns the plan of the checked program: with `modules`, the SPIR-V of a plan's modules, in their place, to
+/// be built or merged by Kiln.
 ///
 /// # Errors
 ///
-/// [`Unsupported`](crate::ErrorKind::Unsupported), naming the option, for an option of a text that is not known.
+/// [`Unsupported`](crate::ErrorKind::Unsupported), naming the option, for an option of a text that is not
+/// known.
 pub(super) fn checked_plan(
     plan: &BuildPlan,
     modules: Vec<Module>,

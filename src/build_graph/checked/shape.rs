@@ -102,8 +102,8 @@ pub(super) fn regions(arguments: &ArgumentList) -> SmallVec<[ArgumentRegion; 8]>
     regions.collect()
 }
 
-/// Returns two arguments whose memory overlaps, if there are any: one at a position of `restricted`, and another one,
-/// of which not both are only read.
+/// Returns two arguments whose memory overlaps, if there are any: one at a position of `restricted`, and
+/// another one, of which not both are only read.
 pub(super) fn overlap(
     regions: &[ArgumentRegion],
     restricted: &[usize],

@@ -84,7 +84,7 @@ const MAX_KERNELS: usize = 8;
 
 /// Maximum number of bytes of private arrays that the work-items of a work-group on a CPU have together. CPU
 /// drivers allocate them on the stack of a thread: PoCL crashes where they exceed it.
-const MAX_PRIVATE_BYTES: usize = 2 << 20;
+pub(in crate::build_graph) const MAX_PRIVATE_BYTES: usize = 2 << 20;
 
 impl Material {
     pub(super) fn available(&self) -> impl Iterator<Item = &Arc<Source>> {

@@ -27,6 +27,7 @@ mod way;
 pub(crate) use group::{Policy, SelectedWay};
 pub(crate) use known::{Fusion, Selection};
 pub(crate) use material::FusionRequest;
+pub(super) use material::MAX_PRIVATE_BYTES;
 pub(crate) use query::Query;
 pub(crate) use trial::ONE_BY_ONE;
 pub(crate) use way::{FusedKernel, Step};

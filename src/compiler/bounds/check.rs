@@ -89,8 +89,8 @@ fn values(kernel: &Kernel, launch: &Launch<'_>) -> Result<Vec<Value>> {
     pairs.map(value).collect()
 }
 
-/// Checks that a value has the size of its parameter, and that a buffer starts where the parameter's declaration
-/// says. A driver need not notice either.
+/// Checks that a value has the size of its parameter, and that a buffer starts where the parameter's
+/// declaration says. A driver need not notice either.
 fn fits(kernel: &Kernel, at: usize, argument: &Argument) -> Result<()> {
     let parameter = &kernel.parameters[at];
     let problem = match argument {
@@ -203,6 +203,7 @@ impl Check<'_, '_> {
             let hazard = match undefined {
                 Undefined::Division => Hazard::Division,
                 Undefined::Shift => Hazard::Shift,
+                Undefined::Limits => Hazard::Limits,
                 Undefined::Component => Hazard::VectorIndex,
                 Undefined::Unreachable => Hazard::Unreachable,
             };

@@ -1,7 +1,7 @@
 //! Claims of a module that compilers take for granted, and that a launch might not keep.
 //!
-//! Each decoration of an accepted module is in a list of known ones: those that claim nothing, and those whose claims
-//! the check covers. The same holds for execution modes, for the flags of loops, accesses and functions.
+//! Each decoration of an accepted module is in a list of known ones: those that claim nothing, and those whose
+//! claims the check covers. The same holds for execution modes, for the flags of loops, accesses and functions.
 
 use std::collections::{HashMap, HashSet};
 
@@ -68,8 +68,8 @@ pub(super) fn refused_flags(i: &Instruction<'_>) -> Option<String> {
     (other != 0).then(|| format!("{} has the flags {other:#x}, which are not followed", i.name()))
 }
 
-/// Returns the module without the flags of functions that claim to have no effects, or to depend on nothing but their
-/// arguments, and do not keep that. Returns `None` if all keep what they claim.
+/// Returns the module without the flags of functions that claim to have no effects, or to depend on nothing but
+/// their arguments, and do not keep that. Returns `None` if all keep what they claim.
 ///
 /// llvm-spirv exchanges the two flags, so that one of them is set for each function that reads memory.
 pub(crate) fn without_false_claims(module: &Module) -> Option<Module> {
@@ -102,8 +102,9 @@ pub(crate) fn without_false_claims(module: &Module) -> Option<Module> {
 /// Flags by which a function claims to have no effects.
 const CLAIMS: FunctionControl = FunctionControl::PURE.union(FunctionControl::CONST);
 
-/// Returns the ids of the functions that claim to have no effects, but access other memory than their own variables,
-/// or call functions that may. Compilers omit writes to memory that only functions without effects would read.
+/// Returns the ids of the functions that claim to have no effects, but access other memory than their own
+/// variables, or call functions that may. Compilers omit writes to memory that only functions without effects
+/// would read.
 fn false_claims(definitions: &Definitions<'_>) -> HashSet<u32> {
     let functions = &definitions.module().functions;
     let claiming = functions.iter().filter(|function| {
@@ -130,8 +131,8 @@ fn false_claims(definitions: &Definitions<'_>) -> HashSet<u32> {
     claiming.iter().map(|function| function.id).filter(|id| !pure.contains(id)).collect()
 }
 
-/// Returns whether an instruction accesses no memory but variables of its own function. `pure` has the functions that
-/// do not, either.
+/// Returns whether an instruction accesses no memory but variables of its own function. `pure` has the
+/// functions that do not, either.
 fn has_no_effects(definitions: &Definitions<'_>, pure: &HashSet<u32>, i: &Instruction<'_>) -> bool {
     match i.op() {
         Some(Op::Load) => i.word(2).is_some_and(|id| is_own(definitions, id)),
@@ -177,7 +178,8 @@ fn is_own(definitions: &Definitions<'_>, mut pointer: u32) -> bool {
     false
 }
 
-/// Returns whether an alignment is claimed of a variable, or of a parameter, whose claims are [known](alignments).
+/// Returns whether an alignment is claimed of a variable, or of a parameter, whose claims are
+/// [known](alignments).
 fn is_about_memory(definitions: &Definitions<'_>, decoration: &Instruction<'_>) -> bool {
     let target = decoration.word(0).and_then(|target| definitions.get(target));
     let op = target.and_then(|target| target.op());
@@ -204,8 +206,8 @@ fn refused_decoration(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Opt
     }
 }
 
-/// Returns the alignments in bytes that a kernel claims of the addresses in its parameters, by the parameters' ids:
-/// those of its declaration, and those of the functions that it passes them to.
+/// Returns the alignments in bytes that a kernel claims of the addresses in its parameters, by the parameters'
+/// ids: those of its declaration, and those of the functions that it passes them to.
 ///
 /// # Errors
 ///

@@ -2,20 +2,21 @@
 //! drivers leave undefined, and that a guarded variant has to mend.
 //!
 //! A proof about indexes is worth nothing if a compiler may give a value twice, and differently. LLVM does that
-//! with values that are undefined: those of `OpUndef`, and those of variables that were not written. A division by
-//! zero, or a shift by too many bits, makes such a value, too. A value that is loaded from memory which other
-//! work-items write may be loaded again.
+//! with values that are undefined: those of `OpUndef`, and those of variables that were not written. A division
+//! by zero, or a shift by too many bits, makes such a value, too. A value that is loaded from memory which
+//! other work-items write may be loaded again.
 //!
 //! | hazard | mend |
 //! | --- | --- |
 //! | [`Division`](Hazard::Division), [`Shift`](Hazard::Shift), [`VectorIndex`](Hazard::VectorIndex) | zero for a division that is not defined; the amount or the index modulo the size |
+//! | [`Limits`](Hazard::Limits) | the upper limit, where it is below the lower one |
 //! | [`Undefined`](Hazard::Undefined) | zero in place of the undefined value; variables start as zeros; conversions to integers are saturated; calculations lose their claims not to overflow; loads from local memory are volatile |
 //! | [`Shared`](Hazard::Shared) | a volatile load, which is done once |
 //! | [`Unreachable`](Hazard::Unreachable) | a return |
 //! | [`Barrier`](Hazard::Barrier) | none: the kernel is refused |
 //!
-//! A data race between work-items gives unspecified values, and nothing worse: the host never reads memory while a
-//! launch writes it, and each value that an address depends on is loaded once.
+//! A data race between work-items gives unspecified values, and nothing worse: the host never reads memory
+//! while a launch writes it, and each value that an address depends on is loaded once.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -37,6 +38,8 @@ pub(crate) enum Hazard {
     Division,
     /// A value may be shifted by as many bits as it has, or more.
     Shift,
+    /// A value may be clamped to limits of which the lower one is above the upper one.
+    Limits,
     /// The index of a vector's component may be too large.
     VectorIndex,
     /// An address or a branch may depend on a value that is not defined.
@@ -55,6 +58,7 @@ impl Hazard {
         match self {
             Self::Division => "may divide by zero, or with a result that is too large",
             Self::Shift => "may shift by more bits than a value has",
+            Self::Limits => "may clamp a value to limits in the wrong order",
             Self::VectorIndex => "may index a vector beyond its last component",
             Self::Undefined => "may use a value that was never set in an address or a branch",
             Self::Shared => {
@@ -87,8 +91,8 @@ pub(super) fn hazards(definitions: &Definitions<'_>) -> BTreeSet<(Location, Haza
     found
 }
 
-/// Returns the ids of floating-point numbers that claim to be neither infinite nor NaN. They are not defined where
-/// they are.
+/// Returns the ids of floating-point numbers that claim to be neither infinite nor NaN. They are not defined
+/// where they are.
 fn finite_claims<'a>(definitions: &'a Definitions<'_>) -> impl Iterator<Item = u32> + 'a {
     let all = definitions.module().section(Section::Annotations).iter();
     all.filter(claims_to_be_finite).filter_map(|i| i.word(0))
@@ -193,7 +197,8 @@ impl<'a, 'm> Taint<'a, 'm> {
             {
                 self.undefined.extend(i.result());
             }
-            // A vector is built up from an undefined one. Which components are set is not followed, unless all are.
+            // A vector is built up from an undefined one. Which components are set is not followed, unless all
+            // are.
             Op::CompositeInsert => {
                 let parts = [i.word(2), i.word(3).filter(|_| !self.is_whole(i))];
                 self.depend(i, parts.into_iter().flatten());

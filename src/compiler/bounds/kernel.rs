@@ -66,8 +66,8 @@ impl Kernel {
     /// # Errors
     ///
     /// [`UnknownKernel`](crate::ErrorKind::UnknownKernel) if the module has no such kernel.
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the kernel is refused: for code that the proof does not
-    /// cover. [`InvalidModule`](crate::ErrorKind::InvalidModule) and
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the kernel is refused: for code that the proof does
+    /// not cover. [`InvalidModule`](crate::ErrorKind::InvalidModule) and
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a damaged module, and for constants that it
     /// does not have.
     pub(crate) fn of(
@@ -103,8 +103,17 @@ impl Kernel {
         Ok(Self { name, module, function, parameters, modes, required, deciding, hazards })
     }
 
-    /// Returns the positions of the parameters whose memory may not overlap with that of other arguments, unless
-    /// neither is written.
+    /// Returns the number of bytes of the variables that a work-item has at the same time, at most; `None` if
+    /// the size of a variable is not known.
+    pub(crate) fn private_bytes(&self) -> Option<u64> {
+        let definitions = self.module.definitions();
+        let layouts = Layouts::of(&self.module, &definitions);
+        let mut known = HashMap::new();
+        frame_bytes(&definitions, &layouts, self.function, &mut known)
+    }
+
+    /// Returns the positions of the parameters whose memory may not overlap with that of other arguments,
+    /// unless neither is written.
     pub(crate) fn restricted(&self) -> impl Iterator<Item = usize> {
         let parameters = self.parameters.iter().enumerate();
         parameters.filter(|(_, known)| known.is_restricted).map(|(at, _)| at)
@@ -124,6 +133,37 @@ impl Parameter {
             None => format!("its argument {at}"),
         }
     }
+}
+
+/// Returns the number of bytes of the variables of a function and of the functions that it calls, each as often
+/// as it is called. No function calls itself.
+fn frame_bytes(
+    definitions: &Definitions<'_>,
+    layouts: &Layouts,
+    function: u32,
+    known: &mut HashMap<u32, Option<u64>>,
+) -> Option<u64> {
+    if let Some(&bytes) = known.get(&function) {
+        return bytes;
+    }
+    let module = definitions.module();
+    let body = module.functions.iter().find(|known| known.id == function)?;
+    let mut bytes = Some(0_u64);
+    for i in body.body.iter() {
+        let own = match i.op() {
+            Some(Op::Variable) => {
+                let pointee = i.result_type().and_then(|ty| definitions.get(ty)?.word(2));
+                pointee.and_then(|ty| u64::try_from(layouts.size(ty)?).ok())
+            }
+            Some(Op::FunctionCall) => {
+                frame_bytes(definitions, layouts, i.word(2).unwrap_or_default(), known)
+            }
+            _ => continue,
+        };
+        bytes = bytes.zip(own).map(|(sum, own)| sum.saturating_add(own));
+    }
+    known.insert(function, bytes);
+    bytes
 }
 
 /// Returns the parameters of a function, or the reason why one of them is refused.

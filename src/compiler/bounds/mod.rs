@@ -1,37 +1,37 @@
 //! Proof that a launch stays inside its memory, and guards for what is not proven.
 //!
-//! A [`Kernel`] is prepared once. Each launch is [checked](check()): a nd-range, the values of the scalars, and the
-//! lengths of the buffers and of local memory go in, and a verdict for each instruction that touches memory comes
-//! out. An instruction is in bounds in every work-item, or it needs a guard. A [guarded variant](guard()) of the kernel
-//! has a check before each such instruction. A kernel whose pointers cannot be followed is [refused](refusal) by
-//! name.
+//! A [`Kernel`] is prepared once. Each launch is [checked](check()): a nd-range, the values of the scalars, and
+//! the lengths of the buffers and of local memory go in, and a verdict for each instruction that touches memory
+//! comes out. An instruction is in bounds in every work-item, or it needs a guard. A [guarded variant](guard())
+//! of the kernel has a check before each such instruction. A kernel whose pointers cannot be followed is
+//! [refused](refusal) by name.
 //!
 //! # What a proof relies on
 //!
-//! The [analysis of accesses](crate::compiler::fusion) evaluates the kernel once for all work-items. Here it relies
-//! on nothing that the author of the kernel or of the launch promises:
+//! The [analysis of accesses](crate::compiler::fusion) evaluates the kernel once for all work-items. Here it
+//! relies on nothing that the author of the kernel or of the launch promises:
 //!
-//! * Buffers may overlap. Pointers to different arguments are not assumed to differ, and null is not assumed to be
-//!   outside of local memory.
+//! * Buffers may overlap. Pointers to different arguments are not assumed to differ, and null is not assumed to
+//!   be outside of local memory.
 //! * Integers wrap as in SPIR-V, in their own width and when they are extended. An offset is proven as a number
 //!   without a limit, so that a wrapped address is never in bounds.
-//! * Work-groups at the end of a dimension may be smaller than others, unless the launch says otherwise. The global
-//!   offset counts.
+//! * Work-groups at the end of a dimension may be smaller than others, unless the launch says otherwise. The
+//!   global offset counts.
 //! * Memory may hold any values. Nothing that is loaded is known before it is compared.
 //! * A module [claims](claims) only what the check covers: alignments are compared with the arguments, and
 //!   floating-point numbers that a compiler may take for finite count as undefined.
-//! * Buffers, local memory, structs that are passed by value, variables, arrays and built-in variables are all memory
-//!   of known length.
+//! * Buffers, local memory, structs that are passed by value, variables, arrays and built-in variables are all
+//!   memory of known length.
 //!
 //! The proof is about the SPIR-V that was given. A device must run this SPIR-V, or text that was made of it.
 //!
 //! # What else a checked launch needs
 //!
 //! [`hazards`] lists the code that has to be mended besides accesses, with the reasons. A launch whose
-//! [report](report::Report) is proven has none. Barriers that some work-items may not reach cannot be mended, so that their
-//! kernels are refused. So are kernels that write through a parameter that is declared `const`: the host may read
-//! such a buffer at the same time. An endless loop is not a hazard for the host. The device's watchdog ends it, if
-//! it has one.
+//! [report](report::Report) is proven has none. Barriers that some work-items may not reach cannot be mended,
+//! so that their kernels are refused. So are kernels that write through a parameter that is declared `const`:
+//! the host may read such a buffer at the same time. An endless loop is not a hazard for the host. The device's
+//! watchdog ends it, if it has one.
 
 mod check;
 mod claims;

@@ -282,7 +282,7 @@ fn is_calculation(op: Op) -> bool {
             | Op::IAddCarry | Op::ISubBorrow | Op::UMulExtended | Op::SMulExtended
             | Op::ShiftRightLogical | Op::ShiftRightArithmetic | Op::ShiftLeftLogical
             | Op::BitwiseOr | Op::BitwiseXor | Op::BitwiseAnd
-            | Op::BitFieldInsert | Op::BitFieldSExtract | Op::BitFieldUExtract | Op::BitReverse | Op::BitCount
+            | Op::BitReverse | Op::BitCount
             | Op::Any | Op::All
             | Op::IsNan | Op::IsInf | Op::IsFinite | Op::IsNormal | Op::SignBitSet
             | Op::LessOrGreater | Op::Ordered | Op::Unordered

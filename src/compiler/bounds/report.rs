@@ -74,7 +74,8 @@ impl Checked {
 }
 
 impl Report {
-    /// Returns whether every instruction is proven to stay inside its memory, and nothing else needs to be mended.
+    /// Returns whether every instruction is proven to stay inside its memory, and nothing else needs to be
+    /// mended.
     pub(crate) fn is_proven(&self) -> bool {
         self.hazards.is_empty() && self.accesses.iter().all(Checked::is_in_bounds)
     }
@@ -149,7 +150,8 @@ impl Report {
 }
 
 impl Kernel {
-    /// Returns the name of the parameter whose memory an instruction touches, if it is one parameter with a name.
+    /// Returns the name of the parameter whose memory an instruction touches, if it is one parameter with a
+    /// name.
     fn named_memory(&self, memory: &Memory) -> Option<String> {
         let Memory::Arguments(all) = memory else { return None };
         let [at] = *all.iter().collect::<Vec<_>>() else { return None };

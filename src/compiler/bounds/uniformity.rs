@@ -15,8 +15,8 @@ use crate::compiler::spirv::edit::{
     Definitions, Instruction, Location, Role, Section, ids, located,
 };
 
-/// Returns the instructions that all work-items of a work-group have to reach together, and that are not proven to
-/// be reached so.
+/// Returns the instructions that all work-items of a work-group have to reach together, and that are not proven
+/// to be reached so.
 pub(super) fn divergent_collectives(definitions: &Definitions<'_>) -> BTreeSet<Location> {
     let module = definitions.module();
     let has_collectives = |function: &crate::compiler::spirv::edit::Function| {

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// Verdict on a launch, from [`Launch::verdict`](crate::Launch::verdict): whether the launch is proven to stay inside
-/// its memory, and otherwise what is guarded.
+/// Verdict on a launch, from [`Launch::verdict`](crate::Launch::verdict): whether the launch is proven to stay
+/// inside its memory, and otherwise what is guarded.
 ///
 /// It displays as one line, or as one line for each finding after the first line.
 ///

@@ -92,8 +92,8 @@ impl Scheduler {
         }
     }
 
-    /// Waits on the host executor for the build of the program that the launch `id` needs, and for the check of a
-    /// launch that is checked.
+    /// Waits on the host executor for the build of the program that the launch `id` needs, and for the check of
+    /// a launch that is checked.
     fn await_build(self: &Arc<Self>, id: NodeId, pending: PendingLaunch) {
         let scheduler = self.clone();
         let spawned = self.shared.host.spawn(async move {
@@ -208,8 +208,8 @@ impl Scheduler {
         });
     }
 
-    /// Handles the end of a program's build, successful or not, for the launch `id`. `ready` has the guarded variant
-    /// that must run in place of the kernel, if there is one.
+    /// Handles the end of a program's build, successful or not, for the launch `id`. `ready` has the guarded
+    /// variant that must run in place of the kernel, if there is one.
     fn build_ended(
         self: &Arc<Self>,
         id: NodeId,

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use rspirv::spirv::{Decoration, Op, StorageClass};
+use rspirv::spirv::{Decoration, Op, OpenclStd100Op as Extended, StorageClass};
 
 use super::super::hazards::{Hazard, claims_to_be_finite};
 use super::code::Code;
-use crate::compiler::fusion::vector_access::VectorAccess;
+use crate::compiler::fusion::vector_access::{VectorAccess, extended};
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Section, Stream};
 use crate::error::{Error, Result};
 
-/// Writes an instruction whose hazards have to be mended. Returns false if it needs no other form. `returned` is the
-/// type that its function returns.
+/// Writes an instruction whose hazards have to be mended. Returns false if it needs no other form. `returned`
+/// is the type that its function returns.
 pub(super) fn instruction(
     code: &mut Code<'_>,
     definitions: &Definitions<'_>,
@@ -37,6 +37,7 @@ pub(super) fn instruction(
         {
             index(code, definitions, i, op)?;
         }
+        Some(Op::ExtInst) if has(Hazard::Limits) => clamp(code, definitions, i)?,
         Some(Op::Unreachable) => {
             let is_void = definitions.get(returned).is_some_and(|ty| ty.op() == Some(Op::TypeVoid));
             if is_void {
@@ -143,6 +144,23 @@ fn shift(
     Ok(())
 }
 
+/// Writes a clamped value as comparisons, whose results are the same with every compiler. Where the limits are
+/// in the wrong order, `clamp` gives the lower one on Intel's runtime for CPUs, and the upper one on PoCL.
+fn clamp(code: &mut Code<'_>, definitions: &Definitions<'_>, i: &Instruction<'_>) -> Result<()> {
+    let below = match extended(definitions, i) {
+        Some(Extended::s_clamp) => Op::SLessThan,
+        _ => Op::ULessThan,
+    };
+    let words: Vec<_> = i.words_from(0).collect();
+    let &[ty, result, _, _, value, low, high] = &*words else { return Err(damaged()) };
+    let condition = Numbers::of(definitions, ty).ok_or_else(damaged)?.condition(code)?;
+    let is_low = code.typed(condition, below, &[value, low])?;
+    let raised = code.typed(ty, Op::Select, &[is_low, low, value])?;
+    let is_high = code.typed(condition, below, &[high, raised])?;
+    code.with_id(ty, result, Op::Select, &[is_high, high, raised]);
+    Ok(())
+}
+
 /// Writes the use of a component whose index is taken modulo the number of components.
 fn index(
     code: &mut Code<'_>,
@@ -168,7 +186,8 @@ pub(super) fn may_change(definitions: &Definitions<'_>, load: &Instruction<'_>) 
     load.word(2).is_some_and(|pointer| is_shared(definitions, pointer))
 }
 
-/// Returns whether an instruction is a function that loads integers from such memory. It cannot be made volatile.
+/// Returns whether an instruction is a function that loads integers from such memory. It cannot be made
+/// volatile.
 pub(super) fn loads_numbers(definitions: &Definitions<'_>, i: &Instruction<'_>) -> bool {
     let access = VectorAccess::of(definitions, i).filter(|access| access.stored.is_none());
     let Some(access) = access.filter(|access| !access.converts) else { return false };
@@ -186,8 +205,9 @@ fn is_shared(definitions: &Definitions<'_>, pointer: u32) -> bool {
     )
 }
 
-/// Mends what concerns the whole module, for the kinds of hazards that a kernel has: values that are not defined
-/// become zeros, conversions are saturated, and calculations lose their claims not to overflow and to be finite.
+/// Mends what concerns the whole module, for the kinds of hazards that a kernel has: values that are not
+/// defined become zeros, conversions are saturated, and calculations lose their claims not to overflow and to
+/// be finite.
 pub(super) fn module(module: &mut Module, kinds: &BTreeSet<Hazard>) -> Result<()> {
     if !kinds.contains(&Hazard::Undefined) {
         return Ok(());

@@ -1,12 +1,12 @@
 //! Guarded variant of a kernel: the same kernel, with a check before each access that is not proven.
 //!
-//! The check compares the offset of the pointer with the length of its memory, and branches around the access. A
-//! read outside gives zero, a write outside is dropped, and an atomic operation outside does nothing and gives
-//! zero. Functions that calculate and write at once, such as `fract`, give zero, too. The lengths of buffers and of
-//! local memory are parameters of the new kernel, after all others: 64-bit numbers of bytes.
+//! The check compares the offset of the pointer with the length of its memory, and branches around the access.
+//! A read outside gives zero, a write outside is dropped, and an atomic operation outside does nothing and
+//! gives zero. Functions that calculate and write at once, such as `fract`, give zero, too. The lengths of
+//! buffers and of local memory are parameters of the new kernel, after all others: 64-bit numbers of bytes.
 //!
-//! Each pointer of an access that is checked has a [shadow](shadows): the offset and the length as values of their
-//! own, which follow the pointer through calculations, selections, loops and calls. The address itself is
+//! Each pointer of an access that is checked has a [shadow](shadows): the offset and the length as values of
+//! their own, which follow the pointer through calculations, selections, loops and calls. The address itself is
 //! calculated as before. Both wrap in the same way.
 //!
 //! The variant also [mends](mend) the kernel's hazards.
@@ -38,8 +38,8 @@ pub(crate) struct Guarded {
     pub(crate) lengths: Vec<usize>,
 }
 
-/// Returns the variant of a kernel that guards what a report does not prove, and mends its hazards. The variant is
-/// safe for each launch whose report proves at least as much.
+/// Returns the variant of a kernel that guards what a report does not prove, and mends its hazards. The variant
+/// is safe for each launch whose report proves at least as much.
 ///
 /// # Errors
 ///
@@ -59,7 +59,8 @@ pub(crate) fn guard(kernel: &Kernel, report: &Report) -> Result<Guarded> {
     Ok(Guarded { module, lengths })
 }
 
-/// Checks that the kernel has no variable whose value lasts from launch to launch. A variant would have its own.
+/// Checks that the kernel has no variable whose value lasts from launch to launch. A variant would have its
+/// own.
 fn check_variables(definitions: &Definitions<'_>, kernel: &Kernel) -> Result<()> {
     let variables = definitions.module().section(Section::Globals).iter();
     let mut lasting = variables.filter(|i| {

@@ -155,8 +155,8 @@ impl<'m> Functions<'m> {
     }
 }
 
-/// Returns the words of an access that are pointers to the memory it touches. The list is empty if the access cannot
-/// be guarded.
+/// Returns the words of an access that are pointers to the memory it touches. The list is empty if the access
+/// cannot be guarded.
 fn pointers_of(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Vec<usize> {
     match i.op() {
         Some(Op::Load) => vec![2],

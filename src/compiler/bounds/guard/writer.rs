@@ -368,8 +368,8 @@ impl<'m> Writer<'_, 'm> {
         Ok(())
     }
 
-    /// Returns the operands of an access: with the alignment that is certain, and volatile where it has to be done
-    /// once.
+    /// Returns the operands of an access: with the alignment that is certain, and volatile where it has to be
+    /// done once.
     fn access_words(&self, location: Location, i: &Instruction<'m>) -> Vec<u32> {
         let mut words: Vec<_> = i.words_from(0).collect();
         let mask = match i.op() {
@@ -446,8 +446,8 @@ impl<'m> Writer<'_, 'm> {
         })
     }
 
-    /// Writes an access behind a check. `value` is its result and the type of that. The access gets an id of its own
-    /// for its result.
+    /// Writes an access behind a check. `value` is its result and the type of that. The access gets an id of
+    /// its own for its result.
     fn behind_check(
         &mut self,
         (offset, length, width): (u32, u32, i128),

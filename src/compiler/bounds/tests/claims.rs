@@ -133,7 +133,8 @@ fn flags_of_accesses_and_functions_are_refused_by_name() {
     assert!(prepared(&honest).is_ok() && without_false_claims(&honest).is_none());
 }
 
-/// Returns a kernel that stores a number where a sum is below zero. The sum claims to be a number if `claims` is set.
+/// Returns a kernel that stores a number where a sum is below zero. The sum claims to be a number if `claims`
+/// is set.
 fn compares(claims: bool) -> Module {
     let mut b = Builder::new();
     b.set_version(1, 0);

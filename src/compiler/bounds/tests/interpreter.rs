@@ -1,4 +1,5 @@
-//! Interpreter of kernels: runs the work-items one after the other, and notes each access outside of its memory.
+//! Interpreter of kernels: runs the work-items one after the other, and notes each access outside of its
+//! memory.
 //!
 //! An access outside reads zero and writes nothing, a division by zero gives zero, and a shift is by the amount
 //! modulo the width. So the interpreter also says what a guarded kernel has to compute. Functions on

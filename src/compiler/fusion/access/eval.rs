@@ -58,8 +58,8 @@ pub(super) struct Evaluation<'m> {
     /// Whether a loop was found that may add up more than [`SHORT_SUM`](super::SHORT_SUM) floating-point
     /// numbers.
     has_long_sums: bool,
-    /// Whether nothing is assumed about the launch: buffers may overlap, and a variable may be read before it is
-    /// written.
+    /// Whether nothing is assumed about the launch: buffers may overlap, and a variable may be read before it
+    /// is written.
     pub(super) is_strict: bool,
     /// Touches of memory, if they are asked for.
     pub(super) watch: Option<super::watch::Watch>,

@@ -125,11 +125,11 @@ impl<'m> Evaluation<'m> {
             Op::UDiv | Op::UMod | Op::SDiv | Op::SRem | Op::SMod => {
                 let is_signed = !matches!(op, Op::UDiv | Op::UMod);
                 let is_defined =
-                    self.all_parts(frame, i, |a, b, width| self.divides(a, b, width, is_signed));
+                    self.all_parts(frame, i, 2, |a, b, width| self.divides(a, b, width, is_signed));
                 (!is_defined).then_some(Undefined::Division)
             }
             Op::ShiftLeftLogical | Op::ShiftRightLogical | Op::ShiftRightArithmetic => {
-                let is_defined = self.all_parts(frame, i, |_, amount, width| {
+                let is_defined = self.all_parts(frame, i, 2, |_, amount, width| {
                     let (low, high) = amount.bounds(self.space);
                     0 <= low && high < i128::from(width)
                 });
@@ -147,21 +147,33 @@ impl<'m> Evaluation<'m> {
                 });
                 (!is_defined).then_some(Undefined::Component)
             }
+            Op::ExtInst => {
+                let function = extended(self.definitions, i);
+                let is_signed = function == Some(Extended::s_clamp);
+                let is_clamp = is_signed || function == Some(Extended::u_clamp);
+                let is_defined = !is_clamp
+                    || self.all_parts(frame, i, 5, |low, high, width| {
+                        self.are_ordered(low, high, width, is_signed)
+                    });
+                (!is_defined).then_some(Undefined::Limits)
+            }
             Op::Unreachable => Some(Undefined::Unreachable),
             _ => None,
         };
         watch.undefined.borrow_mut().extend(found.map(|found| (location, found)));
     }
 
-    /// Returns whether a condition holds for the operands of a binary operation, or for all of their components.
+    /// Returns whether a condition holds for two operands of an operation, which begin at a word, or for all of
+    /// their components.
     fn all_parts(
         &self,
         frame: &Frame<'m>,
         i: &Instruction<'_>,
+        word: usize,
         holds: impl Fn(&Form, &Form, u32) -> bool,
     ) -> bool {
-        let operands = i.word(2).zip(i.word(3));
-        let width = i.word(2).and_then(|id| self.part_width_of(id));
+        let operands = i.word(word).zip(i.word(word + 1));
+        let width = i.word(word).and_then(|id| self.part_width_of(id));
         let Some(((a, b), width)) = operands.zip(width) else { return false };
         let unknown = Known::Integer(Arithmetic { space: self.space, width }.unknown());
         match (self.value(frame, a), self.value(frame, b)) {
@@ -190,6 +202,19 @@ impl<'m> Evaluation<'m> {
         let may_overflow =
             is_signed && low <= -1 && high >= -1 && least == -(1_i128 << (width - 1));
         (low > 0 || high < 0) && !may_overflow
+    }
+
+    /// Returns whether a number is at most another one.
+    fn are_ordered(&self, low: &Form, high: &Form, width: u32, is_signed: bool) -> bool {
+        let arithmetic = Arithmetic { space: self.space, width };
+        let read = |form: &Form| {
+            if is_signed { arithmetic.signed(form) } else { arithmetic.unsigned(form) }
+        };
+        let (low, high) = (read(low), read(high));
+        let difference =
+            high.minus(&low, self.space).map(|difference| difference.bounds(self.space));
+        difference.is_some_and(|(least, _)| least >= 0)
+            || low.bounds(self.space).1 <= high.bounds(self.space).0
     }
 
     /// Returns the alignment in bytes that an instruction requires of the address it accesses.

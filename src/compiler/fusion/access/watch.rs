@@ -56,6 +56,8 @@ pub(in crate::compiler) enum Undefined {
     Division,
     /// Shift by at least as many bits as the value has.
     Shift,
+    /// Limits of a clamped value in the wrong order.
+    Limits,
     /// Component of a vector that does not exist.
     Component,
     /// Code that is marked as never reached.
