@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use proc_macro2::TokenStream;
+use proc_macro2::{TokenStream, TokenTree};
+use syn::LitStr;
 
 use crate::emit::expand;
 use crate::input::Input;
@@ -29,16 +30,26 @@ fn errors(modules: &str) -> Vec<String> {
         Ok(input) => input,
         Err(error) => return vec![error.to_string()],
     };
-    let output = expand(&input, &|_| Host::default()).to_string();
-    let parts = output.split("compile_error !").skip(1);
-    parts.map(|part| message(part.parse().expect("they are tokens"))).collect()
+    messages(expand(&input, &|_| Host::default()))
 }
 
-/// Returns the text of the first literal.
-fn message(tokens: TokenStream) -> String {
-    let group = tokens.into_iter().next().expect("there is a message").to_string();
-    let literal = group.trim_matches(['{', '}', '(', ')', ' ', ';']);
-    syn::parse_str::<syn::LitStr>(literal).expect("it is a text").value()
+/// Returns the messages of all `compile_error!` in code.
+fn messages(code: TokenStream) -> Vec<String> {
+    let mut messages = Vec::new();
+    let mut is_error = false;
+    for token in code {
+        match token {
+            TokenTree::Ident(name) => is_error = name == "compile_error",
+            TokenTree::Group(group) if is_error => {
+                let text: LitStr = syn::parse2(group.stream()).expect("it is a text");
+                messages.push(text.value());
+                is_error = false;
+            }
+            TokenTree::Group(group) => messages.extend(self::messages(group.stream())),
+            _ => {}
+        }
+    }
+    messages
 }
 
 fn assert_contains(text: &str, expected: &str) {
