@@ -5,27 +5,32 @@
 //! cargo run --release --example smol_batch
 //! ```
 //!
-//! It shows one kernel that many tasks share, memory that is limited by the number of tasks that run at
+//! It shows a typed kernel that many tasks share, memory that is limited by the number of tasks that run at
 //! the same time, and a buffer that all launches read. No launch writes that buffer, so the launches
-//! stay independent.
+//! stay independent. No code here is `unsafe`.
 
 #![allow(clippy::print_stdout)]
+#![forbid(unsafe_code)]
 
 use std::error::Error;
 use std::time::Instant;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
-use kiln::{Buffer, Kernel, Module, Queue, Runtime};
+use kiln::{Buffer, Queue, Runtime};
 
-const SOURCE: &str = "
-kernel void low_pass(global const float *taps, int half_width, global const float *in,
-                     global float *out) {
-    int i = get_global_id(0), last = get_global_size(0) - 1;
-    float sum = 0.0f;
-    for (int k = -half_width; k <= half_width; ++k)
-        sum += taps[k + half_width] * in[clamp(i + k, 0, last)];
-    out[i] = sum;
-}";
+kiln::kernels! {
+    mod filter = opencl_c("
+        // Weighs each sample and its neighbours.
+        kernel void low_pass(global const float *taps, int half_width, global const float *in,
+                             global float *out) {
+            int i = get_global_id(0), last = get_global_size(0) - 1;
+            float sum = 0.0f;
+            for (int k = -half_width; k <= half_width; ++k)
+                sum += taps[k + half_width] * in[clamp(i + k, 0, last)];
+            out[i] = sum;
+        }
+    ");
+}
 
 const SIGNALS: usize = 200;
 /// Number of signals that are on the device at the same time, with their results.
@@ -39,13 +44,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     smol::block_on(async {
         let rt = Runtime::new().await?;
         println!("{}, {}", rt.device(), rt.device().platform);
-        let program = rt.build(&Module::opencl_c(SOURCE)).await?;
-        // SAFETY: `low_pass` clamps to its global size, which `filter` sets to the length of both
-        // signals. It reads 2 * half_width + 1 taps, which is their number.
-        let low_pass = unsafe { program.kernel("low_pass")? };
+        let kernels = filter::Kernels::build(&rt).await?;
         let taps = triangle();
         let filter =
-            Filter { low_pass, taps: rt.buffer_from(taps.clone()).await?, queue: rt.queue() };
+            Filter { kernels, taps: rt.buffer_from(taps.clone()).await?, queue: rt.queue() };
 
         let start = Instant::now();
         let results: Vec<_> = stream::iter(0..SIGNALS)
@@ -72,7 +74,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Filter on the device that any number of tasks can use at the same time.
 struct Filter {
-    low_pass: Kernel,
+    kernels: filter::Kernels,
     taps: Buffer<f32>,
     queue: Queue,
 }
@@ -82,11 +84,12 @@ impl Filter {
         let samples = signal.len();
         let output = rt.buffer::<f32>(samples)?;
         let input = rt.buffer_from(signal).await?;
-        let args = (&self.taps, HALF_WIDTH as i32, &input, output.write_only());
         // The event is not needed: the read below comes after the launch, and fails if the launch
         // fails.
-        let launch = self.low_pass.launch(samples).local(GROUP_SIZE).args(args);
-        let _launched = self.queue.submit(launch)?;
+        let half_width = HALF_WIDTH as i32;
+        let launch =
+            self.kernels.low_pass(samples, &self.taps, half_width, &input, output.write_only());
+        let _launched = self.queue.submit(launch.local(GROUP_SIZE))?;
         self.queue.read(&output).await
     }
 }

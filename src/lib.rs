@@ -53,6 +53,9 @@
 //! be short. Buffer lengths are not checked, because no signature states them. Therefore keep a kernel private
 //! to a function that launches it over buffers that are long enough, or pass a length that the kernel checks.
 //!
+//! Typed kernels need no `unsafe`: [`kernels!`] reads the signatures in a file of kernels at compile time, and
+//! generates functions that return checked launches.
+//!
 //! # When not to use it
 //!
 //! * For graphics, or compute that must run in a browser: use `wgpu`.
@@ -288,7 +291,14 @@ pub mod embedded {
     pub use crate::source::plugin::exported;
 }
 
+/// The procedural macro that [`kernels!`] calls. Not part of the public interface.
+#[doc(hidden)]
+pub mod typed {
+    pub use kiln_macros::kernels;
+}
+
 pub use crate::args::buffer::{Buffer, BufferArgument};
+pub use crate::args::typed::WritableBuffer;
 pub use crate::args::{Argument, Arguments, Local};
 pub use crate::backend::Profile;
 #[cfg(feature = "simulated")]

@@ -1,6 +1,7 @@
 //! Kernel arguments: from Rust values to checked bytes.
 
 pub(crate) mod buffer;
+pub(crate) mod typed;
 
 use std::any::TypeId;
 use std::fmt;

@@ -66,6 +66,7 @@ pub(crate) struct Launch<'a> {
 }
 
 /// Argument of a launch.
+#[cfg_attr(not(feature = "internal"), allow(unreachable_pub, reason = "re-exported for tests"))]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Argument {
     /// Buffer, or a slice of one.

@@ -1,0 +1,213 @@
+//! Device code: where it is, what it includes, and the kernels in it.
+
+pub(crate) mod clang;
+mod includes;
+mod options;
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::{env, fs};
+
+use self::clang::Preprocessed;
+use self::options::Options;
+use crate::parse::preprocess::{FOLDER_ADVICE, follow_line_markers, preprocess};
+use crate::parse::token::Token;
+use crate::signature::Kernel;
+use crate::{parse, spirv};
+
+/// Device code with its kernels.
+#[derive(Debug)]
+pub(crate) struct DeviceCode {
+    pub(crate) code: Code,
+    /// Name for messages.
+    pub(crate) name: String,
+    /// Files that the code was read from, for the compiler to watch.
+    pub(crate) files: Vec<PathBuf>,
+    /// Options for the device's compiler.
+    pub(crate) options: Option<String>,
+    pub(crate) kernels: Vec<Kernel>,
+    /// Reasons why parts of the code cannot be used.
+    pub(crate) problems: Vec<String>,
+    /// Whether clang can read the code, so that the path of clang matters.
+    pub(crate) depends_on_clang: bool,
+}
+
+#[derive(Debug)]
+pub(crate) enum Code {
+    /// Text as it is in the first of the files.
+    TextFile,
+    /// Text with the contents of included files.
+    Text(String),
+    /// SPIR-V in the first of the files.
+    SpirV,
+    /// Nothing, if the file cannot be read.
+    Missing,
+}
+
+impl DeviceCode {
+    fn missing(name: &str, problem: String) -> Self {
+        Self {
+            code: Code::Missing,
+            name: name.to_owned(),
+            files: Vec::new(),
+            options: None,
+            kernels: Vec::new(),
+            problems: vec![problem],
+            depends_on_clang: false,
+        }
+    }
+}
+
+/// Place where the macro runs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Host {
+    /// Folder of the source file with the macro, if the compiler says it.
+    pub(crate) folder: Option<PathBuf>,
+    pub(crate) clang: Option<PathBuf>,
+    /// Whether the environment names the path of clang.
+    pub(crate) clang_is_chosen: bool,
+}
+
+/// Reads a file of device code.
+pub(crate) fn read_file(path: &str, host: &Host, options: &str) -> DeviceCode {
+    let file = match resolve(path, host.folder.as_deref()) {
+        Ok(file) => file,
+        Err(problem) => return DeviceCode::missing(path, problem),
+    };
+    let name = file.file_name().map_or(path.into(), |name| name.to_string_lossy());
+    match fs::read(&file) {
+        Err(error) => {
+            let relative =
+                if Path::new(path).is_absolute() { "" } else { ", relative to this file" };
+            DeviceCode::missing(&name, format!("cannot read `{path}`{relative}: {error}"))
+        }
+        Ok(bytes) if spirv::is_spirv(&bytes) || has_extension(&file, "spv") => {
+            read_spirv(&bytes, file.clone(), &name, options)
+        }
+        Ok(_) => match includes::read(&file) {
+            Err(why) => DeviceCode::missing(&name, format!("`{path}` {why}")),
+            Ok(text) => {
+                let folder = file.parent().unwrap_or(Path::new("")).to_owned();
+                let mut code = read_text(&text, &name, &folder, host, options);
+                code.files.insert(0, file);
+                if matches!(&code.code, Code::Text(spliced) if *spliced == text) {
+                    code.code = Code::TextFile;
+                }
+                code
+            }
+        },
+    }
+}
+
+fn has_extension(file: &Path, extension: &str) -> bool {
+    file.extension().is_some_and(|found| found.eq_ignore_ascii_case(extension))
+}
+
+/// Returns the file that a path names. If the compiler does not say which file contains the macro, as some
+/// editors do not, a relative path is tried from the package's folders.
+fn resolve(path: &str, folder: Option<&Path>) -> Result<PathBuf, String> {
+    let path = Path::new(path);
+    if path.is_absolute() {
+        return Ok(path.to_owned());
+    }
+    if let Some(folder) = folder {
+        return Ok(folder.join(path));
+    }
+    let package = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).unwrap_or_default();
+    let mut candidates = ["src", ""].map(|folder| package.join(folder).join(path)).into_iter();
+    candidates.find(|file| file.is_file()).ok_or_else(|| {
+        format!(
+            "cannot find `{}`: the compiler does not say which file contains the macro; write \
+             `concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/{}\")` with the path from the package's folder",
+            path.display(),
+            path.display()
+        )
+    })
+}
+
+fn read_spirv(bytes: &[u8], file: PathBuf, name: &str, options: &str) -> DeviceCode {
+    let (kernels, problems) = match spirv::kernels(bytes) {
+        Ok(kernels) => (kernels, Vec::new()),
+        Err(why) => (Vec::new(), vec![format!("`{name}`: {why}")]),
+    };
+    DeviceCode {
+        code: Code::SpirV,
+        name: name.to_owned(),
+        files: vec![file],
+        options: Some(options.trim().to_owned()).filter(|options| !options.is_empty()),
+        kernels,
+        problems,
+        depends_on_clang: false,
+    }
+}
+
+/// Reads OpenCL C. `folder` is where included files are searched for first.
+pub(crate) fn read_text(
+    text: &str,
+    name: &str,
+    folder: &Path,
+    host: &Host,
+    options: &str,
+) -> DeviceCode {
+    let options = match Options::parse(options) {
+        Ok(options) => options,
+        Err(problem) => return DeviceCode::missing(name, problem),
+    };
+    let folders: Vec<_> = options.folders.iter().map(|it| folder.join(it)).collect();
+    let spliced = match includes::splice(text, name, folder, &folders) {
+        Ok(spliced) => spliced,
+        Err(problem) => return DeviceCode::missing(name, problem),
+    };
+    let (kernels, problems) = match expanded(&spliced.text, name, host, &options) {
+        Ok(tokens) => {
+            let (kernels, problems) = parse::read(&tokens);
+            (kernels, problems.iter().map(ToString::to_string).collect())
+        }
+        Err(problem) => (Vec::new(), vec![problem]),
+    };
+    DeviceCode {
+        code: Code::Text(spliced.text),
+        name: name.to_owned(),
+        files: spliced.files,
+        options: Some(options.for_device).filter(|options| !options.is_empty()),
+        kernels,
+        problems,
+        depends_on_clang: true,
+    }
+}
+
+/// Preprocesses a text: by clang if it is installed, and otherwise here.
+fn expanded(text: &str, name: &str, host: &Host, options: &Options) -> Result<Vec<Token>, String> {
+    let file: Rc<str> = name.into();
+    let by_clang = host.clang.as_ref().map(|clang| by_clang(clang, text, &file, options));
+    match by_clang {
+        Some(Preprocessed::Text(text)) => {
+            let tokens = follow_line_markers(&text, &file).map_err(|error| error.to_string())?;
+            Ok(tokens.into_iter().filter(|token| !is_compilers(&token.file)).collect())
+        }
+        Some(Preprocessed::Refused(problem)) if problem.ends_with("file not found") => {
+            Err(format!("{problem}; {FOLDER_ADVICE}"))
+        }
+        Some(Preprocessed::Refused(problem)) => Err(problem),
+        // A chosen clang that cannot be used is a mistake; others may be of no interest to the application.
+        Some(Preprocessed::Unusable(problem)) if host.clang_is_chosen => {
+            Err(format!("{}: {problem}", clang::CLANG))
+        }
+        Some(Preprocessed::Unusable(_)) | None => {
+            preprocess(text, &file, &options.definitions).map_err(|error| error.to_string())
+        }
+    }
+}
+
+fn by_clang(clang: &Path, text: &str, file: &Rc<str>, options: &Options) -> Preprocessed {
+    let marker = format!("#line 1 \"{}\"\n", file.replace('\\', "\\\\").replace('"', "\\\""));
+    clang::preprocess(clang, &format!("{marker}{text}"), options.standard(), &options.for_clang())
+}
+
+/// Whether a file is one that clang includes by itself.
+fn is_compilers(file: &str) -> bool {
+    file.starts_with('<') || file.ends_with("/opencl-c-base.h") || file.ends_with("/opencl-c.h")
+}
+
+#[cfg(test)]
+mod tests;

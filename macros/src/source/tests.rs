@@ -1,0 +1,238 @@
+//! Files of device code, read with and without clang.
+
+use std::fmt::Write;
+use std::fs;
+
+use super::*;
+use crate::signature::Passing;
+
+/// Returns the folder of the modules that Kiln's own tests use.
+fn data() -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "..", "tests", "data"].iter().collect()
+}
+
+fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("there is room");
+    for (name, text) in files {
+        fs::write(folder.path().join(name), text).expect("it is written");
+    }
+    folder
+}
+
+fn host(folder: &Path) -> Host {
+    Host { folder: Some(folder.to_owned()), ..Host::default() }
+}
+
+/// Returns the hosts without clang and, where it is installed, with it.
+fn hosts(folder: &Path) -> Vec<Host> {
+    let clang = env::var_os("PATH").and_then(|path| clang::on_path(&path));
+    let with_clang = clang.map(|clang| Host { clang: Some(clang), ..host(folder) });
+    let hosts: Vec<_> = std::iter::once(host(folder)).chain(with_clang).collect();
+    let required = env::var("KILN_REQUIRE_TOOLS").unwrap_or_default();
+    assert!(
+        hosts.len() == 2 || !required.split(',').any(|tool| tool == "clang"),
+        "clang is required"
+    );
+    hosts
+}
+
+/// Returns kernels in words that show everything but the places.
+fn in_words(kernels: &[Kernel]) -> String {
+    let mut words = String::new();
+    for kernel in kernels {
+        let place = kernel.place.as_ref().map(ToString::to_string).unwrap_or_default();
+        let _ =
+            writeln!(words, "{place} {} {:?} {}", kernel.name, kernel.comment, kernel.declaration);
+        for parameter in &kernel.parameters {
+            let _ = writeln!(words, "    {parameter:?}");
+        }
+    }
+    words
+}
+
+#[test]
+fn clang_and_this_crate_read_the_same_from_every_file() {
+    let read = |path: &Path, host: &Host| {
+        let code = read_file(path.to_str().expect("it is UTF-8"), host, "");
+        assert!(code.problems.is_empty(), "{}: {:?}", path.display(), code.problems);
+        in_words(&code.kernels)
+    };
+    let mut count = 0;
+    let folders = [data(), data().join("../../examples/pipeline"), data().join("emitted")];
+    for file in folders.iter().flat_map(|folder| fs::read_dir(folder).expect("it is there")) {
+        let path = file.expect("it can be listed").path();
+        if path.extension().is_none_or(|extension| extension != "cl") {
+            continue;
+        }
+        let read: Vec<_> = hosts(&data()).iter().map(|host| read(&path, host)).collect();
+        assert!(read.iter().all(|words| *words == read[0]), "{}: {read:#?}", path.display());
+        count += usize::from(!read[0].is_empty());
+    }
+    assert!(count > 10, "{count} files have kernels");
+}
+
+#[test]
+fn macros_options_and_included_files_are_followed() {
+    let folder = folder(&[
+        ("types.h", "#pragma once\ntypedef T real;\n"),
+        (
+            "k.cl",
+            "#include \"types.h\"\n#include \"types.h\"\n#include <more.h>\n\
+             #define KERNEL(name) kernel void name##_##N(global const real *x, SIZE n)\n\
+             // Adds.\nKERNEL(add) {}\n#ifdef EXTRA\nkernel void extra() {}\n#endif\n",
+        ),
+    ]);
+    let include = tempfile::tempdir().expect("there is room");
+    fs::write(include.path().join("more.h"), "#define SIZE uint\n").expect("it is written");
+    let more = include.path().to_str().expect("it is UTF-8");
+    for host in hosts(folder.path()) {
+        let code = read_file("k.cl", &host, &format!("-D T=double -DEXTRA -I \"{more}\" -w"));
+        assert_eq!(code.problems, Vec::<String>::new(), "{host:?}");
+        let names: Vec<_> = code.kernels.iter().map(|kernel| &*kernel.name).collect();
+        assert_eq!(names, ["add_N", "extra"]);
+        let add = &code.kernels[0];
+        assert_eq!(add.comment, ["Adds."]);
+        assert_eq!(add.place.as_ref().map(ToString::to_string).as_deref(), Some("k.cl:6"));
+        let parameters: Vec<_> = add.parameters.iter().flatten().collect();
+        assert_eq!(parameters[0].passing, Passing::ReadBuffer);
+        assert_eq!(&*parameters[0].element.names[1], "double");
+        assert_eq!(code.options.as_deref(), Some("-D T=double -DEXTRA -w"));
+        let files: Vec<_> = code.files.iter().filter_map(|file| file.file_name()).collect();
+        assert_eq!(files, ["k.cl", "types.h", "more.h"]);
+        let Code::Text(text) = &code.code else { panic!("{:?}", code.code) };
+        assert!(text.contains("typedef T real;") && !text.contains("#include"), "{text}");
+    }
+}
+
+#[test]
+fn files_without_includes_are_embedded_as_they_are() {
+    let folder = folder(&[("k.cl", "kernel void k() {}")]);
+    for host in hosts(folder.path()) {
+        let code = read_file("k.cl", &host, "");
+        assert!(matches!(code.code, Code::TextFile), "{:?}", code.code);
+        assert_eq!((code.files.len(), code.options), (1, None));
+    }
+}
+
+#[test]
+fn files_that_cannot_be_read_say_why() {
+    let folder = folder(&[
+        ("missing.cl", "\n#include \"no.h\"\nkernel void k() {}"),
+        ("error.cl", "#error stop here"),
+        ("short.spv", "no"),
+        ("open.cl", "\nkernel void k(int x) {"),
+    ]);
+    fs::write(folder.path().join("bytes.cl"), b"ok\n\xff").expect("it is written");
+    for host in hosts(folder.path()) {
+        for (file, expected) in [
+            ("none.cl", "cannot read `"),
+            ("missing.cl", "missing.cl:2: "),
+            ("missing.cl", "give the folder of the file"),
+            ("error.cl", "error.cl:1: "),
+            ("short.spv", "`short.spv`: not SPIR-V"),
+            ("bytes.cl", "not UTF-8 in line 2"),
+            ("open.cl", "open.cl:2: the body of this function does not end"),
+        ] {
+            let code = read_file(file, &host, "");
+            assert!(code.kernels.is_empty(), "{file}");
+            assert!(
+                code.problems.iter().any(|it| it.contains(expected)),
+                "{file}: {:?}",
+                code.problems
+            );
+        }
+    }
+    let code = read_file("none.cl", &Host::default(), "");
+    assert!(code.problems[0].contains("CARGO_MANIFEST_DIR"), "{:?}", code.problems);
+    let code = read_file("open.cl", &host(folder.path()), "-D");
+    assert!(code.problems[0].contains("`-D` has no value"), "{:?}", code.problems);
+}
+
+#[test]
+fn a_chosen_clang_that_cannot_be_used_is_an_error() {
+    let folder = folder(&[("k.cl", "kernel void k() {}")]);
+    let found = Host { clang: Some("/nonexistent/clang".into()), ..host(folder.path()) };
+    assert_eq!(read_file("k.cl", &found, "").problems, Vec::<String>::new());
+    let chosen = Host { clang_is_chosen: true, ..found };
+    let problems = read_file("k.cl", &chosen, "").problems;
+    assert!(
+        problems[0].contains("KILN_CLANG") && problems[0].contains("/nonexistent"),
+        "{problems:?}"
+    );
+}
+
+#[test]
+fn modules_have_the_signatures_of_their_source() {
+    let shape = |kernels: &[Kernel]| -> Vec<String> {
+        let parameters = |kernel: &Kernel| {
+            let all = kernel.parameters.iter().map(|parameter| match parameter {
+                Ok(it) => format!("{:?} {:?} {:?}", it.name, it.passing, it.element.names),
+                Err(why) => why.clone(),
+            });
+            all.collect::<Vec<_>>().join(", ")
+        };
+        let mut all: Vec<_> = kernels
+            .iter()
+            .map(|kernel| format!("{}({})", kernel.name, parameters(kernel)))
+            .collect();
+        all.sort();
+        all
+    };
+    for name in ["saxpy", "double"] {
+        let read = |extension: &str| {
+            let path = data().join(format!("{name}.{extension}"));
+            let code = read_file(path.to_str().expect("it is UTF-8"), &Host::default(), "");
+            assert_eq!(code.problems, Vec::<String>::new());
+            shape(&code.kernels)
+        };
+        let of_text = read("cl");
+        assert_eq!(read("spv"), of_text);
+        assert!(!of_text.is_empty());
+    }
+}
+
+/// Returns how the parameters of each kernel are passed, and the sizes of their elements.
+fn sizes(kernels: &[Kernel]) -> Vec<String> {
+    let mut all: Vec<_> = kernels
+        .iter()
+        .map(|kernel| {
+            let parameters = kernel.parameters.iter().map(|parameter| {
+                let Ok(parameter) = parameter else { return "refused".to_owned() };
+                let size = parameter.element.layout.map(|layout| layout.size);
+                // Not every module keeps `const`.
+                let passing = match parameter.passing {
+                    Passing::ReadBuffer => Passing::Buffer,
+                    other => other,
+                };
+                format!("{passing:?} {size:?}")
+            });
+            format!("{} {:?}", kernel.name, parameters.collect::<Vec<_>>())
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn modules_without_the_types_of_the_source_have_their_sizes() {
+    let (mut count, mut with_kernels) = (0, 0);
+    for file in fs::read_dir(data()).expect("it is there") {
+        let module = file.expect("it can be listed").path();
+        let text = module.with_extension("cl");
+        // The compiler of this module only inferred what its pointers point to.
+        let is_inferred = module.ends_with("inferred.spv");
+        let is_module = module.extension().is_some_and(|extension| extension == "spv");
+        if !is_module || !text.is_file() || is_inferred {
+            continue;
+        }
+        let [of_module, of_text] = [&module, &text].map(|path| {
+            let code = read_file(path.to_str().expect("it is UTF-8"), &Host::default(), "");
+            assert_eq!(code.problems, Vec::<String>::new(), "{}", path.display());
+            sizes(&code.kernels)
+        });
+        assert_eq!(of_module, of_text, "{}", module.display());
+        count += 1;
+        with_kernels += usize::from(!of_text.is_empty());
+    }
+    assert!(count > 10 && with_kernels > 10, "{count} modules, {with_kernels} with kernels");
+}

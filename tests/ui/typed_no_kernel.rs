@@ -1,0 +1,5 @@
+kiln::kernels! {
+    mod helpers = opencl_c("float twice(float x) { return 2 * x; }");
+}
+
+fn main() {}

@@ -1,0 +1,5 @@
+kiln::kernels! {
+    mod generated = concat!(env!("NO_SUCH_VARIABLE"), "/step.cl");
+}
+
+fn main() {}
