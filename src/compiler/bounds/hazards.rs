@@ -13,6 +13,7 @@
 //! | [`Undefined`](Hazard::Undefined) | zero in place of the undefined value; variables start as zeros; conversions to integers are saturated; calculations lose their claims not to overflow; loads from local memory are volatile |
 //! | [`Shared`](Hazard::Shared) | a volatile load, which is done once |
 //! | [`Unreachable`](Hazard::Unreachable) | a return |
+//! | [`Lifetime`](Hazard::Lifetime) | variables live as long as their function runs |
 //! | [`Barrier`](Hazard::Barrier) | none: the kernel is refused |
 //!
 //! A data race between work-items gives unspecified values, and nothing worse: the host never reads memory
@@ -25,7 +26,7 @@ use rspirv::spirv::{
     OpenclStd100Op as Extended, StorageClass,
 };
 
-use super::uniformity;
+use super::{lifetimes, uniformity};
 use crate::compiler::fusion::vector_access::{VectorAccess, extended};
 use crate::compiler::spirv::edit::{
     Definitions, Instruction, Location, Role, Section, ids, located,
@@ -48,6 +49,8 @@ pub(crate) enum Hazard {
     Shared,
     /// Code may run that its compiler was told is never reached.
     Unreachable,
+    /// A variable may be used after the end of its lifetime.
+    Lifetime,
     /// The work-items of a work-group may not all reach an instruction that they have to reach together.
     Barrier,
 }
@@ -65,6 +68,7 @@ impl Hazard {
                 "may use a value that other work-items change in an address or a comparison"
             }
             Self::Unreachable => "may reach code that is marked as never reached",
+            Self::Lifetime => "may use a variable after the end of its lifetime",
             Self::Barrier => {
                 "has a barrier, or a function of the work-group, that some work-items of a work-group may not \
                  reach"
@@ -88,6 +92,8 @@ pub(super) fn hazards(definitions: &Definitions<'_>) -> BTreeSet<(Location, Haza
     }
     let divergent = uniformity::divergent_collectives(definitions).into_iter();
     found.extend(divergent.map(|location| (location, Hazard::Barrier)));
+    let broken = lifetimes::broken(definitions).into_iter();
+    found.extend(broken.map(|location| (location, Hazard::Lifetime)));
     found
 }
 

@@ -38,6 +38,7 @@ mod claims;
 mod guard;
 mod hazards;
 mod kernel;
+mod lifetimes;
 mod refusal;
 mod report;
 #[cfg(test)]

@@ -46,10 +46,11 @@ fn needs_all(op: Op) -> bool {
     is_collective(op) && op != Op::MemoryBarrier
 }
 
-struct Block<'m> {
+pub(super) struct Block<'m> {
     label: u32,
-    body: Vec<(Location, Instruction<'m>)>,
-    next: Vec<usize>,
+    pub(super) body: Vec<(Location, Instruction<'m>)>,
+    /// Indexes of the blocks that may run next.
+    pub(super) next: Vec<usize>,
 }
 
 struct Function<'m> {
@@ -66,39 +67,48 @@ impl<'m> Function<'m> {
         id: u32,
         body: impl Iterator<Item = (Location, Instruction<'m>)>,
     ) -> Self {
-        let (mut parameters, mut blocks) = (Vec::new(), Vec::<Block<'m>>::new());
-        for (location, i) in body {
-            match i.op() {
-                Some(Op::FunctionParameter) => parameters.extend(i.result()),
-                Some(Op::Label) => blocks.push(Block {
-                    label: i.result().unwrap_or_default(),
-                    body: Vec::new(),
-                    next: Vec::new(),
-                }),
-                _ => {
-                    if let Some(block) = blocks.last_mut() {
-                        block.body.push((location, i));
-                    }
-                }
-            }
-        }
-        let labels: HashMap<_, _> =
-            blocks.iter().enumerate().map(|(at, block)| (block.label, at)).collect();
-        for block in &mut blocks {
-            let ends = [Op::Branch, Op::BranchConditional, Op::Switch];
-            let last = block.body.iter().find(|(_, i)| i.op().is_some_and(|op| ends.contains(&op)));
-            let Some((_, last)) = last else { continue };
-            _ = ids(last, definitions, |word, role| {
-                if role == Role::Operand
-                    && let Some(&next) = last.word(word).and_then(|id| labels.get(&id))
-                {
-                    block.next.push(next);
-                }
-            });
-        }
+        let (parameters, blocks) = blocks(definitions, body);
         let deciding = deciding(&blocks);
         Self { id, parameters, blocks, deciding }
     }
+}
+
+/// Returns the parameters and the blocks of a function.
+pub(super) fn blocks<'m>(
+    definitions: &Definitions<'m>,
+    body: impl Iterator<Item = (Location, Instruction<'m>)>,
+) -> (Vec<u32>, Vec<Block<'m>>) {
+    let (mut parameters, mut blocks) = (Vec::new(), Vec::<Block<'m>>::new());
+    for (location, i) in body {
+        match i.op() {
+            Some(Op::FunctionParameter) => parameters.extend(i.result()),
+            Some(Op::Label) => blocks.push(Block {
+                label: i.result().unwrap_or_default(),
+                body: Vec::new(),
+                next: Vec::new(),
+            }),
+            _ => {
+                if let Some(block) = blocks.last_mut() {
+                    block.body.push((location, i));
+                }
+            }
+        }
+    }
+    let labels: HashMap<_, _> =
+        blocks.iter().enumerate().map(|(at, block)| (block.label, at)).collect();
+    for block in &mut blocks {
+        let ends = [Op::Branch, Op::BranchConditional, Op::Switch];
+        let last = block.body.iter().find(|(_, i)| i.op().is_some_and(|op| ends.contains(&op)));
+        let Some((_, last)) = last else { continue };
+        _ = ids(last, definitions, |word, role| {
+            if role == Role::Operand
+                && let Some(&next) = last.word(word).and_then(|id| labels.get(&id))
+            {
+                block.next.push(next);
+            }
+        });
+    }
+    (parameters, blocks)
 }
 
 /// Returns, for each block, the blocks whose branch decides whether it runs, directly or through others.

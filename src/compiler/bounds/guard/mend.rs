@@ -205,13 +205,22 @@ fn is_shared(definitions: &Definitions<'_>, pointer: u32) -> bool {
     )
 }
 
-/// Mends what concerns the whole module, for the kinds of hazards that a kernel has: values that are not
-/// defined become zeros, conversions are saturated, and calculations lose their claims not to overflow and to
-/// be finite.
+/// Mends what concerns the whole module, for the kinds of hazards that a kernel has.
 pub(super) fn module(module: &mut Module, kinds: &BTreeSet<Hazard>) -> Result<()> {
-    if !kinds.contains(&Hazard::Undefined) {
-        return Ok(());
+    if kinds.contains(&Hazard::Lifetime) {
+        let is_marker =
+            |i: &Instruction<'_>| matches!(i.op(), Some(Op::LifetimeStart | Op::LifetimeStop));
+        module.functions.iter_mut().for_each(|function| function.body.retain(|i| !is_marker(i)));
     }
+    if kinds.contains(&Hazard::Undefined) {
+        define_values(module)?;
+    }
+    Ok(())
+}
+
+/// Makes zeros of values that are not defined, saturates conversions, and takes from calculations their claims not
+/// to overflow and to be finite.
+fn define_values(module: &mut Module) -> Result<()> {
     let mut globals = Stream::default();
     for i in module.section(Section::Globals).iter() {
         match i.op() {

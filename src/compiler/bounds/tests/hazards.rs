@@ -1,8 +1,11 @@
 //! Kernels that are refused, that are guarded, or whose code has other hazards.
 
+use rspirv::spirv::Op;
+
 use super::super::hazards::Hazard;
 use super::interpreter::{Given, Grid, Machine};
 use super::*;
+use crate::compiler::spirv::edit::{Instruction, Stream};
 
 const MODULE: &[u8] = include_bytes!("../../../../tests/data/bounds/hazards.spv");
 
@@ -116,6 +119,37 @@ fn pointers_that_are_chosen_point_into_the_shorter_buffer() {
         machine.run(kernel.function, &given).unwrap();
         assert!(machine.events.is_empty(), "{:?}", machine.events);
     }
+}
+
+#[test]
+fn variables_that_are_used_after_their_lifetime_lose_its_markers() {
+    let arguments = [buffer(64 * 32), buffer(256)];
+    assert!(!found("keeps_in_array", &arguments).1.contains(&Hazard::Lifetime));
+    let mut module = Module::parse(MODULE).unwrap();
+    let mut markers = 0;
+    for function in &mut module.functions {
+        let mut body = Stream::default();
+        for i in function.body.iter() {
+            body.push_instruction(&i);
+            if i.op() == Some(Op::LifetimeStart) {
+                body.push(Op::LifetimeStop, i.words_from(0));
+                markers += 1;
+            }
+        }
+        function.body = body;
+    }
+    assert!(markers > 0);
+    let kernel = Kernel::of(&module, "keeps_in_array", &[], &BTreeSet::new()).unwrap();
+    let range = one_group();
+    let launch =
+        Launch { range: &range, arguments: &arguments, uniform_groups: true, few_constants: false };
+    let report = check(&kernel, &launch).unwrap();
+    assert!(report.hazards.iter().any(|(_, hazard)| *hazard == Hazard::Lifetime), "{report:?}");
+    let guarded = guard(&kernel, &report).unwrap();
+    let bodies = guarded.module.functions.iter().flat_map(|function| function.body.iter());
+    let is_marker =
+        |i: Instruction<'_>| matches!(i.op(), Some(Op::LifetimeStart | Op::LifetimeStop));
+    assert!(!bodies.into_iter().any(is_marker));
 }
 
 #[test]
