@@ -252,6 +252,8 @@ pub mod fusion {
         pub separate_functions: bool,
         /// Whether barriers order a work-item's own memory accesses.
         pub order_own_accesses: bool,
+        /// Whether functions get vectors of three components as vectors of four.
+        pub widen_vectors: bool,
         /// Form of the new kernel.
         pub form: FusionForm,
     }
@@ -260,9 +262,9 @@ pub mod fusion {
         /// Returns the options that suit a device.
         #[must_use]
         pub fn of(device: &DeviceInfo) -> Self {
-            let Workarounds { separate_functions, order_own_accesses, .. } =
+            let Workarounds { separate_functions, order_own_accesses, widen_vectors, .. } =
                 Workarounds::of(device);
-            Self { separate_functions, order_own_accesses, ..Self::default() }
+            Self { separate_functions, order_own_accesses, widen_vectors, ..Self::default() }
         }
     }
 
@@ -273,6 +275,7 @@ pub mod fusion {
                 width: 1,
                 separate_functions: false,
                 order_own_accesses: true,
+                widen_vectors: false,
                 form: FusionForm::Direct,
             }
         }
@@ -365,6 +368,7 @@ pub mod fusion {
                 local_memory: LOCAL_LIMIT,
                 separate_functions: options.separate_functions,
                 order_own_accesses: options.order_own_accesses,
+                widen_vectors: options.widen_vectors,
             },
         };
         let number = |memory: Memory| memories.buffer_of(memory);

@@ -1,9 +1,12 @@
 //! Checked launches: what is proven runs as it is, what is not runs guarded, and nothing leaves its buffers.
 
 mod support;
+#[path = "support/tools.rs"]
+mod tools;
 
 use kiln::internal::translate::spirv_of;
 use kiln::{Buffer, Checked, ErrorKind, Kernel, Local, Module, ModuleFormat, Runtime};
+use tools::has_clang;
 
 const KERNELS: &str = "
 kernel void saxpy(float a, global const float *x, global float *y) {
@@ -330,5 +333,48 @@ everywhere! {
         let error = program.checked("saxpy").expect_err("nothing is known of its code");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("native binary"), "{error}");
+    }
+}
+
+/// Kernel that passes indexes to a function in vectors of three, for some of the work-items only. The function returns
+/// such a vector, too.
+const VECTORS: &str = "
+    __attribute__((noinline)) uint3 moved(uint3 at, uint by) {
+        if (at.x > 3) return (uint3)(at.x - by, at.y, at.z);
+        return (uint3)(at.x, at.y - by, at.z);
+    }
+    __attribute__((noinline)) float get(global const float *src, uint3 at, uint w) {
+        return src[at.y * w + at.x];
+    }
+    kernel void pick(global const float *src, global float *dst) {
+        uint x = get_global_id(0), y = get_global_id(1), w = get_global_size(0);
+        float v = 0.0f;
+        if (x >= 2 && y >= 1 && x < w - 2) {
+            uint3 at = moved((uint3)(x, y, 7), 1);
+            v = get(src, at, w) + 0.25f * at.z;
+        }
+        dst[y * w + x] = v;
+    }";
+
+everywhere! {
+    async fn functions_get_their_own_components_of_vectors_of_three(rt: Runtime) {
+        const SIZE: [usize; 2] = [23, 7];
+
+        if !has_clang() {
+            return;
+        }
+        let program = support::program(&rt, VECTORS).await;
+        let pick = program.checked("pick").unwrap();
+        let numbers: Vec<f32> = (0..SIZE[0] * SIZE[1]).map(|n| n as f32).collect();
+        let src = rt.buffer_from(numbers.clone()).await.unwrap();
+        let dst = rt.buffer::<f32>(numbers.len()).unwrap();
+        rt.queue().submit(pick.launch(SIZE).args((&src, &dst))).unwrap();
+        let expected = |n: usize| {
+            let (x, y) = (n % SIZE[0], n / SIZE[0]);
+            let at = if x > 3 { n - 1 } else { n.saturating_sub(SIZE[0]) };
+            if x >= 2 && y >= 1 && x < SIZE[0] - 2 { numbers[at] + 0.25 * 7.0 } else { 0.0 }
+        };
+        let expected: Vec<_> = (0..numbers.len()).map(expected).collect();
+        assert_eq!(rt.queue().read(&dst).await.unwrap(), expected);
     }
 }

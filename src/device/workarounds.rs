@@ -46,6 +46,10 @@ pub(crate) struct Workarounds {
     /// Use barriers in a fused kernel to order a work-item's own memory accesses as well: the compiler may
     /// reorder them, against the specification (PoCL 3.1).
     pub(crate) order_own_accesses: bool,
+    /// Pass vectors of three components to functions, and return them, as vectors of four. The driver makes
+    /// work-items the lanes of vectors. Where it calls a function for some lanes only, and does not inline it, the
+    /// function gets components of other lanes in a vector of three (Intel's runtime for CPUs 2026.22).
+    pub(crate) widen_vectors: bool,
 }
 
 /// Strategy for enqueueing fills. The times given for drivers are for 64 MiB (`cargo bench --bench transfer`).
@@ -99,6 +103,7 @@ impl Workarounds {
             fills: FillStrategy { copies: true, ..FillStrategy::default() },
             help_execute: true,
             separate_functions: true,
+            widen_vectors: true,
             ..Self::default()
         }
     }

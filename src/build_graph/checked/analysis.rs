@@ -11,7 +11,7 @@ use crate::build_graph::plan::BuildPlan;
 use crate::compiler::bounds;
 use crate::compiler::signature::Access;
 use crate::compiler::spirv;
-use crate::device::{Device, ModuleFormat};
+use crate::device::{Device, DeviceInfo, ModuleFormat, Workarounds};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Priority;
 use crate::source::module::Module;
@@ -44,16 +44,19 @@ impl Analysis {
     }
 }
 
-/// Returns a module without claims that its functions do not keep. The module is the same if there are none.
-fn honest(module: &Module) -> Result<Module> {
+/// Returns a module that a device runs as it is analysed: without claims that its functions do not keep, and
+/// without vectors that the driver passes wrongly. The module is the same if it has none of these.
+fn faithful(module: &Module, device: &DeviceInfo) -> Result<Module> {
     let parsed = spirv::Module::parse(module.code())?;
-    match bounds::without_false_claims(&parsed) {
-        Some(honest) => {
-            let new = Module::spirv(honest.assemble())?.labeled_like(module);
-            Ok(new.untrusted_if(module.is_untrusted()))
-        }
-        None => Ok(module.clone()),
+    let honest = bounds::without_false_claims(&parsed);
+    let is_honest = honest.is_none();
+    let mut new = honest.unwrap_or(parsed);
+    let is_widened = Workarounds::of(device).widen_vectors && spirv::widen_vectors(&mut new)?;
+    if is_honest && !is_widened {
+        return Ok(module.clone());
     }
+    let new = Module::spirv(new.assemble())?.labeled_like(module);
+    Ok(new.untrusted_if(module.is_untrusted()))
 }
 
 impl BuildGraph {
@@ -79,7 +82,8 @@ impl BuildGraph {
             return None;
         }
         let device = built.device();
-        let modules = modules.into_iter().map(honest).collect::<Result<_>>();
+        let modules = modules.into_iter().map(|module| faithful(module, device));
+        let modules = modules.collect::<Result<_>>();
         let checked = modules.and_then(|modules| checked_plan(plan, modules, device));
         Some(checked.and_then(|plan| Analysis::of(plan, device, false, name)))
     }
@@ -116,7 +120,8 @@ impl BuildGraph {
         let (device, name) = (built.device().clone(), name.to_owned());
         let is_text = plan.format() == ModuleFormat::OpenClC;
         let analyse = move || {
-            let modules = modules.iter().map(honest).collect::<Result<_>>()?;
+            let modules = modules.iter().map(|module| faithful(module, &device));
+            let modules = modules.collect::<Result<_>>()?;
             let plan = checked_plan(&plan, modules, &device)?;
             Analysis::of(plan, &device, is_text, &name)
         };

@@ -9,7 +9,7 @@ use super::form::FusionForm;
 use super::outcome::{Fused, Outcome, Trust};
 use super::plan::Plan;
 use super::recompute;
-use super::vector_parameters;
+use crate::compiler::spirv::widen_vectors;
 use crate::error::{ErrorKind, Result};
 
 /// Fuses a plan's launches into one kernel of the given form. Each of its work-items may do the work of
@@ -65,8 +65,8 @@ fn in_form(
         }
         _ => recompute::attempt(&arrangement.plan, programs, trust, form, outcome)?,
     };
-    if arrangement.plan.target.separate_functions {
-        vector_parameters::split(&mut fused.module)?;
+    if arrangement.plan.target.widen_vectors {
+        widen_vectors(&mut fused.module)?;
     }
     Ok(fused)
 }

@@ -42,6 +42,7 @@ pub fn exercise(modules: &[&[u8]], choices: &[u8]) {
             local_memory: [0, 256, 1 << 15, usize::MAX][choices.below(4)],
             separate_functions: choices.below(2) == 1,
             order_own_accesses: choices.below(2) == 1,
+            widen_vectors: choices.below(2) == 1,
         },
     };
     for form in [Internalization::Private, Internalization::Local] {

@@ -72,7 +72,6 @@ pub(in crate::compiler) mod specialize;
 mod tests;
 mod trim;
 pub(in crate::compiler) mod vector_access;
-mod vector_parameters;
 
 pub(crate) use coarsen::Width;
 pub(crate) use examination::Examinations;

@@ -44,6 +44,9 @@ pub(crate) struct Target {
     /// Whether barriers order a work-item's own memory accesses between launches, for a compiler that may
     /// reorder them.
     pub(crate) order_own_accesses: bool,
+    /// Whether functions get vectors of three components as vectors of four, for a driver that passes the former
+    /// wrongly.
+    pub(crate) widen_vectors: bool,
 }
 
 /// Storage that takes the place of a buffer in a fused kernel.
@@ -247,6 +250,7 @@ mod tests {
                 local_memory: 0,
                 separate_functions: false,
                 order_own_accesses: false,
+                widen_vectors: false,
             },
         }
     }

@@ -74,6 +74,7 @@ fn plan(launches: &[Launch], range: impl Into<NdSize>, dead: &[u32]) -> Plan {
             local_memory: 1 << 15,
             separate_functions: false,
             order_own_accesses: true,
+            widen_vectors: false,
         },
     }
 }

@@ -34,6 +34,7 @@ mod stream;
 mod tests;
 mod types;
 mod validate;
+mod widen;
 mod words;
 
 use std::collections::HashMap;
@@ -51,6 +52,7 @@ pub(crate) use reflect::exported_names;
 pub(crate) use remove::{VERSION as REMOVER, remove_definitions};
 pub(crate) use requirements::{Demand, Demands, demands};
 pub(crate) use sizes::private_memory;
+pub(crate) use widen::widen_vectors;
 
 /// Items that other parts of the crate use to read and rewrite modules.
 pub(crate) mod edit {

@@ -275,12 +275,14 @@ impl LaunchSnapshot {
 
 /// Returns the device properties that the compiler needs.
 fn target(device: &DeviceInfo) -> Target {
-    let Workarounds { separate_functions, order_own_accesses, .. } = Workarounds::of(device);
+    let Workarounds { separate_functions, order_own_accesses, widen_vectors, .. } =
+        Workarounds::of(device);
     Target {
         // The fallback is not used: a device that lists no version is given no SPIR-V.
         version: spirv_versions(&device.il_version).max().unwrap_or((1, 6)),
         local_memory: usize::try_from(device.limits.local_memory).unwrap_or(usize::MAX),
         separate_functions,
         order_own_accesses,
+        widen_vectors,
     }
 }

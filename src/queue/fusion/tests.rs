@@ -76,6 +76,7 @@ fn fuse(rt: &Runtime, needs_one_kernel: bool) -> Result<Arc<Fusion>> {
                 local_memory: 1 << 15,
                 separate_functions: false,
                 order_own_accesses: true,
+                widen_vectors: false,
             },
         };
         let request = FusionRequest {

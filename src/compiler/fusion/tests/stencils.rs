@@ -145,7 +145,7 @@ fn a_buffer_whose_earlier_contents_are_read_is_not_internalized() {
 }
 
 #[test]
-fn functions_that_are_not_inlined_take_no_vectors_of_three_for_drivers_that_pass_them_wrongly() {
+fn functions_take_no_vectors_of_three_for_drivers_that_pass_them_wrongly() {
     let launches = [
         ("scale", vec![pixels(0), float(2.0), pixels(1)]),
         ("scale", vec![pixels(1), float(2.0), pixels(2)]),
@@ -159,7 +159,7 @@ fn functions_that_are_not_inlined_take_no_vectors_of_three_for_drivers_that_pass
     }
     let mut plan = plan(&launches, SIZE, &[1, 2, 3]);
     for is_wrong in [false, true] {
-        plan.target.separate_functions = is_wrong;
+        plan.target.widen_vectors = is_wrong;
         let form = FusionForm::Inlined;
         let outcome = fuse(&plan, &[&module], Trust::ProofOnly, Width::ONE, form).unwrap();
         let fused = outcome.fused.unwrap();
