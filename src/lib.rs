@@ -33,8 +33,7 @@
 //!      }",
 //! );
 //! let program = rt.build(&module).await?; // built once, whoever asks
-//! // SAFETY: `saxpy` touches x[i] and y[i] for i below the global size only.
-//! let saxpy = unsafe { program.kernel("saxpy")? };
+//! let saxpy = program.checked("saxpy")?; // its launches cannot leave their buffers
 //!
 //! let x = rt.buffer_from(vec![1.0f32; 1 << 20]).await?;
 //! let y = rt.buffer_from(vec![2.0f32; 1 << 20]).await?;
@@ -46,15 +45,19 @@
 //! # }
 //! ```
 //!
-//! [`Program::kernel`] is the only `unsafe` call that an application needs. Its caller promises that the kernel
-//! stays inside the buffers and the local memory that it is given, and has no other undefined behaviour. Every
-//! later launch is a safe call. Its arguments are checked, by number, kind, size and type, as far as the driver
-//! or the module describes the kernel's signature ([`Kernel::params`]); for native binaries the description can
-//! be short. Buffer lengths are not checked, because no signature states them. Therefore keep a kernel private
-//! to a function that launches it over buffers that are long enough, or pass a length that the kernel checks.
+//! Kiln proves from the kernel's code that a launch of a [checked](guides::checked) kernel stays inside its
+//! buffers, or runs a variant of the kernel with the checks that are missing. For OpenCL C, this needs `clang` and
+//! `llvm-spirv`. [`kernels!`] reads the signatures in a file of kernels at compile time, and generates functions
+//! that return checked launches.
 //!
-//! Typed kernels need no `unsafe`: [`kernels!`] reads the signatures in a file of kernels at compile time, and
-//! generates functions that return checked launches.
+//! # Kernels that are not checked
+//!
+//! [`Program::kernel`] returns a kernel as it is. It is `unsafe`: its caller promises that the kernel stays inside
+//! the buffers and the local memory that it is given, and has no other undefined behaviour. Every later launch is
+//! a safe call. Its arguments are checked, by number, kind, size and type, as far as the driver or the module
+//! describes the kernel's signature ([`Kernel::params`]); for native binaries the description can be short. Buffer
+//! lengths are not checked. Therefore keep such a kernel private to a function that launches it over buffers that
+//! are long enough, or pass a length that the kernel checks.
 //!
 //! # When not to use it
 //!

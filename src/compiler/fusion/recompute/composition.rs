@@ -438,9 +438,8 @@ impl<'a> Composition<'a> {
     /// Merges the stages into one module, and adds the entry point that runs them.
     pub(super) fn assemble(self, stages: &Stages, modes: &Modes) -> Result<Fused, Obstacle> {
         let mut whole = self.whole()?;
-        // Launches with barriers or estimates have to be separate functions. Where Intel's runtime for CPUs
-        // (2026.22) calls such a function for some lanes of a vector only, it accesses memory for the other
-        // lanes, too.
+        // Launches with barriers or estimates have to be separate functions, but in these forms, all launches
+        // are inlined.
         if self.plan.target.separate_functions
             && (self.is_tiled()
                 || whole.has_barriers()
