@@ -67,7 +67,7 @@ impl Checks {
         }
     }
 
-    /// Waits for the analysis of the kernel.
+    /// Returns the analysis of the kernel, as a future.
     pub(super) fn analysis(&self) -> SharedOutcome<Result<Arc<Analysis>>> {
         self.analysis.clone()
     }

@@ -9,10 +9,11 @@ use rspirv::spirv::{
     Decoration, ExecutionMode, FunctionControl, LoopControl, MemoryAccess, Op, StorageClass,
 };
 
+use crate::compiler::fusion::merge::set_control;
 use crate::compiler::fusion::modes::Modes;
 use crate::compiler::fusion::vector_access::extended;
 use crate::compiler::spirv::Module;
-use crate::compiler::spirv::edit::{Definitions, Function, Instruction, Section, Stream};
+use crate::compiler::spirv::edit::{Definitions, Function, Instruction, Section, is_atomic};
 
 /// Maximum number of calculations of an address that are followed.
 const MAX_STEPS: usize = 16;
@@ -79,22 +80,8 @@ pub(crate) fn without_false_claims(module: &Module) -> Option<Module> {
         return None;
     }
     let mut new = module.clone();
-    for function in new.functions.iter_mut().filter(|known| false_claims.contains(&known.id)) {
-        let mut body = Stream::default();
-        for i in function.body.iter() {
-            match (i.op(), i.word(2)) {
-                (Some(Op::Function), Some(control)) => {
-                    let kept = control & !CLAIMS.bits();
-                    let words = i.words_from(0).enumerate();
-                    body.push(
-                        Op::Function,
-                        words.map(|(at, word)| if at == 2 { kept } else { word }),
-                    );
-                }
-                _ => body.push_instruction(&i),
-            }
-        }
-        function.body = body;
+    for function in false_claims {
+        set_control(&mut new, function, |control| control & !CLAIMS.bits());
     }
     Some(new)
 }
@@ -142,7 +129,7 @@ fn has_no_effects(definitions: &Definitions<'_>, pure: &HashSet<u32>, i: &Instru
         }
         Some(Op::FunctionCall) => i.word(2).is_some_and(|called| pure.contains(&called)),
         Some(Op::ExtInst) => extended(definitions, i).is_none() || !has_pointer(definitions, i),
-        Some(op) => !format!("{op:?}").starts_with("Atomic"),
+        Some(op) => !is_atomic(op),
         None => false,
     }
 }
@@ -154,16 +141,22 @@ fn has_pointer(definitions: &Definitions<'_>, i: &Instruction<'_>) -> bool {
 }
 
 /// Returns whether a pointer leads to a variable of the function itself, or to an input.
-fn is_own(definitions: &Definitions<'_>, mut pointer: u32) -> bool {
+fn is_own(definitions: &Definitions<'_>, pointer: u32) -> bool {
+    let base = base(definitions, pointer).filter(|(_, i)| i.op() == Some(Op::Variable));
+    let class = base.and_then(|(_, i)| StorageClass::from_u32(i.word(2)?));
+    let own = [StorageClass::Function, StorageClass::Input, StorageClass::UniformConstant];
+    class.is_some_and(|class| own.contains(&class))
+}
+
+/// Returns what an address is calculated from: the id, and the instruction that defines it. `None` if there are
+/// too many calculations to follow.
+pub(super) fn base<'m>(
+    definitions: &Definitions<'m>,
+    mut pointer: u32,
+) -> Option<(u32, Instruction<'m>)> {
     for _ in 0..MAX_STEPS {
-        let Some(i) = definitions.get(pointer) else { return false };
+        let i = definitions.get(pointer)?;
         match i.op() {
-            Some(Op::Variable) => {
-                let class = i.word(2).and_then(StorageClass::from_u32);
-                let own =
-                    [StorageClass::Function, StorageClass::Input, StorageClass::UniformConstant];
-                return class.is_some_and(|class| own.contains(&class));
-            }
             Some(
                 Op::AccessChain
                 | Op::InBoundsAccessChain
@@ -171,11 +164,11 @@ fn is_own(definitions: &Definitions<'_>, mut pointer: u32) -> bool {
                 | Op::InBoundsPtrAccessChain
                 | Op::Bitcast
                 | Op::CopyObject,
-            ) => pointer = i.word(2).unwrap_or_default(),
-            _ => return false,
+            ) => pointer = i.word(2)?,
+            _ => return Some((pointer, i)),
         }
     }
-    false
+    None
 }
 
 /// Returns whether an alignment is claimed of a variable, or of a parameter, whose claims are

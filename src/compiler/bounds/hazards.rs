@@ -26,10 +26,10 @@ use rspirv::spirv::{
     OpenclStd100Op as Extended, StorageClass,
 };
 
-use super::{lifetimes, uniformity};
+use super::{claims, lifetimes, uniformity};
 use crate::compiler::fusion::vector_access::{VectorAccess, extended};
 use crate::compiler::spirv::edit::{
-    Definitions, Instruction, Location, Role, Section, ids, located,
+    Definitions, Instruction, Location, Role, Section, ids, is_atomic, located,
 };
 
 /// Behaviour that is not defined, or not the same in all compilers.
@@ -215,7 +215,7 @@ impl<'a, 'm> Taint<'a, 'm> {
             }
             Op::ExtInst if VectorAccess::of(self.definitions, i).is_some() => self.load(i),
             // An atomic operation is done once.
-            _ if format!("{op:?}").starts_with("Atomic") => {}
+            _ if is_atomic(op) => {}
             _ => {
                 let operands = self.operands(i);
                 self.depend(i, operands.into_iter());
@@ -301,27 +301,16 @@ impl<'a, 'm> Taint<'a, 'm> {
     }
 
     /// Returns whether a pointer is to a variable with an initial value, or to a parameter.
-    fn is_initialised(&self, mut pointer: u32) -> bool {
-        for _ in 0..16 {
-            let Some(i) = self.definitions.get(pointer) else { return false };
-            match i.op() {
-                Some(Op::Variable) => return i.word(3).is_some(),
-                Some(Op::FunctionParameter) => {
-                    let function = self.parameters.values().filter(|all| all.contains(&pointer));
-                    return function.count() == 1 && self.is_by_value(pointer);
-                }
-                Some(
-                    Op::AccessChain
-                    | Op::InBoundsAccessChain
-                    | Op::PtrAccessChain
-                    | Op::InBoundsPtrAccessChain
-                    | Op::Bitcast
-                    | Op::CopyObject,
-                ) => pointer = i.word(2).unwrap_or_default(),
-                _ => return false,
+    fn is_initialised(&self, pointer: u32) -> bool {
+        let Some((id, i)) = claims::base(self.definitions, pointer) else { return false };
+        match i.op() {
+            Some(Op::Variable) => i.word(3).is_some(),
+            Some(Op::FunctionParameter) => {
+                let function = self.parameters.values().filter(|all| all.contains(&id));
+                function.count() == 1 && self.is_by_value(id)
             }
+            _ => false,
         }
-        false
     }
 
     fn is_by_value(&self, parameter: u32) -> bool {

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use rspirv::spirv::Op;
 
-use super::uniformity::{Block, blocks};
+use super::blocks::{Block, blocks};
 use crate::compiler::spirv::edit::{
     Definitions, Instruction, Location, Role, Section, ids, located,
 };

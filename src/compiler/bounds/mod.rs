@@ -33,6 +33,7 @@
 //! the host may read such a buffer at the same time. An endless loop is not a hazard for the host. The device's
 //! watchdog ends it, if it has one.
 
+mod blocks;
 mod check;
 mod claims;
 mod guard;

@@ -10,9 +10,10 @@ use petgraph::algo::dominators::simple_fast;
 use petgraph::graph::DiGraph;
 use rspirv::spirv::{BuiltIn, Op, StorageClass};
 
+use super::blocks::{Block, blocks};
 use super::refusal::is_collective;
 use crate::compiler::spirv::edit::{
-    Definitions, Instruction, Location, Role, Section, ids, located,
+    Definitions, Instruction, Location, Role, Section, ids, is_atomic, located,
 };
 
 /// Returns the instructions that all work-items of a work-group have to reach together, and that are not proven
@@ -46,13 +47,6 @@ fn needs_all(op: Op) -> bool {
     is_collective(op) && op != Op::MemoryBarrier
 }
 
-pub(super) struct Block<'m> {
-    label: u32,
-    pub(super) body: Vec<(Location, Instruction<'m>)>,
-    /// Indexes of the blocks that may run next.
-    pub(super) next: Vec<usize>,
-}
-
 struct Function<'m> {
     id: u32,
     parameters: Vec<u32>,
@@ -71,44 +65,6 @@ impl<'m> Function<'m> {
         let deciding = deciding(&blocks);
         Self { id, parameters, blocks, deciding }
     }
-}
-
-/// Returns the parameters and the blocks of a function.
-pub(super) fn blocks<'m>(
-    definitions: &Definitions<'m>,
-    body: impl Iterator<Item = (Location, Instruction<'m>)>,
-) -> (Vec<u32>, Vec<Block<'m>>) {
-    let (mut parameters, mut blocks) = (Vec::new(), Vec::<Block<'m>>::new());
-    for (location, i) in body {
-        match i.op() {
-            Some(Op::FunctionParameter) => parameters.extend(i.result()),
-            Some(Op::Label) => blocks.push(Block {
-                label: i.result().unwrap_or_default(),
-                body: Vec::new(),
-                next: Vec::new(),
-            }),
-            _ => {
-                if let Some(block) = blocks.last_mut() {
-                    block.body.push((location, i));
-                }
-            }
-        }
-    }
-    let labels: HashMap<_, _> =
-        blocks.iter().enumerate().map(|(at, block)| (block.label, at)).collect();
-    for block in &mut blocks {
-        let ends = [Op::Branch, Op::BranchConditional, Op::Switch];
-        let last = block.body.iter().find(|(_, i)| i.op().is_some_and(|op| ends.contains(&op)));
-        let Some((_, last)) = last else { continue };
-        _ = ids(last, definitions, |word, role| {
-            if role == Role::Operand
-                && let Some(&next) = last.word(word).and_then(|id| labels.get(&id))
-            {
-                block.next.push(next);
-            }
-        });
-    }
-    (parameters, blocks)
 }
 
 /// Returns, for each block, the blocks whose branch decides whether it runs, directly or through others.
@@ -214,7 +170,7 @@ impl<'m> Search<'_, 'm> {
                 let is_source = match op {
                     Op::Load => self.is_divergent_load(i),
                     Op::Phi => joins_divergent || is_divergent,
-                    _ if format!("{op:?}").starts_with("Atomic") => true,
+                    _ if is_atomic(op) => true,
                     Op::Undef => true,
                     Op::ExtInst => self.has_pointer(i),
                     _ => false,

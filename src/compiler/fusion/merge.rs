@@ -126,7 +126,11 @@ fn inline(module: &mut Module, function: u32) {
 }
 
 /// Replaces a function's control mask `m` by `new(m)`.
-pub(super) fn set_control(module: &mut Module, function: u32, new: impl Fn(u32) -> u32) {
+pub(in crate::compiler) fn set_control(
+    module: &mut Module,
+    function: u32,
+    new: impl Fn(u32) -> u32,
+) {
     let Some(function) = module.functions.iter_mut().find(|known| known.id == function) else {
         return;
     };

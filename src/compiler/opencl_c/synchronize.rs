@@ -9,7 +9,7 @@ use super::function::Body;
 use super::types::{Lanes, Scalar, Space};
 use super::{malformed, operand, unsupported};
 use crate::compiler::spirv::Demand;
-use crate::compiler::spirv::edit::Instruction;
+use crate::compiler::spirv::edit::{Instruction, is_atomic};
 use crate::error::Result;
 
 impl Body<'_, '_> {
@@ -45,7 +45,7 @@ impl Body<'_, '_> {
                 let semantics = self.semantics(word(1)?)?;
                 self.fence(semantics);
             }
-            _ if format!("{op:?}").starts_with("Atomic") => self.atomic(op, instruction)?,
+            _ if is_atomic(op) => self.atomic(op, instruction)?,
             _ => return Ok(false),
         }
         Ok(true)

@@ -63,7 +63,7 @@ pub(crate) mod edit {
     pub(crate) use super::module::{Function, Linkage, Section};
     pub(crate) use super::prune::References;
     pub(crate) use super::stream::{Stream, literal_words, string_words};
-    pub(crate) use super::words::{Instruction, OPCODES, invalid};
+    pub(crate) use super::words::{Instruction, OPCODES, invalid, is_atomic};
 }
 
 /// Interface of a module: kernels with their parameters, specialization constants, exports and imports.

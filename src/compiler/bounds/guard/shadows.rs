@@ -9,7 +9,9 @@ use super::super::refusal::refuse;
 use super::super::report::Report;
 use crate::compiler::fusion::access::Layouts;
 use crate::compiler::fusion::vector_access::{VectorAccess, extended};
-use crate::compiler::spirv::edit::{Definitions, Instruction, Location, Section, located};
+use crate::compiler::spirv::edit::{
+    Definitions, Instruction, Location, Section, is_atomic, located,
+};
 use crate::error::Result;
 
 /// Pointers that need a shadow, and the accesses that are guarded.
@@ -177,7 +179,7 @@ fn pointers_of(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Vec<usize>
                 _ => Vec::new(),
             },
         },
-        Some(op) if format!("{op:?}").starts_with("Atomic") => {
+        Some(op) if is_atomic(op) => {
             vec![usize::from(i.result().is_some()) * 2]
         }
         _ => Vec::new(),

@@ -8,6 +8,7 @@ use rspirv::spirv::{
 };
 
 use super::*;
+use crate::compiler::fusion::merge::set_control;
 use crate::compiler::spirv::edit::{Section, Stream};
 
 const SAXPY: &[u8] = include_bytes!("../../../../tests/data/saxpy.spv");
@@ -109,23 +110,9 @@ fn flags_of_accesses_and_functions_are_refused_by_name() {
     let refused = prepared(&module).unwrap_err().to_string();
     assert!(refused.contains("the flags 0x20000"), "{refused}");
     let module = changed(|module, _| {
-        let function = module.functions.iter_mut().find(|known| !known.is_declaration()).unwrap();
-        let mut body = Stream::default();
-        for i in function.body.iter() {
-            match i.op() {
-                // Promises that the function has no effects.
-                Some(Op::Function) => {
-                    let words: Vec<_> = i
-                        .words_from(0)
-                        .enumerate()
-                        .map(|(at, word)| if at == 2 { 8 } else { word })
-                        .collect();
-                    body.push(Op::Function, words);
-                }
-                _ => body.push_instruction(&i),
-            }
-        }
-        function.body = body;
+        let function = module.functions.iter().find(|known| !known.is_declaration()).unwrap().id;
+        // Promises that the function has no effects.
+        set_control(module, function, |_| FunctionControl::CONST.bits());
     });
     let refused = prepared(&module).unwrap_err().to_string();
     assert!(refused.contains("claims to have no effects"), "{refused}");

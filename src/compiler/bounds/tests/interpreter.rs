@@ -18,7 +18,9 @@ use scalars::{called, mask, signed};
 use crate::compiler::fusion::access::{Layouts, Parts};
 use crate::compiler::fusion::vector_access::VectorAccess;
 use crate::compiler::spirv::Module;
-use crate::compiler::spirv::edit::{Definitions, Instruction, Location, Section, located};
+use crate::compiler::spirv::edit::{
+    Definitions, Instruction, Location, Section, is_atomic, located,
+};
 
 /// Value of an id.
 #[derive(Clone, Debug, PartialEq)]
@@ -405,7 +407,7 @@ impl<'m> Machine<'m> {
         i: &Instruction<'m>,
     ) -> Run<Option<Val>> {
         let see = |this: &Self, word: usize| this.value(frame, i.word(word).unwrap());
-        let atomic = format!("{op:?}").starts_with("Atomic");
+        let atomic = is_atomic(op);
         Ok(match op {
             Op::Load if self.built_ins.contains_key(&i.word(2).unwrap()) => {
                 Some(self.built_in(i.word(2).unwrap()))

@@ -12,7 +12,7 @@ use super::pointers::{Base, Pointer};
 use super::{Access, Bytes, Kind, UNKNOWN_OFFSETS};
 use crate::compiler::fusion::affine::{Form, Id};
 use crate::compiler::fusion::vector_access::{VectorAccess, extended};
-use crate::compiler::spirv::edit::{Instruction, Role, ids};
+use crate::compiler::spirv::edit::{Instruction, Role, ids, is_atomic};
 
 /// Limit of offsets and widths in bytes. Offsets beyond it may have wrapped.
 const MAX_OFFSET: i128 = 1 << 62;
@@ -130,7 +130,7 @@ impl<'m> Evaluation<'m> {
                 self.escape_operands(frame, at, i, "is put into a composite value");
                 None
             }
-            _ if format!("{op:?}").starts_with("Atomic") => {
+            _ if is_atomic(op) => {
                 self.atomic(frame, at, op, i);
                 None
             }

@@ -16,7 +16,7 @@ use super::watch::{Root, Touch, Undefined, Watch};
 use super::{Kind, Value};
 use crate::compiler::fusion::affine::{Form, Space};
 use crate::compiler::fusion::vector_access::{VectorAccess, extended};
-use crate::compiler::spirv::edit::{Definitions, Instruction, Location};
+use crate::compiler::spirv::edit::{Definitions, Instruction, Location, is_atomic};
 use crate::error::Result;
 
 /// Touches of memory, and operations whose results may not be defined.
@@ -250,9 +250,7 @@ impl<'m> Evaluation<'m> {
                 }
                 None => 1,
             },
-            Some(op) if format!("{op:?}").starts_with("Atomic") => {
-                natural(usize::from(i.result().is_some()) * 2)
-            }
+            Some(op) if is_atomic(op) => natural(usize::from(i.result().is_some()) * 2),
             _ => 1,
         }
     }
