@@ -179,10 +179,12 @@ impl BuildGraph {
         }
         let (node, _) = self.kept.iter().find(|(node, outcome)| {
             let Ok(built) = outcome else { return false };
-            // A program that Kiln merges has the definitions that Kiln chose.
+            // A program that Kiln merges has the definitions that Kiln chose, one that a driver links need not.
+            // How texts that are translated first become a program is not known yet.
             let is_link = built.plan().is_some_and(|built| built.strategy().is_link());
+            let strategy = plan.strategy();
             node.0 == plan.device()
-                && is_link == plan.strategy().is_link()
+                && (strategy == BuildStrategy::TranslateFirst || strategy.is_link() == is_link)
                 && parts.iter().all(|part| built.parts().contains(part))
         })?;
         // Looked up with `get` instead of taken from the iterator, so that it counts as a use.
