@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::group::LaunchGroup;
 use super::known::Fusion;
-use super::material::{Found, FusionRequest, Material, is_permanent};
+use super::material::{Found, FusionRequest, Material, is_permanent, reason_of};
 use super::query::Query;
 use super::values::Values;
 use crate::build_graph::graph::BuildGraph;
@@ -40,7 +40,7 @@ impl BuildGraph {
                 Ok(fusion)
             }
             Err(error) if is_permanent(&error) => {
-                let report = FusionReport::refused(plan, error.to_string());
+                let report = FusionReport::refused(plan, reason_of(&error));
                 let fusion = Fusion::refused(Values::fixed_by(plan), report);
                 Ok(self.fusions().keep(query, fusion))
             }

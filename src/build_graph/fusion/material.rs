@@ -195,7 +195,7 @@ impl Material {
     fn search_whole(&self, launches: &Launches<'_>) -> Found {
         let plan = &self.plan;
         let refused = |error: &Error| Found {
-            report: FusionReport::refused(plan, error.to_string()),
+            report: FusionReport::refused(plan, reason_of(error)),
             values: Values::fixed_by(plan),
             parts: Vec::new(),
         };
@@ -316,6 +316,15 @@ fn further_kernels(launches: &Launches<'_>, part: &Part) -> Vec<(Group, FusionFo
     let is_further =
         |(group, form): &(Group, FusionForm)| (group, *form) != (&first.group, first.form);
     kernels.filter(is_further).take(MAX_KERNELS - 1).collect()
+}
+
+/// Returns the reason why launches are not fused, which an error states.
+pub(super) fn reason_of(error: &Error) -> String {
+    match error.kind() {
+        // That this is not supported goes without saying.
+        ErrorKind::Unsupported if error.driver_code().is_none() => error.message().to_owned(),
+        _ => error.to_string(),
+    }
 }
 
 /// Whether an error would recur on another attempt, so that the result is that the launches are not fused.

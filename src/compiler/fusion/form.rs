@@ -117,7 +117,8 @@ impl FromStr for FusionForm {
 /// fastest on the kind of device.
 ///
 /// On a CPU, the private arrays of strips and windows stay in the fastest cache, and the loop over the rows
-/// is a loop of the kernel. On a GPU, tiles in local memory keep all work-items busy.
+/// is a loop of the kernel. On a GPU, tiles in local memory keep all work-items busy. Where launches stay functions
+/// of their own, which tiles call for each element, tiles are not tried.
 pub(crate) fn forms(plan: &Plan, is_gpu: bool) -> Vec<FusionForm> {
     let mut forms = vec![FusionForm::Direct];
     if plan.slots.len() < 2 {
@@ -130,7 +131,8 @@ pub(crate) fn forms(plan: &Plan, is_gpu: bool) -> Vec<FusionForm> {
     if is_gpu {
         forms.extend(tiles.into_iter().chain([FusionForm::Inlined]).chain(rows));
     } else {
-        forms.extend(rows.into_iter().chain([FusionForm::Inlined]).chain(tiles));
+        forms.extend(rows.into_iter().chain([FusionForm::Inlined]));
+        forms.extend(tiles.into_iter().filter(|_| !plan.target.separate_functions));
     }
     forms
 }

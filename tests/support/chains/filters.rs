@@ -1,8 +1,8 @@
 //! Chains of image filters with various borders, layouts and index arithmetic.
 
 use super::{
-    Buffer, Bytes, Chain, Contents, Float, Floats, Fuses, FusesExceptIntel, Int, Refused, Step,
-    Uint, Value, chain, grouped, of_module, step,
+    Buffer, Bytes, Chain, Contents, Float, Floats, Fuses, Int, Refused, Step, Uint, Value, chain,
+    grouped, of_module, step,
 };
 
 const MODULE: &[u8] = include_bytes!("../../data/chains/filters.spv");
@@ -273,7 +273,7 @@ fn layouts() -> Vec<Chain> {
                 step("invert_line", &[COUNT], &[Buffer(0), Buffer(1), count[0]]),
                 plane("blur_tile", &[Buffer(1), Buffer(2)]),
             ],
-            FusesExceptIntel,
+            Fuses,
         ),
         chain(
             "gain to halves, blur of halves",

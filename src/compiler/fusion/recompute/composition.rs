@@ -42,7 +42,6 @@ pub(super) struct Composition<'a> {
     sole: &'a BTreeSet<Memory>,
     examined: Vec<Examined>,
     operations: Vec<Operations>,
-    form: FusionForm,
     /// Division of the work; `None` if each element is produced where it is read.
     blocks: Option<Blocks>,
     /// Arrays by the memories that they are in the plans of stages.
@@ -96,7 +95,6 @@ impl<'a> Composition<'a> {
             sole,
             examined: all_examined,
             operations,
-            form,
             blocks: Blocks::of(form, last.space.global),
             arrays: BTreeMap::new(),
             redirected: stages.iter().map(|_| Vec::new()).collect(),
@@ -118,11 +116,11 @@ impl<'a> Composition<'a> {
             return Ok(());
         };
         for stage in self.stages {
-            let (kernel, form) = (&stage.slot.kernel, self.form);
+            let kernel = &stage.slot.kernel;
             if (stage.space.global, stage.space.offset) != (last.space.global, [0; 3]) {
                 return Err(format!(
-                    "in the form `{form}`, all launches must have the same global size and no offset, but \
-                     `{kernel}` has {:?} from {:?}, and `{}` has {:?}",
+                    "all launches must have the same global size and no offset, but the launch of `{kernel}` \
+                     has {:?} from {:?}, and that of `{}` has {:?}",
                     stage.range.global(),
                     stage.range.offset(),
                     last.slot.kernel,
@@ -131,8 +129,7 @@ impl<'a> Composition<'a> {
             }
             if stage.kernel.modes.local_size().is_some() {
                 return Err(format!(
-                    "`{kernel}` requires work-groups of a certain size, which it does not have in the form \
-                     `{form}`"
+                    "`{kernel}` requires work-groups of a certain size, which a kernel of this form does not have"
                 ));
             }
         }
@@ -381,10 +378,7 @@ impl<'a> Composition<'a> {
             _ => (MAX_PRIVATE_BYTES, "a work-item"),
         };
         if bytes > limit {
-            return Err(format!(
-                "in the form `{}`, the {what} would take {bytes} bytes, but {whose} has {limit}",
-                self.form
-            ));
+            return Err(format!("the {what} would take {bytes} bytes, but {whose} has {limit}"));
         }
         Ok(())
     }
@@ -438,25 +432,21 @@ impl<'a> Composition<'a> {
     /// Merges the stages into one module, and adds the entry point that runs them.
     pub(super) fn assemble(self, stages: &Stages, modes: &Modes) -> Result<Fused, Obstacle> {
         let mut whole = self.whole()?;
-        // Launches with barriers or estimates have to be separate functions, but in these forms, all launches
-        // are inlined.
-        if self.plan.target.separate_functions
+        let are_apart = self.plan.target.separate_functions
             && (self.is_tiled()
                 || whole.has_barriers()
-                || contraction::depends_on_separation(&self.operations))
-        {
-            return Err(Obstacle::Refusal(format!(
-                "the form `{}` is not possible with Intel's runtime for CPUs for launches with barriers or \
-                 estimates, which must be functions of their own there",
-                self.form
-            )));
+                || contraction::depends_on_separation(&self.operations));
+        if are_apart {
+            whole.keep_apart();
         }
         lower_version::lower(&mut whole.module, self.plan.target.version)?;
         let runs = self.runs(stages);
         let entry = self.entry(&mut whole, modes)?;
-        // Drivers do not inline large functions that are called in loops, so they are inlined here.
-        let parameters = (0..entry.parameters.len()).collect();
-        inline_helpers(&mut whole.module, entry.function, &parameters, |_, _| false)?;
+        if !are_apart {
+            // Drivers do not inline large functions that are called in loops, so they are inlined here.
+            let parameters = (0..entry.parameters.len()).collect();
+            inline_helpers(&mut whole.module, entry.function, &parameters, |_, _| false)?;
+        }
         unroll(&mut whole.module, entry.function)?;
         if self.keeps_vectors() {
             vectors::join(&mut whole.module, entry.function)?;
