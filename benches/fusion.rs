@@ -141,7 +141,7 @@ impl Chain {
         let buffers = (0..=kernels).map(|_| unsafe { rt.buffer_uninit(elements) });
         let buffers: Vec<_> = buffers.collect::<Result<_>>()?;
         let queue = rt.queue();
-        let numbers = (0..elements).map(|n| (n % 1000) as f32 * 0.01 - 3.0).collect();
+        let numbers = (0..elements).map(|n| (n % 1000) as f32 * 0.01 - 3.0).collect::<Vec<_>>();
         queue.write(&buffers[0], numbers)?.wait()?;
         // SAFETY: each work-item uses the element of its id, and there are as many.
         let step = |n| unsafe { singles.kernel(&format!("{kind}_{n}")) };

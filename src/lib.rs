@@ -326,8 +326,8 @@ pub use crate::digest::{BuildKey, Digest};
 pub use crate::error::{DriverCode, Error, ErrorKind, Result};
 pub use crate::queue::{
     Checking, Event, Examining, FusedPart, Fusing, FusionMode, FusionOutcome, FusionScope,
-    Internalization, IntoOutcome, Launch, Queue, Read, Ready, Status, Trace, Unfused, Upload,
-    WriteTrace,
+    Internalization, IntoOutcome, Launch, Queue, Read, ReadPieces, Ready, Status, Trace, Unfused,
+    Upload, WriteTrace,
 };
 pub use crate::runtime::builder::RuntimeBuilder;
 pub use crate::runtime::{Drain, DrainTimeout, Runtime, Starting};

@@ -322,7 +322,7 @@ everywhere! {
 everywhere! {
     async fn overlapping_copies_are_refused(rt: Runtime) {
         let queue = rt.queue();
-        let buffer = rt.buffer_from((0..10u32).collect()).await.unwrap();
+        let buffer = rt.buffer_from((0..10u32).collect::<Vec<_>>()).await.unwrap();
         let (low, high) = (buffer.slice(0..6).unwrap(), buffer.slice(4..10).unwrap());
         invalid(queue.copy(&low, &high), &["bytes 0..24", "bytes 16..40", "overlap"]);
         invalid(queue.copy(&buffer, &buffer), &["0..40", "overlap"]);

@@ -17,7 +17,7 @@ use support::{SAXPY, kernel};
 everywhere! {
     async fn a_kernel_runs_and_its_results_are_read(rt: Runtime) {
         let saxpy = kernel(&rt, SAXPY, "saxpy").await;
-        let x = rt.buffer_from((0..1000).map(|i| i as f32).collect()).await.unwrap();
+        let x = rt.buffer_from((0..1000).map(|i| i as f32).collect::<Vec<_>>()).await.unwrap();
         let y = rt.buffer_from(vec![1.0f32; 1000]).await.unwrap();
         let queue = rt.queue();
         let event = queue.submit(saxpy.launch(1000).args((2.0f32, &x, &y))).unwrap();

@@ -19,10 +19,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::executor::block_on;
 use futures::future::{BoxFuture, Either, join_all, ready, select};
+use futures::{FutureExt, StreamExt};
 use kiln::simulated::Simulator;
 use kiln::{Buffer, Event, Kernel, Module, Queue, Runtime, RuntimeBuilder, Status};
 use simulation::{assert_at_rest, eventually, runtime, with_kernels};
@@ -207,6 +207,16 @@ impl Bench {
         })
         .await;
         self.abandon_all(|bench, _| bench.queue.read(&bench.written())).await;
+        self.abandon_all(|bench, _| {
+            bench.queue.read_into(&bench.written(), Vec::with_capacity(LARGE))
+        })
+        .await;
+        self.abandon_all(|bench, _| {
+            bench.queue.read_pieces(&bench.written(), LARGE / 3).into_future()
+        })
+        .await;
+        let elements: Arc<[Element]> = Arc::from(vec![[7; 32]; LARGE]);
+        self.abandon_all(|bench, _| bench.rt.buffer_from(elements.clone())).await;
         self.abandon_all(|bench, round| bench.rt.buffer_from(vec![[round as u32; 32]; LARGE]))
             .await;
         self.abandon_all(|bench, _| bench.rt.drain()).await;

@@ -37,8 +37,9 @@ async fn assert_mixed_runs(rt: &Runtime, program: &Program) {
     let expected = ["count", "seed", "bias", "settings", "table", "scratch", "input", "output"];
     assert_eq!(names, expected.map(|name| Some(name.to_owned())));
 
-    let table = rt.buffer_from((0..8).map(|at| at as f32).collect()).await.expect("memory");
-    let input = rt.buffer_from((10..18u8).collect()).await.expect("memory");
+    let table =
+        rt.buffer_from((0..8).map(|at| at as f32).collect::<Vec<_>>()).await.expect("memory");
+    let input = rt.buffer_from((10..18u8).collect::<Vec<_>>()).await.expect("memory");
     let output = rt.buffer_from(vec![[0u32; 2]; 8]).await.expect("memory");
     let settings = [4.0f32.to_bits(), 1, 0];
     let launch = mixed.launch(8).local(8);

@@ -1,5 +1,6 @@
 //! Awaitable handles of commands.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -8,9 +9,10 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 use std::sync::{Arc, Mutex, OnceLock, Weak};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytemuck::Pod;
+use futures::stream::{FusedStream, Stream};
 
 use super::completion::{Phase, Signal, WaiterSlot, Wakers};
 use super::host_memory::ReadSlot;
@@ -436,6 +438,65 @@ impl<T> fmt::Debug for Read<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state.as_ref().map(|(event, _)| event);
         f.debug_tuple("Read").field(&state).finish()
+    }
+}
+
+/// Stream of the elements of a buffer, piece by piece, from [`Queue::read_pieces`](crate::Queue::read_pieces).
+///
+/// # Cancel safety
+///
+/// Dropping it discards the pieces that it has not returned.
+///
+/// # Examples
+///
+/// ```no_run
+/// use futures::{StreamExt, TryStreamExt};
+///
+/// # async fn example(queue: &kiln::Queue, samples: &kiln::Buffer<f32>) -> kiln::Result<()> {
+/// let peaks = queue.read_pieces(samples, 4096).map_ok(|piece| piece.into_iter().fold(0.0, f32::max));
+/// let peaks: Vec<f32> = peaks.try_collect().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "streams do nothing unless polled"]
+pub struct ReadPieces<T> {
+    /// Pieces that are not returned yet, in order.
+    pieces: VecDeque<Read<T>>,
+}
+
+impl<T: Pod> ReadPieces<T> {
+    pub(crate) fn new(pieces: impl IntoIterator<Item = Read<T>>) -> Self {
+        Self { pieces: pieces.into_iter().collect() }
+    }
+}
+
+impl<T: Pod> Stream for ReadPieces<T> {
+    type Item = Result<Vec<T>>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Some(first) = self.pieces.front_mut() else { return Poll::Ready(None) };
+        let piece = ready!(Pin::new(first).poll(context));
+        match &piece {
+            Ok(_) => drop(self.pieces.pop_front()),
+            Err(_) => self.pieces.clear(),
+        }
+        Poll::Ready(Some(piece))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (usize::from(!self.pieces.is_empty()), Some(self.pieces.len()))
+    }
+}
+
+impl<T: Pod> FusedStream for ReadPieces<T> {
+    fn is_terminated(&self) -> bool {
+        self.pieces.is_empty()
+    }
+}
+
+impl<T> fmt::Debug for ReadPieces<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadPieces").field("pieces", &self.pieces).finish()
     }
 }
 

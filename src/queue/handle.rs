@@ -10,9 +10,9 @@ use smallvec::SmallVec;
 
 use super::command::GroupId;
 use super::dot::dot;
-use super::event::{Event, Read};
+use super::event::{Event, Read, ReadPieces};
 use super::fusion::recent::Recents;
-use super::host_memory::{ReadDestination, ReadSlot, room_for};
+use super::host_memory::{OwnedElements, ReadDestination, ReadSlot, room_for};
 use super::host_task::{IntoOutcome, Precondition, ToOutcome};
 use super::launch::Launch;
 use super::launch_work::check_same_device;
@@ -160,6 +160,10 @@ impl Queue {
 
     /// Copies elements from the host to a whole buffer. The event completes once they are copied.
     ///
+    /// The elements may belong to a `Vec<T>`, an array, an `Arc<[T]>`, a `&'static [T]`, or any other owner that
+    /// lends them as a slice. Kiln keeps the owner until they are copied, and makes no copy of its own. A panic
+    /// when the owner is dropped is caught and logged.
+    ///
     /// # Errors
     ///
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the number of `elements` is not the
@@ -175,7 +179,20 @@ impl Queue {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn write<T: Pod + Send>(&self, buffer: &Buffer<T>, elements: Vec<T>) -> Result<Event> {
+    pub fn write<T: Pod + Send>(
+        &self,
+        buffer: &Buffer<T>,
+        elements: impl AsRef<[T]> + Send + 'static,
+    ) -> Result<Event> {
+        self.write_owned(buffer, OwnedElements::new(elements))
+    }
+
+    /// Like [`write`](Self::write), for elements whose owner has been asked for them.
+    pub(crate) fn write_owned<T: Pod + Send>(
+        &self,
+        buffer: &Buffer<T>,
+        elements: OwnedElements<impl Send + 'static>,
+    ) -> Result<Event> {
         check_length("a write", elements.len(), buffer)?;
         self.check_device(buffer.region(), || "a write".to_owned())?;
         Ok(self.run(Work::Write { to: buffer.region().clone(), from: Box::new(elements) }))
@@ -201,13 +218,84 @@ impl Queue {
     /// # }
     /// ```
     pub fn read<T: Pod + Send>(&self, buffer: &Buffer<T>) -> Read<T> {
+        self.read_into(buffer, Vec::new())
+    }
+
+    /// Copies the elements of a buffer to the host, like [`read`](Self::read), into a vector of the caller. Its
+    /// former elements are dropped. If its capacity suffices, no memory is allocated for the new ones.
+    ///
+    /// # Errors
+    ///
+    /// From the future, as for [`read`](Self::read). The vector is dropped then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses the vector and the elements. The buffer is read all the same.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(queue: &kiln::Queue, step: &kiln::Kernel, x: &kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// let mut values = Vec::new();
+    /// for _ in 0..1_000 {
+    ///     queue.submit(step.launch(x.len()).args((x,)))?;
+    ///     values = queue.read_into(x, values).await?; // the same memory each time
+    ///     println!("{}", values.iter().sum::<f32>());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn read_into<T: Pod + Send>(&self, buffer: &Buffer<T>, vector: Vec<T>) -> Read<T> {
         let checked = self.check_device(buffer.region(), || "a read".to_owned());
         let slot = ReadSlot::default();
-        let destination = checked.and_then(|()| ReadDestination::new(buffer.len(), slot.clone()));
+        let destination =
+            checked.and_then(|()| ReadDestination::new(vector, buffer.len(), slot.clone()));
         Read::new(destination.map(|to| {
             let event = self.run(Work::Read { from: buffer.region().clone(), to: Box::new(to) });
             (event, slot)
         }))
+    }
+
+    /// Copies the elements of a buffer to the host in pieces of `len` elements, so that the host can use the first
+    /// ones while the device copies the others. The last piece may be shorter. All pieces are read as the buffer
+    /// is now: commands that are submitted later wait for them.
+    ///
+    /// # Errors
+    ///
+    /// From the stream, as for [`read`](Self::read), and [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if
+    /// `len` is 0. The stream ends after an error.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the stream, or a future of its next piece, loses no piece that was not returned yet: the pieces are
+    /// read all the same, and those of a dropped stream are discarded.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use futures::TryStreamExt;
+    ///
+    /// # async fn example(queue: &kiln::Queue, frame: &kiln::Buffer<u8>, mut file: Vec<u8>) -> kiln::Result<()> {
+    /// let mut pieces = queue.read_pieces(frame, 1 << 20);
+    /// while let Some(piece) = pieces.try_next().await? {
+    ///     file.extend(piece); // while the device copies the next pieces
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn read_pieces<T: Pod + Send>(&self, buffer: &Buffer<T>, len: usize) -> ReadPieces<T> {
+        if len == 0 {
+            let error = Error::invalid("a read in pieces of 0 elements; give at least 1");
+            return ReadPieces::new([Read::new(Err(error))]);
+        }
+        let pieces = (0..buffer.len()).step_by(len).map(|start| {
+            let end = start.saturating_add(len).min(buffer.len());
+            match buffer.slice(start..end) {
+                Ok(piece) => self.read(&piece),
+                Err(error) => Read::new(Err(error)),
+            }
+        });
+        ReadPieces::new(pieces)
     }
 
     /// Sets every element of a buffer to `value`.
@@ -245,9 +333,7 @@ impl Queue {
         {
             let mut elements = room_for(buffer.len(), "a fill")?;
             elements.resize(buffer.len(), value);
-            return Ok(
-                self.run(Work::Write { to: buffer.region().clone(), from: Box::new(elements) })
-            );
+            return self.write(buffer, elements);
         }
         let pattern = SmallVec::from_slice(bytemuck::bytes_of(&value));
         Ok(self.run(Work::Fill { region: buffer.region().clone(), pattern }))

@@ -1,11 +1,11 @@
 //! Host memory that commands read and write.
 
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::sync::{Arc, Mutex};
 
 use bytemuck::Pod;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, catch_and_log};
 use crate::sync::lock;
 
 /// Slot in which a read leaves its elements for its future.
@@ -17,12 +17,54 @@ const LARGE: usize = 32 << 20;
 
 /// Host memory that the device reads.
 pub(crate) trait HostSource: Send {
-    fn bytes(&self) -> &[u8];
+    /// Returns the start of the memory and its number of bytes.
+    fn bytes(&self) -> (*const u8, usize);
 }
 
-impl<T: Pod + Send> HostSource for Vec<T> {
-    fn bytes(&self) -> &[u8] {
-        bytemuck::cast_slice(self)
+/// Elements that an owner keeps in memory, such as a vector or an `Arc<[T]>`, for the device to read.
+///
+/// The owner's own code runs on the thread of the application, before the elements are submitted, and never under
+/// a lock. It runs again when the owner is dropped, where its panics are caught.
+pub(crate) struct OwnedElements<O> {
+    /// Moved out when the elements are dropped.
+    owner: ManuallyDrop<Box<O>>,
+    start: *const u8,
+    bytes: usize,
+    len: usize,
+}
+
+impl<O> OwnedElements<O> {
+    pub(crate) fn new<T: Pod>(owner: O) -> Self
+    where
+        O: AsRef<[T]>,
+    {
+        // The owner may hold the elements within itself, as an array does, so it is not moved from here on.
+        let owner = ManuallyDrop::new(Box::new(owner));
+        let elements: &[T] = (**owner).as_ref();
+        let (start, bytes, len) = (elements.as_ptr().cast(), size_of_val(elements), elements.len());
+        Self { owner, start, bytes, len }
+    }
+
+    /// Returns the number of elements.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+// SAFETY: the pointer leads to elements that the owner keeps, which are plain data, and which are only read.
+unsafe impl<O: Send> Send for OwnedElements<O> {}
+
+impl<O: Send> HostSource for OwnedElements<O> {
+    fn bytes(&self) -> (*const u8, usize) {
+        (self.start, self.bytes)
+    }
+}
+
+impl<O> Drop for OwnedElements<O> {
+    fn drop(&mut self) {
+        // SAFETY: taken once, here, and not used again.
+        let owner = unsafe { ManuallyDrop::take(&mut self.owner) };
+        catch_and_log("the owner of elements that were uploaded", || drop(owner));
     }
 }
 
@@ -48,9 +90,13 @@ pub(crate) struct ReadDestination<T> {
 }
 
 impl<T: Pod> ReadDestination<T> {
-    /// Reserves memory for `len` elements.
-    pub(crate) fn new(len: usize, slot: ReadSlot<T>) -> Result<Self> {
-        Ok(Self { elements: room_for(len, "a read")?, len, slot })
+    /// Reserves memory for `len` elements in a vector, whose elements are dropped.
+    pub(crate) fn new(mut elements: Vec<T>, len: usize, slot: ReadSlot<T>) -> Result<Self> {
+        elements.clear();
+        if elements.capacity() < len {
+            elements = room_for(len, "a read")?;
+        }
+        Ok(Self { elements, len, slot })
     }
 }
 

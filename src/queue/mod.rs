@@ -30,12 +30,13 @@ mod work;
 
 pub use self::checked::Checking;
 pub(crate) use self::drain::{drain, drain_within};
-pub use self::event::{Event, Read, Status, Upload};
+pub use self::event::{Event, Read, ReadPieces, Status, Upload};
 pub(crate) use self::fusion::mode::form_from_environment;
 pub use self::fusion::{
     Examining, FusedPart, Fusing, FusionMode, FusionOutcome, FusionScope, Internalization, Unfused,
 };
 pub use self::handle::Queue;
+pub(crate) use self::host_memory::OwnedElements;
 pub use self::host_task::IntoOutcome;
 pub use self::launch::Launch;
 pub(crate) use self::reactor::Reactor;

@@ -263,13 +263,8 @@ impl Work {
         match self {
             Self::Launch(launch) => launch.with_operation(run),
             Self::Write { to, from } => {
-                let from = from.bytes();
-                run(&Operation::Write {
-                    to: to.memory(),
-                    offset: to.bytes().start,
-                    from: from.as_ptr(),
-                    bytes: from.len(),
-                })
+                let (from, bytes) = from.bytes();
+                run(&Operation::Write { to: to.memory(), offset: to.bytes().start, from, bytes })
             }
             Self::Read { from, to } => run(&Operation::Read {
                 from: from.memory(),

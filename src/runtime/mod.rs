@@ -20,7 +20,9 @@ use crate::error::{Error, Result};
 use crate::executor::{Priority, pause};
 use crate::future::named_future;
 use crate::process;
-use crate::queue::{Event, Options, Queue, Scheduler, Shared, Trace, Upload, drain, drain_within};
+use crate::queue::{
+    Event, Options, OwnedElements, Queue, Scheduler, Shared, Trace, Upload, drain, drain_within,
+};
 use crate::source::module::Module;
 use crate::stats::Stats;
 
@@ -320,7 +322,8 @@ impl Runtime {
     }
 
     /// Allocates a buffer and writes the given elements to it, at least one. The future completes when they
-    /// have arrived. The memory is allocated in this call, as by [`buffer`](Self::buffer).
+    /// have arrived. The memory is allocated in this call, as by [`buffer`](Self::buffer). The elements may have
+    /// any owner, as for [`Queue::write`].
     ///
     /// # Errors
     ///
@@ -335,12 +338,15 @@ impl Runtime {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn buffer_from<T: Pod + Send>(&self, elements: Vec<T>) -> Upload<T> {
-        let queue = self.queue();
+    pub fn buffer_from<T: Pod + Send>(
+        &self,
+        elements: impl AsRef<[T]> + Send + 'static,
+    ) -> Upload<T> {
+        let (queue, elements) = (self.queue(), OwnedElements::new(elements));
         // The write below covers the whole buffer, and the buffer is returned only after that write.
         let buffer = self.allocate(elements.len(), Contents::Unspecified);
         Upload::new(buffer.and_then(|buffer| {
-            let written = queue.write(&buffer, elements)?;
+            let written = queue.write_owned(&buffer, elements)?;
             Ok((buffer, written))
         }))
     }
