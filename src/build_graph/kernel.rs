@@ -40,6 +40,8 @@ struct Inner {
     graph: Weak<BuildGraph>,
     /// Whether launches are checked before they run.
     is_checked: bool,
+    /// Whether fusion made the kernel.
+    is_fused: bool,
     /// Checks of the launches: from the start for a checked kernel, otherwise once they are needed.
     checks: OnceLock<Arc<Checks>>,
 }
@@ -49,11 +51,21 @@ impl Kernel {
     /// [`Program::kernel`](super::Program::kernel).
     pub(super) fn of(built: &Arc<Built>, name: &str, graph: &Weak<BuildGraph>) -> Result<Self> {
         let resolved = built.resolve(name)?;
-        Ok(Self::new(name, Ok(resolved), graph.clone(), None))
+        Ok(Self::new(name, Ok(resolved), graph.clone(), None, false))
+    }
+
+    /// Returns the kernel of a program that fusion made.
+    pub(super) fn of_fused(
+        built: &Arc<Built>,
+        name: &str,
+        graph: &Weak<BuildGraph>,
+    ) -> Result<Self> {
+        let resolved = built.resolve(name)?;
+        Ok(Self::new(name, Ok(resolved), graph.clone(), None, true))
     }
 
     pub(super) fn of_build(build: &RequestedProgram, name: &str) -> Self {
-        Self::new(name, Err(build.clone()), build.graph().clone(), None)
+        Self::new(name, Err(build.clone()), build.graph().clone(), None, false)
     }
 
     /// Returns a kernel whose launches are checked: the kernel of the program that was analysed, or the request
@@ -64,7 +76,7 @@ impl Kernel {
         graph: &Arc<BuildGraph>,
         checks: Arc<Checks>,
     ) -> Self {
-        Self::new(name, kernel, Arc::downgrade(graph), Some(checks))
+        Self::new(name, kernel, Arc::downgrade(graph), Some(checks), false)
     }
 
     fn new(
@@ -72,6 +84,7 @@ impl Kernel {
         kernel: std::result::Result<ResolvedKernel, RequestedProgram>,
         graph: Weak<BuildGraph>,
         checks: Option<Arc<Checks>>,
+        is_fused: bool,
     ) -> Self {
         let (resolved, build) = match kernel {
             Ok(resolved) => (OnceLock::from(Ok(resolved)), None),
@@ -79,7 +92,8 @@ impl Kernel {
         };
         let is_checked = checks.is_some();
         let checks = checks.map_or_else(OnceLock::new, OnceLock::from);
-        Self(Arc::new(Inner { name: name.into(), build, resolved, graph, is_checked, checks }))
+        let name = name.into();
+        Self(Arc::new(Inner { name, build, resolved, graph, is_checked, is_fused, checks }))
     }
 
     /// Returns the name of the kernel.
@@ -172,11 +186,11 @@ impl Kernel {
     ///
     /// The errors of the build, and those of [`Program::checked`](super::Program::checked).
     pub(crate) fn checks(&self) -> Result<&Arc<Checks>> {
-        let Inner { name, graph, checks, .. } = &*self.0;
+        let Inner { name, graph, checks, is_fused, .. } = &*self.0;
         if let Some(known) = checks.get() {
             return Ok(known);
         }
-        let new = graph_of(graph, name)?.checks_of(&self.built()?.built, name)?;
+        let new = graph_of(graph, name)?.checks_of(&self.built()?.built, name, *is_fused)?;
         Ok(checks.get_or_init(|| new))
     }
 

@@ -30,14 +30,22 @@ pub(crate) struct Analysis {
 
 impl Analysis {
     /// Prepares a kernel of a checked program.
-    fn of(plan: BuildPlan, device: &Device, is_text: bool, name: &str) -> Result<Arc<Self>> {
+    fn of(
+        plan: BuildPlan,
+        device: &Device,
+        name: &str,
+        (is_text, is_fused): (bool, bool),
+    ) -> Result<Arc<Self>> {
         let analysed = BuildPlan { is_emitted: false, ..plan.clone() };
         let kernel = analysed.with_source(device, |source| {
             let module = spirv::Module::parse(source.code)?;
             let parameters = analysed.parameters(name).unwrap_or_default().iter().enumerate();
             let read_only = parameters.filter(|(_, known)| known.access == Some(Access::Read));
             let read_only = read_only.map(|(at, _)| at).collect();
-            bounds::Kernel::of(&module, name, source.constants, &read_only)
+            match is_fused {
+                true => bounds::Kernel::of_fused(&module, name, &read_only),
+                false => bounds::Kernel::of(&module, name, source.constants, &read_only),
+            }
         })?;
         let private_bytes = kernel.private_bytes();
         Ok(Arc::new(Self { kernel, private_bytes, plan, is_text }))
@@ -69,6 +77,7 @@ impl BuildGraph {
         &self,
         built: &Built,
         name: &str,
+        is_fused: bool,
     ) -> Option<Result<Arc<Analysis>>> {
         let plan = match self.analysable(built, name) {
             Ok(plan) => plan,
@@ -85,7 +94,7 @@ impl BuildGraph {
         let modules = modules.into_iter().map(|module| faithful(module, device));
         let modules = modules.collect::<Result<_>>();
         let checked = modules.and_then(|modules| checked_plan(plan, modules, device));
-        Some(checked.and_then(|plan| Analysis::of(plan, device, false, name)))
+        Some(checked.and_then(|plan| Analysis::of(plan, device, name, (false, is_fused))))
     }
 
     /// Analyses a kernel of a program. Translates OpenCL C first, and does the work on a thread of the pool.
@@ -123,7 +132,7 @@ impl BuildGraph {
             let modules = modules.iter().map(|module| faithful(module, &device));
             let modules = modules.collect::<Result<_>>()?;
             let plan = checked_plan(&plan, modules, &device)?;
-            Analysis::of(plan, &device, is_text, &name)
+            Analysis::of(plan, &device, &name, (is_text, false))
         };
         self.pool_for(is_untrusted).threads().run(Priority::Short, analyse).await?
     }

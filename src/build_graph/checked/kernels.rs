@@ -25,7 +25,7 @@ impl BuildGraph {
         name: &str,
     ) -> Result<Kernel> {
         let own = built.resolve(name)?;
-        let checks = self.checks_of(built, name)?;
+        let checks = self.checks_of(built, name, false)?;
         if let Some(Ok(analysis)) = checks.peek()
             && self.runs_as_analysed(built, &analysis)
         {
@@ -56,7 +56,7 @@ impl BuildGraph {
         Kernel::checked(name, Err(program), self, checks)
     }
 
-    /// Returns the checks of a program's kernel. The analysis is done at once if that takes little time, and
+    /// Returns the checks of a program's kernel, which fusion may have made. The analysis is done at once if that takes little time, and
     /// started otherwise.
     ///
     /// # Errors
@@ -66,8 +66,9 @@ impl BuildGraph {
         self: &Arc<Self>,
         built: &Arc<Built>,
         name: &str,
+        is_fused: bool,
     ) -> Result<Arc<Checks>> {
-        let analysis = match self.analysis_at_once(built, name) {
+        let analysis = match self.analysis_at_once(built, name, is_fused) {
             Some(analysis) => completed(Ok(analysis?)),
             None => {
                 let (graph, built, name) = (Arc::clone(self), Arc::clone(built), name.to_owned());

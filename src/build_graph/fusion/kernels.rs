@@ -169,7 +169,7 @@ impl BuildGraph {
             true => self.build_as_text(spec).await,
             false => self.request(spec).completed().await,
         };
-        let kernel = Kernel::of(&built?, &fused.kernel, &Arc::downgrade(self))?;
+        let kernel = Kernel::of_fused(&built?, &fused.kernel, &Arc::downgrade(self))?;
         let place = |places: &Vec<Place>| {
             let &Place { slot, argument } = places.first()?;
             Some(Place { slot: *members.get(slot)?, argument })

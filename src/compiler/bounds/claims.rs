@@ -244,7 +244,7 @@ pub(super) fn alignments(
 }
 
 /// Returns the function and the position of each parameter, by its id.
-fn parameters(definitions: &Definitions<'_>) -> HashMap<u32, (u32, usize)> {
+pub(super) fn parameters(definitions: &Definitions<'_>) -> HashMap<u32, (u32, usize)> {
     let functions = definitions.module().functions.iter();
     let parameters = functions.flat_map(|function| {
         let all = function.body.iter().filter(|i| i.op() == Some(Op::FunctionParameter));
@@ -254,7 +254,8 @@ fn parameters(definitions: &Definitions<'_>) -> HashMap<u32, (u32, usize)> {
     parameters.collect()
 }
 
-fn calls<'m>(definitions: &Definitions<'m>) -> Vec<Instruction<'m>> {
+/// Returns the calls of all functions.
+pub(super) fn calls<'m>(definitions: &Definitions<'m>) -> Vec<Instruction<'m>> {
     let bodies = definitions.module().functions.iter().flat_map(|function| function.body.iter());
     bodies.filter(|i| i.op() == Some(Op::FunctionCall)).collect()
 }

@@ -77,11 +77,17 @@ impl Hazard {
     }
 }
 
-/// Returns the hazards of a kernel that do not depend on its arguments, by location.
-pub(super) fn hazards(definitions: &Definitions<'_>) -> BTreeSet<(Location, Hazard)> {
+/// Returns the hazards of a kernel that do not depend on its arguments, by location. `written` has the variables
+/// that are written before they are read, by all work-items that read them.
+pub(super) fn hazards(
+    definitions: &Definitions<'_>,
+    kernel: u32,
+    written: HashSet<u32>,
+) -> BTreeSet<(Location, Hazard)> {
     let module = definitions.module();
     let mut found = BTreeSet::new();
     let mut taint = Taint::of(definitions);
+    taint.written = with_parameters(definitions, kernel, written);
     taint.close();
     for (stream, known) in (Section::COUNT as u32..).zip(&module.functions) {
         for (location, i) in located((stream, &known.body)) {
@@ -111,6 +117,38 @@ pub(super) fn claims_to_be_finite(i: &Instruction<'_>) -> bool {
         && i.word(2).is_some_and(|mask| mask & claims.bits() != 0)
 }
 
+/// Adds to a set of variables the parameters of functions that only pointers to these variables are passed to.
+fn with_parameters(
+    definitions: &Definitions<'_>,
+    kernel: u32,
+    mut written: HashSet<u32>,
+) -> HashSet<u32> {
+    if written.is_empty() {
+        return written;
+    }
+    let mut passed = HashMap::<(u32, usize), Vec<u32>>::new();
+    for call in claims::calls(definitions) {
+        let called = call.word(2).unwrap_or_default();
+        for (at, argument) in call.words_from(3).enumerate() {
+            let base = claims::base(definitions, argument).map_or(argument, |(base, _)| base);
+            passed.entry((called, at)).or_default().push(base);
+        }
+    }
+    let parameters = claims::parameters(definitions);
+    loop {
+        let before = written.len();
+        for (&id, place) in parameters.iter().filter(|(_, (function, _))| *function != kernel) {
+            let all = passed.get(place);
+            if all.is_some_and(|all| all.iter().all(|base| written.contains(base))) {
+                written.insert(id);
+            }
+        }
+        if before == written.len() {
+            return written;
+        }
+    }
+}
+
 /// Values that may not be the same wherever they are used.
 struct Taint<'a, 'm> {
     definitions: &'a Definitions<'m>,
@@ -120,6 +158,8 @@ struct Taint<'a, 'm> {
     shared: HashSet<u32>,
     /// Ids of conversions whose results are limited to the values that exist.
     saturated: HashSet<u32>,
+    /// Ids of variables that are written before they are read, and of parameters that point to them.
+    written: HashSet<u32>,
     /// Whether a value that is not defined may be in memory.
     is_stored: bool,
     /// Parameters of each function, by the function's id.
@@ -152,6 +192,7 @@ impl<'a, 'm> Taint<'a, 'm> {
                 .collect(),
             saturated: decorated(Decoration::SaturatedConversion).collect(),
             shared: HashSet::new(),
+            written: HashSet::new(),
             is_stored: false,
             parameters: parameters.collect(),
         }
@@ -280,6 +321,11 @@ impl<'a, 'm> Taint<'a, 'm> {
         let class = self.definitions.type_of(pointer).and_then(|ty| ty.word(1));
         match class.and_then(StorageClass::from_u32) {
             Some(StorageClass::Input | StorageClass::UniformConstant) => {}
+            Some(StorageClass::Function | StorageClass::Workgroup) if self.is_written(pointer) => {
+                if self.is_stored {
+                    self.undefined.insert(result);
+                }
+            }
             Some(StorageClass::Function) => {
                 // A struct that is passed by value is set before the kernel runs.
                 if self.is_stored || !self.is_initialised(pointer) {
@@ -298,6 +344,12 @@ impl<'a, 'm> Taint<'a, 'm> {
                 }
             }
         }
+    }
+
+    /// Returns whether a pointer is to a variable that is written before it is read.
+    fn is_written(&self, pointer: u32) -> bool {
+        let base = claims::base(self.definitions, pointer);
+        base.is_some_and(|(id, _)| self.written.contains(&id))
     }
 
     /// Returns whether a pointer is to a variable with an initial value, or to a parameter.

@@ -1,6 +1,6 @@
 //! Kernel that is prepared for the proof: on its own, without variables where values do.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use rspirv::spirv::{Decoration, FunctionParameterAttribute as Attribute, Op, StorageClass};
 
@@ -10,6 +10,7 @@ use crate::compiler::fusion::access::{Layouts, deciding_parameters};
 use crate::compiler::fusion::extract;
 use crate::compiler::fusion::modes::Modes;
 use crate::compiler::fusion::specialize::specialize;
+use crate::compiler::fusion::written;
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Location, Section};
 use crate::error::{Error, Result};
@@ -76,6 +77,30 @@ impl Kernel {
         constants: &[(u32, Vec<u8>)],
         read_only: &BTreeSet<usize>,
     ) -> Result<Self> {
+        Self::prepare(module, name, constants, read_only, false)
+    }
+
+    /// Prepares the kernel of a module that fusion made, which knows that its
+    /// [variables](crate::compiler::fusion::written) are written before they are read.
+    ///
+    /// # Errors
+    ///
+    /// As for [`of`](Self::of).
+    pub(crate) fn of_fused(
+        module: &Module,
+        name: &str,
+        read_only: &BTreeSet<usize>,
+    ) -> Result<Self> {
+        Self::prepare(module, name, &[], read_only, true)
+    }
+
+    fn prepare(
+        module: &Module,
+        name: &str,
+        constants: &[(u32, Vec<u8>)],
+        read_only: &BTreeSet<usize>,
+        is_fused: bool,
+    ) -> Result<Self> {
         let named = |error: Error| error.within(format!("`{name}`"));
         let plain = extract::ungrouped(module).map_err(named)?;
         let special = specialize(&plain, constants).map_err(named)?;
@@ -90,7 +115,11 @@ impl Kernel {
             refusal::check_code(&definitions, function, name)?;
             let parameters = parameters(&definitions, function, read_only)
                 .map_err(|reason| refusal::refuse(name, &reason))?;
-            (parameters, hazards(&definitions))
+            let written = match is_fused {
+                true => written::variables(&definitions),
+                false => HashSet::new(),
+            };
+            (parameters, hazards(&definitions, function, written))
         };
         let barrier = hazards.iter().find(|(_, hazard)| *hazard == Hazard::Barrier);
         if let Some(&(location, hazard)) = barrier {

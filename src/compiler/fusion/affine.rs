@@ -226,6 +226,39 @@ impl Form {
         Self { low: first, high: last, steps, within: None, within_group: None, ..*self }
     }
 
+    /// Returns the form where the value is at most `other - by`. Its remainder becomes narrower if both values
+    /// have the same line.
+    pub(super) fn below(&self, other: &Self, by: i128) -> Self {
+        let high = other.high.saturating_sub(by);
+        match self.step_beside(other) {
+            Some(step) if self.low <= high && high < self.high => {
+                let steps = Steps::one(Strided::spanning(high - self.low, step));
+                Self { high: self.low + steps.span(), steps, ..*self }
+            }
+            _ => *self,
+        }
+    }
+
+    /// Returns the form where the value is at least `other + by`, like [`below`](Self::below).
+    pub(super) fn above(&self, other: &Self, by: i128) -> Self {
+        let low = other.low.saturating_add(by);
+        match self.step_beside(other) {
+            Some(step) if self.low < low && low <= self.high => {
+                let steps = Steps::one(Strided::spanning(self.high - low, step));
+                Self { low: self.high - steps.span(), steps, ..*self }
+            }
+            _ => *self,
+        }
+    }
+
+    /// Returns the step of a remainder that is one range, if both values have the same line, which is not zero.
+    fn step_beside(&self, other: &Self) -> Option<i128> {
+        let mut ranges = self.steps.ranges();
+        let (range, others) = (ranges.next()?, ranges.next());
+        let is_beside = !self.line.is_zero() && self.line == other.line && others.is_none();
+        is_beside.then_some(range.step)
+    }
+
     /// Returns the bounds of the value without its part by work-group; `None` if the size of work-groups is
     /// not known.
     fn bounds_in_group(&self, space: &Space) -> Option<(i128, i128)> {
@@ -234,6 +267,15 @@ impl Form {
         let (low, high) = (low.saturating_add(self.low), high.saturating_add(self.high));
         let (least, most) = self.within_group.unwrap_or((low, high));
         Some((low.max(least), high.min(most)))
+    }
+
+    /// Returns the form with the limits inside of the work-group as limits of the value, if the value has no
+    /// part by work-group.
+    fn clipped_in_group(self, space: &Space) -> Self {
+        match (self.within_group, self.line.of_groups(space)) {
+            (Some((low, high)), Some(line)) if line.is_zero() => self.clipped(low, high, space),
+            _ => self,
+        }
     }
 
     /// Returns the form without its [limits](Self::clipped).
@@ -369,6 +411,7 @@ impl Form {
             let ends = self.bounds_in_group(space).zip(other.bounds_in_group(space));
             sum.within_group =
                 ends.map(|((a, b), (c, d))| (a.saturating_add(c), b.saturating_add(d)));
+            sum = sum.clipped_in_group(space);
         }
         if self.within.is_none() && other.within.is_none() {
             return Some(sum);

@@ -17,6 +17,7 @@ use super::modes::Modes;
 use super::plan::{Argument, Memory, Place, Plan, Region};
 use super::promote::{Private, element_width};
 use super::ranges::Ranges;
+use super::written;
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{
     Function, Interner, Section, Stream, complete_interfaces, literal_words, string_words,
@@ -358,6 +359,7 @@ impl Writer<'_> {
         self.variables.push(Op::Variable, [ty, id, class]);
         let annotations = self.module.section_mut(Section::Annotations);
         annotations.push(Op::Decorate, [id, Decoration::Alignment as u32, promotion.align.max(4)]);
+        written::mark(self.module, id);
         self.private.insert((memory, self.item), id);
         Ok(id)
     }
@@ -378,6 +380,7 @@ impl Writer<'_> {
         self.module.section_mut(Section::Globals).push(Op::Variable, [ty, id, class]);
         let annotations = self.module.section_mut(Section::Annotations);
         annotations.push(Op::Decorate, [id, Decoration::Alignment as u32, align]);
+        written::mark(self.module, id);
         self.local.insert(memory, id);
         Ok(id)
     }

@@ -13,6 +13,7 @@ use super::inlining::inline_helpers;
 use super::modes::Modes;
 use super::plan::{Argument, Plan, Slot};
 use super::specialize::specialize;
+use super::written;
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{
     Context as _, Definitions, ExtendedSet, Instruction, References, Section, Stream,
@@ -48,6 +49,7 @@ pub(super) fn kernels(plan: &Plan, modules: &[&Module]) -> Result<Vec<Kernel>> {
     let programs: HashMap<_, _> = programs.collect();
     let kernel = |(at, slot): (usize, &Slot)| {
         let mut kernel = programs[&key(slot)].kernel(&slot.kernel)?;
+        written::drop_marks(&mut kernel.module);
         kernel.inline_helpers(&shared(plan, at), plan.target.separate_functions)?;
         kernel.keep_in_registers(plan.target.separate_functions)?;
         Ok(kernel)

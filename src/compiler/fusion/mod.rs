@@ -72,6 +72,7 @@ pub(in crate::compiler) mod specialize;
 mod tests;
 mod trim;
 pub(in crate::compiler) mod vector_access;
+pub(in crate::compiler) mod written;
 
 pub(crate) use coarsen::Width;
 pub(crate) use examination::Examinations;

@@ -26,6 +26,7 @@ mod partition;
 mod patterns;
 mod pointers;
 mod privacy;
+mod proofs;
 mod rare;
 mod reasons;
 mod shapes;
@@ -106,7 +107,11 @@ fn fuse(
     form: FusionForm,
 ) -> crate::error::Result<Outcome> {
     let programs = Programs { modules, examinations: &Examinations::default() };
-    super::fuse(plan, programs, trust, width, form)
+    let outcome = super::fuse(plan, programs, trust, width, form)?;
+    if let Ok(fused) = &outcome.fused {
+        proofs::assert_kept(plan, modules, fused);
+    }
+    Ok(outcome)
 }
 
 fn fuse_in(bytes: &[u8], plan: &Plan, trust: Trust) -> Outcome {

@@ -246,7 +246,31 @@ impl Arithmetic<'_> {
             facts.bound_line(form, low, high, self.space);
             facts.refine(&form.clipped(low, high, self.space), self.space)
         };
-        (limit(a, own), limit(b, other))
+        self.apart(op, &limit(a, own), &limit(b, other))
+    }
+
+    /// Returns two integers where a comparison of them holds, by their distance from each other.
+    fn apart(&self, op: Op, a: &Form, b: &Form) -> (Form, Form) {
+        let (by, is_swapped) = match op {
+            Op::ULessThan | Op::SLessThan => (1, false),
+            Op::ULessThanEqual | Op::SLessThanEqual => (0, false),
+            Op::UGreaterThan | Op::SGreaterThan => (1, true),
+            Op::UGreaterThanEqual | Op::SGreaterThanEqual => (0, true),
+            _ => return (*a, *b),
+        };
+        let is_signed = matches!(
+            op,
+            Op::SLessThan | Op::SLessThanEqual | Op::SGreaterThan | Op::SGreaterThanEqual
+        );
+        let is_read_as_is =
+            |form: &Form| *form == if is_signed { self.signed(form) } else { self.unsigned(form) };
+        if !is_read_as_is(a) || !is_read_as_is(b) {
+            return (*a, *b);
+        }
+        match is_swapped {
+            false => (a.below(b, by), b.above(a, by)),
+            true => (a.above(b, by), b.below(a, by)),
+        }
     }
 
     /// Joins what two forms of the same bits say about them.

@@ -334,8 +334,15 @@ impl Counter<'_> {
         let after = if is_next { 0 } else { longest };
         let distance = (distance.div_euclid(multiple) + after.div_euclid(multiple)) * multiple;
         let distances = Form::steps(distance.max(0), multiple);
-        let grown = first.plus(&distances, space)?;
+        let mut grown = first.plus(&distances, space)?;
         // Each value but the first was tested, or comes one step after one that was tested.
+        if multiple == 1 && first.line() == bound.line() {
+            let most = bound.high.saturating_add(after) - i128::from(!is_reached);
+            let most = most.max(first.high);
+            if most < grown.high {
+                grown = Form::along(*first.line(), first.low, most);
+            }
+        }
         let (low, high) = first.bounds(space);
         let grown = grown.clipped(low, high.max(most_tested + after), space);
         // The next value must be in range, too: nothing may wrap.

@@ -4,9 +4,9 @@
 //! promises. A proof relies on nothing: it asks for the touches of all memory, in called functions, too. The
 //! evaluation is [strict](Evaluation::is_strict).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
-use rspirv::spirv::{MemoryAccess, Op, OpenclStd100Op as Extended};
+use rspirv::spirv::{Decoration, MemoryAccess, Op, OpenclStd100Op as Extended};
 
 use super::arithmetic::Arithmetic;
 use super::eval::{Evaluation, Frame};
@@ -16,7 +16,7 @@ use super::watch::{Root, Touch, Undefined, Watch};
 use super::{Kind, Value};
 use crate::compiler::fusion::affine::{Form, Space};
 use crate::compiler::fusion::vector_access::{VectorAccess, extended};
-use crate::compiler::spirv::edit::{Definitions, Instruction, Location, is_atomic};
+use crate::compiler::spirv::edit::{Definitions, Instruction, Location, Section, is_atomic};
 use crate::error::Result;
 
 /// Touches of memory, and operations whose results may not be defined.
@@ -26,6 +26,8 @@ pub(in crate::compiler) type Findings = (Vec<Touch>, BTreeSet<(Location, Undefin
 pub(in crate::compiler) struct Watcher<'m> {
     evaluation: Evaluation<'m>,
     kernel: u32,
+    /// Alignments in bytes that the module declares, by id.
+    alignments: HashMap<u32, i128>,
 }
 
 impl<'m> Watcher<'m> {
@@ -37,7 +39,10 @@ impl<'m> Watcher<'m> {
         let mut evaluation = Evaluation::new(definitions, space);
         evaluation.is_strict = true;
         evaluation.watch = Some(Watch::default());
-        Self { evaluation, kernel }
+        let annotations = definitions.module().section(Section::Annotations).iter();
+        let declared = annotations.filter(|i| i.word(1) == Some(Decoration::Alignment as u32));
+        let declared = declared.filter_map(|i| Some((i.word(0)?, i128::from(i.word(2)?))));
+        Self { evaluation, kernel, alignments: declared.collect() }
     }
 
     /// Drops the scalars that the evaluation does not interpret, such as floating-point numbers.
@@ -64,11 +69,14 @@ impl<'m> Watcher<'m> {
         self.evaluation.layouts.size(pointee)
     }
 
-    /// Returns the natural alignment of a variable in bytes, or 1.
+    /// Returns the number of bytes of which the address of a variable is a multiple: the natural alignment of
+    /// its type, or the larger one that is declared. A compiler places variables as declared. Fusion declares
+    /// arrays of words that hold vectors in this way.
     pub(in crate::compiler) fn alignment_of(&self, variable: u32) -> i128 {
         let pointee = self.evaluation.pointee(variable);
         let layout = pointee.and_then(|ty| self.evaluation.layouts.get(ty));
-        layout.map_or(1, |layout| layout.align)
+        let declared = self.alignments.get(&variable).copied().unwrap_or(1);
+        layout.map_or(1, |layout| layout.align).max(declared)
     }
 }
 

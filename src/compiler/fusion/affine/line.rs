@@ -84,6 +84,32 @@ impl Line {
 
     /// Returns the bounds of the line in all work-items.
     pub(super) fn bounds(&self, space: &Space) -> (i128, i128) {
+        let (low, high) = self.bounds_of_parts(space);
+        match self.in_rows_and_columns() {
+            Some((line, constant)) => {
+                let (least, most) = line.bounds_of_parts(space);
+                let moved = |end: i128| end.saturating_add(constant);
+                (low.max(moved(least)), high.min(moved(most)))
+            }
+            None => (low, high),
+        }
+    }
+
+    /// Returns a line of the same values, up to the returned constant, where the row and the column replace the
+    /// id that they divide: with `n = 64 * row + column`, `4 * n - 3 * column` is `256 * row + column`. Returns
+    /// `None` if the line does not have both.
+    fn in_rows_and_columns(&self) -> Option<(Self, i128)> {
+        let mut ids = self.ids;
+        let split = self.split?;
+        let factor = std::mem::take(&mut ids[Id::Global as usize][split.dimension]);
+        let whole = factor.checked_mul(split.width).filter(|_| factor != 0)?;
+        let (row, column) = (split.row.checked_add(whole)?, split.column.checked_add(factor)?);
+        let line = Self { ids, split: Some(Split { row, column, ..split }) };
+        Some((line, factor.checked_mul(split.shift)?.checked_neg()?))
+    }
+
+    /// Returns the sum of the bounds of the line's parts.
+    fn bounds_of_parts(&self, space: &Space) -> (i128, i128) {
         let mut line = *self;
         let mut constant = 0_i128;
         for d in 0..3 {

@@ -15,6 +15,7 @@ use crate::compiler::fusion::entry::{barrier, unused_name};
 use crate::compiler::fusion::merge::Whole;
 use crate::compiler::fusion::modes::Modes;
 use crate::compiler::fusion::plan::{Argument, Memory, Place, Plan};
+use crate::compiler::fusion::written;
 use crate::compiler::nd_range::{NdRange, NdSize};
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Function, Section, Stream, complete_interfaces, string_words};
@@ -153,6 +154,7 @@ impl Writer<'_, '_> {
         }
         let words = [id, Decoration::Alignment as u32, alignment(size)];
         self.code.module.section_mut(Section::Annotations).push(Op::Decorate, words);
+        written::mark(self.code.module, id);
         self.code.typed(pointer, Op::Bitcast, &[id])
     }
 

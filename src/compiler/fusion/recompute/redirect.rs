@@ -9,6 +9,7 @@ use super::code::Code;
 use super::elements::{Coordinate, Element, Grid};
 use crate::compiler::fusion::declaration::Declaration;
 use crate::compiler::fusion::pointer_uses::{AccessOperands, Uses};
+use crate::compiler::fusion::written;
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{
     Definitions, Function, Instruction, Section, Stream, located, string_words,
@@ -266,6 +267,7 @@ impl Writer<'_> {
         let ty = self.code.pointer(StorageClass::Function, self.code.int)?;
         let is_written = self.code.module.fresh_id()?;
         self.variables.push(Op::Variable, [ty, is_written, StorageClass::Function as u32]);
+        written::mark(self.code.module, is_written);
         let zero = self.code.number(0)?;
         self.casts.push(Op::Store, [is_written, zero]);
         Ok(Before { buffer, class, is_written })
@@ -595,6 +597,7 @@ impl Writer<'_> {
             self.variables.push(Op::Variable, [array, id, StorageClass::Function as u32]);
             let annotations = self.code.module.section_mut(Section::Annotations);
             annotations.push(Op::Decorate, [id, Decoration::Alignment as u32, alignment(size)]);
+            written::mark(self.code.module, id);
             casts.push(Op::Bitcast, [pointer, cast, id]);
             pointers.push(cast);
         }
