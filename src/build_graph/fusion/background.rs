@@ -94,7 +94,12 @@ impl BuildGraph {
         }
     }
 
-    /// Records that a way of a group cannot be built.
+    /// Records that a way of a group cannot be used.
+    pub(crate) fn drop_way(self: &Arc<Self>, fusion: &Fusion, group: usize, way: usize) {
+        self.drop_out(&fusion.groups[group], way);
+    }
+
+    /// Records that a way of a group cannot be built, or cannot be used.
     fn drop_out(self: &Arc<Self>, group: &LaunchGroup, way: usize) {
         if group.trials.drop_out(way) == Progress::Decided {
             self.finish(group);

@@ -99,6 +99,7 @@ impl Trials {
     pub(super) fn drop_out(&self, way: usize) -> Progress {
         let mut state = self.lock();
         state.ways[way].stage = Stage::Out;
+        state.ways[way].is_built = false;
         state.progress()
     }
 

@@ -21,7 +21,7 @@ use crate::queue::accesses::{CombinedAccesses, Repeated};
 use crate::queue::command::GroupId;
 use crate::queue::handle::Queue;
 use crate::queue::launch_work::LaunchWork;
-use crate::queue::scheduler::{FusedLaunch, Part, Scheduler};
+use crate::queue::scheduler::{FusedLaunch, FusionBlocker, Part, Scheduler};
 use crate::queue::stopwatch::Stopwatch;
 use crate::sync::lock;
 
@@ -190,9 +190,19 @@ impl Completion {
                 return self.unfused(Unfused::Refused(blocker.to_string()));
             }
         };
+        let unfit: Vec<_> = blocked
+            .iter()
+            .filter(|(_, blocker)| matches!(blocker, FusionBlocker::Unfit(_)))
+            .map(|(at, _)| *at)
+            .collect();
         if !blocked.is_empty() {
             let is_blocked = |step: usize| blocked.iter().any(|(at, _)| *at == step);
-            give_back(fusion, &selection, is_blocked);
+            give_back(fusion, &selection, |step| is_blocked(step) && !unfit.contains(&step));
+            // Kernels that do not fit would not fit the next time, either.
+            let graph = &self.queue.scheduler.shared().graph;
+            for (group, way) in timed(&selection, |step| unfit.contains(&step)) {
+                graph.drop_way(fusion, group, way);
+            }
         }
         match parts::outcome(fusion, &selection, blocked) {
             Ok(outcome) => {
@@ -381,15 +391,24 @@ impl Completion {
 /// Cancels the timed runs of the groups of which `is_blocked` holds for a step, by its position among all
 /// steps.
 fn give_back(fusion: &Fusion, selection: &Selection, is_blocked: impl Fn(usize) -> bool) {
-    let mut first = 0;
+    for (group, way) in timed(selection, is_blocked) {
+        fusion.give_back(group, way);
+    }
+}
+
+/// Returns the groups whose kernels were selected for a timed run, with their ways, of which a condition holds for
+/// a step, by its position among all steps.
+fn timed(selection: &Selection, holds: impl Fn(usize) -> bool) -> Vec<(usize, usize)> {
+    let (mut first, mut found) = (0, Vec::new());
     for (group, selected) in selection.0.iter().enumerate() {
         let next = first + selected.way.steps.len();
         let choice = selected.choice;
-        if choice.is_timed && choice.way != ONE_BY_ONE && (first..next).any(&is_blocked) {
-            fusion.give_back(group, choice.way);
+        if choice.is_timed && choice.way != ONE_BY_ONE && (first..next).any(&holds) {
+            found.push((group, choice.way));
         }
         first = next;
     }
+    found
 }
 
 impl Drop for Completion {

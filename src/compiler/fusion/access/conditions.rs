@@ -162,6 +162,7 @@ impl<'m> Evaluation<'m> {
             {
                 self.arithmetic(op, &i, &see)
             }
+            Op::CopyObject if is_better(2) => Some(see(i.word(2)?)),
             Op::Select => self.select(frame, facts, &i, depth),
             Op::ExtInst if (4..7).any(is_better) => self.called(&i, facts, &see),
             Op::AccessChain
@@ -427,7 +428,7 @@ impl<'m> Evaluation<'m> {
     }
 
     /// Adds what follows for the operand that a value with this form was calculated from: by adding a
-    /// constant, or by a conversion.
+    /// constant, by multiplying with one, by a conversion, or as a copy.
     fn learn_source(
         &self,
         frame: &Frame<'m>,
@@ -454,6 +455,24 @@ impl<'m> Evaluation<'m> {
                 };
                 (source, (low + by, high + by))
             }
+            Op::IMul => {
+                let (source, by) = match (constant(2), constant(3)) {
+                    (_, Some(by)) => (i.word(2)?, by),
+                    (Some(by), _) => (i.word(3)?, by),
+                    _ => return None,
+                };
+                let Known::Integer(before) = self.value_where(frame, facts, source, depth) else {
+                    return None;
+                };
+                // Without a limit on the numbers, the product would be the same.
+                let product = before.times(by).filter(|_| by > 0)?;
+                if own.binary(Op::IMul, &before, &Form::constant(by)) != Some(product) {
+                    return None;
+                }
+                let (low, high) = form.bounds(self.space);
+                (source, (-(-low).div_euclid(by), high.div_euclid(by)))
+            }
+            Op::CopyObject => (i.word(2)?, form.bounds(self.space)),
             Op::SConvert => (i.word(2)?, own.signed(form).bounds(self.space)),
             Op::UConvert => (i.word(2)?, own.unsigned(form).bounds(self.space)),
             _ => return None,
