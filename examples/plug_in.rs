@@ -3,6 +3,10 @@
 //!
 //! Kiln's threads, and those of drivers, outlive the call. Therefore Kiln keeps the library in memory once it
 //! has created a runtime, even if the application unloads it.
+//!
+//! The plug-in runs on machines of others, which need not have the compilers that translate OpenCL C for the check
+//! of a kernel. So it gets its kernel with `unsafe`, which no other example needs for a kernel. It promises what
+//! Kiln would prove, next to the launch that the promise is about.
 
 use futures::executor::block_on;
 use kiln::{CacheConfig, Module, Result, Runtime};
@@ -28,7 +32,8 @@ async fn sum(device: usize) -> Result<u64> {
     let builder = Runtime::builder().cache(CacheConfig::memory_only());
     let rt = builder.device(device.to_string()).build().await?;
     let program = rt.build(&Module::opencl_c(SOURCE)).await?;
-    // SAFETY: the kernel writes one element for each work-item, and the buffer has that many.
+    // SAFETY: the kernel writes `x[i]` for `i` below the global size, which is the length of `x` in the only
+    // launch below. It has no other effect.
     let ones = unsafe { program.kernel("ones")? };
     let x = rt.buffer::<u32>(LENGTH)?;
     let queue = rt.queue();

@@ -2,9 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use kiln::{
-    Buffer, Event, FusionOutcome, FusionReport, Kernel, Launch, Local, Queue, Result, Runtime,
-};
+use kiln::{Buffer, Event, FusionOutcome, FusionReport, Launch, Local, Queue, Result, Runtime};
 
 use crate::picture::Picture;
 use crate::stages::{GROUP_SIZE, GROUPS, Stages};
@@ -101,23 +99,23 @@ impl Frame {
     /// From then on only the launches hold them, so no other command can read data that a fused kernel does
     /// not write.
     fn launches(&self, stages: &Stages, temporaries: Temporaries) -> Vec<Launch> {
-        let (s, t) = (stages, temporaries);
-        let pixels = self.file.len() as u32;
-        let each = |kernel: &Kernel| kernel.launch(self.range);
-        let scratch = Local::<f32>::new(GROUP_SIZE);
-        let measure = s.measure.launch(GROUPS * GROUP_SIZE).local(GROUP_SIZE);
+        let Stages { pixels: frames, denoise, sharpen, tone, edges, .. } = stages;
+        let (t, range) = (temporaries, self.range);
+        let (pixels, groups) = (self.file.len() as u32, GROUPS as u32);
+        let scratch = Local::new(GROUP_SIZE);
+        let measure = tone.measure(GROUPS * GROUP_SIZE, &t.source, pixels, scratch, &t.sums);
         vec![
-            each(&s.unpack).args((&self.file, &t.source)),
-            each(&s.denoise).args((&t.source, 1.5f32, 0.08f32, &t.denoised)),
-            each(&s.blur_rows).args((&t.denoised, &t.half_blurred)),
-            measure.args((&t.source, pixels, scratch, &t.sums)),
-            s.expose.launch(1).args((&t.sums, GROUPS as u32, pixels, 0.045f32, &t.exposure)),
-            each(&s.sobel).args((&t.source, 0.5f32, 2.0f32, &t.edges)),
-            each(&s.sketch).args((&t.edges, &self.sketch)),
-            each(&s.blur_columns).args((&t.half_blurred, &t.blurred)),
-            each(&s.unsharp).args((&t.denoised, &t.blurred, 0.7f32, &t.sharp)),
-            each(&s.filmic).args((&t.sharp, &t.exposure, 1.05f32, &t.toned)),
-            each(&s.overlay).args((&t.toned, &t.edges, 0.4f32, &self.result)),
+            frames.unpack(range, &self.file, &t.source),
+            denoise.denoise(range, &t.source, 1.5, 0.08, &t.denoised),
+            sharpen.blur_rows(range, &t.denoised, &t.half_blurred),
+            measure.local(GROUP_SIZE),
+            tone.expose(1, &t.sums, groups, pixels, 0.045, &t.exposure),
+            edges.sobel(range, &t.source, 0.5, 2.0, &t.edges),
+            frames.sketch(range, &t.edges, &self.sketch),
+            sharpen.blur_columns(range, &t.half_blurred, &t.blurred),
+            sharpen.unsharp(range, &t.denoised, &t.blurred, 0.7, &t.sharp),
+            tone.filmic(range, &t.sharp, &t.exposure, 1.05, &t.toned),
+            frames.overlay(range, &t.toned, &t.edges, 0.4, &self.result),
         ]
     }
 

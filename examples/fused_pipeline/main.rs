@@ -81,7 +81,7 @@ fn main() -> Result<()> {
 async fn run(rt: &Runtime, photograph: &Picture, output: &Path) -> Result<()> {
     println!("{}, {}", rt.device(), rt.device().platform);
     let queue = &rt.queue();
-    let stages = &Stages::start(rt);
+    let stages = &Stages::start(rt)?;
     stages.built().await?;
 
     let mut panels = Vec::new();

@@ -1,6 +1,6 @@
 //! Frame that passes through the stages of the pipeline.
 
-use kiln::{Buffer, Event, Kernel, Launch, Local, Queue, Read, Runtime};
+use kiln::{Buffer, Event, Launch, Local, Queue, Read, Runtime};
 
 use crate::stages::{GROUP_SIZE, GROUPS, Stages};
 
@@ -49,9 +49,9 @@ impl Frame {
     }
 
     /// Submits all stages for a picture, without waiting for the programs or for the previous frame in
-    /// this memory. No order is stated here: it follows from the buffers and from how they are used.
-    /// Once a program is built, its kernels' signatures state that `const` parameters are only read;
-    /// until then, `read_only()` states it.
+    /// this memory. No order is stated here: it follows from the buffers and from how they are used. The
+    /// kernels' signatures state which buffers are only read; `write_only()` states that the earlier
+    /// contents of a buffer do not matter.
     pub(crate) fn submit(
         &self,
         queue: &Queue,
@@ -61,52 +61,40 @@ impl Frame {
         let range = self.range;
         let pixels = picture.len() as u32;
         let mut launches = Vec::new();
-        let mut submit = |kernel: &Kernel, launch: Launch| {
-            queue.submit(launch).map(|event| launches.push((kernel.name().to_owned(), event)))
+        let mut submit = |name: &str, launch: Launch| {
+            queue.submit(launch).map(|event| launches.push((name.to_owned(), event)))
         };
 
         let _written = queue.write(&self.file, picture)?;
-        let s = stages;
-        submit(
-            &s.unpack,
-            s.unpack.launch(range).args((self.file.read_only(), self.source.write_only())),
-        )?;
+        let Stages { pixels: frames, denoise, sharpen, tone, edges, .. } = stages;
+        submit("unpack", frames.unpack(range, &self.file, self.source.write_only()))?;
 
         // Three branches, independent of each other. First: clean, then sharpen.
-        let args = (self.source.read_only(), 1.5f32, 0.08f32, self.denoised.write_only());
-        submit(&s.denoise, s.denoise.launch(range).args(args))?;
-        let args = (self.denoised.read_only(), self.half_blurred.write_only());
-        submit(&s.blur_rows, s.blur_rows.launch(range).args(args))?;
-        let args = (self.half_blurred.read_only(), self.blurred.write_only());
-        submit(&s.blur_columns, s.blur_columns.launch(range).args(args))?;
-        let args =
-            (self.denoised.read_only(), self.blurred.read_only(), 0.7f32, self.sharp.write_only());
-        submit(&s.unsharp, s.unsharp.launch(range).args(args))?;
+        let launch = denoise.denoise(range, &self.source, 1.5, 0.08, self.denoised.write_only());
+        submit("denoise", launch)?;
+        let launch = sharpen.blur_rows(range, &self.denoised, self.half_blurred.write_only());
+        submit("blur_rows", launch)?;
+        let launch = sharpen.blur_columns(range, &self.half_blurred, self.blurred.write_only());
+        submit("blur_columns", launch)?;
+        let sharp = self.sharp.write_only();
+        submit("unsharp", sharpen.unsharp(range, &self.denoised, &self.blurred, 0.7, sharp))?;
 
         // Second: measure the brightness of the picture.
-        let scratch = Local::<f32>::new(GROUP_SIZE);
-        let args = (self.source.read_only(), pixels, scratch, self.sums.write_only());
-        let launch = s.measure.launch(GROUPS * GROUP_SIZE).local(GROUP_SIZE);
-        submit(&s.measure, launch.args(args))?;
-        let args =
-            (self.sums.read_only(), GROUPS as u32, pixels, 0.045f32, self.exposure.write_only());
-        submit(&s.expose, s.expose.launch(1).args(args))?;
+        let (items, scratch) = (GROUPS * GROUP_SIZE, Local::new(GROUP_SIZE));
+        let launch = tone.measure(items, &self.source, pixels, scratch, self.sums.write_only());
+        submit("measure", launch.local(GROUP_SIZE))?;
+        let exposure = self.exposure.write_only();
+        submit("expose", tone.expose(1, &self.sums, GROUPS as u32, pixels, 0.045, exposure))?;
 
         // Third: the edges.
-        let args = (self.source.read_only(), 0.5f32, 2.0f32, self.edges.write_only());
-        submit(&s.sobel, s.sobel.launch(range).args(args))?;
-        submit(
-            &s.sketch,
-            s.sketch.launch(range).args((self.edges.read_only(), self.sketch.write_only())),
-        )?;
+        submit("sobel", edges.sobel(range, &self.source, 0.5, 2.0, self.edges.write_only()))?;
+        submit("sketch", frames.sketch(range, &self.edges, self.sketch.write_only()))?;
 
         // The three branches meet.
-        let args =
-            (self.sharp.read_only(), self.exposure.read_only(), 1.05f32, self.toned.write_only());
-        submit(&s.filmic, s.filmic.launch(range).args(args))?;
-        let args =
-            (self.toned.read_only(), self.edges.read_only(), 0.4f32, self.result.write_only());
-        submit(&s.overlay, s.overlay.launch(range).args(args))?;
+        let toned = self.toned.write_only();
+        submit("filmic", tone.filmic(range, &self.sharp, &self.exposure, 1.05, toned))?;
+        let result = self.result.write_only();
+        submit("overlay", frames.overlay(range, &self.toned, &self.edges, 0.4, result))?;
 
         let (result, sketch) = (queue.read(&self.result), queue.read(&self.sketch));
         Ok(Submitted { launches, result, sketch })

@@ -77,7 +77,7 @@ async fn run(rt: &Runtime, photograph: &Picture, output: &Path) -> Result<Pictur
 
     // The first frame is submitted before any program is built.
     let start = Instant::now();
-    let stages = Stages::start(rt);
+    let stages = Stages::start(rt)?;
     let frame = Frame::new(rt, width, height)?;
     let submitted = frame.submit(&queue, &stages, photograph.pixels.clone())?;
     let submitting = start.elapsed();
