@@ -67,7 +67,7 @@ impl Chain {
         Self {
             queue: rt.queue(),
             kernels: names.iter().map(kernel).collect(),
-            file: rt.buffer_from(file.collect()).await.expect("there is memory"),
+            file: rt.buffer_from(file.collect::<Vec<_>>()).await.expect("there is memory"),
             marks: rt.buffer(PIXELS).expect("there is memory"),
         }
     }

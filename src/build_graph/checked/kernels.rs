@@ -56,8 +56,8 @@ impl BuildGraph {
         Kernel::checked(name, Err(program), self, checks)
     }
 
-    /// Returns the checks of a program's kernel, which fusion may have made. The analysis is done at once if that takes little time, and
-    /// started otherwise.
+    /// Returns the checks of a program's kernel, which fusion may have made. The analysis is done at once if that
+    /// takes little time, and started otherwise.
     ///
     /// # Errors
     ///
