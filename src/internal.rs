@@ -7,6 +7,7 @@
 pub mod fuzzing {
     //! Entry points of the fuzz targets in `fuzz/`, which are built with `--cfg fuzzing`.
 
+    pub use crate::compiler::bounds::fuzzing as bounds;
     pub use crate::compiler::fusion::fuzzing as fusion;
     pub use crate::compiler::spirv::fuzzing as spirv;
 }

@@ -72,6 +72,9 @@ async fn checked(rt: &Runtime, module: &Module, name: &str) -> Kernel {
 
 everywhere! {
     async fn proven_launches_run_as_they_are(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
         for module in modules(&rt).await {
             let saxpy = checked(&rt, &module, "saxpy").await;
             let (x, y) = (upload(&rt, vec![2.0f32; 64]).await, upload(&rt, vec![1.0f32; 64]).await);
@@ -90,6 +93,9 @@ everywhere! {
 
 everywhere! {
     async fn accesses_outside_are_dropped_or_zero(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
         for module in modules(&rt).await {
             let saxpy = checked(&rt, &module, "saxpy").await;
             // The last slices end before the last elements, which must stay as they are.
@@ -114,6 +120,9 @@ everywhere! {
 
 everywhere! {
     async fn indexes_from_memory_are_guarded(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
         for module in modules(&rt).await {
             let (gather, count) = (checked(&rt, &module, "gather").await, checked(&rt, &module, "count").await);
             let at = upload(&rt, vec![0, 7, -1, 8, i32::MAX, i32::MIN, 3, 1_000_000]).await;
@@ -131,6 +140,9 @@ everywhere! {
 
 everywhere! {
     async fn divisions_by_zero_give_zero(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
         for module in modules(&rt).await {
             let divide = checked(&rt, &module, "divide").await;
             let x = upload(&rt, vec![i32::MIN, 6, -7]).await;
@@ -148,6 +160,9 @@ everywhere! {
 
 everywhere! {
     async fn limits_in_the_wrong_order_are_guarded(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
         for module in modules(&rt).await {
             let clamped = checked(&rt, &module, "clamped").await;
             let x = rt.buffer::<f32>(8).expect("it fits");
@@ -165,6 +180,9 @@ everywhere! {
 
 everywhere! {
     async fn variables_that_exceed_a_stack_are_refused(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
         for module in modules(&rt).await {
             let large = checked(&rt, &module, "large").await;
             let x = upload(&rt, vec![1; 256]).await;
@@ -182,6 +200,9 @@ everywhere! {
 
 everywhere! {
     async fn local_memory_that_is_too_small_is_guarded(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
         for module in modules(&rt).await {
             let sums = checked(&rt, &module, "sums").await;
             let x = upload(&rt, vec![1.0f32; 64]).await;
@@ -197,6 +218,9 @@ everywhere! {
 
 everywhere! {
     async fn kernels_that_cannot_be_checked_are_refused_by_name(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
         let spirv = modules(&rt).await.pop().expect("there are two");
         let program = rt.build(&spirv).await.expect("it builds");
         let printed = program.checked("printed").expect_err("`printf` is not checked");
@@ -226,6 +250,9 @@ everywhere! {
 
 everywhere! {
     async fn writes_through_what_is_only_read_are_refused(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
         for module in modules(&rt).await {
             let x = rt.buffer::<f32>(4).expect("it fits");
             let cast = checked(&rt, &module, "cast").await;
@@ -246,6 +273,9 @@ everywhere! {
 
 everywhere! {
     async fn restricted_memory_must_not_overlap(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
         for module in modules(&rt).await {
             let restricted = checked(&rt, &module, "restricted").await;
             let (x, y) = (rt.buffer::<f32>(64).expect("it fits"), rt.buffer::<f32>(64).expect("it fits"));
@@ -265,6 +295,9 @@ everywhere! {
 
 everywhere! {
     async fn proof_can_be_required(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
         for module in modules(&rt).await {
             let saxpy = checked(&rt, &module, "saxpy").await;
             let (x, y) = (rt.buffer::<f32>(8).expect("it fits"), rt.buffer::<f32>(8).expect("it fits"));
@@ -285,6 +318,9 @@ everywhere! {
 
 #[test]
 fn a_runtime_can_require_proof_of_all_launches() {
+    if !has_clang() {
+        return;
+    }
     let builder = || support::builder().checked(Checked::Proven);
     let test = async |rt: Runtime| {
         let module = modules(&rt).await.pop().expect("there are two");
@@ -303,6 +339,9 @@ fn a_runtime_can_require_proof_of_all_launches() {
 
 everywhere! {
     async fn kernels_of_unfinished_builds_are_checked(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
         for module in modules(&rt).await {
             let build = rt.build(&module).start();
             let (saxpy, none) = (build.checked("saxpy"), build.checked("none"));
@@ -358,6 +397,9 @@ const VECTORS: &str = "
 
 everywhere! {
     async fn functions_get_their_own_components_of_vectors_of_three(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
         const SIZE: [usize; 2] = [23, 7];
 
         if !has_clang() {

@@ -1,6 +1,8 @@
 //! Checked launches of linked, specialized, untrusted, stored and fused programs.
 
 mod support;
+#[path = "support/tools.rs"]
+mod tools;
 
 use std::fs;
 
@@ -9,6 +11,7 @@ use kiln::{
     Buffer, CacheConfig, ErrorKind, FusionMode, FusionOutcome, Kernel, Module, ModuleFormat,
     Origin, Program, Runtime,
 };
+use tools::has_clang;
 
 const STAGES: &str = "
 kernel void scale(global const float *x, global float *y, float by) {
@@ -39,6 +42,9 @@ async fn read(rt: &Runtime, buffer: &Buffer<f32>) -> Vec<f32> {
 
 everywhere! {
     async fn functions_of_libraries_are_part_of_the_check(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
         let library = Module::opencl_c("float pick(global const float *x, int at) { return x[at]; }");
         let application = "float pick(global const float *x, int at);
             kernel void shifted(global const float *x, global float *y, int by) {
@@ -62,6 +68,9 @@ everywhere! {
 
 everywhere! {
     async fn specialization_constants_have_the_values_of_the_build(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
         let text = "kernel void strided(global float *x) { x[STRIDE * get_global_id(0)] = 1.0f; }";
         let module = spirv_of(&rt, &Module::opencl_c(text), "-D STRIDE=7").await.expect("it is valid");
         let module = specialized(&module);
@@ -99,6 +108,9 @@ fn specialized(module: &Module) -> Module {
 
 everywhere! {
     async fn options_that_assume_something_have_no_effect(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
         let module = spirv_of(&rt, &Module::opencl_c(STAGES), "").await.expect("it is valid");
         let x = upload(&rt, vec![2.0; 4]).await;
         for (options, compiles) in [("-cl-mad-enable", 1), ("-cl-finite-math-only", 2)] {
@@ -114,6 +126,9 @@ everywhere! {
 
 everywhere! {
     async fn untrusted_kernels_are_checked(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
         // This process is no build child, so that the program has to be in memory.
         let _kept = build(&rt, &Module::opencl_c(STAGES)).await;
         let program = rt.build(&Module::opencl_c(STAGES).untrusted()).await.expect("it is in memory");
@@ -126,6 +141,9 @@ everywhere! {
 
 everywhere! {
     async fn guarded_variants_are_loaded_from_the_disk(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
         let folder = tempfile::tempdir().expect("there is room");
         let selector = rt.device().index().to_string();
         let mut outcomes = Vec::new();
@@ -147,6 +165,9 @@ everywhere! {
 
 everywhere! {
     async fn equal_launches_share_one_variant(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
         let [scale, _] = stages(&rt).await;
         let (x, y) = (upload(&rt, vec![1.0; 4]).await, upload(&rt, vec![7.0; 4]).await);
         for by in 0..20_u8 {
@@ -161,6 +182,9 @@ everywhere! {
 
 everywhere! {
     async fn traces_and_drawings_mark_guarded_launches(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
         let [scale, offset] = stages(&rt).await;
         let (x, y) = (upload(&rt, vec![1.0; 4]).await, upload(&rt, vec![7.0; 4]).await);
         let folder = tempfile::tempdir().expect("there is room");
@@ -181,6 +205,9 @@ everywhere! {
 
 everywhere! {
     async fn programs_outlive_their_runtimes_without_checks(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
         let other = support::builder().device(rt.device().index().to_string()).build().await;
         let other = other.expect("it starts");
         // The analysis of a SPIR-V module leaves nothing that uses the runtime.
@@ -218,6 +245,9 @@ async fn fused(
 
 #[test]
 fn fused_kernels_of_checked_launches_are_proven() {
+    if !has_clang() {
+        return;
+    }
     let builder = || support::builder().fusion(FusionMode::Always);
     let test = async |rt: Runtime| {
         let stages = stages(&rt).await;
@@ -240,6 +270,9 @@ fn fused_kernels_of_checked_launches_are_proven() {
 
 everywhere! {
     async fn checked_programs_of_modules_are_the_programs_themselves(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
         let module = spirv_of(&rt, &Module::opencl_c(STAGES), "").await.expect("it is valid");
         let program = build(&rt, &module).await;
         let before = rt.stats();

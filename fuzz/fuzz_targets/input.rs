@@ -3,7 +3,7 @@
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 
-const MODULES: [&[u8]; 26] = [
+const MODULES: [&[u8]; 32] = [
     include_bytes!("../../tests/data/application.spv"),
     include_bytes!("../../tests/data/library.spv"),
     include_bytes!("../../tests/data/library_O0.spv"),
@@ -30,6 +30,12 @@ const MODULES: [&[u8]; 26] = [
     include_bytes!("../../tests/data/emitted/groups_O0.spv"),
     include_bytes!("../../tests/data/emitted/memory_O0.spv"),
     include_bytes!("../../tests/data/emitted/phis.spv"),
+    include_bytes!("../../tests/data/bounds/hazards.spv"),
+    include_bytes!("../../tests/data/bounds/polyhedral.spv"),
+    include_bytes!("../../tests/data/bounds/polyhedral_O0.spv"),
+    include_bytes!("../../tests/data/bounds/pixels.spv"),
+    include_bytes!("../../tests/data/bounds/tone.spv"),
+    include_bytes!("../../tests/data/bounds/sharpen.spv"),
 ];
 
 #[derive(Arbitrary, Debug)]

@@ -36,8 +36,12 @@
 mod blocks;
 mod check;
 mod claims;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod guard;
 mod hazards;
+#[cfg(any(test, fuzzing))]
+mod interpreter;
 mod kernel;
 mod lifetimes;
 mod refusal;

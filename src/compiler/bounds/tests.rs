@@ -5,11 +5,9 @@
 mod claims;
 mod guarded;
 mod hazards;
-mod interpreter;
 mod photograph;
 mod polyhedral;
 mod random;
-mod times;
 
 use std::collections::BTreeSet;
 

@@ -575,13 +575,37 @@ impl Form {
         let ((a, b), (c, d)) = (self.bounds(space), other.bounds(space));
         let (least, most) = (a.min(c), b.max(d));
         if self.line != other.line {
-            return Self::between(least, most);
+            return self.congruent(other, (least, most));
         }
         let (first, steps) = self.steps.or(&other.steps, other.low - self.low);
         let low = self.low + first;
         let high = low + steps.span();
         let form = Self { low, high, steps, within: None, within_group: None, ..*self };
         form.clipped(least, most, space)
+    }
+
+    /// Returns a form of the numbers between two limits that leave the same rest as all values of two forms, when
+    /// divided by the greatest number for which this holds.
+    fn congruent(&self, other: &Self, (least, most): (i128, i128)) -> Self {
+        let of_line = |line: &Line| if line.is_zero() { 0 } else { line.primitive().1 };
+        let common = [self, other]
+            .into_iter()
+            .fold(0, |common, form| gcd(gcd(common, form.steps.gcd()), of_line(&form.line)));
+        let step = gcd(common, self.low - other.low);
+        if step <= 1 {
+            return Self::between(least, most);
+        }
+        let (least, most) = (limited(least), limited(most));
+        let low = least + (self.low - least).rem_euclid(step);
+        let steps = Steps::one(Strided::spanning(most - low, step));
+        Self {
+            line: Line::ZERO,
+            low,
+            high: low + steps.span(),
+            steps,
+            within: None,
+            within_group: None,
+        }
     }
 
     /// Returns whether the value is known to be a multiple of a number in every work-item.

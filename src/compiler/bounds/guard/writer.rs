@@ -373,8 +373,8 @@ impl<'m> Writer<'_, 'm> {
     fn access_words(&self, location: Location, i: &Instruction<'m>) -> Vec<u32> {
         let mut words: Vec<_> = i.words_from(0).collect();
         let mask = match i.op() {
-            Some(Op::Load) => 3,
-            Some(Op::Store) => 2,
+            Some(Op::Load | Op::CopyMemorySized) => 3,
+            Some(Op::Store | Op::CopyMemory) => 2,
             _ => return words,
         };
         if self.unaligned.contains(&location) {
@@ -383,6 +383,8 @@ impl<'m> Writer<'_, 'm> {
             let rest = words.split_off((mask + 1).min(words.len()));
             words.truncate(mask);
             let rest = rest.into_iter().skip(usize::from(before & aligned != 0));
+            // What follows in a copy is about its source alone. Without it, all holds for both.
+            let rest = rest.filter(|_| matches!(i.op(), Some(Op::Load | Op::Store)));
             words.extend([before | aligned, 1].into_iter().chain(rest));
         }
         let is_unstable =
@@ -399,7 +401,7 @@ impl<'m> Writer<'_, 'm> {
     /// Writes an access behind a check.
     fn guarded(&mut self, location: Location, i: &Instruction<'m>, after: &[u32]) -> Result<()> {
         if i.op() == Some(Op::CopyMemory) {
-            return self.guarded_copy(i, after);
+            return self.guarded_copy(location, i, after);
         }
         let pointer = self.shadows.guarded[&location][0];
         let pointer = i.word(pointer).unwrap_or_default();
@@ -427,7 +429,15 @@ impl<'m> Writer<'_, 'm> {
     }
 
     /// Writes a copy as a load and a store, each behind a check.
-    fn guarded_copy(&mut self, i: &Instruction<'m>, after: &[u32]) -> Result<()> {
+    fn guarded_copy(
+        &mut self,
+        location: Location,
+        i: &Instruction<'m>,
+        after: &[u32],
+    ) -> Result<()> {
+        // Without a declaration, an address is as aligned as its type requires.
+        let is_unaligned = self.unaligned.contains(&location);
+        let any = is_unaligned.then_some([MemoryAccess::ALIGNED.bits(), 1]);
         let (to, from) = (i.word(0).unwrap_or_default(), i.word(1).unwrap_or_default());
         let ty = self.definitions.type_of(from).and_then(|ty| ty.word(2));
         let width = ty.and_then(|ty| self.shadows.layouts.size(ty));
@@ -437,12 +447,13 @@ impl<'m> Writer<'_, 'm> {
         let (source, value) = (self.shadow_of(from)?, self.code.module.fresh_id()?);
         let access = (source.offset, source.length, width);
         self.behind_check(access, after[0], Some((value, ty)), |code, result| {
-            code.new.push(Op::Load, [ty, result.unwrap_or_default(), from]);
+            let words = [ty, result.unwrap_or_default(), from];
+            code.new.push(Op::Load, words.into_iter().chain(any.into_iter().flatten()));
         })?;
         let target = self.shadow_of(to)?;
         let access = (target.offset, target.length, width);
         self.behind_check(access, after[1], None, |code, _| {
-            code.new.push(Op::Store, [to, value]);
+            code.new.push(Op::Store, [to, value].into_iter().chain(any.into_iter().flatten()));
         })
     }
 

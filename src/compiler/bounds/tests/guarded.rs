@@ -34,10 +34,10 @@ proptest! {
         prop_assert_eq!(&Module::parse(&*guarded_bytes).unwrap().assemble(), &guarded_bytes);
         let (objects, given) = launch.given();
         let definitions = kernel.module.definitions();
-        let mut plain = Machine::new(&definitions, objects.clone(), launch.grid());
+        let mut plain = Machine::new(&definitions, objects.clone(), launch.grid()).unwrap();
         let is_complete = plain.run(kernel.function, &given).is_ok();
         let definitions = guarded.module.definitions();
-        let mut machine = Machine::new(&definitions, objects, launch.grid());
+        let mut machine = Machine::new(&definitions, objects, launch.grid()).unwrap();
         machine.fuel *= 16;
         let given = with_lengths(&given, &arguments, &guarded.lengths);
         let ran = machine.run(kernel.function, &given);

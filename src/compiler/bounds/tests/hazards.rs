@@ -111,7 +111,7 @@ fn pointers_that_are_chosen_point_into_the_shorter_buffer() {
         let guarded = guard(&kernel, &report).unwrap();
         let definitions = guarded.module.definitions();
         let grid = Grid { global: [64, 1, 1], offset: [0; 3], local: [64, 1, 1] };
-        let mut machine = Machine::new(&definitions, vec![vec![0; 256], vec![0; 8]], grid);
+        let mut machine = Machine::new(&definitions, vec![vec![0; 256], vec![0; 8]], grid).unwrap();
         let lengths = guarded.lengths.iter().map(|&at| if at == 0 { 256_u64 } else { 8 });
         let mut given = vec![Given::Object(0), Given::Object(1)];
         given.push(Given::Bytes(which.to_le_bytes().to_vec()));

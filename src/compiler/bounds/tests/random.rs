@@ -84,7 +84,7 @@ proptest! {
         let report = report.unwrap();
         let definitions = kernel.module.definitions();
         let (objects, given) = launch.given();
-        let mut machine = Machine::new(&definitions, objects, launch.grid());
+        let mut machine = Machine::new(&definitions, objects, launch.grid()).unwrap();
         // A kernel that runs for too long is judged by what it did.
         _ = machine.run(kernel.function, &given);
         for checked in report.accesses.iter().filter(|checked| checked.is_in_bounds()) {

@@ -18,8 +18,7 @@ pub(super) fn signed(bits: u64, width: u32) -> i64 {
 /// Returns the result of an operation on operands of `width` bits. `note` is called for events.
 pub(super) fn scalar_operation(
     op: Op,
-    a: u64,
-    b: u64,
+    (a, b): (u64, u64),
     width: u32,
     result_width: u32,
     note: &dyn Fn(Event),
@@ -62,7 +61,10 @@ pub(super) fn scalar_operation(
         Op::UMod => divide(a.checked_rem(b)),
         Op::SDiv => divide((!overflows).then(|| (x / y) as u64)),
         Op::SRem => divide((!overflows).then(|| (x % y) as u64)),
-        Op::SMod => divide((!overflows).then(|| x.rem_euclid(y) as u64)),
+        Op::SMod => divide((!overflows).then(|| {
+            let rest = x % y;
+            (if rest != 0 && (rest < 0) != (y < 0) { rest + y } else { rest }) as u64
+        })),
         Op::ShiftLeftLogical => a << amount(),
         Op::ShiftRightLogical => a >> amount(),
         Op::ShiftRightArithmetic => (x >> amount()) as u64,
@@ -97,8 +99,7 @@ pub(super) fn scalar_operation(
 
 /// Returns the result of a function of OpenCL on integers.
 pub(super) fn called(function: Extended, operands: &[u64], width: u32) -> u64 {
-    let (a, b) = (operands[0], operands.get(1).copied().unwrap_or(0));
-    let c = operands.get(2).copied().unwrap_or(0);
+    let [a, b, c] = [0, 1, 2].map(|at| operands.get(at).copied().unwrap_or(0));
     let [x, y, z] = [a, b, c].map(|bits| signed(bits, width));
     match function {
         Extended::s_min => x.min(y) as u64,
