@@ -17,7 +17,7 @@ test: setup services ## run all tests, on both drivers
 test-level-zero: setup ## run tests on Level Zero, where KILN_GPU_RUNNER names a command that imitates a GPU
 	scripts/test-level-zero
 
-test-races: setup ## run fused kernels on Oclgrind, which reports data races
+test-races: setup ## run fused and checked kernels on Oclgrind, which reports data races and accesses out of bounds
 	scripts/test-races
 
 SCOPES = 4000
@@ -31,6 +31,12 @@ CHAINS = 10000
 
 soak-fusion: setup ## fuse CHAINS random chains of stencils, rows and reductions in all forms, on both drivers, and compare the bytes
 	KILN_FUSION_CASES=$(CHAINS) scripts/test --release --test fusion_random -- --nocapture
+
+# Each program has 8 random kernels, which are launched 4 times: 10,000 launches on each driver.
+PROGRAMS = 313
+
+soak-checked: setup ## check PROGRAMS programs of random kernels with buffers that are too short, between guard pages, on both drivers
+	KILN_CHECKED_CASES=$(PROGRAMS) scripts/test --test guard_pages -- --nocapture
 
 # Each run is a process with a cold store and cold drivers: `make soak-cold COLD_RUNS=500`.
 COLD_RUNS = 100
@@ -62,7 +68,7 @@ sanitize: rust ## run the soundness tests under Address and Leak Sanitizer
 		ASAN_OPTIONS=use_sigaltstack=0:allocator_may_return_null=1 \
 		LSAN_OPTIONS=suppressions=$(CURDIR)/scripts/leaks-of-drivers.txt:print_suppressions=0 \
 		$(if $(wildcard target/opencl/vendors/*.icd),KILN_REQUIRE_DEVICES=$(DRIVERS) scripts/env) \
-		cargo test --target $(HOST) --target-dir target/asan --test soundness --features simulated
+		cargo test --target $(HOST) --target-dir target/asan --test soundness --test guard_pages --features simulated
 
 # cargo-fuzz drives libFuzzer, whose instrumentation is unstable in rustc, too. Its findings are kept
 # below `fuzz/`. SECONDS is the time of each target. For a longer run: `make fuzz SECONDS=3600`.
@@ -129,4 +135,4 @@ soak-exit: setup ## end processes whose threads use devices, again and again
 	KILN_SOAK_RUNS=$(RUNS) KILN_REQUIRE_DEVICES=$(DRIVERS) \
 		scripts/env cargo test --all-features --test process_end -- --exact soak --ignored --nocapture
 
-.PHONY: help demo test soak-internalize soak-fusion soak-cold test-level-zero test-races bench lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rooms language rust
+.PHONY: help demo test soak-internalize soak-fusion soak-checked soak-cold test-level-zero test-races bench lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rooms language rust

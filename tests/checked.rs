@@ -46,6 +46,12 @@ kernel void large(global int *x) {
     for (int k = 0; k < 4096; k++) all[k] = x[i] * k;
     for (int k = 0; k < 64; k++) x[i] += all[(x[i] + k) & 4095];
 }
+kernel void partly(global int *x, int mask) {
+    int i = get_global_id(0);
+    int all[13] = { i, 2, 3 };
+    all[x[i] & 3] += 7;
+    x[i] = all[(i + x[i]) & mask];
+}
 kernel void restricted(global float *restrict x, global float *restrict y) {
     size_t i = get_global_id(0);
     y[i] = 2.0f * x[i];
@@ -194,6 +200,34 @@ everywhere! {
             assert_eq!(error.kind(), ErrorKind::Unsupported);
             let small = large.launch(4).local(1).args((&x,));
             rt.queue().submit(small).expect("it fits").await.expect("it runs");
+        }
+    }
+}
+
+everywhere! {
+    async fn arrays_that_are_set_in_part_are_checked(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
+        // The compiler sets the rest of the array by a copy of bytes.
+        for module in modules(&rt).await {
+            let partly = checked(&rt, &module, "partly").await;
+            for (mask, is_in_array) in [(7, true), (15, false)] {
+                let x = upload(&rt, (0..32).collect()).await;
+                let launch = partly.launch(32).args((&x, mask));
+                // The index depends on memory that is written, so that the load is mended, too.
+                let verdict = launch.verdict().await.expect("it is checked");
+                let finds = |what: &str| verdict.findings().iter().any(|found| found.to_string().contains(what));
+                assert!(!finds("multiple of"), "{verdict}");
+                assert_eq!(finds("`all`") || finds("a variable"), !is_in_array, "{verdict}");
+                rt.queue().submit(launch).expect("it fits").await.expect("it runs");
+                let expected: Vec<_> = (0..32_usize).map(|i| {
+                    let mut all = [i, 2, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+                    all[i & 3] += 7;
+                    all.get((2 * i) & mask as usize).map_or(0, |&element| element as i32)
+                }).collect();
+                assert_eq!(rt.queue().read(&x).await.expect("it runs"), expected);
+            }
         }
     }
 }

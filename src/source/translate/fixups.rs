@@ -2,16 +2,18 @@
 //!
 //! llvm-spirv 15 writes blocks in the order of LLVM, in which a block can precede one that defines a value it
 //! uses, or one that dominates it. SPIR-V requires that definitions and dominators come first (2.16.1). It also
-//! writes OpLoopMerge before an OpSwitch, which is not allowed; kernels do not need OpLoopMerge at all (2.11).
+//! writes OpLoopMerge before an OpSwitch, which is not allowed; kernels do not need OpLoopMerge at all (2.11). And
+//! where memory is set to one value, it writes a copy from an array of bytes, without the alignment that the copy
+//! claims of both addresses.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use petgraph::algo::dominators::simple_fast;
 use petgraph::graph::{DiGraph, NodeIndex};
-use rspirv::spirv::Op;
+use rspirv::spirv::{Decoration, MemoryAccess, Op, StorageClass};
 
 use crate::compiler::spirv::Module;
-use crate::compiler::spirv::edit::{Definitions, Instruction, Role, Stream, ids, invalid};
+use crate::compiler::spirv::edit::{Definitions, Instruction, Role, Section, Stream, ids, invalid};
 use crate::error::Result;
 
 /// Parses a module and fixes its errors.
@@ -37,7 +39,43 @@ pub(super) fn parse_and_fix(bytes: Vec<u8>) -> Result<Module> {
         }
         module.functions[at].body = body;
     }
+    align_copied_constants(&mut module);
     Ok(module)
+}
+
+/// Gives constants the alignments that copies from them claim.
+fn align_copied_constants(module: &mut Module) {
+    let mut claimed = BTreeMap::new();
+    {
+        let definitions = module.definitions();
+        for i in module.functions.iter().flat_map(|function| function.body.iter()) {
+            let is_aligned = i.word(3).is_some_and(|mask| mask & MemoryAccess::ALIGNED.bits() != 0);
+            if i.op() != Some(Op::CopyMemorySized) || !is_aligned {
+                continue;
+            }
+            let source = i.word(1).and_then(|id| definitions.get(id));
+            let source = match source.filter(|source| source.op() == Some(Op::Bitcast)) {
+                Some(cast) => cast.word(2).and_then(|id| definitions.get(id)),
+                None => source,
+            };
+            let constant = source.filter(|source| {
+                source.op() == Some(Op::Variable)
+                    && source.word(2) == Some(StorageClass::UniformConstant as u32)
+            });
+            if let Some((id, bytes)) = constant.and_then(|known| known.result()).zip(i.word(4)) {
+                let most = claimed.entry(id).or_insert(bytes);
+                *most = bytes.max(*most);
+            }
+        }
+    }
+    let alignment = Decoration::Alignment as u32;
+    let annotations = module.section_mut(Section::Annotations);
+    for i in annotations.iter().filter(|i| i.word(1) == Some(alignment)) {
+        i.word(0).map(|id| claimed.remove(&id));
+    }
+    for (id, bytes) in claimed {
+        annotations.push(Op::Decorate, [id, alignment, bytes]);
+    }
 }
 
 /// Returns a function without the OpLoopMerge instructions that no branch follows.

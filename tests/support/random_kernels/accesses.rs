@@ -80,8 +80,10 @@ impl Writer<'_> {
         self.loaded(&format!("MEMBER(global, pairs, npairs, {index}, {member})"));
     }
 
+    /// Writes a load of a constant whose value the compiler knows. The index is inside, since a compiler may assume
+    /// that such a value is one of those that are there.
     pub(super) fn constant_load(&mut self) {
-        let index = self.index();
+        let index = format!("({} & 15)", self.int());
         self.loaded(&format!("LOAD(constant, int, table, (ulong)sizeof(table), {index})"));
     }
 

@@ -102,10 +102,11 @@ impl<'m> Machine<'m> {
     fn copy(&mut self, at: Location, to: &Val, from: &Val, size: &Val) -> Run<()> {
         let &Val::Bits(size) = size else { return Err(Stopped) };
         let size = usize::try_from(size).map_err(|_| Stopped)?;
-        let is_inside = [from, to].map(|pointer| self.is_inside(at, pointer, size));
-        let [Ok(true), Ok(true)] = is_inside else {
-            return is_inside.into_iter().map(|r| r.map(drop)).collect();
-        };
+        let has_source = self.is_inside(at, from, size)?;
+        let has_target = self.is_inside(at, to, size)?;
+        if !(has_source && has_target) {
+            return Ok(());
+        }
         let (&Val::Pointer(source, start), &Val::Pointer(target, place)) = (from, to) else {
             return Err(Stopped);
         };

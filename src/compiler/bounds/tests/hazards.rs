@@ -1,11 +1,11 @@
 //! Kernels that are refused, that are guarded, or whose code has other hazards.
 
-use rspirv::spirv::Op;
+use rspirv::spirv::{MemoryAccess, Op};
 
 use super::super::hazards::Hazard;
 use super::interpreter::{Given, Grid, Machine};
 use super::*;
-use crate::compiler::spirv::edit::{Instruction, Stream};
+use crate::compiler::spirv::edit::{Instruction, Interner, Stream};
 
 const MODULE: &[u8] = include_bytes!("../../../../tests/data/bounds/hazards.spv");
 
@@ -150,6 +150,37 @@ fn variables_that_are_used_after_their_lifetime_lose_its_markers() {
     let is_marker =
         |i: Instruction<'_>| matches!(i.op(), Some(Op::LifetimeStart | Op::LifetimeStop));
     assert!(!bodies.into_iter().any(is_marker));
+}
+
+/// Compilers set memory by copies from arrays of bytes, whose addresses may be less aligned than the copies claim.
+#[test]
+fn copies_from_less_aligned_memory_lose_their_claim() {
+    let mut module = Module::parse(MODULE).unwrap();
+    let mut interner = Interner::of(&module);
+    let long = interner.type_id(&mut module, Op::TypeInt, &[64, 0]).unwrap();
+    let size = interner.constant_id(&mut module, Op::Constant, long, &[8, 0]).unwrap();
+    let aligned = MemoryAccess::ALIGNED.bits();
+    for function in &mut module.functions {
+        let mut body = Stream::default();
+        for i in function.body.iter() {
+            body.push_instruction(&i);
+            if let (Some(Op::LifetimeStart), Some(bytes)) = (i.op(), i.word(0)) {
+                body.push(Op::CopyMemorySized, [bytes, bytes, size, aligned, 64]);
+            }
+        }
+        function.body = body;
+    }
+    let kernel = Kernel::of(&module, "keeps_in_array", &[], &BTreeSet::new()).unwrap();
+    let (range, arguments) = (one_group(), [buffer(64 * 32), buffer(256)]);
+    let launch =
+        Launch { range: &range, arguments: &arguments, uniform_groups: true, few_constants: false };
+    let report = check(&kernel, &launch).unwrap();
+    assert!(report.accesses.iter().any(|checked| checked.is_unaligned), "{report:?}");
+    let guarded = guard(&kernel, &report).unwrap();
+    let bodies = guarded.module.functions.iter().flat_map(|function| function.body.iter());
+    let copies = bodies.filter(|i| i.op() == Some(Op::CopyMemorySized));
+    let claims: Vec<_> = copies.map(|i| i.words_from(3).collect::<Vec<_>>()).collect();
+    assert_eq!(claims, [[aligned, 1]]);
 }
 
 #[test]

@@ -199,3 +199,15 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn values_of_two_forms_keep_their_common_divisor() {
+    let space = space([64, 8], Some(8));
+    let row = Form::id(Id::Global, 0, &space).times(12).unwrap();
+    let column = Form::id(Id::Global, 1, &space).times(8).unwrap();
+    let both = row.or(&column.plus(&Form::constant(20), &space).unwrap(), &space);
+    assert!(both.is_multiple_of(4) && !both.is_multiple_of(8), "{both:?}");
+    assert_eq!(both.bounds(&space), (0, 12 * 63));
+    let odd = row.or(&column.plus(&Form::constant(1), &space).unwrap(), &space);
+    assert!(!odd.is_multiple_of(2), "{odd:?}");
+}
