@@ -10,7 +10,7 @@ use rspirv::spirv::{Op, OpenclStd100Op as Extended};
 use super::claims;
 use crate::compiler::fusion::explain;
 use crate::compiler::spirv::edit::{
-    Context as _, Definitions, ExtendedSet, Instruction, Location, Section, located,
+    Context as _, Definitions, ExtendedSet, Instruction, Location, Section, ids, located,
 };
 use crate::error::{Error, Result};
 
@@ -49,7 +49,8 @@ pub(super) fn check_code(definitions: &Definitions<'_>, function: u32, kernel: &
     for (stream, known) in (Section::COUNT as u32..).zip(&module.functions) {
         for (location, i) in located((stream, &known.body)) {
             let reason = refused_instruction(definitions, &i);
-            if let Some(reason) = reason.or_else(|| claims::refused_flags(&i)) {
+            let reason = reason.or_else(|| claims::refused_flags(&i));
+            if let Some(reason) = reason.or_else(|| unknown_operands(definitions, &i)) {
                 return Err(refuse(kernel, &at_line(definitions, location, reason)));
             }
         }
@@ -147,6 +148,13 @@ fn is_known_global(i: &Instruction<'_>) -> bool {
                 | Op::ExtInst
         )
     )
+}
+
+/// Returns the reason to refuse an instruction whose operands are not known. The values that its result depends on
+/// would not be known, either.
+fn unknown_operands(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Option<String> {
+    let known = ids(i, definitions, |_, _| {});
+    known.is_err().then(|| format!("the operands of {} are not known", i.name()))
 }
 
 /// Returns the reason why an instruction of a function is refused, if it is.

@@ -49,7 +49,7 @@ impl Writer<'_> {
         let ((element, _), width) = self.kernel.vector;
         let index = self.index();
         let name = self.fresh();
-        // What is loaded by `vload` must not be part of an index.
+        // A value that `vload` loads must not be part of an index.
         let by_function = !self.is_indirect && self.rng.bool();
         let value = match by_function {
             true => format!("VLOAD(global, {element}, {width}, vec, nvec, {index})"),

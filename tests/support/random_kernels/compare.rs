@@ -23,6 +23,8 @@ pub struct Counts {
     pub launches: u64,
     /// Launches for which the reference needed a guard.
     pub guarded: u64,
+    /// Launches whose pointers are not followed.
+    pub refused: u64,
 }
 
 /// Returns the first byte that is not as after the reference, in words. Inputs must not have changed.
@@ -69,8 +71,15 @@ async fn check_program(rt: &Runtime, seed: u64, counts: &mut Counts) {
             }
             let mut differences = Vec::new();
             for (kernel, how) in runs {
-                let after = run(rt, kernel, known, &given, false).await;
-                let after = after.unwrap_or_else(|error| panic!("{how}, {}\n{error}", what()));
+                let after = match run(rt, kernel, known, &given, false).await {
+                    Ok(after) => after,
+                    // A compiler may join two loads to one, through a pointer to a parameter or to a variable.
+                    Err(error) if error.to_string().contains("whose memory is not known") => {
+                        counts.refused += 1;
+                        continue;
+                    }
+                    Err(error) => panic!("{how}, {}\n{error}", what()),
+                };
                 let found = difference(&after, &expected, known, &given);
                 differences.extend(found.map(|found| format!("{how}: {found}")));
             }
@@ -98,6 +107,7 @@ pub async fn check(rt: &Runtime, cases: u64) -> u64 {
     let stats = rt.stats();
     eprintln!("{counts:?}, {} proven", stats.launches_proven);
     assert!(counts.guarded > 0 && counts.guarded < counts.launches, "{counts:?}");
+    assert!(counts.refused <= counts.launches / 50, "{counts:?}");
     assert!(stats.launches_guarded > 0 && stats.launches_proven > 0, "{stats:?}");
     counts.launches
 }

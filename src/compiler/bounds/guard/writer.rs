@@ -383,7 +383,7 @@ impl<'m> Writer<'_, 'm> {
             let rest = words.split_off((mask + 1).min(words.len()));
             words.truncate(mask);
             let rest = rest.into_iter().skip(usize::from(before & aligned != 0));
-            // What follows in a copy is about its source alone. Without it, all holds for both.
+            // The operands that follow in a copy are about its source alone. Without them, the first hold for both.
             let rest = rest.filter(|_| matches!(i.op(), Some(Op::Load | Op::Store)));
             words.extend([before | aligned, 1].into_iter().chain(rest));
         }

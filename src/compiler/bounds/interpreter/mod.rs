@@ -162,6 +162,7 @@ impl<'m> Machine<'m> {
     }
 
     /// Runs a kernel in all work-items.
+    #[cfg(test)]
     pub(super) fn run(&mut self, kernel: u32, arguments: &[Given]) -> Run<()> {
         let [width, height, depth] = self.grid.global;
         for item in 0..width * height * depth {

@@ -114,9 +114,66 @@ impl<'m> Evaluation<'m> {
             width,
             alignment,
             is_aligned: alignment == 1
-                || offset.is_some_and(|offset| offset.is_multiple_of(alignment)),
+                || offset.is_some_and(|offset| offset.is_multiple_of(alignment))
+                || self.keeps_alignment(location, alignment),
             note: None,
         });
+    }
+
+    /// Returns whether the pointer of an access is a multiple of an alignment away from the start of its memory
+    /// because of its types alone, whatever its indexes are.
+    fn keeps_alignment(&self, location: Location, alignment: i128) -> bool {
+        let i = location.instruction(self.definitions.module());
+        let pointer = i.and_then(|i| match i.op()? {
+            Op::Load => i.word(2),
+            Op::Store => i.word(0),
+            Op::ExtInst => i.word(VectorAccess::of(self.definitions, &i)?.pointer()),
+            op if is_atomic(op) => i.word(usize::from(i.result().is_some()) * 2),
+            _ => None,
+        });
+        // Addresses wrap, which keeps multiples of powers of two alone.
+        let is_power = u64::try_from(alignment).is_ok_and(u64::is_power_of_two);
+        is_power && pointer.is_some_and(|id| self.steps_by(id, alignment, &mut BTreeSet::new()))
+    }
+
+    /// Returns whether all steps from the start of its memory to a pointer are multiples of a number. `seen` has
+    /// the pointers that were visited.
+    fn steps_by(&self, pointer: u32, number: i128, seen: &mut BTreeSet<u32>) -> bool {
+        if !seen.insert(pointer) {
+            return true;
+        }
+        let Some(i) = self.definitions.get(pointer) else { return false };
+        match i.op() {
+            Some(Op::Variable) => true,
+            // A parameter of another function than the kernel's may point anywhere into its memory.
+            Some(Op::FunctionParameter) => self.is_of_kernel(pointer),
+            Some(Op::Bitcast | Op::CopyObject | Op::PtrCastToGeneric | Op::GenericCastToPtr) => {
+                i.word(2).is_some_and(|from| self.steps_by(from, number, seen))
+            }
+            Some(Op::Select) => i.words_from(3).all(|from| self.steps_by(from, number, seen)),
+            Some(Op::Phi) => {
+                i.words_from(2).step_by(2).all(|from| self.steps_by(from, number, seen))
+            }
+            Some(Op::PtrAccessChain | Op::InBoundsPtrAccessChain) if i.words().len() == 5 => {
+                let pointee = i.word(2).and_then(|base| self.pointee(base));
+                let stride = pointee.and_then(|ty| self.layouts.size(ty));
+                stride.is_some_and(|stride| stride % number == 0)
+                    && i.word(2).is_some_and(|base| self.steps_by(base, number, seen))
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns whether an id is a parameter of a function that no other function calls.
+    fn is_of_kernel(&self, parameter: u32) -> bool {
+        let functions = &self.definitions.module().functions;
+        let has = |id: u32| {
+            let own = functions.iter().find(|function| function.id == id);
+            own.is_some_and(|own| own.body.iter().any(|i| i.result() == Some(parameter)))
+        };
+        let bodies = functions.iter().flat_map(|function| function.body.iter());
+        let calls = bodies.filter(|i| i.op() == Some(Op::FunctionCall));
+        !calls.filter_map(|call| call.word(2)).any(has)
     }
 
     /// Records that a pointer escapes.

@@ -202,7 +202,7 @@ proptest! {
 
 #[test]
 fn values_of_two_forms_keep_their_common_divisor() {
-    let space = space([64, 8], Some(8));
+    let space = space([64, 8], None);
     let row = Form::id(Id::Global, 0, &space).times(12).unwrap();
     let column = Form::id(Id::Global, 1, &space).times(8).unwrap();
     let both = row.or(&column.plus(&Form::constant(20), &space).unwrap(), &space);
