@@ -202,6 +202,28 @@ fn instructions_without_their_operands_are_refused() {
 }
 
 #[test]
+fn addresses_that_claim_to_be_multiples_of_zero_have_the_alignment_of_their_type() {
+    let mut module = Module::parse(polyhedral::OPTIMISED).unwrap();
+    for function in &mut module.functions {
+        let mut body = Stream::default();
+        for i in function.body.iter() {
+            let words = i.words_from(0);
+            match i.op() {
+                Some(Op::Load) if i.word(4) == Some(4) => {
+                    body.push(Op::Load, words.take(4).chain([0]));
+                }
+                _ => body.push_instruction(&i),
+            }
+        }
+        function.body = body;
+    }
+    let module = module.assemble();
+    let arguments = [buffer(256), buffer(256), scalar(64)];
+    let (_, report) = checked(&module, "line_copy", &one_group(), &arguments);
+    assert!(report.is_proven(), "{report:?}");
+}
+
+#[test]
 fn triangles_and_reversed_rows_are_proven() {
     let (guarded, _, text) = found("reversed", &[buffer(200), buffer(200), scalar(50)]);
     assert_eq!(guarded, 0, "{text:?}");

@@ -101,7 +101,7 @@ impl<'m> Evaluation<'m> {
     ) {
         let Some(watch) = &self.watch else { return };
         let alignment = location.instruction(self.definitions.module());
-        let alignment = alignment.map_or(1, |i| self.alignment(&i));
+        let alignment = alignment.map_or(1, |i| self.alignment(&i)).max(1);
         let (root, offset) = match pointer {
             Known::Pointer(Pointer { base, offset }) => (Root::of(base), *offset),
             _ => (Root::Unknown, None),
@@ -296,7 +296,8 @@ impl<'m> Evaluation<'m> {
     fn alignment(&self, i: &Instruction<'_>) -> i128 {
         let declared = |mask: usize| {
             let has = i.word(mask).is_some_and(|word| word & MemoryAccess::ALIGNED.bits() != 0);
-            i.word(mask + 1).filter(|_| has).map(i128::from)
+            // No address is a multiple of zero.
+            i.word(mask + 1).filter(|&bytes| has && bytes > 0).map(i128::from)
         };
         let natural = |pointer: usize| {
             let pointee = i.word(pointer).and_then(|pointer| self.pointee(pointer));
@@ -317,7 +318,7 @@ impl<'m> Evaluation<'m> {
                                 | Extended::vstorea_halfn_r
                         )
                     );
-                    if is_whole { span.size } else { span.size / i128::from(span.count) }
+                    if is_whole { span.size } else { span.size / i128::from(span.count).max(1) }
                 }
                 Some(_) => 1,
                 None if extended(self.definitions, i).is_some() => {
