@@ -223,7 +223,7 @@ fn layouts() -> Vec<Chain> {
                 ),
             ],
             // Compilers add the truth of `x > 0` as a number to the index.
-            Refused("`smooth_line` reads `src`"),
+            Fuses,
         ),
         chain(
             "brightness and blur by vectors",

@@ -346,7 +346,7 @@ fn moves() -> Vec<Chain> {
                     ],
                 ),
             ],
-            Refused("`upscale` reads `src`"),
+            Fuses,
         ),
         chain(
             "scale, a larger plane by factors that are no integers",

@@ -73,16 +73,6 @@ impl<'m> Watcher<'m> {
     /// its type, or the larger one that is declared. A compiler places variables as declared. Fusion declares
     /// arrays of words that hold vectors in this way.
     pub(in crate::compiler) fn alignment_of(&self, variable: u32) -> i128 {
-        let mut annotations =
-            self.evaluation.definitions.module().section(Section::Annotations).iter();
-        let declared = annotations.find(|i| {
-            i.op() == Some(Op::Decorate)
-                && i.word(0) == Some(variable)
-                && i.word(1) == Some(Decoration::Alignment as u32)
-        });
-        if let Some(bytes) = declared.and_then(|i| i.word(2)).filter(|bytes| *bytes > 0) {
-            return i128::from(bytes);
-        }
         let pointee = self.evaluation.pointee(variable);
         let layout = pointee.and_then(|ty| self.evaluation.layouts.get(ty));
         let declared = self.alignments.get(&variable).copied().unwrap_or(1);
