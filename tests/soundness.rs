@@ -215,10 +215,12 @@ impl Bench {
             bench.queue.read_pieces(&bench.written(), LARGE / 3).into_future()
         })
         .await;
-        let elements: Arc<[Element]> = Arc::from(vec![[7; 32]; LARGE]);
-        self.abandon_all(|bench, _| bench.rt.buffer_from(elements.clone())).await;
-        self.abandon_all(|bench, round| bench.rt.buffer_from(vec![[round as u32; 32]; LARGE]))
-            .await;
+        let shared: Arc<[Element]> = Arc::from(vec![[7; 32]; LARGE]);
+        self.abandon_all(|bench, round| match round % 2 {
+            0 => bench.rt.buffer_from(vec![[round as u32; 32]; LARGE]),
+            _ => bench.rt.buffer_from(shared.clone()),
+        })
+        .await;
         self.abandon_all(|bench, _| bench.rt.drain()).await;
         let mut number = 0;
         self.abandon_all(|bench, _| {
