@@ -15,7 +15,7 @@ use crate::compiler::spirv::edit::Section;
 use crate::digest::Digest;
 
 /// Sizes to choose from: small ones in the first half; zero, larger and extreme ones in the second.
-const SIZES: [usize; 14] =
+pub(in crate::compiler) const SIZES: [usize; 14] =
     [1, 2, 3, 4, 8, 16, 64, 100, 0, 1 << 20, 1 << 31, 1 << 31 << 2, usize::MAX / 2, usize::MAX];
 
 /// Fuses launches of the modules' kernels, at most six, until the choices run out. Fusion must not panic for
@@ -69,10 +69,11 @@ pub fn exercise(modules: &[&[u8]], choices: &[u8]) {
 }
 
 /// Source of numbers from bytes; returns zeros when the bytes run out.
-struct Choices<'a>(&'a [u8]);
+pub(in crate::compiler) struct Choices<'a>(pub(in crate::compiler) &'a [u8]);
 
 impl Choices<'_> {
-    fn below(&mut self, count: usize) -> usize {
+    /// Returns a number below `count`, or 0 if there is none.
+    pub(in crate::compiler) fn below(&mut self, count: usize) -> usize {
         let Some((&first, rest)) = self.0.split_first() else { return 0 };
         self.0 = rest;
         usize::from(first) % count.max(1)
@@ -90,15 +91,20 @@ impl Choices<'_> {
         Some(Slot { module, kernel, range: self.range(), arguments, constants })
     }
 
+    /// Returns a size of one to three dimensions, of the first `most` sizes.
+    pub(in crate::compiler) fn size(&mut self, dimensions: usize, most: usize) -> NdSize {
+        let [x, y, z] = std::array::from_fn(|_| SIZES[self.below(most)]);
+        match dimensions {
+            0 => NdSize::from(x),
+            1 => [x, y].into(),
+            _ => [x, y, z].into(),
+        }
+    }
+
     fn range(&mut self) -> NdRange {
         let mut sizes = |most: usize| {
             let dimensions = self.below(3);
-            let [x, y, z] = std::array::from_fn(|_| SIZES[self.below(most)]);
-            match dimensions {
-                0 => NdSize::from(x),
-                1 => [x, y].into(),
-                _ => [x, y, z].into(),
-            }
+            self.size(dimensions, most)
         };
         let is_sane = SIZES.len() / 2;
         let (global, local, offset) = (sizes(SIZES.len()), sizes(is_sane), sizes(SIZES.len()));

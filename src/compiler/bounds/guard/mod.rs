@@ -87,10 +87,11 @@ fn check_remaining(
 ) -> Result<()> {
     let module = definitions.module();
     for checked in report.accesses.iter().filter(|checked| checked.is_unaligned) {
-        let Some(i) = checked.location.instruction(module) else { continue };
         let declares = [Op::Load, Op::Store, Op::CopyMemory, Op::CopyMemorySized];
-        if !i.op().is_some_and(|op| declares.contains(&op)) {
-            let reason = format!("the address that {} accesses may not be aligned", i.name());
+        let i = checked.location.instruction(module);
+        if !i.and_then(|i| i.op()).is_some_and(|op| declares.contains(&op)) {
+            let name = i.map_or("an instruction".into(), |i| i.name());
+            let reason = format!("the address that {name} accesses may not be aligned");
             let reason = at_line(definitions, checked.location, reason);
             return Err(refuse(&kernel.name, &reason));
         }

@@ -63,14 +63,14 @@ impl<'m> Machine<'m> {
     }
 
     /// Returns whether an access is inside of an object. Notes it if it is not.
-    fn is_inside(&mut self, at: Location, pointer: &Val, size: usize) -> Run<bool> {
+    fn is_inside(&mut self, at: Location, writes: bool, pointer: &Val, size: usize) -> Run<bool> {
         if !matches!(pointer, Val::Pointer(..)) {
             return Err(Stopped);
         }
         self.touched.insert(at);
         let is_inside = self.exists(pointer, size);
         if !is_inside {
-            self.events.insert((at, Event::OutOfBounds));
+            self.events.insert((at, Event::Outside { writes }));
         }
         Ok(is_inside)
     }
@@ -83,7 +83,7 @@ impl<'m> Machine<'m> {
     }
 
     fn load(&mut self, at: Location, ty: u32, pointer: &Val) -> Run<Val> {
-        let is_inside = self.is_inside(at, pointer, self.size(ty)?)?;
+        let is_inside = self.is_inside(at, false, pointer, self.size(ty)?)?;
         match pointer {
             &Val::Pointer(object, offset) if is_inside => self.read(ty, object, offset),
             _ => self.zero(ty),
@@ -91,7 +91,7 @@ impl<'m> Machine<'m> {
     }
 
     fn store(&mut self, at: Location, ty: u32, pointer: &Val, value: &Val) -> Run<()> {
-        let is_inside = self.is_inside(at, pointer, self.size(ty)?)?;
+        let is_inside = self.is_inside(at, true, pointer, self.size(ty)?)?;
         match pointer {
             &Val::Pointer(object, offset) if is_inside => self.write(ty, object, offset, value),
             _ => Ok(()),
@@ -102,8 +102,8 @@ impl<'m> Machine<'m> {
     fn copy(&mut self, at: Location, to: &Val, from: &Val, size: &Val) -> Run<()> {
         let &Val::Bits(size) = size else { return Err(Stopped) };
         let size = usize::try_from(size).map_err(|_| Stopped)?;
-        let has_source = self.is_inside(at, from, size)?;
-        let has_target = self.is_inside(at, to, size)?;
+        let has_source = self.is_inside(at, false, from, size)?;
+        let has_target = self.is_inside(at, true, to, size)?;
         if !(has_source && has_target) {
             return Ok(());
         }
@@ -243,7 +243,8 @@ impl<'m> Machine<'m> {
         };
         let by = signed(bits, self.width(self.type_id(index)?)?).wrapping_mul(size);
         let offset = offset.wrapping_add(by);
-        let is_inside = self.is_inside(at, &Val::Pointer(object, offset), size as usize)?;
+        let writes = access.stored.is_some();
+        let is_inside = self.is_inside(at, writes, &Val::Pointer(object, offset), size as usize)?;
         let ty = match access.stored {
             Some(stored) => self.type_id(word(i, stored)?)?,
             None => word(i, 0)?,

@@ -15,7 +15,9 @@ use std::rc::Rc;
 
 use rspirv::spirv::{BuiltIn, Op};
 
-use crate::compiler::fusion::access::Layouts;
+use super::hazards::Hazard;
+use super::report::{Checked, Report};
+use crate::compiler::fusion::access::{Kind, Layouts};
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Location, Section, located};
 
@@ -31,7 +33,10 @@ pub(super) enum Val {
 /// Event of a run that a proof rules out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Event {
-    OutOfBounds,
+    /// An access outside of an object.
+    Outside {
+        writes: bool,
+    },
     Division,
     Shift,
 }
@@ -98,6 +103,37 @@ fn word(i: &Instruction<'_>, at: usize) -> Run<u32> {
 }
 
 impl<'m> Machine<'m> {
+    /// Returns what contradicts a report in the run, if something does.
+    pub(super) fn contradiction(&self, report: &Report) -> Option<String> {
+        let known: BTreeSet<_> = report.accesses.iter().map(|known| known.location).collect();
+        if let Some(location) = self.touched.iter().find(|location| !known.contains(location)) {
+            return Some(format!("an access is not in the report: {location:?}"));
+        }
+        let mut proven = report.accesses.iter().filter(|checked| checked.is_in_bounds());
+        if let Some(checked) = proven.find(|checked| self.leaves_memory(checked)) {
+            return Some(format!("{checked:?} leaves its memory"));
+        }
+        self.events.iter().find_map(|&(location, event)| {
+            let hazard = match event {
+                Event::Division => Hazard::Division,
+                Event::Shift => Hazard::Shift,
+                Event::Outside { .. } => return None,
+            };
+            let is_known = report.hazards.contains(&(location, hazard));
+            (!is_known).then(|| format!("{hazard:?} at {location:?} is not in the report"))
+        })
+    }
+
+    /// Returns whether an access left its memory. A copy is one instruction with a read and a write.
+    fn leaves_memory(&self, checked: &Checked) -> bool {
+        let leaves = |writes| self.events.contains(&(checked.location, Event::Outside { writes }));
+        match checked.kind {
+            Kind::Read => leaves(false),
+            Kind::Write => leaves(true),
+            Kind::Atomic | Kind::Escape => leaves(false) || leaves(true),
+        }
+    }
+
     /// Creates the interpreter of a module, whose objects have these bytes.
     pub(super) fn new(
         definitions: &'m Definitions<'m>,

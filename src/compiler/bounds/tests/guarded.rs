@@ -46,7 +46,7 @@ proptest! {
         if is_complete && ran.is_ok() {
             prop_assert_eq!(&plain.objects, &machine.objects);
         }
-        let happened = plain.events.iter().any(|(_, event)| *event == Event::OutOfBounds);
+        let happened = plain.events.iter().any(|(_, event)| matches!(event, Event::Outside { .. }));
         prop_assert!(!happened || !guarded.lengths.is_empty());
     }
 }

@@ -29,6 +29,15 @@ fn refusal(name: &str, arguments: &[Argument]) -> String {
     check(&kernel, &launch).unwrap_err().to_string()
 }
 
+/// Writes the functions of a module anew: `write` gets each instruction.
+fn edit(module: &mut Module, mut write: impl FnMut(&mut Stream, &Instruction<'_>)) {
+    for function in &mut module.functions {
+        let mut body = Stream::default();
+        function.body.iter().for_each(|i| write(&mut body, &i));
+        function.body = body;
+    }
+}
+
 #[track_caller]
 fn found(name: &str, arguments: &[Argument]) -> (usize, BTreeSet<Hazard>, Vec<String>) {
     let (kernel, report) = checked(MODULE, name, &one_group(), arguments);
@@ -127,17 +136,13 @@ fn variables_that_are_used_after_their_lifetime_lose_its_markers() {
     assert!(!found("keeps_in_array", &arguments).1.contains(&Hazard::Lifetime));
     let mut module = Module::parse(MODULE).unwrap();
     let mut markers = 0;
-    for function in &mut module.functions {
-        let mut body = Stream::default();
-        for i in function.body.iter() {
-            body.push_instruction(&i);
-            if i.op() == Some(Op::LifetimeStart) {
-                body.push(Op::LifetimeStop, i.words_from(0));
-                markers += 1;
-            }
+    edit(&mut module, |body, i| {
+        body.push_instruction(i);
+        if i.op() == Some(Op::LifetimeStart) {
+            body.push(Op::LifetimeStop, i.words_from(0));
+            markers += 1;
         }
-        function.body = body;
-    }
+    });
     assert!(markers > 0);
     let kernel = Kernel::of(&module, "keeps_in_array", &[], &BTreeSet::new()).unwrap();
     let range = one_group();
@@ -160,16 +165,12 @@ fn copies_from_less_aligned_memory_lose_their_claim() {
     let long = interner.type_id(&mut module, Op::TypeInt, &[64, 0]).unwrap();
     let size = interner.constant_id(&mut module, Op::Constant, long, &[8, 0]).unwrap();
     let aligned = MemoryAccess::ALIGNED.bits();
-    for function in &mut module.functions {
-        let mut body = Stream::default();
-        for i in function.body.iter() {
-            body.push_instruction(&i);
-            if let (Some(Op::LifetimeStart), Some(bytes)) = (i.op(), i.word(0)) {
-                body.push(Op::CopyMemorySized, [bytes, bytes, size, aligned, 64]);
-            }
+    edit(&mut module, |body, i| {
+        body.push_instruction(i);
+        if let (Some(Op::LifetimeStart), Some(bytes)) = (i.op(), i.word(0)) {
+            body.push(Op::CopyMemorySized, [bytes, bytes, size, aligned, 64]);
         }
-        function.body = body;
-    }
+    });
     let kernel = Kernel::of(&module, "keeps_in_array", &[], &BTreeSet::new()).unwrap();
     let (range, arguments) = (one_group(), [buffer(64 * 32), buffer(256)]);
     let launch =
@@ -187,16 +188,10 @@ fn copies_from_less_aligned_memory_lose_their_claim() {
 #[test]
 fn instructions_without_their_operands_are_refused() {
     let mut module = Module::parse(polyhedral::OPTIMISED).unwrap();
-    for function in &mut module.functions {
-        let mut body = Stream::default();
-        for i in function.body.iter() {
-            match i.op() {
-                Some(Op::FAdd) => body.push(Op::FAdd, i.words_from(0).take(3)),
-                _ => body.push_instruction(&i),
-            }
-        }
-        function.body = body;
-    }
+    edit(&mut module, |body, i| match i.op() {
+        Some(Op::FAdd) => body.push(Op::FAdd, i.words_from(0).take(3)),
+        _ => body.push_instruction(i),
+    });
     let error = Kernel::of(&module, "line_stencil", &[], &BTreeSet::new()).unwrap_err();
     assert!(error.to_string().contains("the operands of OpFAdd are not known"), "{error}");
 }
@@ -204,19 +199,12 @@ fn instructions_without_their_operands_are_refused() {
 #[test]
 fn addresses_that_claim_to_be_multiples_of_zero_have_the_alignment_of_their_type() {
     let mut module = Module::parse(polyhedral::OPTIMISED).unwrap();
-    for function in &mut module.functions {
-        let mut body = Stream::default();
-        for i in function.body.iter() {
-            let words = i.words_from(0);
-            match i.op() {
-                Some(Op::Load) if i.word(4) == Some(4) => {
-                    body.push(Op::Load, words.take(4).chain([0]));
-                }
-                _ => body.push_instruction(&i),
-            }
+    edit(&mut module, |body, i| match i.op() {
+        Some(Op::Load) if i.word(4) == Some(4) => {
+            body.push(Op::Load, i.words_from(0).take(4).chain([0]));
         }
-        function.body = body;
-    }
+        _ => body.push_instruction(i),
+    });
     let module = module.assemble();
     let arguments = [buffer(256), buffer(256), scalar(64)];
     let (_, report) = checked(&module, "line_copy", &one_group(), &arguments);
