@@ -149,12 +149,9 @@ fn chains_of_checked_launches_are_fused_in_each_form() {
     }
     let test = support::on_each_device(async |rt: Runtime| {
         let elements = [("elements_in_a_form", "direct")];
-        // Kernels with barriers keep each launch a function of its own on Intel's runtime.
-        let tiles = (!rt.device().platform.starts_with("Intel")).then_some("tiles:16x8");
-        let stencils = ["inlined", "strips:8", "windows:8"].into_iter().chain(tiles);
-        for (test, form) in
-            elements.into_iter().chain(stencils.map(|form| ("stencils_in_a_form", form)))
-        {
+        let stencils = ["inlined", "tiles:16x8", "strips:8", "windows:8"];
+        let stencils = stencils.map(|form| ("stencils_in_a_form", form));
+        for (test, form) in elements.into_iter().chain(stencils) {
             let device = rt.device().index().to_string();
             let variables = [(DEVICE, device.as_str()), ("KILN_FUSION_FORM", form)];
             let counted = Child::start(test, variables).report();
