@@ -243,7 +243,7 @@ fn a_collection_dropped_at_any_point_leaves_a_store_that_can_be_collected() {
         wait_until(|| block_on(store.collect(false)).is_ok());
         assert_eq!(assert_is_whole(directory.path(), &store), LEFT, "after {polls} polls");
         if ended.is_some() {
-            assert!(polls >= 3, "the collection was dropped at a few points only");
+            assert!(polls > 10, "the collection was dropped at a few points only");
             break;
         }
     }
