@@ -267,8 +267,8 @@ impl Queue {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the stream, or a future of its next piece, loses no piece that was not returned yet: the pieces are
-    /// read all the same, and those of a dropped stream are discarded.
+    /// Dropping a future of the next piece loses nothing. Dropping the stream discards the pieces that it has not
+    /// returned; they are read all the same.
     ///
     /// # Examples
     ///

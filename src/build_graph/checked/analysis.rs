@@ -29,12 +29,13 @@ pub(crate) struct Analysis {
 }
 
 impl Analysis {
-    /// Prepares a kernel of a checked program.
+    /// Prepares a kernel of a checked program, which was built from OpenCL C, or which fusion made.
     fn of(
         plan: BuildPlan,
         device: &Device,
         name: &str,
-        (is_text, is_fused): (bool, bool),
+        is_text: bool,
+        is_fused: bool,
     ) -> Result<Arc<Self>> {
         let analysed = BuildPlan { is_emitted: false, ..plan.clone() };
         let kernel = analysed.with_source(device, |source| {
@@ -94,7 +95,7 @@ impl BuildGraph {
         let modules = modules.into_iter().map(|module| faithful(module, device));
         let modules = modules.collect::<Result<_>>();
         let checked = modules.and_then(|modules| checked_plan(plan, modules, device));
-        Some(checked.and_then(|plan| Analysis::of(plan, device, name, (false, is_fused))))
+        Some(checked.and_then(|plan| Analysis::of(plan, device, name, false, is_fused)))
     }
 
     /// Analyses a kernel of a program. Translates OpenCL C first, and does the work on a thread of the pool.
@@ -132,7 +133,7 @@ impl BuildGraph {
             let modules = modules.iter().map(|module| faithful(module, &device));
             let modules = modules.collect::<Result<_>>()?;
             let plan = checked_plan(&plan, modules, &device)?;
-            Analysis::of(plan, &device, &name, (is_text, false))
+            Analysis::of(plan, &device, &name, is_text, false)
         };
         self.pool_for(is_untrusted).threads().run(Priority::Short, analyse).await?
     }

@@ -321,7 +321,7 @@ fn further_kernels(launches: &Launches<'_>, part: &Part) -> Vec<(Group, FusionFo
 /// Returns the reason why launches are not fused, which an error states.
 pub(super) fn reason_of(error: &Error) -> String {
     match error.kind() {
-        // That this is not supported goes without saying.
+        // The words of the kind, "unsupported", would say again that the launches are not fused.
         ErrorKind::Unsupported if error.driver_code().is_none() => error.message().to_owned(),
         _ => error.to_string(),
     }

@@ -584,8 +584,8 @@ impl Form {
         form.clipped(least, most, space)
     }
 
-    /// Returns a form of the numbers between two limits that leave the same rest as all values of two forms, when
-    /// divided by the greatest number for which this holds.
+    /// Returns a form of the numbers between two limits that have the remainder of all values of two forms, when
+    /// divided by the greatest divisor for which these values have the same remainder.
     fn congruent(&self, other: &Self, (least, most): (i128, i128)) -> Self {
         let of_line = |line: &Line| if line.is_zero() { 0 } else { line.primitive().1 };
         let common = [self, other]

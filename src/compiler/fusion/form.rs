@@ -117,8 +117,8 @@ impl FromStr for FusionForm {
 /// fastest on the kind of device.
 ///
 /// On a CPU, the private arrays of strips and windows stay in the fastest cache, and the loop over the rows
-/// is a loop of the kernel. On a GPU, tiles in local memory keep all work-items busy. Where launches stay functions
-/// of their own, which tiles call for each element, tiles are not tried.
+/// is a loop of the kernel. On a GPU, tiles in local memory keep all work-items busy. Tiles are not tried where
+/// launches stay functions of their own, because tiles would call these for each element.
 pub(crate) fn forms(plan: &Plan, is_gpu: bool) -> Vec<FusionForm> {
     let mut forms = vec![FusionForm::Direct];
     if plan.slots.len() < 2 {

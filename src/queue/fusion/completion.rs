@@ -190,17 +190,15 @@ impl Completion {
                 return self.unfused(Unfused::Refused(blocker.to_string()));
             }
         };
-        let unfit: Vec<_> = blocked
-            .iter()
-            .filter(|(_, blocker)| matches!(blocker, FusionBlocker::Unfit(_)))
-            .map(|(at, _)| *at)
-            .collect();
         if !blocked.is_empty() {
-            let is_blocked = |step: usize| blocked.iter().any(|(at, _)| *at == step);
-            give_back(fusion, &selection, |step| is_blocked(step) && !unfit.contains(&step));
+            let blocks = |step: usize, for_good: bool| {
+                let is_unfit = |blocker: &_| matches!(blocker, FusionBlocker::Unfit(_));
+                blocked.iter().any(|(at, blocker)| *at == step && is_unfit(blocker) == for_good)
+            };
+            give_back(fusion, &selection, |step| blocks(step, false));
             // Kernels that do not fit would not fit the next time, either.
             let graph = &self.queue.scheduler.shared().graph;
-            for (group, way) in timed(&selection, |step| unfit.contains(&step)) {
+            for (group, way) in timed(&selection, |step| blocks(step, true)) {
                 graph.drop_way(fusion, group, way);
             }
         }

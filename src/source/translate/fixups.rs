@@ -70,10 +70,9 @@ fn align_copied_constants(module: &mut Module) {
     }
     let alignment = Decoration::Alignment as u32;
     let annotations = module.section_mut(Section::Annotations);
-    for i in annotations.iter().filter(|i| i.word(1) == Some(alignment)) {
-        i.word(0).map(|id| claimed.remove(&id));
-    }
-    for (id, bytes) in claimed {
+    let declared = annotations.iter().filter(|i| i.word(1) == Some(alignment));
+    let declared: HashSet<_> = declared.filter_map(|i| i.word(0)).collect();
+    for (id, bytes) in claimed.into_iter().filter(|(id, _)| !declared.contains(id)) {
         annotations.push(Op::Decorate, [id, alignment, bytes]);
     }
 }

@@ -432,6 +432,7 @@ impl<'a> Composition<'a> {
     /// Merges the stages into one module, and adds the entry point that runs them.
     pub(super) fn assemble(self, stages: &Stages, modes: &Modes) -> Result<Fused, Obstacle> {
         let mut whole = self.whole()?;
+        // Launches that would be calculated differently together stay functions of their own.
         let are_apart = self.plan.target.separate_functions
             && (self.is_tiled()
                 || whole.has_barriers()
