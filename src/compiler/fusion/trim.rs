@@ -178,7 +178,7 @@ impl Limits<'_> {
         };
         let last = self.global[made.dimension].saturating_sub(1) as i128;
         let most = made.factor.checked_mul(last)?.checked_add(made.constant)?;
-        (made.constant >= 0 && *width <= 64 && most < 1 << (width - 1)).then_some(made)
+        (made.constant >= 0 && (1..=64).contains(width) && most < 1 << (width - 1)).then_some(made)
     }
 }
 

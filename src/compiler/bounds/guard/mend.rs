@@ -71,7 +71,7 @@ impl Numbers {
             Op::TypeVector => (declared.word(1)?, declared.word(2)),
             _ => (ty, None),
         };
-        let width = definitions.get(part)?.word(1)?;
+        let width = definitions.get(part)?.word(1).filter(|width| (1..=64).contains(width))?;
         Some(Self { ty, part, width, count })
     }
 

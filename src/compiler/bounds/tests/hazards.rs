@@ -5,7 +5,7 @@ use rspirv::spirv::{MemoryAccess, Op};
 use super::super::hazards::Hazard;
 use super::interpreter::{Given, Grid, Machine};
 use super::*;
-use crate::compiler::spirv::edit::{Instruction, Interner, Stream};
+use crate::compiler::spirv::edit::{Instruction, Interner, Section, Stream};
 
 const MODULE: &[u8] = include_bytes!("../../../../tests/data/bounds/hazards.spv");
 
@@ -209,6 +209,27 @@ fn addresses_that_claim_to_be_multiples_of_zero_have_the_alignment_of_their_type
     let arguments = [buffer(256), buffer(256), scalar(64)];
     let (_, report) = checked(&module, "line_copy", &one_group(), &arguments);
     assert!(report.is_proven(), "{report:?}");
+}
+
+#[test]
+fn integers_without_bits_make_no_check_panic() {
+    for (name, bytes, range, arguments) in photograph::launches(64) {
+        let mut module = Module::parse(bytes).unwrap();
+        let globals = module.section_mut(Section::Globals);
+        let mut edited = Stream::default();
+        for i in globals.iter() {
+            match (i.op(), i.word(0)) {
+                (Some(Op::TypeInt), Some(id)) => edited.push(Op::TypeInt, [id, 0, 0]),
+                _ => edited.push_instruction(&i),
+            }
+        }
+        *globals = edited;
+        let Ok(kernel) = Kernel::of(&module, name, &[], &BTreeSet::new()) else { continue };
+        let (uniform_groups, few_constants) = (true, false);
+        let launch = Launch { range: &range, arguments: &arguments, uniform_groups, few_constants };
+        let Ok(report) = check(&kernel, &launch) else { continue };
+        assert!(guard(&kernel, &report).is_err() || !report.is_proven(), "{name}: {report:?}");
+    }
 }
 
 #[test]

@@ -597,12 +597,13 @@ impl<'m> Evaluation<'m> {
         self.definitions.get(ty).is_some_and(|ty| ty.op() == Some(Op::TypeInt))
     }
 
-    /// Returns the width of an integer or boolean type in bits; `None` for other types and above 64 bits.
+    /// Returns the width of an integer or boolean type in bits; `None` for other types, and for integers of no bits
+    /// or more than 64.
     pub(super) fn width(&self, ty: u32) -> Option<u32> {
         let ty = self.definitions.get(ty)?;
         match ty.op()? {
             Op::TypeBool => Some(1),
-            Op::TypeInt => ty.word(1).filter(|&width| width <= 64),
+            Op::TypeInt => ty.word(1).filter(|width| (1..=64).contains(width)),
             _ => None,
         }
     }
