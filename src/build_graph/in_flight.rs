@@ -14,7 +14,7 @@ use super::outcome::Outcome;
 use super::shared_outcome::Promise;
 use super::trace::Trail;
 use crate::cache::store::Pending;
-use crate::error::Error;
+use crate::error::{Error, catch_and_log};
 use crate::process::threads::no_thread;
 
 /// A build in flight. Dropping it before it has [ended](Self::end) ends it with an error.
@@ -83,19 +83,23 @@ impl InFlight {
             Err(_) => "failed",
         };
         let failure = outcome.as_ref().err().map(Error::kind);
-        // The waiters are completed first: a subscriber of spans may panic.
+        let miss = trail.miss.as_ref().map(|miss| match miss {
+            Miss::Absent => "absent",
+            Miss::Unusable(reason) => reason,
+        });
+        let remote = trail.remote.reason.as_deref().filter(|_| result != "remote");
+        let key = *self.subject.key();
+        // A waiter that drains the runtime waits for this line.
+        catch_and_log("the trace of lookups", || {
+            graph.trace(plan, key, result, [miss, remote], Some(took));
+        });
+        // The waiters are completed before the span: a subscriber of spans may panic.
         promise.complete(outcome);
         self.span.record("elapsed_ms", took.as_secs_f64() * 1e3);
         match failure {
             None => self.span.record("outcome", result),
             Some(kind) => self.span.record("outcome", display(kind)),
         };
-        let miss = trail.miss.as_ref().map(|miss| match miss {
-            Miss::Absent => "absent",
-            Miss::Unusable(reason) => reason,
-        });
-        let remote = trail.remote.reason.as_deref().filter(|_| result != "remote");
-        graph.trace(plan, *self.subject.key(), result, [miss, remote], Some(took));
     }
 }
 
