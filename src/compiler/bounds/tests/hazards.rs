@@ -212,6 +212,24 @@ fn addresses_that_claim_to_be_multiples_of_zero_have_the_alignment_of_their_type
 }
 
 #[test]
+fn blocks_that_do_not_end_in_known_blocks_are_refused() {
+    for targets in [None, Some(1)] {
+        let mut module = Module::parse(polyhedral::OPTIMISED).unwrap();
+        edit(&mut module, |body, i| match (i.op(), targets) {
+            (Some(Op::Branch), None) => {}
+            (Some(Op::Branch), Some(id)) => body.push(Op::Branch, [id]),
+            _ => body.push_instruction(i),
+        });
+        let kernel = Kernel::of(&module, "line_stencil", &[], &BTreeSet::new());
+        let (range, arguments) = (one_group(), [buffer(256), buffer(256), scalar(64)]);
+        let (uniform_groups, few_constants) = (true, false);
+        let launch = Launch { range: &range, arguments: &arguments, uniform_groups, few_constants };
+        let report = kernel.and_then(|kernel| check(&kernel, &launch));
+        assert!(report.is_err(), "{targets:?}: {report:?}");
+    }
+}
+
+#[test]
 fn integers_without_bits_make_no_check_panic() {
     for (name, bytes, range, arguments) in photograph::launches(64) {
         let mut module = Module::parse(bytes).unwrap();

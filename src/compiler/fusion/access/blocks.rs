@@ -46,6 +46,8 @@ impl<'m> Blocks<'m> {
         for (location, instruction) in located((stream, body)) {
             match instruction.op()? {
                 Op::FunctionParameter => parameters.push(instruction.result()?),
+                // The block before has to end with a branch.
+                Op::Label if is_open => return None,
                 Op::Label => {
                     let label = instruction.result()?;
                     let (next, previous) = (Vec::new(), Vec::new());
@@ -68,15 +70,23 @@ impl<'m> Blocks<'m> {
         let labels: HashMap<_, _> = all.iter().enumerate().map(|(at, b)| (b.label, at)).collect();
         for at in 0..all.len() {
             let (_, last) = *all[at].body.last()?;
-            let mut next = Vec::new();
+            let (mut next, mut count) = (Vec::<usize>::new(), 0);
             ids(&last, definitions, |word, role| {
-                if role == Role::Operand
-                    && let Some(&target) = last.word(word).and_then(|id| labels.get(&id))
-                {
-                    next.push(target);
+                if role == Role::Operand {
+                    count += 1;
+                    next.extend(last.word(word).and_then(|id| labels.get(&id)));
                 }
             })
             .ok()?;
+            let has_all = match last.op()? {
+                Op::Branch => next.len() == count,
+                // The first operand is the condition or the selector.
+                Op::BranchConditional | Op::Switch => next.len() + 1 == count,
+                _ => true,
+            };
+            if !has_all {
+                return None;
+            }
             next.dedup();
             for &target in &next {
                 all[target].previous.push(at);
