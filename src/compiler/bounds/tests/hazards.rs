@@ -230,6 +230,23 @@ fn blocks_that_do_not_end_in_known_blocks_are_refused() {
 }
 
 #[test]
+fn called_functions_that_cannot_be_followed_are_refused() {
+    const MODULE: &[u8] = include_bytes!("../../../../tests/data/emitted/control_O0.spv");
+    let mut module = Module::parse(MODULE).unwrap();
+    edit(&mut module, |body, i| {
+        if i.op() != Some(Op::ReturnValue) {
+            body.push_instruction(i);
+        }
+    });
+    let kernel = Kernel::of(&module, "control", &[], &BTreeSet::new());
+    let (range, arguments) = (one_group(), [buffer(256), buffer(256)]);
+    let (uniform_groups, few_constants) = (true, false);
+    let launch = Launch { range: &range, arguments: &arguments, uniform_groups, few_constants };
+    let error = kernel.and_then(|kernel| check(&kernel, &launch)).expect_err("it has no end");
+    assert!(error.to_string().contains("a function that the kernel calls"), "{error}");
+}
+
+#[test]
 fn integers_without_bits_make_no_check_panic() {
     for (name, bytes, range, arguments) in photograph::launches(64) {
         let mut module = Module::parse(bytes).unwrap();

@@ -489,6 +489,12 @@ impl<'m> Evaluation<'m> {
         let body = called.filter(|_| frame.depth < MAX_DEPTH).and_then(|at| self.body(at));
         let fits = |body: &Rc<Body<'_>>| body.blocks.parameters.len() == arguments.len();
         let Some(body) = body.filter(fits) else {
+            if self.is_strict {
+                // The function may also access memory that is not passed to it.
+                return Err(Error::unsupported(
+                    "the control flow of a function that the kernel calls cannot be analyzed",
+                ));
+            }
             for argument in &arguments {
                 self.escape(frame, at, argument, "is passed to an unknown function");
             }
