@@ -1,6 +1,6 @@
-//! Time to analyse a launch for the first time: `cargo bench --bench analysis`. Launches of the kernels of the example
-//! `pipeline` and of kernels with the shapes of benchmarks for polyhedral compilers are checked, without a device. The
-//! goal is 200 us for a check.
+//! Time to analyse a launch for the first time: `cargo bench --bench analysis --all-features`. Launches of the
+//! kernels of the example `pipeline`, and of kernels with the shapes of benchmarks for polyhedral compilers, are
+//! checked without a device. The goal is 200 us for a check.
 
 #![allow(clippy::print_stdout, reason = "printing is what benchmarks do")]
 
