@@ -144,6 +144,9 @@ counters! {
     fusions_slower,
     /// Fusion scopes whose kernel could not be built because of a transient failure.
     fusions_failed,
+    /// Fusion scopes whose launches ran one by one because their kernel was not built within the
+    /// [limit](crate::RuntimeBuilder::fusion_limit).
+    fusions_overdue,
     /// Failed commands, including those that failed because another command failed.
     failed_commands,
     /// Commands that waited because the maximum number of commands was in flight.

@@ -16,6 +16,7 @@ use super::built::Built;
 use super::checked::Checked;
 use super::child::{Children, Target};
 use super::disk::Disk;
+use super::fusion::Attempts;
 use super::fusion::known::Fusions;
 use super::key::DeviceKey;
 use super::link::{DuplicateExports, Libraries, LinkTarget};
@@ -119,6 +120,7 @@ pub(crate) struct BuildGraph {
     in_flight: Mutex<HashMap<BuildId, SharedOutcome<Outcome>>>,
     libraries: RwLock<Libraries>,
     fusions: Fusions,
+    attempts: Attempts,
     /// Executor of the builds. It is not the one for the futures of applications, which may block.
     builds: Arc<HostExecutor>,
 }
@@ -152,9 +154,19 @@ impl BuildGraph {
             })
             .build_with_hasher(foldhash::fast::RandomState::default());
         let libraries = RwLock::new(Libraries::new(setting.duplicates, setting.embedded_libraries));
-        let (in_flight, fusions) = (Mutex::default(), Fusions::new());
+        let (in_flight, attempts, fusions) =
+            (Mutex::default(), Attempts::default(), Fusions::new());
         let builds = HostExecutor::new("kiln-build");
-        Arc::new(Self { setting, device_keys, kept, in_flight, libraries, fusions, builds })
+        Arc::new(Self {
+            setting,
+            device_keys,
+            kept,
+            in_flight,
+            libraries,
+            fusions,
+            attempts,
+            builds,
+        })
     }
 
     pub(super) fn node(&self, plan: &BuildPlan, key: BuildKey) -> BuildId {
@@ -189,6 +201,10 @@ impl BuildGraph {
         })?;
         // Looked up with `get` instead of taken from the iterator, so that it counts as a use.
         self.kept.get(&*node)
+    }
+
+    pub(super) fn attempts(&self) -> &Attempts {
+        &self.attempts
     }
 
     pub(super) fn fusions(&self) -> &Fusions {

@@ -73,7 +73,8 @@ pub(crate) use checked::{Decision, Guard, LaunchShape};
 pub(crate) use child::{Children, LIMIT as CHILD_LIMIT};
 pub(crate) use disk::Disk;
 pub(crate) use fusion::{
-    FusedKernel, Fusion, FusionRequest, ONE_BY_ONE, Policy, Query, SelectedWay, Selection, Step,
+    Awaited, FusedKernel, Fusion, FusionRequest, ONE_BY_ONE, Overdue, Policy, Query, SelectedWay,
+    Selection, Step,
 };
 pub(crate) use graph::{BuildGraph, Setting};
 #[cfg(feature = "internal")]

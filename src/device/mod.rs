@@ -169,6 +169,8 @@ pub struct DeviceInfo {
     /// Whether kernels do what their code says. Kernels of a simulated device run the closures that are
     /// registered for them instead.
     pub(crate) runs_code: bool,
+    /// Whether launches of the device's kernels can be fused.
+    pub(crate) fuses: bool,
     /// Module formats that the driver accepts. If a driver accepts OpenCL C and no SPIR-V, Kiln translates
     /// SPIR-V to OpenCL C 1.2, so that modules build for it all the same.
     pub formats: Vec<ModuleFormat>,
@@ -275,6 +277,7 @@ impl DeviceInfo {
             images: false,
             fused_multiply_add: false,
             runs_code: false,
+            fuses: false,
             formats: vec![ModuleFormat::OpenClC, ModuleFormat::SpirV, ModuleFormat::Native],
             links: Vec::new(),
             links_by_calls: false,

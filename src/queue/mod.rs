@@ -31,7 +31,7 @@ mod work;
 pub use self::checked::Checking;
 pub(crate) use self::drain::{drain, drain_within};
 pub use self::event::{Event, Read, ReadPieces, Status, Upload};
-pub(crate) use self::fusion::mode::form_from_environment;
+pub(crate) use self::fusion::mode::{FUSION_LIMIT, form_from_environment};
 pub use self::fusion::{
     Examining, FusedPart, Fusing, FusionMode, FusionOutcome, FusionScope, Internalization, Unfused,
 };

@@ -17,7 +17,9 @@ use crate::device::{Device, Selector};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::{HostExecutor, Priority, run_blocking};
 use crate::process::{self, pin_library, resources};
-use crate::queue::{FusionMode, Reactor, Shared, Timeline, Waits, form_from_environment};
+use crate::queue::{
+    FUSION_LIMIT, FusionMode, Reactor, Shared, Timeline, Waits, form_from_environment,
+};
 use crate::source::translate::FrontEnd;
 use crate::stats::Counters;
 
@@ -55,6 +57,7 @@ pub struct RuntimeBuilder {
     link_objects: bool,
     checked: Checked,
     fusion: Option<FusionMode>,
+    fusion_limit: Duration,
     clang: Option<PathBuf>,
     llvm_spirv: Option<PathBuf>,
     build_child: Option<PathBuf>,
@@ -78,6 +81,7 @@ impl Default for RuntimeBuilder {
             link_objects: false,
             checked: Checked::default(),
             fusion: None,
+            fusion_limit: FUSION_LIMIT,
             clang: None,
             llvm_spirv: None,
             build_child: None,
@@ -351,6 +355,32 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Sets the maximum time for which the launches of a [scope](crate::FusionScope) wait for their fused kernel,
+    /// from the time at which the programs of the launches are built. The default is 120 seconds: compilers take
+    /// long for large kernels on slow machines, and some never end for certain kernels.
+    ///
+    /// When the limit has passed, the launches run one by one, with the outcome
+    /// [`Unfused::Overdue`](crate::Unfused::Overdue); a scope that [requires](crate::FusionScope::require) fusion
+    /// fails with [`TimedOut`](crate::ErrorKind::TimedOut). The build continues in the background, where it
+    /// occupies one of the [`compile_workers`](Self::compile_workers). Until it ends, scopes with the same
+    /// launches do not wait; afterwards they use the kernel.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use kiln::Runtime;
+    /// # async fn example() -> kiln::Result<()> {
+    /// // Frames are late rather than missing: launches run one by one until their kernel is built.
+    /// let rt = Runtime::builder().fusion_limit(Duration::ZERO).build().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn fusion_limit(mut self, limit: Duration) -> Self {
+        self.fusion_limit = limit;
+        self
+    }
+
     /// Sets the compilers that translate OpenCL C to SPIR-V, for uses that need the SPIR-V of kernels given as
     /// text. They are the programs clang and llvm-spirv, of the same major version.
     ///
@@ -547,6 +577,7 @@ impl RuntimeBuilder {
             graph,
             fusion: self.fusion.map_or_else(FusionMode::from_environment, Ok)?,
             fusion_form: form_from_environment()?,
+            fusion_limit: self.fusion_limit,
         };
         let inner = Inner {
             schedulers: slots.iter().map(|_| OnceLock::new()).collect(),

@@ -229,6 +229,7 @@ fn describe(
         opencl_c_features: features(&module),
         images: query.has_images(),
         runs_code: true,
+        fuses: true,
         fused_multiply_add: module.fp32flags & ZE_DEVICE_FP_FLAG_FMA != 0,
         formats: vec![ModuleFormat::SpirV, ModuleFormat::Native],
         links: vec![ModuleFormat::SpirV],

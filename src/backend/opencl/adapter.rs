@@ -197,6 +197,7 @@ fn describe(platform: &Platform, device: cl_device_id) -> Result<(Version, Devic
         opencl_c_features: query.opencl_c_features(),
         images: query.has(CL_DEVICE_IMAGE_SUPPORT),
         runs_code: true,
+        fuses: true,
         fused_multiply_add: query
             .integer(CL_DEVICE_SINGLE_FP_CONFIG)
             .is_ok_and(|config| config & CL_FP_FMA != 0),

@@ -18,7 +18,7 @@ pub(super) struct Simulated {
 }
 
 impl Simulated {
-    pub(super) fn new(shared: Arc<Shared>, name: &str, memory: u64) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, name: &str, memory: u64, fuses: bool) -> Self {
         let info = DeviceInfo {
             backend: "simulated",
             platform: "Kiln simulator".to_owned(),
@@ -36,6 +36,7 @@ impl Simulated {
             images: false,
             fused_multiply_add: false,
             runs_code: false,
+            fuses,
             formats: vec![ModuleFormat::OpenClC, ModuleFormat::SpirV, ModuleFormat::Native],
             // SPIR-V is left out, so that Kiln links it.
             links: vec![ModuleFormat::OpenClC],

@@ -89,6 +89,7 @@ pub struct Simulator {
     shared: Arc<Shared>,
     name: Arc<str>,
     memory: u64,
+    fuses: bool,
 }
 
 impl Simulator {
@@ -146,6 +147,7 @@ impl Simulator {
             shared: Arc::new(Shared::new(threads)),
             name: "Simulated device".into(),
             memory: 1 << 30,
+            fuses: false,
         }
     }
 
@@ -196,6 +198,28 @@ impl Simulator {
     #[must_use]
     pub fn memory(mut self, bytes: u64) -> Self {
         self.memory = bytes;
+        self
+    }
+
+    /// Makes runtimes that are given this handle or a clone of it fuse launches, as on a device that runs code.
+    /// By default they run the launches of a scope one by one, because kernels are closures.
+    ///
+    /// The kernels must come from SPIR-V, whose code decides what is fused. The closure of a fused kernel is the
+    /// one that is registered for its name, `fused_` and the names of its launches' kernels.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kiln::simulated::Simulator;
+    ///
+    /// let simulator = Simulator::new().fusing();
+    /// simulator.kernel("fused_scale_offset", |call| {
+    ///     // does the work of a launch of `scale` and one of `offset`
+    /// });
+    /// ```
+    #[must_use]
+    pub fn fusing(mut self) -> Self {
+        self.fuses = true;
         self
     }
 
@@ -541,7 +565,8 @@ impl Simulator {
 
     /// Returns the backend through which a runtime finds the device.
     pub(crate) fn backend(&self) -> Arc<dyn Backend> {
-        Arc::new(device::Simulated::new(self.shared.clone(), &self.name, self.memory))
+        let Self { shared, name, memory, fuses } = self;
+        Arc::new(device::Simulated::new(shared.clone(), name, *memory, *fuses))
     }
 }
 

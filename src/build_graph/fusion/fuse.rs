@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::attempt::KernelInBuild;
 use super::group::LaunchGroup;
 use super::known::Fusion;
 use super::material::{Found, FusionRequest, Material, is_permanent, reason_of};
@@ -26,14 +27,18 @@ impl BuildGraph {
     pub(crate) async fn fuse(self: Arc<Self>, request: FusionRequest) -> Result<Arc<Fusion>> {
         match self.fusions().get(&request.query) {
             Some(known) => Ok(known),
-            None => self.new_fusion(&request).await,
+            None => self.new_fusion(&request, &KernelInBuild::default()).await,
         }
     }
 
-    /// Fuses launches whose result is not known.
-    async fn new_fusion(self: &Arc<Self>, request: &FusionRequest) -> Result<Arc<Fusion>> {
+    /// Fuses launches whose result is not known. Sets `in_build` to the name of each kernel before it is built.
+    pub(super) async fn new_fusion(
+        self: &Arc<Self>,
+        request: &FusionRequest,
+        in_build: &KernelInBuild,
+    ) -> Result<Arc<Fusion>> {
         let FusionRequest { query, plan, .. } = request;
-        match self.attempt(request).await {
+        match self.attempt(request, in_build).await {
             Ok((fusion, material)) => {
                 let fusion = self.fusions().keep(query, fusion);
                 self.try_further(&material, &fusion);
@@ -49,14 +54,18 @@ impl BuildGraph {
     }
 
     /// Fuses the launches. Errors include those that are [permanent](is_permanent).
-    async fn attempt(self: &Arc<Self>, request: &FusionRequest) -> Result<(Fusion, Arc<Material>)> {
-        if !self.device(request.device).runs_code {
+    async fn attempt(
+        self: &Arc<Self>,
+        request: &FusionRequest,
+        in_build: &KernelInBuild,
+    ) -> Result<(Fusion, Arc<Material>)> {
+        if !self.device(request.device).fuses {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 "kernels of a simulated device are closures, which cannot be fused",
             ));
         }
-        let material = Arc::new(self.fusion_material(request).await?);
+        let material = Arc::new(self.fusion_material(request, in_build).await?);
         let own = Arc::clone(&material);
         let found = self.with_launches(&material, move |launches| own.search(launches)).await?;
         let Found { mut report, values, parts } = found;

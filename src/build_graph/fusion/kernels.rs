@@ -156,6 +156,7 @@ impl BuildGraph {
     ) -> Result<FusedKernel> {
         let Candidate { group, form, outcome } = candidate;
         let fused = outcome.fused.map_err(Error::unsupported)?;
+        lock(&material.in_build).clone_from(&fused.kernel);
         let members = group.members();
         let sources = members.iter().map(|&member| material.plan.slots[member].module);
         let sources: Vec<_> =

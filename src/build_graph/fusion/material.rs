@@ -4,6 +4,7 @@
 use std::cell::OnceCell;
 use std::sync::Arc;
 
+use super::attempt::KernelInBuild;
 use super::query::Query;
 use super::timing::Timing;
 use super::values::Values;
@@ -71,6 +72,7 @@ pub(super) struct Material {
     pub(super) is_tried: bool,
     /// Whether the launches run as one kernel or not at all as kernels of several launches.
     pub(super) needs_one_kernel: bool,
+    pub(super) in_build: KernelInBuild,
 }
 
 /// Kernels found for a scope.

@@ -11,6 +11,7 @@
 //! [Trials](trial) on the application's own runs find the fastest, and its [times](timing) are stored on
 //! disk.
 
+mod attempt;
 mod background;
 mod fuse;
 mod group;
@@ -24,6 +25,8 @@ mod trial;
 mod values;
 mod way;
 
+pub(super) use attempt::Attempts;
+pub(crate) use attempt::{Awaited, Overdue};
 pub(crate) use group::{Policy, SelectedWay};
 pub(crate) use known::{Fusion, Selection};
 pub(crate) use material::FusionRequest;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::attempt::KernelInBuild;
 use super::material::{FusionRequest, Material, Source, is_permanent};
 use crate::build_graph::built::ResolvedKernel;
 use crate::build_graph::graph::BuildGraph;
@@ -22,6 +23,7 @@ impl BuildGraph {
     pub(super) async fn fusion_material(
         self: &Arc<Self>,
         request: &FusionRequest,
+        in_build: &KernelInBuild,
     ) -> Result<Material> {
         let &FusionRequest { device, trust, forced_form, is_tried, needs_one_kernel, .. } = request;
         let (kernels, mut plan) = (&request.kernels, request.plan.clone());
@@ -60,6 +62,7 @@ impl BuildGraph {
             forced_form,
             is_tried,
             needs_one_kernel,
+            in_build: Arc::clone(in_build),
         })
     }
 

@@ -516,17 +516,23 @@ fn decorations(module: &Module) -> BTreeMap<u32, BTreeSet<Vec<u32>>> {
     by_target
 }
 
+/// Returns the name of the kernel that fuses launches of these kernels, unless its module uses the name already.
+pub(crate) fn fused_name<'a>(kernels: impl Iterator<Item = &'a str>) -> String {
+    let mut name = "fused".to_owned();
+    for kernel in kernels {
+        if name.len() + kernel.len() < MAX_NAME_BYTES {
+            name = format!("{name}_{kernel}");
+        }
+    }
+    name
+}
+
 /// Returns a name made of the kernels' names that the module does not use yet.
 pub(super) fn unused_name(module: &Module, plan: &Plan) -> String {
     let names = module.section(Section::Names).iter().filter_map(|i| i.string(1));
     let linkages = module.linkages();
     let taken: BTreeSet<_> = names.chain(linkages.iter().map(|l| l.name)).collect();
-    let mut name = "fused".to_owned();
-    for slot in &plan.slots {
-        if name.len() + slot.kernel.len() < MAX_NAME_BYTES {
-            name = format!("{name}_{}", slot.kernel);
-        }
-    }
+    let mut name = fused_name(plan.slots.iter().map(|slot| &*slot.kernel));
     while taken.contains(name.as_str()) {
         name.push('_');
     }

@@ -75,6 +75,7 @@ pub(in crate::compiler) mod vector_access;
 pub(in crate::compiler) mod written;
 
 pub(crate) use coarsen::Width;
+pub(crate) use entry::fused_name;
 pub(crate) use examination::Examinations;
 #[cfg(any(test, fuzzing, feature = "internal"))]
 pub(crate) use examination::Programs;

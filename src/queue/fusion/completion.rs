@@ -13,7 +13,8 @@ use super::parts::{self, Prepared};
 use super::plan::{self, FusionOptions, LaunchSnapshot, MemoryUsage};
 use super::recent::{Recent, Recents};
 use crate::build_graph::{
-    FusedKernel, Fusion, FusionRequest, ONE_BY_ONE, Policy, Query, Selection, Step,
+    Awaited, FusedKernel, Fusion, FusionRequest, ONE_BY_ONE, Overdue, Policy, Query, Selection,
+    Step,
 };
 use crate::compiler::fusion::Trust;
 use crate::error::{Error, ErrorKind, Result};
@@ -62,13 +63,30 @@ impl FusionLookup {
         self.scheduler.shared().graph.known_fusion(self.query.as_ref()?)
     }
 
+    /// Returns the attempt to fuse these launches that scopes no longer wait for, if there is one.
+    fn overdue(&self) -> Option<Overdue> {
+        self.scheduler.shared().graph.overdue_fusion(self.query.as_ref()?)
+    }
+
     /// Builds the launches' programs if necessary, and fuses the launches.
     pub(super) async fn fusion(&self, snapshot: &LaunchSnapshot) -> Result<Arc<Fusion>> {
+        let request = self.built_request(snapshot).await?;
+        self.scheduler.shared().graph.clone().fuse(request).await
+    }
+
+    /// Like [`fusion`](Self::fusion), but waits for the fused kernel no longer than the runtime's limit.
+    async fn fusion_within_limit(&self, snapshot: &LaunchSnapshot) -> Result<Awaited> {
+        let request = self.built_request(snapshot).await?;
+        let shared = self.scheduler.shared();
+        shared.graph.clone().fuse_within(request, shared.fusion_limit).await
+    }
+
+    /// Builds the launches' programs if necessary. The launches need them in any case.
+    async fn built_request(&self, snapshot: &LaunchSnapshot) -> Result<FusionRequest> {
         for kernel in snapshot.kernels() {
             kernel.resolve().await;
         }
-        let request = self.request(snapshot)?;
-        self.scheduler.shared().graph.clone().fuse(request).await
+        self.request(snapshot)
     }
 
     fn request(&self, snapshot: &LaunchSnapshot) -> Result<FusionRequest> {
@@ -131,6 +149,9 @@ impl Completion {
         if let Some(fusion) = lookup.known() {
             return Fusing::known(self.run(&fusion, LaunchFacts::New(&lookup)));
         }
+        if let Some(overdue) = lookup.overdue() {
+            return Fusing::known(self.unfused_because_overdue(overdue));
+        }
         let snapshot = self.queue.scheduler.visit_group(self.group, LaunchSnapshot::of);
         let Some((_, snapshot)) = snapshot.filter(|(_, snapshot)| snapshot.len() == count) else {
             let cause = self.queue.scheduler.failure_in_group(self.group);
@@ -156,11 +177,12 @@ impl Completion {
 
     /// Fuses the launches, and runs them.
     async fn fuse(self, lookup: FusionLookup, snapshot: LaunchSnapshot) -> Result<FusionOutcome> {
-        let fusion = lookup.fusion(&snapshot).await;
+        let fusion = lookup.fusion_within_limit(&snapshot).await;
         // The launches may run from here on. The snapshot must not hold handles of their buffers then.
         drop(snapshot);
         match fusion {
-            Ok(fusion) => self.run(&fusion, LaunchFacts::New(&lookup)),
+            Ok(Awaited::Known(fusion)) => self.run(&fusion, LaunchFacts::New(&lookup)),
+            Ok(Awaited::Overdue(overdue)) => self.unfused_because_overdue(overdue),
             Err(error) => self.unfused(Unfused::Failed(error)),
         }
     }
@@ -333,6 +355,12 @@ impl Completion {
         }
     }
 
+    /// Runs the launches one by one, because their kernel was not built within the limit.
+    fn unfused_because_overdue(self, Overdue { kernel }: Overdue) -> Result<FusionOutcome> {
+        let limit = self.queue.scheduler.shared().fusion_limit;
+        self.unfused(Unfused::Overdue { kernel, limit })
+    }
+
     /// Runs the launches one by one, unless they run already, and returns the reason.
     pub(super) fn unfused(mut self, why: Unfused) -> Result<FusionOutcome> {
         self.run_separately();
@@ -344,20 +372,17 @@ impl Completion {
             Unfused::Refused(_) | Unfused::Disabled => Some(&counters.fusions_refused),
             Unfused::Slower { .. } | Unfused::Timing => Some(&counters.fusions_slower),
             Unfused::Failed(_) => Some(&counters.fusions_failed),
+            Unfused::Overdue { .. } => Some(&counters.fusions_overdue),
         };
         if let Some(counter) = counter {
             counter.add_one();
         }
-        tracing::debug!(%why, "launches are not fused");
+        match &why {
+            Unfused::Overdue { .. } => tracing::warn!(%why, "launches are not fused"),
+            _ => tracing::debug!(%why, "launches are not fused"),
+        }
         if self.is_required {
-            let error = Error::new(
-                ErrorKind::Unsupported,
-                format!("fusion is required, but the launches are not fused: {why}"),
-            );
-            return Err(match why {
-                Unfused::Failed(cause) => error.with_source(cause),
-                _ => error,
-            });
+            return Err(required_error(why));
         }
         Ok(FusionOutcome::Unfused { why })
     }
@@ -383,6 +408,17 @@ impl Completion {
         if !std::mem::replace(&mut self.is_decided, true) {
             self.queue.scheduler.run_separately(self.group, None);
         }
+    }
+}
+
+/// Returns the error of a scope that requires fusion and whose launches are not fused.
+fn required_error(why: Unfused) -> Error {
+    let message = format!("fusion is required, but the launches are not fused: {why}");
+    let error = Error::new(ErrorKind::Unsupported, message);
+    match why {
+        Unfused::Failed(cause) => error.with_source(cause),
+        Unfused::Overdue { .. } => error.of_kind(ErrorKind::TimedOut),
+        _ => error,
     }
 }
 

@@ -1,5 +1,7 @@
 //! Policy for fusing launches, and the environment variables for this policy and for the form of fused kernels.
 
+use std::time::Duration;
+
 use crate::compiler::fusion::FusionForm;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -31,6 +33,10 @@ pub enum FusionMode {
     /// fusion.
     Never,
 }
+
+/// Time for which the launches of a scope wait for their fused kernel, unless the runtime sets another. Compilers
+/// take seconds for a large kernel on a slow machine with other work; some never end.
+pub(crate) const FUSION_LIMIT: Duration = Duration::from_secs(120);
 
 /// Environment variable that sets the mode.
 const MODE_VARIABLE: &str = "KILN_FUSION";

@@ -141,6 +141,16 @@ pub enum Unfused {
     },
     /// This run is timed, to find out whether fusing is faster. Later runs use the fastest way.
     Timing,
+    /// The fused kernel was not built within the
+    /// [limit](crate::RuntimeBuilder::fusion_limit). The build continues in the background. Until it ends,
+    /// scopes with the same launches have this outcome at once; afterwards they use the kernel.
+    #[non_exhaustive]
+    Overdue {
+        /// Name of the fused kernel that was being built.
+        kernel: String,
+        /// Time that the launches waited at most.
+        limit: Duration,
+    },
     /// Fusing is disabled: [`FusionMode::Never`](crate::FusionMode::Never).
     Disabled,
     /// The fused kernel could not be built because of a failure of circumstance, such as exhausted
@@ -174,6 +184,12 @@ impl fmt::Display for Unfused {
                  takes {fused:.1?}"
             ),
             Self::Timing => f.write_str("this run is timed, to decide whether fusion is faster"),
+            Self::Overdue { kernel, limit } => write!(
+                f,
+                "`{}` was not built within {limit:?}; the build continues, and later scopes use the \
+                 kernel once it is built; `RuntimeBuilder::fusion_limit` sets another limit",
+                short_name(kernel)
+            ),
             Self::Disabled => f.write_str("fusion is disabled"),
             Self::Failed(error) => write!(f, "the fused kernel could not be built: {error}"),
         }

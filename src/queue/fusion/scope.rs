@@ -424,7 +424,8 @@ impl FusionScope {
     /// Runs the launches: as one kernel or in several parts if it is proven that the results do not change
     /// and, unless [`require`](Self::require) is set, if that is faster. The future returns how they run;
     /// dropping it changes nothing. The launches of a scope that differs from earlier ones wait until their
-    /// kernel is built.
+    /// kernel is built, but no longer than a [limit](crate::RuntimeBuilder::fusion_limit). Then they run one by
+    /// one, and the outcome is [`Unfused::Overdue`].
     ///
     /// With [`FusionMode::Auto`](crate::FusionMode::Auto), the first one to four runs of each
     /// [way](crate::guides::fusion#trials) to run the launches are timed, in turns. Runs of the launches one
@@ -433,7 +434,8 @@ impl FusionScope {
     /// # Errors
     ///
     /// From the future: if `require` is set, [`Unsupported`](crate::ErrorKind::Unsupported), with the reason,
-    /// if the launches are not fused; [`Panicked`](crate::ErrorKind::Panicked) if fusing panicked. The
+    /// if the launches are not fused, or [`TimedOut`](crate::ErrorKind::TimedOut) if their kernel was not built
+    /// within the limit; [`Panicked`](crate::ErrorKind::Panicked) if fusing panicked. The
     /// launches then run one by one.
     ///
     /// # Examples

@@ -86,6 +86,8 @@ pub(crate) struct Shared {
     pub(crate) fusion: FusionMode,
     /// Form that all fused kernels get; if `None`, all forms are tried.
     pub(crate) fusion_form: Option<FusionForm>,
+    /// Time for which the launches of a scope wait for their fused kernel.
+    pub(crate) fusion_limit: Duration,
 }
 
 /// Command DAG of one device, and its native queues.

@@ -1,0 +1,199 @@
+//! Attempts to fuse launches, and the ones that take longer than scopes wait for.
+//!
+//! A driver's compiler may never end for a fused kernel. A scope that may run its launches one by one therefore
+//! waits for an attempt up to a limit. The attempt continues in the background. While it does, later scopes with
+//! the same launches do not wait for it; they use its result once it has ended.
+
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::channel::oneshot;
+use futures::future::{Either, select};
+use slab::Slab;
+
+use super::known::Fusion;
+use super::material::FusionRequest;
+use super::query::{Key, Query};
+use crate::build_graph::graph::BuildGraph;
+use crate::build_graph::kernel::Kernel;
+use crate::compiler::fusion::fused_name;
+use crate::error::{Error, ErrorKind, Result};
+use crate::executor::pause;
+use crate::sync::lock;
+
+/// Name of the fused kernel that an attempt is building, or is going to build.
+pub(super) type KernelInBuild = Arc<Mutex<String>>;
+
+/// Attempts that have not ended.
+#[derive(Default)]
+pub(in crate::build_graph) struct Attempts(Mutex<Slab<Attempt>>);
+
+struct Attempt {
+    /// Key of the launches.
+    launches: Key,
+    kernel: KernelInBuild,
+    /// Whether a scope has stopped waiting for it.
+    is_overdue: bool,
+}
+
+/// Attempt in progress, until it is dropped.
+struct Ongoing {
+    graph: Arc<BuildGraph>,
+    index: usize,
+    kernel: KernelInBuild,
+}
+
+/// Result of waiting for a fusion.
+pub(crate) enum Awaited {
+    Known(Arc<Fusion>),
+    /// The limit has passed. The attempt continues.
+    Overdue(Overdue),
+}
+
+/// Attempt that takes longer than scopes wait for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Overdue {
+    /// Name of the fused kernel that is being built.
+    pub(crate) kernel: String,
+}
+
+impl Attempts {
+    fn begin(&self, launches: Key, kernel: KernelInBuild) -> usize {
+        lock(&self.0).insert(Attempt { launches, kernel, is_overdue: false })
+    }
+
+    fn end(&self, index: usize) {
+        let attempt = lock(&self.0).try_remove(index);
+        drop(attempt);
+    }
+
+    /// Records that a scope stops waiting for the attempt. Returns `None` if the attempt has ended.
+    fn set_overdue(&self, index: usize) -> Option<Overdue> {
+        let mut attempts = lock(&self.0);
+        let attempt = attempts.get_mut(index)?;
+        attempt.is_overdue = true;
+        Some(attempt.overdue())
+    }
+
+    /// Returns an overdue attempt to fuse these launches.
+    fn find_overdue(&self, launches: &Key) -> Option<Overdue> {
+        let attempts = lock(&self.0);
+        let mut overdue = attempts.iter().filter(|(_, attempt)| attempt.is_overdue);
+        let found = overdue.find(|(_, attempt)| attempt.launches == *launches);
+        found.map(|(_, attempt)| attempt.overdue())
+    }
+}
+
+impl Attempt {
+    fn overdue(&self) -> Overdue {
+        Overdue { kernel: lock(&self.kernel).clone() }
+    }
+}
+
+impl Drop for Ongoing {
+    fn drop(&mut self) {
+        self.graph.attempts().end(self.index);
+    }
+}
+
+impl BuildGraph {
+    /// Returns the attempt to fuse the launches for which scopes no longer wait, if there is one. Does not
+    /// block.
+    pub(crate) fn overdue_fusion(&self, query: &Query) -> Option<Overdue> {
+        self.attempts().find_overdue(&query.key)
+    }
+
+    /// Like [`fuse`](Self::fuse), but waits no longer than `limit`. If the limit passes, the attempt continues in
+    /// the background.
+    ///
+    /// # Errors
+    ///
+    /// As for [`fuse`](Self::fuse).
+    pub(crate) async fn fuse_within(
+        self: Arc<Self>,
+        request: FusionRequest,
+        limit: Duration,
+    ) -> Result<Awaited> {
+        if let Some(known) = self.known_fusion(&request.query) {
+            return Ok(Awaited::Known(known));
+        }
+        if let Some(overdue) = self.overdue_fusion(&request.query) {
+            return Ok(Awaited::Overdue(overdue));
+        }
+        let name = fused_name(request.kernels.iter().map(Kernel::name));
+        let kernel = KernelInBuild::new(name.into());
+        let index = self.attempts().begin(request.query.key.clone(), kernel.clone());
+        let (sender, receiver) = oneshot::channel();
+        let ongoing = Ongoing { graph: Arc::clone(&self), index, kernel };
+        self.builds().spawn(async move {
+            let attempt = ongoing.graph.new_fusion(&request, &ongoing.kernel);
+            let attempted = AssertUnwindSafe(attempt).catch_unwind().await;
+            // A scope that finds no attempt finds the result.
+            drop(ongoing);
+            // The receiver may be dropped already.
+            let _ = sender.send(attempted);
+        })?;
+        match select(receiver, pause(limit)).await {
+            Either::Left((attempted, _)) => outcome(attempted),
+            Either::Right((Ok(()), receiver)) => match self.attempts().set_overdue(index) {
+                Some(overdue) => Ok(Awaited::Overdue(overdue)),
+                None => outcome(receiver.await),
+            },
+            Either::Right((Err(error), receiver)) => {
+                tracing::warn!(%error, "the wait for a fused kernel has no limit");
+                outcome(receiver.await)
+            }
+        }
+    }
+}
+
+/// Result of an attempt, or the payload of its panic.
+type Attempted = Result<Result<Arc<Fusion>>, Box<dyn std::any::Any + Send>>;
+
+/// Returns the result of an attempt that has ended. Panics if the attempt has panicked.
+fn outcome(attempted: Result<Attempted, oneshot::Canceled>) -> Result<Awaited> {
+    match attempted {
+        Ok(Ok(fusion)) => fusion.map(Awaited::Known),
+        Ok(Err(panic)) => resume_unwind(panic),
+        Err(oneshot::Canceled) => {
+            Err(Error::new(ErrorKind::Panicked, "the task that fuses launches panicked"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compiler::fusion::Trust;
+
+    fn launches(device: usize) -> Key {
+        Query::new(device, Trust::ProofOnly, false, 0).key
+    }
+
+    #[test]
+    fn only_attempts_that_a_scope_stopped_waiting_for_are_overdue() {
+        let (attempts, kernel) = (Attempts::default(), KernelInBuild::default());
+        let index = attempts.begin(launches(0), kernel.clone());
+        assert_eq!(attempts.find_overdue(&launches(0)), None);
+        "fused_scale_offset".clone_into(&mut lock(&kernel));
+        let overdue = Overdue { kernel: "fused_scale_offset".to_owned() };
+        assert_eq!(attempts.set_overdue(index), Some(overdue.clone()));
+        assert_eq!(attempts.find_overdue(&launches(0)), Some(overdue));
+        assert_eq!(attempts.find_overdue(&launches(1)), None, "other launches");
+    }
+
+    #[test]
+    fn an_attempt_that_has_ended_is_not_overdue() {
+        let attempts = Attempts::default();
+        let [first, second] =
+            [(); 2].map(|()| attempts.begin(launches(0), KernelInBuild::default()));
+        assert!(attempts.set_overdue(second).is_some());
+        attempts.end(second);
+        assert_eq!(attempts.find_overdue(&launches(0)), None, "the other one is in time");
+        assert_eq!(attempts.set_overdue(second), None);
+        attempts.end(first);
+        assert_eq!(attempts.set_overdue(first), None);
+    }
+}
