@@ -72,6 +72,8 @@ pub enum ErrorKind {
     Deadlock,
     /// A time limit set by the application has passed.
     TimedOut,
+    /// The application canceled the command before the device was given it.
+    Canceled,
     /// A compiler, a host future or Kiln's own fusing compiler panicked.
     Panicked,
     /// A file or a remote cache could not be read or written, a process could not be started, files changed
@@ -100,6 +102,7 @@ impl ErrorKind {
             Self::HostTask => "host task failed",
             Self::Deadlock => "deadlock",
             Self::TimedOut => "timed out",
+            Self::Canceled => "canceled",
             Self::Panicked => "panicked",
             Self::Io => "input/output failed",
             Self::Driver => "driver failed",
@@ -368,6 +371,7 @@ impl Error {
             | ErrorKind::HostTask
             | ErrorKind::Deadlock
             | ErrorKind::TimedOut
+            | ErrorKind::Canceled
             | ErrorKind::Panicked
             | ErrorKind::Io
             | ErrorKind::Driver

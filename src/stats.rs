@@ -149,6 +149,8 @@ counters! {
     fusions_overdue,
     /// Failed commands, including those that failed because another command failed.
     failed_commands,
+    /// Commands that the application canceled before the device was given them. They count as failed commands, too.
+    canceled_commands,
     /// Commands that waited because the maximum number of commands was in flight.
     parked_commands,
     /// Commands found to be finished before the requested callback, if that arrived at all. Ordinary on fast

@@ -120,7 +120,7 @@ impl Record {
         self.native_queue.load(Acquire) != 0
     }
 
-    /// Settles the command with its outcome and collects the waiters to wake. Returns the native event
+    /// Settles the command with its outcome, unless it is settled already, and collects the waiters to wake. Returns the native event
     /// if the driver is done with it; if its callback is still to come, the event is stored until then.
     pub(crate) fn settle(
         &self,
@@ -137,7 +137,7 @@ impl Record {
         let failure = outcome.err();
         if failure.is_some() || profile.is_some() || armed.is_some() {
             let armed_event = Mutex::new(armed);
-            // Setting cannot fail: a command is settled once.
+            // Fails if the command was canceled: its waiters have the error already.
             let _ = self.remains.set(Box::new(Remains { failure, profile, armed_event }));
         }
         let called_back = self.signal.settle(wakers);
@@ -257,6 +257,56 @@ impl Event {
             None if self.record.is_dispatched() => Status::Enqueued,
             None => Status::Waiting,
         }
+    }
+
+    /// Cancels the command unless the device was given it already. Returns whether this call canceled it.
+    ///
+    /// A command can be canceled while its [status](Self::status) is [`Status::Waiting`]: it waits for other
+    /// commands, a build, a host future, the end of its fusion scope, or a free place on the device. A command of
+    /// which `false` is returned is not affected: the device has it, it has ended, it is certain to fail because
+    /// another command failed, or it is a [host task](crate::Queue::host_task) that has started.
+    ///
+    /// The canceled command fails with [`Canceled`](crate::ErrorKind::Canceled):
+    ///
+    /// * All tasks that await it, through any clone of the event, get the error at once.
+    /// * It counts as a [failed command](crate::Queue#failures). Commands that need its results, or that were
+    ///   ordered after it, are not run and fail with [the same](crate::Error::same) failure, once everything
+    ///   before them has ended.
+    /// * Its host futures are dropped, on Kiln's host thread, whether or not they have started. A host task is
+    ///   canceled, and its future dropped, only if the future was not polled yet.
+    /// * Its buffers and host memory are freed when the commands before it have ended.
+    /// * If it is a launch of a [`FusionScope`](crate::FusionScope), the other launches of the scope that do not
+    ///   need it run one by one.
+    ///
+    /// Any holder of a clone of the event can cancel the command, and thereby affects all others. Give clones only
+    /// to code that may; other code can await a [marker](crate::Queue::marker) or a future of its own.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping an event never cancels its command; only this method does.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use futures::channel::oneshot;
+    /// use kiln::ErrorKind;
+    ///
+    /// # async fn example(queue: &kiln::Queue, blur: &kiln::Kernel,
+    /// #     x: &kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// let (approve, approved) = oneshot::channel::<()>();
+    /// let blurred = queue.submit(blur.launch(x.len()).args((x,)).after_future(approved))?;
+    /// if blurred.cancel() { // the request that needed it has disconnected
+    ///     assert_eq!(blurred.await.unwrap_err().kind(), ErrorKind::Canceled);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[expect(clippy::must_use_candidate, reason = "most callers need not know")]
+    pub fn cancel(&self) -> bool {
+        if process::is_forked() {
+            return false;
+        }
+        self.record.scheduler().is_some_and(|scheduler| scheduler.cancel(&self.record))
     }
 
     /// Returns when the command was queued, submitted, started and ended. `None` if the command has not

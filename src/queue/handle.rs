@@ -378,8 +378,8 @@ impl Queue {
     /// not awaited. If the future returns an error or panics, the command fails, and so do the launches
     /// that were ordered [after](Launch::after) it.
     ///
-    /// Dropping the event does not cancel the future. A future that never completes blocks
-    /// [`Runtime::drain`](crate::Runtime::drain) forever. All host futures of a runtime share the
+    /// Dropping the event does not cancel the future; [`Event::cancel`] does, if the future has not started.
+    /// A future that never completes blocks [`Runtime::drain`](crate::Runtime::drain) forever. All host futures of a runtime share the
     /// thread. One that blocks therefore delays the others, except in [`Event::wait`]: the others run
     /// on another thread meanwhile.
     ///

@@ -11,6 +11,7 @@ use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
@@ -46,7 +47,18 @@ pub(crate) struct HostFuture {
     waits: Mutex<Vec<Wait>>,
     /// Waker with which the future is polled.
     waker: Mutex<Option<Arc<CountedWaker>>>,
+    /// One of the constants below.
+    stage: AtomicU8,
 }
+
+/// Stage of a host future that was not polled yet.
+const WAITING: u8 = 0;
+
+/// Stage of a host future that was polled.
+const STARTED: u8 = 1;
+
+/// Stage of a host future that is dropped instead of being polled.
+const CANCELED: u8 = 2;
 
 /// Command that a future waits for, and the way in which it waits.
 struct Wait {
@@ -84,6 +96,37 @@ impl HostFuture {
         let _ = self.record.set(record.clone());
     }
 
+    /// Marks the future as started. Returns `false` if it was canceled.
+    fn start(&self) -> bool {
+        match self.stage.compare_exchange(WAITING, STARTED, SeqCst, SeqCst) {
+            Ok(_) => true,
+            Err(stage) => stage != CANCELED,
+        }
+    }
+
+    fn is_canceled(&self) -> bool {
+        self.stage.load(SeqCst) == CANCELED
+    }
+
+    /// Cancels the future unless it has started. Returns whether it is canceled.
+    pub(crate) fn cancel_unstarted(&self) -> bool {
+        match self.stage.compare_exchange(WAITING, CANCELED, SeqCst, SeqCst) {
+            Ok(_) => true,
+            Err(stage) => stage == CANCELED,
+        }
+    }
+
+    /// Cancels the future, which is dropped instead of being polled again. Called without a lock, because it may
+    /// wake a task.
+    pub(crate) fn cancel(&self) {
+        self.stage.store(CANCELED, SeqCst);
+        // A future without a waker was not polled yet, or finds out when its poll ends.
+        let waker = lock(&self.waker).clone();
+        if let Some(waker) = waker {
+            waker.0.wake_by_ref();
+        }
+    }
+
     /// Returns the only command that can wake the future, if there is exactly one.
     pub(crate) fn certain_wait(&self) -> Option<Arc<Record>> {
         let waits = lock(&self.waits);
@@ -109,7 +152,8 @@ impl HostFuture {
     }
 }
 
-/// Host future, wrapped so that code that it polls can find out which one it is part of.
+/// Host future, wrapped so that code that it polls can find out which one it is part of. If it is canceled, it
+/// completes without being polled.
 pub(crate) struct Tracked {
     future: Precondition,
     shared: Arc<HostFuture>,
@@ -150,12 +194,16 @@ impl Future for Tracked {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         let shared = self.shared.clone();
+        if !shared.start() {
+            return Poll::Ready(Ok(()));
+        }
         let before = POLLED.try_with(|polled| polled.replace(Some(shared))).ok().flatten();
         let _polling = Polling(before);
         let waker = self.waker(context.waker()).clone();
         let polled = self.future.as_mut().poll(&mut Context::from_waker(&waker));
         drop(waker);
-        polled
+        // The future may have been canceled before it had a waker.
+        if polled.is_pending() && self.shared.is_canceled() { Poll::Ready(Ok(())) } else { polled }
     }
 }
 

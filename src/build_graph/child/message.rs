@@ -257,6 +257,7 @@ enum Kind {
     HostTask,
     Deadlock,
     TimedOut,
+    Canceled,
     Panicked,
     Io,
     Driver,

@@ -153,14 +153,18 @@ impl State {
 
     /// Runs a scope's launches now, if the deferred launch with this record is one of them.
     pub(super) fn abort_deferred(&mut self, record: &Arc<Record>, cause: &str) {
-        let is_same = |(_, deferred): (&Work, &Arc<Record>)| Arc::ptr_eq(deferred, record);
-        let found = self.deferring.iter().find_map(|group| {
-            let at = self.groups.get(group)?.deferred()?.iter().position(is_same)?;
-            Some((*group, at))
-        });
-        if let Some((group, at)) = found {
+        if let Some((group, at)) = self.find_deferred(record) {
             self.abort(group, at, cause);
         }
+    }
+
+    /// Returns the group of the deferred launch with this record, and the position of the launch in it.
+    pub(super) fn find_deferred(&self, record: &Arc<Record>) -> Option<(GroupId, usize)> {
+        let is_same = |(_, deferred): (&Work, &Arc<Record>)| Arc::ptr_eq(deferred, record);
+        self.deferring.iter().find_map(|group| {
+            let at = self.groups.get(group)?.deferred()?.iter().position(is_same)?;
+            Some((*group, at))
+        })
     }
 
     /// Runs a scope's launches now, because `cause` depends on the deferred launch at index `at`.

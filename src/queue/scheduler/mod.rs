@@ -7,6 +7,7 @@
 //! [`DeferredActions`]. A callback that runs inside a call made [under the lock](transaction) wakes no waiter.
 
 mod backlog;
+mod cancel;
 mod deferred;
 mod dispatch;
 mod group;

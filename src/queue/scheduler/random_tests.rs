@@ -21,11 +21,11 @@ use super::{self as scheduler, AbortReason, FusedLaunch};
 use crate::args::buffer::Buffer;
 use crate::backend::simulated::{Fault, Simulator};
 use crate::build_graph::Kernel;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::queue::accesses::{CombinedAccesses, Repeated};
 use crate::queue::command::GroupId;
 use crate::queue::launch_work::LaunchWork;
-use crate::queue::{Event, Queue, Read};
+use crate::queue::{Event, Queue, Read, Status};
 use crate::runtime::Runtime;
 use crate::source::module::Module;
 
@@ -103,6 +103,8 @@ enum Step {
 struct Case {
     rng: Rng,
     has_faults: bool,
+    /// Whether commands are canceled.
+    has_cancels: bool,
     simulator: Simulator,
     rt: Runtime,
     queue: Queue,
@@ -115,6 +117,8 @@ struct Case {
     scopes: Vec<Scope>,
     next_scope: u64,
     events: Vec<Event>,
+    /// Errors of the canceled commands.
+    canceled: Vec<Error>,
     reads: Vec<Read<u32>>,
     log: String,
 }
@@ -137,6 +141,7 @@ impl Case {
         Self {
             rng,
             has_faults: seed % 2 == 1,
+            has_cancels: seed % 4 >= 2,
             simulator,
             queue: rt.queue(),
             rt,
@@ -148,6 +153,7 @@ impl Case {
             // The ids of real scopes begin at one.
             next_scope: 1 << 32,
             events: Vec::new(),
+            canceled: Vec::new(),
             reads: Vec::new(),
             log: format!("seed {seed}, {most} in flight\n"),
         }
@@ -212,6 +218,9 @@ impl Case {
                 }
             }
             self.note("a fault to come");
+        }
+        if self.has_cancels && self.rng.u8(..6) == 0 {
+            self.cancel();
         }
         match self.rng.u8(..100) {
             0..24 => self.transfer(),
@@ -279,6 +288,20 @@ impl Case {
             self.decide(&scope);
         }
         let _ = self.within("an event", event);
+    }
+
+    /// Cancels one of the latest commands, if the device does not have it yet.
+    fn cancel(&mut self) {
+        let latest = self.events.len().saturating_sub(6);
+        let Some(event) = self.rng.choice(&self.events[latest..]).cloned() else { return };
+        let is_canceled = event.cancel();
+        if is_canceled {
+            let Status::Failed(error) = event.status() else { panic!("{event:?}\n{}", self.log) };
+            assert_eq!(error.kind(), ErrorKind::Canceled, "{}", self.log);
+            assert!(!event.cancel(), "it was canceled twice\n{}", self.log);
+            self.canceled.push(error);
+        }
+        self.note(("cancel", is_canceled));
     }
 
     fn launch(&mut self) {
@@ -384,6 +407,7 @@ impl Case {
 
     fn check<T>(&self, what: &str, outcome: Result<T>) -> Option<T> {
         match outcome {
+            Err(error) if self.canceled.iter().any(|canceled| canceled.same(&error)) => None,
             Err(error) if !self.has_faults => panic!("{what}: {error}\n{}", self.log),
             outcome => outcome.ok(),
         }

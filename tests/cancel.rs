@@ -1,0 +1,322 @@
+//! Cancellation of commands: those that the device was not given never run, and everything that depends on them
+//! fails with them.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
+#![allow(clippy::let_underscore_future, reason = "commands run without being awaited")]
+
+#[path = "support/simulation.rs"]
+mod simulation;
+
+use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+
+use fastrand::Rng;
+use futures::FutureExt;
+use futures::channel::oneshot;
+use futures::executor::block_on;
+use kiln::simulated::{Pause, Simulator};
+use kiln::{Buffer, Error, ErrorKind, Event, Kernel, Launch, Module, Queue, Runtime, Status};
+use simulation::{assert_at_rest, eventually, runtime_with};
+
+const SOURCE: &str = "kernel void mark(uint number, global const uint *from, global uint *to) {}";
+
+/// Numbers of the launches that ran.
+type Ran = Arc<Mutex<BTreeSet<u32>>>;
+
+/// Simulated device with a kernel that notes the number of each launch.
+struct Bench {
+    simulator: Simulator,
+    rt: Runtime,
+    queue: Queue,
+    mark: Kernel,
+    buffers: Vec<Buffer<u32>>,
+    ran: Ran,
+}
+
+impl Bench {
+    fn new(max_in_flight: usize) -> Self {
+        let (simulator, ran) = (Simulator::new(), Ran::default());
+        let noted = ran.clone();
+        simulator.kernel("mark", move |call| {
+            noted.lock().unwrap().insert(call.value(0));
+            call.write(2, &call.read::<u32>(1));
+        });
+        block_on(async {
+            let limit = NonZeroUsize::new(max_in_flight).unwrap();
+            let rt = runtime_with(&simulator, Runtime::builder().max_in_flight(limit)).await;
+            let program = rt.build(&Module::opencl_c(SOURCE)).await.unwrap();
+            // SAFETY: the closure stays inside its arguments.
+            let mark = unsafe { program.kernel("mark") }.unwrap();
+            let buffers = (0..4).map(|at| rt.buffer_from(vec![at; 8]));
+            let buffers = futures::future::try_join_all(buffers).await.unwrap();
+            Self { simulator, queue: rt.queue(), rt, mark, buffers, ran }
+        })
+    }
+
+    fn launch(&self, number: u32, from: usize, to: usize) -> Launch {
+        let [from, to] = [from, to].map(|at| &self.buffers[at]);
+        self.mark.launch(8).args((number, from, to))
+    }
+
+    fn submit(&self, launch: Launch) -> Event {
+        self.queue.submit(launch).unwrap()
+    }
+
+    fn has_run(&self, number: u32) -> bool {
+        self.ran.lock().unwrap().contains(&number)
+    }
+
+    /// Drops everything, and waits until the device holds nothing.
+    fn end(self) {
+        let Self { simulator, rt, queue, mark, buffers, ran: _ } = self;
+        block_on(rt.drain());
+        assert_eq!(rt.stats().commands_in_flight, 0);
+        drop((rt, queue, mark, buffers));
+        assert_at_rest(&simulator);
+    }
+}
+
+/// Returns the error with which a command was canceled.
+fn cancel(event: &Event) -> Error {
+    assert!(event.cancel(), "it was not canceled: {event:?}");
+    let Status::Failed(error) = event.status() else { panic!("{event:?}") };
+    assert_eq!(error.kind(), ErrorKind::Canceled);
+    error
+}
+
+#[test]
+fn a_launch_that_waits_for_a_host_future_never_runs() {
+    let bench = Bench::new(100);
+    let (approve, approved) = oneshot::channel::<()>();
+    let launch = bench.submit(bench.launch(1, 0, 1).after_future(approved));
+    let waiting = launch.clone();
+    let waiter = thread::spawn(move || waiting.wait());
+    let dependent = bench.submit(bench.launch(2, 1, 2));
+    let independent = bench.submit(bench.launch(3, 0, 3));
+    let error = cancel(&launch);
+    assert_eq!(error.to_string(), "canceled: `mark` was canceled before the device was given it");
+    assert!(waiter.join().unwrap().unwrap_err().same(&error));
+    let effect = block_on(dependent).unwrap_err();
+    assert!(effect.same(&error) && effect.to_string().contains("was not run"), "{effect}");
+    block_on(independent).unwrap();
+    eventually("its future is dropped", || approve.is_canceled());
+    assert!(block_on(bench.queue.read(&bench.buffers[1])).unwrap_err().same(&error));
+    assert_eq!(*bench.ran.lock().unwrap(), BTreeSet::from([3]));
+    assert_eq!((bench.rt.stats().canceled_commands, bench.rt.stats().failed_commands), (1, 3));
+    // The contents are missing until they are overwritten.
+    block_on(bench.queue.write(&bench.buffers[1], vec![7; 8]).unwrap()).unwrap();
+    assert_eq!(block_on(bench.queue.read(&bench.buffers[1])).unwrap(), [7; 8]);
+    bench.end();
+}
+
+#[test]
+fn waiters_get_the_error_although_the_command_before_never_ends() {
+    let bench = Bench::new(100);
+    let (approve, approved) = oneshot::channel::<()>();
+    let first = bench.submit(bench.launch(1, 0, 1).after_future(approved));
+    let second = bench.submit(bench.launch(2, 1, 2));
+    let third = bench.submit(bench.launch(3, 2, 3));
+    let error = cancel(&second);
+    assert!(block_on(second.clone()).unwrap_err().same(&error));
+    assert!(!second.cancel(), "it was canceled by another call");
+    // The third one is behind the first.
+    assert!(third.clone().now_or_never().is_none());
+    approve.send(()).unwrap();
+    block_on(first).unwrap();
+    assert!(block_on(third).unwrap_err().same(&error));
+    assert_eq!(*bench.ran.lock().unwrap(), BTreeSet::from([1]));
+    bench.end();
+}
+
+#[test]
+fn commands_that_the_device_has_are_not_affected() {
+    let bench = Bench::new(2);
+    let pause: Pause = bench.simulator.pause();
+    let events = [(1, 1), (2, 2), (3, 3), (4, 2)]
+        .map(|(number, to)| bench.submit(bench.launch(number, 0, to)));
+    assert!(matches!(events[0].status(), Status::Enqueued));
+    assert!(!events[0].cancel() && !events[1].cancel());
+    // The device has no room for these.
+    cancel(&events[2]);
+    drop(pause);
+    let ended: Vec<_> = events.iter().map(|event| block_on(event.clone()).is_ok()).collect();
+    assert_eq!(ended, [true, true, false, true]);
+    assert!(events.iter().all(|event| !event.cancel()), "they have ended");
+    assert_eq!(*bench.ran.lock().unwrap(), BTreeSet::from([1, 2, 4]));
+    bench.end();
+}
+
+#[test]
+fn a_host_task_is_canceled_only_before_it_starts() {
+    let bench = Bench::new(100);
+    let (begun, has_begun) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let first = bench.queue.host_task(async move {
+        begun.send(()).unwrap();
+        released.recv().unwrap();
+    });
+    let owned = Arc::new(());
+    let kept = Arc::downgrade(&owned);
+    let second = bench.queue.host_task(async move { drop(owned) }).unwrap();
+    has_begun.recv().unwrap();
+    let first = first.unwrap();
+    assert!(!first.cancel(), "it has started");
+    let error = cancel(&second);
+    assert_eq!(error.to_string(), "canceled: a host task was canceled before it started");
+    let after = bench.submit(bench.launch(1, 0, 1).after(&second));
+    assert!(block_on(after).unwrap_err().same(&error));
+    release.send(()).unwrap();
+    block_on(first).unwrap();
+    eventually("its future is dropped", || kept.strong_count() == 0);
+    bench.end();
+}
+
+#[test]
+fn a_canceled_launch_of_a_scope_does_not_affect_the_others() {
+    let bench = Bench::new(100);
+    let scope = bench.queue.start_fusion();
+    let events = [(1, 0, 1), (2, 0, 2), (3, 1, 3)]
+        .map(|(number, from, to)| scope.submit(bench.launch(number, from, to)).unwrap());
+    let error = cancel(&events[0]);
+    assert!(scope.is_fusing(), "the scope still collects");
+    let last = scope.submit(bench.launch(4, 2, 0)).unwrap();
+    let outcome = block_on(scope.complete()).unwrap();
+    assert!(outcome.to_string().contains("`mark` was canceled"), "{outcome}");
+    block_on(events[1].clone()).unwrap();
+    assert!(block_on(events[2].clone()).unwrap_err().same(&error));
+    block_on(last).unwrap();
+    assert_eq!(*bench.ran.lock().unwrap(), BTreeSet::from([2, 4]));
+    drop(scope);
+    bench.end();
+}
+
+#[test]
+fn a_launch_whose_program_is_being_built_is_canceled() {
+    let bench = Bench::new(100);
+    let compiler = bench.simulator.pause_builds();
+    let module = Module::opencl_c(format!("{SOURCE} kernel void other(uint number) {{}}"));
+    let build = bench.rt.build(&module).start();
+    // SAFETY: the closure stays inside its arguments.
+    let mark = unsafe { build.kernel("mark") };
+    let launch = mark.launch(8).args((9u32, &bench.buffers[0], &bench.buffers[1]));
+    let event = bench.submit(launch);
+    let error = cancel(&event);
+    assert!(block_on(event).unwrap_err().same(&error));
+    drop(compiler);
+    block_on(build).unwrap();
+    assert!(!bench.has_run(9));
+    drop(mark);
+    bench.end();
+}
+
+/// Number of random DAGs.
+const SEEDS: u64 = 300;
+
+/// Command of a random DAG, with the number of its launch.
+struct Command {
+    event: Event,
+    number: Option<u32>,
+}
+
+/// Submits a random command. Commands that wait for the host append what approves them to `gates`.
+fn submit_random(
+    bench: &Bench,
+    rng: &mut Rng,
+    commands: &[Command],
+    gates: &mut Vec<oneshot::Sender<()>>,
+) -> Command {
+    let number = commands.len() as u32;
+    let mut gate = || {
+        let (approve, approved) = oneshot::channel::<()>();
+        gates.push(approve);
+        // A gate that is dropped counts as open.
+        approved.map(drop)
+    };
+    let to = rng.usize(..4);
+    let event = match rng.u8(..20) {
+        0 => bench.queue.fill(&bench.buffers[to], number).unwrap(),
+        1 => bench.queue.write(&bench.buffers[to], vec![number; 8]).unwrap(),
+        2 => bench.queue.host_task(gate()).unwrap(),
+        3 => bench.queue.marker().unwrap(),
+        kind => {
+            let from = (to + rng.usize(1..4)) % 4;
+            let mut launch = bench.launch(number, from, to);
+            if kind < 8 {
+                launch = launch.after_future(gate());
+            }
+            if kind % 2 == 0
+                && let Some(before) = rng.choice(commands)
+            {
+                launch = launch.after(&before.event);
+            }
+            return Command { event: bench.submit(launch), number: Some(number) };
+        }
+    };
+    Command { event, number: None }
+}
+
+#[test]
+fn in_random_dags_each_command_runs_or_fails_with_a_canceled_one() {
+    let mut canceled_launches = 0;
+    for seed in 0..SEEDS {
+        let mut rng = Rng::with_seed(seed);
+        let bench = Bench::new([1, 2, 100][rng.usize(..3)]);
+        let pause = rng.bool().then(|| bench.simulator.pause());
+        let (mut commands, mut gates, mut canceled) = (Vec::new(), Vec::new(), Vec::new());
+        let racing = rng.bool().then(mpsc::channel::<Event>);
+        // Another thread cancels commands while the device runs them.
+        let (sender, racer) = racing
+            .map(|(sender, receiver)| {
+                let cancel_all = move || {
+                    let taken_back = receiver.into_iter().filter(Event::cancel);
+                    taken_back.collect::<Vec<_>>()
+                };
+                (sender, thread::spawn(cancel_all))
+            })
+            .unzip();
+        for _ in 0..rng.usize(3..40) {
+            let command = submit_random(&bench, &mut rng, &commands, &mut gates);
+            if let Some(sender) = &sender
+                && rng.u8(..4) == 0
+            {
+                sender.send(command.event.clone()).unwrap();
+            }
+            commands.push(command);
+            if rng.u8(..4) == 0 {
+                let event = &rng.choice(&commands).unwrap().event;
+                canceled.extend(event.cancel().then(|| event.clone()));
+            }
+            if rng.u8(..8) == 0
+                && let Some(gate) = gates.pop()
+            {
+                // The future is dropped if its launch was canceled.
+                let _ = gate.send(());
+            }
+        }
+        drop(sender);
+        canceled.extend(
+            racer.into_iter().flat_map(|racer: thread::JoinHandle<_>| racer.join().unwrap()),
+        );
+        drop((gates, pause));
+        let roots: Vec<_> = (canceled.into_iter())
+            .map(|event| block_on(event).expect_err("it was canceled"))
+            .collect();
+        assert!(roots.iter().all(|root| root.kind() == ErrorKind::Canceled), "seed {seed}");
+        for (at, Command { event, number }) in commands.iter().enumerate() {
+            let outcome = block_on(event.clone());
+            if let Some(number) = number {
+                assert_eq!(bench.has_run(*number), outcome.is_ok(), "seed {seed}, command {at}");
+                canceled_launches += usize::from(outcome.is_err());
+            }
+            if let Err(error) = outcome {
+                let is_effect = roots.iter().any(|root| root.same(&error));
+                assert!(is_effect, "seed {seed}, command {at}: {error}");
+            }
+        }
+        drop(commands);
+        bench.end();
+    }
+    assert!(canceled_launches > SEEDS as usize, "{canceled_launches} launches did not run");
+}
