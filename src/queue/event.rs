@@ -19,6 +19,7 @@ use super::host_memory::ReadSlot;
 use super::native_queue::{CommandEvent, Place};
 use super::node::NodeId;
 use super::scheduler::Scheduler;
+use super::time_limit::{TimeLimit, Timeout};
 use super::waits::{self, Waiting};
 use crate::args::buffer::Buffer;
 use crate::backend::{NativeEvent, Profile};
@@ -192,7 +193,8 @@ pub enum Status {
 /// # Cancel safety
 ///
 /// Dropping an `Event` loses nothing; another clone, or one polled later, still completes. Polling
-/// again after completion returns the same result.
+/// again after completion returns the same result, except after an error of a
+/// [time limit](crate::Launch::timeout): once the command has ended, polling returns how.
 ///
 /// # Examples
 ///
@@ -211,11 +213,24 @@ pub struct Event {
     slot: WaiterSlot,
     /// Registration of the wait; set while a host future waits for the command.
     waiting: Option<Box<Waiting>>,
+    /// Time limit of waits, if the launch has one. Boxed: most have none.
+    timeout: Option<Box<Timeout>>,
 }
 
 impl Event {
     pub(crate) fn new(record: Arc<Record>) -> Self {
-        Self { record, slot: WaiterSlot::None, waiting: None }
+        Self { record, slot: WaiterSlot::None, waiting: None, timeout: None }
+    }
+
+    /// Limits the waits through this handle and its clones.
+    pub(super) fn with_limit(mut self, limit: Arc<TimeLimit>) -> Self {
+        self.timeout = Some(Box::new(Timeout::new(limit)));
+        self
+    }
+
+    /// Returns a handle without a time limit, for commands that come after this one.
+    pub(super) fn unlimited(&self) -> Self {
+        Self::new(self.record.clone())
     }
 
     pub(crate) fn record(&self) -> &Arc<Record> {
@@ -337,7 +352,8 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// The failure of the command, or of the command that made it fail. In a host task also
+    /// The failure of the command, or of the command that made it fail. [`TimedOut`](crate::ErrorKind::TimedOut)
+    /// if the launch has a [time limit](crate::Launch::timeout) that has passed. In a host task also
     /// [`OutOfResources`](crate::ErrorKind::OutOfResources) if the system cannot start a thread, and
     /// [`Deadlock`](crate::ErrorKind::Deadlock) if the command waits for that host task.
     ///
@@ -396,10 +412,18 @@ impl Event {
             phase = self.record.signal.phase();
         }
         if phase != Phase::Settled {
+            if let Some(timeout) = &mut self.timeout
+                && let Poll::Ready(error) = timeout.poll(&self.record, context)
+            {
+                return Poll::Ready(Err(error));
+            }
             let registered = waits::register(&mut self.waiting, &self.record, context.waker());
             return registered.map_or_else(|error| Poll::Ready(Err(error)), |()| Poll::Pending);
         }
         self.waiting = None;
+        if let Some(timeout) = &mut self.timeout {
+            timeout.stop();
+        }
         self.record.outcome().map_or(Poll::Pending, Poll::Ready)
     }
 }
@@ -414,7 +438,9 @@ impl Future for Event {
 
 impl Clone for Event {
     fn clone(&self) -> Self {
-        Self::new(self.record.clone())
+        let mut event = self.unlimited();
+        event.timeout.clone_from(&self.timeout);
+        event
     }
 }
 

@@ -17,6 +17,7 @@ use super::host_task::{IntoOutcome, Precondition, ToOutcome};
 use super::launch::Launch;
 use super::launch_work::check_same_device;
 use super::scheduler::Scheduler;
+use super::time_limit::TimeLimit;
 use super::work::Work;
 use crate::args::ArgumentKind;
 use crate::args::buffer::{Buffer, Region};
@@ -137,7 +138,7 @@ impl Queue {
     /// Submits a launch to the queue or, if `group` is set, to that fusion scope of the queue.
     pub(super) fn submit_to(&self, launch: Launch, group: Option<GroupId>) -> Result<Event> {
         process::check()?;
-        let Launch { mut work, mistake, after, preconditions } = launch;
+        let Launch { mut work, mistake, after, preconditions, timeout } = launch;
         if let Some(mistake) = mistake {
             return Err(mistake);
         }
@@ -153,9 +154,14 @@ impl Queue {
             checked?;
             building = !work.secure(self.device(), &self.scheduler.shared().counters)?;
         }
+        let limit = timeout.map(|limit| TimeLimit::starting_now(work.kernel.name(), limit));
         let mut command = self.scheduler.command(Work::Launch(work), self.number);
         (command.building, command.group) = (building, group);
-        Ok(self.scheduler.submit(command, after, preconditions))
+        let event = self.scheduler.submit(command, after, preconditions);
+        Ok(match limit {
+            Some(limit) => event.with_limit(limit),
+            None => event,
+        })
     }
 
     /// Copies elements from the host to a whole buffer. The event completes once they are copied.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::IntoFuture;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -33,6 +34,8 @@ pub struct Launch {
     pub(crate) mistake: Option<Error>,
     pub(crate) after: SmallVec<[Event; 1]>,
     pub(crate) preconditions: Vec<Precondition>,
+    /// Time limit of waits for the launch.
+    pub(crate) timeout: Option<Duration>,
 }
 
 impl fmt::Debug for Launch {
@@ -67,6 +70,7 @@ impl Kernel {
             mistake: None,
             after: SmallVec::new(),
             preconditions: Vec::new(),
+            timeout: None,
         }
     }
 }
@@ -202,6 +206,52 @@ impl Launch {
     {
         let future = future.into_future();
         self.preconditions.push(Box::pin(async move { future.await.into_outcome() }));
+        self
+    }
+
+    /// Limits how long the launch's event can be awaited. `limit` is measured from the submission, by the monotonic
+    /// clock of the host ([`Instant`](std::time::Instant)), which may stand still while the system is suspended. It
+    /// includes the time for which the launch waits for other commands, builds and host futures.
+    ///
+    /// If the launch has not ended when the limit has passed, its [`Event`] and all clones return an error of the
+    /// kind [`TimedOut`](crate::ErrorKind::TimedOut), which names the kernel, the limit, and what the launch waits
+    /// for. This applies to every task that awaits them, to [`Event::wait`], and to host futures.
+    ///
+    /// The limit ends waits, nothing else:
+    ///
+    /// * The launch goes on, and keeps its buffers and everything else it uses alive until it ends.
+    ///   [`Event::status`] returns its progress, and [`Event::cancel`] cancels it if the device was not given it.
+    /// * Commands that depend on the launch see nothing of the limit: they wait until it ends, and run if it
+    ///   succeeds. The same applies to reads of its results, to markers, and to
+    ///   [`Runtime::drain`](crate::Runtime::drain).
+    /// * If an event is polled after the launch has ended, it returns how the launch ended, even if that was after
+    ///   the limit, and even if it returned `TimedOut` before.
+    ///
+    /// A limit takes a timer while the event is awaited, but no thread.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// use kiln::ErrorKind;
+    ///
+    /// # async fn example(queue: &kiln::Queue, render: &kiln::Kernel,
+    /// #     frame: &kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// let launch = render.launch(frame.len()).args((frame,)).timeout(Duration::from_secs(2));
+    /// let rendered = queue.submit(launch)?;
+    /// match rendered.clone().await {
+    ///     Err(error) if error.kind() == ErrorKind::TimedOut => {
+    ///         let never_runs = rendered.cancel(); // otherwise the device has it
+    ///         eprintln!("{error}, canceled: {never_runs}");
+    ///     }
+    ///     outcome => outcome?,
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.timeout = Some(limit);
         self
     }
 }

@@ -24,6 +24,7 @@ mod scheduler;
 mod stopwatch;
 #[cfg(test)]
 mod tests;
+mod time_limit;
 mod timeline;
 mod waits;
 mod work;

@@ -45,7 +45,7 @@ impl Scheduler {
             let is_own = event.belongs_to(self);
             if !is_own && !matches!(event.status(), Status::Complete) {
                 event.release_group(&work.in_words());
-                let (event, work) = (event.clone(), work.subject());
+                let (event, work) = (event.unlimited(), work.subject());
                 preconditions.push(Box::pin(async move {
                     event.await.map_err(|error| error.spread_to(&work, AFTER_FAILED))
                 }));
