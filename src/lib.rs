@@ -301,6 +301,11 @@ pub mod typed {
 }
 
 pub use crate::args::buffer::{Buffer, BufferArgument};
+pub use crate::args::image::pixel::{
+    A, Argb, Bgra, Channel, Half, Intensity, Luminance, Pixel, R, Rg, Rgba, Snorm, Unorm,
+};
+pub use crate::args::image::{Image, ImagePart};
+pub use crate::args::memory::DeviceMemory;
 pub use crate::args::typed::WritableBuffer;
 pub use crate::args::{Argument, Arguments, Local};
 pub use crate::backend::Profile;
@@ -321,7 +326,10 @@ pub use crate::compiler::fusion::{
 };
 pub use crate::compiler::nd_range::{IntoNdSize, NdRange, NdSize};
 pub use crate::compiler::signature::{Access, AddressSpace, Parameter, SpecializationConstant};
-pub use crate::device::{Device, DeviceInfo, DeviceKind, Limits, ModuleFormat};
+pub use crate::device::{
+    Addressing, ChannelOrder, ChannelType, Device, DeviceInfo, DeviceKind, Filter, ImageFormat,
+    ImageKind, ImageLimits, Limits, ModuleFormat, Sampler,
+};
 pub use crate::digest::{BuildKey, Digest};
 pub use crate::error::{DriverCode, Error, ErrorKind, Result};
 pub use crate::queue::{

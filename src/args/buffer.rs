@@ -1,21 +1,16 @@
-//! Device memory: allocations, and typed views of them.
+//! Buffers: typed views of device memory.
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::{Bound, Range, RangeBounds};
-use std::sync::atomic::{
-    AtomicBool, AtomicU64,
-    Ordering::{Relaxed, SeqCst},
-};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
 
 use bytemuck::Pod;
-use concurrent_queue::ConcurrentQueue;
 
-use crate::backend::{DeviceSlot, Memory};
+use super::region::{Contents, Freed, Purpose, Region};
+use crate::backend::DeviceSlot;
 use crate::compiler::signature::Access;
 use crate::error::{Error, ErrorKind, Result};
-use crate::sync::lock;
 
 /// Handle to elements in device memory. Cheap to clone.
 ///
@@ -42,95 +37,6 @@ pub struct Buffer<T> {
     element: PhantomData<fn() -> T>,
 }
 
-/// Range of bytes of an allocation.
-pub(crate) struct Region {
-    allocation: Arc<Allocation>,
-    /// Token that the allocation's regions share if users hold them, directly or through launches. The
-    /// reference count is the number of these regions.
-    holders: Arc<()>,
-    bytes: Range<usize>,
-    /// Range in the form of a kernel argument, created when a kernel first takes it.
-    view: OnceLock<Arc<dyn Memory>>,
-}
-
-/// Single allocation of a device's memory.
-pub(crate) struct Allocation {
-    id: u64,
-    slot: Arc<DeviceSlot>,
-    memory: Arc<dyn Memory>,
-    bytes: usize,
-    freed: Arc<Freed>,
-    /// Whether the memory must still be zeroed, because no command has used it yet. Changes only under the
-    /// scheduler's lock, together with the DAG.
-    is_fresh: AtomicBool,
-}
-
-/// Whether new memory is zeroed before its contents are visible.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Contents {
-    Zeros,
-    Unspecified,
-}
-
-/// Memory of a device that is no longer used.
-pub(crate) struct Freed {
-    /// Ids of dropped allocations, which are still to be removed from the DAG.
-    dropped: ConcurrentQueue<u64>,
-    /// Memory whose last handle was held by a finished command. Freed later, where no lock is held.
-    unused: ConcurrentQueue<Unused>,
-    /// Whether a caller of `claim_unused` is going to free the unused memory.
-    is_claimed: AtomicBool,
-    /// Held while unused memory is freed.
-    freeing: Mutex<()>,
-}
-
-/// Remaining handles of a region, in the order in which they are freed.
-struct Unused {
-    _view: Option<Arc<dyn Memory>>,
-    _allocation: Option<Allocation>,
-}
-
-impl Default for Freed {
-    fn default() -> Self {
-        Self {
-            dropped: ConcurrentQueue::unbounded(),
-            unused: ConcurrentQueue::unbounded(),
-            is_claimed: AtomicBool::new(false),
-            freeing: Mutex::new(()),
-        }
-    }
-}
-
-impl Freed {
-    /// Returns the id of a dropped allocation. Returns each id once.
-    pub(crate) fn next_dropped(&self) -> Option<u64> {
-        // Checking first avoids a fence if the queue is empty.
-        if self.dropped.is_empty() { None } else { self.dropped.pop().ok() }
-    }
-
-    /// Returns whether there is unused memory that no earlier caller has claimed. If so, this caller must call
-    /// [`free_unused`](Self::free_unused) or have another thread call it.
-    pub(crate) fn claim_unused(&self) -> bool {
-        !self.unused.is_empty() && !self.is_claimed.swap(true, SeqCst)
-    }
-
-    /// Frees the unused memory, and waits for other threads that are freeing it. Calls the driver.
-    pub(crate) fn free_unused(&self) {
-        let _freeing = lock(&self.freeing);
-        self.is_claimed.store(false, SeqCst);
-        while let Ok(unused) = self.unused.pop() {
-            drop(unused);
-        }
-    }
-}
-
-impl Drop for Allocation {
-    fn drop(&mut self) {
-        // Never fails: the queue is unbounded and never closed.
-        let _ = self.freed.dropped.push(self.id);
-    }
-}
-
 impl<T: Pod> Buffer<T> {
     pub(crate) fn allocate(
         slot: &Arc<DeviceSlot>,
@@ -138,7 +44,6 @@ impl<T: Pod> Buffer<T> {
         len: usize,
         contents: Contents,
     ) -> Result<Self> {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
         let device = slot.handle();
         if len == 0 || size_of::<T>() == 0 {
             return Err(Error::invalid(format!(
@@ -155,31 +60,8 @@ impl<T: Pod> Buffer<T> {
                 Error::new(ErrorKind::OutOfResources, "the size in bytes exceeds the address space")
                     .within(description())
             })?;
-        // Not checked against the reported maximum size of an allocation, because drivers can exceed it.
-        let open = slot.open()?;
-        let memory = open.allocate(bytes).or_else(|error| {
-            if error.kind() != ErrorKind::OutOfResources {
-                return Err(error);
-            }
-            // Commands that are known to have finished may have left memory that is not freed yet.
-            freed.free_unused();
-            open.allocate(bytes)
-        });
-        let memory = memory.map_err(|error| error.within(description()))?;
-        let allocation = Allocation {
-            id: NEXT.fetch_add(1, Relaxed),
-            slot: slot.clone(),
-            memory,
-            bytes,
-            freed: freed.clone(),
-            is_fresh: AtomicBool::new(contents == Contents::Zeros),
-        };
-        Ok(Self::of(Region {
-            allocation: Arc::new(allocation),
-            holders: Arc::default(),
-            bytes: 0..bytes,
-            view: OnceLock::new(),
-        }))
+        let memory = (bytes, Purpose::Buffer);
+        Ok(Self::of(Region::allocate(slot, freed, memory, contents, description)?))
     }
 
     fn of(region: Region) -> Self {
@@ -199,7 +81,7 @@ impl<T: Pod> Buffer<T> {
     /// ```
     #[must_use]
     pub fn len(&self) -> usize {
-        self.region.bytes.len() / size_of::<T>()
+        self.region.bytes().len() / size_of::<T>()
     }
 
     /// Returns `false`: a buffer holds at least one element.
@@ -256,13 +138,9 @@ impl<T: Pod> Buffer<T> {
                  must have at least one"
             )));
         }
-        let base = self.region.bytes.start;
-        Ok(Self::of(Region {
-            allocation: self.region.allocation.clone(),
-            holders: self.region.holders.clone(),
-            bytes: base + start * size_of::<T>()..base + end * size_of::<T>(),
-            view: OnceLock::new(),
-        }))
+        let base = self.region.bytes().start;
+        let bytes = base + start * size_of::<T>()..base + end * size_of::<T>();
+        Ok(Self::of(self.region.slice(bytes)))
     }
 
     /// Returns the buffer's bytes as a buffer with elements of another type.
@@ -282,7 +160,7 @@ impl<T: Pod> Buffer<T> {
     /// # }
     /// ```
     pub fn cast<U: Pod>(&self) -> Result<Buffer<U>> {
-        let bytes = self.region.bytes.len();
+        let bytes = self.region.bytes().len();
         if size_of::<U>() == 0 || !bytes.is_multiple_of(size_of::<U>()) {
             return Err(Error::invalid(format!(
                 "{bytes} bytes are not a multiple of {1}, the size of `{0}`",
@@ -375,8 +253,8 @@ impl<T> fmt::Debug for Buffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Buffer")
             .field("element", &std::any::type_name::<T>())
-            .field("allocation", &self.region.allocation.id)
-            .field("bytes", &self.region.bytes)
+            .field("allocation", &self.region.allocation())
+            .field("bytes", self.region.bytes())
             .finish()
     }
 }
@@ -402,100 +280,4 @@ impl<T> fmt::Debug for Buffer<T> {
 pub struct BufferArgument<'a, T> {
     pub(crate) buffer: &'a Buffer<T>,
     pub(crate) access: Access,
-}
-
-impl Region {
-    pub(crate) fn allocation(&self) -> u64 {
-        self.allocation.id
-    }
-
-    /// Drops a handle of a finished command without calling the driver. If the handle is the last one, the
-    /// memory and the view to be freed with it are left to [`Freed::free_unused`].
-    pub(crate) fn release(self: Arc<Self>) {
-        let Some(Self { allocation, view, .. }) = Arc::into_inner(self) else { return };
-        let freed = allocation.freed.clone();
-        let (view, allocation) = (view.into_inner(), Arc::into_inner(allocation));
-        if view.is_some() || allocation.is_some() {
-            // Never fails: the queue is unbounded and never closed.
-            let _ = freed.unused.push(Unused { _view: view, _allocation: allocation });
-        }
-    }
-
-    /// Returns the number of regions of the allocation that users hold, directly or through launches.
-    pub(crate) fn regions_of_allocation(&self) -> usize {
-        Arc::strong_count(&self.holders)
-    }
-
-    /// Returns whether the allocation must still be zeroed. Never changes from `false` to `true`.
-    pub(crate) fn is_fresh(&self) -> bool {
-        self.allocation.is_fresh.load(Relaxed)
-    }
-
-    /// Marks the allocation as zeroed or overwritten, and returns whether it was not marked before. Must be
-    /// called under the scheduler's lock, for the command that zeroes or overwrites it: commands that find the
-    /// mark afterwards are submitted behind that command.
-    pub(crate) fn take_fresh(&self) -> bool {
-        self.is_fresh() && self.allocation.is_fresh.swap(false, Relaxed)
-    }
-
-    /// Returns whether the region is the whole allocation.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.bytes == (0..self.allocation.bytes)
-    }
-
-    /// Returns the whole allocation, for a command that Kiln adds itself. The result does not count as a
-    /// region that users hold.
-    pub(crate) fn whole_unheld(&self) -> Self {
-        let allocation = self.allocation.clone();
-        let bytes = 0..allocation.bytes;
-        Self { allocation, holders: Arc::default(), bytes, view: OnceLock::new() }
-    }
-
-    pub(crate) fn slot(&self) -> &Arc<DeviceSlot> {
-        &self.allocation.slot
-    }
-
-    /// Returns the memory of the whole allocation. Offsets of transfers count from its start.
-    pub(crate) fn memory(&self) -> &dyn Memory {
-        &*self.allocation.memory
-    }
-
-    /// Returns the region's range of bytes within the allocation.
-    pub(crate) fn bytes(&self) -> &Range<usize> {
-        &self.bytes
-    }
-
-    /// Returns a power of two of which the address of the region's first byte is a multiple, by the guarantees
-    /// of the device.
-    pub(crate) fn alignment(&self) -> usize {
-        let device = self.slot().handle().limits.slice_alignment;
-        let both = device | self.bytes.start;
-        1 << both.trailing_zeros()
-    }
-
-    /// Returns the region as a kernel argument.
-    ///
-    /// Fails if the region does not start at a multiple of the device's `slice_alignment`, or if the driver
-    /// cannot create the view.
-    pub(crate) fn view(&self) -> Result<&dyn Memory> {
-        if self.is_whole() {
-            return Ok(self.memory());
-        }
-        if let Some(view) = self.view.get() {
-            return Ok(&**view);
-        }
-        let alignment = self.slot().handle().limits.slice_alignment;
-        if !self.bytes.start.is_multiple_of(alignment) {
-            return Err(Error::invalid(format!(
-                "the slice starts at byte {} of its buffer; as a kernel's argument on {} it must \
-                 start at a multiple of {alignment} bytes",
-                self.bytes.start,
-                self.slot().handle()
-            )));
-        }
-        // A failure is not kept: resources that the device lacks now may be available later. If threads race,
-        // only the first view is kept.
-        let view = self.allocation.memory.view(self.bytes.start, self.bytes.len())?;
-        Ok(&**self.view.get_or_init(|| view))
-    }
 }

@@ -1,6 +1,9 @@
 //! Kernel arguments: from Rust values to checked bytes.
 
 pub(crate) mod buffer;
+pub(crate) mod image;
+pub(crate) mod memory;
+pub(crate) mod region;
 pub(crate) mod typed;
 
 use std::any::TypeId;
@@ -11,8 +14,12 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use smallvec::SmallVec;
 
-use self::buffer::{Buffer, BufferArgument, Region};
+use self::buffer::{Buffer, BufferArgument};
+use self::image::Image;
+use self::image::pixel::Pixel;
+use self::region::Region;
 use crate::compiler::signature::{Access, AddressSpace, Parameter, is_object};
+use crate::device::{ImageKind, Sampler};
 use crate::error::{Error, Result};
 
 /// Local memory of a work-group as a kernel argument: `len` elements of `T`. The contents are not visible
@@ -66,8 +73,8 @@ impl<T: Pod> Local<T> {
     }
 }
 
-/// Kernel argument: a [`&Buffer`](Buffer), a [`BufferArgument`] such as `buffer.read_only()`, a [`Local`], or
-/// any plain value by copy.
+/// Kernel argument: a [`&Buffer`](Buffer), a [`BufferArgument`] such as `buffer.read_only()`, an
+/// [`&Image`](Image), a [`Sampler`], a [`Local`], or any plain value by copy.
 ///
 /// | OpenCL C | Rust |
 /// | --- | --- |
@@ -76,6 +83,8 @@ impl<T: Pod> Local<T> {
 /// | `float2`, `float4`, .. | `[f32; 2]`, `[f32; 4]`, .. |
 /// | `float3` | `[f32; 4]`, because a vector of three takes the space of four |
 /// | `ulong`, `long` on 64-bit hosts | also `usize`, `isize` |
+/// | `image2d_t`, `image3d_t`, .. | an [`&Image`](Image) of that [kind](ImageKind) |
+/// | `sampler_t` | a [`Sampler`] |
 /// | a `struct` | a [`Pod`] of the same layout (not checked): `#[repr(C)]`, with the derive of [`bytemuck`](crate::bytemuck) |
 ///
 /// The elements of a buffer or of local memory may also be the scalars of the kernel's vectors, such as `f32`
@@ -157,8 +166,9 @@ impl fmt::Debug for ArgumentValue {
 
 #[derive(Clone)]
 pub(crate) enum ArgumentKind {
-    /// Buffer, with the access that the caller stated, if any.
-    Buffer(Arc<Region>, Option<Access>),
+    /// Buffer or image, with the access that the caller stated, if any.
+    Memory(Arc<Region>, Option<Access>),
+    Sampler(Sampler),
     Value(SmallVec<[u8; 16]>),
     /// Size of local memory in bytes. `usize::MAX` stands for a size that overflows.
     Local(usize),
@@ -190,7 +200,7 @@ impl fmt::Display for Element {
 impl<T: Pod> Argument for &Buffer<T> {
     fn into_value(self, _: Seal) -> ArgumentValue {
         ArgumentValue {
-            kind: ArgumentKind::Buffer(self.region().clone(), None),
+            kind: ArgumentKind::Memory(self.region().clone(), None),
             element: Element::of::<T>(),
         }
     }
@@ -199,9 +209,24 @@ impl<T: Pod> Argument for &Buffer<T> {
 impl<T: Pod> Argument for BufferArgument<'_, T> {
     fn into_value(self, _: Seal) -> ArgumentValue {
         ArgumentValue {
-            kind: ArgumentKind::Buffer(self.buffer.region().clone(), Some(self.access)),
+            kind: ArgumentKind::Memory(self.buffer.region().clone(), Some(self.access)),
             element: Element::of::<T>(),
         }
+    }
+}
+
+impl<P: Pixel> Argument for &Image<P> {
+    fn into_value(self, _: Seal) -> ArgumentValue {
+        ArgumentValue {
+            kind: ArgumentKind::Memory(self.region().clone(), None),
+            element: Element::of::<P>(),
+        }
+    }
+}
+
+impl Argument for Sampler {
+    fn into_value(self, _: Seal) -> ArgumentValue {
+        ArgumentValue { kind: ArgumentKind::Sampler(self), element: Element::of::<Self>() }
     }
 }
 
@@ -372,7 +397,7 @@ impl ElementType {
             }
             ArgumentKind::Value(_) => format!("give {} `{name}`", article(&name)),
             ArgumentKind::Local(_) => format!("give `Local::<{name}>::new(n)`"),
-            ArgumentKind::Buffer(..) => {
+            ArgumentKind::Memory(..) | ArgumentKind::Sampler(_) => {
                 format!("give a `Buffer<{name}>`, or cast the buffer: `&buffer.cast::<{name}>()?`")
             }
         }
@@ -398,7 +423,9 @@ fn is_or_is_array_of<T: 'static, U: 'static>() -> bool {
 impl ArgumentKind {
     fn in_words(&self) -> &'static str {
         match self {
-            Self::Buffer(..) => "a buffer",
+            Self::Memory(region, _) if region.image().is_some() => "an image",
+            Self::Memory(..) => "a buffer",
+            Self::Sampler(_) => "a sampler",
             Self::Local(_) => "local memory (`Local::new`)",
             Self::Value(_) => "a value",
         }
@@ -427,16 +454,23 @@ impl ArgumentValue {
 
     /// Returns the problem for a message if the parameter does not take this kind of argument.
     fn kind_problem(&self, parameter: &Parameter) -> Option<String> {
-        if parameter.type_name.as_deref().is_some_and(is_object) {
-            let given = self.kind.in_words();
-            return Some(format!(
-                "given {given}, expected an image, a sampler or another OpenCL object, which Kiln \
-                 does not support as arguments"
-            ));
+        if let Some(object) = parameter.type_name.as_deref().filter(|name| is_object(name)) {
+            return self.object_problem(object);
         }
         let rust = self.element;
+        let is_object = match &self.kind {
+            ArgumentKind::Memory(region, _) => region.image().is_some(),
+            ArgumentKind::Sampler(_) => true,
+            ArgumentKind::Value(_) | ArgumentKind::Local(_) => false,
+        };
         match (parameter.address_space?, &self.kind) {
-            (AddressSpace::Global | AddressSpace::Constant, ArgumentKind::Buffer(_, stated)) => {
+            // The name of the parameter's type decides, if it is known.
+            (_, given) if is_object => {
+                let type_name = parameter.type_name.as_ref()?;
+                let (given, expected) = (given.in_words(), type_name);
+                Some(format!("given {given} (`{rust}`), expected a `{expected}`"))
+            }
+            (AddressSpace::Global | AddressSpace::Constant, ArgumentKind::Memory(_, stated)) => {
                 // A kernel may cast `const` away, but cannot write to `constant` memory.
                 let is_constant = parameter.address_space == Some(AddressSpace::Constant);
                 let stated = match stated {
@@ -472,6 +506,27 @@ impl ArgumentValue {
         }
     }
 
+    /// Returns the problem for a message if a parameter of the type of an OpenCL object does not take this argument.
+    fn object_problem(&self, expected: &str) -> Option<String> {
+        let given = match &self.kind {
+            ArgumentKind::Memory(region, _) => match region.image() {
+                Some(image) if image.shape.kind.type_name() == expected => return None,
+                Some(image) => format!("an image of {}", image.shape),
+                None => format!("a buffer of `{}`", self.element),
+            },
+            ArgumentKind::Sampler(sampler) if expected == "sampler_t" => return sampler.problem(),
+            other => other.in_words().to_owned(),
+        };
+        let advice = match ImageKind::of_type(expected) {
+            Some(kind) => format!("give an image that `Runtime::{}` creates", kind.constructor()),
+            None if expected == "sampler_t" => {
+                "give a `Sampler`, such as `Sampler::new()`".to_owned()
+            }
+            None => "Kiln does not support such arguments".to_owned(),
+        };
+        Some(format!("given {given}, expected `{expected}`: {advice}"))
+    }
+
     /// Returns the problem for a message if the argument's elements do not fit the parameter's. Returns `None`
     /// for a parameter without an address space, of which nothing is known.
     fn element_problem(
@@ -505,7 +560,7 @@ impl ArgumentValue {
                 element.advice(&self.kind)
             )),
             // Other arrays are accepted: they may be part of a vector, or several vectors.
-            ArgumentKind::Buffer(..) | ArgumentKind::Local(_)
+            ArgumentKind::Memory(..) | ArgumentKind::Local(_)
                 if scalar.is_some() && element.lanes == 4 && 4 * size == 3 * element.size() =>
             {
                 Some(format!(
@@ -532,6 +587,7 @@ pub(crate) fn describe(index: usize, parameter: &Parameter) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::Addressing;
 
     fn parameter(type_name: &str, address_space: AddressSpace) -> Parameter {
         Parameter {
@@ -622,13 +678,35 @@ mod tests {
     }
 
     #[test]
-    fn opencl_objects_are_refused_as_arguments() {
-        for name in ["image2d_t", "sampler_t", "queue_t", "event_t", "clk_event_t", "reserve_id_t"]
-        {
+    fn objects_of_opencl_are_not_values() {
+        for (name, advice) in [
+            ("image2d_t", "an image that `Runtime::image_2d` creates"),
+            ("image1d_buffer_t", "an image that `Runtime::image_buffer` creates"),
+            ("sampler_t", "a `Sampler`"),
+            ("image2d_depth_t", "does not support"),
+            ("queue_t", "does not support"),
+            ("event_t", "does not support"),
+            ("clk_event_t", "does not support"),
+            ("reserve_id_t", "does not support"),
+        ] {
             let message =
                 check(1u64, name).expect_err("a value is not a valid argument").to_string();
-            assert!(message.contains(name) && message.contains("does not support"), "{message}");
+            assert!(message.contains(name) && message.contains(advice), "{message}");
         }
+    }
+
+    #[test]
+    fn samplers_are_given_where_the_kernel_takes_one() {
+        let sampler = Sampler::new();
+        check(sampler, "sampler_t").expect("it is one");
+        for name in ["float", "float4", "image2d_t"] {
+            let message = check(sampler, name).expect_err("it is another type").to_string();
+            assert!(message.contains("a sampler") && message.contains(name), "{message}");
+        }
+        let repeating = sampler.addressing(Addressing::Repeat);
+        let message = check(repeating, "sampler_t").expect_err("OpenCL forbids it").to_string();
+        assert!(message.contains("normalized"), "{message}");
+        check(repeating.normalized(true), "sampler_t").expect("it is valid");
     }
 
     #[test]

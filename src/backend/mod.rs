@@ -37,7 +37,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::signature::Parameter;
-use crate::device::{DeviceInfo, ModuleFormat};
+use crate::device::{DeviceInfo, ImageBox, ImageShape, ModuleFormat, Sampler};
 #[cfg(any(feature = "level-zero", feature = "opencl", feature = "simulated"))]
 use crate::error::catch_and_log;
 use crate::error::{DriverCode, Error, ErrorKind, Result};
@@ -183,6 +183,14 @@ pub(crate) trait Device: Send + Sync {
     /// Allocates `bytes` of device memory with unspecified contents. `bytes` is not zero.
     fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>>;
 
+    /// Creates an image with unspecified contents, whose sizes the device supports.
+    ///
+    /// Fails with `Unsupported` if the device has no images, or none of this format; the message lists the formats.
+    fn create_image(&self, shape: &ImageShape) -> Result<Arc<dyn Memory>> {
+        let _ = shape;
+        Err(no_images())
+    }
+
     /// Creates an in-order native queue. With `profiling`, its events report their times.
     fn create_native_queue(&self, profiling: bool) -> Result<Box<dyn NativeQueue>>;
 }
@@ -242,6 +250,23 @@ pub(crate) trait Memory: Any + Send + Sync {
     /// Returns a kernel argument that covers `bytes` from `offset` on. `offset` is a multiple of the device's
     /// `slice_alignment`. The view keeps the whole memory alive.
     fn view(&self, offset: usize, bytes: usize) -> Result<Arc<dyn Memory>>;
+
+    /// Returns whether this is an image.
+    fn is_image(&self) -> bool {
+        false
+    }
+
+    /// Returns a kernel argument that is an image of one dimension over the memory from `offset` on. `offset` is as
+    /// for [`view`](Self::view). Fails like [`Device::create_image`].
+    fn image(&self, offset: usize, shape: &ImageShape) -> Result<Arc<dyn Memory>> {
+        let _ = (offset, shape);
+        Err(no_images())
+    }
+}
+
+/// Returns the error for an image on a device of a backend that has none.
+fn no_images() -> Error {
+    Error::unsupported("Kiln has no images on this device; it has them on devices of OpenCL")
 }
 
 /// Checks the arguments of [`Memory::view`] for a memory of `whole` bytes, because some drivers accept any
@@ -266,12 +291,15 @@ pub(crate) enum Argument<'a> {
     Value(&'a [u8]),
     /// Size of the local memory in bytes.
     Local(usize),
+    Sampler(Sampler),
 }
 
 impl fmt::Display for Argument<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Memory(memory) if memory.is_image() => write!(f, "an image"),
             Self::Memory(_) => write!(f, "a buffer"),
+            Self::Sampler(_) => write!(f, "a sampler"),
             Self::Value(bytes) => write!(f, "a value of {} bytes", bytes.len()),
             Self::Local(bytes) => write!(f, "{bytes} bytes of local memory"),
         }
@@ -315,8 +343,27 @@ pub(crate) enum Operation<'a> {
         to_offset: usize,
         bytes: usize,
     },
+    /// Works on pixels of images.
+    Image(ImageOperation<'a>),
     /// Has no effect. Ends after all earlier operations of its native queue and all events in its wait list.
     Marker,
+}
+
+/// Operation on pixels of images. Boxes lie inside their images, and host memory and buffers hold as many pixels.
+#[derive(Clone, Copy)]
+pub(crate) enum ImageOperation<'a> {
+    /// Copies pixels from host memory, where the rows of the box follow each other without padding.
+    Write { to: &'a dyn Memory, pixels: &'a ImageBox, from: *const u8 },
+    /// Copies pixels to host memory, where the rows of the box follow each other without padding.
+    Read { from: &'a dyn Memory, pixels: &'a ImageBox, to: *mut u8 },
+    /// Sets pixels to a colour: the bits of red, green, blue and alpha as `f32`, `i32` or `u32`, by the format.
+    Fill { image: &'a dyn Memory, pixels: &'a ImageBox, color: [u32; 4] },
+    /// Copies pixels between images of one format. The boxes have the same size, and do not overlap.
+    Copy { from: &'a dyn Memory, source: &'a ImageBox, to: &'a dyn Memory, target: &'a ImageBox },
+    /// Copies pixels from a buffer, where the rows of the box follow each other without padding.
+    CopyFromBuffer { from: &'a dyn Memory, offset: usize, to: &'a dyn Memory, pixels: &'a ImageBox },
+    /// Copies pixels to a buffer, where the rows of the box follow each other without padding.
+    CopyToBuffer { from: &'a dyn Memory, pixels: &'a ImageBox, to: &'a dyn Memory, offset: usize },
 }
 
 /// In-order native queue: an operation starts after all operations enqueued before it have ended.

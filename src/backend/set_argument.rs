@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use super::Argument;
+use crate::device::Sampler;
 use crate::error::{Error, Result};
 
 /// Identity of an argument, to compare it with the one that was set last.
@@ -11,6 +12,7 @@ pub(super) enum ArgumentIdentity<'a> {
     /// Id of the memory object. Addresses are reused, so they do not identify it.
     Memory(u64),
     Local(usize),
+    Sampler(Sampler),
     Value(&'a [u8]),
 }
 
@@ -29,15 +31,16 @@ enum LastSet {
     Unknown,
     Memory(u64),
     Local(usize),
+    Sampler(Sampler),
     /// The bytes in [`SetArgument::value`].
     Value,
 }
 
-/// Returns the error for an argument whose parameter is an image or a sampler.
+/// Returns the error for an argument whose parameter is an image or a sampler, on a backend without these.
 pub(super) fn not_an_image(kernel: &str, index: u32, argument: &Argument<'_>) -> Error {
     Error::invalid(format!(
         "kernel `{kernel}`, parameter {index}: given {argument}, expected an image or a sampler, \
-         which Kiln does not support as arguments"
+         which Kiln passes only to devices of OpenCL"
     ))
 }
 
@@ -48,6 +51,7 @@ impl SetArgument {
             LastSet::Unknown => return false,
             LastSet::Memory(id) => ArgumentIdentity::Memory(id),
             LastSet::Local(bytes) => ArgumentIdentity::Local(bytes),
+            LastSet::Sampler(sampler) => ArgumentIdentity::Sampler(sampler),
             LastSet::Value => ArgumentIdentity::Value(&self.value),
         };
         held == argument
@@ -64,6 +68,7 @@ impl SetArgument {
         self.last = match argument {
             ArgumentIdentity::Memory(id) => LastSet::Memory(id),
             ArgumentIdentity::Local(bytes) => LastSet::Local(bytes),
+            ArgumentIdentity::Sampler(sampler) => LastSet::Sampler(sampler),
             ArgumentIdentity::Value(bytes) => {
                 self.value.clear();
                 self.value.extend_from_slice(bytes);

@@ -1,8 +1,10 @@
 //! Devices as applications see them: their properties, their capabilities, their selection, and the workarounds
 //! for their drivers.
 
+mod image;
 #[cfg(any(feature = "level-zero", feature = "opencl"))]
 mod instructions;
+mod sampler;
 mod selector;
 mod workarounds;
 
@@ -10,6 +12,9 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+pub use image::{ChannelOrder, ChannelType, ImageFormat, ImageKind};
+pub(crate) use image::{ImageBox, ImageShape};
+pub use sampler::{Addressing, Filter, Sampler};
 pub(crate) use selector::Selector;
 #[cfg(feature = "opencl")]
 pub(crate) use workarounds::FillStrategy;
@@ -108,6 +113,31 @@ pub struct Limits {
     pub slice_alignment: usize,
     /// Width of a device address, in bits.
     pub address_bits: u32,
+    /// Limits of images; all zeros for a device without images.
+    pub images: ImageLimits,
+}
+
+/// Limits of a device's images. Sizes are in pixels.
+///
+/// # Examples
+///
+/// ```no_run
+/// # fn example(device: &kiln::Device) {
+/// let [width, height] = device.limits.images.d2;
+/// println!("textures have up to {width} x {height} pixels");
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct ImageLimits {
+    /// Largest width and height of images with two dimensions, and largest width of those with one.
+    pub d2: [usize; 2],
+    /// Largest width, height and depth of images with three dimensions.
+    pub d3: [usize; 3],
+    /// Largest number of layers of an array of images.
+    pub layers: usize,
+    /// Largest number of pixels of an image over a buffer.
+    pub buffer: usize,
 }
 
 impl Limits {
@@ -118,6 +148,23 @@ impl Limits {
             bits @ 1..usize::BITS => max.min(1 << bits),
             _ => max,
         }
+    }
+}
+
+impl ImageLimits {
+    /// Returns a size of an image that the device does not support, and the largest one. Sizes of an image over a
+    /// buffer are not checked.
+    pub(crate) fn exceeded(&self, shape: &ImageShape) -> Option<(usize, usize)> {
+        let [width, height] = self.d2;
+        let most = match shape.kind {
+            ImageKind::D1 => [width, 1, 1],
+            ImageKind::D1Array => [width, self.layers, 1],
+            ImageKind::D2 => [width, height, 1],
+            ImageKind::D2Array => [width, height, self.layers],
+            ImageKind::D3 => self.d3,
+            ImageKind::D1Buffer => return None,
+        };
+        shape.size.into_iter().zip(most).find(|(size, most)| size > most)
     }
 }
 
@@ -292,6 +339,7 @@ impl DeviceInfo {
                 max_parameter_size: 1,
                 slice_alignment: 1,
                 address_bits: 64,
+                images: ImageLimits::default(),
             },
         }
     }

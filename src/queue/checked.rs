@@ -69,14 +69,14 @@ impl LaunchWork {
             parameters.iter().map(|parameter| parameter.access).collect()
         };
         for (argument, access) in self.arguments.iter_mut().zip(accesses) {
-            if let ArgumentKind::Buffer(_, stated @ None) = &mut argument.kind {
+            if let ArgumentKind::Memory(_, stated @ None) = &mut argument.kind {
                 // The variant's signature need not state it.
                 *stated = access;
             }
         }
         for &at in &guard.lengths {
             let length = match self.arguments.get(at).map(|argument| &argument.kind) {
-                Some(ArgumentKind::Buffer(region, _)) => region.bytes().len(),
+                Some(ArgumentKind::Memory(region, _)) => region.bytes().len(),
                 Some(ArgumentKind::Local(bytes)) => *bytes,
                 _ => 0,
             };

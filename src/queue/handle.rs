@@ -19,8 +19,10 @@ use super::launch_work::check_same_device;
 use super::scheduler::Scheduler;
 use super::time_limit::TimeLimit;
 use super::work::Work;
-use crate::args::ArgumentKind;
-use crate::args::buffer::{Buffer, Region};
+use crate::args::buffer::Buffer;
+use crate::args::memory::{DeviceMemory, Place};
+use crate::args::region::Region;
+use crate::args::{ArgumentKind, Seal};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::process;
@@ -143,7 +145,7 @@ impl Queue {
             return Err(mistake);
         }
         for (index, argument) in work.arguments.iter().enumerate() {
-            if let ArgumentKind::Buffer(region, _) = &argument.kind {
+            if let ArgumentKind::Memory(region, _) = &argument.kind {
                 self.check_device(region, || {
                     format!("kernel `{}`, argument {index}", work.kernel.name())
                 })?;
@@ -164,7 +166,8 @@ impl Queue {
         })
     }
 
-    /// Copies elements from the host to a whole buffer. The event completes once they are copied.
+    /// Copies elements from the host to a whole buffer, a whole image or a [part](crate::Image::part) of an image,
+    /// row by row. The event completes once they are copied.
     ///
     /// The elements may belong to a `Vec<T>`, an array, an `Arc<[T]>`, a `&'static [T]`, or any other owner that
     /// lends them as a slice. Kiln keeps the owner until they are copied, and makes no copy of its own. A panic
@@ -173,7 +176,7 @@ impl Queue {
     /// # Errors
     ///
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the number of `elements` is not the
-    /// length of the buffer, or if the buffer belongs to another device.
+    /// length of the memory, or if the memory belongs to another device.
     ///
     /// # Examples
     ///
@@ -185,31 +188,32 @@ impl Queue {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn write<T: Pod + Send>(
+    pub fn write<M: DeviceMemory>(
         &self,
-        buffer: &Buffer<T>,
-        elements: impl AsRef<[T]> + Send + 'static,
+        to: &M,
+        elements: impl AsRef<[M::Element]> + Send + 'static,
     ) -> Result<Event> {
-        self.write_owned(buffer, OwnedElements::new(elements))
+        self.write_owned(to, OwnedElements::new(elements))
     }
 
     /// Like [`write`](Self::write), for elements whose owner has been asked for them.
-    pub(crate) fn write_owned<T: Pod + Send>(
+    pub(crate) fn write_owned<M: DeviceMemory>(
         &self,
-        buffer: &Buffer<T>,
+        to: &M,
         elements: OwnedElements<impl Send + 'static>,
     ) -> Result<Event> {
-        check_length("a write", elements.len(), buffer)?;
-        self.check_device(buffer.region(), || "a write".to_owned())?;
-        Ok(self.run(Work::Write { to: buffer.region().clone(), from: Box::new(elements) }))
+        let to = to.place(Seal);
+        check_length::<M>("a write", elements.len(), to)?;
+        self.check_device(to.region, || "a write".to_owned())?;
+        Ok(self.run(Work::Write { to: to.region.clone(), from: Box::new(elements) }))
     }
 
-    /// Copies the elements of a buffer to the host. If the future is dropped, the buffer is read all
-    /// the same and the elements are discarded.
+    /// Copies the elements of a buffer, or the pixels of an image or of a [part](crate::Image::part) of one, to the
+    /// host. If the future is dropped, the memory is read all the same and the elements are discarded.
     ///
     /// # Errors
     ///
-    /// From the future: [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the buffer belongs to
+    /// From the future: [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the memory belongs to
     /// another device, [`OutOfResources`](crate::ErrorKind::OutOfResources) if the host has no memory
     /// for the elements, and the failure of the command that should have written them.
     ///
@@ -223,11 +227,11 @@ impl Queue {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn read<T: Pod + Send>(&self, buffer: &Buffer<T>) -> Read<T> {
-        self.read_into(buffer, Vec::new())
+    pub fn read<M: DeviceMemory>(&self, from: &M) -> Read<M::Element> {
+        self.read_into(from, Vec::new())
     }
 
-    /// Copies the elements of a buffer to the host, like [`read`](Self::read), into a vector of the caller. Its
+    /// Copies elements or pixels to the host, like [`read`](Self::read), into a vector of the caller. Its
     /// former elements are dropped. If its capacity suffices, no memory is allocated for the new ones.
     ///
     /// # Errors
@@ -236,7 +240,7 @@ impl Queue {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses the vector and the elements. The buffer is read all the same.
+    /// Dropping the future loses the vector and the elements. The memory is read all the same.
     ///
     /// # Examples
     ///
@@ -251,13 +255,18 @@ impl Queue {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn read_into<T: Pod + Send>(&self, buffer: &Buffer<T>, vector: Vec<T>) -> Read<T> {
-        let checked = self.check_device(buffer.region(), || "a read".to_owned());
+    pub fn read_into<M: DeviceMemory>(
+        &self,
+        from: &M,
+        vector: Vec<M::Element>,
+    ) -> Read<M::Element> {
+        let from = from.place(Seal);
+        let checked = self.check_device(from.region, || "a read".to_owned());
         let slot = ReadSlot::default();
         let destination =
-            checked.and_then(|()| ReadDestination::new(vector, buffer.len(), slot.clone()));
+            checked.and_then(|()| ReadDestination::new(vector, from.len, slot.clone()));
         Read::new(destination.map(|to| {
-            let event = self.run(Work::Read { from: buffer.region().clone(), to: Box::new(to) });
+            let event = self.run(Work::Read { from: from.region.clone(), to: Box::new(to) });
             (event, slot)
         }))
     }
@@ -304,15 +313,16 @@ impl Queue {
         ReadPieces::new(pieces)
     }
 
-    /// Sets every element of a buffer to `value`.
+    /// Sets every element of a buffer, or every pixel of an image or of a [part](crate::Image::part) of one, to
+    /// `value`.
     ///
-    /// The device fills the buffer if the size of `T` is a power of two up to 128 bytes and the buffer
+    /// The device fills a buffer if the size of an element is a power of two up to 128 bytes and the buffer
     /// starts at a multiple of that size in its memory. Otherwise the elements are created in host
     /// memory and written.
     ///
     /// # Errors
     ///
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the buffer belongs to another device,
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the memory belongs to another device,
     /// and [`OutOfResources`](crate::ErrorKind::OutOfResources) if the host has no memory for elements
     /// that it has to write.
     ///
@@ -327,29 +337,36 @@ impl Queue {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn fill<T: Pod + Send>(&self, buffer: &Buffer<T>, value: T) -> Result<Event> {
+    pub fn fill<M: DeviceMemory>(&self, memory: &M, value: M::Element) -> Result<Event> {
         /// Maximum size of a pattern, in bytes, which must also be a power of two (OpenCL 3.0, 5.2.2,
         /// `clEnqueueFillBuffer`).
         const LARGEST_PATTERN: usize = 128;
-        self.check_device(buffer.region(), || "a fill".to_owned())?;
-        let size = size_of::<T>();
-        if !size.is_power_of_two()
-            || size > LARGEST_PATTERN
-            || !buffer.region().bytes().start.is_multiple_of(size)
-        {
-            let mut elements = room_for(buffer.len(), "a fill")?;
-            elements.resize(buffer.len(), value);
-            return self.write(buffer, elements);
+        let place = memory.place(Seal);
+        self.check_device(place.region, || "a fill".to_owned())?;
+        let size = size_of::<M::Element>();
+        let is_pattern = size.is_power_of_two()
+            && size <= LARGEST_PATTERN
+            && place.region.bytes().start.is_multiple_of(size);
+        if place.region.pixels().is_none() && !is_pattern {
+            let mut elements = room_for(place.len, "a fill")?;
+            elements.resize(place.len, value);
+            return self.write(memory, elements);
         }
-        let pattern = SmallVec::from_slice(bytemuck::bytes_of(&value));
-        Ok(self.run(Work::Fill { region: buffer.region().clone(), pattern }))
+        let pattern = match place.region.pixels() {
+            Some(_) => M::fill_pattern(&value, Seal),
+            None => SmallVec::from_slice(bytemuck::bytes_of(&value)),
+        };
+        Ok(self.run(Work::Fill { region: place.region.clone(), pattern }))
     }
 
-    /// Copies the elements of one buffer to another of the same length.
+    /// Copies the elements of one buffer to another of the same length, the pixels of an image or of a
+    /// [part](crate::Image::part) of one to another with the same sizes, or as many elements between a buffer and
+    /// an image, row by row. The elements of a buffer of pixels have the image's type of pixels:
+    /// [`cast`](Buffer::cast) the buffer otherwise.
     ///
     /// # Errors
     ///
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the lengths differ, if the two
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the lengths or sizes differ, if the two
     /// overlap, or if one belongs to another device.
     ///
     /// # Examples
@@ -362,22 +379,33 @@ impl Queue {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn copy<T: Pod>(&self, from: &Buffer<T>, to: &Buffer<T>) -> Result<Event> {
-        check_length("a copy", from.len(), to)?;
-        for buffer in [from, to] {
-            self.check_device(buffer.region(), || "a copy".to_owned())?;
+    pub fn copy<F, T>(&self, from: &F, to: &T) -> Result<Event>
+    where
+        F: DeviceMemory,
+        T: DeviceMemory<Element = F::Element>,
+    {
+        let (from, to) = (from.place(Seal), to.place(Seal));
+        check_length::<T>("a copy", from.len, to)?;
+        let (from, to) = (from.region, to.region);
+        for region in [from, to] {
+            self.check_device(region, || "a copy".to_owned())?;
         }
-        let (source, target) = (from.region().bytes(), to.region().bytes());
-        if from.region().allocation() == to.region().allocation()
-            && source.start < target.end
-            && target.start < source.end
+        if let (Some(source), Some(target)) = (from.pixels(), to.pixels())
+            && source.size != target.size
         {
             return Err(Error::invalid(format!(
-                "a copy from bytes {source:?} to bytes {target:?} of the same memory; they must not \
-                 overlap"
+                "a copy of {:?} pixels to {:?} pixels; the sizes must be the same",
+                source.size, target.size
             )));
         }
-        Ok(self.run(Work::Copy { from: from.region().clone(), to: to.region().clone() }))
+        if from.overlaps(to) {
+            return Err(Error::invalid(format!(
+                "a copy from bytes {:?} to bytes {:?} of the same memory; they must not overlap",
+                from.bytes(),
+                to.bytes()
+            )));
+        }
+        Ok(self.run(Work::Copy { from: from.clone(), to: to.clone() }))
     }
 
     /// Runs a host future as a command of the DAG, on one of Kiln's own threads, even if its event is
@@ -470,8 +498,12 @@ impl Queue {
 
     fn check_device(&self, region: &Region, what: impl FnOnce() -> String) -> Result<()> {
         process::check()?;
-        check_same_device("the buffer is in the memory of", region.slot().handle(), self.device())
-            .map_err(|error| error.within(what()))
+        check_same_device(
+            &format!("{} is in the memory of", region.in_words()),
+            region.slot().handle(),
+            self.device(),
+        )
+        .map_err(|error| error.within(what()))
     }
 }
 
@@ -484,15 +516,22 @@ impl fmt::Debug for Queue {
     }
 }
 
-/// Fails if a copy or a write has more or fewer elements than its target `buffer`.
-fn check_length<T: Pod>(what: &str, given: usize, buffer: &Buffer<T>) -> Result<()> {
-    if given == buffer.len() {
+/// Fails if a copy or a write has more or fewer elements than its target.
+fn check_length<M: DeviceMemory>(what: &str, given: usize, to: Place<'_>) -> Result<()> {
+    if given == to.len {
         return Ok(());
     }
-    Err(Error::invalid(format!(
-        "{what} of {given} elements to a buffer of {} elements of `{}`; give exactly as many \
-         elements, or a slice of the buffer",
-        buffer.len(),
-        std::any::type_name::<T>()
-    )))
+    let element = std::any::type_name::<M::Element>();
+    Err(Error::invalid(match to.region.image() {
+        Some(image) => format!(
+            "{what} of {given} pixels to {} pixels of an image of {}; give exactly as many pixels, or \
+             a part of the image",
+            to.len, image.shape
+        ),
+        None => format!(
+            "{what} of {given} elements to a buffer of {} elements of `{element}`; give exactly as \
+             many elements, or a slice of the buffer",
+            to.len
+        ),
+    }))
 }

@@ -9,7 +9,7 @@ use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
 use super::node::{EdgeKind, NodeId};
-use crate::args::buffer::Region;
+use crate::args::region::Region;
 use crate::compiler::signature::Access;
 use crate::error::Error;
 
@@ -30,6 +30,11 @@ impl Use {
     /// Returns the access to a whole region.
     pub(crate) fn of(region: &Region, access: Access) -> Self {
         Self { allocation: region.allocation(), bytes: region.bytes().clone(), access }
+    }
+
+    /// Returns the access of a command that overwrites a region.
+    pub(crate) fn overwriting(region: &Region) -> Self {
+        Self::of(region, region.access_of_write())
     }
 
     /// Returns whether two commands with these uses must run one after the other.

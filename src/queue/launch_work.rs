@@ -37,10 +37,15 @@ impl LaunchWork {
         let parameters = self.parameters();
         let mut uses = Uses::new();
         for (index, argument) in self.arguments.iter().enumerate() {
-            if let ArgumentKind::Buffer(region, stated) = &argument.kind {
+            if let ArgumentKind::Memory(region, stated) = &argument.kind {
                 let signature = parameters.get(index).and_then(|parameter| parameter.access);
-                // Without either, the kernel is assumed to read and write the buffer.
-                uses.push(Use::of(region, stated.or(signature).unwrap_or(Access::ReadWrite)));
+                // Without either, the kernel is assumed to read and write the memory. A kernel that only writes
+                // an image may leave pixels out.
+                let access = match stated.or(signature) {
+                    Some(Access::Write) if region.image().is_some() => Access::ReadWrite,
+                    known => known.unwrap_or(Access::ReadWrite),
+                };
+                uses.push(Use::of(region, access));
             }
         }
         uses
@@ -49,7 +54,7 @@ impl LaunchWork {
     /// See [`Command::release`](super::command::Command::release).
     pub(crate) fn release(&mut self) {
         for argument in self.arguments.drain(..) {
-            if let ArgumentKind::Buffer(region, _) = argument.kind {
+            if let ArgumentKind::Memory(region, _) = argument.kind {
                 region.release();
             }
         }
@@ -63,7 +68,7 @@ impl LaunchWork {
     /// See [`Command::abandon`](super::command::Command::abandon).
     pub(super) fn abandon(&self) {
         for argument in &self.arguments {
-            if let ArgumentKind::Buffer(region, _) = &argument.kind {
+            if let ArgumentKind::Memory(region, _) = &argument.kind {
                 std::mem::forget(Arc::clone(region));
             }
         }
@@ -85,9 +90,10 @@ impl LaunchWork {
         let mut native: SmallVec<[backend::Argument<'_>; 8]> = SmallVec::new();
         for argument in arguments {
             native.push(match &argument.kind {
-                ArgumentKind::Buffer(region, _) => backend::Argument::Memory(region.view()?),
+                ArgumentKind::Memory(region, _) => backend::Argument::Memory(region.view()?),
                 ArgumentKind::Value(bytes) => backend::Argument::Value(bytes),
                 ArgumentKind::Local(bytes) => backend::Argument::Local(*bytes),
+                ArgumentKind::Sampler(sampler) => backend::Argument::Sampler(*sampler),
             });
         }
         run(&Operation::Launch { kernel, arguments: &native, range })
@@ -137,7 +143,7 @@ impl LaunchWork {
             argument.check(name, index, parameter, *element)?;
             let native = match &argument.kind {
                 // `view` also checks the slice's alignment.
-                ArgumentKind::Buffer(region, _) => {
+                ArgumentKind::Memory(region, _) => {
                     backend::Argument::Memory(region.view().map_err(|error| {
                         error.within(format!("kernel `{name}`, {}", describe(index, parameter)))
                     })?)
@@ -147,6 +153,7 @@ impl LaunchWork {
                     backend::Argument::Local(*bytes)
                 }
                 ArgumentKind::Value(bytes) => backend::Argument::Value(bytes),
+                ArgumentKind::Sampler(sampler) => backend::Argument::Sampler(*sampler),
             };
             // The signature does not determine whether the argument fits: the driver checks it.
             let needs_driver_check = match parameter.address_space {

@@ -11,7 +11,7 @@ use super::event::Record;
 use super::scheduler::Scheduler;
 use super::waits::{CHECK_EVERY, Waits};
 use super::work::Work;
-use crate::args::buffer::Freed;
+use crate::args::region::Freed;
 use crate::error::{Error, ErrorKind, Result, catch_and_log};
 use crate::process::threads;
 use crate::sync::lock;

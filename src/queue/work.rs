@@ -9,8 +9,8 @@ use super::hazard::{Use, Uses};
 use super::host_memory::{HostSource, HostTarget};
 use super::launch_work::LaunchWork;
 use crate::args::ArgumentKind;
-use crate::args::buffer::Region;
-use crate::backend::Operation;
+use crate::args::region::Region;
+use crate::backend::{ImageOperation, Operation};
 use crate::compiler::signature::Access;
 use crate::error::Result;
 
@@ -92,7 +92,7 @@ impl Work {
         match self {
             Self::Launch(launch) => format!("a launch of `{}`", launch.kernel.name()),
             Self::Drain => "`drain`".to_owned(),
-            Self::Zero { .. } => "the zeroing of a new buffer".to_owned(),
+            Self::Zero { .. } => "the zeroing of new memory".to_owned(),
             other => format!("a {}", other.label()),
         }
     }
@@ -110,14 +110,14 @@ impl Work {
         match self {
             Self::Launch(launch) => launch.uses(),
             Self::Write { to: region, .. } | Self::Fill { region, .. } | Self::Zero { region } => {
-                SmallVec::from_iter([Use::of(region, Access::Write)])
+                SmallVec::from_iter([Use::overwriting(region)])
             }
             Self::Read { from, .. } => SmallVec::from_iter([Use::of(from, Access::Read)]),
             Self::Transferring { region, access, .. } => {
                 SmallVec::from_iter([Use::of(region, *access)])
             }
             Self::Copy { from, to } => {
-                SmallVec::from_iter([Use::of(from, Access::Read), Use::of(to, Access::Write)])
+                SmallVec::from_iter([Use::of(from, Access::Read), Use::overwriting(to)])
             }
             Self::Host | Self::Marker | Self::Drain | Self::Released(_) => SmallVec::new(),
         }
@@ -133,7 +133,7 @@ impl Work {
         match self {
             Self::Launch(launch) => {
                 for argument in &launch.arguments {
-                    if let ArgumentKind::Buffer(region, _) = &argument.kind {
+                    if let ArgumentKind::Memory(region, _) = &argument.kind {
                         visit_if_fresh(region);
                     }
                 }
@@ -223,7 +223,9 @@ impl Work {
     /// Returns the number of bytes of device memory that the work fills.
     pub(crate) fn fill_size(&self) -> usize {
         match self {
-            Self::Fill { region, .. } | Self::Zero { region } => region.bytes().len(),
+            Self::Fill { region, .. } | Self::Zero { region } if region.pixels().is_none() => {
+                region.bytes().len()
+            }
             _ => 0,
         }
     }
@@ -246,9 +248,9 @@ impl Work {
     pub(crate) fn take_for_worker(&mut self) -> Option<Self> {
         let (region, access) = match self {
             Self::Write { to: region, .. } | Self::Fill { region, .. } | Self::Zero { region } => {
-                (region, Access::Write)
+                (&*region, region.access_of_write())
             }
-            Self::Read { from, .. } => (from, Access::Read),
+            Self::Read { from, .. } => (&*from, Access::Read),
             _ => return None,
         };
         let (region, label) = (region.clone(), self.label());
@@ -264,38 +266,74 @@ impl Work {
             Self::Launch(launch) => launch.with_operation(run),
             Self::Write { to, from } => {
                 let (from, bytes) = from.bytes();
-                run(&Operation::Write { to: to.memory(), offset: to.bytes().start, from, bytes })
+                run(&match to.pixels() {
+                    Some(pixels) => {
+                        Operation::Image(ImageOperation::Write { to: to.memory(), pixels, from })
+                    }
+                    None => {
+                        let offset = to.bytes().start;
+                        Operation::Write { to: to.memory(), offset, from, bytes }
+                    }
+                })
             }
-            Self::Read { from, to } => run(&Operation::Read {
-                from: from.memory(),
-                offset: from.bytes().start,
-                to: to.start(),
-                bytes: from.bytes().len(),
-            }),
-            Self::Fill { region, pattern } => run(&Operation::Fill {
-                memory: region.memory(),
-                offset: region.bytes().start,
-                bytes: region.bytes().len(),
-                pattern,
-            }),
-            Self::Zero { region } => run(&Operation::Fill {
-                memory: region.memory(),
-                offset: 0,
-                bytes: region.bytes().len(),
-                pattern: zeros(region.bytes().len()),
-            }),
-            Self::Copy { from, to } => run(&Operation::Copy {
-                from: from.memory(),
-                from_offset: from.bytes().start,
-                to: to.memory(),
-                to_offset: to.bytes().start,
-                bytes: to.bytes().len(),
-            }),
+            Self::Read { from, to } => {
+                let (to, memory) = (to.start(), from.memory());
+                run(&match from.pixels() {
+                    Some(pixels) => {
+                        Operation::Image(ImageOperation::Read { from: memory, pixels, to })
+                    }
+                    None => {
+                        let (offset, bytes) = (from.bytes().start, from.bytes().len());
+                        Operation::Read { from: memory, offset, to, bytes }
+                    }
+                })
+            }
+            Self::Fill { region, pattern } => run(&fill(region, pattern)),
+            Self::Zero { region } => run(&fill(region, zeros(region.bytes().len()))),
+            Self::Copy { from, to } => run(&copy(from, to)),
             Self::Transferring { .. }
             | Self::Host
             | Self::Marker
             | Self::Drain
             | Self::Released(_) => run(&Operation::Marker),
+        }
+    }
+}
+
+/// Returns the fill of a region. For an image, the pattern is a colour, and zeros are black.
+fn fill<'a>(region: &'a Region, pattern: &'a [u8]) -> Operation<'a> {
+    let (memory, bytes) = (region.memory(), region.bytes());
+    match region.pixels() {
+        Some(pixels) => {
+            let mut color = [0; 4];
+            for (channel, bytes) in color.iter_mut().zip(pattern.as_chunks().0) {
+                *channel = u32::from_ne_bytes(*bytes);
+            }
+            Operation::Image(ImageOperation::Fill { image: memory, pixels, color })
+        }
+        None => Operation::Fill { memory, offset: bytes.start, bytes: bytes.len(), pattern },
+    }
+}
+
+/// Returns the copy of one region to another one, of which each may be of a buffer or of an image.
+fn copy<'a>(from: &'a Region, to: &'a Region) -> Operation<'a> {
+    let (source, target) = (from.pixels(), to.pixels());
+    let (from_offset, to_offset) = (from.bytes().start, to.bytes().start);
+    let bytes = to.bytes().len();
+    let (from, to) = (from.memory(), to.memory());
+    match (source, target) {
+        (None, None) => Operation::Copy { from, from_offset, to, to_offset, bytes },
+        (Some(source), Some(target)) => {
+            Operation::Image(ImageOperation::Copy { from, source, to, target })
+        }
+        (None, Some(pixels)) => Operation::Image(ImageOperation::CopyFromBuffer {
+            from,
+            offset: from_offset,
+            to,
+            pixels,
+        }),
+        (Some(pixels), None) => {
+            Operation::Image(ImageOperation::CopyToBuffer { from, pixels, to, offset: to_offset })
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The runtime: connects the other modules and provides devices, programs, buffers and queues.
 
 pub(crate) mod builder;
+mod images;
 mod libraries;
 
 use std::fmt;
@@ -12,7 +13,8 @@ use std::time::Duration;
 
 use bytemuck::Pod;
 
-use crate::args::buffer::{Buffer, Contents};
+use crate::args::buffer::Buffer;
+use crate::args::region::Contents;
 use crate::backend::DeviceSlot;
 use crate::build_graph::BuildRequest;
 use crate::device::{Device, DeviceKind};

@@ -39,6 +39,17 @@ pub async fn on_each_device(test: impl AsyncFn(Runtime)) {
     on_each_device_with(builder, test).await;
 }
 
+/// Like [`on_each_device`], on the devices on which Kiln has images. Others are reported by name.
+pub async fn on_each_device_with_images(test: impl AsyncFn(Runtime)) {
+    on_each_device(async |rt| {
+        if rt.device().limits.images.d2 == [0, 0] {
+            return eprintln!("skipped {}: it has no images", rt.device());
+        }
+        test(rt).await;
+    })
+    .await;
+}
+
 /// Like [`on_each_device`], with other settings.
 pub async fn on_each_device_with(
     builder: impl Fn() -> RuntimeBuilder,

@@ -18,7 +18,7 @@ use super::{NAME, extensions, text};
 use crate::backend::handler_guard::{self, CallKind};
 use crate::backend::poller::Poller;
 use crate::backend::{Adapter, Device, shutdown};
-use crate::device::{DeviceInfo, DeviceKind, Limits, ModuleFormat};
+use crate::device::{DeviceInfo, DeviceKind, ImageLimits, Limits, ModuleFormat};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Alignment of slices of buffers: the size of the largest type of OpenCL C, in bytes. Kernels may assume that
@@ -372,6 +372,7 @@ impl Query {
             max_parameter_size: module.maxArgumentsSize as usize,
             slice_alignment: SLICE_ALIGNMENT,
             address_bits: usize::BITS,
+            images: ImageLimits::default(),
         })
     }
 

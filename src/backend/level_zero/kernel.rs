@@ -174,6 +174,7 @@ impl LzKernel {
                 (ArgumentIdentity::Value(bytes), bytes.len(), bytes.as_ptr().cast())
             }
             Argument::Local(bytes) => (ArgumentIdentity::Local(bytes), bytes, ptr::null()),
+            Argument::Sampler(_) => return Err(not_an_image(&self.name, index, argument)),
         };
         if held.holds(identity) {
             return Ok(());

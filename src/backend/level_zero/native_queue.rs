@@ -13,7 +13,7 @@ use super::event_pool::RawEvent;
 use super::handle::OwnedList;
 use super::kernel::LzKernel;
 use super::memory::{LzMemory, Staging};
-use crate::backend::{NativeEvent, NativeQueue, Operation, shutdown};
+use crate::backend::{NativeEvent, NativeQueue, Operation, no_images, shutdown};
 use crate::error::Result;
 
 /// Size in bytes above which a read is large. Any thread that detects the end of a smaller read copies its data
@@ -146,6 +146,7 @@ impl LzNativeQueue {
                 unsafe { self.append_copy(list, to, from, bytes, signal, wait) }
                     .map_err(|code| refused(code, "a copy", bytes, to_offset))
             }
+            Operation::Image(_) => Err(no_images()),
         }
     }
 

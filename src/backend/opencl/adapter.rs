@@ -18,12 +18,13 @@ use super::device::ClDevice;
 use super::finish_worker::FinishWorker;
 use super::handle::{DeviceId, OwnedContext, PlatformId, Version};
 use super::loader::{self, INSTALL};
+use super::sampler::Samplers;
 use super::spare_memory::SpareMemory;
 use super::{NAME, integer, text};
 use crate::backend::handler_guard::{self, CallKind};
 use crate::backend::poller::Poller;
 use crate::backend::{Adapter, Device};
-use crate::device::{DeviceInfo, DeviceKind, Limits, ModuleFormat, Workarounds};
+use crate::device::{DeviceInfo, DeviceKind, ImageLimits, Limits, ModuleFormat, Workarounds};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
 
@@ -69,6 +70,7 @@ impl ClAdapter {
         let spare = workarounds.defer_releases.then(|| SpareMemory::new(info.limits.global_memory));
         let context = Context {
             spare,
+            samplers: Samplers::default(),
             context,
             device,
             version,
@@ -291,7 +293,24 @@ impl Query {
             // The driver reports bits.
             slice_alignment: (self.size(CL_DEVICE_MEM_BASE_ADDR_ALIGN)? / 8).max(1),
             address_bits: u32::try_from(self.integer(CL_DEVICE_ADDRESS_BITS)?).unwrap_or(u64::BITS),
+            images: self.image_limits(),
         })
+    }
+
+    /// Returns the limits of images. A device without images reports no limits or zeros.
+    fn image_limits(&self) -> ImageLimits {
+        let size = |what| self.size(what).unwrap_or(0);
+        ImageLimits {
+            d2: [CL_DEVICE_IMAGE2D_MAX_WIDTH, CL_DEVICE_IMAGE2D_MAX_HEIGHT].map(size),
+            d3: [
+                CL_DEVICE_IMAGE3D_MAX_WIDTH,
+                CL_DEVICE_IMAGE3D_MAX_HEIGHT,
+                CL_DEVICE_IMAGE3D_MAX_DEPTH,
+            ]
+            .map(size),
+            layers: size(CL_DEVICE_IMAGE_MAX_ARRAY_SIZE),
+            buffer: size(CL_DEVICE_IMAGE_MAX_BUFFER_SIZE),
+        }
     }
 
     fn work_item_sizes(&self) -> Result<[usize; 3], String> {

@@ -8,6 +8,7 @@ use opencl3::types::cl_device_id;
 
 use super::finish_worker::FinishWorker;
 use super::handle::{DeviceId, OwnedContext, Version};
+use super::sampler::Samplers;
 use super::spare_memory::SpareMemory;
 use crate::backend::poller::Poller;
 use crate::device::{DeviceInfo, Workarounds};
@@ -17,6 +18,8 @@ pub(super) struct Context {
     /// Spare memory, for a driver that releases no memory while there are commands. Declared before the
     /// context, so released before it.
     pub(super) spare: Option<SpareMemory>,
+    /// Declared before the context, so released before it.
+    pub(super) samplers: Samplers,
     pub(super) context: OwnedContext,
     pub(super) device: DeviceId,
     pub(super) version: Version,

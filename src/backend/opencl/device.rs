@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use super::context::Context;
+use super::image::ClImage;
 use super::memory::ClMemory;
 use super::native_queue::ClNativeQueue;
 use super::program;
 use crate::backend::{Device, Memory, NativeQueue, Program, Source};
+use crate::device::ImageShape;
 use crate::error::Result;
 
 pub(super) struct ClDevice {
@@ -28,6 +30,10 @@ impl Device for ClDevice {
 
     fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>> {
         Ok(Arc::new(ClMemory::allocate(&self.context, bytes)?))
+    }
+
+    fn create_image(&self, shape: &ImageShape) -> Result<Arc<dyn Memory>> {
+        Ok(Arc::new(ClImage::create(&self.context, shape)?))
     }
 
     fn create_native_queue(&self, profiling: bool) -> Result<Box<dyn NativeQueue>> {

@@ -1,5 +1,6 @@
 //! OpenCL objects as owned values: released once, when dropped.
 
+use cl3::sampler::{cl_sampler, release_sampler};
 use opencl3::command_queue::{cl_command_queue, finish, release_command_queue};
 use opencl3::context::context::{cl_context, release_context};
 use opencl3::event::{
@@ -60,6 +61,7 @@ owned!(
     OwnedKernel, cl_kernel, release_kernel
 );
 owned!(OwnedMemory, cl_mem, release_mem_object);
+owned!(OwnedSampler, cl_sampler, release_sampler);
 owned!(OwnedQueue, cl_command_queue, release_command_queue);
 owned!(OwnedEvent, cl_event, release_event);
 
@@ -113,6 +115,8 @@ unsafe impl Sync for OwnedContext {}
 unsafe impl Sync for OwnedProgram {}
 // SAFETY: all functions on memory objects are thread-safe.
 unsafe impl Sync for OwnedMemory {}
+// SAFETY: all functions on samplers are thread-safe.
+unsafe impl Sync for OwnedSampler {}
 // SAFETY: all functions on queues are thread-safe.
 unsafe impl Sync for OwnedQueue {}
 // SAFETY: all functions on events are thread-safe.

@@ -6,6 +6,7 @@ use std::iter::zip;
 use std::ptr;
 use std::sync::{Arc, Mutex};
 
+use cl3::sampler::cl_sampler;
 use opencl3::command_queue::{cl_command_queue, cl_event, enqueue_nd_range_kernel};
 use opencl3::kernel::*;
 use opencl3::types::cl_mem;
@@ -13,11 +14,12 @@ use opencl3::types::cl_mem;
 use super::codes::{argument_kind, error, error_of};
 use super::event::WaitList;
 use super::handle::OwnedKernel;
+use super::image::ClImage;
 use super::memory::ClMemory;
 use super::program_object::ProgramObject;
 use super::variants::Variants;
 use super::{integer, text};
-use crate::backend::set_argument::{ArgumentIdentity, SetArgument, check_count, not_an_image};
+use crate::backend::set_argument::{ArgumentIdentity, SetArgument, check_count};
 use crate::backend::{Argument, Kernel, shutdown};
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::signature::{Access, AddressSpace, Parameter};
@@ -34,7 +36,7 @@ pub(super) struct ClKernel {
     local_memory: u64,
     /// Locked from the first argument to the enqueue, because the driver keeps arguments in the kernel.
     bound: Mutex<BoundKernel>,
-    _program: Arc<ProgramObject>,
+    program: Arc<ProgramObject>,
 }
 
 /// Driver's kernel with the arguments that it was last given.
@@ -62,7 +64,7 @@ impl ClKernel {
         Ok(Self {
             name: name.to_string_lossy().into_owned(),
             parameters: (0..count).map(|index| reflect(raw, index)).collect(),
-            images: (0..count).filter(|&index| is_image(raw, index)).collect(),
+            images: (0..count).filter(|&index| image_access(raw, index).is_some()).collect(),
             max_work_group_size: group(CL_KERNEL_WORK_GROUP_SIZE)
                 .and_then(|size| usize::try_from(size).ok())
                 .filter(|&size| size > 0)
@@ -79,7 +81,7 @@ impl ClKernel {
                 held: (0..count).map(|_| SetArgument::default()).collect(),
                 variants: workarounds.expect_late_compiles.then(Variants::default),
             }),
-            _program: Arc::clone(program),
+            program: Arc::clone(program),
         })
     }
 
@@ -142,14 +144,27 @@ impl ClKernel {
         held: &mut SetArgument,
     ) -> Result<()> {
         let memory: cl_mem;
+        let raw_sampler: cl_sampler;
         let (identity, size, pointer): (_, usize, *const c_void) = match *argument {
             Argument::Memory(object) => {
-                let object = ClMemory::of(object)?;
-                memory = object.raw();
+                let id;
+                (id, memory) = match ClImage::try_of(object) {
+                    Some(image) => (image.id(), image.raw()),
+                    None => {
+                        let object = ClMemory::of(object)?;
+                        (object.id(), object.raw())
+                    }
+                };
+                (ArgumentIdentity::Memory(id), size_of::<cl_mem>(), (&raw const memory).cast())
+            }
+            Argument::Sampler(sampler) => {
+                let context = &self.program.context;
+                // The context keeps the sampler alive.
+                raw_sampler = context.samplers.get(context.raw(), sampler)?.raw();
                 (
-                    ArgumentIdentity::Memory(object.id()),
-                    size_of::<cl_mem>(),
-                    (&raw const memory).cast(),
+                    ArgumentIdentity::Sampler(sampler),
+                    size_of::<cl_sampler>(),
+                    (&raw const raw_sampler).cast(),
                 )
             }
             Argument::Value(bytes) => {
@@ -176,11 +191,14 @@ impl ClKernel {
         let Some(parameter) = self.parameters.get(index as usize) else {
             return Ok(());
         };
-        if self.images.contains(&index) {
-            return Err(not_an_image(&self.name, index, argument));
-        }
+        let is_image = matches!(argument, Argument::Memory(memory) if memory.is_image());
         let fits = match (argument, parameter.address_space) {
+            _ if self.images.contains(&index) => is_image,
+            _ if is_image => false,
             (_, None) => true,
+            (Argument::Sampler(_), Some(_)) => {
+                parameter.type_name.as_deref().is_none_or(|name| name == "sampler_t")
+            }
             (Argument::Memory(_), Some(space)) => {
                 matches!(space, AddressSpace::Global | AddressSpace::Constant)
             }
@@ -247,20 +265,18 @@ fn required_work_group(kernel: cl_kernel, device: cl_device_id) -> Option<[usize
     (!sizes.contains(&0)).then_some(sizes)
 }
 
-/// Returns whether the driver reports that a parameter is an image or a pipe. PoCL accepts a buffer for such a
-/// parameter, and then ends the process.
-fn is_image(kernel: cl_kernel, index: cl_uint) -> bool {
-    let access = get_kernel_arg_data(kernel, index, CL_KERNEL_ARG_ACCESS_QUALIFIER).ok();
-    let access = access.and_then(|access| integer(&access));
-    let access = access.and_then(|access| cl_uint::try_from(access).ok());
-    matches!(
-        access,
-        Some(
-            CL_KERNEL_ARG_ACCESS_READ_ONLY
-                | CL_KERNEL_ARG_ACCESS_WRITE_ONLY
-                | CL_KERNEL_ARG_ACCESS_READ_WRITE
-        )
-    )
+/// Returns how a kernel uses a parameter that is an image or a pipe, as the driver reports it; `None` for other
+/// parameters. PoCL accepts a buffer for an image, and then ends the process.
+fn image_access(kernel: cl_kernel, index: cl_uint) -> Option<Access> {
+    let access = get_kernel_arg_data(kernel, index, CL_KERNEL_ARG_ACCESS_QUALIFIER).ok()?;
+    match cl_uint::try_from(integer(&access)?).ok()? {
+        CL_KERNEL_ARG_ACCESS_READ_ONLY => Some(Access::Read),
+        // A kernel may leave out pixels of an image that it only writes.
+        CL_KERNEL_ARG_ACCESS_WRITE_ONLY | CL_KERNEL_ARG_ACCESS_READ_WRITE => {
+            Some(Access::ReadWrite)
+        }
+        _ => None,
+    }
 }
 
 /// Returns the driver's description of a parameter. It is often empty for programs created from binaries.
@@ -281,7 +297,9 @@ fn reflect(kernel: cl_kernel, index: cl_uint) -> Parameter {
     // `const` is reported for the pointer's target only, not for the pointer itself.
     let points_to_const = flags(CL_KERNEL_ARG_TYPE_QUALIFIER)
         .is_some_and(|flags| flags & u64::from(CL_KERNEL_ARG_TYPE_CONST) != 0);
+    let image = image_access(kernel, index);
     let access = match address_space {
+        _ if image.is_some() => image,
         Some(AddressSpace::Global) if points_to_const => Some(Access::Read),
         Some(AddressSpace::Global) => Some(Access::ReadWrite),
         Some(AddressSpace::Constant) => Some(Access::Read),

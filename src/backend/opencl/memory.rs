@@ -11,8 +11,10 @@ use opencl3::memory::{CL_MEM_READ_WRITE, cl_mem, create_buffer};
 use super::codes::{allocation_kind, error_of};
 use super::context::Context;
 use super::handle::OwnedMemory;
+use super::image::ClImage;
 use super::spare_memory::Piece;
 use crate::backend::{Memory, check_view, shutdown};
+use crate::device::ImageShape;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Whole buffer, or a view of one. Offsets of commands on a view count from its start.
@@ -145,9 +147,18 @@ impl Memory for ClMemory {
         let _call = shutdown::begin()?;
         Ok(Arc::new(self.part(offset, bytes)?))
     }
+
+    fn image(&self, offset: usize, shape: &ImageShape) -> Result<Arc<dyn Memory>> {
+        let bytes = shape.bytes().unwrap_or(usize::MAX);
+        check_view(&self.whole.context.info, self.bytes, offset, bytes)?;
+        let _call = shutdown::begin()?;
+        let part = self.part(offset, bytes)?;
+        Ok(Arc::new(ClImage::create_over(&self.whole.context, shape, Some(part))?))
+    }
 }
 
-fn next_id() -> u64 {
+/// Returns an id for a memory object. Ids are not reused.
+pub(super) fn next_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Relaxed)
 }

@@ -17,6 +17,7 @@ mod fill;
 mod finish_worker;
 mod gate;
 mod handle;
+mod image;
 mod kernel;
 mod loader;
 mod memory;
@@ -24,6 +25,7 @@ mod native_queue;
 mod program;
 mod program_object;
 mod queue;
+mod sampler;
 mod spare_memory;
 #[cfg(test)]
 mod tests;

@@ -11,6 +11,7 @@ use super::context::Context;
 use super::event::{ClEvent, SubmittedEvents, WaitList};
 use super::gate::{self, LaunchGuard};
 use super::handle::OwnedEvent;
+use super::image;
 use super::kernel::ClKernel;
 use super::memory::ClMemory;
 use super::queue::Queue;
@@ -124,6 +125,8 @@ impl ClNativeQueue {
                 };
                 enqueued.map_err(|code| refused(code, "a copy", bytes, to_offset))
             }
+            // SAFETY: the queue is alive; the caller guarantees the rest.
+            Operation::Image(operation) => unsafe { image::enqueue(queue, &operation, wait) },
         };
         // SAFETY: the driver made the event for this call, with one reference.
         Ok(SubmittedEvents::one(unsafe { OwnedEvent::new(raw?) }))

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::Invocation;
 use super::event::Event;
+use super::image::PixelAction;
 use super::invocation::BoundArgument;
 use super::memory::Region;
 use super::program::Code;
@@ -25,6 +26,7 @@ pub(super) enum Action {
     Read { from: Region, to: HostMemory<*mut u8> },
     Fill { region: Region, pattern: Box<[u8]> },
     Copy { from: Region, to: Region },
+    Pixels(PixelAction),
     Marker,
 }
 
@@ -36,7 +38,7 @@ pub(super) struct ClosureCall {
 }
 
 /// Pointer to host memory that has as many bytes as the region beside it.
-pub(super) struct HostMemory<P>(P);
+pub(super) struct HostMemory<P>(pub(super) P);
 
 // SAFETY: `NativeQueue::enqueue` requires its caller to keep the memory alive until the command has ended, on
 // whatever thread that is, and to let no other code access memory that the command writes.
@@ -99,6 +101,7 @@ impl Action {
                 }
                 Self::Copy { from, to }
             }
+            Operation::Image(operation) => Self::Pixels(PixelAction::capture(shared, &operation)?),
             Operation::Marker => Self::Marker,
         })
     }
@@ -134,6 +137,7 @@ impl Action {
     fn transferred(&self) -> usize {
         match self {
             Self::Write { to: region, .. } | Self::Read { from: region, .. } => region.len(),
+            Self::Pixels(action) => action.transferred(),
             _ => 0,
         }
     }
@@ -173,6 +177,7 @@ impl Action {
                 let copied = from.with(<[u8]>::to_vec);
                 to.with_mut(|bytes| bytes.copy_from_slice(&copied));
             }
+            Self::Pixels(action) => action.run(),
             Self::Marker => {}
         }
         Ok(())
@@ -204,7 +209,9 @@ fn check_arguments(kernel: &Code, arguments: &[Argument<'_>]) -> Result<()> {
                     matches!(argument, Argument::Memory(_))
                 }
                 Some(AddressSpace::Local) => matches!(argument, Argument::Local(1..)),
-                Some(AddressSpace::Private) => matches!(argument, Argument::Value(_)),
+                Some(AddressSpace::Private) => {
+                    matches!(argument, Argument::Value(_) | Argument::Sampler(_))
+                }
                 None => true,
             }
         });

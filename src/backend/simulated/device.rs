@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use super::image::Image;
 use super::memory::{Region, SLICE_ALIGNMENT};
 use super::native_queue::{ImmediateQueue, ThreadedQueue};
 use super::program::{self, MAX_WORK_GROUP_SIZE};
 use super::shared::{Shared, count};
 use crate::backend::{Adapter, Backend, Device, Memory, NativeQueue, Program, Source};
-use crate::device::{DeviceInfo, DeviceKind, Limits, ModuleFormat};
+use crate::device::{DeviceInfo, DeviceKind, ImageLimits, ImageShape, Limits, ModuleFormat};
 use crate::error::Result;
 
 /// Backend of a simulator. It has no state of its own, so it is its own adapter and device.
@@ -33,7 +34,7 @@ impl Simulated {
             il_version: "SPIR-V_1.6".to_owned(),
             extensions: Vec::new(),
             opencl_c_features: Vec::new(),
-            images: false,
+            images: true,
             fused_multiply_add: false,
             runs_code: false,
             fuses,
@@ -52,6 +53,12 @@ impl Simulated {
                 max_parameter_size: 4096,
                 slice_alignment: SLICE_ALIGNMENT,
                 address_bits: 64,
+                images: ImageLimits {
+                    d2: [16384; 2],
+                    d3: [2048; 3],
+                    layers: 2048,
+                    buffer: 1 << 27,
+                },
             },
         };
         Self { shared, info: Arc::new(info) }
@@ -116,6 +123,11 @@ impl Device for Simulated {
     fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>> {
         let limit = self.info.limits.global_memory;
         Ok(Arc::new(Region::allocate(&self.shared, bytes, limit)?))
+    }
+
+    fn create_image(&self, shape: &ImageShape) -> Result<Arc<dyn Memory>> {
+        let (bytes, limit) = (shape.bytes().unwrap_or(usize::MAX), self.info.limits.global_memory);
+        Ok(Arc::new(Image::new(Region::allocate(&self.shared, bytes, limit)?)))
     }
 
     fn create_native_queue(&self, profiling: bool) -> Result<Box<dyn NativeQueue>> {

@@ -19,6 +19,7 @@ pub(super) enum BoundArgument {
     Memory(Region),
     Value(Box<[u8]>),
     Local(usize),
+    Sampler,
 }
 
 impl BoundArgument {
@@ -27,6 +28,7 @@ impl BoundArgument {
             Argument::Memory(memory) => Self::Memory(Region::of(memory, shared)?.clone()),
             Argument::Value(bytes) => Self::Value(bytes.into()),
             Argument::Local(bytes) => Self::Local(bytes),
+            Argument::Sampler(_) => Self::Sampler,
         })
     }
 
@@ -35,6 +37,7 @@ impl BoundArgument {
             Self::Memory(region) => format!("a buffer of {} bytes", region.len()),
             Self::Value(bytes) => format!("a value of {} bytes", bytes.len()),
             Self::Local(bytes) => format!("{bytes} bytes of local memory"),
+            Self::Sampler => "a sampler".to_owned(),
         }
     }
 }

@@ -5,8 +5,10 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
+use super::image::Image;
 use super::shared::{Shared, code, count, driver_error, foreign, uncount};
 use crate::backend::Memory;
+use crate::device::ImageShape;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
 
@@ -71,6 +73,7 @@ impl Region {
     pub(super) fn of<'a>(memory: &'a dyn Memory, shared: &Arc<Shared>) -> Result<&'a Self> {
         (memory as &dyn Any)
             .downcast_ref::<Self>()
+            .or_else(|| Image::region_of(memory))
             .filter(|region| Arc::ptr_eq(&region.allocation.shared, shared))
             .ok_or_else(|| foreign("memory"))
     }
@@ -131,6 +134,10 @@ impl Memory for Region {
             ));
         }
         Ok(Arc::new(view))
+    }
+
+    fn image(&self, offset: usize, shape: &ImageShape) -> Result<Arc<dyn Memory>> {
+        Ok(Arc::new(Image::new(self.part(offset, shape.bytes().unwrap_or(usize::MAX))?)))
     }
 }
 

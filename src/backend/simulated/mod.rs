@@ -34,6 +34,7 @@ mod command;
 mod control;
 mod device;
 mod event;
+mod image;
 mod invocation;
 mod memory;
 mod native_queue;

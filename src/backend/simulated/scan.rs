@@ -237,6 +237,7 @@ fn parameters_of(kernel: &str, tokens: &[Token<'_>]) -> Result<Vec<Parameter>, S
 fn parameter_of(tokens: &[Token<'_>]) -> Option<Parameter> {
     let mut space = AddressSpace::Private;
     let mut constant = false;
+    let mut writes_image = false;
     let mut stars = 0;
     let mut ty = Vec::new();
     let mut name = None;
@@ -261,15 +262,22 @@ fn parameter_of(tokens: &[Token<'_>]) -> Option<Parameter> {
             Token::Word("const" | "__const") => constant |= stars == 0,
             Token::Word(
                 "private" | "__private" | "volatile" | "restrict" | "__restrict" | "__restrict__"
-                | "read_only" | "__read_only" | "write_only" | "__write_only" | "read_write"
-                | "__read_write",
+                | "read_only" | "__read_only",
             ) => {}
+            Token::Word("write_only" | "__write_only" | "read_write" | "__read_write") => {
+                writes_image = true;
+            }
             Token::Word(word) if stars == 0 => ty.push(word),
             Token::Word(word) => name = Some(word),
         }
     }
     let name = name.or_else(|| split_name(&mut ty));
     let access = match (stars, space) {
+        (0, _) if ty.iter().any(|word| word.starts_with("image")) => {
+            space = AddressSpace::Global;
+            // A kernel may leave out pixels of an image that it only writes.
+            Some(if writes_image { Access::ReadWrite } else { Access::Read })
+        }
         (0, _) => {
             space = AddressSpace::Private;
             None

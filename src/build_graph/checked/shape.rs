@@ -29,18 +29,20 @@ pub(super) enum ArgumentShape {
     /// Value of which only the length in bytes matters.
     AnyValue(usize),
     Local(usize),
+    Sampler,
 }
 
 impl LaunchShape {
     pub(crate) fn of(range: &NdRange, arguments: &ArgumentList) -> Self {
         let shape = |kind: &ArgumentKind| match kind {
-            ArgumentKind::Buffer(region, stated) => ArgumentShape::Buffer {
+            ArgumentKind::Memory(region, stated) => ArgumentShape::Buffer {
                 length: region.bytes().len(),
                 alignment: region.alignment(),
                 stated: *stated,
             },
             ArgumentKind::Value(bytes) => ArgumentShape::Value(bytes.clone()),
             ArgumentKind::Local(bytes) => ArgumentShape::Local(*bytes),
+            ArgumentKind::Sampler(_) => ArgumentShape::Sampler,
         };
         Self {
             range: *range,
@@ -58,6 +60,8 @@ impl LaunchShape {
             ArgumentShape::Value(bytes) => bounds::Argument::Scalar(bytes.to_vec()),
             ArgumentShape::AnyValue(length) => bounds::Argument::Scalar(vec![0; *length]),
             ArgumentShape::Local(bytes) => bounds::Argument::Local(*bytes),
+            // A kernel that takes one is refused before its arguments are looked at.
+            ArgumentShape::Sampler => bounds::Argument::Scalar(Vec::new()),
         };
         self.arguments.iter().map(argument).collect()
     }
@@ -96,8 +100,8 @@ pub(super) type ArgumentRegion = (u64, Range<usize>, usize);
 /// Returns the regions of the buffers among arguments.
 pub(super) fn regions(arguments: &ArgumentList) -> SmallVec<[ArgumentRegion; 8]> {
     let regions = arguments.iter().enumerate().filter_map(|(at, given)| match &given.kind {
-        ArgumentKind::Buffer(region, _) => Some((region.allocation(), region.bytes().clone(), at)),
-        ArgumentKind::Value(_) | ArgumentKind::Local(_) => None,
+        ArgumentKind::Memory(region, _) => Some((region.allocation(), region.bytes().clone(), at)),
+        ArgumentKind::Value(_) | ArgumentKind::Local(_) | ArgumentKind::Sampler(_) => None,
     });
     regions.collect()
 }
@@ -133,7 +137,7 @@ impl ArgumentShape {
 
     fn fits(&self, given: &ArgumentKind) -> bool {
         match (self, given) {
-            (Self::Buffer { length, alignment, stated }, ArgumentKind::Buffer(region, access)) => {
+            (Self::Buffer { length, alignment, stated }, ArgumentKind::Memory(region, access)) => {
                 *length == region.bytes().len()
                     && stated == access
                     && *alignment == region.alignment()
@@ -141,6 +145,7 @@ impl ArgumentShape {
             (Self::Value(known), ArgumentKind::Value(bytes)) => known == bytes,
             (Self::AnyValue(length), ArgumentKind::Value(bytes)) => *length == bytes.len(),
             (Self::Local(known), ArgumentKind::Local(bytes)) => known == bytes,
+            (Self::Sampler, ArgumentKind::Sampler(_)) => true,
             _ => false,
         }
     }

@@ -84,6 +84,8 @@ fn describe_launches(plan: &Plan) -> String {
                 }
                 Argument::Scalar(bytes) => write!(text, " value {bytes:02x?}"),
                 Argument::Local(bytes) => write!(text, " local {bytes}"),
+                Argument::Image(region) => write!(text, " image {}", region.memory.0),
+                Argument::Sampler => write!(text, " sampler"),
             };
         }
         for (id, bytes) in &slot.constants {

@@ -79,7 +79,7 @@ fn scalar_values(plan: &Plan, places: impl Iterator<Item = Place>) -> BTreeMap<P
     places
         .filter_map(|place| match &plan.slots.get(place.slot)?.arguments.get(place.argument)? {
             Argument::Scalar(bytes) => Some((place, bytes.clone())),
-            Argument::Buffer(_) | Argument::Local(_) => None,
+            _ => None,
         })
         .collect()
 }

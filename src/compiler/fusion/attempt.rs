@@ -344,7 +344,9 @@ pub(super) fn sizes(plan: &Plan, module: &Module, parameters: &[Vec<Place>]) -> 
         let argument = &plan.slots[place.slot].arguments[place.argument];
         parameter_bytes = parameter_bytes.saturating_add(match argument {
             Argument::Scalar(bytes) => bytes.len(),
-            Argument::Buffer(_) | Argument::Local(_) => pointer,
+            Argument::Buffer(_) | Argument::Local(_) | Argument::Image(_) | Argument::Sampler => {
+                pointer
+            }
         });
         if let Argument::Local(bytes) = argument {
             local = local.saturating_add(*bytes);

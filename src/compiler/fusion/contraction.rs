@@ -266,7 +266,9 @@ fn passed_on(
     let memory = |slot: &Slot, argument: usize| -> Option<Memory> {
         match slot.arguments.get(argument)? {
             Argument::Buffer(region) => Some(region.memory),
-            Argument::Scalar(_) | Argument::Local(_) => None,
+            Argument::Scalar(_) | Argument::Local(_) | Argument::Image(_) | Argument::Sampler => {
+                None
+            }
         }
     };
     // Memories that may hold products, and the slot that calculates these.

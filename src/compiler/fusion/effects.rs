@@ -28,7 +28,8 @@ impl SlotEffects {
     /// Returns the effects of a kernel that cannot be examined.
     fn unknown(slot: &Slot) -> Self {
         let worst = |argument: &Argument| {
-            matches!(argument, Argument::Buffer(_)).then_some(Access::ReadWrite)
+            matches!(argument, Argument::Buffer(_) | Argument::Image(_))
+                .then_some(Access::ReadWrite)
         };
         Self {
             accesses: slot.arguments.iter().map(worst).collect(),
@@ -64,6 +65,9 @@ fn examined(
     module: &Module,
     examinations: &Examinations,
 ) -> Result<SlotEffects> {
+    if slot.takes_objects() {
+        return Ok(SlotEffects::unknown(slot));
+    }
     let alone = Plan {
         modules: plan.modules.get(slot.module).copied().into_iter().collect(),
         slots: vec![Slot { module: 0, ..slot.clone() }],

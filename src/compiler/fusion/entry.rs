@@ -205,7 +205,9 @@ impl Writer<'_> {
                     Some(at) => self.reuse(body, at, place, (own, ty)),
                 }
             }
-            Argument::Local(_) => self.parameter(place, own, ty, None),
+            Argument::Local(_) | Argument::Image(_) | Argument::Sampler => {
+                self.parameter(place, own, ty, None)
+            }
         }
     }
 

@@ -76,6 +76,6 @@ pub(super) fn value(argument: &Argument) -> Value {
     match argument {
         Argument::Buffer(region) => Value::Buffer(*region),
         Argument::Scalar(bytes) => Value::Scalar(bytes.clone()),
-        Argument::Local(_) => Value::Other,
+        Argument::Local(_) | Argument::Image(_) | Argument::Sampler => Value::Other,
     }
 }

@@ -88,8 +88,8 @@ pub(in crate::compiler) fn single(module: &Module, name: &str) -> Result<Kernel>
 /// Returns the arguments of a slot whose memory other arguments use, too.
 fn shared(plan: &Plan, slot: usize) -> BTreeSet<usize> {
     let memory = |argument: &Argument| match argument {
-        Argument::Buffer(region) => Some(region.memory),
-        Argument::Scalar(_) | Argument::Local(_) => None,
+        Argument::Buffer(region) | Argument::Image(region) => Some(region.memory),
+        Argument::Scalar(_) | Argument::Local(_) | Argument::Sampler => None,
     };
     let all = plan.slots.iter().flat_map(|slot| slot.arguments.iter().filter_map(memory));
     let mut counts = HashMap::new();

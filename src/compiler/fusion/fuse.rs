@@ -28,6 +28,15 @@ pub(crate) fn fuse(
 ) -> Result<Outcome> {
     plan.check(programs.modules.len())?;
     let mut outcome = Outcome::of(plan);
+    if let Some(slot) = plan.slots.iter().find(|slot| slot.takes_objects())
+        && plan.slots.len() > 1
+    {
+        let kernel = &slot.kernel;
+        outcome.fused = Err(format!(
+            "`{kernel}` takes an image or a sampler, and Kiln fuses kernels that use buffers only"
+        ));
+        return Ok(outcome);
+    }
     let plain = Arrangement::plain(plan);
     outcome.fused = or_reason(in_form(&plain, programs, trust, width, form, &mut outcome))?;
     if outcome.fused.is_ok() || plan.slots.len() < 2 {

@@ -187,7 +187,7 @@ impl<'a> Launches<'a> {
 
     /// Returns the launches that are passed a memory, in order.
     fn users(&self, memory: Memory) -> impl Iterator<Item = usize> + Clone {
-        let is_passed = move |argument: &Argument| matches!(argument, Argument::Buffer(region) if region.memory == memory);
+        let is_passed = move |argument: &Argument| matches!(argument, Argument::Buffer(region) | Argument::Image(region) if region.memory == memory);
         let slots = self.plan.slots.iter().enumerate();
         slots.filter(move |(_, slot)| slot.arguments.iter().any(is_passed)).map(|(slot, _)| slot)
     }
@@ -200,8 +200,8 @@ impl<'a> Launches<'a> {
     pub(super) fn accesses(&self, slot: usize) -> impl Iterator<Item = (Region, Access)> + Clone {
         let arguments = self.plan.slots[slot].arguments.iter().zip(&self.effects()[slot].accesses);
         arguments.filter_map(|(argument, access)| match argument {
-            Argument::Buffer(region) => Some((*region, (*access)?)),
-            Argument::Scalar(_) | Argument::Local(_) => None,
+            Argument::Buffer(region) | Argument::Image(region) => Some((*region, (*access)?)),
+            Argument::Scalar(_) | Argument::Local(_) | Argument::Sampler => None,
         })
     }
 

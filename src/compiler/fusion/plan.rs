@@ -102,6 +102,15 @@ pub(crate) struct Slot {
     pub(crate) constants: Vec<(u32, Vec<u8>)>,
 }
 
+impl Slot {
+    /// Returns whether one of the arguments is an image or a sampler.
+    pub(crate) fn takes_objects(&self) -> bool {
+        let is_object =
+            |argument: &Argument| matches!(argument, Argument::Image(_) | Argument::Sampler);
+        self.arguments.iter().any(is_object)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Argument {
     Buffer(Region),
@@ -109,6 +118,9 @@ pub(crate) enum Argument {
     Scalar(Vec<u8>),
     /// Local memory, by its size in bytes.
     Local(usize),
+    /// Image, or a part of one.
+    Image(Region),
+    Sampler,
 }
 
 /// A buffer or a slice of one. Regions of different memories do not overlap.

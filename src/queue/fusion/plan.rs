@@ -7,7 +7,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::args::ArgumentKind;
-use crate::args::buffer::Region;
+use crate::args::region::Region;
 use crate::build_graph::{FusedKernel, Kernel, Query};
 use crate::compiler::fusion::{
     self, Argument, Internalization, Memory, Place, Plan, Slot, Target, Trust,
@@ -139,12 +139,14 @@ impl MemoryUsage {
             query.launch(kernel.built.key(), launch.kernel.name(), &launch.range);
             for argument in &launch.arguments {
                 match &argument.kind {
-                    ArgumentKind::Buffer(region, _) => {
+                    ArgumentKind::Memory(region, _) => {
                         let &number = numbers.next()?;
                         query.buffer(number, region.bytes(), self.memories[number].dead);
                     }
                     ArgumentKind::Value(bytes) => query.scalar(bytes),
                     ArgumentKind::Local(bytes) => query.local(*bytes),
+                    // Which launches can be fused does not depend on samplers.
+                    ArgumentKind::Sampler(_) => {}
                 }
             }
         }
@@ -169,11 +171,18 @@ impl MemoryUsage {
                 modules.len() - 1
             });
             let argument = |kind: &ArgumentKind| match kind {
-                ArgumentKind::Buffer(region, _) => Argument::Buffer(fusion::Region {
-                    memory: numbers.next().map_or(Memory(u32::MAX), |&n| Memory(n as u32)),
-                    offset: region.bytes().start,
-                    length: region.bytes().len(),
-                }),
+                ArgumentKind::Memory(given, _) => {
+                    let region = fusion::Region {
+                        memory: numbers.next().map_or(Memory(u32::MAX), |&n| Memory(n as u32)),
+                        offset: given.bytes().start,
+                        length: given.bytes().len(),
+                    };
+                    match given.image() {
+                        Some(_) => Argument::Image(region),
+                        None => Argument::Buffer(region),
+                    }
+                }
+                ArgumentKind::Sampler(_) => Argument::Sampler,
                 ArgumentKind::Value(bytes) => Argument::Scalar(bytes.to_vec()),
                 ArgumentKind::Local(bytes) => Argument::Local(*bytes),
             };
@@ -225,8 +234,8 @@ impl MemoryUsage {
 pub(super) fn regions<'a>(launches: &[&'a LaunchWork]) -> impl Iterator<Item = &'a Arc<Region>> {
     let arguments = launches.iter().flat_map(|launch| &launch.arguments);
     arguments.filter_map(|argument| match &argument.kind {
-        ArgumentKind::Buffer(region, _) => Some(region),
-        ArgumentKind::Value(_) | ArgumentKind::Local(_) => None,
+        ArgumentKind::Memory(region, _) => Some(region),
+        ArgumentKind::Value(_) | ArgumentKind::Local(_) | ArgumentKind::Sampler(_) => None,
     })
 }
 

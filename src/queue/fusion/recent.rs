@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::parts::Prepared;
 use super::plan::{FusionOptions, regions};
 use crate::args::ArgumentKind;
-use crate::args::buffer::Region;
+use crate::args::region::Region;
 use crate::build_graph::{Fusion, WeakKernel};
 use crate::compiler::fusion::{Memory, Trust};
 use crate::compiler::nd_range::NdRange;
@@ -65,6 +65,7 @@ enum ArgumentKey {
     AnyValue(usize),
     Value(SmallVec<[u8; 16]>),
     Local(usize),
+    Sampler,
 }
 
 impl Recents {
@@ -140,7 +141,7 @@ impl LaunchKey {
     /// kernel may then rely on the buffer not being read later.
     fn of(launch: &LaunchWork, launches: &[&LaunchWork], all_values: bool) -> Option<Self> {
         let argument = |kind: &ArgumentKind| match kind {
-            ArgumentKind::Buffer(region, stated) => {
+            ArgumentKind::Memory(region, stated) => {
                 let is_same = |other: &&Arc<Region>| Arc::ptr_eq(other, region);
                 let handles = regions(launches).filter(is_same).count();
                 (Arc::strong_count(region) > handles).then(|| ArgumentKey::Buffer {
@@ -153,6 +154,7 @@ impl LaunchKey {
             ArgumentKind::Value(bytes) if all_values => Some(ArgumentKey::Value(bytes.clone())),
             ArgumentKind::Value(bytes) => Some(ArgumentKey::AnyValue(bytes.len())),
             ArgumentKind::Local(bytes) => Some(ArgumentKey::Local(*bytes)),
+            ArgumentKind::Sampler(_) => Some(ArgumentKey::Sampler),
         };
         let arguments = launch.arguments.iter().map(|given| argument(&given.kind));
         Some(Self {
@@ -177,7 +179,7 @@ impl ArgumentKey {
         match (self, given) {
             (
                 Self::Buffer { allocation, bytes, stated, handles },
-                ArgumentKind::Buffer(region, access),
+                ArgumentKind::Memory(region, access),
             ) => {
                 *allocation == region.allocation()
                     && bytes == region.bytes()
@@ -187,6 +189,7 @@ impl ArgumentKey {
             (Self::AnyValue(length), ArgumentKind::Value(bytes)) => *length == bytes.len(),
             (Self::Value(known), ArgumentKind::Value(bytes)) => known == bytes,
             (Self::Local(known), ArgumentKind::Local(bytes)) => known == bytes,
+            (Self::Sampler, ArgumentKind::Sampler(_)) => true,
             _ => false,
         }
     }

@@ -34,7 +34,7 @@ use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
 use super::native_queue::{CommandEvent, TrackedQueue};
-use crate::args::buffer::Freed;
+use crate::args::region::Freed;
 use crate::backend::{DeviceSlot, NativeEvent, Profile};
 use crate::build_graph::BuildGraph;
 use crate::compiler::fusion::FusionForm;

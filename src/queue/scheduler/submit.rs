@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::deferred::PendingCommand;
 use super::group::DISCARDED;
 use super::{AFTER_FAILED, Edges, Scheduler, State};
-use crate::args::buffer::Region;
+use crate::args::region::Region;
 use crate::build_graph::Guard;
 use crate::error::{Result, catch_panics};
 use crate::queue::checked::PendingLaunch;

@@ -221,7 +221,10 @@ fn pieces<'a>(whole: &Operation<'a>) -> impl Iterator<Item = Operation<'a>> {
             (MAX_TRANSFER_PIECE, bytes)
         }
         Operation::Fill { bytes, .. } => (MAX_FILL_PIECE, bytes),
-        Operation::Launch { .. } | Operation::Copy { .. } | Operation::Marker => (1, 1),
+        Operation::Launch { .. }
+        | Operation::Copy { .. }
+        | Operation::Image(_)
+        | Operation::Marker => (1, 1),
     };
     (0..total).step_by(max_piece).map(move |start| part(whole, start, max_piece.min(total - start)))
 }

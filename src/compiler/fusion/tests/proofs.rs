@@ -22,6 +22,7 @@ fn given(argument: &Argument) -> bounds::Argument {
         }
         Argument::Scalar(bytes) => bounds::Argument::Scalar(bytes.clone()),
         Argument::Local(bytes) => bounds::Argument::Local(*bytes),
+        Argument::Image(_) | Argument::Sampler => unreachable!("the plans have buffers only"),
     }
 }
 

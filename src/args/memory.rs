@@ -1,0 +1,113 @@
+//! Memory that the commands of a queue copy and fill: buffers, images, and parts of them.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use smallvec::SmallVec;
+
+use super::Seal;
+use super::buffer::Buffer;
+use super::image::pixel::Pixel;
+use super::image::{Image, ImagePart};
+use super::region::Region;
+
+/// Device memory that a [`Queue`](crate::Queue) writes, reads, fills and copies: a [`Buffer`], an [`Image`] or an
+/// [`ImagePart`], or a shared pointer to one. Kiln implements the trait; applications cannot.
+///
+/// # Examples
+///
+/// ```
+/// use kiln::{DeviceMemory, Queue, Result};
+///
+/// /// Returns the elements or pixels of some memory, and sets it to zeros.
+/// async fn take<M: DeviceMemory>(queue: &Queue, memory: &M) -> Result<Vec<M::Element>> {
+///     let taken = queue.read(memory);
+///     queue.fill(memory, bytemuck::Zeroable::zeroed())?; // after the read
+///     taken.await
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not device memory",
+    label = "give a buffer, an image, or a part of an image, by reference"
+)]
+pub trait DeviceMemory {
+    /// Element of a buffer, or pixel of an image.
+    type Element: Pod + Send;
+
+    #[doc(hidden)]
+    fn place(&self, seal: Seal) -> Place<'_>;
+
+    /// Returns the bytes that a fill repeats or, for an image, the colour in the form that drivers take.
+    #[doc(hidden)]
+    fn fill_pattern(value: &Self::Element, seal: Seal) -> SmallVec<[u8; 16]>;
+}
+
+/// Region of device memory. The type is opaque, and public only because the sealed trait names it.
+#[doc(hidden)]
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    pub(crate) region: &'a Arc<Region>,
+    /// Number of elements.
+    pub(crate) len: usize,
+}
+
+impl std::fmt::Debug for Place<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} elements", self.len)
+    }
+}
+
+impl<T: Pod + Send> DeviceMemory for Buffer<T> {
+    type Element = T;
+
+    fn place(&self, _: Seal) -> Place<'_> {
+        Place { region: self.region(), len: self.len() }
+    }
+
+    fn fill_pattern(value: &T, _: Seal) -> SmallVec<[u8; 16]> {
+        SmallVec::from_slice(bytemuck::bytes_of(value))
+    }
+}
+
+impl<P: Pixel> DeviceMemory for Image<P> {
+    type Element = P;
+
+    fn place(&self, _: Seal) -> Place<'_> {
+        Place { region: self.region(), len: self.len() }
+    }
+
+    fn fill_pattern(value: &P, _: Seal) -> SmallVec<[u8; 16]> {
+        SmallVec::from_slice(bytemuck::bytes_of(&value.color()))
+    }
+}
+
+impl<P: Pixel> DeviceMemory for ImagePart<P> {
+    type Element = P;
+
+    fn place(&self, _: Seal) -> Place<'_> {
+        Place { region: self.region(), len: self.len() }
+    }
+
+    fn fill_pattern(value: &P, _: Seal) -> SmallVec<[u8; 16]> {
+        SmallVec::from_slice(bytemuck::bytes_of(&value.color()))
+    }
+}
+
+macro_rules! pointers {
+    ($($pointer:ty),*) => {$(
+        impl<M: DeviceMemory + ?Sized> DeviceMemory for $pointer {
+            type Element = M::Element;
+
+            fn place(&self, seal: Seal) -> Place<'_> {
+                M::place(self, seal)
+            }
+
+            fn fill_pattern(value: &M::Element, seal: Seal) -> SmallVec<[u8; 16]> {
+                M::fill_pattern(value, seal)
+            }
+        }
+    )*};
+}
+
+pointers!(&M, Box<M>, Rc<M>, Arc<M>);

@@ -1,0 +1,313 @@
+//! Device memory: allocations, and the parts of them that commands use.
+
+use std::ops::Range;
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use concurrent_queue::ConcurrentQueue;
+
+use crate::backend::{Device, DeviceSlot, Memory};
+use crate::compiler::signature::Access;
+use crate::device::{ImageBox, ImageKind};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sync::lock;
+
+/// Part of an allocation: a range of bytes or, in an image, a box of pixels.
+pub(crate) struct Region {
+    allocation: Arc<Allocation>,
+    /// Token that the allocation's regions share if users hold them, directly or through launches. The
+    /// reference count is the number of these regions.
+    holders: Arc<()>,
+    /// Range of bytes. For a box of an image, from its first pixel to its last one, as if rows had no padding.
+    bytes: Range<usize>,
+    /// Box of pixels, for an image.
+    image: Option<ImageBox>,
+    /// Range in the form of a kernel argument, created when a kernel first takes it.
+    view: OnceLock<Arc<dyn Memory>>,
+}
+
+/// Single allocation of a device's memory.
+pub(crate) struct Allocation {
+    id: u64,
+    slot: Arc<DeviceSlot>,
+    memory: Arc<dyn Memory>,
+    bytes: usize,
+    purpose: Purpose,
+    freed: Arc<Freed>,
+    /// Whether the memory must still be zeroed, because no command has used it yet. Changes only under the
+    /// scheduler's lock, together with the DAG.
+    is_fresh: AtomicBool,
+}
+
+/// Purpose of new memory.
+#[derive(Clone, Copy)]
+pub(crate) enum Purpose {
+    Buffer,
+    Image(ImageBox),
+}
+
+/// Whether new memory is zeroed before its contents are visible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Contents {
+    Zeros,
+    Unspecified,
+}
+
+/// Memory of a device that is no longer used.
+pub(crate) struct Freed {
+    /// Ids of dropped allocations, which are still to be removed from the DAG.
+    dropped: ConcurrentQueue<u64>,
+    /// Memory whose last handle was held by a finished command. Freed later, where no lock is held.
+    unused: ConcurrentQueue<Unused>,
+    /// Whether a caller of `claim_unused` is going to free the unused memory.
+    is_claimed: AtomicBool,
+    /// Held while unused memory is freed.
+    freeing: Mutex<()>,
+}
+
+/// Remaining handles of a region, in the order in which they are freed.
+struct Unused {
+    _view: Option<Arc<dyn Memory>>,
+    _allocation: Option<Allocation>,
+}
+
+impl Default for Freed {
+    fn default() -> Self {
+        Self {
+            dropped: ConcurrentQueue::unbounded(),
+            unused: ConcurrentQueue::unbounded(),
+            is_claimed: AtomicBool::new(false),
+            freeing: Mutex::new(()),
+        }
+    }
+}
+
+impl Freed {
+    /// Returns the id of a dropped allocation. Returns each id once.
+    pub(crate) fn next_dropped(&self) -> Option<u64> {
+        // Checking first avoids a fence if the queue is empty.
+        if self.dropped.is_empty() { None } else { self.dropped.pop().ok() }
+    }
+
+    /// Returns whether there is unused memory that no earlier caller has claimed. If so, this caller must call
+    /// [`free_unused`](Self::free_unused) or have another thread call it.
+    pub(crate) fn claim_unused(&self) -> bool {
+        !self.unused.is_empty() && !self.is_claimed.swap(true, SeqCst)
+    }
+
+    /// Frees the unused memory, and waits for other threads that are freeing it. Calls the driver.
+    pub(crate) fn free_unused(&self) {
+        let _freeing = lock(&self.freeing);
+        self.is_claimed.store(false, SeqCst);
+        while let Ok(unused) = self.unused.pop() {
+            drop(unused);
+        }
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        // Never fails: the queue is unbounded and never closed.
+        let _ = self.freed.dropped.push(self.id);
+    }
+}
+
+impl Region {
+    /// Allocates memory of `bytes` bytes. `description` says for messages what it is for.
+    ///
+    /// # Errors
+    ///
+    /// The driver's error. If the device is out of memory, unused memory is freed first.
+    pub(crate) fn allocate(
+        slot: &Arc<DeviceSlot>,
+        freed: &Arc<Freed>,
+        (bytes, purpose): (usize, Purpose),
+        contents: Contents,
+        description: impl FnOnce() -> String,
+    ) -> Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        // Not checked against the reported maximum size of an allocation, because drivers can exceed it.
+        let open = slot.open()?;
+        let allocate = |open: &Arc<dyn Device>| match purpose {
+            Purpose::Buffer => open.allocate(bytes),
+            Purpose::Image(image) => open.create_image(&image.shape),
+        };
+        let memory = allocate(open).or_else(|error| {
+            if error.kind() != ErrorKind::OutOfResources {
+                return Err(error);
+            }
+            // Commands that are known to have finished may have left memory that is not freed yet.
+            freed.free_unused();
+            allocate(open)
+        });
+        let memory = memory.map_err(|error| error.within(description()))?;
+        let allocation = Allocation {
+            id: NEXT.fetch_add(1, Relaxed),
+            slot: slot.clone(),
+            memory,
+            bytes,
+            purpose,
+            freed: freed.clone(),
+            is_fresh: AtomicBool::new(contents == Contents::Zeros),
+        };
+        Ok(Self::whole(Arc::new(allocation)))
+    }
+
+    fn whole(allocation: Arc<Allocation>) -> Self {
+        let bytes = 0..allocation.bytes;
+        let image = match allocation.purpose {
+            Purpose::Buffer => None,
+            Purpose::Image(image) => Some(image),
+        };
+        Self { allocation, holders: Arc::default(), bytes, image, view: OnceLock::new() }
+    }
+
+    /// Returns a range of bytes of the same allocation.
+    pub(crate) fn slice(&self, bytes: Range<usize>) -> Self {
+        let (allocation, holders) = (self.allocation.clone(), self.holders.clone());
+        Self { allocation, holders, bytes, image: None, view: OnceLock::new() }
+    }
+
+    /// Returns a box of pixels of the same allocation.
+    pub(crate) fn part(&self, image: ImageBox) -> Self {
+        Self { image: Some(image), ..self.slice(image.bytes()) }
+    }
+
+    /// Returns the same bytes of a buffer as an image of one dimension.
+    pub(crate) fn as_image(&self, image: ImageBox) -> Self {
+        Self { image: Some(image), ..self.slice(self.bytes.clone()) }
+    }
+
+    /// Returns the box of pixels of an image whose memory is not that of a buffer.
+    pub(crate) fn pixels(&self) -> Option<&ImageBox> {
+        self.image.as_ref().filter(|image| image.shape.kind != ImageKind::D1Buffer)
+    }
+
+    /// Returns the box of pixels of any image.
+    pub(crate) fn image(&self) -> Option<&ImageBox> {
+        self.image.as_ref()
+    }
+
+    /// Returns the access of a command that overwrites the region. Other pixels of the rows of a box, which the
+    /// region's bytes include, are left as they are.
+    pub(crate) fn access_of_write(&self) -> Access {
+        match self.pixels() {
+            Some(image) if !image.is_contiguous() => Access::ReadWrite,
+            _ => Access::Write,
+        }
+    }
+
+    pub(crate) fn allocation(&self) -> u64 {
+        self.allocation.id
+    }
+
+    /// Returns what the region belongs to, for messages.
+    pub(crate) fn in_words(&self) -> &'static str {
+        if self.image.is_some() { "the image" } else { "the buffer" }
+    }
+
+    /// Returns whether two regions have bytes or pixels in common.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        self.allocation.id == other.allocation.id
+            && match (self.pixels(), other.pixels()) {
+                (Some(one), Some(two)) => one.overlaps(two),
+                _ => self.bytes.start < other.bytes.end && other.bytes.start < self.bytes.end,
+            }
+    }
+
+    /// Drops a handle of a finished command without calling the driver. If the handle is the last one, the
+    /// memory and the view to be freed with it are left to [`Freed::free_unused`].
+    pub(crate) fn release(self: Arc<Self>) {
+        let Some(Self { allocation, view, .. }) = Arc::into_inner(self) else { return };
+        let freed = allocation.freed.clone();
+        let (view, allocation) = (view.into_inner(), Arc::into_inner(allocation));
+        if view.is_some() || allocation.is_some() {
+            // Never fails: the queue is unbounded and never closed.
+            let _ = freed.unused.push(Unused { _view: view, _allocation: allocation });
+        }
+    }
+
+    /// Returns the number of regions of the allocation that users hold, directly or through launches.
+    pub(crate) fn regions_of_allocation(&self) -> usize {
+        Arc::strong_count(&self.holders)
+    }
+
+    /// Returns whether the allocation must still be zeroed. Never changes from `false` to `true`.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.allocation.is_fresh.load(Relaxed)
+    }
+
+    /// Marks the allocation as zeroed or overwritten, and returns whether it was not marked before. Must be
+    /// called under the scheduler's lock, for the command that zeroes or overwrites it: commands that find the
+    /// mark afterwards are submitted behind that command.
+    pub(crate) fn take_fresh(&self) -> bool {
+        self.is_fresh() && self.allocation.is_fresh.swap(false, Relaxed)
+    }
+
+    /// Returns whether the region is the whole allocation.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.bytes == (0..self.allocation.bytes)
+    }
+
+    /// Returns the whole allocation, for a command that Kiln adds itself. The result does not count as a
+    /// region that users hold.
+    pub(crate) fn whole_unheld(&self) -> Self {
+        Self::whole(self.allocation.clone())
+    }
+
+    pub(crate) fn slot(&self) -> &Arc<DeviceSlot> {
+        &self.allocation.slot
+    }
+
+    /// Returns the memory of the whole allocation. Offsets of transfers count from its start.
+    pub(crate) fn memory(&self) -> &dyn Memory {
+        &*self.allocation.memory
+    }
+
+    /// Returns the region's range of bytes within the allocation.
+    pub(crate) fn bytes(&self) -> &Range<usize> {
+        &self.bytes
+    }
+
+    /// Returns a power of two of which the address of the region's first byte is a multiple, by the guarantees
+    /// of the device.
+    pub(crate) fn alignment(&self) -> usize {
+        let device = self.slot().handle().limits.slice_alignment;
+        let both = device | self.bytes.start;
+        1 << both.trailing_zeros()
+    }
+
+    /// Returns the region as a kernel argument. A region of an image is all of it.
+    ///
+    /// Fails if the region does not start at a multiple of the device's `slice_alignment`, or if the driver
+    /// cannot create the view.
+    pub(crate) fn view(&self) -> Result<&dyn Memory> {
+        let over_buffer = self.image.filter(|image| image.shape.kind == ImageKind::D1Buffer);
+        if self.is_whole() && over_buffer.is_none() {
+            return Ok(self.memory());
+        }
+        if let Some(view) = self.view.get() {
+            return Ok(&**view);
+        }
+        let alignment = self.slot().handle().limits.slice_alignment;
+        if !self.bytes.start.is_multiple_of(alignment) {
+            return Err(Error::invalid(format!(
+                "the slice starts at byte {} of its buffer; as a kernel's argument on {} it must \
+                 start at a multiple of {alignment} bytes",
+                self.bytes.start,
+                self.slot().handle()
+            )));
+        }
+        // A failure is not kept: resources that the device lacks now may be available later. If threads race,
+        // only the first view is kept.
+        let memory = &self.allocation.memory;
+        let view = match over_buffer {
+            Some(image) => memory.image(self.bytes.start, &image.shape)?,
+            None => memory.view(self.bytes.start, self.bytes.len())?,
+        };
+        Ok(&**self.view.get_or_init(|| view))
+    }
+}

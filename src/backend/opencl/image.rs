@@ -1,0 +1,343 @@
+//! Images: their creation, and the commands on their pixels.
+
+use std::any::Any;
+use std::ptr;
+use std::sync::Arc;
+
+use opencl3::command_queue::*;
+use opencl3::memory::*;
+
+use super::codes::{allocation_kind, error, error_of};
+use super::context::Context;
+use super::event::WaitList;
+use super::handle::OwnedMemory;
+use super::memory::{ClMemory, next_id};
+use crate::backend::{ImageOperation, Memory, shutdown};
+use crate::device::{ChannelOrder, ChannelType, ImageBox, ImageFormat, ImageKind, ImageShape};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Image of any kind.
+pub(super) struct ClImage {
+    id: u64,
+    /// Declared before the buffer, so released before it.
+    memory: OwnedMemory,
+    /// View of the buffer whose elements are the image's pixels, for an image over a buffer.
+    _buffer: Option<ClMemory>,
+    _context: Arc<Context>,
+}
+
+impl ClImage {
+    pub(super) fn create(context: &Arc<Context>, shape: &ImageShape) -> Result<Self> {
+        let _call = shutdown::begin()?;
+        Self::create_over(context, shape, None)
+    }
+
+    /// Creates an image over a buffer, or with memory of its own.
+    pub(super) fn create_over(
+        context: &Arc<Context>,
+        shape: &ImageShape,
+        buffer: Option<ClMemory>,
+    ) -> Result<Self> {
+        check_format(context, shape)?;
+        let format = format_of(shape.format);
+        let [width, height, depth] = shape.size;
+        let layers = match shape.kind {
+            ImageKind::D1Array => height,
+            ImageKind::D2Array => depth,
+            _ => 0,
+        };
+        let description = cl_image_desc {
+            image_type: type_of(shape.kind),
+            image_width: width,
+            image_height: height,
+            image_depth: depth,
+            image_array_size: layers,
+            image_row_pitch: 0,
+            image_slice_pitch: 0,
+            num_mip_levels: 0,
+            num_samples: 0,
+            buffer: buffer.as_ref().map_or(ptr::null_mut(), ClMemory::raw),
+        };
+        // SAFETY: the context and the buffer, if there is one, are alive, the format and the description are
+        // complete, and these flags take no host memory.
+        let created = unsafe {
+            create_image(
+                context.raw(),
+                CL_MEM_READ_WRITE,
+                &raw const format,
+                &raw const description,
+                ptr::null_mut(),
+            )
+        };
+        let raw = created.map_err(|code| {
+            let name = &context.info.name;
+            match allocation_kind(code) {
+                // PoCL lists formats of such images, and refuses each.
+                kind if buffer.is_some() && kind != ErrorKind::OutOfResources => {
+                    let problem = format!("`{name}` refused an image over a buffer");
+                    error_of(ErrorKind::Unsupported, code, problem)
+                }
+                kind => error_of(kind, code, format!("`{name}` refused the image")),
+            }
+        })?;
+        // SAFETY: just created, and referenced here alone.
+        let memory = unsafe { OwnedMemory::new(raw) };
+        Ok(Self { id: next_id(), memory, _buffer: buffer, _context: Arc::clone(context) })
+    }
+
+    /// Returns this backend's image behind the trait object. Fails if it is a buffer or belongs to another backend.
+    fn of(memory: &dyn Memory) -> Result<&Self> {
+        Self::try_of(memory)
+            .ok_or_else(|| Error::invalid("the memory is not an image of a device of this backend"))
+    }
+
+    /// Returns this backend's image behind the trait object, if it is one.
+    pub(super) fn try_of(memory: &dyn Memory) -> Option<&Self> {
+        (memory as &dyn Any).downcast_ref()
+    }
+
+    /// Returns an id that no other memory object has, not even a released one. Pointers are reused.
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(super) fn raw(&self) -> cl_mem {
+        self.memory.raw()
+    }
+}
+
+impl Memory for ClImage {
+    fn view(&self, _offset: usize, _bytes: usize) -> Result<Arc<dyn Memory>> {
+        Err(Error::invalid(
+            "a part of an image cannot be a kernel's argument; give the whole image",
+        ))
+    }
+
+    fn is_image(&self) -> bool {
+        true
+    }
+}
+
+/// Fails if the device has no images of this kind and format.
+fn check_format(context: &Context, shape: &ImageShape) -> Result<()> {
+    let listed = get_supported_image_formats(context.raw(), CL_MEM_READ_WRITE, type_of(shape.kind));
+    let listed = listed.map_err(|code| {
+        error(code, format!("`{}` does not list its image formats", context.info.name))
+    })?;
+    let known: Vec<_> = listed.into_iter().filter_map(known_format).collect();
+    if known.contains(&shape.format) {
+        return Ok(());
+    }
+    let mut names: Vec<_> = known.iter().map(|format| format!("`{format}`")).collect();
+    names.sort();
+    Err(Error::unsupported(format!(
+        "`{}` has no `{}` of the format `{}`; it has {}",
+        context.info.name,
+        shape.kind.type_name(),
+        shape.format,
+        if names.is_empty() { "no formats of that kind".to_owned() } else { names.join(", ") }
+    )))
+}
+
+fn type_of(kind: ImageKind) -> cl_mem_object_type {
+    match kind {
+        ImageKind::D1 => CL_MEM_OBJECT_IMAGE1D,
+        ImageKind::D1Array => CL_MEM_OBJECT_IMAGE1D_ARRAY,
+        ImageKind::D1Buffer => CL_MEM_OBJECT_IMAGE1D_BUFFER,
+        ImageKind::D2 => CL_MEM_OBJECT_IMAGE2D,
+        ImageKind::D2Array => CL_MEM_OBJECT_IMAGE2D_ARRAY,
+        ImageKind::D3 => CL_MEM_OBJECT_IMAGE3D,
+    }
+}
+
+/// Orders of channels in the form of the driver.
+const ORDERS: [(ChannelOrder, cl_uint); 8] = [
+    (ChannelOrder::R, CL_R),
+    (ChannelOrder::A, CL_A),
+    (ChannelOrder::Rg, CL_RG),
+    (ChannelOrder::Rgba, CL_RGBA),
+    (ChannelOrder::Bgra, CL_BGRA),
+    (ChannelOrder::Argb, CL_ARGB),
+    (ChannelOrder::Intensity, CL_INTENSITY),
+    (ChannelOrder::Luminance, CL_LUMINANCE),
+];
+
+/// Types of channels in the form of the driver.
+const TYPES: [(ChannelType, cl_uint); 12] = [
+    (ChannelType::Snorm8, CL_SNORM_INT8),
+    (ChannelType::Snorm16, CL_SNORM_INT16),
+    (ChannelType::Unorm8, CL_UNORM_INT8),
+    (ChannelType::Unorm16, CL_UNORM_INT16),
+    (ChannelType::Int8, CL_SIGNED_INT8),
+    (ChannelType::Int16, CL_SIGNED_INT16),
+    (ChannelType::Int32, CL_SIGNED_INT32),
+    (ChannelType::Uint8, CL_UNSIGNED_INT8),
+    (ChannelType::Uint16, CL_UNSIGNED_INT16),
+    (ChannelType::Uint32, CL_UNSIGNED_INT32),
+    (ChannelType::Half, CL_HALF_FLOAT),
+    (ChannelType::Float, CL_FLOAT),
+];
+
+/// Returns a format in the form of the driver.
+fn format_of(format: ImageFormat) -> cl_image_format {
+    // The tables have all values; a test shows that.
+    let order = ORDERS.iter().find(|(order, _)| *order == format.order);
+    let channel = TYPES.iter().find(|(channel, _)| *channel == format.channel);
+    cl_image_format {
+        image_channel_order: order.map_or(0, |(_, code)| *code),
+        image_channel_data_type: channel.map_or(0, |(_, code)| *code),
+    }
+}
+
+/// Returns a format of the driver, if Kiln has it.
+fn known_format(format: cl_image_format) -> Option<ImageFormat> {
+    let order = ORDERS.iter().find(|(_, code)| *code == format.image_channel_order)?.0;
+    let channel = TYPES.iter().find(|(_, code)| *code == format.image_channel_data_type)?.0;
+    Some(ImageFormat { order, channel })
+}
+
+/// Passes an operation to the driver, behind the events in `wait`.
+///
+/// # Safety
+///
+/// As for [`NativeQueue::enqueue`](crate::backend::NativeQueue::enqueue); the queue is alive.
+pub(super) unsafe fn enqueue(
+    queue: cl_command_queue,
+    operation: &ImageOperation<'_>,
+    wait: &WaitList,
+) -> Result<cl_event> {
+    match *operation {
+        ImageOperation::Write { to, pixels, from } => {
+            let image = ClImage::of(to)?.raw();
+            // SAFETY: all objects are alive, the box lies inside the image, and the caller keeps the host memory,
+            // which has as many pixels, until the command's end.
+            let enqueued = unsafe {
+                enqueue_write_image(
+                    queue,
+                    image,
+                    CL_NON_BLOCKING,
+                    pixels.origin.as_ptr(),
+                    pixels.size.as_ptr(),
+                    0,
+                    0,
+                    from.cast_mut().cast(),
+                    wait.len(),
+                    wait.as_ptr(),
+                )
+            };
+            enqueued.map_err(|code| refused(code, "a write", pixels))
+        }
+        ImageOperation::Read { from, pixels, to } => {
+            let image = ClImage::of(from)?.raw();
+            // SAFETY: as for a write; no other code uses the host memory.
+            let enqueued = unsafe {
+                enqueue_read_image(
+                    queue,
+                    image,
+                    CL_NON_BLOCKING,
+                    pixels.origin.as_ptr(),
+                    pixels.size.as_ptr(),
+                    0,
+                    0,
+                    to.cast(),
+                    wait.len(),
+                    wait.as_ptr(),
+                )
+            };
+            enqueued.map_err(|code| refused(code, "a read", pixels))
+        }
+        ImageOperation::Fill { image, pixels, color } => {
+            let image = ClImage::of(image)?.raw();
+            // SAFETY: all objects are alive, the box lies inside the image, and the driver copies the four numbers
+            // of the colour before it returns.
+            let enqueued = unsafe {
+                enqueue_fill_image(
+                    queue,
+                    image,
+                    color.as_ptr().cast(),
+                    pixels.origin.as_ptr(),
+                    pixels.size.as_ptr(),
+                    wait.len(),
+                    wait.as_ptr(),
+                )
+            };
+            enqueued.map_err(|code| refused(code, "a fill", pixels))
+        }
+        ImageOperation::Copy { from, source, to, target } => {
+            let (from, to) = (ClImage::of(from)?.raw(), ClImage::of(to)?.raw());
+            // SAFETY: all objects are alive, and both boxes lie inside their images.
+            let enqueued = unsafe {
+                enqueue_copy_image(
+                    queue,
+                    from,
+                    to,
+                    source.origin.as_ptr(),
+                    target.origin.as_ptr(),
+                    target.size.as_ptr(),
+                    wait.len(),
+                    wait.as_ptr(),
+                )
+            };
+            enqueued.map_err(|code| refused(code, "a copy", target))
+        }
+        ImageOperation::CopyFromBuffer { from, offset, to, pixels } => {
+            let (from, to) = (ClMemory::of(from)?.raw(), ClImage::of(to)?.raw());
+            // SAFETY: all objects are alive, the box lies inside the image, and the buffer has as many pixels.
+            let enqueued = unsafe {
+                enqueue_copy_buffer_to_image(
+                    queue,
+                    from,
+                    to,
+                    offset,
+                    pixels.origin.as_ptr(),
+                    pixels.size.as_ptr(),
+                    wait.len(),
+                    wait.as_ptr(),
+                )
+            };
+            enqueued.map_err(|code| refused(code, "a copy from a buffer", pixels))
+        }
+        ImageOperation::CopyToBuffer { from, pixels, to, offset } => {
+            let (from, to) = (ClImage::of(from)?.raw(), ClMemory::of(to)?.raw());
+            // SAFETY: as for a copy from a buffer.
+            let enqueued = unsafe {
+                enqueue_copy_image_to_buffer(
+                    queue,
+                    from,
+                    to,
+                    pixels.origin.as_ptr(),
+                    pixels.size.as_ptr(),
+                    offset,
+                    wait.len(),
+                    wait.as_ptr(),
+                )
+            };
+            enqueued.map_err(|code| refused(code, "a copy to a buffer", pixels))
+        }
+    }
+}
+
+fn refused(code: cl_int, what: &str, pixels: &ImageBox) -> Error {
+    let ImageBox { shape, origin, size } = pixels;
+    error(
+        code,
+        format!(
+            "the driver refused {what} of {size:?} pixels at {origin:?} of an image of {shape}"
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_format_of_kiln_has_a_format_of_the_driver() {
+        for (order, _) in ORDERS {
+            for (channel, _) in TYPES {
+                let format = ImageFormat { order, channel };
+                assert_eq!(known_format(format_of(format)), Some(format));
+            }
+        }
+    }
+}

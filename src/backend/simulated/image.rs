@@ -1,0 +1,195 @@
+//! Images: memory whose rows follow each other without padding, and the operations on boxes of pixels.
+
+use std::any::Any;
+use std::ops::Range;
+use std::ptr;
+use std::sync::Arc;
+
+use super::command::HostMemory;
+use super::memory::Region;
+use super::shared::{Shared, foreign};
+use crate::backend::{ImageOperation, Memory};
+use crate::device::{ChannelOrder, ChannelType, ImageBox, ImageFormat};
+use crate::error::{Error, Result};
+
+/// Image, or a buffer as an image.
+pub(super) struct Image {
+    region: Region,
+}
+
+impl Image {
+    pub(super) fn new(region: Region) -> Self {
+        Self { region }
+    }
+
+    /// Returns the bytes behind `memory`, if it is an image.
+    pub(super) fn region_of(memory: &dyn Memory) -> Option<&Region> {
+        (memory as &dyn Any).downcast_ref().map(|image: &Self| &image.region)
+    }
+}
+
+impl Memory for Image {
+    fn view(&self, _offset: usize, _bytes: usize) -> Result<Arc<dyn Memory>> {
+        Err(Error::invalid(
+            "a part of an image cannot be a kernel's argument; give the whole image",
+        ))
+    }
+
+    fn is_image(&self) -> bool {
+        true
+    }
+}
+
+/// Operation on pixels that waits for its turn. Rows are ranges of bytes.
+pub(super) enum PixelAction {
+    Write { to: Rows, from: HostMemory<*const u8> },
+    Read { from: Rows, to: HostMemory<*mut u8> },
+    Fill { to: Rows, pixel: Vec<u8> },
+    Copy { from: Rows, to: Rows },
+}
+
+/// Rows of pixels of a memory.
+pub(super) struct Rows {
+    region: Region,
+    rows: Vec<Range<usize>>,
+}
+
+impl Rows {
+    fn of(image: &dyn Memory, pixels: &ImageBox, shared: &Arc<Shared>) -> Result<Self> {
+        let region = Region::of(image, shared)?.clone();
+        if !image.is_image() {
+            return Err(foreign("memory"));
+        }
+        Ok(Self { region, rows: pixels.rows().collect() })
+    }
+
+    /// Returns the bytes of a buffer that hold as many pixels as the box, as one row.
+    fn of_buffer(
+        buffer: &dyn Memory,
+        offset: usize,
+        pixels: &ImageBox,
+        shared: &Arc<Shared>,
+    ) -> Result<Self> {
+        let bytes = pixels.pixels() * pixels.shape.format.pixel_size();
+        let region = Region::of(buffer, shared)?.part(offset, bytes)?;
+        Ok(Self { region, rows: std::iter::once(0..bytes).collect() })
+    }
+
+    fn len(&self) -> usize {
+        self.rows.iter().map(Range::len).sum()
+    }
+
+    fn to_vec(&self) -> Vec<u8> {
+        self.region
+            .with(|all| self.rows.iter().flat_map(|row| &all[row.clone()]).copied().collect())
+    }
+
+    /// Overwrites the rows with `bytes`, which are as many.
+    fn set(&self, mut bytes: &[u8]) {
+        self.region.with_mut(|all| {
+            for row in &self.rows {
+                let (own, rest) = bytes.split_at(row.len());
+                all[row.clone()].copy_from_slice(own);
+                bytes = rest;
+            }
+        });
+    }
+}
+
+impl PixelAction {
+    /// Captures an operation.
+    pub(super) fn capture(shared: &Arc<Shared>, operation: &ImageOperation<'_>) -> Result<Self> {
+        Ok(match *operation {
+            ImageOperation::Write { to, pixels, from } => {
+                Self::Write { to: Rows::of(to, pixels, shared)?, from: HostMemory(from) }
+            }
+            ImageOperation::Read { from, pixels, to } => {
+                Self::Read { from: Rows::of(from, pixels, shared)?, to: HostMemory(to) }
+            }
+            ImageOperation::Fill { image, pixels, color } => Self::Fill {
+                to: Rows::of(image, pixels, shared)?,
+                pixel: pixel_of(color, pixels.shape.format),
+            },
+            ImageOperation::Copy { from, source, to, target } => Self::Copy {
+                from: Rows::of(from, source, shared)?,
+                to: Rows::of(to, target, shared)?,
+            },
+            ImageOperation::CopyFromBuffer { from, offset, to, pixels } => Self::Copy {
+                from: Rows::of_buffer(from, offset, pixels, shared)?,
+                to: Rows::of(to, pixels, shared)?,
+            },
+            ImageOperation::CopyToBuffer { from, pixels, to, offset } => Self::Copy {
+                from: Rows::of(from, pixels, shared)?,
+                to: Rows::of_buffer(to, offset, pixels, shared)?,
+            },
+        })
+    }
+
+    /// Returns the number of bytes that the action moves between the host's memory and the device's.
+    pub(super) fn transferred(&self) -> usize {
+        match self {
+            Self::Write { to: rows, .. } | Self::Read { from: rows, .. } => rows.len(),
+            Self::Fill { .. } | Self::Copy { .. } => 0,
+        }
+    }
+
+    pub(super) fn run(self) {
+        match self {
+            Self::Write { to, from } => {
+                let mut bytes = vec![0; to.len()];
+                // SAFETY: the caller that enqueued the action vouches for as many bytes at `from`.
+                unsafe { ptr::copy_nonoverlapping(from.0, bytes.as_mut_ptr(), bytes.len()) };
+                to.set(&bytes);
+            }
+            Self::Read { from, to } => {
+                let bytes = from.to_vec();
+                // SAFETY: as for writing, and no other code accesses the bytes at `to`.
+                unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.0, bytes.len()) };
+            }
+            Self::Fill { to, pixel } => to.set(&pixel.repeat(to.len() / pixel.len())),
+            // By way of the host, because holding two locks at a time could deadlock with another native queue.
+            Self::Copy { from, to } => to.set(&from.to_vec()),
+        }
+    }
+}
+
+/// Returns the bytes of a pixel of a colour: the bits of red, green, blue and alpha as `f32`, `i32` or `u32`.
+fn pixel_of([red, green, blue, alpha]: [u32; 4], format: ImageFormat) -> Vec<u8> {
+    let channels = match format.order {
+        ChannelOrder::R | ChannelOrder::Intensity | ChannelOrder::Luminance => vec![red],
+        ChannelOrder::A => vec![alpha],
+        ChannelOrder::Rg => vec![red, green],
+        ChannelOrder::Rgba => vec![red, green, blue, alpha],
+        ChannelOrder::Bgra => vec![blue, green, red, alpha],
+        ChannelOrder::Argb => vec![alpha, red, green, blue],
+    };
+    channels.into_iter().flat_map(|bits| channel_of(bits, format.channel)).collect()
+}
+
+/// Returns the bytes of a channel of a pixel.
+fn channel_of(bits: u32, channel: ChannelType) -> Vec<u8> {
+    let scaled = |most: f32| (f32::from_bits(bits).clamp(-1.0, 1.0) * most).round_ties_even();
+    let integer = match channel {
+        ChannelType::Unorm8 => scaled(f32::from(u8::MAX)) as u8 as u32,
+        ChannelType::Unorm16 => scaled(f32::from(u16::MAX)) as u16 as u32,
+        ChannelType::Snorm8 => scaled(f32::from(i8::MAX)) as i8 as u32,
+        ChannelType::Snorm16 => scaled(f32::from(i16::MAX)) as i16 as u32,
+        ChannelType::Half => half_of(f32::from_bits(bits)),
+        _ => bits,
+    };
+    let size = ImageFormat { order: ChannelOrder::R, channel }.pixel_size();
+    integer.to_le_bytes()[..size].to_vec()
+}
+
+/// Returns the bits of a number in half precision, which represents it exactly.
+fn half_of(number: f32) -> u32 {
+    let (bits, magnitude) = (number.to_bits(), number.abs());
+    let sign = bits >> 16 & 0x8000;
+    let normal = (bits & 0x7fff_ffff).wrapping_sub(112 << 23) >> 13;
+    match magnitude {
+        // The unit of subnormal numbers is 2 to the power of -24.
+        _ if magnitude < 2f32.powi(-14) => sign | (magnitude * 2f32.powi(24)) as u32,
+        _ if magnitude.is_finite() => sign | normal,
+        _ => sign | 0x7c00 | bits >> 13 & 0x3ff,
+    }
+}
