@@ -216,6 +216,8 @@
 //! * `level-zero` (default): devices reached through Level Zero, in the same way. If both APIs reach a device,
 //!   OpenCL is used, because it builds OpenCL C without further compilers; `KILN_DEVICE=level-zero` selects
 //!   Level Zero.
+//! * `serde`: `serde::Serialize` for [`Stats`] and [`DeviceStats`], to export them as metrics. The example
+//!   `metrics` does so in the format of Prometheus.
 //! * `simulated`: the module `simulated`, a software device for tests of applications. Its kernels are
 //!   closures, and it produces faults on request.
 //! * `cli`: the program `kiln`, which explores devices and the programs on disk. Applications need it only to
@@ -342,4 +344,4 @@ pub use crate::runtime::{Drain, DrainTimeout, Runtime, Starting};
 pub use crate::source::library::{DeviceLibrary, Embedding, LibrarySource};
 pub use crate::source::module::{Module, OpenModule};
 pub use crate::source::plugin::{ExportedLibraries, PluginLibraries};
-pub use crate::stats::Stats;
+pub use crate::stats::{DeviceStats, Stats};

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident,)*) => {
         /// Counts of a runtime's activity since it was created. Counts only grow, except in fields that state
-        /// the present.
+        /// the present. With the feature `serde`, it implements `serde::Serialize`, as a map of the fields'
+        /// names to numbers.
         ///
         /// # Examples
         ///
@@ -18,6 +19,7 @@ macro_rules! counters {
         /// assert_eq!(hit_rate(&Stats::default()), 0.0); // or of `rt.stats()`
         /// ```
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize))]
         #[non_exhaustive]
         pub struct Stats {
             $($(#[doc = $doc])+ pub $name: u64,)*
@@ -149,13 +151,46 @@ counters! {
     fusions_overdue,
     /// Failed commands, including those that failed because another command failed.
     failed_commands,
-    /// Commands that the application canceled before the device was given them. They count as failed commands, too.
+    /// Commands that the application canceled before the device was given them. They count as failed commands,
+    /// too.
     canceled_commands,
     /// Commands that waited because the maximum number of commands was in flight.
     parked_commands,
     /// Commands found to be finished before the requested callback, if that arrived at all. Ordinary on fast
     /// devices. If this counts most of the awaited commands, the driver probably loses callbacks.
     late_callbacks,
+}
+
+/// State of an open device at present, from [`Runtime::device_stats`](crate::Runtime::device_stats). With the
+/// feature `serde`, it implements `serde::Serialize`.
+///
+/// # Examples
+///
+/// ```no_run
+/// # fn example(rt: kiln::Runtime) {
+/// for device in rt.device_stats() {
+///     let (used, total) = (device.memory_used >> 20, device.memory_total >> 20);
+///     println!("{}: {used} of {total} MiB, {} commands", device.name, device.commands_in_flight);
+/// }
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct DeviceStats {
+    /// Index of the device in [`Runtime::devices`](crate::Runtime::devices).
+    pub index: usize,
+    /// Name of the device.
+    pub name: String,
+    /// API through which the device is reached, such as `opencl`.
+    pub backend: &'static str,
+    /// Bytes of device memory that this runtime has allocated for buffers and images and not freed. Memory that
+    /// a driver takes for programs and queues is not included, nor is memory of other runtimes and processes.
+    pub memory_used: u64,
+    /// Bytes of memory that the device has, as its driver reports: the limit of all its users together.
+    pub memory_total: u64,
+    /// Commands submitted and not finished.
+    pub commands_in_flight: u64,
 }
 
 /// Counter that many threads add to.

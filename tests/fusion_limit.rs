@@ -1,5 +1,5 @@
-//! Fused kernels whose compile takes longer than the limit, or never ends: the launches run one by one, and later
-//! scopes do not wait.
+//! Fused kernels whose compile takes longer than the limit, or never ends: the launches run one by one, and
+//! later scopes do not wait.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 

@@ -112,6 +112,7 @@ impl Drop for Allocation {
     fn drop(&mut self) {
         // Never fails: the queue is unbounded and never closed.
         let _ = self.freed.dropped.push(self.id);
+        self.slot.subtract_allocated(self.bytes);
     }
 }
 
@@ -144,6 +145,7 @@ impl Region {
             allocate(open)
         });
         let memory = memory.map_err(|error| error.within(description()))?;
+        slot.add_allocated(bytes);
         let allocation = Allocation {
             id: NEXT.fetch_add(1, Relaxed),
             slot: slot.clone(),

@@ -33,6 +33,7 @@ pub mod simulated;
 
 use std::any::Any;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::compiler::nd_range::NdRange;
@@ -471,15 +472,42 @@ pub(crate) struct DeviceSlot {
     adapter: Arc<dyn Adapter>,
     opened: OnceLock<Arc<dyn Device>>,
     opening: Mutex<()>,
+    /// Number of bytes of memory that is allocated for buffers and images.
+    allocated: AtomicU64,
 }
 
 impl DeviceSlot {
     pub(crate) fn new(handle: crate::device::Device, adapter: Arc<dyn Adapter>) -> Self {
-        Self { handle, adapter, opened: OnceLock::new(), opening: Mutex::default() }
+        Self {
+            handle,
+            adapter,
+            opened: OnceLock::new(),
+            opening: Mutex::default(),
+            allocated: AtomicU64::new(0),
+        }
     }
 
     pub(crate) fn handle(&self) -> &crate::device::Device {
         &self.handle
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.opened.get().is_some()
+    }
+
+    /// Counts memory that was allocated on the device.
+    pub(crate) fn add_allocated(&self, bytes: usize) {
+        self.allocated.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// Counts memory that is being freed.
+    pub(crate) fn subtract_allocated(&self, bytes: usize) {
+        self.allocated.fetch_sub(bytes as u64, Relaxed);
+    }
+
+    /// Returns the number of bytes of memory that is allocated.
+    pub(crate) fn allocated(&self) -> u64 {
+        self.allocated.load(Relaxed)
     }
 
     /// Returns the opened device, and opens it if that has not been done yet. Opening blocks. A failure is not

@@ -121,8 +121,9 @@ impl Record {
         self.native_queue.load(Acquire) != 0
     }
 
-    /// Settles the command with its outcome, unless it is settled already, and collects the waiters to wake. Returns the native event
-    /// if the driver is done with it; if its callback is still to come, the event is stored until then.
+    /// Settles the command with its outcome, unless it is settled already, and collects the waiters to wake.
+    /// Returns the native event if the driver is done with it; if its callback is still to come, the event is
+    /// stored until then.
     pub(crate) fn settle(
         &self,
         outcome: Result<()>,
@@ -277,9 +278,9 @@ impl Event {
     /// Cancels the command unless the device was given it already. Returns whether this call canceled it.
     ///
     /// A command can be canceled while its [status](Self::status) is [`Status::Waiting`]: it waits for other
-    /// commands, a build, a host future, the end of its fusion scope, or a free place on the device. A command of
-    /// which `false` is returned is not affected: the device has it, it has ended, it is certain to fail because
-    /// another command failed, or it is a [host task](crate::Queue::host_task) that has started.
+    /// commands, a build, a host future, the end of its fusion scope, or a free place on the device. A command
+    /// of which `false` is returned is not affected: the device has it, it has ended, it is certain to fail
+    /// because another command failed, or it is a [host task](crate::Queue::host_task) that has started.
     ///
     /// The canceled command fails with [`Canceled`](crate::ErrorKind::Canceled):
     ///
@@ -290,11 +291,11 @@ impl Event {
     /// * Its host futures are dropped, on Kiln's host thread, whether or not they have started. A host task is
     ///   canceled, and its future dropped, only if the future was not polled yet.
     /// * Its buffers and host memory are freed when the commands before it have ended.
-    /// * If it is a launch of a [`FusionScope`](crate::FusionScope), the other launches of the scope that do not
-    ///   need it run one by one.
+    /// * If it is a launch of a [`FusionScope`](crate::FusionScope), the other launches of the scope that do
+    ///   not need it run one by one.
     ///
-    /// Any holder of a clone of the event can cancel the command, and thereby affects all others. Give clones only
-    /// to code that may; other code can await a [marker](crate::Queue::marker) or a future of its own.
+    /// Any holder of a clone of the event can cancel the command, and thereby affects all others. Give clones
+    /// only to code that may; other code can await a [marker](crate::Queue::marker) or a future of its own.
     ///
     /// # Cancel safety
     ///
@@ -352,10 +353,11 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// The failure of the command, or of the command that made it fail. [`TimedOut`](crate::ErrorKind::TimedOut)
-    /// if the launch has a [time limit](crate::Launch::timeout) that has passed. In a host task also
-    /// [`OutOfResources`](crate::ErrorKind::OutOfResources) if the system cannot start a thread, and
-    /// [`Deadlock`](crate::ErrorKind::Deadlock) if the command waits for that host task.
+    /// The failure of the command, or of the command that made it fail.
+    /// [`TimedOut`](crate::ErrorKind::TimedOut) if the launch has a [time limit](crate::Launch::timeout) that
+    /// has passed. In a host task also [`OutOfResources`](crate::ErrorKind::OutOfResources) if the system
+    /// cannot start a thread, and [`Deadlock`](crate::ErrorKind::Deadlock) if the command waits for that host
+    /// task.
     ///
     /// # Examples
     ///

@@ -413,9 +413,9 @@ impl Queue {
     /// that were ordered [after](Launch::after) it.
     ///
     /// Dropping the event does not cancel the future; [`Event::cancel`] does, if the future has not started.
-    /// A future that never completes blocks [`Runtime::drain`](crate::Runtime::drain) forever. All host futures of a runtime share the
-    /// thread. One that blocks therefore delays the others, except in [`Event::wait`]: the others run
-    /// on another thread meanwhile.
+    /// A future that never completes blocks [`Runtime::drain`](crate::Runtime::drain) forever. All host futures
+    /// of a runtime share the thread. One that blocks therefore delays the others, except in [`Event::wait`]:
+    /// the others run on another thread meanwhile.
     ///
     /// A task must not await a command that waits for the task itself, such as a marker that was
     /// submitted after it. That await returns an error of the kind

@@ -209,23 +209,24 @@ impl Launch {
         self
     }
 
-    /// Limits how long the launch's event can be awaited. `limit` is measured from the submission, by the monotonic
-    /// clock of the host ([`Instant`](std::time::Instant)), which may stand still while the system is suspended. It
-    /// includes the time for which the launch waits for other commands, builds and host futures.
+    /// Limits how long the launch's event can be awaited. `limit` is measured from the submission, by the
+    /// monotonic clock of the host ([`Instant`](std::time::Instant)), which may stand still while the system is
+    /// suspended. It includes the time for which the launch waits for other commands, builds and host futures.
     ///
-    /// If the launch has not ended when the limit has passed, its [`Event`] and all clones return an error of the
-    /// kind [`TimedOut`](crate::ErrorKind::TimedOut), which names the kernel, the limit, and what the launch waits
-    /// for. This applies to every task that awaits them, to [`Event::wait`], and to host futures.
+    /// If the launch has not ended when the limit has passed, its [`Event`] and all clones return an error of
+    /// the kind [`TimedOut`](crate::ErrorKind::TimedOut), which names the kernel, the limit, and what the
+    /// launch waits for. This applies to every task that awaits them, to [`Event::wait`], and to host futures.
     ///
     /// The limit ends waits, nothing else:
     ///
     /// * The launch goes on, and keeps its buffers and everything else it uses alive until it ends.
-    ///   [`Event::status`] returns its progress, and [`Event::cancel`] cancels it if the device was not given it.
+    ///   [`Event::status`] returns its progress, and [`Event::cancel`] cancels it if the device was not given
+    ///   it.
     /// * Commands that depend on the launch see nothing of the limit: they wait until it ends, and run if it
     ///   succeeds. The same applies to reads of its results, to markers, and to
     ///   [`Runtime::drain`](crate::Runtime::drain).
-    /// * If an event is polled after the launch has ended, it returns how the launch ended, even if that was after
-    ///   the limit, and even if it returned `TimedOut` before.
+    /// * If an event is polled after the launch has ended, it returns how the launch ended, even if that was
+    ///   after the limit, and even if it returned `TimedOut` before.
     ///
     /// A limit takes a timer while the event is awaited, but no thread.
     ///

@@ -1,7 +1,7 @@
 //! Time limits of the waits for launches.
 //!
-//! A limit ends waits, not commands. Each handle that is polled has a timer of its own, which its task polls: timers
-//! take no thread for each launch, and work under any executor.
+//! A limit ends waits, not commands. Each handle that is polled has a timer of its own, which its task polls:
+//! timers take no thread for each launch, and work under any executor.
 
 use std::future::Future;
 use std::mem;

@@ -116,8 +116,8 @@ impl HostFuture {
         }
     }
 
-    /// Cancels the future, which is dropped instead of being polled again. Called without a lock, because it may
-    /// wake a task.
+    /// Cancels the future, which is dropped instead of being polled again. Called without a lock, because it
+    /// may wake a task.
     pub(crate) fn cancel(&self) {
         self.stage.store(CANCELED, SeqCst);
         // A future without a waker was not polled yet, or finds out when its poll ends.

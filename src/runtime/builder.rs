@@ -355,14 +355,14 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the maximum time for which the launches of a [scope](crate::FusionScope) wait for their fused kernel,
-    /// from the time at which the programs of the launches are built. The default is 120 seconds: compilers take
-    /// long for large kernels on slow machines, and some never end for certain kernels.
+    /// Sets the maximum time for which the launches of a [scope](crate::FusionScope) wait for their fused
+    /// kernel, from the time at which the programs of the launches are built. The default is 120 seconds:
+    /// compilers take long for large kernels on slow machines, and some never end for certain kernels.
     ///
     /// When the limit has passed, the launches run one by one, with the outcome
-    /// [`Unfused::Overdue`](crate::Unfused::Overdue); a scope that [requires](crate::FusionScope::require) fusion
-    /// fails with [`TimedOut`](crate::ErrorKind::TimedOut). The build continues in the background, where it
-    /// occupies one of the [`compile_workers`](Self::compile_workers). Until it ends, scopes with the same
+    /// [`Unfused::Overdue`](crate::Unfused::Overdue); a scope that [requires](crate::FusionScope::require)
+    /// fusion fails with [`TimedOut`](crate::ErrorKind::TimedOut). The build continues in the background, where
+    /// it occupies one of the [`compile_workers`](Self::compile_workers). Until it ends, scopes with the same
     /// launches do not wait; afterwards they use the kernel.
     ///
     /// # Examples

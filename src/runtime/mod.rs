@@ -26,7 +26,7 @@ use crate::queue::{
     Event, Options, OwnedElements, Queue, Scheduler, Shared, Trace, Upload, drain, drain_within,
 };
 use crate::source::module::Module;
-use crate::stats::Stats;
+use crate::stats::{DeviceStats, Stats};
 
 /// Devices, the programs built for them, and the threads that serve both. A `Runtime` is a handle that is cheap
 /// to clone: create one at start and share it.
@@ -373,6 +373,36 @@ impl Runtime {
         let schedulers = self.inner.schedulers.iter().filter_map(OnceLock::get);
         stats.commands_in_flight = schedulers.map(|scheduler| scheduler.live() as u64).sum();
         stats
+    }
+
+    /// Returns the state of all open devices, in the order of [`devices`](Self::devices): the default device of
+    /// the runtime, and those that [`on`](Self::on) opened. Does not call a driver.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(rt: kiln::Runtime) {
+    /// let devices = rt.device_stats();
+    /// let full = devices.iter().filter(|device| device.memory_used > device.memory_total / 10 * 9);
+    /// println!("{} of {} devices are nearly full", full.count(), devices.len());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn device_stats(&self) -> Vec<DeviceStats> {
+        let Inner { slots, schedulers, .. } = &*self.inner;
+        let open = slots.iter().zip(schedulers).filter(|(slot, _)| slot.is_open());
+        let stats = open.map(|(slot, scheduler)| {
+            let device = slot.handle();
+            DeviceStats {
+                index: device.index(),
+                name: device.name.clone(),
+                backend: device.backend,
+                memory_used: slot.allocated(),
+                memory_total: device.limits.global_memory,
+                commands_in_flight: scheduler.get().map_or(0, |scheduler| scheduler.live() as u64),
+            }
+        });
+        stats.collect()
     }
 
     /// Completes when all commands submitted so far, on all devices and queues, have ended, successfully or

@@ -205,8 +205,8 @@ impl Simulator {
     /// Makes runtimes that are given this handle or a clone of it fuse launches, as on a device that runs code.
     /// By default they run the launches of a scope one by one, because kernels are closures.
     ///
-    /// The kernels must come from SPIR-V, whose code decides what is fused. The closure of a fused kernel is the
-    /// one that is registered for its name, `fused_` and the names of its launches' kernels.
+    /// The kernels must come from SPIR-V, whose code decides what is fused. The closure of a fused kernel is
+    /// the one that is registered for its name, `fused_` and the names of its launches' kernels.
     ///
     /// # Examples
     ///

@@ -1,8 +1,8 @@
 //! Attempts to fuse launches, and the ones that take longer than scopes wait for.
 //!
 //! A driver's compiler may never end for a fused kernel. A scope that may run its launches one by one therefore
-//! waits for an attempt up to a limit. The attempt continues in the background. While it does, later scopes with
-//! the same launches do not wait for it; they use its result once it has ended.
+//! waits for an attempt up to a limit. The attempt continues in the background. While it does, later scopes
+//! with the same launches do not wait for it; they use its result once it has ended.
 
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::{Arc, Mutex};
@@ -105,8 +105,8 @@ impl BuildGraph {
         self.attempts().find_overdue(&query.key)
     }
 
-    /// Like [`fuse`](Self::fuse), but waits no longer than `limit`. If the limit passes, the attempt continues in
-    /// the background.
+    /// Like [`fuse`](Self::fuse), but waits no longer than `limit`. If the limit passes, the attempt continues
+    /// in the background.
     ///
     /// # Errors
     ///

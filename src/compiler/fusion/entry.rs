@@ -518,7 +518,8 @@ fn decorations(module: &Module) -> BTreeMap<u32, BTreeSet<Vec<u32>>> {
     by_target
 }
 
-/// Returns the name of the kernel that fuses launches of these kernels, unless its module uses the name already.
+/// Returns the name of the kernel that fuses launches of these kernels, unless its module uses the name
+/// already.
 pub(crate) fn fused_name<'a>(kernels: impl Iterator<Item = &'a str>) -> String {
     let mut name = "fused".to_owned();
     for kernel in kernels {

@@ -34,8 +34,8 @@ pub enum FusionMode {
     Never,
 }
 
-/// Time for which the launches of a scope wait for their fused kernel, unless the runtime sets another. Compilers
-/// take seconds for a large kernel on a slow machine with other work; some never end.
+/// Time for which the launches of a scope wait for their fused kernel, unless the runtime sets another.
+/// Compilers take seconds for a large kernel on a slow machine with other work; some never end.
 pub(crate) const FUSION_LIMIT: Duration = Duration::from_secs(120);
 
 /// Environment variable that sets the mode.

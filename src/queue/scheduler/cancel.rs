@@ -1,8 +1,8 @@
 //! Cancellation of commands that the device was not given.
 //!
-//! A canceled command fails like any other that cannot run: its node stays in the DAG until everything before it
-//! has ended, so that nothing behind it starts too early. Its own waiters get the error at once, because what it
-//! waits for may never end.
+//! A canceled command fails like any other that cannot run: its node stays in the DAG until everything before
+//! it has ended, so that nothing behind it starts too early. Its own waiters get the error at once, because
+//! what it waits for may never end.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use crate::queue::waits::HostFuture;
 use crate::queue::work::Work;
 
 impl Scheduler {
-    /// Cancels the command unless the device was given it, it is a host task that has started, or it has failed or
-    /// is certain to fail. Returns whether this call canceled it.
+    /// Cancels the command unless the device was given it, it is a host task that has started, or it has failed
+    /// or is certain to fail. Returns whether this call canceled it.
     pub(crate) fn cancel(self: &Arc<Self>, record: &Arc<Record>) -> bool {
         if record.is_dispatched() {
             return false;
@@ -42,8 +42,8 @@ impl Scheduler {
         is_canceled
     }
 
-    /// Returns the node of a command that the device was not given, after making one for it if it has none of its
-    /// own. Returns `None` if the device has the command, or if it has ended.
+    /// Returns the node of a command that the device was not given, after making one for it if it has none of
+    /// its own. Returns `None` if the device has the command, or if it has ended.
     fn separate(&self, state: &mut State, record: &Arc<Record>) -> Option<NodeId> {
         if let Some((group, _)) = state.find_deferred(record) {
             state.move_to_dag(group);
@@ -59,8 +59,8 @@ impl Scheduler {
 }
 
 impl State {
-    /// Makes the command fail, unless it is certain to fail already or is a host task that has started. Returns the
-    /// host futures that it waited for, which are to be dropped.
+    /// Makes the command fail, unless it is certain to fail already or is a host task that has started. Returns
+    /// the host futures that it waited for, which are to be dropped.
     fn poison_canceled(&mut self, id: NodeId) -> Option<Vec<Arc<HostFuture>>> {
         let command = self.dag.command(id).filter(|_| !self.dag.is_poisoned(id))?;
         let futures = || command.host_futures.iter().flatten();
