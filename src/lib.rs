@@ -328,6 +328,7 @@ pub use crate::compiler::fusion::{
 };
 pub use crate::compiler::nd_range::{IntoNdSize, NdRange, NdSize};
 pub use crate::compiler::signature::{Access, AddressSpace, Parameter, SpecializationConstant};
+pub use crate::compiler::work_group::WorkGroup;
 pub use crate::device::{
     Addressing, ChannelOrder, ChannelType, Device, DeviceInfo, DeviceKind, Filter, ImageFormat,
     ImageKind, ImageLimits, Limits, ModuleFormat, Sampler,

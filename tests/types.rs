@@ -10,12 +10,12 @@ use kiln::store::{
 };
 use kiln::{
     Access, AddressSpace, Attached, Buffer, Build, BuildKey, BuildRequest, CompileObject, Device,
-    DeviceInfo, DeviceLibrary, Digest, Drain, DrainTimeout, Embedding, Error, Event, Examining,
-    ExportedLibraries, FusedPart, Fusing, FusionForm, FusionOutcome, FusionReport, FusionScope,
-    Kernel, Launch, LibrarySource, Limits, LinkedSymbol, Local, Module, NdRange, NdSize, Object,
-    OpenModule, Origin, Parameter, PartReport, PluginLibraries, Profile, Program, Queue, Read,
-    Ready, Runtime, RuntimeBuilder, SpecializationConstant, Starting, Stats, Status, StepReport,
-    Trace, Upload, WayReport, WriteTrace,
+    DeviceInfo, DeviceLibrary, DeviceStats, Digest, Drain, DrainTimeout, Embedding, Error, Event,
+    Examining, ExportedLibraries, FusedPart, Fusing, FusionForm, FusionOutcome, FusionReport,
+    FusionScope, Kernel, Launch, LibrarySource, Limits, LinkedSymbol, Local, Module, NdRange,
+    NdSize, Object, OpenModule, Origin, Parameter, PartReport, PluginLibraries, Profile, Program,
+    Queue, Read, Ready, Runtime, RuntimeBuilder, SpecializationConstant, Starting, Stats, Status,
+    StepReport, Trace, Upload, WayReport, WorkGroup, WriteTrace,
 };
 
 fn send<T: Send + 'static>() {}
@@ -49,11 +49,11 @@ table! {
     send: Access, AddressSpace, BuildKey, DeviceInfo, Digest, Limits, Local<f32>, NdRange, NdSize, Origin, Parameter,
         Embedding, ExportedLibraries, FusionForm, LibrarySource, LinkedSymbol, Profile, SpecializationConstant, Stats,
         Status, Collected, Durability, KernelRecord, Manifest, ObjectRecord, ParameterRecord, Unusable, FusedPart,
-        PartReport, StepReport, WayReport;
+        PartReport, StepReport, WayReport, DeviceStats, WorkGroup;
     sync: Access, AddressSpace, BuildKey, DeviceInfo, Digest, Limits, Local<f32>, NdRange, NdSize, Origin, Parameter,
         Embedding, ExportedLibraries, FusionForm, LibrarySource, LinkedSymbol, Profile, SpecializationConstant, Stats,
         Status, Collected, Durability, KernelRecord, Manifest, ObjectRecord, ParameterRecord, Unusable, FusedPart,
-        PartReport, StepReport, WayReport;
+        PartReport, StepReport, WayReport, DeviceStats, WorkGroup;
     // All futures: sent to any executor, and moved between polls.
     future: Starting, Drain, DrainTimeout, Build, CompileObject, Event, Read<f32>, Ready, Upload<f32>,
         OpenModule, Examining, Fusing, WriteTrace, Operation<kiln::Result<Store>>, Operation<Checked>, Operation<bool>;

@@ -240,6 +240,18 @@ pub(crate) trait Kernel: Any + Send + Sync {
     /// Returns the size of the local memory that the kernel's own code declares, in bytes.
     fn local_memory(&self) -> u64;
 
+    /// Returns the number of which the size of a work-group should be a multiple, if the driver reports it. May
+    /// call the driver.
+    fn preferred_multiple(&self) -> Option<usize> {
+        None
+    }
+
+    /// Returns the size of the private memory of a work-item in bytes, if the driver reports it. May call the
+    /// driver.
+    fn private_memory(&self) -> Option<u64> {
+        None
+    }
+
     /// Fails if the driver rejects the argument. Called where the signature alone does not decide that.
     fn accepts(&self, _index: u32, _argument: &Argument<'_>) -> Result<()> {
         Ok(())

@@ -8,6 +8,7 @@ use super::checked::{Checks, graph_of};
 use super::graph::BuildGraph;
 use super::requested::RequestedProgram;
 use crate::compiler::signature::Parameter;
+use crate::compiler::work_group::WorkGroup;
 use crate::error::{Error, Result};
 
 /// An entry point of a program: a handle, cheap to clone, that keeps the program usable.
@@ -134,6 +135,32 @@ impl Kernel {
     #[must_use]
     pub fn params(&self) -> Option<&[Parameter]> {
         self.resolved()?.as_ref().ok().map(ResolvedKernel::parameters)
+    }
+
+    /// Returns the maximum and preferred sizes of the kernel's work-groups, and the local and private memory that
+    /// it needs, as far as the driver reports them. May call the driver. Returns `None` while the program is
+    /// being built, or if the build failed.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(queue: kiln::Queue, blur: kiln::Kernel, x: kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// let group = blur.work_group().unwrap_or_default().size_up_to(256);
+    /// let range = x.len().next_multiple_of(group); // `blur` ignores work-items beyond the length
+    /// queue.submit(blur.launch(range).local(group).args((&x, x.len())))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn work_group(&self) -> Option<WorkGroup> {
+        let native = &self.resolved()?.as_ref().ok()?.native;
+        Some(WorkGroup {
+            max_size: native.max_work_group_size(),
+            preferred_multiple: native.preferred_multiple(),
+            required: native.required_work_group(),
+            local_bytes: native.local_memory(),
+            private_bytes: native.private_memory(),
+        })
     }
 
     /// Returns the kernel, or the error if there is none. Returns `None` while the program is being built. Does

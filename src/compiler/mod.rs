@@ -10,3 +10,4 @@ pub(crate) mod opencl_c;
 pub(crate) mod options;
 pub(crate) mod signature;
 pub(crate) mod spirv;
+pub(crate) mod work_group;

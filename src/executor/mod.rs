@@ -7,7 +7,7 @@ mod pool;
 use std::cell::RefCell;
 use std::future::Future;
 use std::io;
-use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, resume_unwind};
 use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
@@ -186,7 +186,9 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 ///
 /// [`OutOfResources`](ErrorKind::OutOfResources) if the system has no thread or file descriptor for timers.
 /// `async-io` panics in that case, and tries again with the next timer.
-pub(crate) fn pause(time: Duration) -> impl Future<Output = Result<()>> + Send + Unpin {
+pub(crate) fn pause(
+    time: Duration,
+) -> impl Future<Output = Result<()>> + Send + Sync + Unpin + UnwindSafe + RefUnwindSafe {
     AssertUnwindSafe(Timer::after(time)).catch_unwind().map(|paused| {
         paused.map(drop).map_err(|panic| {
             let message =

@@ -5,6 +5,7 @@
 
 use std::future::Future;
 use std::mem;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -24,7 +25,8 @@ pub(super) struct TimeLimit {
     submitted: Instant,
 }
 
-type Timer = Box<dyn Future<Output = Result<()>> + Send + Sync + Unpin>;
+type Timer =
+    Box<dyn Future<Output = Result<()>> + Send + Sync + Unpin + UnwindSafe + RefUnwindSafe>;
 
 /// Time limit of one handle of a launch.
 pub(super) struct Timeout {

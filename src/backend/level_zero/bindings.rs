@@ -130,6 +130,7 @@ pub const ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC: _ze_structure_type_t = 22;
 pub const ZE_STRUCTURE_TYPE_MODULE_DESC: _ze_structure_type_t = 27;
 pub const ZE_STRUCTURE_TYPE_KERNEL_DESC: _ze_structure_type_t = 29;
 pub const ZE_STRUCTURE_TYPE_KERNEL_PROPERTIES: _ze_structure_type_t = 30;
+pub const ZE_STRUCTURE_TYPE_KERNEL_PREFERRED_GROUP_SIZE_PROPERTIES: _ze_structure_type_t = 33;
 pub const ZE_STRUCTURE_TYPE_DEVICE_IP_VERSION_EXT: _ze_structure_type_t = 65551;
 pub const ZE_STRUCTURE_TYPE_KERNEL_MAX_GROUP_SIZE_EXT_PROPERTIES: _ze_structure_type_t = 65555;
 pub const ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES_1_2: _ze_structure_type_t = 131078;
@@ -162,6 +163,7 @@ pub type ze_module_desc_t = _ze_module_desc_t;
 pub type ze_kernel_desc_t = _ze_kernel_desc_t;
 pub type ze_kernel_uuid_t = _ze_kernel_uuid_t;
 pub type ze_kernel_properties_t = _ze_kernel_properties_t;
+pub type ze_kernel_preferred_group_size_properties_t = _ze_kernel_preferred_group_size_properties_t;
 pub type ze_group_count_t = _ze_group_count_t;
 pub type ze_device_ip_version_ext_t = _ze_device_ip_version_ext_t;
 pub type ze_kernel_max_group_size_properties_ext_t = _ze_kernel_max_group_size_properties_ext_t;
@@ -622,6 +624,22 @@ pub struct _ze_kernel_properties_t {
     pub uuid: ze_kernel_uuid_t,
 }
 impl Default for _ze_kernel_properties_t {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct _ze_kernel_preferred_group_size_properties_t {
+    pub stype: ze_structure_type_t,
+    pub pNext: *mut ::core::ffi::c_void,
+    pub preferredMultiple: u32,
+}
+impl Default for _ze_kernel_preferred_group_size_properties_t {
     fn default() -> Self {
         let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
         unsafe {

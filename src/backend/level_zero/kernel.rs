@@ -27,7 +27,9 @@ pub(super) struct LzKernel {
     /// Indices of the parameters that are images or samplers.
     handles: Vec<u32>,
     max_work_group_size: Option<usize>,
+    preferred_multiple: Option<usize>,
     local_memory: u64,
+    private_memory: u64,
     /// Work-group size that the kernel's code requires, if any.
     required: Option<[u32; 3]>,
     /// Driver's kernel. Locked from the first argument to the launch, because the driver keeps arguments in the
@@ -69,9 +71,14 @@ impl LzKernel {
             stype: ZE_STRUCTURE_TYPE_KERNEL_MAX_GROUP_SIZE_EXT_PROPERTIES,
             ..Default::default()
         };
+        let mut preferred = ze_kernel_preferred_group_size_properties_t {
+            stype: ZE_STRUCTURE_TYPE_KERNEL_PREFERRED_GROUP_SIZE_PROPERTIES,
+            pNext: extension_pointer(&mut group_size),
+            ..Default::default()
+        };
         let mut properties = ze_kernel_properties_t {
             stype: ZE_STRUCTURE_TYPE_KERNEL_PROPERTIES,
-            pNext: extension_pointer(&mut group_size),
+            pNext: extension_pointer(&mut preferred),
             ..Default::default()
         };
         // SAFETY: the kernel is alive, and each structure is of the type that its `stype` states.
@@ -97,7 +104,9 @@ impl LzKernel {
             parameters,
             handles: handles.map(|(index, _)| index).collect(),
             max_work_group_size: Some(group_size.maxGroupSize as usize).filter(|&size| size > 0),
+            preferred_multiple: Some(preferred.preferredMultiple as usize).filter(|&size| size > 0),
             local_memory: properties.localMemSize.into(),
+            private_memory: properties.privateMemSize.into(),
             required: (!required.contains(&0)).then_some(required),
             bound: Mutex::new(BoundKernel {
                 kernel,
@@ -342,6 +351,14 @@ impl Kernel for LzKernel {
 
     fn local_memory(&self) -> u64 {
         self.local_memory
+    }
+
+    fn preferred_multiple(&self) -> Option<usize> {
+        self.preferred_multiple
+    }
+
+    fn private_memory(&self) -> Option<u64> {
+        Some(self.private_memory)
     }
 
     fn accepts(&self, index: u32, argument: &Argument<'_>) -> Result<()> {

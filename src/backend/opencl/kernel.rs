@@ -211,6 +211,14 @@ impl ClKernel {
         if fits { Ok(()) } else { Err(Error::invalid(self.misfit(index, argument))) }
     }
 
+    /// Asks the driver for a number about the kernel on its device.
+    fn ask(&self, what: cl_kernel_work_group_info) -> Option<u64> {
+        let _call = shutdown::enter().ok()?;
+        let bound = lock(&self.bound);
+        let device = self.program.context.device();
+        integer(&get_kernel_work_group_data(bound.kernel.raw(), device, what).ok()?)
+    }
+
     fn misfit(&self, index: cl_uint, argument: &Argument<'_>) -> String {
         let parameter = self.parameters.get(index as usize);
         let name = parameter.and_then(|parameter| parameter.name.as_deref()).unwrap_or("unnamed");
@@ -242,6 +250,15 @@ impl Kernel for ClKernel {
 
     fn local_memory(&self) -> u64 {
         self.local_memory
+    }
+
+    fn preferred_multiple(&self) -> Option<usize> {
+        let multiple = self.ask(CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE)?;
+        usize::try_from(multiple).ok().filter(|&multiple| multiple > 0)
+    }
+
+    fn private_memory(&self) -> Option<u64> {
+        self.ask(CL_KERNEL_PRIVATE_MEM_SIZE)
     }
 
     fn accepts(&self, index: cl_uint, argument: &Argument<'_>) -> Result<()> {

@@ -16,6 +16,9 @@ use crate::error::{Error, ErrorKind, Result};
 /// Maximum number of work-items in a work-group, for the device and all its kernels.
 pub(super) const MAX_WORK_GROUP_SIZE: usize = 1024;
 
+/// Number of which the sizes of work-groups should be multiples.
+const PREFERRED_MULTIPLE: usize = 32;
+
 /// Returns the error of a compiler that rejects a program.
 pub(super) fn refused(log: impl Into<String>) -> Error {
     Error::new(ErrorKind::BuildFailed, "the simulator's compiler refused the program")
@@ -293,7 +296,15 @@ impl Kernel for SimulatedKernel {
         Some(MAX_WORK_GROUP_SIZE)
     }
 
+    fn preferred_multiple(&self) -> Option<usize> {
+        Some(PREFERRED_MULTIPLE)
+    }
+
     fn local_memory(&self) -> u64 {
         0
+    }
+
+    fn private_memory(&self) -> Option<u64> {
+        Some(0)
     }
 }

@@ -85,6 +85,8 @@ fn kernels_are_found_outside_of_comments_strings_and_macros() {
     let counts: Vec<_> = program.kernels().iter().map(|kernel| kernel.parameters().len()).collect();
     assert_eq!(counts, [1, 0, 2]);
     assert_eq!(program.kernels()[0].max_work_group_size(), Some(1024));
+    assert_eq!(program.kernels()[0].preferred_multiple(), Some(32));
+    assert_eq!(program.kernels()[0].private_memory(), Some(0));
     assert_eq!(program.build_log(), "");
 }
 
