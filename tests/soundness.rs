@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use futures::channel::oneshot;
 use futures::executor::block_on;
-use futures::future::{BoxFuture, Either, join_all, ready, select};
+use futures::future::{BoxFuture, Either, join_all, pending, ready, select};
 use futures::{FutureExt, StreamExt};
 use kiln::simulated::Simulator;
 use kiln::{Buffer, Event, Kernel, Module, Queue, Runtime, RuntimeBuilder, Status};
@@ -204,6 +204,24 @@ impl Bench {
             let (from, to) = (from.cast::<u32>().unwrap(), to.cast::<u32>().unwrap());
             let launch = bench.duplicate.launch(from.len()).args((&from, &to));
             bench.queue.submit(launch.after_future(async {})).unwrap()
+        })
+        .await;
+        // Waits with a timer of their own, and commands that were canceled.
+        self.abandon_all(|bench, round| {
+            let (from, to) = (bench.written(), bench.written());
+            let (from, to) = (from.cast::<u32>().unwrap(), to.cast::<u32>().unwrap());
+            let launch = bench.duplicate.launch(from.len()).args((&from, &to));
+            let limit = Duration::from_secs(if round % 2 == 0 { 3600 } else { 0 });
+            bench.queue.submit(launch.timeout(limit)).unwrap()
+        })
+        .await;
+        self.abandon_all(|bench, _| {
+            let (from, to) = (bench.written(), bench.written());
+            let (from, to) = (from.cast::<u32>().unwrap(), to.cast::<u32>().unwrap());
+            let launch = bench.duplicate.launch(from.len()).args((&from, &to));
+            let event = bench.queue.submit(launch.after_future(pending::<()>())).unwrap();
+            assert!(event.cancel());
+            event
         })
         .await;
         self.abandon_all(|bench, _| bench.queue.read(&bench.written())).await;
