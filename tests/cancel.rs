@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use fastrand::Rng;
 use futures::FutureExt;
@@ -209,6 +210,40 @@ fn a_launch_whose_program_is_being_built_is_canceled() {
     assert!(!bench.has_run(9));
     drop(mark);
     bench.end();
+}
+
+#[test]
+fn commands_of_another_device_fail_with_the_canceled_one_and_ignore_its_time_limit() {
+    let [near, far] = ["near", "far"].map(|name| Simulator::new().named(name));
+    far.kernel("mark", |_| ());
+    near.kernel("mark", |_| ());
+    block_on(async {
+        let rt = Runtime::builder().simulator(&near).simulator(&far).build().await.unwrap();
+        let other = rt.on(&rt.devices()[1]).await.unwrap();
+        let launch = async |rt: &Runtime| {
+            let program = rt.build(&Module::opencl_c(SOURCE)).await.unwrap();
+            // SAFETY: the closures do nothing.
+            let mark = unsafe { program.kernel("mark") }.unwrap();
+            let [from, to] = [(); 2].map(|()| rt.buffer::<u32>(8).unwrap());
+            mark.launch(8).args((1u32, &from, &to))
+        };
+        let gates = [(); 2].map(|()| oneshot::channel::<()>());
+        let [(approve, approved), (_never, never_approved)] = gates;
+        // The limit of the first launch has passed, but the second one waits for its end.
+        let first = launch(&rt).await.after_future(approved).timeout(Duration::ZERO);
+        let first = rt.queue().submit(first).unwrap();
+        let second = other.queue().submit(launch(&other).await.after(&first)).unwrap();
+        assert_eq!(first.clone().await.unwrap_err().kind(), ErrorKind::TimedOut);
+        assert!(second.clone().now_or_never().is_none());
+        approve.send(()).unwrap();
+        second.await.unwrap();
+        let first = rt.queue().submit(launch(&rt).await.after_future(never_approved)).unwrap();
+        let second = other.queue().submit(launch(&other).await.after(&first)).unwrap();
+        let error = cancel(&first);
+        assert!(second.await.unwrap_err().same(&error));
+        rt.drain().await;
+    });
+    [near, far].iter().for_each(assert_at_rest);
 }
 
 /// Number of random DAGs.
