@@ -18,7 +18,9 @@ use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::executor::block_on;
 use kiln::simulated::{Pause, Simulator};
-use kiln::{Buffer, Error, ErrorKind, Event, Kernel, Launch, Module, Queue, Runtime, Status};
+use kiln::{
+    Buffer, Error, ErrorKind, Event, FusionScope, Kernel, Launch, Module, Queue, Runtime, Status,
+};
 use simulation::{assert_at_rest, eventually, runtime_with};
 
 const SOURCE: &str = "kernel void mark(uint number, global const uint *from, global uint *to) {}";
@@ -247,111 +249,167 @@ fn commands_of_another_device_fail_with_the_canceled_one_and_ignore_its_time_lim
 }
 
 /// Number of random DAGs.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 400;
 
-/// Command of a random DAG, with the number of its launch.
+/// Command of a random DAG.
 struct Command {
     event: Event,
-    number: Option<u32>,
+    kind: Kind,
 }
 
-/// Submits a random command. Commands that wait for the host append what approves them to `gates`.
-fn submit_random(
-    bench: &Bench,
-    rng: &mut Rng,
-    commands: &[Command],
-    gates: &mut Vec<oneshot::Sender<()>>,
-) -> Command {
-    let number = commands.len() as u32;
-    let mut gate = || {
+/// Kind of a command, with the positions of its buffers.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// Launch that reads a buffer, and reads and writes another one. It may be ordered after a command.
+    Launch { from: usize, to: usize, after: Option<usize> },
+    /// Fill or write of a whole buffer.
+    Overwrite(usize),
+    /// Marker or host task.
+    Other,
+}
+
+/// Returns which commands fail if those in `canceled` are canceled.
+fn failures(commands: &[Command], canceled: &BTreeSet<usize>) -> Vec<bool> {
+    let (mut failed, mut is_missing) = (Vec::new(), [false; 4]);
+    for (at, Command { kind, .. }) in commands.iter().enumerate() {
+        let is_canceled = canceled.contains(&at);
+        failed.push(match *kind {
+            Kind::Launch { from, to, after } => {
+                let is_after_failed = after.is_some_and(|after| failed[after]);
+                let fails = is_canceled || is_missing[from] || is_missing[to] || is_after_failed;
+                is_missing[to] = fails;
+                fails
+            }
+            Kind::Overwrite(to) => {
+                is_missing[to] = is_canceled;
+                is_canceled
+            }
+            Kind::Other => is_canceled,
+        });
+    }
+    failed
+}
+
+/// Builder of a random DAG.
+struct RandomDag<'a> {
+    bench: &'a Bench,
+    rng: Rng,
+    commands: Vec<Command>,
+    /// Gates that the host futures of commands wait for.
+    gates: Vec<oneshot::Sender<()>>,
+    scope: Option<FusionScope>,
+}
+
+impl RandomDag<'_> {
+    /// Returns a future that completes when its gate is opened or dropped.
+    fn gate(&mut self) -> impl Future<Output = ()> + Send + use<> {
         let (approve, approved) = oneshot::channel::<()>();
-        gates.push(approve);
-        // A gate that is dropped counts as open.
+        self.gates.push(approve);
         approved.map(drop)
-    };
-    let to = rng.usize(..4);
-    let event = match rng.u8(..20) {
-        0 => bench.queue.fill(&bench.buffers[to], number).unwrap(),
-        1 => bench.queue.write(&bench.buffers[to], vec![number; 8]).unwrap(),
-        2 => bench.queue.host_task(gate()).unwrap(),
-        3 => bench.queue.marker().unwrap(),
-        kind => {
-            let from = (to + rng.usize(1..4)) % 4;
-            let mut launch = bench.launch(number, from, to);
-            if kind < 8 {
-                launch = launch.after_future(gate());
+    }
+
+    /// Submits a random command.
+    fn submit(&mut self) {
+        let (bench, number) = (self.bench, self.commands.len() as u32);
+        let to = self.rng.usize(..4);
+        let (event, kind) = match self.rng.u8(..20) {
+            0 => (bench.queue.fill(&bench.buffers[to], number), Kind::Overwrite(to)),
+            1 => (bench.queue.write(&bench.buffers[to], vec![number; 8]), Kind::Overwrite(to)),
+            2 => (bench.queue.host_task(self.gate()), Kind::Other),
+            3 => (bench.queue.marker(), Kind::Other),
+            kind => {
+                let from = (to + self.rng.usize(1..4)) % 4;
+                let mut launch = bench.launch(number, from, to);
+                if kind < 8 {
+                    launch = launch.after_future(self.gate());
+                }
+                let is_ordered = kind % 2 == 0 && number > 0;
+                let after = is_ordered.then(|| self.rng.usize(..number as usize));
+                if let Some(after) = after {
+                    launch = launch.after(&self.commands[after].event);
+                }
+                let scope = self.scope.as_ref().filter(|_| kind > 12);
+                let event = match scope {
+                    Some(scope) => scope.submit(launch),
+                    None => bench.queue.submit(launch),
+                };
+                (event, Kind::Launch { from, to, after })
             }
-            if kind % 2 == 0
-                && let Some(before) = rng.choice(commands)
-            {
-                launch = launch.after(&before.event);
+        };
+        self.commands.push(Command { event: event.unwrap(), kind });
+    }
+
+    /// Opens or closes a scope, or opens a gate.
+    fn change(&mut self) {
+        match (self.rng.u8(..8), &self.scope) {
+            (0, _) => self.scope = Some(self.bench.queue.start_fusion()),
+            (1, Some(scope)) => {
+                drop(scope.complete());
+                self.scope = None;
             }
-            return Command { event: bench.submit(launch), number: Some(number) };
+            (2, _) => {
+                // The future is dropped if its command was canceled.
+                let _ = self.gates.pop().map(|gate| gate.send(()));
+            }
+            _ => {}
         }
-    };
-    Command { event, number: None }
+    }
+}
+
+/// Runs a random DAG, and cancels commands while they are submitted and, on another thread, while they run. Returns
+/// the number of launches that did not run.
+fn run_random_dag(seed: u64) -> usize {
+    let mut rng = Rng::with_seed(seed);
+    let bench = Bench::new([1, 2, 100][rng.usize(..3)]);
+    let pause = rng.bool().then(|| bench.simulator.pause());
+    let has_racer = rng.bool();
+    let (sender, receiver) = mpsc::channel::<(usize, Event)>();
+    let racer = thread::spawn(move || {
+        let canceled = receiver.into_iter().filter(|(_, event)| event.cancel());
+        canceled.map(|(at, _)| at).collect::<BTreeSet<_>>()
+    });
+    let (commands, gates) = (Vec::new(), Vec::new());
+    let mut dag = RandomDag { bench: &bench, rng, commands, gates, scope: None };
+    let mut canceled = BTreeSet::new();
+    for _ in 0..dag.rng.usize(3..40) {
+        dag.submit();
+        dag.change();
+        if dag.rng.u8(..4) == 0 {
+            let at = dag.rng.usize(..dag.commands.len());
+            let event = &dag.commands[at].event;
+            if has_racer {
+                sender.send((at, event.clone())).unwrap();
+            } else if event.cancel() {
+                canceled.insert(at);
+            }
+        }
+    }
+    let RandomDag { commands, gates, scope, .. } = dag;
+    drop((sender, scope, gates, pause));
+    canceled.append(&mut racer.join().unwrap());
+    let outcomes: Vec<_> = commands.iter().map(|command| block_on(command.event.clone())).collect();
+    let roots: Vec<_> = canceled.iter().map(|&at| outcomes[at].clone().unwrap_err()).collect();
+    assert!(roots.iter().all(|root| root.kind() == ErrorKind::Canceled), "seed {seed}");
+    let expected = failures(&commands, &canceled);
+    let mut lost = 0;
+    for (at, (Command { kind, .. }, outcome)) in commands.iter().zip(&outcomes).enumerate() {
+        let what = || format!("seed {seed}, command {at}, {kind:?}: {outcome:?}");
+        assert_eq!(outcome.is_err(), expected[at], "{}", what());
+        if let Err(error) = outcome {
+            assert!(roots.iter().any(|root| root.same(error)), "{}", what());
+        }
+        if let Kind::Launch { .. } = kind {
+            assert_eq!(bench.has_run(at as u32), outcome.is_ok(), "{}", what());
+            lost += usize::from(outcome.is_err());
+        }
+    }
+    drop(commands);
+    bench.end();
+    lost
 }
 
 #[test]
-fn in_random_dags_each_command_runs_or_fails_with_a_canceled_one() {
-    let mut canceled_launches = 0;
-    for seed in 0..SEEDS {
-        let mut rng = Rng::with_seed(seed);
-        let bench = Bench::new([1, 2, 100][rng.usize(..3)]);
-        let pause = rng.bool().then(|| bench.simulator.pause());
-        let (mut commands, mut gates, mut canceled) = (Vec::new(), Vec::new(), Vec::new());
-        let racing = rng.bool().then(mpsc::channel::<Event>);
-        // Another thread cancels commands while the device runs them.
-        let (sender, racer) = racing
-            .map(|(sender, receiver)| {
-                let cancel_all = move || {
-                    let taken_back = receiver.into_iter().filter(Event::cancel);
-                    taken_back.collect::<Vec<_>>()
-                };
-                (sender, thread::spawn(cancel_all))
-            })
-            .unzip();
-        for _ in 0..rng.usize(3..40) {
-            let command = submit_random(&bench, &mut rng, &commands, &mut gates);
-            if let Some(sender) = &sender
-                && rng.u8(..4) == 0
-            {
-                sender.send(command.event.clone()).unwrap();
-            }
-            commands.push(command);
-            if rng.u8(..4) == 0 {
-                let event = &rng.choice(&commands).unwrap().event;
-                canceled.extend(event.cancel().then(|| event.clone()));
-            }
-            if rng.u8(..8) == 0
-                && let Some(gate) = gates.pop()
-            {
-                // The future is dropped if its launch was canceled.
-                let _ = gate.send(());
-            }
-        }
-        drop(sender);
-        canceled.extend(
-            racer.into_iter().flat_map(|racer: thread::JoinHandle<_>| racer.join().unwrap()),
-        );
-        drop((gates, pause));
-        let roots: Vec<_> = (canceled.into_iter())
-            .map(|event| block_on(event).expect_err("it was canceled"))
-            .collect();
-        assert!(roots.iter().all(|root| root.kind() == ErrorKind::Canceled), "seed {seed}");
-        for (at, Command { event, number }) in commands.iter().enumerate() {
-            let outcome = block_on(event.clone());
-            if let Some(number) = number {
-                assert_eq!(bench.has_run(*number), outcome.is_ok(), "seed {seed}, command {at}");
-                canceled_launches += usize::from(outcome.is_err());
-            }
-            if let Err(error) = outcome {
-                let is_effect = roots.iter().any(|root| root.same(&error));
-                assert!(is_effect, "seed {seed}, command {at}: {error}");
-            }
-        }
-        drop(commands);
-        bench.end();
-    }
-    assert!(canceled_launches > SEEDS as usize, "{canceled_launches} launches did not run");
+fn in_random_dags_each_command_runs_or_fails_with_a_canceled_one_before_it() {
+    let lost: usize = (0..SEEDS).map(run_random_dag).sum();
+    assert!(lost > SEEDS as usize, "only {lost} launches did not run");
 }
