@@ -139,7 +139,15 @@ fn pixels_are_copied_between_buffers_and_images() {
             let image = image::<R<u32>>(&rt, kind, size);
             let pixels: Vec<_> = (0..image.len() + 3).map(number).collect();
             let buffer = rt.buffer_from(pixels.clone()).await.unwrap();
-            queue.copy(&buffer.slice(2..2 + image.len()).unwrap(), &image).unwrap();
+            let copied = queue.copy(&buffer.slice(2..2 + image.len()).unwrap(), &image).unwrap();
+            match copied.await {
+                Err(error) if error.kind() == ErrorKind::Unsupported => {
+                    assert!(error.to_string().contains(kind.type_name()), "{error}");
+                    eprintln!("skipped: {error}");
+                    continue;
+                }
+                copied => copied.unwrap(),
+            }
             let back = rt.buffer::<R<u32>>(image.len()).unwrap();
             queue.copy(&image, &back).unwrap();
             assert_eq!(queue.read(&back).await.unwrap(), pixels[2..2 + image.len()], "{kind:?}");
