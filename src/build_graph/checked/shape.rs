@@ -143,7 +143,7 @@ impl ArgumentShape {
         match self {
             Self::Value(bytes) => Some(bytes.len()),
             &Self::AnyValue(length) => Some(length),
-            Self::Buffer { .. } | Self::Local(_) => None,
+            Self::Buffer { .. } | Self::Local(_) | Self::Sampler => None,
         }
     }
 
