@@ -9,8 +9,8 @@ mod support;
 use std::time::Duration;
 
 use futures::executor::block_on;
-use kiln::{CacheConfig, Kernel, Launch, Module, Runtime};
-use support::{columns, compare, time};
+use kiln::{Kernel, Launch, Module, Runtime};
+use support::{columns, compare, on_each_device, time};
 
 /// Width and height of the picture.
 const RANGE: [usize; 2] = [2048, 2048];
@@ -25,12 +25,7 @@ const ROUNDS: usize = 5;
 const GOAL: f64 = 1.05;
 
 fn main() -> kiln::Result<()> {
-    for platform in ["intel(r) opencl", "portable computing language", "nvidia"] {
-        let builder = Runtime::builder().device(platform).cache(CacheConfig::memory_only());
-        let Ok(rt) = block_on(builder.build()) else { continue };
-        futures_lite::future::block_on(measure(&rt))?;
-    }
-    Ok(())
+    on_each_device(async |rt| measure(rt).await)
 }
 
 async fn measure(rt: &Runtime) -> kiln::Result<()> {

@@ -12,7 +12,7 @@ use super::context::Context;
 use super::event::WaitList;
 use super::handle::OwnedMemory;
 use super::memory::{ClMemory, next_id};
-use crate::backend::{ImageOperation, Memory, shutdown};
+use crate::backend::{ImageOperation, Memory, no_part_of_image, shutdown};
 use crate::device::{ChannelOrder, ChannelType, ImageBox, ImageFormat, ImageKind, ImageShape};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -108,9 +108,7 @@ impl ClImage {
 
 impl Memory for ClImage {
     fn view(&self, _offset: usize, _bytes: usize) -> Result<Arc<dyn Memory>> {
-        Err(Error::invalid(
-            "a part of an image cannot be a kernel's argument; give the whole image",
-        ))
+        Err(no_part_of_image())
     }
 
     fn is_image(&self) -> bool {
