@@ -74,14 +74,18 @@ sanitize: rust ## run the soundness tests under Address and Leak Sanitizer
 # below `fuzz/`. SECONDS is the time of each target. For a longer run: `make fuzz SECONDS=3600`.
 SECONDS = 60
 
+# Inputs that are short are hardly ever a module, and libFuzzer keeps none that covers nothing new. It starts from a
+# long file.
+SEEDS = -seed_inputs=Cargo.lock
+
 fuzz: rust ## fuzz the code that reads stored and sent programs, reads and translates SPIR-V modules, and checks and fuses kernels
 	@command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
 	RUSTC_BOOTSTRAP=1 cargo fuzz run entry -- -max_total_time=$(SECONDS) -max_len=4096
 	RUSTC_BOOTSTRAP=1 cargo fuzz run object -- -max_total_time=$(SECONDS) -max_len=4096
-	RUSTC_BOOTSTRAP=1 cargo fuzz run module -- -max_total_time=$(SECONDS) -max_len=4096 -timeout=20
-	RUSTC_BOOTSTRAP=1 cargo fuzz run emit -- -max_total_time=$(SECONDS) -max_len=4096 -timeout=20
-	RUSTC_BOOTSTRAP=1 cargo fuzz run bounds -- -max_total_time=$(SECONDS) -max_len=4096 -timeout=20
-	RUSTC_BOOTSTRAP=1 cargo fuzz run fuse -- -max_total_time=$(SECONDS) -max_len=4096 -timeout=20
+	RUSTC_BOOTSTRAP=1 cargo fuzz run module -- -max_total_time=$(SECONDS) -max_len=4096 -timeout=20 $(SEEDS)
+	RUSTC_BOOTSTRAP=1 cargo fuzz run emit -- -max_total_time=$(SECONDS) -max_len=4096 -timeout=20 $(SEEDS)
+	RUSTC_BOOTSTRAP=1 cargo fuzz run bounds -- -max_total_time=$(SECONDS) -max_len=4096 -timeout=20 $(SEEDS)
+	RUSTC_BOOTSTRAP=1 cargo fuzz run fuse -- -max_total_time=$(SECONDS) -max_len=4096 -timeout=20 $(SEEDS)
 
 features: rust ## lint with each feature alone, and the tests with the default ones
 	scripts/check-features

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use futures::executor::block_on;
 use kiln::internal::translate::spirv_of;
-use kiln::{Buffer, CacheConfig, Kernel, Launch, Module, Queue, Runtime};
-use support::{absolute, columns, compare, interleave, time};
+use kiln::{Buffer, Kernel, Launch, Module, Queue, Runtime};
+use support::{absolute, columns, compare, interleave, on_each_device, time};
 
 const SOURCE: &str = "
 kernel void axpy(float a, global const float *x, global float *y) {
@@ -39,12 +39,7 @@ const ROUNDS: usize = 101;
 const GOAL: f64 = 50.0;
 
 fn main() -> kiln::Result<()> {
-    for platform in ["intel(r) opencl", "portable computing language", "nvidia"] {
-        let builder = Runtime::builder().device(platform).cache(CacheConfig::memory_only());
-        let Ok(rt) = block_on(builder.build()) else { continue };
-        futures_lite::future::block_on(measure(&rt))?;
-    }
-    Ok(())
+    on_each_device(async |rt| measure(rt).await)
 }
 
 async fn measure(rt: &Runtime) -> kiln::Result<()> {

@@ -10,8 +10,8 @@ mod support;
 use std::time::Duration;
 
 use futures::executor::block_on;
-use kiln::{Buffer, CacheConfig, DeviceKind, Kernel, Launch, Module, Runtime};
-use support::{columns, compare, interleave, time};
+use kiln::{Buffer, DeviceKind, Kernel, Launch, Module, Runtime};
+use support::{columns, compare, interleave, on_each_device, time};
 
 const SOURCE: &str = "
 kernel void axpy(global const float *x, global float *y, uint n) {
@@ -59,12 +59,7 @@ const ITEMS: usize = 1 << 22;
 const ROUNDS: usize = 21;
 
 fn main() -> kiln::Result<()> {
-    for platform in ["intel(r) opencl", "portable computing language", "nvidia"] {
-        let builder = Runtime::builder().device(platform).cache(CacheConfig::memory_only());
-        let Ok(rt) = block_on(builder.build()) else { continue };
-        futures_lite::future::block_on(measure(&rt))?;
-    }
-    Ok(())
+    on_each_device(async |rt| measure(rt).await)
 }
 
 async fn measure(rt: &Runtime) -> kiln::Result<()> {

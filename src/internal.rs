@@ -112,8 +112,9 @@ pub mod bounds {
             range: &NdRange,
             arguments: &[Argument],
             uniform_groups: bool,
+            few_constants: bool,
         ) -> Result<Report> {
-            let launch = bounds::Launch { range, arguments, uniform_groups, few_constants: true };
+            let launch = bounds::Launch { range, arguments, uniform_groups, few_constants };
             let report = bounds::check(&self.0, &launch)?;
             let guarded = if report.is_proven() { Vec::new() } else { report.describe(&self.0) };
             Ok(Report { accesses: report.accesses.len(), guarded, constants: report.constants })

@@ -281,6 +281,8 @@ pub mod guides {
     pub mod checked {}
     #[doc = include_str!("docs/fusion.md")]
     pub mod fusion {}
+    #[doc = include_str!("docs/images.md")]
+    pub mod images {}
     #[doc = include_str!("docs/linking.md")]
     pub mod linking {}
     #[doc = include_str!("docs/services.md")]

@@ -285,3 +285,75 @@ everywhere! {
         assert!(!rt.device().formats.is_empty() && module.format() == ModuleFormat::SpirV);
     }
 }
+
+everywhere! {
+    async fn requests_for_checked_launches_compile_one_program(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
+        let module = Module::opencl_c(STAGES);
+        let x = upload(&rt, vec![2.0; 4]).await;
+        let before = rt.stats();
+        let request = rt.build(&module).checked().start();
+        let kernels = [request.checked("scale"), request.checked("offset")];
+        let program = request.await.expect("it builds");
+        for kernel in kernels.into_iter().chain([program.checked("scale").expect("it has the kernel")]) {
+            rt.queue().submit(kernel.launch(4).args((&x, &x, 0.5f32))).expect("it fits").await.expect("it runs");
+        }
+        assert_eq!(rt.stats().compiles - before.compiles, 1);
+        let again = rt.build(&module).checked().await.expect("it is in memory");
+        assert_eq!((again.origin(), again.key()), (Origin::Memory, program.key()));
+        // The text itself is another program, with checked kernels of the same one.
+        let plain = build(&rt, &module).await;
+        assert_eq!(plain.origin(), Origin::Compiled);
+        let scale = plain.checked("scale").expect("it can be checked");
+        rt.queue().submit(scale.launch(4).args((&x, &x, 2.0f32))).expect("it fits").await.expect("it runs");
+        assert_eq!(rt.stats().compiles - before.compiles, 2);
+        assert_eq!(read(&rt, &x).await, [1.5; 4]);
+        // A variant is made of the program, too.
+        let launch = program.checked("scale").expect("it has the kernel").launch(8).args((&x, &x, 2.0f32));
+        assert!(!launch.verdict().await.expect("it is checked").is_proven());
+        rt.queue().submit(launch).expect("it fits").await.expect("it runs");
+        assert_eq!(read(&rt, &x).await, [3.0; 4]);
+    }
+}
+
+everywhere! {
+    async fn requests_for_checked_launches_have_the_errors_of_others(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
+        let x = upload(&rt, vec![2.0; 4]).await;
+        let printed = "kernel void printed(global float *x) { printf(\"%f\", x[get_global_id(0)]); }
+            kernel void doubled(global float *x) { x[get_global_id(0)] *= 2.0f; }";
+        // The drivers accept this text, and clang does not.
+        let refused = "#if !defined(POCL_DEVICE_ADDRESS_BITS) && !defined(__INTEL_LLVM_COMPILER)
+            #error for drivers only
+            #endif
+            kernel void doubled(global float *x) { x[get_global_id(0)] *= 2.0f; }";
+        for (text, kernel) in [(printed, "printed"), (printed, "missing"), (refused, "doubled")] {
+            let module = Module::opencl_c(text);
+            let mut errors = Vec::new();
+            for request in [rt.build(&module), rt.build(&module).checked()] {
+                let program = request.await.expect("it builds");
+                let error = match program.checked(kernel) {
+                    Ok(kernel) => match rt.queue().submit(kernel.launch(4).args((&x,))) {
+                        Ok(event) => event.await.expect_err("it cannot be checked"),
+                        Err(error) => error,
+                    },
+                    Err(error) => error,
+                };
+                errors.push(error);
+            }
+            assert_eq!(errors[0].kind(), errors[1].kind(), "{errors:?}");
+            assert_eq!(errors[0].to_string(), errors[1].to_string());
+        }
+        let program = rt.build(&Module::opencl_c(printed)).checked().await.expect("it builds");
+        let doubled = program.checked("doubled").expect("it can be checked");
+        rt.queue().submit(doubled.launch(4).args((&x,))).expect("it fits").await.expect("it runs");
+        assert_eq!(read(&rt, &x).await, [4.0; 4]);
+        let broken = Module::opencl_c("kernel void broken(global float *x) { x[0] = nothing; }");
+        let error = rt.build(&broken).checked().await.expect_err("it is not valid");
+        assert!(error.kind() == ErrorKind::BuildFailed && error.to_string().contains("nothing"), "{error}");
+    }
+}

@@ -7,8 +7,13 @@
 #[path = "support/images/mod.rs"]
 mod images;
 mod support;
+#[path = "support/tools.rs"]
+mod tools;
 
 use images::{Case, Format, Given, Picture, Reading, direct};
+use kiln::Module;
+use kiln::internal::translate::spirv_of;
+use tools::has_clang;
 
 const WIDTH: usize = 37;
 const HEIGHT: usize = 23;
@@ -54,19 +59,28 @@ fn each<T>(mut pixel: impl FnMut(isize, isize) -> T) -> Vec<T> {
     places.map(|(x, y)| pixel(x, y)).collect()
 }
 
-/// Runs a case on each device that has images. The bytes are those of OpenCL, and `is_right` of them.
+/// Runs a case on each device that has images. The bytes are those of OpenCL, and `is_right` of them and of those of
+/// the kernels in SPIR-V, which Kiln translates for a device that does not take it.
 fn check(case: &Case, is_right: impl Fn(&[u8])) {
+    let has_clang = has_clang();
     futures::executor::block_on(support::on_each_device_with_images(async |rt| {
-        let found = images::run(&rt, case).await;
+        let text = Module::opencl_c(case.source);
+        let found = images::run(&rt, case, &text).await;
         is_right(&found);
         assert!(found == direct::run(rt.device(), case), "OpenCL gives other bytes");
+        if has_clang {
+            let spirv = spirv_of(&rt, &text, "").await.expect("the source is valid");
+            is_right(&images::run(&rt, case, &spirv).await);
+        }
     }));
 }
 
 fn check_equal<T: bytemuck::Pod + PartialEq + std::fmt::Debug>(case: &Case, expected: &[T]) {
     check(case, |found| {
         let found: Vec<T> = images::values(found);
-        assert_eq!(found, expected);
+        let mut pairs = found.iter().zip(expected).enumerate();
+        let difference = pairs.find(|(_, (found, expected))| found != expected);
+        assert!(difference.is_none() && found.len() == expected.len(), "{difference:?}");
     });
 }
 

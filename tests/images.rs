@@ -6,6 +6,8 @@
 #[path = "support/simulation.rs"]
 mod simulation;
 mod support;
+#[path = "support/tools.rs"]
+mod tools;
 
 use std::fmt::Debug;
 
@@ -16,6 +18,7 @@ use kiln::{
     Rg, Rgba, Runtime, Sampler, Snorm, Unorm,
 };
 use simulation::runtime;
+use tools::has_clang;
 
 /// Runs `test` with simulated devices of both kinds, and with every real device that has images.
 fn everywhere(test: impl AsyncFn(Runtime)) {
@@ -139,7 +142,15 @@ fn pixels_are_copied_between_buffers_and_images() {
             let image = image::<R<u32>>(&rt, kind, size);
             let pixels: Vec<_> = (0..image.len() + 3).map(number).collect();
             let buffer = rt.buffer_from(pixels.clone()).await.unwrap();
-            queue.copy(&buffer.slice(2..2 + image.len()).unwrap(), &image).unwrap();
+            let copied = queue.copy(&buffer.slice(2..2 + image.len()).unwrap(), &image).unwrap();
+            match copied.await {
+                Err(error) if error.kind() == ErrorKind::Unsupported => {
+                    assert!(error.to_string().contains(kind.type_name()), "{error}");
+                    eprintln!("skipped: {error}");
+                    continue;
+                }
+                copied => copied.unwrap(),
+            }
             let back = rt.buffer::<R<u32>>(image.len()).unwrap();
             queue.copy(&image, &back).unwrap();
             assert_eq!(queue.read(&back).await.unwrap(), pixels[2..2 + image.len()], "{kind:?}");
@@ -391,5 +402,22 @@ fn launches_over_images_run_one_by_one_in_a_scope() {
             assert!(outcome.contains("`brighten` takes an image"), "{outcome}");
             assert_eq!(queue.read(&images[2]).await.unwrap(), vec![R([2 * round]); 256]);
         }
+    }));
+}
+
+#[test]
+fn checked_launches_of_kernels_that_take_images_are_refused_by_name() {
+    block_on(support::on_each_device_with_images(async |rt| {
+        if !has_clang() {
+            return;
+        }
+        let program = support::program(&rt, KERNELS).await;
+        let image = rt.image_2d::<R<u32>>(4, 4).unwrap();
+        let launch = program.checked("brighten").unwrap().launch([4, 4]);
+        let launched = rt.queue().submit(launch.args((&image, &image, 1u32)));
+        let error = async { launched?.await }.await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        let error = error.to_string();
+        assert!(error.contains("brighten") && error.contains("image"), "{error}");
     }));
 }

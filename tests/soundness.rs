@@ -24,7 +24,7 @@ use futures::executor::block_on;
 use futures::future::{BoxFuture, Either, join_all, pending, ready, select};
 use futures::{FutureExt, StreamExt};
 use kiln::simulated::Simulator;
-use kiln::{Buffer, Event, Kernel, Module, Queue, Runtime, RuntimeBuilder, Status};
+use kiln::{Buffer, Event, ImagePart, Kernel, Module, Queue, R, Runtime, RuntimeBuilder, Status};
 use simulation::{assert_at_rest, eventually, runtime, with_kernels};
 use tempfile::TempDir;
 
@@ -171,6 +171,13 @@ impl Bench {
         buffer
     }
 
+    /// Returns a column of an image that only the commands submitted here use.
+    fn column(&self) -> ImagePart<R<u32>> {
+        let image = self.rt.image_2d(256, 256).unwrap();
+        let _ = self.queue.fill(&image, R([7])).unwrap();
+        image.part([100, 0], [1, 256]).unwrap()
+    }
+
     /// Abandons futures from `make` at every stage, in every way.
     async fn abandon_all<F>(&self, mut make: impl FnMut(&Self, usize) -> F)
     where
@@ -239,6 +246,13 @@ impl Bench {
             _ => bench.rt.buffer_from(shared.clone()),
         })
         .await;
+        if self.rt.device().limits.images.d2 != [0, 0] {
+            self.abandon_all(|bench, _| bench.queue.read(&bench.column())).await;
+            self.abandon_all(|bench, round| {
+                bench.queue.write(&bench.column(), vec![R([round as u32]); 256]).unwrap()
+            })
+            .await;
+        }
         self.abandon_all(|bench, _| bench.rt.drain()).await;
         let mut number = 0;
         self.abandon_all(|bench, _| {
@@ -327,6 +341,11 @@ async fn handles(rt: Runtime, duplicate: Kernel) -> Vec<Box<dyn Any>> {
     let launched = queue.submit(launch).unwrap();
     let mut read = queue.read(&y);
     let _ = poll_once(&mut read);
+    let image = rt.image_2d::<R<u32>>(128, 64).unwrap();
+    let part = image.part([0, 32], [128, 32]).unwrap();
+    let copied = queue.copy(&y.cast().unwrap().slice(..128 * 32).unwrap(), &part).unwrap();
+    let table = rt.image_buffer(&x.cast::<R<u32>>().unwrap()).unwrap();
+    let pixels = queue.read(&image);
     let upload = rt.buffer_from(vec![1u64; 1 << 12]);
     let mut marker = queue.marker().unwrap();
     let _ = poll_once(&mut marker);
@@ -341,6 +360,11 @@ async fn handles(rt: Runtime, duplicate: Kernel) -> Vec<Box<dyn Any>> {
         Box::new(x),
         Box::new(y),
         Box::new(slice),
+        Box::new(image),
+        Box::new(part),
+        Box::new(copied),
+        Box::new(table),
+        Box::new(pixels),
         Box::new(filled),
         Box::new(open),
         Box::new(launched),

@@ -231,6 +231,19 @@ fn launches_do_not_leave_their_buffers() {
 }
 
 #[test]
+fn only_the_program_that_runs_is_compiled() {
+    if !has_clang() {
+        return;
+    }
+    block_on(on_each_device(async |rt| {
+        let before = rt.stats().compiles;
+        let kernels = absolute::Kernels::build(&rt).await.expect("it builds");
+        saxpy(&rt, |n, a, x, y| kernels.saxpy(n, a, x, y)).await;
+        assert_eq!(rt.stats().compiles - before, 1);
+    }));
+}
+
+#[test]
 fn a_program_without_the_kernels_is_refused() {
     if !has_clang() {
         return;

@@ -8,6 +8,9 @@
 
 use std::time::{Duration, Instant};
 
+use futures::executor::block_on;
+use kiln::{CacheConfig, Runtime};
+
 /// Returns the median time of each side, with the sides taking turns.
 pub fn interleave<const N: usize>(
     rounds: usize,
@@ -74,4 +77,14 @@ pub fn compare(what: &str, kiln: Duration, raw: Duration, pieces: u32, goal: f64
 /// Prints a time and its upper goal.
 pub fn absolute(what: &str, nanos: f64, goal: f64) {
     println!("{what:44} {nanos:>8.0} ns {:>24} {goal:>5.0} ns", "");
+}
+
+/// Measures on the OpenCL device of each platform that the tables name and this machine has.
+pub fn on_each_device(measure: impl AsyncFn(&Runtime) -> kiln::Result<()>) -> kiln::Result<()> {
+    for platform in ["intel(r) opencl", "portable computing language", "nvidia"] {
+        let builder = Runtime::builder().device(platform).cache(CacheConfig::memory_only());
+        let Ok(rt) = block_on(builder.build()) else { continue };
+        futures_lite::future::block_on(measure(&rt))?;
+    }
+    Ok(())
 }

@@ -32,7 +32,8 @@ impl Stages {
     /// Starts all builds at once and does not wait for them: launches can be submitted from here on.
     pub(crate) fn start(rt: &Runtime) -> kiln::Result<Self> {
         let started = Instant::now();
-        let start = |module: kiln::Result<_>| Ok::<_, kiln::Error>(rt.build(&module?).start());
+        let start =
+            |module: kiln::Result<_>| Ok::<_, kiln::Error>(rt.build(&module?).checked().start());
         let pixels = start(pixels::Kernels::module())?;
         let denoise = start(denoise::Kernels::module())?;
         let sharpen = start(sharpen::Kernels::module())?;

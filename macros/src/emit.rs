@@ -327,7 +327,7 @@ impl<'a> Emitter<'a> {
                 ) -> impl ::core::future::Future<Output = #kiln::Result<Self>>
                 + ::core::marker::Send
                 + use<> {
-                    let request = Self::module().map(|module| runtime.build(&module));
+                    let request = Self::module().map(|module| runtime.build(&module).checked());
                     async move { Self::from_program(&request?.await?) }
                 }
 
@@ -341,7 +341,8 @@ impl<'a> Emitter<'a> {
                 }
 
                 /// Takes the kernels from a build of [`module`](Self::module) that may not have ended.
-                /// Launches wait for the build, and fail with its error.
+                /// Launches wait for the build, and fail with its error. A build that was requested with
+                /// `BuildRequest::checked` saves a compile.
                 #[must_use]
                 pub fn from_build(build: &#kiln::Build) -> Self {
                     Self { #(#fields: build.checked(#names),)* }

@@ -133,8 +133,8 @@ mod sealed {
 ///
 /// # The generated struct
 ///
-/// * `Kernels::build(&runtime)` builds the module and returns the kernels, as a future that can be dropped at
-///   any time.
+/// * `Kernels::build(&runtime)` builds the module for [checked launches](crate::BuildRequest::checked) and
+///   returns the kernels, as a future that can be dropped at any time.
 /// * `Kernels::module()` returns the [`Module`](crate::Module), to be built with other settings or for other
 ///   devices. `Kernels::from_program(&program)` and `Kernels::from_build(&build)` take the kernels from that
 ///   build; the latter does not wait for it.

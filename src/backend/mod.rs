@@ -277,6 +277,12 @@ pub(crate) trait Memory: Any + Send + Sync {
     }
 }
 
+/// Returns the error for a part of an image as a kernel's argument.
+#[cfg(any(feature = "opencl", feature = "simulated"))]
+fn no_part_of_image() -> Error {
+    Error::invalid("a part of an image cannot be a kernel's argument; give the whole image")
+}
+
 /// Returns the error for an image on a device of a backend that has none.
 fn no_images() -> Error {
     Error::unsupported("Kiln has no images on this device; it has them on devices of OpenCL")

@@ -38,6 +38,8 @@ pub(crate) struct BuildPlan {
     pub(super) link_options: SourcedOptions,
     /// Whether the device gets SPIR-V modules as OpenCL C. Other modules of the plan are passed as they are.
     pub(super) is_emitted: bool,
+    /// Whether the modules are translations of a text, made for the check of its kernels' launches.
+    pub(super) is_checked_text: bool,
     /// Translation of OpenCL C to SPIR-V, if the plan is for a translation.
     pub(super) translation: Option<Arc<Translation>>,
     /// Modules of the program and their symbols, if the requested module shares symbols.
@@ -102,6 +104,7 @@ impl BuildPlan {
             strategy: BuildStrategy::Translate,
             link_options: SourcedOptions::default(),
             is_emitted: false,
+            is_checked_text: false,
             translation,
             resolution: None,
         }
@@ -254,6 +257,7 @@ impl BuildPlan {
             strategy,
             link_options: self.link_options.clone(),
             is_emitted: false,
+            is_checked_text: false,
             translation: None,
             resolution: self.resolution.clone(),
         }
@@ -283,6 +287,14 @@ impl BuildPlan {
     pub(crate) fn program_link_options(&self) -> &str {
         let own = &self.requested().link_options;
         if own.is_empty() { self.link_options.text() } else { own.text() }
+    }
+
+    /// Whether the program is built by one call of the driver's compiler, from one text that includes no files.
+    pub(super) fn is_plain_text(&self) -> bool {
+        self.inputs.len() == 1
+            && self.strategy == BuildStrategy::Build
+            && self.format() == ModuleFormat::OpenClC
+            && !self.includes_files()
     }
 
     /// Returns the abbreviated digests and the labels of the modules.
@@ -318,6 +330,7 @@ impl BuildPlan {
             device: self.device,
             strategy: BuildStrategy::Compile,
             link_options: SourcedOptions::default(),
+            is_checked_text: false,
             is_emitted: self.is_emitted && input.module.format() == ModuleFormat::SpirV,
             translation: None,
             resolution: None,

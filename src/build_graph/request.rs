@@ -38,6 +38,8 @@ use crate::source::module::Module;
 pub struct BuildRequest {
     graph: Arc<BuildGraph>,
     spec: BuildSpec,
+    /// Whether the program is for checked launches only.
+    is_checked: bool,
     /// Error of the first invalid setting. Reported when the build is requested.
     first_error: Option<Error>,
 }
@@ -45,7 +47,8 @@ pub struct BuildRequest {
 impl BuildRequest {
     /// Creates a request for the device at position `device` in the graph.
     pub(crate) fn new(graph: Arc<BuildGraph>, device: usize, module: &Module) -> Self {
-        Self { graph, spec: BuildSpec::new(module.clone(), device), first_error: None }
+        let spec = BuildSpec::new(module.clone(), device);
+        Self { graph, spec, is_checked: false, first_error: None }
     }
 
     /// Sets the options for the driver's compiler, as OpenCL's `clBuildProgram` defines them. Replaces options
@@ -184,6 +187,29 @@ impl BuildRequest {
         self
     }
 
+    /// Builds the program for [checked](crate::Program::checked) launches only. For OpenCL C, this saves a
+    /// compile: checked kernels are compiled from a translation of the text to SPIR-V, and without this setting,
+    /// the driver compiles the text as well.
+    ///
+    /// The program is the one of the translation. If there is none, because clang or llvm-spirv is missing or
+    /// refuses the text, or because the driver refuses the translation, the program is the one of the text.
+    /// [`key`](Self::key) is always of the latter. The setting has no effect on other modules, on texts that
+    /// include files or are linked with libraries, and on devices that do not take OpenCL C.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(rt: kiln::Runtime, module: kiln::Module, x: kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// let blur = rt.build(&module).checked().start().checked("blur");
+    /// rt.queue().submit(blur.launch(x.len()).args((&x,)))?.await?; // runs after the build
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn checked(mut self) -> Self {
+        self.is_checked = true;
+        self
+    }
+
     /// Starts the build without waiting for it, to warm up or to launch its kernels before it has ended. The
     /// build runs to its end even if the returned handle is dropped.
     ///
@@ -209,7 +235,11 @@ impl BuildRequest {
         match self.graph.resolve(self.spec) {
             Ok(plan) => {
                 let request = RequestDetails::of(&plan, &self.graph);
-                Build::new(self.graph.request_plan(plan), request)
+                let answer = match self.is_checked {
+                    true => self.graph.request_checked(plan),
+                    false => self.graph.request_plan(plan),
+                };
+                Build::new(answer, request)
             }
             Err(error) => Build::failed(self.graph.refuse(error)),
         }
@@ -237,7 +267,7 @@ impl BuildRequest {
     /// ```
     pub fn object(self) -> CompileObject {
         let started = process::check();
-        let Self { graph, spec, first_error } = self;
+        let Self { graph, spec, first_error, .. } = self;
         CompileObject::new(async move {
             started?;
             match first_error {

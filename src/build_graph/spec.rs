@@ -146,6 +146,7 @@ impl BuildSpec {
             strategy,
             link_options,
             is_emitted,
+            is_checked_text: false,
             translation: None,
             resolution,
         };
@@ -179,6 +180,7 @@ impl BuildSpec {
             strategy,
             link_options: SourcedOptions::default(),
             is_emitted: is_emitted(device, format, as_text),
+            is_checked_text: false,
             translation: None,
             resolution: None,
         })

@@ -12,7 +12,7 @@ use super::context::Context;
 use super::event::WaitList;
 use super::handle::OwnedMemory;
 use super::memory::{ClMemory, next_id};
-use crate::backend::{ImageOperation, Memory, shutdown};
+use crate::backend::{ImageOperation, Memory, no_part_of_image, shutdown};
 use crate::device::{ChannelOrder, ChannelType, ImageBox, ImageFormat, ImageKind, ImageShape};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -108,9 +108,7 @@ impl ClImage {
 
 impl Memory for ClImage {
     fn view(&self, _offset: usize, _bytes: usize) -> Result<Arc<dyn Memory>> {
-        Err(Error::invalid(
-            "a part of an image cannot be a kernel's argument; give the whole image",
-        ))
+        Err(no_part_of_image())
     }
 
     fn is_image(&self) -> bool {
@@ -295,7 +293,7 @@ pub(super) unsafe fn enqueue(
                     wait.as_ptr(),
                 )
             };
-            enqueued.map_err(|code| refused(code, "a copy from a buffer", pixels))
+            enqueued.map_err(|code| refused_beside_buffer(code, "a copy from a buffer", pixels))
         }
         ImageOperation::CopyToBuffer { from, pixels, to, offset } => {
             let (from, to) = (ClImage::of(from)?.raw(), ClMemory::of(to)?.raw());
@@ -312,8 +310,24 @@ pub(super) unsafe fn enqueue(
                     wait.as_ptr(),
                 )
             };
-            enqueued.map_err(|code| refused(code, "a copy to a buffer", pixels))
+            enqueued.map_err(|code| refused_beside_buffer(code, "a copy to a buffer", pixels))
         }
+    }
+}
+
+/// Returns the error for a refused copy between a buffer and an image. NVIDIA's driver (580.159) copies only the first
+/// layer of arrays of one dimension.
+fn refused_beside_buffer(code: cl_int, what: &str, pixels: &ImageBox) -> Error {
+    match (pixels.shape.kind, code) {
+        (ImageKind::D1Array, CL_INVALID_VALUE) => error_of(
+            ErrorKind::Unsupported,
+            code,
+            format!(
+                "the driver makes no copies between buffers and an `image1d_array_t`, such as {what}; read \
+                 and write the pixels, or use an image that `Runtime::image_2d` creates"
+            ),
+        ),
+        _ => refused(code, what, pixels),
     }
 }
 

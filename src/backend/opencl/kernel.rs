@@ -194,8 +194,8 @@ impl ClKernel {
         let is_image = matches!(argument, Argument::Memory(memory) if memory.is_image());
         let fits = match (argument, parameter.address_space) {
             _ if self.images.contains(&index) => is_image,
-            _ if is_image => false,
             (_, None) => true,
+            _ if is_image => false,
             (Argument::Sampler(_), Some(_)) => {
                 parameter.type_name.as_deref().is_none_or(|name| name == "sampler_t")
             }

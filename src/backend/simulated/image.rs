@@ -8,9 +8,9 @@ use std::sync::Arc;
 use super::command::HostMemory;
 use super::memory::Region;
 use super::shared::{Shared, foreign};
-use crate::backend::{ImageOperation, Memory};
+use crate::backend::{ImageOperation, Memory, no_part_of_image};
 use crate::device::{ChannelOrder, ChannelType, ImageBox, ImageFormat};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// Image, or a buffer as an image.
 pub(super) struct Image {
@@ -30,9 +30,7 @@ impl Image {
 
 impl Memory for Image {
     fn view(&self, _offset: usize, _bytes: usize) -> Result<Arc<dyn Memory>> {
-        Err(Error::invalid(
-            "a part of an image cannot be a kernel's argument; give the whole image",
-        ))
+        Err(no_part_of_image())
     }
 
     fn is_image(&self) -> bool {

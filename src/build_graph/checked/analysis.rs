@@ -6,13 +6,14 @@ use super::plan::checked_plan;
 use crate::build_graph::built::Built;
 use crate::build_graph::graph::BuildGraph;
 use crate::build_graph::link::describe;
-use crate::build_graph::outcome::Outcome;
+use crate::build_graph::outcome::{Answer, Outcome};
 use crate::build_graph::plan::BuildPlan;
+use crate::build_graph::shared_outcome::shared_outcome;
 use crate::compiler::bounds;
 use crate::compiler::signature::Access;
 use crate::compiler::spirv;
 use crate::device::{Device, DeviceInfo, ModuleFormat, Workarounds};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, catch_panics};
 use crate::executor::Priority;
 use crate::source::module::Module;
 use crate::source::translate::Names;
@@ -24,19 +25,11 @@ pub(crate) struct Analysis {
     pub(super) private_bytes: Option<u64>,
     /// Plan of the program whose kernel runs.
     pub(super) plan: BuildPlan,
-    /// Whether the program was built from OpenCL C.
-    pub(super) is_text: bool,
 }
 
 impl Analysis {
     /// Prepares a kernel of a checked program, which was built from OpenCL C, or which fusion made.
-    fn of(
-        plan: BuildPlan,
-        device: &Device,
-        name: &str,
-        is_text: bool,
-        is_fused: bool,
-    ) -> Result<Arc<Self>> {
+    fn of(plan: BuildPlan, device: &Device, name: &str, is_fused: bool) -> Result<Arc<Self>> {
         let analysed = BuildPlan { is_emitted: false, ..plan.clone() };
         let kernel = analysed.with_source(device, |source| {
             let module = spirv::Module::parse(source.code)?;
@@ -49,7 +42,7 @@ impl Analysis {
             }
         })?;
         let private_bytes = kernel.private_bytes();
-        Ok(Arc::new(Self { kernel, private_bytes, plan, is_text }))
+        Ok(Arc::new(Self { kernel, private_bytes, plan }))
     }
 }
 
@@ -68,7 +61,50 @@ fn faithful(module: &Module, device: &DeviceInfo) -> Result<Module> {
     Ok(new.untrusted_if(module.is_untrusted()))
 }
 
+/// Returns the plan of the checked program of a plan, given the SPIR-V of its modules.
+fn faithful_plan(plan: &BuildPlan, modules: &[Module], device: &Device) -> Result<BuildPlan> {
+    let modules = modules.iter().map(|module| faithful(module, device));
+    checked_plan(plan, modules.collect::<Result<_>>()?, device)
+}
+
 impl BuildGraph {
+    /// Requests the program that runs if only checked launches use its kernels. For a text that a driver would
+    /// compile, this is the [checked program](super): the driver does not compile the text itself. If that
+    /// cannot be translated or compiled, the answer is that for the text, whose checked kernels have the errors.
+    /// For other plans it is the program itself, which may be the checked one.
+    pub(in crate::build_graph) fn request_checked(self: &Arc<Self>, plan: BuildPlan) -> Answer {
+        if !plan.is_plain_text() || !self.device(plan.device()).runs_code {
+            return self.request_plan(plan);
+        }
+        let (shared, promise) = shared_outcome();
+        let graph = Arc::clone(self);
+        let request = async move {
+            match graph.checked_answer(&plan).await {
+                Ok(answer) => Ok(answer),
+                Err(error) => {
+                    tracing::debug!(%error, "a text is compiled as it is, and not for checked launches");
+                    Ok(graph.request_plan(plan))
+                }
+            }
+        };
+        let spawned = self.builds().spawn(async move {
+            promise.complete(catch_panics(request).await.unwrap_or_else(Answer::Refused));
+        });
+        spawned.map_or_else(Answer::Refused, |()| Answer::Reading(shared))
+    }
+
+    /// Requests the checked program of a text, and waits for it.
+    async fn checked_answer(self: &Arc<Self>, text: &BuildPlan) -> Result<Answer> {
+        let (input, device) = (text.requested(), self.device(text.device()).clone());
+        let modules = [self.spirv_of(input, text.device()).await?];
+        let (plan, is_untrusted) = (text.clone(), text.has_untrusted());
+        let make = move || faithful_plan(&plan, &modules, &device);
+        let plan = self.pool_for(is_untrusted).threads().run(Priority::Short, make).await??;
+        let answer = self.request_plan(plan);
+        answer.clone().completed().await?;
+        Ok(answer)
+    }
+
     /// Analyses a kernel whose program consists of trusted SPIR-V, at once. Returns `None` for other programs.
     ///
     /// # Errors
@@ -88,14 +124,13 @@ impl BuildGraph {
         let modules = inputs.map(|input| input.module()).collect::<Vec<_>>();
         let is_simple =
             |module: &&Module| module.format() == ModuleFormat::SpirV && !module.is_untrusted();
-        if built.is_untrusted() || !modules.iter().all(is_simple) {
+        if built.is_untrusted() || plan.is_checked_text || !modules.iter().all(is_simple) {
             return None;
         }
         let device = built.device();
-        let modules = modules.into_iter().map(|module| faithful(module, device));
-        let modules = modules.collect::<Result<_>>();
-        let checked = modules.and_then(|modules| checked_plan(plan, modules, device));
-        Some(checked.and_then(|plan| Analysis::of(plan, device, name, false, is_fused)))
+        let modules: Vec<_> = modules.into_iter().cloned().collect();
+        let checked = faithful_plan(plan, &modules, device);
+        Some(checked.and_then(|plan| Analysis::of(plan, device, name, is_fused)))
     }
 
     /// Analyses a kernel of a program. Translates OpenCL C first, and does the work on a thread of the pool.
@@ -128,12 +163,9 @@ impl BuildGraph {
             })?);
         }
         let (device, name) = (built.device().clone(), name.to_owned());
-        let is_text = plan.format() == ModuleFormat::OpenClC;
         let analyse = move || {
-            let modules = modules.iter().map(|module| faithful(module, &device));
-            let modules = modules.collect::<Result<_>>()?;
-            let plan = checked_plan(&plan, modules, &device)?;
-            Analysis::of(plan, &device, &name, is_text, false)
+            let plan = faithful_plan(&plan, &modules, &device)?;
+            Analysis::of(plan, &device, &name, false)
         };
         self.pool_for(is_untrusted).threads().run(Priority::Short, analyse).await?
     }

@@ -205,7 +205,7 @@ impl Checks {
         let (graph, is_untrusted) = (self.graph()?, analysis.plan.has_untrusted());
         let describe = move || {
             let resolved = kernel.built()?;
-            let report = report(&analysis, &shape)?;
+            let report = report(&analysis, &shape, true)?;
             self.check_overlaps(&analysis, resolved, &shape.regions)?;
             self.check_stated(&analysis, resolved, &shape, &report)?;
             self.check_private(&analysis, resolved, &shape.range)?;
@@ -256,7 +256,7 @@ impl Checks {
         shape: LaunchShape,
         decide: impl FnOnce(&bounds::Report) -> Result<Decision>,
     ) -> Result<Decision> {
-        let report = report(analysis, &shape);
+        let report = self.report(analysis, &shape);
         let constants = report.as_ref().ok().map(|report| report.constants.clone());
         let decision = report.and_then(|report| {
             self.check_stated(analysis, kernel, &shape, &report)?;
@@ -273,6 +273,19 @@ impl Checks {
         known.truncate(MAX_KNOWN - 1);
         known.insert(0, Known { shape, decision: decision.clone() });
         decision
+    }
+
+    /// Checks a launch. Looks for a verdict that depends on few scalars if an earlier launch differed in scalars
+    /// only, or if a guarded variant is needed. Most launches are repeated with the same scalars, and the search
+    /// takes several times as long as one check.
+    fn report(&self, analysis: &Analysis, shape: &LaunchShape) -> Result<bounds::Report> {
+        if !lock(&self.known).iter().any(|known| known.shape.differs_in_scalars(shape)) {
+            let report = report(analysis, shape, false)?;
+            if report.is_proven() {
+                return Ok(report);
+            }
+        }
+        report(analysis, shape, true)
     }
 
     /// Fails for a launch that is not proven, if it must be.
@@ -390,14 +403,14 @@ fn is_declared_read_only(kernel: &ResolvedKernel, at: usize) -> bool {
 }
 
 /// Checks a launch of a kernel.
-fn report(analysis: &Analysis, shape: &LaunchShape) -> Result<bounds::Report> {
+fn report(analysis: &Analysis, shape: &LaunchShape, few_constants: bool) -> Result<bounds::Report> {
     let arguments = shape.to_check();
     let launch = bounds::Launch {
         range: &shape.range,
         arguments: &arguments,
         // A driver may choose work-groups that do not divide the global size.
         uniform_groups: false,
-        few_constants: true,
+        few_constants,
     };
     bounds::check(&analysis.kernel, &launch)
 }

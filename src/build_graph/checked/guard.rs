@@ -44,7 +44,8 @@ impl BuildGraph {
         let name = verdict.kernel().to_owned();
         let reasons: Vec<_> = verdict.findings().iter().map(ToString::to_string).collect();
         tracing::info!(kernel = %name, ?reasons, "a launch is not proven, so that a guarded variant of its kernel is built");
-        let (graph, is_text) = (Arc::clone(self), analysis.is_text || analysis.plan.is_emitted);
+        let plan = &analysis.plan;
+        let (graph, is_text) = (Arc::clone(self), plan.is_checked_text || plan.is_emitted);
         let build = async move {
             match is_text {
                 true => graph.build_as_text(spec).await,

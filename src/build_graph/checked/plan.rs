@@ -51,6 +51,7 @@ pub(super) fn checked_plan(
     let as_text =
         if is_text { device.formats.contains(&ModuleFormat::OpenClC) } else { plan.is_emitted };
     checked.is_emitted = is_emitted(device, ModuleFormat::SpirV, as_text);
+    checked.is_checked_text = is_text || plan.is_checked_text;
     Ok(checked)
 }
 

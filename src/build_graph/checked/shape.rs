@@ -86,6 +86,17 @@ impl LaunchShape {
             && self.arguments.iter().zip(arguments).all(|(known, given)| known.fits(&given.kind))
     }
 
+    /// Returns whether another shape is the same but for the values of scalars.
+    pub(super) fn differs_in_scalars(&self, other: &Self) -> bool {
+        let mut arguments = self.arguments.iter().zip(&other.arguments);
+        self.range == other.range
+            && self.arguments.len() == other.arguments.len()
+            && arguments.all(|(own, other)| match (own.scalar_length(), other.scalar_length()) {
+                (None, None) => own == other,
+                (own, other) => own == other,
+            })
+    }
+
     /// Returns whether a verdict on this shape holds for another one.
     pub(super) fn covers(&self, other: &Self) -> bool {
         self.range == other.range
@@ -127,6 +138,15 @@ pub(super) fn overlap(
 }
 
 impl ArgumentShape {
+    /// Returns the length in bytes of a scalar.
+    fn scalar_length(&self) -> Option<usize> {
+        match self {
+            Self::Value(bytes) => Some(bytes.len()),
+            &Self::AnyValue(length) => Some(length),
+            Self::Buffer { .. } | Self::Local(_) | Self::Sampler => None,
+        }
+    }
+
     /// Returns whether a verdict on this argument holds for another one.
     fn covers(&self, other: &Self) -> bool {
         match (self, other) {
@@ -147,6 +167,37 @@ impl ArgumentShape {
             (Self::Local(known), ArgumentKind::Local(bytes)) => known == bytes,
             (Self::Sampler, ArgumentKind::Sampler(_)) => true,
             _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use smallvec::smallvec;
+
+    use super::*;
+    use crate::compiler::nd_range::NdSize;
+
+    fn shape(length: usize, scalars: &[ArgumentShape]) -> LaunchShape {
+        let range = NdRange::from(NdSize::from(64));
+        let buffer = ArgumentShape::Buffer { length, alignment: 64, stated: None };
+        let arguments = [buffer].into_iter().chain(scalars.iter().cloned()).collect();
+        LaunchShape { range, arguments, regions: SmallVec::new() }
+    }
+
+    #[test]
+    fn shapes_differ_in_scalars_if_everything_else_is_the_same() {
+        let value = |byte: u8| ArgumentShape::Value(smallvec![byte; 4]);
+        let one = shape(256, &[value(1)]);
+        assert!(one.differs_in_scalars(&shape(256, &[value(2)])));
+        assert!(one.differs_in_scalars(&shape(256, &[ArgumentShape::AnyValue(4)])));
+        for other in [
+            shape(128, &[value(2)]),
+            shape(256, &[ArgumentShape::AnyValue(8)]),
+            shape(256, &[ArgumentShape::Local(4)]),
+            shape(256, &[value(2), value(2)]),
+        ] {
+            assert!(!one.differs_in_scalars(&other));
         }
     }
 }

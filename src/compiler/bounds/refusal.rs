@@ -182,7 +182,12 @@ fn refused_instruction(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Op
         };
     }
     let is_known = is_structure(op) || is_calculation(op) || is_memory(op) || is_collective(op);
-    (!is_known).then(|| format!("it has the instruction {}, which is not followed", i.name()))
+    let name = i.name();
+    let uses_image = name.starts_with("OpImage") || op == Op::SampledImage;
+    (!is_known).then(|| match uses_image {
+        true => format!("it uses an image ({name}), and coordinates of images are not followed"),
+        false => format!("it has the instruction {name}, which is not followed"),
+    })
 }
 
 fn is_structure(op: Op) -> bool {

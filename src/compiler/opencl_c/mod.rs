@@ -61,7 +61,7 @@ pub(crate) use options::options;
 ///
 /// Each change of the text emitted for a module must raise it, so that no cache serves the output of an older
 /// version. `tests::EMITTED` detects such changes.
-pub(crate) const VERSION: u32 = 11;
+pub(crate) const VERSION: u32 = 12;
 
 /// The OpenCL C text of a module.
 pub(crate) struct Text {

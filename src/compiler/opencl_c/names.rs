@@ -129,9 +129,9 @@ fn looks_generated(name: &str) -> bool {
 }
 
 #[rustfmt::skip]
-const PREFIXES: [&str; 22] = [
+const PREFIXES: [&str; 23] = [
     "as_", "async_", "atom", "bit_", "cl_", "convert_", "copy_to_", "get_", "image", "intel_",
-    "is", "mem_", "modulo_", "next_", "of_", "pocl_", "read_", "sub_group_", "vload", "vstore", "work_group_",
+    "fma_", "is", "mem_", "modulo_", "next_", "of_", "pocl_", "read_", "sub_group_", "vload", "vstore", "work_group_",
     "write_",
 ];
 

@@ -4,7 +4,9 @@
 
 pub mod direct;
 
-use kiln::{Addressing, Buffer, Filter, Image, Launch, Pixel, R, Rgba, Runtime, Sampler, Unorm};
+use kiln::{
+    Addressing, Buffer, Filter, Image, Launch, Module, Pixel, R, Rgba, Runtime, Sampler, Unorm,
+};
 
 /// Format of a picture.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -133,11 +135,12 @@ fn sampler(reading: Reading) -> Sampler {
     Sampler::new().normalized(reading.normalized).addressing(addressing).filter(filter)
 }
 
-/// Runs a case by Kiln.
-pub async fn run(rt: &Runtime, case: &Case) -> Vec<u8> {
-    let program = crate::support::program(rt, case.source).await;
+/// Runs a case by Kiln, with kernels from a module.
+pub async fn run(rt: &Runtime, case: &Case, module: &Module) -> Vec<u8> {
+    let program = rt.build(module).await.expect("the module is valid");
     let images: Vec<_> = case.pictures.iter().map(|picture| AnyImage::of(rt, picture)).collect();
     let numbers: Buffer<u32> = rt.buffer(case.numbers.max(1)).expect("there is memory");
+    let mut launches = Vec::new();
     for (name, size, arguments) in &case.launches {
         // SAFETY: the kernels stay inside their images and their buffer.
         let kernel = unsafe { program.kernel(name) }.expect("the kernel exists");
@@ -151,7 +154,11 @@ pub async fn run(rt: &Runtime, case: &Case) -> Vec<u8> {
                 Given::Int(number) => launch.arg(number),
             };
         }
-        rt.queue().submit(launch).expect("the arguments fit");
+        let launched = rt.queue().submit(launch).expect("the arguments fit");
+        launches.push(launched);
+    }
+    for launch in launches {
+        launch.await.expect("the driver takes the launch");
     }
     match images.last() {
         Some(image) if case.numbers == 0 => image.bytes(rt).await,
