@@ -58,6 +58,10 @@ everywhere! {
         // Neither another clone nor a blocking wait waits any longer.
         assert_timed_out(event.clone().await, "20ms");
         assert_timed_out(event.wait(), "20ms");
+        // A handle can be polled again after the error, and is woken when the limit or the launch ends.
+        let mut handle = event.clone();
+        assert_timed_out((&mut handle).await, "20ms");
+        assert_timed_out((&mut handle).await, "20ms");
         let waiting = event.clone();
         let task = queue.host_task(async move {
             assert_timed_out(waiting.await, "20ms");
@@ -68,6 +72,7 @@ everywhere! {
         after.await.unwrap();
         assert_eq!(queue.read(&y).await.unwrap(), [8.0; ELEMENTS]);
         event.clone().await.unwrap();
+        handle.await.unwrap();
         assert!(matches!(event.status(), Status::Complete));
     }
 }

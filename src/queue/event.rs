@@ -385,6 +385,16 @@ impl Event {
         wait_for(settled).unwrap_or_else(|_refused| Err(no_thread()))
     }
 
+    /// Frees the waiter slot, if the handle has one.
+    fn leave(&mut self) {
+        if self.slot != WaiterSlot::None
+            && let Some(waker) = self.record.signal.leave(&mut self.slot)
+        {
+            // A panic here while another unwinds would abort the process.
+            catch_and_log("a waker that was dropped", || drop(waker));
+        }
+    }
+
     fn poll_settled(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         if let Err(error) = process::check() {
             return Poll::Ready(self.record.outcome().unwrap_or(Err(error)));
@@ -417,6 +427,9 @@ impl Event {
             if let Some(timeout) = &mut self.timeout
                 && let Poll::Ready(error) = timeout.poll(&self.record, context)
             {
+                // The task waits no longer.
+                self.waiting = None;
+                self.leave();
                 return Poll::Ready(Err(error));
             }
             let registered = waits::register(&mut self.waiting, &self.record, context.waker());
@@ -449,12 +462,8 @@ impl Clone for Event {
 impl Drop for Event {
     fn drop(&mut self) {
         // In a forked child, the lock may be held by a thread that exists only in the parent.
-        if self.slot != WaiterSlot::None
-            && !process::is_forked()
-            && let Some(waker) = self.record.signal.leave(&mut self.slot)
-        {
-            // A panic here while another unwinds would abort the process.
-            catch_and_log("a waker that was dropped", || drop(waker));
+        if !process::is_forked() {
+            self.leave();
         }
     }
 }

@@ -62,7 +62,8 @@ impl BuildGraph {
         if !self.device(request.device).fuses {
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                "kernels of a simulated device are closures, which cannot be fused",
+                "kernels of a simulated device are closures, which are fused only if \
+                 `Simulator::fusing` was called",
             ));
         }
         let material = Arc::new(self.fusion_material(request, in_build).await?);
