@@ -310,7 +310,13 @@ pub(crate) enum Argument<'a> {
     Value(&'a [u8]),
     /// Size of the local memory in bytes.
     Local(usize),
-    Sampler(Sampler),
+    Sampler(
+        #[cfg_attr(
+            not(feature = "opencl"),
+            expect(dead_code, reason = "other backends take no samplers")
+        )]
+        Sampler,
+    ),
 }
 
 impl fmt::Display for Argument<'_> {
@@ -363,13 +369,23 @@ pub(crate) enum Operation<'a> {
         bytes: usize,
     },
     /// Works on pixels of images.
-    Image(ImageOperation<'a>),
+    Image(
+        #[cfg_attr(
+            not(any(feature = "opencl", feature = "simulated")),
+            allow(dead_code, reason = "other backends have no images")
+        )]
+        ImageOperation<'a>,
+    ),
     /// Has no effect. Ends after all earlier operations of its native queue and all events in its wait list.
     Marker,
 }
 
 /// Operation on pixels of images. Boxes lie inside their images, and host memory and buffers hold as many pixels.
 #[derive(Clone, Copy)]
+#[cfg_attr(
+    not(any(feature = "opencl", feature = "simulated")),
+    allow(dead_code, reason = "other backends have no images")
+)]
 pub(crate) enum ImageOperation<'a> {
     /// Copies pixels from host memory, where the rows of the box follow each other without padding.
     Write { to: &'a dyn Memory, pixels: &'a ImageBox, from: *const u8 },

@@ -2,7 +2,6 @@
 
 use smallvec::SmallVec;
 
-use super::Argument;
 use crate::device::Sampler;
 use crate::error::{Error, Result};
 
@@ -34,14 +33,6 @@ enum LastSet {
     Sampler(Sampler),
     /// The bytes in [`SetArgument::value`].
     Value,
-}
-
-/// Returns the error for an argument whose parameter is an image or a sampler, on a backend without these.
-pub(super) fn not_an_image(kernel: &str, index: u32, argument: &Argument<'_>) -> Error {
-    Error::invalid(format!(
-        "kernel `{kernel}`, parameter {index}: given {argument}, expected an image or a sampler, \
-         which Kiln passes only to devices of OpenCL"
-    ))
 }
 
 impl SetArgument {

@@ -13,7 +13,7 @@ use super::handle::{OwnedKernel, OwnedModule};
 use super::memory::LzMemory;
 use super::module::Modules;
 use super::ze_info::{Kind, KnownParameter};
-use crate::backend::set_argument::{ArgumentIdentity, SetArgument, check_count, not_an_image};
+use crate::backend::set_argument::{ArgumentIdentity, SetArgument, check_count};
 use crate::backend::{Argument, Kernel, shutdown};
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::signature::Parameter;
@@ -370,4 +370,12 @@ impl Kernel for LzKernel {
 /// Returns a pointer to an extension, for a description that takes untyped pointers.
 fn extension_pointer<T>(extension: &mut T) -> *mut c_void {
     (&raw mut *extension).cast()
+}
+
+/// Returns the error for an argument whose parameter is an image or a sampler.
+fn not_an_image(kernel: &str, index: u32, argument: &Argument<'_>) -> Error {
+    Error::invalid(format!(
+        "kernel `{kernel}`, parameter {index}: given {argument}, expected an image or a sampler, \
+         which Kiln passes only to devices of OpenCL"
+    ))
 }
