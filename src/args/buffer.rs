@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 
-use super::region::{Contents, Freed, Purpose, Region};
+use super::region::{Contents, Freed, Region};
 use crate::backend::DeviceSlot;
 use crate::compiler::signature::Access;
 use crate::error::{Error, ErrorKind, Result};
@@ -60,8 +60,7 @@ impl<T: Pod> Buffer<T> {
                 Error::new(ErrorKind::OutOfResources, "the size in bytes exceeds the address space")
                     .within(description())
             })?;
-        let memory = (bytes, Purpose::Buffer);
-        Ok(Self::of(Region::allocate(slot, freed, memory, contents, description)?))
+        Ok(Self::of(Region::allocate(slot, freed, (bytes, None), contents, description)?))
     }
 
     fn of(region: Region) -> Self {

@@ -11,7 +11,7 @@ use concurrent_queue::ConcurrentQueue;
 
 use crate::backend::{Device, DeviceSlot, Memory};
 use crate::compiler::signature::Access;
-use crate::device::{ImageBox, ImageKind};
+use crate::device::{ImageBox, ImageKind, ImageShape};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
 
@@ -35,18 +35,12 @@ pub(crate) struct Allocation {
     slot: Arc<DeviceSlot>,
     memory: Arc<dyn Memory>,
     bytes: usize,
-    purpose: Purpose,
+    /// Shape of the image, if the memory is an image.
+    image: Option<ImageShape>,
     freed: Arc<Freed>,
     /// Whether the memory must still be zeroed, because no command has used it yet. Changes only under the
     /// scheduler's lock, together with the DAG.
     is_fresh: AtomicBool,
-}
-
-/// Purpose of new memory.
-#[derive(Clone, Copy)]
-pub(crate) enum Purpose {
-    Buffer,
-    Image(ImageBox),
 }
 
 /// Whether new memory is zeroed before its contents are visible.
@@ -117,7 +111,8 @@ impl Drop for Allocation {
 }
 
 impl Region {
-    /// Allocates memory of `bytes` bytes. `description` says for messages what it is for.
+    /// Allocates memory of `bytes` bytes. `image` is the shape of an image, and `None` for a buffer.
+    /// `description` says for messages what the memory is for.
     ///
     /// # Errors
     ///
@@ -125,16 +120,16 @@ impl Region {
     pub(crate) fn allocate(
         slot: &Arc<DeviceSlot>,
         freed: &Arc<Freed>,
-        (bytes, purpose): (usize, Purpose),
+        (bytes, image): (usize, Option<ImageShape>),
         contents: Contents,
         description: impl FnOnce() -> String,
     ) -> Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         // Not checked against the reported maximum size of an allocation, because drivers can exceed it.
         let open = slot.open()?;
-        let allocate = |open: &Arc<dyn Device>| match purpose {
-            Purpose::Buffer => open.allocate(bytes),
-            Purpose::Image(image) => open.create_image(&image.shape),
+        let allocate = |open: &Arc<dyn Device>| match &image {
+            None => open.allocate(bytes),
+            Some(shape) => open.create_image(shape),
         };
         let memory = allocate(open).or_else(|error| {
             if error.kind() != ErrorKind::OutOfResources {
@@ -151,7 +146,7 @@ impl Region {
             slot: slot.clone(),
             memory,
             bytes,
-            purpose,
+            image,
             freed: freed.clone(),
             is_fresh: AtomicBool::new(contents == Contents::Zeros),
         };
@@ -160,10 +155,7 @@ impl Region {
 
     fn whole(allocation: Arc<Allocation>) -> Self {
         let bytes = 0..allocation.bytes;
-        let image = match allocation.purpose {
-            Purpose::Buffer => None,
-            Purpose::Image(image) => Some(image),
-        };
+        let image = allocation.image.map(ImageBox::whole);
         Self { allocation, holders: Arc::default(), bytes, image, view: OnceLock::new() }
     }
 

@@ -93,7 +93,7 @@ impl LaunchShape {
             && self.arguments.len() == other.arguments.len()
             && arguments.all(|(own, other)| match (own.scalar_length(), other.scalar_length()) {
                 (None, None) => own == other,
-                (own, other) => own == other,
+                (length, other_length) => length == other_length,
             })
     }
 
