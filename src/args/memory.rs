@@ -4,7 +4,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use smallvec::SmallVec;
 
 use super::Seal;
 use super::buffer::Buffer;
@@ -38,9 +37,9 @@ pub trait DeviceMemory {
     #[doc(hidden)]
     fn place(&self, seal: Seal) -> Place<'_>;
 
-    /// Returns the bytes that a fill repeats or, for an image, the colour in the form that drivers take.
+    /// Returns the color of a pixel in the form that drivers take; `None` for an element that is no pixel.
     #[doc(hidden)]
-    fn fill_pattern(value: &Self::Element, seal: Seal) -> SmallVec<[u8; 16]>;
+    fn color(value: &Self::Element, seal: Seal) -> Option<[u32; 4]>;
 }
 
 /// Region of device memory. The type is opaque, and public only because the sealed trait names it.
@@ -65,8 +64,8 @@ impl<T: Pod + Send> DeviceMemory for Buffer<T> {
         Place { region: self.region(), len: self.len() }
     }
 
-    fn fill_pattern(value: &T, _: Seal) -> SmallVec<[u8; 16]> {
-        SmallVec::from_slice(bytemuck::bytes_of(value))
+    fn color(_: &T, _: Seal) -> Option<[u32; 4]> {
+        None
     }
 }
 
@@ -77,8 +76,8 @@ impl<P: Pixel> DeviceMemory for Image<P> {
         Place { region: self.region(), len: self.len() }
     }
 
-    fn fill_pattern(value: &P, _: Seal) -> SmallVec<[u8; 16]> {
-        SmallVec::from_slice(bytemuck::bytes_of(&value.color()))
+    fn color(value: &P, _: Seal) -> Option<[u32; 4]> {
+        Some(value.color())
     }
 }
 
@@ -89,8 +88,8 @@ impl<P: Pixel> DeviceMemory for ImagePart<P> {
         Place { region: self.region(), len: self.len() }
     }
 
-    fn fill_pattern(value: &P, _: Seal) -> SmallVec<[u8; 16]> {
-        SmallVec::from_slice(bytemuck::bytes_of(&value.color()))
+    fn color(value: &P, _: Seal) -> Option<[u32; 4]> {
+        Some(value.color())
     }
 }
 
@@ -103,8 +102,8 @@ macro_rules! pointers {
                 M::place(self, seal)
             }
 
-            fn fill_pattern(value: &M::Element, seal: Seal) -> SmallVec<[u8; 16]> {
-                M::fill_pattern(value, seal)
+            fn color(value: &M::Element, seal: Seal) -> Option<[u32; 4]> {
+                M::color(value, seal)
             }
         }
     )*};

@@ -391,7 +391,7 @@ pub(crate) enum ImageOperation<'a> {
     Write { to: &'a dyn Memory, pixels: &'a ImageBox, from: *const u8 },
     /// Copies pixels to host memory, where the rows of the box follow each other without padding.
     Read { from: &'a dyn Memory, pixels: &'a ImageBox, to: *mut u8 },
-    /// Sets pixels to a colour: the bits of red, green, blue and alpha as `f32`, `i32` or `u32`, by the format.
+    /// Sets pixels to a color: the bits of red, green, blue and alpha as `f32`, `i32` or `u32`, by the format.
     Fill { image: &'a dyn Memory, pixels: &'a ImageBox, color: [u32; 4] },
     /// Copies pixels between images of one format. The boxes have the same size, and do not overlap.
     Copy { from: &'a dyn Memory, source: &'a ImageBox, to: &'a dyn Memory, target: &'a ImageBox },

@@ -352,10 +352,13 @@ impl Queue {
             elements.resize(place.len, value);
             return self.write(memory, elements);
         }
-        let pattern = match place.region.pixels() {
-            Some(_) => M::fill_pattern(&value, Seal),
-            None => SmallVec::from_slice(bytemuck::bytes_of(&value)),
+        // An image over a buffer is filled like the buffer.
+        let color = M::color(&value, Seal).filter(|_| place.region.pixels().is_some());
+        let pattern = match &color {
+            Some(color) => bytemuck::bytes_of(color),
+            None => bytemuck::bytes_of(&value),
         };
+        let pattern = SmallVec::from_slice(pattern);
         Ok(self.run(Work::Fill { region: place.region.clone(), pattern }))
     }
 

@@ -300,7 +300,7 @@ impl Work {
     }
 }
 
-/// Returns the fill of a region. For an image, the pattern is a colour, and zeros are black.
+/// Returns the fill of a region. For an image, the pattern is a color, and zeros are black.
 fn fill<'a>(region: &'a Region, pattern: &'a [u8]) -> Operation<'a> {
     let (memory, bytes) = (region.memory(), region.bytes());
     match region.pixels() {

@@ -247,7 +247,7 @@ pub(super) unsafe fn enqueue(
         ImageOperation::Fill { image, pixels, color } => {
             let image = ClImage::of(image)?.raw();
             // SAFETY: all objects are alive, the box lies inside the image, and the driver copies the four numbers
-            // of the colour before it returns.
+            // of the color before it returns.
             let enqueued = unsafe {
                 enqueue_fill_image(
                     queue,

@@ -151,7 +151,7 @@ impl PixelAction {
     }
 }
 
-/// Returns the bytes of a pixel of a colour: the bits of red, green, blue and alpha as `f32`, `i32` or `u32`.
+/// Returns the bytes of a pixel of a color: the bits of red, green, blue and alpha as `f32`, `i32` or `u32`.
 fn pixel_of([red, green, blue, alpha]: [u32; 4], format: ImageFormat) -> Vec<u8> {
     let channels = match format.order {
         ChannelOrder::R | ChannelOrder::Intensity | ChannelOrder::Luminance => vec![red],
