@@ -66,7 +66,7 @@ pub enum ErrorKind {
     OutOfResources,
     /// The device stopped working; no result of work that ran on it can be trusted.
     DeviceLost,
-    /// A host future in the command DAG returned an error.
+    /// A host future in the command DAG, or the closure of a native command, returned an error.
     HostTask,
     /// A host future awaits a command that itself waits for that future.
     Deadlock,

@@ -186,7 +186,8 @@
 //!   completion;
 //! * with Intel's runtime for CPUs, which counts on waiting threads to take part in the work: one that does so
 //!   while a long command is awaited, so that none of the device's units is idle;
-//! * for a device that is not a CPU: two for large reads, writes and fills.
+//! * for a device that is not a CPU: two for large reads, writes and fills;
+//! * up to four for [native commands](Queue::native).
 //!
 //! Threads that have nothing to do sleep.
 //!
@@ -283,6 +284,8 @@ pub mod guides {
     pub mod fusion {}
     #[doc = include_str!("docs/images.md")]
     pub mod images {}
+    #[doc = include_str!("docs/interop.md")]
+    pub mod interop {}
     #[doc = include_str!("docs/linking.md")]
     pub mod linking {}
     #[doc = include_str!("docs/services.md")]
@@ -310,11 +313,12 @@ pub use crate::args::image::pixel::{
 };
 pub use crate::args::image::{Image, ImagePart};
 pub use crate::args::memory::DeviceMemory;
+pub use crate::args::region::MemoryHandle;
 pub use crate::args::typed::WritableBuffer;
 pub use crate::args::{Argument, Arguments, Local};
-pub use crate::backend::Profile;
 #[cfg(feature = "simulated")]
 pub use crate::backend::simulated;
+pub use crate::backend::{DriverHandles, Profile};
 pub use crate::build_graph::{
     Attached, Build, BuildRequest, Checked, CompileObject, DuplicateExports, Kernel, LinkedSymbol,
     Object, Origin, Program, SpecializationValue, build_child,
@@ -338,9 +342,9 @@ pub use crate::device::{
 pub use crate::digest::{BuildKey, Digest};
 pub use crate::error::{DriverCode, Error, ErrorKind, Result};
 pub use crate::queue::{
-    Checking, Event, Examining, FusedPart, Fusing, FusionMode, FusionOutcome, FusionScope,
-    Internalization, IntoOutcome, Launch, Queue, Read, ReadPieces, Ready, Status, Trace, Unfused,
-    Upload, WriteTrace,
+    Checking, DriverQueue, Event, Examining, FusedPart, Fusing, FusionMode, FusionOutcome,
+    FusionScope, Internalization, IntoOutcome, Launch, Queue, Read, ReadPieces, Ready, Status,
+    Trace, Unfused, Upload, WriteTrace,
 };
 pub use crate::runtime::builder::RuntimeBuilder;
 pub use crate::runtime::{Drain, DrainTimeout, Runtime, Starting};

@@ -1,5 +1,6 @@
 //! Buffers: typed views of device memory.
 
+use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
@@ -7,7 +8,7 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 
-use super::region::{Contents, Freed, Region};
+use super::region::{Contents, Freed, MemoryHandle, Region};
 use crate::backend::DeviceSlot;
 use crate::compiler::signature::Access;
 use crate::error::{Error, ErrorKind, Result};
@@ -61,6 +62,27 @@ impl<T: Pod> Buffer<T> {
                     .within(description())
             })?;
         Ok(Self::of(Region::allocate(slot, freed, (bytes, None), contents, description)?))
+    }
+
+    /// Returns memory that other code allocated as `len` elements.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Device::adopt_buffer`](crate::backend::Device::adopt_buffer).
+    pub(crate) unsafe fn adopt(
+        slot: &Arc<DeviceSlot>,
+        freed: &Arc<Freed>,
+        object: *mut c_void,
+        len: usize,
+    ) -> Result<Self> {
+        let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| *bytes > 0);
+        let bytes = bytes.ok_or_else(|| {
+            let element = std::any::type_name::<T>();
+            Error::invalid(format!("{len} elements of `{element}` are no size of a buffer"))
+        })?;
+        // SAFETY: guaranteed by the caller.
+        let memory = unsafe { slot.open()?.adopt_buffer(object, bytes)? };
+        Ok(Self::of(Region::of(slot, freed, memory, (bytes, None), Contents::Unspecified)))
     }
 
     fn of(region: Region) -> Self {
@@ -235,6 +257,30 @@ impl<T: Pod> Buffer<T> {
     /// ```
     pub fn read_write(&self) -> BufferArgument<'_, T> {
         BufferArgument { buffer: self, access: Access::ReadWrite }
+    }
+
+    /// Returns the driver's object of the buffer's memory, for code that calls the driver itself. It is alive as long
+    /// as the buffer, or a command that uses the buffer.
+    ///
+    /// The driver runs what such code enqueues without regard to Kiln's commands. [`Queue::native`] runs it as a
+    /// command of the DAG. Memory that no command has used yet is not zeroed before the first one.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](ErrorKind::Unsupported) for a device that is not one of OpenCL.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(samples: kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// let handle = samples.driver_handle()?; // `handle.object` is a `cl_mem`
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// [`Queue::native`]: crate::Queue::native
+    pub fn driver_handle(&self) -> Result<MemoryHandle> {
+        self.region.handle()
     }
 
     pub(crate) fn region(&self) -> &Arc<Region> {

@@ -2,12 +2,13 @@
 
 pub(crate) mod pixel;
 
+use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::buffer::Buffer;
-use super::region::{Contents, Freed, Region};
+use super::region::{Contents, Freed, MemoryHandle, Region};
 use crate::backend::DeviceSlot;
 use crate::device::{ImageBox, ImageKind, ImageShape};
 use crate::error::{Error, ErrorKind, Result};
@@ -75,6 +76,29 @@ impl<P: Pixel> Image<P> {
         })?;
         let memory = (bytes, Some(shape));
         let region = Region::allocate(slot, freed, memory, Contents::Zeros, description)?;
+        Ok(Self { region: Arc::new(region), shape, pixel: PhantomData })
+    }
+
+    /// Returns an image that other code allocated.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Device::adopt_image`](crate::backend::Device::adopt_image).
+    pub(crate) unsafe fn adopt(
+        slot: &Arc<DeviceSlot>,
+        freed: &Arc<Freed>,
+        object: *mut c_void,
+    ) -> Result<Self> {
+        // SAFETY: guaranteed by the caller.
+        let (memory, shape) = unsafe { slot.open()?.adopt_image(object)? };
+        if shape.format != P::FORMAT {
+            let (given, wanted) = (shape.format, P::FORMAT);
+            return Err(Error::invalid(format!(
+                "the given image has the format `{given}`, not `{wanted}`; give the type of its pixels"
+            )));
+        }
+        let size = (shape.bytes().unwrap_or_default(), Some(shape));
+        let region = Region::of(slot, freed, memory, size, Contents::Unspecified);
         Ok(Self { region: Arc::new(region), shape, pixel: PhantomData })
     }
 
@@ -162,6 +186,25 @@ impl<P: Pixel> Image<P> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Returns the driver's object of the image, a `cl_mem`, for code that calls the driver itself, as
+    /// [`Buffer::driver_handle`] does. For an image over a buffer, it is the buffer.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](ErrorKind::Unsupported) for a device that is not one of OpenCL.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(photograph: kiln::Image<kiln::Rgba<u8>>) -> kiln::Result<()> {
+    /// let object = photograph.driver_handle()?.object; // for a library that takes images
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn driver_handle(&self) -> Result<MemoryHandle> {
+        self.region.handle()
     }
 
     /// Returns a box of the image's pixels, for the commands of a queue: `size` pixels from `origin` on, in as many

@@ -1,5 +1,6 @@
 //! Device memory: allocations, and the parts of them that commands use.
 
+use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
@@ -41,6 +42,29 @@ pub(crate) struct Allocation {
     /// Whether the memory must still be zeroed, because no command has used it yet. Changes only under the
     /// scheduler's lock, together with the DAG.
     is_fresh: AtomicBool,
+}
+
+/// Driver's object of some device memory, for code that calls the driver itself: from
+/// [`Buffer::driver_handle`](crate::Buffer::driver_handle), [`Image::driver_handle`](crate::Image::driver_handle) and
+/// [`DriverQueue::memory`](crate::DriverQueue::memory).
+///
+/// # Examples
+///
+/// ```no_run
+/// # fn example(samples: kiln::Buffer<f32>) -> kiln::Result<()> {
+/// let second_half = samples.slice(samples.len() / 2..)?.driver_handle()?;
+/// // The slice is the elements of `second_half.object`, a `cl_mem`, from this one on:
+/// let first = second_half.offset / size_of::<f32>();
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryHandle {
+    /// `cl_mem` of the whole memory that a buffer is a slice of, or of the image.
+    pub object: *mut c_void,
+    /// Number of bytes before the buffer's first element in this memory; 0 for an image.
+    pub offset: usize,
 }
 
 /// Whether new memory is zeroed before its contents are visible.
@@ -124,7 +148,6 @@ impl Region {
         contents: Contents,
         description: impl FnOnce() -> String,
     ) -> Result<Self> {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
         // Not checked against the reported maximum size of an allocation, because drivers can exceed it.
         let open = slot.open()?;
         let allocate = |open: &Arc<dyn Device>| match &image {
@@ -140,6 +163,19 @@ impl Region {
             allocate(open)
         });
         let memory = memory.map_err(|error| error.within(description()))?;
+        Ok(Self::of(slot, freed, memory, (bytes, image), contents))
+    }
+
+    /// Returns memory that exists as a whole allocation. `bytes` and `image` are as for
+    /// [`allocate`](Self::allocate).
+    pub(crate) fn of(
+        slot: &Arc<DeviceSlot>,
+        freed: &Arc<Freed>,
+        memory: Arc<dyn Memory>,
+        (bytes, image): (usize, Option<ImageShape>),
+        contents: Contents,
+    ) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
         slot.add_allocated(bytes);
         let allocation = Allocation {
             id: NEXT.fetch_add(1, Relaxed),
@@ -150,7 +186,7 @@ impl Region {
             freed: freed.clone(),
             is_fresh: AtomicBool::new(contents == Contents::Zeros),
         };
-        Ok(Self::whole(Arc::new(allocation)))
+        Self::whole(Arc::new(allocation))
     }
 
     fn whole(allocation: Arc<Allocation>) -> Self {
@@ -259,6 +295,12 @@ impl Region {
     /// Returns the memory of the whole allocation. Offsets of transfers count from its start.
     pub(crate) fn memory(&self) -> &dyn Memory {
         &*self.allocation.memory
+    }
+
+    /// Returns the driver's object of the whole allocation, and where the region begins in it.
+    pub(crate) fn handle(&self) -> Result<MemoryHandle> {
+        let offset = if self.pixels().is_some() { 0 } else { self.bytes.start };
+        Ok(MemoryHandle { object: self.memory().handle()?, offset })
     }
 
     /// Returns the region's range of bytes within the allocation.

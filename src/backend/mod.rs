@@ -32,6 +32,7 @@ mod signals;
 pub mod simulated;
 
 use std::any::Any;
+use std::ffi::c_void;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -90,8 +91,8 @@ pub(crate) struct Discovered {
 /// # Errors
 ///
 /// [`NoDevice`](ErrorKind::NoDevice), with the reason of each backend, if there is no device at all. An invalid
-/// setting is an error even if another backend has devices. So is a process that is ending or was forked, in
-/// which drivers cannot be called.
+/// setting or a given context that cannot be used is an error even if another backend has devices. So is a
+/// process that is ending or was forked, in which drivers cannot be called.
 pub(crate) fn discover(backends: &[Arc<dyn Backend>]) -> Result<Discovered> {
     let mut adapters = Vec::new();
     let mut unavailable = Vec::new();
@@ -105,7 +106,10 @@ pub(crate) fn discover(backends: &[Arc<dyn Backend>]) -> Result<Discovered> {
             Err(error)
                 if matches!(
                     error.kind(),
-                    ErrorKind::Configuration | ErrorKind::ProcessEnding | ErrorKind::Forked
+                    ErrorKind::Configuration
+                        | ErrorKind::InvalidArgument
+                        | ErrorKind::ProcessEnding
+                        | ErrorKind::Forked
                 ) =>
             {
                 return Err(error);
@@ -194,6 +198,71 @@ pub(crate) trait Device: Send + Sync {
 
     /// Creates an in-order native queue. With `profiling`, its events report their times.
     fn create_native_queue(&self, profiling: bool) -> Result<Box<dyn NativeQueue>>;
+
+    /// Returns the driver's objects of the device.
+    fn handles(&self) -> Result<DriverHandles> {
+        Err(no_driver_objects())
+    }
+
+    /// Returns a buffer of the driver as memory of `bytes` bytes. It keeps a reference of its own, if the driver
+    /// counts references.
+    ///
+    /// # Safety
+    ///
+    /// `handle` is an object of this backend's driver that is alive, if it is not null.
+    unsafe fn adopt_buffer(&self, handle: *mut c_void, bytes: usize) -> Result<Arc<dyn Memory>> {
+        let _ = (handle, bytes);
+        Err(no_driver_objects())
+    }
+
+    /// Returns an image of the driver, with its shape. The image keeps a reference of its own.
+    ///
+    /// # Safety
+    ///
+    /// As for [`adopt_buffer`](Self::adopt_buffer).
+    unsafe fn adopt_image(&self, handle: *mut c_void) -> Result<(Arc<dyn Memory>, ImageShape)> {
+        let _ = handle;
+        Err(no_driver_objects())
+    }
+
+    /// Returns a program of the driver that was built for this device. It keeps a reference of its own.
+    ///
+    /// # Safety
+    ///
+    /// As for [`adopt_buffer`](Self::adopt_buffer).
+    unsafe fn adopt_program(&self, handle: *mut c_void) -> Result<Arc<dyn Program>> {
+        let _ = handle;
+        Err(no_driver_objects())
+    }
+}
+
+/// Driver's objects of an open device, from [`Runtime::driver_handles`](crate::Runtime::driver_handles), for code
+/// that calls the driver itself.
+///
+/// # Examples
+///
+/// ```no_run
+/// # fn example(rt: kiln::Runtime) -> kiln::Result<()> {
+/// let handles = rt.driver_handles()?;
+/// let context = handles.context; // a `cl_context`, for a library that builds its own programs
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DriverHandles {
+    /// `cl_context`, or `ze_context_handle_t` with Level Zero. Alive as long as the runtime, or memory or a program
+    /// of its device.
+    pub context: *mut c_void,
+    /// `cl_device_id` or `ze_device_handle_t`.
+    pub device: *mut c_void,
+}
+
+/// Returns the error for an object of a driver that a backend cannot give or take.
+fn no_driver_objects() -> Error {
+    Error::unsupported(
+        "objects of drivers can be shared with OpenCL devices only; this device is of another backend",
+    )
 }
 
 /// Module to build, in a format that the device is known to accept.
@@ -267,6 +336,11 @@ pub(crate) trait Memory: Any + Send + Sync {
     /// Returns whether this is an image.
     fn is_image(&self) -> bool {
         false
+    }
+
+    /// Returns the driver's object. Offsets of commands count from its start.
+    fn handle(&self) -> Result<*mut c_void> {
+        Err(no_driver_objects())
     }
 
     /// Returns a kernel argument that is an image of one dimension over the memory from `offset` on. `offset` is as
@@ -420,6 +494,13 @@ pub(crate) trait NativeQueue: Send {
 
     /// Ensures that everything enqueued so far starts without another call.
     fn flush(&mut self) -> Result<()>;
+
+    /// Calls `run` with the driver's queue. What `run` enqueues there comes behind everything enqueued so far, and
+    /// before everything enqueued later. Fails without calling `run` if the driver cannot be called.
+    fn call(&mut self, run: &mut dyn FnMut(*mut c_void)) -> Result<()> {
+        let _ = run;
+        Err(no_driver_objects())
+    }
 }
 
 /// Progress of a native command.

@@ -41,6 +41,8 @@ pub enum Origin {
     Disk,
     /// The program was loaded from a remote cache.
     Remote,
+    /// Other code built the program, and the application gave it to the runtime.
+    Given,
 }
 
 impl fmt::Display for Origin {
@@ -50,6 +52,7 @@ impl fmt::Display for Origin {
             Self::Memory => "memory",
             Self::Disk => "disk",
             Self::Remote => "remote",
+            Self::Given => "given",
         })
     }
 }

@@ -1,14 +1,17 @@
 //! Programs as applications use them.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
-use super::built::{Built, Origin};
+use super::artifact::{Artifact, SignatureSource};
+use super::built::{BuildMetadata, Built, Origin};
 use super::checked::graph_of;
 use super::graph::BuildGraph;
 use super::kernel::Kernel;
 use super::link::{LinkedSymbol, Resolution};
 use super::requested::DeliveredProgram;
+use crate::backend;
 use crate::device::Device;
 use crate::digest::BuildKey;
 use crate::error::Result;
@@ -44,6 +47,27 @@ impl Program {
     pub(super) fn of(delivered: DeliveredProgram) -> Self {
         let DeliveredProgram { built, origin, resolution, graph } = delivered;
         Self { built, origin, resolution, graph }
+    }
+
+    /// Returns a program that other code built for a device of the graph.
+    pub(crate) fn given(
+        graph: &Arc<BuildGraph>,
+        position: usize,
+        native: Arc<dyn backend::Program>,
+    ) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        // The key of no other program, since nothing is known of the code.
+        let number = format!("given {} {}", std::process::id(), NEXT.fetch_add(1, Relaxed));
+        let key = BuildKey(blake3::hash(number.as_bytes()).into());
+        let (origin, signature_source) = (Origin::Given, SignatureSource::Driver);
+        let build_log = native.build_log().to_owned();
+        let (size, parts) = (native.binary_size().unwrap_or_default(), Box::default());
+        let metadata =
+            BuildMetadata { origin, build_log: &build_log, size, parts, signature_source };
+        let device = graph.device(position).clone();
+        let built = Built::new(Artifact::Native(native), device, key, metadata, |_| None);
+        let graph = Arc::downgrade(graph);
+        Self { built: Arc::new(built), origin, resolution: None, graph }
     }
 
     /// Returns the origin of the program for the request that returned this handle.

@@ -43,6 +43,8 @@ pub(crate) struct Command {
     pub(crate) fused: Option<Fused>,
     /// Host futures that the command waited for when it was submitted.
     pub(crate) host_futures: Option<Box<[Arc<HostFuture>]>>,
+    /// Waits of the closure of a native command.
+    pub(crate) closure: Option<Arc<HostFuture>>,
     /// Stopwatch that times the command.
     pub(crate) stopwatch: Option<Arc<Stopwatch>>,
     /// Record of the command for the timeline, if a trace was recording at its submission.
@@ -64,6 +66,7 @@ impl Command {
             group: None,
             fused: None,
             host_futures: None,
+            closure: None,
             stopwatch: None,
             pending_span,
         }

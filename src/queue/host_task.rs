@@ -51,19 +51,20 @@ impl sealed::IntoOutcome for () {
 
 impl<T, E: Into<Box<dyn StdError + Send + Sync>>> sealed::IntoOutcome for Result<T, E> {
     fn into_outcome(self) -> Result<()> {
-        self.map(drop).map_err(|error| host_error(error.into()))
+        self.map(drop).map_err(|error| failed("a host future", error.into()))
     }
 }
 
 pub(crate) use sealed::IntoOutcome as ToOutcome;
 
-/// Converts an error of a host future. An error of Kiln itself, such as another command's, is returned
-/// unchanged.
-fn host_error(error: Box<dyn StdError + Send + Sync>) -> Error {
+/// Converts an error of the application's code, which `what` names. An error of Kiln itself, such as another
+/// command's, is returned unchanged.
+pub(super) fn failed(what: &str, error: Box<dyn StdError + Send + Sync>) -> Error {
     match error.downcast::<Error>() {
         Ok(error) => *error,
-        Err(error) => Error::new(ErrorKind::HostTask, format!("a host future failed: {error}"))
-            .with_source(error),
+        Err(error) => {
+            Error::new(ErrorKind::HostTask, format!("{what} failed: {error}")).with_source(error)
+        }
     }
 }
 

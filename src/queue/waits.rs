@@ -180,7 +180,14 @@ impl Tracked {
 }
 
 /// Guard that restores the thread's previous host future after a poll, also on a panic.
-struct Polling(Option<Arc<HostFuture>>);
+pub(super) struct Polling(Option<Arc<HostFuture>>);
+
+impl Polling {
+    /// Sets the host future that this thread polls.
+    pub(super) fn begin(future: Arc<HostFuture>) -> Self {
+        Self(POLLED.try_with(|polled| polled.replace(Some(future))).ok().flatten())
+    }
+}
 
 impl Drop for Polling {
     fn drop(&mut self) {
@@ -197,8 +204,7 @@ impl Future for Tracked {
         if !shared.start() {
             return Poll::Ready(Ok(()));
         }
-        let before = POLLED.try_with(|polled| polled.replace(Some(shared))).ok().flatten();
-        let _polling = Polling(before);
+        let _polling = Polling::begin(shared);
         let waker = self.waker(context.waker()).clone();
         let polled = self.future.as_mut().poll(&mut Context::from_waker(&waker));
         drop(waker);

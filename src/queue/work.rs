@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use super::hazard::{Use, Uses};
 use super::host_memory::{HostSource, HostTarget};
 use super::launch_work::LaunchWork;
+use super::native_command::{Call, NativeWork};
 use crate::args::ArgumentKind;
 use crate::args::region::Region;
 use crate::backend::{ImageOperation, Operation};
@@ -43,6 +44,8 @@ pub(crate) enum Work {
         from: Arc<Region>,
         to: Arc<Region>,
     },
+    /// Closure that calls the driver.
+    Native(Arc<NativeWork>),
     /// No work besides the preconditions.
     Host,
     /// Marker that comes after all earlier commands of a queue.
@@ -58,6 +61,7 @@ pub(crate) enum HostMemory {
     None,
     Source(#[expect(dead_code, reason = "it is dropped")] Box<dyn HostSource>),
     Target(#[expect(dead_code, reason = "it is dropped")] Box<dyn HostTarget>),
+    Call(#[expect(dead_code, reason = "it is dropped")] Call),
 }
 
 impl Work {
@@ -74,6 +78,7 @@ impl Work {
             Self::Fill { .. } => "fill".to_owned(),
             Self::Zero { .. } => "zero".to_owned(),
             Self::Copy { .. } => "copy".to_owned(),
+            Self::Native(native) => native.label().to_owned(),
             Self::Host => "host task".to_owned(),
             Self::Marker => "marker".to_owned(),
             Self::Drain => "drain".to_owned(),
@@ -91,6 +96,7 @@ impl Work {
     pub(crate) fn in_words(&self) -> String {
         match self {
             Self::Launch(launch) => format!("a launch of `{}`", launch.kernel.name()),
+            Self::Native(native) => format!("the native command `{}`", native.label()),
             Self::Drain => "`drain`".to_owned(),
             Self::Zero { .. } => "the zeroing of new memory".to_owned(),
             other => format!("a {}", other.label()),
@@ -119,6 +125,7 @@ impl Work {
             Self::Copy { from, to } => {
                 SmallVec::from_iter([Use::of(from, Access::Read), Use::overwriting(to)])
             }
+            Self::Native(native) => native.uses(),
             Self::Host | Self::Marker | Self::Drain | Self::Released(_) => SmallVec::new(),
         }
     }
@@ -138,6 +145,7 @@ impl Work {
                     }
                 }
             }
+            Self::Native(native) => native.regions().for_each(|region| visit_if_fresh(region)),
             Self::Read { from, .. } => visit_if_fresh(from),
             // The target is included, because nothing is copied if the source fails.
             Self::Copy { from, to } => {
@@ -195,6 +203,11 @@ impl Work {
                 to.release();
                 Self::Released(HostMemory::None)
             }
+            // A command that may still run shares its work, which is leaked.
+            Self::Native(native) => {
+                let call = Arc::into_inner(native).and_then(NativeWork::release);
+                Self::Released(call.map_or(HostMemory::None, HostMemory::Call))
+            }
             other => other,
         };
     }
@@ -235,6 +248,7 @@ impl Work {
         match self {
             Self::Launch(launch) => launch.abandon(),
             Self::Copy { from, to } => std::mem::forget((from.clone(), to.clone())),
+            Self::Native(native) => std::mem::forget(Arc::clone(native)),
             // The host memory is leaked, too.
             Self::Write { .. } | Self::Read { .. } | Self::Fill { .. } | Self::Zero { .. } => {
                 std::mem::forget(self.take_for_worker());
@@ -243,14 +257,15 @@ impl Work {
         }
     }
 
-    /// Takes a transfer or a fill out for a transfer worker, and leaves `Work::Transferring` in its place.
-    /// Returns `None` for other work.
+    /// Takes a transfer or a fill out for a transfer worker, and leaves `Work::Transferring` in its place. A native
+    /// command is shared with the worker. Returns `None` for other work.
     pub(crate) fn take_for_worker(&mut self) -> Option<Self> {
         let (region, access) = match self {
             Self::Write { to: region, .. } | Self::Fill { region, .. } | Self::Zero { region } => {
                 (&*region, region.access_of_write())
             }
             Self::Read { from, .. } => (&*from, Access::Read),
+            Self::Native(native) => return Some(Self::Native(Arc::clone(native))),
             _ => return None,
         };
         let (region, label) = (region.clone(), self.label());
@@ -292,6 +307,7 @@ impl Work {
             Self::Zero { region } => run(&fill(region, zeros(region.bytes().len()))),
             Self::Copy { from, to } => run(&copy(from, to)),
             Self::Transferring { .. }
+            | Self::Native(_)
             | Self::Host
             | Self::Marker
             | Self::Drain

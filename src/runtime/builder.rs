@@ -1,5 +1,7 @@
 //! Settings of runtimes, and their construction.
 
+#[cfg(feature = "opencl")]
+use std::ffi::c_void;
 use std::future::ready;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -7,6 +9,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::{Inner, Runtime, Starting};
+#[cfg(feature = "opencl")]
+use crate::backend::opencl::given_context::GivenContext;
 use crate::backend::{self, Backend, DeviceSlot, Discovered, discover};
 use crate::build_graph::{
     BuildGraph, CHILD_LIMIT, Checked, Children, CompilePool, Disk, DuplicateExports,
@@ -62,6 +66,8 @@ pub struct RuntimeBuilder {
     llvm_spirv: Option<PathBuf>,
     build_child: Option<PathBuf>,
     build_child_limit: Duration,
+    #[cfg(feature = "opencl")]
+    given: Option<GivenContext>,
     #[cfg(feature = "simulated")]
     simulators: Vec<crate::simulated::Simulator>,
 }
@@ -86,6 +92,8 @@ impl Default for RuntimeBuilder {
             llvm_spirv: None,
             build_child: None,
             build_child_limit: CHILD_LIMIT,
+            #[cfg(feature = "opencl")]
+            given: None,
             #[cfg(feature = "simulated")]
             simulators: Vec::new(),
         }
@@ -454,6 +462,33 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Makes the runtime use an OpenCL context that other code created, with one of its devices: a `cl_device_id` and
+    /// a `cl_context`. The runtime has no other device, whatever selectors say. See
+    /// [`Runtime::from_opencl`](crate::Runtime::from_opencl).
+    ///
+    /// # Safety
+    ///
+    /// Both are objects of the OpenCL loader that Kiln uses. They live until every runtime that is built with this
+    /// setting has started.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use std::ffi::c_void;
+    /// # async fn example(device: *mut c_void, context: *mut c_void) -> kiln::Result<()> {
+    /// // SAFETY: both live until the runtime has started.
+    /// let builder = unsafe { kiln::Runtime::builder().opencl_context(device, context) };
+    /// let rt = builder.profiling(true).build().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "opencl")]
+    pub unsafe fn opencl_context(mut self, device: *mut c_void, context: *mut c_void) -> Self {
+        // SAFETY: guaranteed by the caller.
+        self.given = Some(unsafe { GivenContext::new(device, context) });
+        self
+    }
+
     /// Adds a simulated device. Real devices are then left out.
     ///
     /// # Examples
@@ -605,6 +640,10 @@ impl RuntimeBuilder {
 
     /// Returns the device selector from this builder or, if it has none, from the environment.
     fn selector(&self) -> Result<Selector> {
+        #[cfg(feature = "opencl")]
+        if self.given.is_some() {
+            return Ok(Selector::default());
+        }
         if let Some(text) = &self.selector {
             return Selector::parse(text);
         }
@@ -621,6 +660,10 @@ impl RuntimeBuilder {
     }
 
     fn backends(&self) -> Vec<Arc<dyn Backend>> {
+        #[cfg(feature = "opencl")]
+        if let Some(given) = self.given {
+            return vec![Arc::new(given)];
+        }
         #[cfg(feature = "simulated")]
         if !self.simulators.is_empty() {
             return self.simulators.iter().map(crate::simulated::Simulator::backend).collect();

@@ -2,6 +2,7 @@
 
 pub(crate) mod builder;
 mod images;
+mod interop;
 mod libraries;
 
 use std::fmt;

@@ -60,13 +60,19 @@ impl ClAdapter {
     /// Opens the device with these workarounds.
     pub(super) fn open_with(&self, workarounds: Workarounds) -> Result<ClDevice> {
         let _call = handler_guard::begin(CallKind::Open)?;
-        let Self { platform, device, version, ref info } = *self;
+        let Self { platform, device, ref info, .. } = *self;
         let properties = [CL_CONTEXT_PLATFORM, platform.0 as cl_context_properties, 0];
         let raw = create_context(&[device.0], properties.as_ptr(), None, ptr::null_mut())
             .map_err(|code| error(code, format!("the device `{}` cannot be opened", info.name)))?;
         // SAFETY: just created, and referenced here alone.
         let context = unsafe { OwnedContext::new(raw) };
-        let info = Arc::clone(info);
+        Ok(self.open_in(context, workarounds))
+    }
+
+    /// Opens the device in a context that exists.
+    pub(super) fn open_in(&self, context: OwnedContext, workarounds: Workarounds) -> ClDevice {
+        let Self { device, version, .. } = *self;
+        let info = Arc::clone(&self.info);
         let spare = workarounds.defer_releases.then(|| SpareMemory::new(info.limits.global_memory));
         let context = Context {
             spare,
@@ -80,7 +86,17 @@ impl ClAdapter {
             info,
             workarounds,
         };
-        Ok(ClDevice { context: Arc::new(context) })
+        ClDevice { context: Arc::new(context) }
+    }
+
+    /// Describes a device of the driver, without listing others.
+    pub(super) fn of(device: DeviceId) -> Result<Self> {
+        let platform = get_device_info(device.0, CL_DEVICE_PLATFORM)
+            .map_err(|code| error(code, "the given device does not name its platform"))?;
+        let platform = PlatformId(isize::from(platform) as cl_platform_id);
+        let (version, info) =
+            describe(&Platform::of(platform.0), device.0).map_err(Error::unsupported)?;
+        Ok(Self { platform, device, version, info: Arc::new(info) })
     }
 }
 

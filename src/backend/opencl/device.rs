@@ -1,5 +1,6 @@
 //! Opened device, and the objects that are created in its context.
 
+use std::ffi::c_void;
 use std::sync::Arc;
 
 use super::context::Context;
@@ -7,7 +8,7 @@ use super::image::ClImage;
 use super::memory::ClMemory;
 use super::native_queue::ClNativeQueue;
 use super::program;
-use crate::backend::{Device, Memory, NativeQueue, Program, Source};
+use crate::backend::{Device, DriverHandles, Memory, NativeQueue, Program, Source, shutdown};
 use crate::device::ImageShape;
 use crate::error::Result;
 
@@ -38,5 +39,26 @@ impl Device for ClDevice {
 
     fn create_native_queue(&self, profiling: bool) -> Result<Box<dyn NativeQueue>> {
         Ok(Box::new(ClNativeQueue::create(&self.context, profiling)?))
+    }
+
+    fn handles(&self) -> Result<DriverHandles> {
+        let _call = shutdown::enter()?;
+        Ok(DriverHandles { context: self.context.raw(), device: self.context.device() })
+    }
+
+    unsafe fn adopt_buffer(&self, handle: *mut c_void, bytes: usize) -> Result<Arc<dyn Memory>> {
+        // SAFETY: guaranteed by the caller.
+        Ok(Arc::new(unsafe { ClMemory::adopt(&self.context, handle, bytes)? }))
+    }
+
+    unsafe fn adopt_image(&self, handle: *mut c_void) -> Result<(Arc<dyn Memory>, ImageShape)> {
+        // SAFETY: guaranteed by the caller.
+        let (image, shape) = unsafe { ClImage::adopt(&self.context, handle)? };
+        Ok((Arc::new(image), shape))
+    }
+
+    unsafe fn adopt_program(&self, handle: *mut c_void) -> Result<Arc<dyn Program>> {
+        // SAFETY: guaranteed by the caller.
+        Ok(Arc::new(unsafe { program::adopt(&self.context, handle)? }))
     }
 }

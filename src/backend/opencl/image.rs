@@ -1,19 +1,22 @@
 //! Images: their creation, and the commands on their pixels.
 
 use std::any::Any;
+use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
 use opencl3::command_queue::*;
 use opencl3::memory::*;
 
+use super::adopt;
 use super::codes::{allocation_kind, error, error_of};
 use super::context::Context;
 use super::event::WaitList;
 use super::handle::OwnedMemory;
+use super::image_format::{format_of, known_format, type_of};
 use super::memory::{ClMemory, next_id};
 use crate::backend::{ImageOperation, Memory, no_part_of_image, shutdown};
-use crate::device::{ChannelOrder, ChannelType, ImageBox, ImageFormat, ImageKind, ImageShape};
+use crate::device::{ImageBox, ImageKind, ImageShape};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Image of any kind.
@@ -85,6 +88,19 @@ impl ClImage {
         Ok(Self { id: next_id(), memory, _buffer: buffer, _context: Arc::clone(context) })
     }
 
+    /// Takes an image that the driver allocated for other code. Returns it with its shape.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is a memory object that is alive, if it is not null.
+    pub(super) unsafe fn adopt(context: &Arc<Context>, raw: cl_mem) -> Result<(Self, ImageShape)> {
+        let _call = shutdown::begin()?;
+        // SAFETY: guaranteed by the caller.
+        let (memory, shape) = unsafe { adopt::image(context, raw)? };
+        let _context = Arc::clone(context);
+        Ok((Self { id: next_id(), memory, _buffer: None, _context }, shape))
+    }
+
     /// Returns this backend's image behind the trait object. Fails if it is a buffer or belongs to another backend.
     fn of(memory: &dyn Memory) -> Result<&Self> {
         Self::try_of(memory)
@@ -114,6 +130,11 @@ impl Memory for ClImage {
     fn is_image(&self) -> bool {
         true
     }
+
+    fn handle(&self) -> Result<*mut c_void> {
+        let _call = shutdown::enter()?;
+        Ok(self.raw())
+    }
 }
 
 /// Fails if the device has no images of this kind and format.
@@ -135,63 +156,6 @@ fn check_format(context: &Context, shape: &ImageShape) -> Result<()> {
         shape.format,
         if names.is_empty() { "no formats of that kind".to_owned() } else { names.join(", ") }
     )))
-}
-
-fn type_of(kind: ImageKind) -> cl_mem_object_type {
-    match kind {
-        ImageKind::D1 => CL_MEM_OBJECT_IMAGE1D,
-        ImageKind::D1Array => CL_MEM_OBJECT_IMAGE1D_ARRAY,
-        ImageKind::D1Buffer => CL_MEM_OBJECT_IMAGE1D_BUFFER,
-        ImageKind::D2 => CL_MEM_OBJECT_IMAGE2D,
-        ImageKind::D2Array => CL_MEM_OBJECT_IMAGE2D_ARRAY,
-        ImageKind::D3 => CL_MEM_OBJECT_IMAGE3D,
-    }
-}
-
-/// Orders of channels in the form of the driver.
-const ORDERS: [(ChannelOrder, cl_uint); 8] = [
-    (ChannelOrder::R, CL_R),
-    (ChannelOrder::A, CL_A),
-    (ChannelOrder::Rg, CL_RG),
-    (ChannelOrder::Rgba, CL_RGBA),
-    (ChannelOrder::Bgra, CL_BGRA),
-    (ChannelOrder::Argb, CL_ARGB),
-    (ChannelOrder::Intensity, CL_INTENSITY),
-    (ChannelOrder::Luminance, CL_LUMINANCE),
-];
-
-/// Types of channels in the form of the driver.
-const TYPES: [(ChannelType, cl_uint); 12] = [
-    (ChannelType::Snorm8, CL_SNORM_INT8),
-    (ChannelType::Snorm16, CL_SNORM_INT16),
-    (ChannelType::Unorm8, CL_UNORM_INT8),
-    (ChannelType::Unorm16, CL_UNORM_INT16),
-    (ChannelType::Int8, CL_SIGNED_INT8),
-    (ChannelType::Int16, CL_SIGNED_INT16),
-    (ChannelType::Int32, CL_SIGNED_INT32),
-    (ChannelType::Uint8, CL_UNSIGNED_INT8),
-    (ChannelType::Uint16, CL_UNSIGNED_INT16),
-    (ChannelType::Uint32, CL_UNSIGNED_INT32),
-    (ChannelType::Half, CL_HALF_FLOAT),
-    (ChannelType::Float, CL_FLOAT),
-];
-
-/// Returns a format in the form of the driver.
-fn format_of(format: ImageFormat) -> cl_image_format {
-    // The tables have all values; a test shows that.
-    let order = ORDERS.iter().find(|(order, _)| *order == format.order);
-    let channel = TYPES.iter().find(|(channel, _)| *channel == format.channel);
-    cl_image_format {
-        image_channel_order: order.map_or(0, |(_, code)| *code),
-        image_channel_data_type: channel.map_or(0, |(_, code)| *code),
-    }
-}
-
-/// Returns a format of the driver, if Kiln has it.
-fn known_format(format: cl_image_format) -> Option<ImageFormat> {
-    let order = ORDERS.iter().find(|(_, code)| *code == format.image_channel_order)?.0;
-    let channel = TYPES.iter().find(|(_, code)| *code == format.image_channel_data_type)?.0;
-    Some(ImageFormat { order, channel })
 }
 
 /// Passes an operation to the driver, behind the events in `wait`.
@@ -339,19 +303,4 @@ fn refused(code: cl_int, what: &str, pixels: &ImageBox) -> Error {
             "the driver refused {what} of {size:?} pixels at {origin:?} of an image of {shape}"
         ),
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_format_of_kiln_has_a_format_of_the_driver() {
-        for (order, _) in ORDERS {
-            for (channel, _) in TYPES {
-                let format = ImageFormat { order, channel };
-                assert_eq!(known_format(format_of(format)), Some(format));
-            }
-        }
-    }
 }

@@ -1,6 +1,7 @@
 //! Buffers, and the views of them that are passed to kernels.
 
 use std::any::Any;
+use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::ptr;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use opencl3::memory::{CL_MEM_READ_WRITE, cl_mem, create_buffer};
 
+use super::adopt;
 use super::codes::{allocation_kind, error_of};
 use super::context::Context;
 use super::handle::OwnedMemory;
@@ -33,6 +35,8 @@ struct Whole {
     /// Moved out when the whole is dropped.
     piece: ManuallyDrop<Piece>,
     bytes: usize,
+    /// Whether Kiln allocated the memory, so that it may be kept for other buffers.
+    is_own: bool,
     context: Arc<Context>,
 }
 
@@ -43,8 +47,8 @@ impl Drop for Whole {
         // SAFETY: taken once, here, and not used again.
         let piece = unsafe { ManuallyDrop::take(&mut self.piece) };
         match &self.context.spare {
-            Some(spare) => spare.give(piece, self.bytes),
-            None => drop(piece),
+            Some(spare) if self.is_own => spare.give(piece, self.bytes),
+            _ => drop(piece),
         }
     }
 }
@@ -70,8 +74,26 @@ impl ClMemory {
             }
         })?;
         let context = Arc::clone(context);
-        let whole = Arc::new(Whole { piece: ManuallyDrop::new(piece), bytes, context });
-        Ok(Self { id: next_id(), view: None, start: 0, bytes, whole })
+        let whole = Whole { piece: ManuallyDrop::new(piece), bytes, is_own: true, context };
+        Ok(Self { id: next_id(), view: None, start: 0, bytes, whole: Arc::new(whole) })
+    }
+
+    /// Takes a buffer that the driver allocated for other code, as memory of `bytes` bytes.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is a memory object that is alive, if it is not null.
+    pub(super) unsafe fn adopt(context: &Arc<Context>, raw: cl_mem, bytes: usize) -> Result<Self> {
+        let _call = shutdown::begin()?;
+        // SAFETY: guaranteed by the caller.
+        let given = unsafe { adopt::buffer(context, raw, bytes)? };
+        let (memory, view) = match given.parent {
+            Some(parent) => (parent, Some(Arc::new(given.memory))),
+            None => (given.memory, None),
+        };
+        let (piece, context) = (ManuallyDrop::new(Piece::new(memory)), Arc::clone(context));
+        let whole = Arc::new(Whole { piece, bytes, is_own: false, context });
+        Ok(Self { id: next_id(), view, start: given.start, bytes, whole })
     }
 
     fn create(context: &Context, bytes: usize) -> Result<Piece> {
@@ -142,6 +164,11 @@ impl ClMemory {
 }
 
 impl Memory for ClMemory {
+    fn handle(&self) -> Result<*mut c_void> {
+        let _call = shutdown::enter()?;
+        Ok(self.raw())
+    }
+
     fn view(&self, offset: usize, bytes: usize) -> Result<Arc<dyn Memory>> {
         check_view(&self.whole.context.info, self.bytes, offset, bytes)?;
         let _call = shutdown::begin()?;

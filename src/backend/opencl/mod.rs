@@ -8,6 +8,7 @@
 //! older driver ends before them, and not every loader checks.
 
 mod adapter;
+mod adopt;
 mod batch;
 mod codes;
 mod context;
@@ -16,8 +17,10 @@ mod event;
 mod fill;
 mod finish_worker;
 mod gate;
+pub(crate) mod given_context;
 mod handle;
 mod image;
+mod image_format;
 mod kernel;
 mod loader;
 mod memory;

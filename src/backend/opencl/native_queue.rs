@@ -1,5 +1,6 @@
 //! Native queues, and the commands that they submit to the driver.
 
+use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -16,7 +17,7 @@ use super::kernel::ClKernel;
 use super::memory::ClMemory;
 use super::queue::Queue;
 use super::watch::QueueWatch;
-use crate::backend::handler_guard::{CallKind, HandlerGuard};
+use crate::backend::handler_guard::{self, CallKind, HandlerGuard};
 use crate::backend::{NativeEvent, NativeQueue, Operation, shutdown};
 use crate::device::FillStrategy;
 use crate::error::{ErrorKind, Result};
@@ -186,5 +187,12 @@ impl NativeQueue for ClNativeQueue {
     fn flush(&mut self) -> Result<()> {
         let _call = shutdown::enter()?;
         self.queue.flush()
+    }
+
+    fn call(&mut self, run: &mut dyn FnMut(*mut c_void)) -> Result<()> {
+        // The callee may compile.
+        let _call = handler_guard::begin(CallKind::Compile)?;
+        run(self.queue.raw());
+        Ok(())
     }
 }

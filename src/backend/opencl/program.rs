@@ -13,6 +13,7 @@ use opencl3::error_codes::{
 };
 use opencl3::program::*;
 
+use super::adopt;
 use super::codes::{build_kind, error, error_of};
 use super::context::Context;
 use super::gate::{self, FetchGuard};
@@ -243,6 +244,25 @@ pub(super) fn link(
     linked.map_err(failed)?;
     let object = object.ok_or_else(|| failed(CL_INVALID_PROGRAM))?;
     let kernels = create_kernels(&object).map_err(failed)?;
+    Ok(ClProgram::new(object, kernels, log))
+}
+
+/// Takes a program that was built for the context's device by other code, and creates all its kernels.
+///
+/// # Safety
+///
+/// `raw` is a program that is alive, if it is not null.
+pub(super) unsafe fn adopt(context: &Arc<Context>, raw: cl_program) -> Result<ClProgram> {
+    // Some compilers do their work when kernels are created.
+    let _compiling = Compiling::on(context, CallKind::Compile)?;
+    // SAFETY: guaranteed by the caller.
+    let program = unsafe { adopt::program(context, raw)? };
+    let object = Arc::new(ProgramObject::new(program, context));
+    let kernels = create_kernels(&object).map_err(|code| {
+        let device = &context.info.name;
+        error(code, format!("the kernels of the program cannot be created on `{device}`"))
+    })?;
+    let log = object.build_log();
     Ok(ClProgram::new(object, kernels, log))
 }
 

@@ -23,7 +23,8 @@ impl Scheduler {
         if state.is_host(id) {
             return self.finish(state, id, Ok(()), Ending::default());
         }
-        if self.slot.handle().kind != DeviceKind::Cpu && state.is_for_worker(id) {
+        let is_cpu = self.slot.handle().kind == DeviceKind::Cpu;
+        if state.is_native(id) || (!is_cpu && state.is_for_worker(id)) {
             return self.offload(state, id);
         }
         let members = state.members(id);

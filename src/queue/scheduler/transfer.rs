@@ -9,6 +9,9 @@
 //! drivers execute large fills incorrectly.
 //!
 //! On a CPU, neither is divided into pieces: the bytes that its driver moves stay in the host's memory.
+//!
+//! [Native commands](crate::queue::native_command), whose closures may block, run in the same way, on threads of
+//! their own.
 
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
@@ -20,12 +23,14 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::{Ending, Scheduler, State};
-use crate::backend::{DeviceSlot, NativeEvent, NativeQueue, Operation, Profile, Progress};
+use crate::backend::{Device, DeviceSlot, NativeEvent, NativeQueue, Operation, Profile, Progress};
 use crate::error::{Result, catch_panic};
 use crate::executor::Pool;
 use crate::process::threads::no_thread;
+use crate::queue::native_command::NativeWork;
 use crate::queue::native_queue::Place;
 use crate::queue::node::NodeId;
+use crate::queue::waits::{HostFuture, Polling};
 use crate::queue::work::Work;
 use crate::sync::lock;
 
@@ -52,12 +57,17 @@ const PIECES_IN_FLIGHT: usize = 2;
 /// Number of transfers of a device at the same time: the device can perform one in each direction.
 const CONCURRENT_TRANSFERS: usize = 2;
 
+/// Number of native commands of a device at the same time.
+const CONCURRENT_NATIVE_COMMANDS: usize = 4;
+
 /// Interval at which the driver is queried for the end of a piece whose callback does not come.
 const TICK: Duration = Duration::from_millis(2);
 
 /// Transfer workers, which perform the large transfers and fills of a device.
 pub(super) struct TransferWorkers {
     threads: Pool,
+    /// Threads of native commands.
+    native_threads: Pool,
     /// Native queues that no transfer is using.
     native_queues: Mutex<Vec<Box<dyn NativeQueue>>>,
 }
@@ -68,6 +78,8 @@ pub(super) struct Transfer {
     id: NodeId,
     /// Work of the command, unless it is leaked because the device may still use it.
     work: Option<Work>,
+    /// Waits of the closure of a native command.
+    closure: Option<Arc<HostFuture>>,
     outcome: Result<Option<Profile>>,
 }
 
@@ -76,12 +88,15 @@ impl TransferWorkers {
     pub(super) fn new() -> Self {
         Self {
             threads: Pool::new("kiln-transfer", CONCURRENT_TRANSFERS),
+            native_threads: Pool::new("kiln-native", CONCURRENT_NATIVE_COMMANDS),
             native_queues: Mutex::default(),
         }
     }
 
     pub(super) fn start(&self, transfer: Transfer) {
-        self.threads.submit(move || transfer.run());
+        let is_native = matches!(transfer.work, Some(Work::Native(_)));
+        let threads = if is_native { &self.native_threads } else { &self.threads };
+        threads.submit(move || transfer.run());
     }
 
     fn take_queue(&self, slot: &DeviceSlot, profiling: bool) -> Result<Box<dyn NativeQueue>> {
@@ -95,6 +110,10 @@ impl TransferWorkers {
 }
 
 impl State {
+    pub(super) fn is_native(&self, id: NodeId) -> bool {
+        self.dag.command(id).is_some_and(|command| matches!(command.work, Work::Native(_)))
+    }
+
     /// Whether a transfer worker has to perform the command, because the driver may block or execute it
     /// incorrectly.
     pub(super) fn is_for_worker(&self, id: NodeId) -> bool {
@@ -132,7 +151,8 @@ impl Scheduler {
             span.set_enqueued();
         }
         let (scheduler, outcome) = (self.clone(), Err(no_thread()));
-        state.actions.transfers.push(Transfer { scheduler, id, work: Some(work), outcome });
+        let (work, closure) = (Some(work), command.closure.clone());
+        state.actions.transfers.push(Transfer { scheduler, id, work, closure, outcome });
     }
 
     /// Handles the end of a transfer. `work` is the command's work, unless it was leaked.
@@ -155,6 +175,7 @@ impl Scheduler {
 
 impl Transfer {
     fn run(mut self) {
+        let _polling = self.closure.take().map(Polling::begin);
         self.outcome = catch_panic(|| {
             let Scheduler { workers, slot, options, .. } = &*self.scheduler;
             let mut native_queue = workers.take_queue(slot, options.profiling)?;
@@ -162,7 +183,12 @@ impl Transfer {
             // Leaked if the code below panics, or if the device may still use it.
             let mut work = ManuallyDrop::new(work);
             let mut may_run = false;
-            let outcome = move_in_pieces(&mut *native_queue, &mut work, &mut may_run);
+            let outcome = match &mut *work {
+                Work::Native(native) => {
+                    call_native(&**slot.open()?, &mut *native_queue, native, &mut may_run)
+                }
+                work => move_in_pieces(&mut *native_queue, work, &mut may_run),
+            };
             if !may_run {
                 self.work = Some(ManuallyDrop::into_inner(work));
             }
@@ -212,6 +238,24 @@ fn move_in_pieces(
             }
         }
     })
+}
+
+/// Calls the closure of a native command, and blocks until everything that it enqueued has ended. Sets `may_run`
+/// like [`move_in_pieces`].
+fn call_native(
+    device: &dyn Device,
+    native_queue: &mut dyn NativeQueue,
+    native: &NativeWork,
+    may_run: &mut bool,
+) -> Result<Option<Profile>> {
+    let called = native.call(device.handles()?, native_queue);
+    // A closure that failed may have enqueued something before.
+    // SAFETY: a marker accesses no memory.
+    let marker = unsafe { native_queue.enqueue(&Operation::Marker, &[]) };
+    let marker = marker.inspect_err(|_| *may_run = true)?;
+    flush(native_queue);
+    let ended = wait(native_queue, &*marker, may_run);
+    called.and(ended).map(|()| None)
 }
 
 /// Returns the pieces of a transfer or of a fill. Any other operation is one piece.

@@ -102,6 +102,8 @@ impl State {
             if Some(id) == goal {
                 return true;
             }
+            // The closure of a native command waits while it runs.
+            records.extend(command.closure.as_ref().and_then(|closure| closure.certain_wait()));
             // A dispatched command waits for no host future.
             if command.record.is_dispatched() || !seen.insert(id) {
                 continue;
