@@ -68,7 +68,7 @@ sanitize: rust ## run the soundness tests under Address and Leak Sanitizer
 		ASAN_OPTIONS=use_sigaltstack=0:allocator_may_return_null=1 \
 		LSAN_OPTIONS=suppressions=$(CURDIR)/scripts/leaks-of-drivers.txt:print_suppressions=0 \
 		$(if $(wildcard target/opencl/vendors/*.icd),KILN_REQUIRE_DEVICES=$(DRIVERS) scripts/env) \
-		cargo test --target $(HOST) --target-dir target/asan --test soundness --test guard_pages --features simulated
+		cargo test --target $(HOST) --target-dir target/asan --test soundness --test interop --test guard_pages --features simulated
 
 # cargo-fuzz drives libFuzzer, whose instrumentation is unstable in rustc, too. Its findings are kept
 # below `fuzz/`. SECONDS is the time of each target. For a longer run: `make fuzz SECONDS=3600`.
@@ -104,11 +104,12 @@ platforms: rust ## lint for Windows, macOS and ARM, as far as rustup has their s
 msrv: rust ## compile with the oldest Rust that is supported
 	scripts/check-msrv
 
-examples: setup ## compile the examples, and run the one of several packages on both drivers
+examples: setup ## compile the examples, and run those that use other packages and libraries on both drivers
 	cargo build --examples --all-features
 	cargo build --manifest-path examples/fat_library/Cargo.toml --target-dir target/fat-library --workspace --locked
 	for driver in $(subst $(comma), ,$(DRIVERS)); do \
 		KILN_DEVICE=$$driver scripts/env target/fat-library/debug/application || exit; \
+		KILN_DEVICE=$$driver scripts/env target/debug/examples/clblast || exit; \
 	done
 
 setup: rust ## install the OpenCL drivers (done by the targets that need them)
