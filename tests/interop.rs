@@ -266,7 +266,7 @@ fn a_canceled_native_command_is_not_called() {
         first.await.unwrap();
         rt.drain().await;
         assert!(!is_called.load(SeqCst));
-        // What the closure owned is dropped by a thread of Kiln.
+        // A thread of Kiln drops what the closure owned.
         while Arc::strong_count(&kept) > 1 {
             std::thread::yield_now();
         }
@@ -332,7 +332,10 @@ fn devices_without_objects_of_drivers_say_so() {
         ];
         for error in errors {
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-            assert!(error.to_string().contains("OpenCL devices only"), "{error}");
+            let text = error.to_string();
+            let is_named =
+                text.contains("no such object") || text.contains("a device of `simulated`");
+            assert!(is_named, "{error}");
         }
     });
 }

@@ -23,7 +23,9 @@ use std::time::{Duration, Instant};
 
 use children::{Child, Report, on_imitated_gpu, report};
 use futures::future::{Either, join_all, select, try_join_all};
-use kiln::{Buffer, CacheConfig, ErrorKind, FusionMode, Module, Origin, Queue, Runtime, Status};
+use kiln::{
+    Buffer, CacheConfig, DriverQueue, ErrorKind, FusionMode, Module, Origin, Queue, Runtime, Status,
+};
 
 const SAXPY: &[u8] = include_bytes!("data/saxpy.spv");
 
@@ -155,6 +157,96 @@ fn lost() {
         assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
         report("lost", 1);
     });
+}
+
+#[test]
+fn other_code_shares_contexts_memory_and_commands() {
+    on_each(&PRODUCTS, "shared", &VALIDATION[..2]);
+}
+
+#[test]
+#[ignore = "another test runs it"]
+fn shared() {
+    use std::ptr::null_mut;
+
+    smol::block_on(async {
+        let own = runtime().await;
+        let handles = own.driver_handles().unwrap();
+        let x = own.buffer_from(vec![1u32; 1024]).await.unwrap();
+        let object = x.slice(256..).unwrap().driver_handle().unwrap();
+        assert_eq!(object.offset, 1024);
+        let address = object.object;
+        // SAFETY: the memory lives as long as `x`, which lives longer than the buffer.
+        let again = unsafe { own.buffer_from_level_zero::<u32>(address, 1024) }.unwrap();
+        own.queue().fill(&again, 7).unwrap().await.unwrap();
+        assert_eq!(own.queue().read(&x).await.unwrap(), [7; 1024]);
+        for (address, reason) in
+            [(null_mut(), "is null"), (address.wrapping_byte_add(4), "must start at a multiple of")]
+        {
+            // SAFETY: the memory is not used.
+            let refused = unsafe { own.buffer_from_level_zero::<u32>(address, 4) };
+            let error = refused.map(drop).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert!(error.to_string().contains(reason), "{error}");
+        }
+        // SAFETY: the object is not used.
+        let refused = unsafe { own.buffer_from_opencl::<u32>(address, 4) };
+        assert_eq!(refused.map(drop).unwrap_err().kind(), ErrorKind::Unsupported);
+
+        type Fill = unsafe extern "C" fn(Raw, Raw, Raw, usize, usize, Raw, u32, Raw) -> u32;
+        // SAFETY: the function has this type.
+        let append: Fill = unsafe { function(b"zeCommandListAppendMemoryFill\0") };
+        let fill = move |driver: &DriverQueue<'_>| {
+            let (list, memory, mut value) = (driver.queue(), driver.memory()[0].object, 9u32);
+            let pattern = (&raw mut value).cast();
+            // SAFETY: the list and the memory are alive, and the driver copies the pattern.
+            let code = unsafe { append(list, memory, pattern, 4, 4096, null_mut(), 0, null_mut()) };
+            if code == 0 { Ok(()) } else { Err(format!("{code:#x}")) }
+        };
+        // SAFETY: the command writes 1,024 elements of `x`, on the given list.
+        let filled = unsafe { own.queue().native("fill", (&x,), fill) };
+        assert_eq!(own.queue().read(&x).await.unwrap(), [9; 1024]);
+        filled.unwrap().await.unwrap();
+
+        type Drivers = unsafe extern "C" fn(*mut u32, *mut Raw) -> u32;
+        // SAFETY: the function has this type.
+        let get: Drivers = unsafe { function(b"zeDriverGet\0") };
+        let (mut count, mut driver) = (1, null_mut());
+        // SAFETY: there is room for one driver.
+        assert_eq!(unsafe { get(&raw mut count, &raw mut driver) }, 0);
+        // SAFETY: `own` keeps the context alive longer than the runtime.
+        let given = unsafe {
+            support::builder().level_zero_context(driver, handles.device, handles.context)
+        };
+        let rt = given.build().await.unwrap();
+        assert_eq!((rt.devices().len(), rt.device().name.clone()), (1, own.device().name.clone()));
+        assert_eq!(rt.driver_handles().unwrap(), handles);
+        let y = rt.buffer_from(vec![3u32; 64]).await.unwrap();
+        assert_eq!(rt.queue().read(&y).await.unwrap(), [3; 64]);
+        rt.drain().await;
+        drop((y, rt));
+        // The context is still there.
+        assert_eq!(own.queue().read(&x).await.unwrap(), [9; 1024]);
+        // SAFETY: the objects are not used.
+        let refused = unsafe { Runtime::from_level_zero(driver, null_mut(), null_mut()) };
+        let error = refused.await.map(drop).unwrap_err();
+        assert!(error.to_string().contains("`ze_device_handle_t` is null"), "{error}");
+        report("shared", 1);
+    });
+}
+
+type Raw = *mut std::ffi::c_void;
+
+/// Returns a function of Level Zero's loader, which Kiln has loaded.
+///
+/// # Safety
+///
+/// The function has the type `F`.
+unsafe fn function<F: Copy>(name: &[u8]) -> F {
+    // SAFETY: the library's initialization has no conditions.
+    let library = unsafe { libloading::Library::new("libze_loader.so.1") }.expect("it is there");
+    // SAFETY: guaranteed by the caller.
+    *unsafe { library.get::<F>(name) }.expect("every loader has it")
 }
 
 #[test]

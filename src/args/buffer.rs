@@ -267,7 +267,7 @@ impl<T: Pod> Buffer<T> {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](ErrorKind::Unsupported) for a device that is not one of OpenCL.
+    /// [`Unsupported`](ErrorKind::Unsupported) for a simulated device.
     ///
     /// # Examples
     ///

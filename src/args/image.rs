@@ -193,7 +193,7 @@ impl<P: Pixel> Image<P> {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](ErrorKind::Unsupported) for a device that is not one of OpenCL.
+    /// [`Unsupported`](ErrorKind::Unsupported) for a simulated device.
     ///
     /// # Examples
     ///

@@ -61,7 +61,8 @@ pub(crate) struct Allocation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryHandle {
-    /// `cl_mem` of the whole memory that a buffer is a slice of, or of the image.
+    /// `cl_mem` of the whole memory that a buffer is a slice of, or of the image. With Level Zero, the address of the
+    /// memory.
     pub object: *mut c_void,
     /// Number of bytes before the buffer's first element in this memory; 0 for an image.
     pub offset: usize,

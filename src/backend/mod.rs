@@ -260,9 +260,7 @@ pub struct DriverHandles {
 
 /// Returns the error for an object of a driver that a backend cannot give or take.
 fn no_driver_objects() -> Error {
-    Error::unsupported(
-        "objects of drivers can be shared with OpenCL devices only; this device is of another backend",
-    )
+    Error::unsupported("the device has no such object of a driver that other code could use")
 }
 
 /// Module to build, in a format that the device is known to accept.

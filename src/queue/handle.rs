@@ -479,8 +479,7 @@ impl Queue {
     /// # Errors
     ///
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for arguments other than buffers and images, and for
-    /// memory of another device. [`Unsupported`](crate::ErrorKind::Unsupported) for a device that is not one of
-    /// OpenCL.
+    /// memory of another device. [`Unsupported`](crate::ErrorKind::Unsupported) for a simulated device.
     ///
     /// # Examples
     ///

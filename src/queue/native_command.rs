@@ -47,7 +47,9 @@ pub struct DriverQueue<'a> {
 }
 
 impl DriverQueue<'_> {
-    /// Returns the `cl_command_queue`. It is in order, and the command owns it until the closure returns.
+    /// Returns the `cl_command_queue`, or the `ze_command_list_handle_t` of an immediate list with Level Zero. It is
+    /// in order, unless the driver of Level Zero is older than such lists. Only this closure uses it until the
+    /// command has ended.
     ///
     /// # Examples
     ///

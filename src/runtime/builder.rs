@@ -1,7 +1,8 @@
 //! Settings of runtimes, and their construction.
 
-#[cfg(feature = "opencl")]
+#[cfg(any(feature = "opencl", feature = "level-zero"))]
 use std::ffi::c_void;
+use std::fmt;
 use std::future::ready;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -9,8 +10,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::{Inner, Runtime, Starting};
-#[cfg(feature = "opencl")]
-use crate::backend::opencl::given_context::GivenContext;
 use crate::backend::{self, Backend, DeviceSlot, Discovered, discover};
 use crate::build_graph::{
     BuildGraph, CHILD_LIMIT, Checked, Children, CompilePool, Disk, DuplicateExports,
@@ -66,8 +65,7 @@ pub struct RuntimeBuilder {
     llvm_spirv: Option<PathBuf>,
     build_child: Option<PathBuf>,
     build_child_limit: Duration,
-    #[cfg(feature = "opencl")]
-    given: Option<GivenContext>,
+    given: Option<Given>,
     #[cfg(feature = "simulated")]
     simulators: Vec<crate::simulated::Simulator>,
 }
@@ -92,11 +90,20 @@ impl Default for RuntimeBuilder {
             llvm_spirv: None,
             build_child: None,
             build_child_limit: CHILD_LIMIT,
-            #[cfg(feature = "opencl")]
             given: None,
             #[cfg(feature = "simulated")]
             simulators: Vec::new(),
         }
+    }
+}
+
+/// Context that other code created, as a backend.
+#[derive(Clone)]
+struct Given(Arc<dyn Backend>);
+
+impl fmt::Debug for Given {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a context of {}", self.0.name())
     }
 }
 
@@ -485,7 +492,42 @@ impl RuntimeBuilder {
     #[cfg(feature = "opencl")]
     pub unsafe fn opencl_context(mut self, device: *mut c_void, context: *mut c_void) -> Self {
         // SAFETY: guaranteed by the caller.
-        self.given = Some(unsafe { GivenContext::new(device, context) });
+        let given = unsafe { backend::opencl::given_context::GivenContext::new(device, context) };
+        self.given = Some(Given(Arc::new(given)));
+        self
+    }
+
+    /// Makes the runtime use a Level Zero context that other code created, with a device of its driver: a
+    /// `ze_driver_handle_t`, a `ze_device_handle_t` and a `ze_context_handle_t`. The runtime has no other device,
+    /// whatever selectors say. See [`Runtime::from_level_zero`](crate::Runtime::from_level_zero).
+    ///
+    /// # Safety
+    ///
+    /// All three are objects of the Level Zero loader that Kiln uses, and belong together. The context lives as long
+    /// as every runtime that is built with this setting, its memory, its programs and its commands.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use std::ffi::c_void;
+    /// # async fn example(driver: *mut c_void, device: *mut c_void, context: *mut c_void) -> kiln::Result<()> {
+    /// // SAFETY: the context is never destroyed.
+    /// let builder = unsafe { kiln::Runtime::builder().level_zero_context(driver, device, context) };
+    /// let rt = builder.profiling(true).build().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "level-zero")]
+    pub unsafe fn level_zero_context(
+        mut self,
+        driver: *mut c_void,
+        device: *mut c_void,
+        context: *mut c_void,
+    ) -> Self {
+        use backend::level_zero::given_context::GivenContext;
+        // SAFETY: guaranteed by the caller.
+        let given = unsafe { GivenContext::new(driver, device, context) };
+        self.given = Some(Given(Arc::new(given)));
         self
     }
 
@@ -640,7 +682,6 @@ impl RuntimeBuilder {
 
     /// Returns the device selector from this builder or, if it has none, from the environment.
     fn selector(&self) -> Result<Selector> {
-        #[cfg(feature = "opencl")]
         if self.given.is_some() {
             return Ok(Selector::default());
         }
@@ -660,9 +701,8 @@ impl RuntimeBuilder {
     }
 
     fn backends(&self) -> Vec<Arc<dyn Backend>> {
-        #[cfg(feature = "opencl")]
-        if let Some(given) = self.given {
-            return vec![Arc::new(given)];
+        if let Some(Given(backend)) = &self.given {
+            return vec![backend.clone()];
         }
         #[cfg(feature = "simulated")]
         if !self.simulators.is_empty() {

@@ -12,7 +12,7 @@ use crate::args::image::Image;
 use crate::args::image::pixel::Pixel;
 use crate::backend::DriverHandles;
 use crate::build_graph::Program;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::process;
 
 impl Runtime {
@@ -53,12 +53,47 @@ impl Runtime {
         unsafe { Self::builder().opencl_context(device, context) }.build()
     }
 
+    /// Starts a runtime in a Level Zero context that other code created, with a device of its driver: a
+    /// `ze_driver_handle_t`, a `ze_device_handle_t` and a `ze_context_handle_t`. The runtime has no other device. All
+    /// settings have their defaults; for others, see
+    /// [`RuntimeBuilder::level_zero_context`](crate::RuntimeBuilder::level_zero_context).
+    ///
+    /// # Safety
+    ///
+    /// All three are objects of the Level Zero loader that Kiln uses, and belong together. The context lives as long
+    /// as the runtime, its memory, its programs and its commands: Level Zero counts no references.
+    ///
+    /// # Errors
+    ///
+    /// From the future: [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if one is null; otherwise as for
+    /// [`RuntimeBuilder::build`](crate::RuntimeBuilder::build).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use std::ffi::c_void;
+    /// # async fn example(driver: *mut c_void, device: *mut c_void, context: *mut c_void) -> kiln::Result<()> {
+    /// // SAFETY: the context is never destroyed.
+    /// let rt = unsafe { kiln::Runtime::from_level_zero(driver, device, context) }.await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "level-zero")]
+    pub unsafe fn from_level_zero(
+        driver: *mut c_void,
+        device: *mut c_void,
+        context: *mut c_void,
+    ) -> Starting {
+        // SAFETY: guaranteed by the caller.
+        unsafe { Self::builder().level_zero_context(driver, device, context) }.build()
+    }
+
     /// Returns the driver's objects of the device, for code that calls the driver itself. See [`Queue::native`] for
     /// commands of such code.
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) for a device that is not one of OpenCL.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) for a simulated device.
     ///
     /// # Examples
     ///
@@ -110,10 +145,45 @@ impl Runtime {
         object: *mut c_void,
         len: usize,
     ) -> Result<Buffer<T>> {
-        process::check()?;
+        self.check_api("opencl")?;
         let scheduler = self.scheduler();
         // SAFETY: guaranteed by the caller.
         unsafe { Buffer::adopt(scheduler.slot(), scheduler.freed(), object, len) }
+    }
+
+    /// Returns device or shared memory of Level Zero that other code allocated, by its address, as a buffer of `len`
+    /// elements. The memory belongs to the runtime's [context](Self::driver_handles).
+    ///
+    /// # Safety
+    ///
+    /// The memory has as many elements, and lives as long as the buffer and the commands that use it. Otherwise as
+    /// for [`buffer_from_opencl`](Self::buffer_from_opencl).
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the address is null or no multiple of the device's
+    /// [`slice_alignment`](crate::Limits::slice_alignment), and for a size of zero bytes.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) for a device that is not one of Level Zero.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(rt: kiln::Runtime, queue: kiln::Queue, address: *mut std::ffi::c_void) -> kiln::Result<()> {
+    /// // SAFETY: there are 1024 numbers, which are freed after the runtime was drained, and only Kiln uses them.
+    /// let counts = unsafe { rt.buffer_from_level_zero::<u32>(address, 1024)? };
+    /// queue.fill(&counts, 0)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub unsafe fn buffer_from_level_zero<T: Pod>(
+        &self,
+        address: *mut c_void,
+        len: usize,
+    ) -> Result<Buffer<T>> {
+        self.check_api("level-zero")?;
+        let scheduler = self.scheduler();
+        // SAFETY: guaranteed by the caller.
+        unsafe { Buffer::adopt(scheduler.slot(), scheduler.freed(), address, len) }
     }
 
     /// Returns an OpenCL image that other code created as an image with pixels of the type `P`: a `cl_mem` of the
@@ -145,7 +215,7 @@ impl Runtime {
     /// # }
     /// ```
     pub unsafe fn image_from_opencl<P: Pixel>(&self, object: *mut c_void) -> Result<Image<P>> {
-        process::check()?;
+        self.check_api("opencl")?;
         let scheduler = self.scheduler();
         // SAFETY: guaranteed by the caller.
         unsafe { Image::adopt(scheduler.slot(), scheduler.freed(), object) }
@@ -181,9 +251,22 @@ impl Runtime {
     /// # }
     /// ```
     pub unsafe fn program_from_opencl(&self, object: *mut c_void) -> Result<Program> {
-        process::check()?;
+        self.check_api("opencl")?;
         // SAFETY: guaranteed by the caller.
         let native = unsafe { self.inner.slots[self.device].open()?.adopt_program(object)? };
         Ok(Program::given(&self.inner.shared.graph, self.device, native))
+    }
+
+    /// Fails if the device is not reached through the API of an object that was given.
+    fn check_api(&self, api: &str) -> Result<()> {
+        process::check()?;
+        let device = self.device();
+        if device.backend == api {
+            return Ok(());
+        }
+        Err(Error::unsupported(format!(
+            "an object of the API `{api}` cannot be used on {device}, which is a device of `{}`",
+            device.backend
+        )))
     }
 }

@@ -56,11 +56,7 @@ impl Adapter for LzAdapter {
 impl LzAdapter {
     fn open_device(&self) -> Result<LzDevice> {
         let _call = handler_guard::begin(CallKind::Open)?;
-        let Self { api, driver, device, ordinal, ref clock, has_counted_events, ref info } = *self;
-        let events = if has_counted_events { Kind::Counted } else { Kind::Plain };
-        // Drivers got in-order lists and counter-based events together. An older driver accepts the flag for an
-        // in-order list, and ignores it.
-        let has_ordered_lists = has_counted_events;
+        let Self { api, driver, ref info, .. } = *self;
         let description =
             ze_context_desc_t { stype: ZE_STRUCTURE_TYPE_CONTEXT_DESC, ..Default::default() };
         let mut raw = ptr::null_mut();
@@ -71,6 +67,16 @@ impl LzAdapter {
             .map_err(|code| code.error(format!("the device `{}` cannot be opened", info.name)))?;
         // SAFETY: just created, and owned only here.
         let context = Arc::new(unsafe { OwnedContext::new(api, raw) });
+        Ok(self.open_in(context))
+    }
+
+    /// Opens the device in a context that exists.
+    pub(super) fn open_in(&self, context: Arc<OwnedContext>) -> LzDevice {
+        let Self { api, device, ordinal, ref clock, has_counted_events, ref info, .. } = *self;
+        let events = if has_counted_events { Kind::Counted } else { Kind::Plain };
+        // Drivers got in-order lists and counter-based events together. An older driver accepts the flag for an
+        // in-order list, and ignores it.
+        let has_ordered_lists = has_counted_events;
         let pool = |kind| EventPool::new(api, &context, device, kind);
         let context = Context {
             api,
@@ -89,7 +95,13 @@ impl LzAdapter {
         let context = Arc::new(context);
         let commands: Weak<Context> = Arc::downgrade(&context);
         shutdown::wait_at_end(commands);
-        Ok(LzDevice { context })
+        LzDevice { context }
+    }
+
+    /// Describes a device of a driver, without listing others.
+    pub(super) fn of(driver: DriverHandle, device: DeviceHandle) -> Result<Self> {
+        let api = api()?;
+        describe(api, driver.0, device.0).map_err(Error::unsupported)
     }
 }
 

@@ -1,12 +1,13 @@
 //! An opened device. It builds programs, allocates memory and creates native queues in its context.
 
+use std::ffi::c_void;
 use std::sync::Arc;
 
 use super::context::Context;
 use super::memory::LzMemory;
 use super::native_queue::LzNativeQueue;
 use super::program;
-use crate::backend::{Device, Memory, NativeQueue, Program, Source};
+use crate::backend::{Device, DriverHandles, Memory, NativeQueue, Program, Source, shutdown};
 use crate::error::{Error, Result};
 
 pub(super) struct LzDevice {
@@ -38,5 +39,16 @@ impl Device for LzDevice {
 
     fn create_native_queue(&self, profiling: bool) -> Result<Box<dyn NativeQueue>> {
         Ok(Box::new(LzNativeQueue::create(&self.context, profiling)?))
+    }
+
+    fn handles(&self) -> Result<DriverHandles> {
+        let _call = shutdown::enter()?;
+        let (context, device) = (self.context.raw().cast(), self.context.device.0.cast());
+        Ok(DriverHandles { context, device })
+    }
+
+    unsafe fn adopt_buffer(&self, handle: *mut c_void, bytes: usize) -> Result<Arc<dyn Memory>> {
+        // SAFETY: guaranteed by the caller.
+        Ok(Arc::new(unsafe { LzMemory::adopt(&self.context, handle, bytes)? }))
     }
 }

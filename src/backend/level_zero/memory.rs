@@ -7,7 +7,7 @@
 use std::any::Any;
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -34,16 +34,39 @@ pub(super) struct LzMemory {
 
 /// A whole allocation of device memory.
 struct Whole {
-    memory: ManuallyDrop<OwnedMemory>,
+    memory: Allocation,
     context: Arc<Context>,
+}
+
+/// Owner of an allocation.
+enum Allocation {
+    Own(ManuallyDrop<OwnedMemory>),
+    /// Memory that other code allocated and frees.
+    Given(NonNull<c_void>),
+}
+
+// SAFETY: memory is not bound to a thread.
+unsafe impl Send for Allocation {}
+// SAFETY: this value only holds the address of the memory.
+unsafe impl Sync for Allocation {}
+
+impl Allocation {
+    fn start(&self) -> *mut c_void {
+        match self {
+            Self::Own(memory) => memory.start(),
+            Self::Given(start) => start.as_ptr(),
+        }
+    }
 }
 
 impl Drop for Whole {
     fn drop(&mut self) {
         // Freeing waits for the commands that count as running. On a lost device, those never end.
-        if self.context.loss().is_none() {
+        if let Allocation::Own(memory) = &mut self.memory
+            && self.context.loss().is_none()
+        {
             // SAFETY: dropped once, here, and not used again.
-            unsafe { ManuallyDrop::drop(&mut self.memory) };
+            unsafe { ManuallyDrop::drop(memory) };
         }
     }
 }
@@ -76,9 +99,34 @@ impl LzMemory {
         })?;
         // SAFETY: just allocated, and owned only here.
         let memory = unsafe { OwnedMemory::new(context.api, &context.context, start) };
-        let memory = ManuallyDrop::new(memory);
+        Ok(Self::of_allocation(context, Allocation::Own(ManuallyDrop::new(memory)), bytes))
+    }
+
+    /// Takes memory that other code allocated, as memory of `bytes` bytes.
+    ///
+    /// # Safety
+    ///
+    /// The memory lives longer than the returned value and all its views, if its address is not null.
+    pub(super) unsafe fn adopt(
+        context: &Arc<Context>,
+        start: *mut c_void,
+        bytes: usize,
+    ) -> Result<Self> {
+        let start = NonNull::new(start).ok_or_else(|| {
+            Error::invalid("the given address of memory is null; give one of the driver's")
+        })?;
+        let alignment = context.info.limits.slice_alignment;
+        if !start.addr().get().is_multiple_of(alignment) {
+            return Err(Error::invalid(format!(
+                "the given memory starts at {start:p}; it must start at a multiple of {alignment} bytes"
+            )));
+        }
+        Ok(Self::of_allocation(context, Allocation::Given(start), bytes))
+    }
+
+    fn of_allocation(context: &Arc<Context>, memory: Allocation, bytes: usize) -> Self {
         let whole = Arc::new(Whole { memory, context: Arc::clone(context) });
-        Ok(Self { id: next_id(), start: 0, bytes, whole })
+        Self { id: next_id(), start: 0, bytes, whole }
     }
 
     /// Returns the memory as this backend's type. Fails for memory of another backend.
@@ -101,6 +149,10 @@ impl LzMemory {
 }
 
 impl Memory for LzMemory {
+    fn handle(&self) -> Result<*mut c_void> {
+        Ok(self.at(0))
+    }
+
     fn view(&self, offset: usize, bytes: usize) -> Result<Arc<dyn Memory>> {
         check_view(&self.whole.context.info, self.bytes, offset, bytes)?;
         let whole = Arc::clone(&self.whole);

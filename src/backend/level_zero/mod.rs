@@ -20,6 +20,7 @@ mod device;
 mod event;
 mod event_pool;
 mod extensions;
+pub(crate) mod given_context;
 mod handle;
 mod kernel;
 mod loader;

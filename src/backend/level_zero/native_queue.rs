@@ -1,6 +1,7 @@
 //! In-order immediate command lists. With drivers that are older than such lists, each command waits for the
 //! one before it.
 
+use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,6 +14,7 @@ use super::event_pool::RawEvent;
 use super::handle::OwnedList;
 use super::kernel::LzKernel;
 use super::memory::{LzMemory, Staging};
+use crate::backend::handler_guard::{self, CallKind};
 use crate::backend::{NativeEvent, NativeQueue, Operation, no_images, shutdown};
 use crate::error::Result;
 
@@ -157,8 +159,8 @@ impl LzNativeQueue {
     unsafe fn append_copy(
         &self,
         list: ze_command_list_handle_t,
-        to: *mut std::ffi::c_void,
-        from: *const std::ffi::c_void,
+        to: *mut c_void,
+        from: *const c_void,
         bytes: usize,
         signal: ze_event_handle_t,
         wait: &WaitList,
@@ -222,6 +224,16 @@ impl NativeQueue for LzNativeQueue {
 
     fn flush(&mut self) -> Result<()> {
         // An immediate list submits each command as it is appended.
+        Ok(())
+    }
+
+    fn call(&mut self, run: &mut dyn FnMut(*mut c_void)) -> Result<()> {
+        if let Some(lost) = self.state.context.loss() {
+            return Err(lost.clone());
+        }
+        // The callee may compile.
+        let _call = handler_guard::begin(CallKind::Compile)?;
+        run(self.list.as_ref().map_or(ptr::null_mut(), OwnedList::raw).cast());
         Ok(())
     }
 }
