@@ -16,6 +16,7 @@ mod host_memory;
 mod host_task;
 mod launch;
 mod launch_work;
+mod native;
 mod native_command;
 mod native_queue;
 mod node;
