@@ -285,6 +285,8 @@ pub mod guides {
     pub mod images {}
     #[doc = include_str!("docs/linking.md")]
     pub mod linking {}
+    #[doc = include_str!("docs/memory.md")]
+    pub mod memory {}
     #[doc = include_str!("docs/services.md")]
     pub mod services {}
 }
@@ -339,8 +341,8 @@ pub use crate::digest::{BuildKey, Digest};
 pub use crate::error::{DriverCode, Error, ErrorKind, Result};
 pub use crate::queue::{
     Checking, Event, Examining, FusedPart, Fusing, FusionMode, FusionOutcome, FusionScope,
-    Internalization, IntoOutcome, Launch, Queue, Read, ReadPieces, Ready, Status, Trace, Unfused,
-    Upload, WriteTrace,
+    Internalization, IntoOutcome, Launch, Map, MapMut, Mapped, MappedMut, Queue, Read, ReadPieces,
+    Ready, Status, Trace, Unfused, Upload, WriteTrace,
 };
 pub use crate::runtime::builder::RuntimeBuilder;
 pub use crate::runtime::{Drain, DrainTimeout, Runtime, Starting};

@@ -22,6 +22,9 @@ use proptest::test_runner::{TestCaseError, TestError, TestRunner};
 use simulation::{KERNELS, blend, with_kernels};
 
 const BUFFERS: usize = 4;
+
+/// Number of buffers that are in memory of host and device.
+const HOST_BUFFERS: usize = 2;
 const QUEUES: usize = 3;
 const SCOPES: usize = 2;
 
@@ -57,6 +60,12 @@ enum Action {
     Copy {
         from: Slice,
         to: Slice,
+    },
+    /// Maps a part of a host buffer for a task, which reads it, and writes it for a seed.
+    Map {
+        of: Slice,
+        cut: usize,
+        seed: Option<u32>,
     },
     Add {
         a: Slice,
@@ -141,6 +150,8 @@ fn actions() -> impl Strategy<Value = Action> {
             .prop_map(|(to, cut, value)| Action::Fill { to, cut, value }),
         3 => (slices(), 0..3usize).prop_map(|(from, cut)| Action::Read { from, cut }),
         3 => (slices(), slices()).prop_map(|(from, to)| Action::Copy { from, to }),
+        2 => (slices(), 0..3usize, any::<Option<u32>>())
+            .prop_map(|(of, cut, seed)| Action::Map { of, cut, seed }),
         7 => launches(slices),
         1 => any::<bool>().prop_map(|gated| Action::Host { gated }),
         1 => Just(Action::Marker),
@@ -215,6 +226,28 @@ fn noise(seed: u32, len: usize) -> Vec<u32> {
     (0..len as u32).map(|i| (seed ^ i).wrapping_mul(0x9e37_79b9).rotate_left(i % 32)).collect()
 }
 
+/// Maps a buffer in a task, which writes elements if some are given. The task returns whether it found the
+/// expected elements.
+fn map(
+    queue: &Queue,
+    buffer: &Buffer<u32>,
+    expected: Vec<u32>,
+    written: Option<Vec<u32>>,
+) -> smol::Task<kiln::Result<bool>> {
+    let Some(written) = written else {
+        let mapped = queue.map(buffer);
+        return smol::spawn(async move { Ok(*mapped.await? == expected[..]) });
+    };
+    let mapped = queue.map_mut(buffer);
+    smol::spawn(async move {
+        let mut guard = mapped.await?;
+        let is_equal = *guard == expected[..];
+        smol::future::yield_now().await; // the guard exists while other tasks run
+        guard.copy_from_slice(&written);
+        Ok(is_equal)
+    })
+}
+
 /// A device with the objects that all its cases use.
 struct Bench {
     rt: Runtime,
@@ -234,7 +267,13 @@ impl Bench {
         let [add, scale, blend] = kernels.map(|(name, source)| support::kernel(&rt, source, name));
         Self {
             queues: (0..QUEUES).map(|_| rt.queue()).collect(),
-            buffers: (0..BUFFERS).map(|_| rt.buffer(UNITS * unit).expect("memory")).collect(),
+            buffers: (0..BUFFERS)
+                .map(|index| match index {
+                    0..HOST_BUFFERS => rt.host_buffer(UNITS * unit),
+                    _ => rt.buffer(UNITS * unit),
+                })
+                .map(|buffer| buffer.expect("memory"))
+                .collect(),
             unit,
             add: add.await,
             scale: scale.await,
@@ -269,7 +308,7 @@ impl Bench {
             }
         };
         let mut events: Vec<Option<Event>> = Vec::new();
-        let mut reads = Vec::new();
+        let (mut reads, mut mappings) = (Vec::new(), Vec::new());
         let mut scopes = [(); SCOPES].map(|()| self.queues[0].start_fusion());
         for (number, step) in plan.steps.iter().enumerate() {
             let queue = &self.queues[step.queue];
@@ -306,6 +345,21 @@ impl Bench {
                     model[to.buffer][to.elements(unit)].copy_from_slice(&copied);
                     let copy = queue.copy(&self.slice(&from), &self.slice(&to));
                     events.push(Some(copy.expect("they fit")));
+                    continue;
+                }
+                Action::Map { of, cut, seed } => {
+                    events.push(None);
+                    if of.buffer >= HOST_BUFFERS {
+                        continue;
+                    }
+                    let range = of.cut(unit, *cut);
+                    let part = self.part(of.buffer, range.clone());
+                    let elements = &mut model[of.buffer][range];
+                    let written = seed.map(|seed| noise(seed, elements.len()));
+                    mappings.push((number, map(queue, &part, elements.to_vec(), written.clone())));
+                    if let Some(written) = written {
+                        elements.copy_from_slice(&written);
+                    }
                     continue;
                 }
                 Action::Host { gated } => {
@@ -394,6 +448,10 @@ impl Bench {
         for (number, read, expected) in reads {
             let read = read.await.map_err(|error| TestCaseError::fail(error.to_string()))?;
             prop_assert!(read == expected, "step {} read other elements", number);
+        }
+        for (number, mapping) in mappings {
+            let is_equal = mapping.await.map_err(|error| TestCaseError::fail(error.to_string()))?;
+            prop_assert!(is_equal, "step {} mapped other elements", number);
         }
         for event in events.into_iter().flatten() {
             event.await.map_err(|error| TestCaseError::fail(error.to_string()))?;

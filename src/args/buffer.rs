@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 
-use super::region::{Contents, Freed, Region};
+use super::region::{Contents, Freed, Region, Storage};
 use crate::backend::DeviceSlot;
 use crate::compiler::signature::Access;
 use crate::error::{Error, ErrorKind, Result};
@@ -42,6 +42,7 @@ impl<T: Pod> Buffer<T> {
         slot: &Arc<DeviceSlot>,
         freed: &Arc<Freed>,
         len: usize,
+        storage: Storage,
         contents: Contents,
     ) -> Result<Self> {
         let device = slot.handle();
@@ -60,7 +61,7 @@ impl<T: Pod> Buffer<T> {
                 Error::new(ErrorKind::OutOfResources, "the size in bytes exceeds the address space")
                     .within(description())
             })?;
-        Ok(Self::of(Region::allocate(slot, freed, (bytes, None), contents, description)?))
+        Ok(Self::of(Region::allocate(slot, freed, (bytes, storage), contents, description)?))
     }
 
     fn of(region: Region) -> Self {

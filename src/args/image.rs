@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::buffer::Buffer;
-use super::region::{Contents, Freed, Region};
+use super::region::{Contents, Freed, Region, Storage};
 use crate::backend::DeviceSlot;
 use crate::device::{ImageBox, ImageKind, ImageShape};
 use crate::error::{Error, ErrorKind, Result};
@@ -73,7 +73,7 @@ impl<P: Pixel> Image<P> {
             Error::new(ErrorKind::OutOfResources, "the size in bytes exceeds the address space")
                 .within(description())
         })?;
-        let memory = (bytes, Some(shape));
+        let memory = (bytes, Storage::Image(shape));
         let region = Region::allocate(slot, freed, memory, Contents::Zeros, description)?;
         Ok(Self { region: Arc::new(region), shape, pixel: PhantomData })
     }

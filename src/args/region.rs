@@ -35,12 +35,21 @@ pub(crate) struct Allocation {
     slot: Arc<DeviceSlot>,
     memory: Arc<dyn Memory>,
     bytes: usize,
-    /// Shape of the image, if the memory is an image.
-    image: Option<ImageShape>,
+    storage: Storage,
     freed: Arc<Freed>,
     /// Whether the memory must still be zeroed, because no command has used it yet. Changes only under the
     /// scheduler's lock, together with the DAG.
     is_fresh: AtomicBool,
+}
+
+/// Form of an allocation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Storage {
+    /// Buffer in the device's memory.
+    Device,
+    /// Buffer in memory that host and device share.
+    Host,
+    Image(ImageShape),
 }
 
 /// Whether new memory is zeroed before its contents are visible.
@@ -111,8 +120,7 @@ impl Drop for Allocation {
 }
 
 impl Region {
-    /// Allocates memory of `bytes` bytes. `image` is the shape of an image, and `None` for a buffer.
-    /// `description` says for messages what the memory is for.
+    /// Allocates memory of `bytes` bytes. `description` says for messages what the memory is for.
     ///
     /// # Errors
     ///
@@ -120,16 +128,17 @@ impl Region {
     pub(crate) fn allocate(
         slot: &Arc<DeviceSlot>,
         freed: &Arc<Freed>,
-        (bytes, image): (usize, Option<ImageShape>),
+        (bytes, storage): (usize, Storage),
         contents: Contents,
         description: impl FnOnce() -> String,
     ) -> Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         // Not checked against the reported maximum size of an allocation, because drivers can exceed it.
         let open = slot.open()?;
-        let allocate = |open: &Arc<dyn Device>| match &image {
-            None => open.allocate(bytes),
-            Some(shape) => open.create_image(shape),
+        let allocate = |open: &Arc<dyn Device>| match &storage {
+            Storage::Device => open.allocate(bytes),
+            Storage::Host => open.allocate_on_host(bytes),
+            Storage::Image(shape) => open.create_image(shape),
         };
         let memory = allocate(open).or_else(|error| {
             if error.kind() != ErrorKind::OutOfResources {
@@ -146,7 +155,7 @@ impl Region {
             slot: slot.clone(),
             memory,
             bytes,
-            image,
+            storage,
             freed: freed.clone(),
             is_fresh: AtomicBool::new(contents == Contents::Zeros),
         };
@@ -155,7 +164,10 @@ impl Region {
 
     fn whole(allocation: Arc<Allocation>) -> Self {
         let bytes = 0..allocation.bytes;
-        let image = allocation.image.map(ImageBox::whole);
+        let image = match allocation.storage {
+            Storage::Device | Storage::Host => None,
+            Storage::Image(shape) => Some(ImageBox::whole(shape)),
+        };
         Self { allocation, holders: Arc::default(), bytes, image, view: OnceLock::new() }
     }
 
@@ -196,6 +208,11 @@ impl Region {
 
     pub(crate) fn allocation(&self) -> u64 {
         self.allocation.id
+    }
+
+    /// Returns whether host and device share the memory.
+    pub(crate) fn is_on_host(&self) -> bool {
+        matches!(self.allocation.storage, Storage::Host)
     }
 
     /// Returns what the region belongs to, for messages.

@@ -33,7 +33,7 @@ pub mod simulated;
 
 use std::any::Any;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::compiler::nd_range::NdRange;
@@ -183,6 +183,9 @@ pub(crate) trait Device: Send + Sync {
 
     /// Allocates `bytes` of device memory with unspecified contents. `bytes` is not zero.
     fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>>;
+
+    /// Allocates `bytes` of memory that host and device share, with unspecified contents. `bytes` is not zero.
+    fn allocate_on_host(&self, bytes: usize) -> Result<Arc<dyn Memory>>;
 
     /// Creates an image with unspecified contents, whose sizes the device supports.
     ///
@@ -367,6 +370,27 @@ pub(crate) enum Operation<'a> {
         to: &'a dyn Memory,
         to_offset: usize,
         bytes: usize,
+    },
+    /// Makes memory of [`Device::allocate_on_host`] accessible to the host, for reading or also for writing.
+    /// The address is stored in `start` before the call returns, and is valid from the end of the operation on.
+    Map {
+        memory: &'a dyn Memory,
+        offset: usize,
+        bytes: usize,
+        writes: bool,
+        start: &'a AtomicPtr<u8>,
+    },
+    /// Ends the access through the address `start` of a map of the same range with the same `writes`.
+    #[cfg_attr(
+        not(feature = "simulated"),
+        allow(dead_code, reason = "other backends need only the address")
+    )]
+    Unmap {
+        memory: &'a dyn Memory,
+        offset: usize,
+        bytes: usize,
+        writes: bool,
+        start: *mut u8,
     },
     /// Works on pixels of images.
     Image(

@@ -499,7 +499,11 @@ impl Queue {
         self.scheduler.submit(command, SmallVec::new(), Vec::new())
     }
 
-    fn check_device(&self, region: &Region, what: impl FnOnce() -> String) -> Result<()> {
+    pub(super) fn check_device(
+        &self,
+        region: &Region,
+        what: impl FnOnce() -> String,
+    ) -> Result<()> {
         process::check()?;
         check_same_device(
             &format!("{} is in the memory of", region.in_words()),

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use super::hazard::{Use, Uses};
 use super::host_memory::{HostSource, HostTarget};
 use super::launch_work::LaunchWork;
+use super::map_work::MapWork;
 use crate::args::ArgumentKind;
 use crate::args::region::Region;
 use crate::backend::{ImageOperation, Operation};
@@ -43,6 +44,10 @@ pub(crate) enum Work {
         from: Arc<Region>,
         to: Arc<Region>,
     },
+    /// Mapping of memory for the host.
+    Map(MapWork),
+    /// End of a mapping.
+    Unmap(MapWork),
     /// No work besides the preconditions.
     Host,
     /// Marker that comes after all earlier commands of a queue.
@@ -74,6 +79,8 @@ impl Work {
             Self::Fill { .. } => "fill".to_owned(),
             Self::Zero { .. } => "zero".to_owned(),
             Self::Copy { .. } => "copy".to_owned(),
+            Self::Map(_) => "map".to_owned(),
+            Self::Unmap(_) => "unmap".to_owned(),
             Self::Host => "host task".to_owned(),
             Self::Marker => "marker".to_owned(),
             Self::Drain => "drain".to_owned(),
@@ -93,6 +100,7 @@ impl Work {
             Self::Launch(launch) => format!("a launch of `{}`", launch.kernel.name()),
             Self::Drain => "`drain`".to_owned(),
             Self::Zero { .. } => "the zeroing of new memory".to_owned(),
+            Self::Unmap(_) => "the end of a mapping".to_owned(),
             other => format!("a {}", other.label()),
         }
     }
@@ -119,6 +127,7 @@ impl Work {
             Self::Copy { from, to } => {
                 SmallVec::from_iter([Use::of(from, Access::Read), Use::overwriting(to)])
             }
+            Self::Map(work) | Self::Unmap(work) => SmallVec::from_iter([work.used()]),
             Self::Host | Self::Marker | Self::Drain | Self::Released(_) => SmallVec::new(),
         }
     }
@@ -139,6 +148,7 @@ impl Work {
                 }
             }
             Self::Read { from, .. } => visit_if_fresh(from),
+            Self::Map(work) | Self::Unmap(work) => visit_if_fresh(work.region()),
             // The target is included, because nothing is copied if the source fails.
             Self::Copy { from, to } => {
                 visit_if_fresh(from);
@@ -195,6 +205,10 @@ impl Work {
                 to.release();
                 Self::Released(HostMemory::None)
             }
+            Self::Map(work) | Self::Unmap(work) => {
+                work.release();
+                Self::Released(HostMemory::None)
+            }
             other => other,
         };
     }
@@ -235,6 +249,7 @@ impl Work {
         match self {
             Self::Launch(launch) => launch.abandon(),
             Self::Copy { from, to } => std::mem::forget((from.clone(), to.clone())),
+            Self::Map(work) | Self::Unmap(work) => work.abandon(),
             // The host memory is leaked, too.
             Self::Write { .. } | Self::Read { .. } | Self::Fill { .. } | Self::Zero { .. } => {
                 std::mem::forget(self.take_for_worker());
@@ -291,6 +306,8 @@ impl Work {
             Self::Fill { region, pattern } => run(&fill(region, pattern)),
             Self::Zero { region } => run(&fill(region, zeros(region.bytes().len()))),
             Self::Copy { from, to } => run(&copy(from, to)),
+            Self::Map(work) => run(&work.map()),
+            Self::Unmap(work) => run(&work.unmap()),
             Self::Transferring { .. }
             | Self::Host
             | Self::Marker

@@ -3,6 +3,7 @@
 
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Instant;
 
 use super::bindings::*;
@@ -90,17 +91,12 @@ impl LzNativeQueue {
             | Operation::Read { bytes: 0, .. }
             | Operation::Fill { bytes: 0, .. }
             | Operation::Copy { bytes: 0, .. }
-            | Operation::Marker => {
-                // SAFETY: the list and the events are alive.
-                let appended = unsafe {
-                    (context.api.zeCommandListAppendBarrier)(
-                        list,
-                        signal,
-                        wait.len(),
-                        wait.as_ptr(),
-                    )
-                };
-                check(appended).map_err(|code| context.error(code, "the driver refused a marker"))
+            | Operation::Unmap { .. }
+            | Operation::Marker => self.append_barrier(list, signal, wait),
+            Operation::Map { memory, offset, start, .. } => {
+                // Host and device use the same addresses.
+                start.store(LzMemory::of(memory)?.at(offset).cast(), SeqCst);
+                self.append_barrier(list, signal, wait)
             }
             Operation::Write { to, offset, from, bytes } => {
                 let staging = Staging::take(context, bytes)?;
@@ -148,6 +144,20 @@ impl LzNativeQueue {
             }
             Operation::Image(_) => Err(no_images()),
         }
+    }
+
+    fn append_barrier(
+        &self,
+        list: ze_command_list_handle_t,
+        signal: ze_event_handle_t,
+        wait: &WaitList,
+    ) -> Result<()> {
+        let context = &self.state.context;
+        // SAFETY: the list and the events are alive.
+        let appended = unsafe {
+            (context.api.zeCommandListAppendBarrier)(list, signal, wait.len(), wait.as_ptr())
+        };
+        check(appended).map_err(|code| context.error(code, "the driver refused a marker"))
     }
 
     /// # Safety

@@ -6,7 +6,9 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use opencl3::memory::{CL_MEM_READ_WRITE, cl_mem, create_buffer};
+use opencl3::memory::{
+    CL_MEM_ALLOC_HOST_PTR, CL_MEM_READ_WRITE, cl_mem, cl_mem_flags, create_buffer,
+};
 
 use super::codes::{allocation_kind, error_of};
 use super::context::Context;
@@ -33,6 +35,8 @@ struct Whole {
     /// Moved out when the whole is dropped.
     piece: ManuallyDrop<Piece>,
     bytes: usize,
+    /// Whether host and device share the memory. Such memory is not kept for other buffers.
+    is_on_host: bool,
     context: Arc<Context>,
 }
 
@@ -43,8 +47,8 @@ impl Drop for Whole {
         // SAFETY: taken once, here, and not used again.
         let piece = unsafe { ManuallyDrop::take(&mut self.piece) };
         match &self.context.spare {
-            Some(spare) => spare.give(piece, self.bytes),
-            None => drop(piece),
+            Some(spare) if !self.is_on_host => spare.give(piece, self.bytes),
+            _ => drop(piece),
         }
     }
 }
@@ -63,21 +67,31 @@ impl ClMemory {
             return Err(Error::new(ErrorKind::OutOfResources, message));
         }
         let reused = context.spare.as_ref().and_then(|spare| spare.take(bytes));
-        let piece = reused.map_or_else(|| Self::create(context, bytes), Ok);
+        let piece = reused.map_or_else(|| Self::create(context, bytes, CL_MEM_READ_WRITE), Ok);
         let piece = piece.inspect_err(|_| {
             if let Some(spare) = &context.spare {
                 spare.cancel(bytes);
             }
         })?;
-        let context = Arc::clone(context);
-        let whole = Arc::new(Whole { piece: ManuallyDrop::new(piece), bytes, context });
-        Ok(Self { id: next_id(), view: None, start: 0, bytes, whole })
+        Ok(Self::whole(context, piece, bytes, false))
     }
 
-    fn create(context: &Context, bytes: usize) -> Result<Piece> {
-        // SAFETY: the context is alive, and these flags take no host memory.
-        let created =
-            unsafe { create_buffer(context.raw(), CL_MEM_READ_WRITE, bytes, ptr::null_mut()) };
+    /// Allocates memory that host and device share.
+    pub(super) fn allocate_on_host(context: &Arc<Context>, bytes: usize) -> Result<Self> {
+        let _call = shutdown::begin()?;
+        let piece = Self::create(context, bytes, CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR)?;
+        Ok(Self::whole(context, piece, bytes, true))
+    }
+
+    fn whole(context: &Arc<Context>, piece: Piece, bytes: usize, is_on_host: bool) -> Self {
+        let (piece, context) = (ManuallyDrop::new(piece), Arc::clone(context));
+        let whole = Arc::new(Whole { piece, bytes, is_on_host, context });
+        Self { id: next_id(), view: None, start: 0, bytes, whole }
+    }
+
+    fn create(context: &Context, bytes: usize, flags: cl_mem_flags) -> Result<Piece> {
+        // SAFETY: the context is alive, and the flags take no host memory of the caller.
+        let created = unsafe { create_buffer(context.raw(), flags, bytes, ptr::null_mut()) };
         let raw = created.map_err(|code| {
             let kind = allocation_kind(code);
             let name = &context.info.name;

@@ -11,6 +11,7 @@ mod cancel;
 mod deferred;
 mod dispatch;
 mod group;
+mod hold;
 mod part;
 #[cfg(all(test, feature = "simulated"))]
 mod random_tests;
@@ -117,6 +118,8 @@ struct State {
     in_flight: usize,
     /// Number of bytes of the transfers in flight on all native queues.
     transferring: usize,
+    /// Number of unmaps whose guards exist.
+    held: usize,
     /// Reference to the scheduler itself, which keeps it alive while it has commands.
     keep_alive: Option<Arc<Scheduler>>,
     /// Commands that only the limit on commands in flight holds back, in order.
@@ -232,6 +235,7 @@ impl Scheduler {
                 granted: 0,
                 in_flight: 0,
                 transferring: 0,
+                held: 0,
                 keep_alive: None,
                 parked: VecDeque::new(),
                 groups: HashMap::default(),
@@ -380,6 +384,7 @@ impl Scheduler {
                 }
             }
         }
+        state.held -= usize::from(command.is_held);
         state.live -= command.count();
         if state.live == 0 {
             state.actions.keep_alive = state.keep_alive.take();

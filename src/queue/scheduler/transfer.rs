@@ -224,6 +224,8 @@ fn pieces<'a>(whole: &Operation<'a>) -> impl Iterator<Item = Operation<'a>> {
         Operation::Launch { .. }
         | Operation::Copy { .. }
         | Operation::Image(_)
+        | Operation::Map { .. }
+        | Operation::Unmap { .. }
         | Operation::Marker => (1, 1),
     };
     (0..total).step_by(max_piece).map(move |start| part(whole, start, max_piece.min(total - start)))

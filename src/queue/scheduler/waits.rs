@@ -118,6 +118,7 @@ impl State {
         let state = match &command.work {
             Work::Host => "which has not completed",
             _ if command.record.is_dispatched() => "which the device has not finished",
+            _ if command.is_held => "which waits until the guard of the mapping is dropped",
             _ if command.building => "whose program is being built",
             _ if command.group.is_some() => "whose fusion scope is not completed",
             _ if command.host_futures.is_some() => "whose host future has not completed",
