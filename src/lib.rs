@@ -307,6 +307,7 @@ pub mod typed {
 }
 
 pub use crate::args::buffer::{Buffer, BufferArgument};
+pub use crate::args::grid::{Grid, GridPart};
 pub use crate::args::image::pixel::{
     A, Argb, Bgra, Channel, Half, Intensity, Luminance, Pixel, R, Rg, Rgba, Snorm, Unorm,
 };

@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use futures::executor::block_on;
 use kiln::simulated::Simulator;
-use kiln::{Buffer, Event, FusionMode, Kernel, Queue, Runtime};
+use kiln::{Buffer, Event, FusionMode, GridPart, Kernel, Queue, Runtime};
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestError, TestRunner};
 use simulation::{KERNELS, blend, with_kernels};
@@ -37,6 +37,15 @@ const UNITS: usize = 8;
 struct Slice {
     buffer: usize,
     units: Range<usize>,
+}
+
+/// Rectangle of a buffer as a grid whose rows are units.
+#[derive(Clone, Debug)]
+struct Rectangle {
+    buffer: usize,
+    /// Columns, in eighths of a unit.
+    columns: Range<usize>,
+    rows: Range<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -60,6 +69,18 @@ enum Action {
     Copy {
         from: Slice,
         to: Slice,
+    },
+    WriteRectangle {
+        to: Rectangle,
+        seed: u32,
+    },
+    ReadRectangle {
+        from: Rectangle,
+    },
+    /// Copies a rectangle to one of the same size.
+    CopyRectangle {
+        from: Rectangle,
+        to: Rectangle,
     },
     /// Maps a part of a host buffer for a task, which reads it, and writes it for a seed.
     Map {
@@ -121,6 +142,15 @@ fn slices() -> impl Strategy<Value = Slice> {
     })
 }
 
+fn rectangles() -> impl Strategy<Value = Rectangle> {
+    let range = || (0..8usize, 1..=8usize).prop_map(|(at, len)| at..(at + len).min(8));
+    (0..BUFFERS, range(), range()).prop_map(|(buffer, columns, rows)| Rectangle {
+        buffer,
+        columns,
+        rows,
+    })
+}
+
 /// Slices of `units` units, which are equal or do not overlap.
 fn blocks(units: usize) -> impl Strategy<Value = Slice> {
     (0..BUFFERS, 0..UNITS / units).prop_map(move |(buffer, block)| Slice {
@@ -152,6 +182,11 @@ fn actions() -> impl Strategy<Value = Action> {
         3 => (slices(), slices()).prop_map(|(from, to)| Action::Copy { from, to }),
         2 => (slices(), 0..3usize, any::<Option<u32>>())
             .prop_map(|(of, cut, seed)| Action::Map { of, cut, seed }),
+        1 => (rectangles(), any::<u32>())
+            .prop_map(|(to, seed)| Action::WriteRectangle { to, seed }),
+        1 => rectangles().prop_map(|from| Action::ReadRectangle { from }),
+        2 => (rectangles(), rectangles())
+            .prop_map(|(from, to)| Action::CopyRectangle { from, to }),
         7 => launches(slices),
         1 => any::<bool>().prop_map(|gated| Action::Host { gated }),
         1 => Just(Action::Marker),
@@ -213,6 +248,37 @@ impl Slice {
             && self.units.start < other.units.end
             && other.units.start < self.units.end
     }
+}
+
+impl Rectangle {
+    /// Returns the positions of the elements, row by row.
+    fn positions(&self, unit: usize) -> impl Iterator<Item = usize> + use<> {
+        let columns = self.columns.start * unit / 8..self.columns.end * unit / 8;
+        self.rows
+            .clone()
+            .flat_map(move |row| columns.clone().map(move |column| row * unit + column))
+    }
+
+    /// Returns the first `columns` columns and `rows` rows.
+    fn first(&self, columns: usize, rows: usize) -> Self {
+        let Self { buffer, columns: Range { start: x, .. }, rows: Range { start: y, .. } } = *self;
+        Self { buffer, columns: x..x + columns, rows: y..y + rows }
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        let meet =
+            |one: &Range<usize>, two: &Range<usize>| one.start < two.end && two.start < one.end;
+        self.buffer == other.buffer
+            && meet(&self.columns, &other.columns)
+            && meet(&self.rows, &other.rows)
+    }
+}
+
+/// Cuts rectangles to the sizes that both have.
+fn even_rectangles([one, two]: [&Rectangle; 2]) -> [Rectangle; 2] {
+    let columns = one.columns.len().min(two.columns.len());
+    let rows = one.rows.len().min(two.rows.len());
+    [one, two].map(|rectangle| rectangle.first(columns, rows))
 }
 
 /// Cuts slices to the length of the shortest.
@@ -286,6 +352,13 @@ impl Bench {
         self.part(slice.buffer, slice.elements(self.unit))
     }
 
+    fn rectangle(&self, rectangle: &Rectangle) -> GridPart<u32> {
+        let Rectangle { buffer, columns, rows } = rectangle;
+        let grid = self.buffers[*buffer].grid([self.unit, UNITS]).expect("it fits");
+        let [x, width] = [columns.start, columns.len()].map(|eighths| eighths * self.unit / 8);
+        grid.part([x, rows.start], [width, rows.len()]).expect("it is inside")
+    }
+
     fn part(&self, buffer: usize, elements: Range<usize>) -> Buffer<u32> {
         self.buffers[buffer].slice(elements).expect("it is inside")
     }
@@ -344,6 +417,34 @@ impl Bench {
                     let copied = model[from.buffer][from.elements(unit)].to_vec();
                     model[to.buffer][to.elements(unit)].copy_from_slice(&copied);
                     let copy = queue.copy(&self.slice(&from), &self.slice(&to));
+                    events.push(Some(copy.expect("they fit")));
+                    continue;
+                }
+                Action::WriteRectangle { to, seed } => {
+                    let part = self.rectangle(to);
+                    let elements = noise(*seed, part.len());
+                    for (at, element) in to.positions(unit).zip(&elements) {
+                        model[to.buffer][at] = *element;
+                    }
+                    events.push(Some(queue.write(&part, elements).expect("it fits")));
+                    continue;
+                }
+                Action::ReadRectangle { from } => {
+                    let expected = from.positions(unit).map(|at| model[from.buffer][at]).collect();
+                    reads.push((number, queue.read(&self.rectangle(from)), expected));
+                    events.push(None);
+                    continue;
+                }
+                Action::CopyRectangle { from, to } => {
+                    let [from, to] = even_rectangles([from, to]);
+                    if from.overlaps(&to) {
+                        events.push(None);
+                        continue;
+                    }
+                    for (source, target) in from.positions(unit).zip(to.positions(unit)) {
+                        model[to.buffer][target] = model[from.buffer][source];
+                    }
+                    let copy = queue.copy(&self.rectangle(&from), &self.rectangle(&to));
                     events.push(Some(copy.expect("they fit")));
                     continue;
                 }

@@ -11,11 +11,11 @@ use concurrent_queue::ConcurrentQueue;
 
 use crate::backend::{Device, DeviceSlot, Memory};
 use crate::compiler::signature::Access;
-use crate::device::{ImageBox, ImageKind, ImageShape};
+use crate::device::{ImageBox, ImageKind, ImageShape, Rows};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
 
-/// Part of an allocation: a range of bytes or, in an image, a box of pixels.
+/// Part of an allocation: a range of bytes, rows of bytes or, in an image, a box of pixels.
 pub(crate) struct Region {
     allocation: Arc<Allocation>,
     /// Token that the allocation's regions share if users hold them, directly or through launches. The
@@ -23,6 +23,8 @@ pub(crate) struct Region {
     holders: Arc<()>,
     /// Range of bytes. For a box of an image, from its first pixel to its last one, as if rows had no padding.
     bytes: Range<usize>,
+    /// Rows of bytes within the range, if there are other bytes between them.
+    rows: Option<Rows>,
     /// Box of pixels, for an image.
     image: Option<ImageBox>,
     /// Range in the form of a kernel argument, created when a kernel first takes it.
@@ -168,13 +170,19 @@ impl Region {
             Storage::Device | Storage::Host => None,
             Storage::Image(shape) => Some(ImageBox::whole(shape)),
         };
-        Self { allocation, holders: Arc::default(), bytes, image, view: OnceLock::new() }
+        let holders = Arc::default();
+        Self { allocation, holders, bytes, rows: None, image, view: OnceLock::new() }
     }
 
     /// Returns a range of bytes of the same allocation.
     pub(crate) fn slice(&self, bytes: Range<usize>) -> Self {
         let (allocation, holders) = (self.allocation.clone(), self.holders.clone());
-        Self { allocation, holders, bytes, image: None, view: OnceLock::new() }
+        Self { allocation, holders, bytes, rows: None, image: None, view: OnceLock::new() }
+    }
+
+    /// Returns rows of bytes of the same allocation.
+    pub(crate) fn rows_of(&self, rows: Rows) -> Self {
+        Self { rows: Some(rows).filter(|rows| !rows.is_packed()), ..self.slice(rows.range()) }
     }
 
     /// Returns a box of pixels of the same allocation.
@@ -192,16 +200,36 @@ impl Region {
         self.image.as_ref().filter(|image| image.shape.kind != ImageKind::D1Buffer)
     }
 
+    /// Returns the rows of bytes, if the region has other bytes between them.
+    pub(crate) fn rows(&self) -> Option<&Rows> {
+        self.rows.as_ref()
+    }
+
+    /// Returns the bytes of a buffer as rows. A range is a single row.
+    fn as_rows(&self) -> Rows {
+        let Range { start, end } = self.bytes;
+        let bytes = end - start;
+        let row =
+            Rows { offset: start, bytes, rows: 1, slices: 1, row_pitch: bytes, slice_pitch: bytes };
+        self.rows.unwrap_or(row)
+    }
+
+    /// Returns the number of bytes that transfers move.
+    pub(crate) fn transfer_size(&self) -> usize {
+        self.rows.map_or(self.bytes.len(), |rows| rows.total())
+    }
+
     /// Returns the box of pixels of any image.
     pub(crate) fn image(&self) -> Option<&ImageBox> {
         self.image.as_ref()
     }
 
-    /// Returns the access of a command that overwrites the region. Other pixels of the rows of a box, which the
-    /// region's bytes include, are left as they are.
+    /// Returns the access of a command that overwrites the region. Other bytes between rows, and other pixels
+    /// of the rows of a box, which the region's bytes include, are left as they are.
     pub(crate) fn access_of_write(&self) -> Access {
         match self.pixels() {
             Some(image) if !image.is_contiguous() => Access::ReadWrite,
+            None if self.rows.is_some() => Access::ReadWrite,
             _ => Access::Write,
         }
     }
@@ -225,7 +253,7 @@ impl Region {
         self.allocation.id == other.allocation.id
             && match (self.pixels(), other.pixels()) {
                 (Some(one), Some(two)) => one.overlaps(two),
-                _ => self.bytes.start < other.bytes.end && other.bytes.start < self.bytes.end,
+                _ => self.as_rows().overlap(&other.as_rows()),
             }
     }
 
@@ -260,7 +288,7 @@ impl Region {
 
     /// Returns whether the region is the whole allocation.
     pub(crate) fn is_whole(&self) -> bool {
-        self.bytes == (0..self.allocation.bytes)
+        self.rows.is_none() && self.bytes == (0..self.allocation.bytes)
     }
 
     /// Returns the whole allocation, for a command that Kiln adds itself. The result does not count as a

@@ -38,7 +38,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::signature::Parameter;
-use crate::device::{DeviceInfo, ImageBox, ImageShape, ModuleFormat, Sampler};
+use crate::device::{DeviceInfo, ImageBox, ImageShape, ModuleFormat, Rows, Sampler};
 #[cfg(any(feature = "level-zero", feature = "opencl", feature = "simulated"))]
 use crate::error::catch_and_log;
 use crate::error::{DriverCode, Error, ErrorKind, Result};
@@ -371,6 +371,8 @@ pub(crate) enum Operation<'a> {
         to_offset: usize,
         bytes: usize,
     },
+    /// Copies rows of bytes.
+    Rows(RowsOperation<'a>),
     /// Makes memory of [`Device::allocate_on_host`] accessible to the host, for reading or also for writing.
     /// The address is stored in `start` before the call returns, and is valid from the end of the operation on.
     Map {
@@ -402,6 +404,30 @@ pub(crate) enum Operation<'a> {
     ),
     /// Has no effect. Ends after all earlier operations of its native queue and all events in its wait list.
     Marker,
+}
+
+/// Copy of rows of bytes, which lie inside their memory. In host memory, they follow each other without
+/// padding.
+#[derive(Clone, Copy)]
+pub(crate) enum RowsOperation<'a> {
+    Write {
+        to: &'a dyn Memory,
+        rows: Rows,
+        from: *const u8,
+    },
+    Read {
+        from: &'a dyn Memory,
+        rows: Rows,
+        to: *mut u8,
+    },
+    /// Both have the same number of bytes, rows and slices, and no bytes in common. Within one memory, they
+    /// have the same distances.
+    Copy {
+        from: &'a dyn Memory,
+        source: Rows,
+        to: &'a dyn Memory,
+        target: Rows,
+    },
 }
 
 /// Operation on pixels of images. Boxes lie inside their images, and host memory and buffers hold as many pixels.

@@ -313,12 +313,12 @@ impl Queue {
         ReadPieces::new(pieces)
     }
 
-    /// Sets every element of a buffer, or every pixel of an image or of a [part](crate::Image::part) of one, to
-    /// `value`.
+    /// Sets every element of a buffer or of a [part of a grid](crate::Grid::part), or every pixel of an image
+    /// or of a [part](crate::Image::part) of one, to `value`.
     ///
     /// The device fills a buffer if the size of an element is a power of two up to 128 bytes and the buffer
-    /// starts at a multiple of that size in its memory. Otherwise the elements are created in host
-    /// memory and written.
+    /// starts at a multiple of that size in its memory. Otherwise, and for parts of grids, the elements are
+    /// created in host memory and written.
     ///
     /// # Errors
     ///
@@ -347,7 +347,8 @@ impl Queue {
         let is_pattern = size.is_power_of_two()
             && size <= LARGEST_PATTERN
             && place.region.bytes().start.is_multiple_of(size);
-        if place.region.pixels().is_none() && !is_pattern {
+        let is_filled_by_device = is_pattern && place.region.rows().is_none();
+        if place.region.pixels().is_none() && !is_filled_by_device {
             let mut elements = room_for(place.len, "a fill")?;
             elements.resize(place.len, value);
             return self.write(memory, elements);
@@ -363,9 +364,10 @@ impl Queue {
     }
 
     /// Copies the elements of one buffer to another of the same length, the pixels of an image or of a
-    /// [part](crate::Image::part) of one to another with the same sizes, or as many elements between a buffer and
-    /// an image, row by row. The elements of a buffer of pixels have the image's type of pixels:
-    /// [`cast`](Buffer::cast) the buffer otherwise.
+    /// [part](crate::Image::part) of one to another with the same sizes, or as many elements between a buffer
+    /// and an image or a [part of a grid](crate::Grid::part), row by row. Two parts of grids have the same
+    /// sizes and, within one buffer, grids of the same sizes. The elements of a buffer of pixels have the
+    /// image's type of pixels: [`cast`](Buffer::cast) the buffer otherwise.
     ///
     /// # Errors
     ///
@@ -401,6 +403,7 @@ impl Queue {
                 source.size, target.size
             )));
         }
+        check_rows(from, to)?;
         if from.overlaps(to) {
             return Err(Error::invalid(format!(
                 "a copy from bytes {:?} to bytes {:?} of the same memory; they must not overlap",
@@ -521,6 +524,39 @@ impl fmt::Debug for Queue {
             .field("number", &self.number)
             .finish()
     }
+}
+
+/// Fails if a copy from or to a part of a grid is not one that devices can make.
+fn check_rows(from: &Region, to: &Region) -> Result<()> {
+    let (source, target) = (from.rows(), to.rows());
+    let Some(rows) = source.or(target) else { return Ok(()) };
+    if from.pixels().or(to.pixels()).is_some() {
+        return Err(Error::invalid(
+            "a copy between a part of a grid and an image; copy the part to a buffer first",
+        ));
+    }
+    if let (Some(source), Some(target)) = (source, target)
+        && source.size() != target.size()
+    {
+        return Err(Error::invalid(format!(
+            "a copy of a part of a grid to one with other sizes: {:?} to {:?} bytes, rows and slices; the sizes \
+             must be the same",
+            source.size(),
+            target.size()
+        )));
+    }
+    let pitches = |region: &Region| {
+        region.rows().map_or_else(|| rows.packed(0).pitches(), |rows| rows.pitches())
+    };
+    if from.allocation() == to.allocation() && pitches(from) != pitches(to) {
+        return Err(Error::invalid(format!(
+            "a copy within one buffer of rows at distances of {:?} bytes to rows at {:?}; the distances must be the \
+             same, or copy through another buffer",
+            pitches(from),
+            pitches(to)
+        )));
+    }
+    Ok(())
 }
 
 /// Fails if a copy or a write has more or fewer elements than its target.

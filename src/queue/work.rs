@@ -11,7 +11,7 @@ use super::launch_work::LaunchWork;
 use super::map_work::MapWork;
 use crate::args::ArgumentKind;
 use crate::args::region::Region;
-use crate::backend::{ImageOperation, Operation};
+use crate::backend::{ImageOperation, Operation, RowsOperation};
 use crate::compiler::signature::Access;
 use crate::error::Result;
 
@@ -228,7 +228,7 @@ impl Work {
     pub(crate) fn transfer_size(&self) -> usize {
         match self {
             Self::Write { to: region, .. } | Self::Read { from: region, .. } => {
-                region.bytes().len()
+                region.transfer_size()
             }
             _ => 0,
         }
@@ -279,30 +279,8 @@ impl Work {
     ) -> Result<R> {
         match self {
             Self::Launch(launch) => launch.with_operation(run),
-            Self::Write { to, from } => {
-                let (from, bytes) = from.bytes();
-                run(&match to.pixels() {
-                    Some(pixels) => {
-                        Operation::Image(ImageOperation::Write { to: to.memory(), pixels, from })
-                    }
-                    None => {
-                        let offset = to.bytes().start;
-                        Operation::Write { to: to.memory(), offset, from, bytes }
-                    }
-                })
-            }
-            Self::Read { from, to } => {
-                let (to, memory) = (to.start(), from.memory());
-                run(&match from.pixels() {
-                    Some(pixels) => {
-                        Operation::Image(ImageOperation::Read { from: memory, pixels, to })
-                    }
-                    None => {
-                        let (offset, bytes) = (from.bytes().start, from.bytes().len());
-                        Operation::Read { from: memory, offset, to, bytes }
-                    }
-                })
-            }
+            Self::Write { to, from } => run(&write(to, from.bytes())),
+            Self::Read { from, to } => run(&read(from, to.start())),
             Self::Fill { region, pattern } => run(&fill(region, pattern)),
             Self::Zero { region } => run(&fill(region, zeros(region.bytes().len()))),
             Self::Copy { from, to } => run(&copy(from, to)),
@@ -314,6 +292,30 @@ impl Work {
             | Self::Drain
             | Self::Released(_) => run(&Operation::Marker),
         }
+    }
+}
+
+/// Returns the write of host memory to a region.
+fn write(to: &Region, (from, bytes): (*const u8, usize)) -> Operation<'_> {
+    let (memory, offset) = (to.memory(), to.bytes().start);
+    match (to.pixels(), to.rows()) {
+        (Some(pixels), _) => Operation::Image(ImageOperation::Write { to: memory, pixels, from }),
+        (None, Some(rows)) => {
+            Operation::Rows(RowsOperation::Write { to: memory, rows: *rows, from })
+        }
+        (None, None) => Operation::Write { to: memory, offset, from, bytes },
+    }
+}
+
+/// Returns the read of a region to host memory.
+fn read(from: &Region, to: *mut u8) -> Operation<'_> {
+    let (memory, offset, bytes) = (from.memory(), from.bytes().start, from.bytes().len());
+    match (from.pixels(), from.rows()) {
+        (Some(pixels), _) => Operation::Image(ImageOperation::Read { from: memory, pixels, to }),
+        (None, Some(rows)) => {
+            Operation::Rows(RowsOperation::Read { from: memory, rows: *rows, to })
+        }
+        (None, None) => Operation::Read { from: memory, offset, to, bytes },
     }
 }
 
@@ -337,7 +339,17 @@ fn copy<'a>(from: &'a Region, to: &'a Region) -> Operation<'a> {
     let (source, target) = (from.pixels(), to.pixels());
     let (from_offset, to_offset) = (from.bytes().start, to.bytes().start);
     let bytes = to.bytes().len();
+    let rows = match (from.rows().copied(), to.rows().copied()) {
+        (Some(source), target) => {
+            Some((source, target.unwrap_or_else(|| source.packed(to_offset))))
+        }
+        (None, Some(target)) => Some((target.packed(from_offset), target)),
+        (None, None) => None,
+    };
     let (from, to) = (from.memory(), to.memory());
+    if let Some((source, target)) = rows {
+        return Operation::Rows(RowsOperation::Copy { from, source, to, target });
+    }
     match (source, target) {
         (None, None) => Operation::Copy { from, from_offset, to, to_offset, bytes },
         (Some(source), Some(target)) => {

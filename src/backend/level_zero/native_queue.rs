@@ -14,6 +14,7 @@ use super::event_pool::RawEvent;
 use super::handle::OwnedList;
 use super::kernel::LzKernel;
 use super::memory::{LzMemory, Staging};
+use super::rows;
 use crate::backend::{NativeEvent, NativeQueue, Operation, no_images, shutdown};
 use crate::error::Result;
 
@@ -143,6 +144,10 @@ impl LzNativeQueue {
                     .map_err(|code| refused(code, "a copy", bytes, to_offset))
             }
             Operation::Image(_) => Err(no_images()),
+            // SAFETY: the list is alive; the caller guarantees the rest.
+            Operation::Rows(operation) => unsafe {
+                rows::append(context, list, &operation, signal, wait, end_actions)
+            },
         }
     }
 

@@ -17,6 +17,7 @@ use super::image;
 use super::kernel::ClKernel;
 use super::memory::ClMemory;
 use super::queue::Queue;
+use super::rows;
 use super::watch::QueueWatch;
 use crate::backend::handler_guard::{CallKind, HandlerGuard};
 use crate::backend::{NativeEvent, NativeQueue, Operation, shutdown};
@@ -156,6 +157,8 @@ impl ClNativeQueue {
                 };
                 enqueued.map_err(|code| error(code, "the driver refused to unmap a buffer"))
             }
+            // SAFETY: the queue is alive; the caller guarantees the rest.
+            Operation::Rows(operation) => unsafe { rows::enqueue(queue, &operation, wait) },
             // SAFETY: the queue is alive; the caller guarantees the rest.
             Operation::Image(operation) => unsafe { image::enqueue(queue, &operation, wait) },
         };

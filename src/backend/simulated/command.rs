@@ -11,6 +11,7 @@ use super::image::PixelAction;
 use super::invocation::BoundArgument;
 use super::memory::Region;
 use super::program::Code;
+use super::rows::RowsAction;
 use super::shared::{Behaviour, Shared, count, driver_error};
 use crate::backend::{Argument, Kernel, NativeEvent, Operation};
 use crate::compiler::nd_range::NdRange;
@@ -29,6 +30,7 @@ pub(super) enum Action {
     Copy { from: Region, to: Region },
     Map { region: Region, to: HostMemory<*mut u8> },
     Unmap { region: Region, from: HostMemory<*mut u8>, writes: bool },
+    Rows(RowsAction),
     Pixels(PixelAction),
     Marker,
 }
@@ -115,6 +117,7 @@ impl Action {
                 from: HostMemory(start),
                 writes,
             },
+            Operation::Rows(operation) => Self::Rows(RowsAction::capture(shared, &operation)?),
             Operation::Image(operation) => Self::Pixels(PixelAction::capture(shared, &operation)?),
             Operation::Marker => Self::Marker,
         })
@@ -151,6 +154,7 @@ impl Action {
     fn transferred(&self) -> usize {
         match self {
             Self::Write { to: region, .. } | Self::Read { from: region, .. } => region.len(),
+            Self::Rows(action) => action.transferred(),
             Self::Pixels(action) => action.transferred(),
             _ => 0,
         }
@@ -205,6 +209,7 @@ impl Action {
                 }
                 region.end_mapping(from.0);
             }
+            Self::Rows(action) => action.run(),
             Self::Pixels(action) => action.run(),
             Self::Marker => {}
         }

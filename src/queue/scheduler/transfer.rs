@@ -224,6 +224,7 @@ fn pieces<'a>(whole: &Operation<'a>) -> impl Iterator<Item = Operation<'a>> {
         Operation::Launch { .. }
         | Operation::Copy { .. }
         | Operation::Image(_)
+        | Operation::Rows(_)
         | Operation::Map { .. }
         | Operation::Unmap { .. }
         | Operation::Marker => (1, 1),
