@@ -1,11 +1,12 @@
 //! Device memory: allocations, and the parts of them that commands use.
 
+use std::any::Any;
 use std::ops::Range;
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Relaxed, SeqCst},
 };
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use concurrent_queue::ConcurrentQueue;
 
@@ -71,6 +72,8 @@ pub(crate) struct Freed {
     is_claimed: AtomicBool,
     /// Held while unused memory is freed.
     freeing: Mutex<()>,
+    /// Owner of the list: the device's scheduler.
+    owner: OnceLock<Weak<dyn Any + Send + Sync>>,
 }
 
 /// Remaining handles of a region, in the order in which they are freed.
@@ -86,11 +89,22 @@ impl Default for Freed {
             unused: ConcurrentQueue::unbounded(),
             is_claimed: AtomicBool::new(false),
             freeing: Mutex::new(()),
+            owner: OnceLock::new(),
         }
     }
 }
 
 impl Freed {
+    /// Sets the owner of the list. Only the first one counts.
+    pub(crate) fn set_owner(&self, owner: Weak<dyn Any + Send + Sync>) {
+        let _ = self.owner.set(owner);
+    }
+
+    /// Returns the owner of the list, unless it was dropped.
+    pub(crate) fn owner(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.owner.get()?.upgrade()
+    }
+
     /// Returns the id of a dropped allocation. Returns each id once.
     pub(crate) fn next_dropped(&self) -> Option<u64> {
         // Checking first avoids a fence if the queue is empty.
@@ -295,6 +309,10 @@ impl Region {
     /// region that users hold.
     pub(crate) fn whole_unheld(&self) -> Self {
         Self::whole(self.allocation.clone())
+    }
+
+    pub(crate) fn freed(&self) -> &Freed {
+        &self.allocation.freed
     }
 
     pub(crate) fn slot(&self) -> &Arc<DeviceSlot> {

@@ -16,7 +16,7 @@ use super::host_memory::{OwnedElements, ReadDestination, ReadSlot, room_for};
 use super::host_task::{IntoOutcome, Precondition, ToOutcome};
 use super::launch::Launch;
 use super::launch_work::check_same_device;
-use super::scheduler::Scheduler;
+use super::scheduler::{BridgeEnd, Scheduler};
 use super::time_limit::TimeLimit;
 use super::work::Work;
 use crate::args::buffer::Buffer;
@@ -369,10 +369,15 @@ impl Queue {
     /// sizes and, within one buffer, grids of the same sizes. The elements of a buffer of pixels have the
     /// image's type of pixels: [`cast`](Buffer::cast) the buffer otherwise.
     ///
+    /// A buffer of another device, also of another runtime, is copied through the host's memory, 8 MiB at a
+    /// time. The copy is a command of both devices: on each it comes after the commands that were submitted
+    /// there earlier and use the same elements, and the event ends with both. One of the two devices is the
+    /// queue's.
+    ///
     /// # Errors
     ///
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the lengths or sizes differ, if the two
-    /// overlap, or if one belongs to another device.
+    /// overlap, or if one belongs to another device and they are not both buffers.
     ///
     /// # Examples
     ///
@@ -392,6 +397,9 @@ impl Queue {
         let (from, to) = (from.place(Seal), to.place(Seal));
         check_length::<T>("a copy", from.len, to)?;
         let (from, to) = (from.region, to.region);
+        if !Arc::ptr_eq(from.slot(), to.slot()) {
+            return self.copy_between_devices(from, to);
+        }
         for region in [from, to] {
             self.check_device(region, || "a copy".to_owned())?;
         }
@@ -412,6 +420,29 @@ impl Queue {
             )));
         }
         Ok(self.run(Work::Copy { from: from.clone(), to: to.clone() }))
+    }
+
+    fn copy_between_devices(&self, from: &Arc<Region>, to: &Arc<Region>) -> Result<Event> {
+        process::check()?;
+        check_between_devices(from, to)?;
+        let [source, target] = [from, to].map(|region| {
+            Scheduler::of(region).ok_or_else(|| {
+                let device = region.slot().handle();
+                let message = "a copy between devices with a buffer whose runtime was dropped, on";
+                Error::invalid(format!("{message} {device}; keep the runtime or a queue of it"))
+            })
+        });
+        let (source, target) = (source?, target?);
+        let end = |scheduler, region| {
+            let is_own = Arc::ptr_eq(scheduler, &self.scheduler);
+            BridgeEnd { scheduler, region, queue: if is_own { self.number } else { 0 } }
+        };
+        let is_source = Arc::ptr_eq(&source, &self.scheduler);
+        if !is_source {
+            self.check_device(to, || "a copy".to_owned())?;
+        }
+        let [read, written] = Scheduler::submit_bridge(&end(&source, from), &end(&target, to));
+        Ok(if is_source { read } else { written })
     }
 
     /// Runs a host future as a command of the DAG, on one of Kiln's own threads, even if its event is
@@ -524,6 +555,21 @@ impl fmt::Debug for Queue {
             .field("number", &self.number)
             .finish()
     }
+}
+
+/// Fails if a copy between devices is not one between buffers.
+fn check_between_devices(from: &Region, to: &Region) -> Result<()> {
+    for region in [from, to] {
+        let what = match (region.pixels(), region.rows()) {
+            (None, None) => continue,
+            (Some(_), _) => "an image",
+            (None, Some(_)) => "a part of a grid",
+        };
+        return Err(Error::invalid(format!(
+            "a copy between devices of {what}; copy it to a buffer of its own device first"
+        )));
+    }
+    Ok(())
 }
 
 /// Fails if a copy from or to a part of a grid is not one that devices can make.

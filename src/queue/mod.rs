@@ -2,6 +2,7 @@
 //! completion.
 
 mod accesses;
+mod bridge;
 mod checked;
 mod command;
 mod completion;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::bridge::BridgeWork;
 use super::hazard::{Use, Uses};
 use super::host_memory::{HostSource, HostTarget};
 use super::launch_work::LaunchWork;
@@ -44,6 +45,8 @@ pub(crate) enum Work {
         from: Arc<Region>,
         to: Arc<Region>,
     },
+    /// Copy between devices.
+    Bridge(BridgeWork),
     /// Mapping of memory for the host.
     Map(MapWork),
     /// End of a mapping.
@@ -79,6 +82,7 @@ impl Work {
             Self::Fill { .. } => "fill".to_owned(),
             Self::Zero { .. } => "zero".to_owned(),
             Self::Copy { .. } => "copy".to_owned(),
+            Self::Bridge(work) => work.label(),
             Self::Map(_) => "map".to_owned(),
             Self::Unmap(_) => "unmap".to_owned(),
             Self::Host => "host task".to_owned(),
@@ -127,6 +131,7 @@ impl Work {
             Self::Copy { from, to } => {
                 SmallVec::from_iter([Use::of(from, Access::Read), Use::overwriting(to)])
             }
+            Self::Bridge(work) => SmallVec::from_iter([work.used()]),
             Self::Map(work) | Self::Unmap(work) => SmallVec::from_iter([work.used()]),
             Self::Host | Self::Marker | Self::Drain | Self::Released(_) => SmallVec::new(),
         }
@@ -148,6 +153,7 @@ impl Work {
                 }
             }
             Self::Read { from, .. } => visit_if_fresh(from),
+            Self::Bridge(work) => visit_if_fresh(work.region()),
             Self::Map(work) | Self::Unmap(work) => visit_if_fresh(work.region()),
             // The target is included, because nothing is copied if the source fails.
             Self::Copy { from, to } => {
@@ -203,6 +209,10 @@ impl Work {
             Self::Copy { from, to } => {
                 from.release();
                 to.release();
+                Self::Released(HostMemory::None)
+            }
+            Self::Bridge(work) => {
+                work.release();
                 Self::Released(HostMemory::None)
             }
             Self::Map(work) | Self::Unmap(work) => {
@@ -287,6 +297,7 @@ impl Work {
             Self::Map(work) => run(&work.map()),
             Self::Unmap(work) => run(&work.unmap()),
             Self::Transferring { .. }
+            | Self::Bridge(_)
             | Self::Host
             | Self::Marker
             | Self::Drain

@@ -23,6 +23,9 @@ impl Scheduler {
         if state.is_host(id) {
             return self.finish(state, id, Ok(()), Ending::default());
         }
+        if state.is_bridge(id) {
+            return self.arrive(state, id);
+        }
         if self.slot.handle().kind != DeviceKind::Cpu && state.is_for_worker(id) {
             return self.offload(state, id);
         }
