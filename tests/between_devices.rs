@@ -233,7 +233,7 @@ fn a_task_that_awaits_a_copy_that_waits_for_the_task_gets_a_deadlock_error() {
         copied.await.unwrap(); // it overwrites what the launch should have written
         // A task may await a copy that does not wait for it.
         let copied = one.queue().copy(&y, &x).unwrap();
-        let task = two.queue().host_task(async move { copied.await }).unwrap();
+        let task = two.queue().host_task(copied).unwrap();
         task.await.unwrap();
         drop((one, two, x, y, scale));
         simulators.iter().for_each(assert_at_rest);
