@@ -288,6 +288,8 @@ pub mod guides {
     pub mod interop {}
     #[doc = include_str!("docs/linking.md")]
     pub mod linking {}
+    #[doc = include_str!("docs/memory.md")]
+    pub mod memory {}
     #[doc = include_str!("docs/services.md")]
     pub mod services {}
 }
@@ -308,6 +310,7 @@ pub mod typed {
 }
 
 pub use crate::args::buffer::{Buffer, BufferArgument};
+pub use crate::args::grid::{Grid, GridPart};
 pub use crate::args::image::pixel::{
     A, Argb, Bgra, Channel, Half, Intensity, Luminance, Pixel, R, Rg, Rgba, Snorm, Unorm,
 };
@@ -343,8 +346,8 @@ pub use crate::digest::{BuildKey, Digest};
 pub use crate::error::{DriverCode, Error, ErrorKind, Result};
 pub use crate::queue::{
     Checking, DriverQueue, Event, Examining, FusedPart, Fusing, FusionMode, FusionOutcome,
-    FusionScope, Internalization, IntoOutcome, Launch, Queue, Read, ReadPieces, Ready, Status,
-    Trace, Unfused, Upload, WriteTrace,
+    FusionScope, Internalization, IntoOutcome, Launch, Map, MapMut, Mapped, MappedMut, Queue, Read,
+    ReadPieces, Ready, Status, Trace, Unfused, Upload, WriteTrace,
 };
 pub use crate::runtime::builder::RuntimeBuilder;
 pub use crate::runtime::{Drain, DrainTimeout, Runtime, Starting};

@@ -16,12 +16,15 @@ use std::ops::Range;
 
 use futures::executor::block_on;
 use kiln::simulated::Simulator;
-use kiln::{Buffer, Event, FusionMode, Kernel, Queue, Runtime};
+use kiln::{Buffer, Event, FusionMode, GridPart, Kernel, Queue, Runtime};
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestError, TestRunner};
 use simulation::{KERNELS, blend, with_kernels};
 
 const BUFFERS: usize = 4;
+
+/// Number of buffers that are in memory of host and device.
+const HOST_BUFFERS: usize = 2;
 const QUEUES: usize = 3;
 const SCOPES: usize = 2;
 
@@ -34,6 +37,15 @@ const UNITS: usize = 8;
 struct Slice {
     buffer: usize,
     units: Range<usize>,
+}
+
+/// Rectangle of a buffer as a grid whose rows are units.
+#[derive(Clone, Debug)]
+struct Rectangle {
+    buffer: usize,
+    /// Columns, in eighths of a unit.
+    columns: Range<usize>,
+    rows: Range<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -57,6 +69,24 @@ enum Action {
     Copy {
         from: Slice,
         to: Slice,
+    },
+    WriteRectangle {
+        to: Rectangle,
+        seed: u32,
+    },
+    ReadRectangle {
+        from: Rectangle,
+    },
+    /// Copies a rectangle to one of the same size.
+    CopyRectangle {
+        from: Rectangle,
+        to: Rectangle,
+    },
+    /// Maps a part of a host buffer for a task, which reads it, and writes it for a seed.
+    Map {
+        of: Slice,
+        cut: usize,
+        seed: Option<u32>,
     },
     Add {
         a: Slice,
@@ -112,6 +142,15 @@ fn slices() -> impl Strategy<Value = Slice> {
     })
 }
 
+fn rectangles() -> impl Strategy<Value = Rectangle> {
+    let range = || (0..8usize, 1..=8usize).prop_map(|(at, len)| at..(at + len).min(8));
+    (0..BUFFERS, range(), range()).prop_map(|(buffer, columns, rows)| Rectangle {
+        buffer,
+        columns,
+        rows,
+    })
+}
+
 /// Slices of `units` units, which are equal or do not overlap.
 fn blocks(units: usize) -> impl Strategy<Value = Slice> {
     (0..BUFFERS, 0..UNITS / units).prop_map(move |(buffer, block)| Slice {
@@ -141,6 +180,13 @@ fn actions() -> impl Strategy<Value = Action> {
             .prop_map(|(to, cut, value)| Action::Fill { to, cut, value }),
         3 => (slices(), 0..3usize).prop_map(|(from, cut)| Action::Read { from, cut }),
         3 => (slices(), slices()).prop_map(|(from, to)| Action::Copy { from, to }),
+        2 => (slices(), 0..3usize, any::<Option<u32>>())
+            .prop_map(|(of, cut, seed)| Action::Map { of, cut, seed }),
+        1 => (rectangles(), any::<u32>())
+            .prop_map(|(to, seed)| Action::WriteRectangle { to, seed }),
+        1 => rectangles().prop_map(|from| Action::ReadRectangle { from }),
+        2 => (rectangles(), rectangles())
+            .prop_map(|(from, to)| Action::CopyRectangle { from, to }),
         7 => launches(slices),
         1 => any::<bool>().prop_map(|gated| Action::Host { gated }),
         1 => Just(Action::Marker),
@@ -204,6 +250,37 @@ impl Slice {
     }
 }
 
+impl Rectangle {
+    /// Returns the positions of the elements, row by row.
+    fn positions(&self, unit: usize) -> impl Iterator<Item = usize> + use<> {
+        let columns = self.columns.start * unit / 8..self.columns.end * unit / 8;
+        self.rows
+            .clone()
+            .flat_map(move |row| columns.clone().map(move |column| row * unit + column))
+    }
+
+    /// Returns the first `columns` columns and `rows` rows.
+    fn first(&self, columns: usize, rows: usize) -> Self {
+        let Self { buffer, columns: Range { start: x, .. }, rows: Range { start: y, .. } } = *self;
+        Self { buffer, columns: x..x + columns, rows: y..y + rows }
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        let meet =
+            |one: &Range<usize>, two: &Range<usize>| one.start < two.end && two.start < one.end;
+        self.buffer == other.buffer
+            && meet(&self.columns, &other.columns)
+            && meet(&self.rows, &other.rows)
+    }
+}
+
+/// Cuts rectangles to the sizes that both have.
+fn even_rectangles([one, two]: [&Rectangle; 2]) -> [Rectangle; 2] {
+    let columns = one.columns.len().min(two.columns.len());
+    let rows = one.rows.len().min(two.rows.len());
+    [one, two].map(|rectangle| rectangle.first(columns, rows))
+}
+
 /// Cuts slices to the length of the shortest.
 fn even<const N: usize>(slices: [&Slice; N]) -> [Slice; N] {
     let len = slices.iter().map(|slice| slice.units.len()).min().expect("there are some");
@@ -213,6 +290,28 @@ fn even<const N: usize>(slices: [&Slice; N]) -> [Slice; N] {
 /// Returns the elements that are written for a seed.
 fn noise(seed: u32, len: usize) -> Vec<u32> {
     (0..len as u32).map(|i| (seed ^ i).wrapping_mul(0x9e37_79b9).rotate_left(i % 32)).collect()
+}
+
+/// Maps a buffer in a task, which writes elements if some are given. The task returns whether it found the
+/// expected elements.
+fn map(
+    queue: &Queue,
+    buffer: &Buffer<u32>,
+    expected: Vec<u32>,
+    written: Option<Vec<u32>>,
+) -> smol::Task<kiln::Result<bool>> {
+    let Some(written) = written else {
+        let mapped = queue.map(buffer);
+        return smol::spawn(async move { Ok(*mapped.await? == expected[..]) });
+    };
+    let mapped = queue.map_mut(buffer);
+    smol::spawn(async move {
+        let mut guard = mapped.await?;
+        let is_equal = *guard == expected[..];
+        smol::future::yield_now().await; // the guard exists while other tasks run
+        guard.copy_from_slice(&written);
+        Ok(is_equal)
+    })
 }
 
 /// A device with the objects that all its cases use.
@@ -234,7 +333,13 @@ impl Bench {
         let [add, scale, blend] = kernels.map(|(name, source)| support::kernel(&rt, source, name));
         Self {
             queues: (0..QUEUES).map(|_| rt.queue()).collect(),
-            buffers: (0..BUFFERS).map(|_| rt.buffer(UNITS * unit).expect("memory")).collect(),
+            buffers: (0..BUFFERS)
+                .map(|index| match index {
+                    0..HOST_BUFFERS => rt.host_buffer(UNITS * unit),
+                    _ => rt.buffer(UNITS * unit),
+                })
+                .map(|buffer| buffer.expect("memory"))
+                .collect(),
             unit,
             add: add.await,
             scale: scale.await,
@@ -245,6 +350,13 @@ impl Bench {
 
     fn slice(&self, slice: &Slice) -> Buffer<u32> {
         self.part(slice.buffer, slice.elements(self.unit))
+    }
+
+    fn rectangle(&self, rectangle: &Rectangle) -> GridPart<u32> {
+        let Rectangle { buffer, columns, rows } = rectangle;
+        let grid = self.buffers[*buffer].grid([self.unit, UNITS]).expect("it fits");
+        let [x, width] = [columns.start, columns.len()].map(|eighths| eighths * self.unit / 8);
+        grid.part([x, rows.start], [width, rows.len()]).expect("it is inside")
     }
 
     fn part(&self, buffer: usize, elements: Range<usize>) -> Buffer<u32> {
@@ -269,7 +381,7 @@ impl Bench {
             }
         };
         let mut events: Vec<Option<Event>> = Vec::new();
-        let mut reads = Vec::new();
+        let (mut reads, mut mappings) = (Vec::new(), Vec::new());
         let mut scopes = [(); SCOPES].map(|()| self.queues[0].start_fusion());
         for (number, step) in plan.steps.iter().enumerate() {
             let queue = &self.queues[step.queue];
@@ -306,6 +418,49 @@ impl Bench {
                     model[to.buffer][to.elements(unit)].copy_from_slice(&copied);
                     let copy = queue.copy(&self.slice(&from), &self.slice(&to));
                     events.push(Some(copy.expect("they fit")));
+                    continue;
+                }
+                Action::WriteRectangle { to, seed } => {
+                    let part = self.rectangle(to);
+                    let elements = noise(*seed, part.len());
+                    for (at, element) in to.positions(unit).zip(&elements) {
+                        model[to.buffer][at] = *element;
+                    }
+                    events.push(Some(queue.write(&part, elements).expect("it fits")));
+                    continue;
+                }
+                Action::ReadRectangle { from } => {
+                    let expected = from.positions(unit).map(|at| model[from.buffer][at]).collect();
+                    reads.push((number, queue.read(&self.rectangle(from)), expected));
+                    events.push(None);
+                    continue;
+                }
+                Action::CopyRectangle { from, to } => {
+                    let [from, to] = even_rectangles([from, to]);
+                    if from.overlaps(&to) {
+                        events.push(None);
+                        continue;
+                    }
+                    for (source, target) in from.positions(unit).zip(to.positions(unit)) {
+                        model[to.buffer][target] = model[from.buffer][source];
+                    }
+                    let copy = queue.copy(&self.rectangle(&from), &self.rectangle(&to));
+                    events.push(Some(copy.expect("they fit")));
+                    continue;
+                }
+                Action::Map { of, cut, seed } => {
+                    events.push(None);
+                    if of.buffer >= HOST_BUFFERS {
+                        continue;
+                    }
+                    let range = of.cut(unit, *cut);
+                    let part = self.part(of.buffer, range.clone());
+                    let elements = &mut model[of.buffer][range];
+                    let written = seed.map(|seed| noise(seed, elements.len()));
+                    mappings.push((number, map(queue, &part, elements.to_vec(), written.clone())));
+                    if let Some(written) = written {
+                        elements.copy_from_slice(&written);
+                    }
                     continue;
                 }
                 Action::Host { gated } => {
@@ -394,6 +549,10 @@ impl Bench {
         for (number, read, expected) in reads {
             let read = read.await.map_err(|error| TestCaseError::fail(error.to_string()))?;
             prop_assert!(read == expected, "step {} read other elements", number);
+        }
+        for (number, mapping) in mappings {
+            let is_equal = mapping.await.map_err(|error| TestCaseError::fail(error.to_string()))?;
+            prop_assert!(is_equal, "step {} mapped other elements", number);
         }
         for event in events.into_iter().flatten() {
             event.await.map_err(|error| TestCaseError::fail(error.to_string()))?;

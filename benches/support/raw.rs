@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::{self, Thread};
 
 use cl3::command_queue::{
-    create_command_queue, enqueue_fill_buffer, enqueue_read_buffer, enqueue_write_buffer, finish,
-    flush, release_command_queue,
+    create_command_queue, enqueue_fill_buffer, enqueue_map_buffer, enqueue_read_buffer,
+    enqueue_unmap_mem_object, enqueue_write_buffer, finish, flush, release_command_queue,
 };
 use cl3::context::create_context;
 use cl3::device::{CL_DEVICE_TYPE_ALL, get_device_ids};
@@ -20,15 +20,18 @@ use cl3::event::{
     set_event_callback,
 };
 use cl3::kernel::{create_kernel, create_kernels_in_program, release_kernel, set_kernel_arg};
-use cl3::memory::{CL_MEM_READ_WRITE, create_buffer, release_mem_object};
+use cl3::memory::{
+    CL_MAP_READ, CL_MAP_WRITE, CL_MEM_ALLOC_HOST_PTR, CL_MEM_READ_WRITE, create_buffer,
+    release_mem_object,
+};
 use cl3::platform::{CL_PLATFORM_NAME, get_platform_ids, get_platform_info};
 use cl3::program::{
     build_program, compile_program, create_program_with_binary, create_program_with_source,
     link_program, release_program,
 };
 use cl3::types::{
-    CL_NON_BLOCKING, cl_command_queue, cl_context, cl_device_id, cl_event, cl_kernel, cl_mem,
-    cl_program,
+    CL_BLOCKING, CL_NON_BLOCKING, cl_command_queue, cl_context, cl_device_id, cl_event, cl_kernel,
+    cl_mem, cl_program,
 };
 
 /// A kernel with two buffers and a number, and an in-order queue. Lives as long as the benchmark.
@@ -120,6 +123,40 @@ impl Raw {
         // SAFETY: no host memory is given.
         let buffer = unsafe { create_buffer(self.context, CL_MEM_READ_WRITE, bytes, null_mut()) };
         RawBuffer(buffer.expect("there is memory"))
+    }
+
+    /// Allocates memory that host and device share.
+    pub(crate) fn host_buffer(&self, bytes: usize) -> RawBuffer {
+        let flags = CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR;
+        // SAFETY: no host memory is given.
+        let buffer = unsafe { create_buffer(self.context, flags, bytes, null_mut()) };
+        RawBuffer(buffer.expect("there is memory"))
+    }
+
+    /// Maps the first `bytes` bytes, calls `use_bytes`, and enqueues the end of the mapping.
+    pub(crate) fn map(&self, buffer: &RawBuffer, bytes: usize, use_bytes: impl FnOnce(&mut [u8])) {
+        let mut start = null_mut();
+        // SAFETY: the buffer has as many bytes.
+        let mapped = unsafe {
+            enqueue_map_buffer(
+                self.queue,
+                buffer.0,
+                CL_BLOCKING,
+                CL_MAP_READ | CL_MAP_WRITE,
+                0,
+                bytes,
+                &mut start,
+                0,
+                null(),
+            )
+        };
+        drop(OwnedEvent(mapped.expect("it is mapped")));
+        // SAFETY: the bytes are mapped until the call below, and nothing else uses them.
+        use_bytes(unsafe { std::slice::from_raw_parts_mut(start.cast(), bytes) });
+        // SAFETY: the buffer is mapped at this address.
+        let unmapped = unsafe { enqueue_unmap_mem_object(self.queue, buffer.0, start, 0, null()) };
+        drop(OwnedEvent(unmapped.expect("it is enqueued")));
+        self.flush();
     }
 
     /// Enqueues a write, without waiting for it.

@@ -1,5 +1,7 @@
 //! A command that takes a chosen time, through the raw driver and through Kiln.
 
+#![allow(dead_code, reason = "each benchmark uses a part of it")]
+
 use std::time::Duration;
 
 use kiln::{Buffer, CacheConfig, Event, Kernel, Module, Queue, Runtime};

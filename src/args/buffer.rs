@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 
-use super::region::{Contents, Freed, MemoryHandle, Region};
+use super::region::{Contents, Freed, MemoryHandle, Region, Storage};
 use crate::backend::DeviceSlot;
 use crate::compiler::signature::Access;
 use crate::error::{Error, ErrorKind, Result};
@@ -43,6 +43,7 @@ impl<T: Pod> Buffer<T> {
         slot: &Arc<DeviceSlot>,
         freed: &Arc<Freed>,
         len: usize,
+        storage: Storage,
         contents: Contents,
     ) -> Result<Self> {
         let device = slot.handle();
@@ -61,7 +62,7 @@ impl<T: Pod> Buffer<T> {
                 Error::new(ErrorKind::OutOfResources, "the size in bytes exceeds the address space")
                     .within(description())
             })?;
-        Ok(Self::of(Region::allocate(slot, freed, (bytes, None), contents, description)?))
+        Ok(Self::of(Region::allocate(slot, freed, (bytes, storage), contents, description)?))
     }
 
     /// Returns memory that other code allocated as `len` elements.
@@ -82,7 +83,13 @@ impl<T: Pod> Buffer<T> {
         })?;
         // SAFETY: guaranteed by the caller.
         let memory = unsafe { slot.open()?.adopt_buffer(object, bytes)? };
-        Ok(Self::of(Region::of(slot, freed, memory, (bytes, None), Contents::Unspecified)))
+        Ok(Self::of(Region::of(
+            slot,
+            freed,
+            memory,
+            (bytes, Storage::Device),
+            Contents::Unspecified,
+        )))
     }
 
     fn of(region: Region) -> Self {

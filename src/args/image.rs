@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::buffer::Buffer;
-use super::region::{Contents, Freed, MemoryHandle, Region};
+use super::region::{Contents, Freed, MemoryHandle, Region, Storage};
 use crate::backend::DeviceSlot;
 use crate::device::{ImageBox, ImageKind, ImageShape};
 use crate::error::{Error, ErrorKind, Result};
@@ -74,7 +74,7 @@ impl<P: Pixel> Image<P> {
             Error::new(ErrorKind::OutOfResources, "the size in bytes exceeds the address space")
                 .within(description())
         })?;
-        let memory = (bytes, Some(shape));
+        let memory = (bytes, Storage::Image(shape));
         let region = Region::allocate(slot, freed, memory, Contents::Zeros, description)?;
         Ok(Self { region: Arc::new(region), shape, pixel: PhantomData })
     }
@@ -97,7 +97,7 @@ impl<P: Pixel> Image<P> {
                 "the given image has the format `{given}`, not `{wanted}`; give the type of its pixels"
             )));
         }
-        let size = (shape.bytes().unwrap_or_default(), Some(shape));
+        let size = (shape.bytes().unwrap_or_default(), Storage::Image(shape));
         let region = Region::of(slot, freed, memory, size, Contents::Unspecified);
         Ok(Self { region: Arc::new(region), shape, pixel: PhantomData })
     }

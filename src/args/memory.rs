@@ -7,12 +7,14 @@ use bytemuck::Pod;
 
 use super::Seal;
 use super::buffer::Buffer;
+use super::grid::GridPart;
 use super::image::pixel::Pixel;
 use super::image::{Image, ImagePart};
 use super::region::Region;
 
-/// Device memory that a [`Queue`](crate::Queue) writes, reads, fills and copies: a [`Buffer`], an [`Image`] or an
-/// [`ImagePart`], or a shared pointer to one. Kiln implements the trait; applications cannot.
+/// Device memory that a [`Queue`](crate::Queue) writes, reads, fills and copies: a [`Buffer`], a [`GridPart`],
+/// an [`Image`] or an [`ImagePart`], or a shared pointer to one. Kiln implements the trait; applications
+/// cannot.
 ///
 /// # Examples
 ///
@@ -58,6 +60,18 @@ impl std::fmt::Debug for Place<'_> {
 }
 
 impl<T: Pod + Send> DeviceMemory for Buffer<T> {
+    type Element = T;
+
+    fn place(&self, _: Seal) -> Place<'_> {
+        Place { region: self.region(), len: self.len() }
+    }
+
+    fn color(_: &T, _: Seal) -> Option<[u32; 4]> {
+        None
+    }
+}
+
+impl<T: Pod + Send> DeviceMemory for GridPart<T> {
     type Element = T;
 
     fn place(&self, _: Seal) -> Place<'_> {

@@ -2,6 +2,7 @@
 
 pub(crate) mod buffer;
 mod element;
+pub(crate) mod grid;
 pub(crate) mod image;
 pub(crate) mod memory;
 pub(crate) mod region;

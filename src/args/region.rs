@@ -1,22 +1,23 @@
 //! Device memory: allocations, and the parts of them that commands use.
 
+use std::any::Any;
 use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Relaxed, SeqCst},
 };
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use concurrent_queue::ConcurrentQueue;
 
 use crate::backend::{Device, DeviceSlot, Memory};
 use crate::compiler::signature::Access;
-use crate::device::{ImageBox, ImageKind, ImageShape};
+use crate::device::{ImageBox, ImageKind, ImageShape, Rows};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
 
-/// Part of an allocation: a range of bytes or, in an image, a box of pixels.
+/// Part of an allocation: a range of bytes, rows of bytes or, in an image, a box of pixels.
 pub(crate) struct Region {
     allocation: Arc<Allocation>,
     /// Token that the allocation's regions share if users hold them, directly or through launches. The
@@ -24,6 +25,8 @@ pub(crate) struct Region {
     holders: Arc<()>,
     /// Range of bytes. For a box of an image, from its first pixel to its last one, as if rows had no padding.
     bytes: Range<usize>,
+    /// Rows of bytes within the range, if there are other bytes between them.
+    rows: Option<Rows>,
     /// Box of pixels, for an image.
     image: Option<ImageBox>,
     /// Range in the form of a kernel argument, created when a kernel first takes it.
@@ -36,8 +39,7 @@ pub(crate) struct Allocation {
     slot: Arc<DeviceSlot>,
     memory: Arc<dyn Memory>,
     bytes: usize,
-    /// Shape of the image, if the memory is an image.
-    image: Option<ImageShape>,
+    storage: Storage,
     freed: Arc<Freed>,
     /// Whether the memory must still be zeroed, because no command has used it yet. Changes only under the
     /// scheduler's lock, together with the DAG.
@@ -68,6 +70,16 @@ pub struct MemoryHandle {
     pub offset: usize,
 }
 
+/// Form of an allocation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Storage {
+    /// Buffer in the device's memory.
+    Device,
+    /// Buffer in memory that host and device share.
+    Host,
+    Image(ImageShape),
+}
+
 /// Whether new memory is zeroed before its contents are visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Contents {
@@ -85,6 +97,8 @@ pub(crate) struct Freed {
     is_claimed: AtomicBool,
     /// Held while unused memory is freed.
     freeing: Mutex<()>,
+    /// Owner of the list: the device's scheduler.
+    owner: OnceLock<Weak<dyn Any + Send + Sync>>,
 }
 
 /// Remaining handles of a region, in the order in which they are freed.
@@ -100,11 +114,22 @@ impl Default for Freed {
             unused: ConcurrentQueue::unbounded(),
             is_claimed: AtomicBool::new(false),
             freeing: Mutex::new(()),
+            owner: OnceLock::new(),
         }
     }
 }
 
 impl Freed {
+    /// Sets the owner of the list. Only the first one counts.
+    pub(crate) fn set_owner(&self, owner: Weak<dyn Any + Send + Sync>) {
+        let _ = self.owner.set(owner);
+    }
+
+    /// Returns the owner of the list, unless it was dropped.
+    pub(crate) fn owner(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.owner.get()?.upgrade()
+    }
+
     /// Returns the id of a dropped allocation. Returns each id once.
     pub(crate) fn next_dropped(&self) -> Option<u64> {
         // Checking first avoids a fence if the queue is empty.
@@ -136,8 +161,7 @@ impl Drop for Allocation {
 }
 
 impl Region {
-    /// Allocates memory of `bytes` bytes. `image` is the shape of an image, and `None` for a buffer.
-    /// `description` says for messages what the memory is for.
+    /// Allocates memory of `bytes` bytes. `description` says for messages what the memory is for.
     ///
     /// # Errors
     ///
@@ -145,15 +169,16 @@ impl Region {
     pub(crate) fn allocate(
         slot: &Arc<DeviceSlot>,
         freed: &Arc<Freed>,
-        (bytes, image): (usize, Option<ImageShape>),
+        (bytes, storage): (usize, Storage),
         contents: Contents,
         description: impl FnOnce() -> String,
     ) -> Result<Self> {
         // Not checked against the reported maximum size of an allocation, because drivers can exceed it.
         let open = slot.open()?;
-        let allocate = |open: &Arc<dyn Device>| match &image {
-            None => open.allocate(bytes),
-            Some(shape) => open.create_image(shape),
+        let allocate = |open: &Arc<dyn Device>| match &storage {
+            Storage::Device => open.allocate(bytes),
+            Storage::Host => open.allocate_on_host(bytes),
+            Storage::Image(shape) => open.create_image(shape),
         };
         let memory = allocate(open).or_else(|error| {
             if error.kind() != ErrorKind::OutOfResources {
@@ -164,16 +189,15 @@ impl Region {
             allocate(open)
         });
         let memory = memory.map_err(|error| error.within(description()))?;
-        Ok(Self::of(slot, freed, memory, (bytes, image), contents))
+        Ok(Self::of(slot, freed, memory, (bytes, storage), contents))
     }
 
-    /// Returns memory that exists as a whole allocation. `bytes` and `image` are as for
-    /// [`allocate`](Self::allocate).
+    /// Returns memory that exists as a whole allocation, of `bytes` bytes.
     pub(crate) fn of(
         slot: &Arc<DeviceSlot>,
         freed: &Arc<Freed>,
         memory: Arc<dyn Memory>,
-        (bytes, image): (usize, Option<ImageShape>),
+        (bytes, storage): (usize, Storage),
         contents: Contents,
     ) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -183,7 +207,7 @@ impl Region {
             slot: slot.clone(),
             memory,
             bytes,
-            image,
+            storage,
             freed: freed.clone(),
             is_fresh: AtomicBool::new(contents == Contents::Zeros),
         };
@@ -192,14 +216,23 @@ impl Region {
 
     fn whole(allocation: Arc<Allocation>) -> Self {
         let bytes = 0..allocation.bytes;
-        let image = allocation.image.map(ImageBox::whole);
-        Self { allocation, holders: Arc::default(), bytes, image, view: OnceLock::new() }
+        let image = match allocation.storage {
+            Storage::Device | Storage::Host => None,
+            Storage::Image(shape) => Some(ImageBox::whole(shape)),
+        };
+        let holders = Arc::default();
+        Self { allocation, holders, bytes, rows: None, image, view: OnceLock::new() }
     }
 
     /// Returns a range of bytes of the same allocation.
     pub(crate) fn slice(&self, bytes: Range<usize>) -> Self {
         let (allocation, holders) = (self.allocation.clone(), self.holders.clone());
-        Self { allocation, holders, bytes, image: None, view: OnceLock::new() }
+        Self { allocation, holders, bytes, rows: None, image: None, view: OnceLock::new() }
+    }
+
+    /// Returns rows of bytes of the same allocation.
+    pub(crate) fn rows_of(&self, rows: Rows) -> Self {
+        Self { rows: Some(rows).filter(|rows| !rows.is_packed()), ..self.slice(rows.range()) }
     }
 
     /// Returns a box of pixels of the same allocation.
@@ -217,22 +250,47 @@ impl Region {
         self.image.as_ref().filter(|image| image.shape.kind != ImageKind::D1Buffer)
     }
 
+    /// Returns the rows of bytes, if the region has other bytes between them.
+    pub(crate) fn rows(&self) -> Option<&Rows> {
+        self.rows.as_ref()
+    }
+
+    /// Returns the bytes of a buffer as rows. A range is a single row.
+    fn as_rows(&self) -> Rows {
+        let Range { start, end } = self.bytes;
+        let bytes = end - start;
+        let row =
+            Rows { offset: start, bytes, rows: 1, slices: 1, row_pitch: bytes, slice_pitch: bytes };
+        self.rows.unwrap_or(row)
+    }
+
+    /// Returns the number of bytes that transfers move.
+    pub(crate) fn transfer_size(&self) -> usize {
+        self.rows.map_or(self.bytes.len(), |rows| rows.total())
+    }
+
     /// Returns the box of pixels of any image.
     pub(crate) fn image(&self) -> Option<&ImageBox> {
         self.image.as_ref()
     }
 
-    /// Returns the access of a command that overwrites the region. Other pixels of the rows of a box, which the
-    /// region's bytes include, are left as they are.
+    /// Returns the access of a command that overwrites the region. Other bytes between rows, and other pixels
+    /// of the rows of a box, which the region's bytes include, are left as they are.
     pub(crate) fn access_of_write(&self) -> Access {
         match self.pixels() {
             Some(image) if !image.is_contiguous() => Access::ReadWrite,
+            None if self.rows.is_some() => Access::ReadWrite,
             _ => Access::Write,
         }
     }
 
     pub(crate) fn allocation(&self) -> u64 {
         self.allocation.id
+    }
+
+    /// Returns whether host and device share the memory.
+    pub(crate) fn is_on_host(&self) -> bool {
+        matches!(self.allocation.storage, Storage::Host)
     }
 
     /// Returns what the region belongs to, for messages.
@@ -245,7 +303,7 @@ impl Region {
         self.allocation.id == other.allocation.id
             && match (self.pixels(), other.pixels()) {
                 (Some(one), Some(two)) => one.overlaps(two),
-                _ => self.bytes.start < other.bytes.end && other.bytes.start < self.bytes.end,
+                _ => self.as_rows().overlap(&other.as_rows()),
             }
     }
 
@@ -280,13 +338,17 @@ impl Region {
 
     /// Returns whether the region is the whole allocation.
     pub(crate) fn is_whole(&self) -> bool {
-        self.bytes == (0..self.allocation.bytes)
+        self.rows.is_none() && self.bytes == (0..self.allocation.bytes)
     }
 
     /// Returns the whole allocation, for a command that Kiln adds itself. The result does not count as a
     /// region that users hold.
     pub(crate) fn whole_unheld(&self) -> Self {
         Self::whole(self.allocation.clone())
+    }
+
+    pub(crate) fn freed(&self) -> &Freed {
+        &self.allocation.freed
     }
 
     pub(crate) fn slot(&self) -> &Arc<DeviceSlot> {

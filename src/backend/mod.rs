@@ -34,12 +34,12 @@ pub mod simulated;
 use std::any::Any;
 use std::ffi::c_void;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::signature::Parameter;
-use crate::device::{DeviceInfo, ImageBox, ImageShape, ModuleFormat, Sampler};
+use crate::device::{DeviceInfo, ImageBox, ImageShape, ModuleFormat, Rows, Sampler};
 #[cfg(any(feature = "level-zero", feature = "opencl", feature = "simulated"))]
 use crate::error::catch_and_log;
 use crate::error::{DriverCode, Error, ErrorKind, Result};
@@ -187,6 +187,9 @@ pub(crate) trait Device: Send + Sync {
 
     /// Allocates `bytes` of device memory with unspecified contents. `bytes` is not zero.
     fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>>;
+
+    /// Allocates `bytes` of memory that host and device share, with unspecified contents. `bytes` is not zero.
+    fn allocate_on_host(&self, bytes: usize) -> Result<Arc<dyn Memory>>;
 
     /// Creates an image with unspecified contents, whose sizes the device supports.
     ///
@@ -440,6 +443,29 @@ pub(crate) enum Operation<'a> {
         to_offset: usize,
         bytes: usize,
     },
+    /// Copies rows of bytes.
+    Rows(RowsOperation<'a>),
+    /// Makes memory of [`Device::allocate_on_host`] accessible to the host, for reading or also for writing.
+    /// The address is stored in `start` before the call returns, and is valid from the end of the operation on.
+    Map {
+        memory: &'a dyn Memory,
+        offset: usize,
+        bytes: usize,
+        writes: bool,
+        start: &'a AtomicPtr<u8>,
+    },
+    /// Ends the access through the address `start` of a map of the same range with the same `writes`.
+    #[cfg_attr(
+        not(feature = "simulated"),
+        allow(dead_code, reason = "other backends need only the address")
+    )]
+    Unmap {
+        memory: &'a dyn Memory,
+        offset: usize,
+        bytes: usize,
+        writes: bool,
+        start: *mut u8,
+    },
     /// Works on pixels of images.
     Image(
         #[cfg_attr(
@@ -450,6 +476,30 @@ pub(crate) enum Operation<'a> {
     ),
     /// Has no effect. Ends after all earlier operations of its native queue and all events in its wait list.
     Marker,
+}
+
+/// Copy of rows of bytes, which lie inside their memory. In host memory, they follow each other without
+/// padding.
+#[derive(Clone, Copy)]
+pub(crate) enum RowsOperation<'a> {
+    Write {
+        to: &'a dyn Memory,
+        rows: Rows,
+        from: *const u8,
+    },
+    Read {
+        from: &'a dyn Memory,
+        rows: Rows,
+        to: *mut u8,
+    },
+    /// Both have the same number of bytes, rows and slices, and no bytes in common. Within one memory, they
+    /// have the same distances.
+    Copy {
+        from: &'a dyn Memory,
+        source: Rows,
+        to: &'a dyn Memory,
+        target: Rows,
+    },
 }
 
 /// Operation on pixels of images. Boxes lie inside their images, and host memory and buffers hold as many pixels.

@@ -206,9 +206,10 @@ impl Program {
     /// For every launch made through the handle and its clones, the kernel's code stays inside the buffers and
     /// the local memory bound to it, and has no undefined behaviour otherwise.
     ///
-    /// If a kernel writes through a pointer that its signature declares `const`, that buffer must be passed as
-    /// [`read_write()`](crate::Buffer::read_write): commands are ordered by the signature, which such a kernel
-    /// contradicts.
+    /// It accesses each buffer in the way that its signature states or, where the launch states another one, in that
+    /// way: commands are ordered by this access, and the host may read a [mapped](crate::Queue::map) buffer while a
+    /// kernel reads it. If a kernel writes through a pointer that its signature declares `const`, that buffer must be
+    /// passed as [`read_write()`](crate::Buffer::read_write).
     ///
     /// Launches check arguments against the kernel's parameters as far as those are known. If
     /// [`Kernel::params`] shows no type, because neither the driver nor the module states it, the arguments

@@ -4,6 +4,7 @@
 mod image;
 #[cfg(any(feature = "level-zero", feature = "opencl"))]
 mod instructions;
+mod rows;
 mod sampler;
 mod selector;
 mod workarounds;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 
 pub use image::{ChannelOrder, ChannelType, ImageFormat, ImageKind};
 pub(crate) use image::{ImageBox, ImageShape};
+pub(crate) use rows::Rows;
 pub use sampler::{Addressing, Filter, Sampler};
 pub(crate) use selector::Selector;
 #[cfg(feature = "opencl")]

@@ -37,6 +37,8 @@ pub(crate) struct Command {
     pub(crate) queue: u64,
     /// Whether this is a launch whose program is not built yet.
     pub(crate) building: bool,
+    /// Whether this is an unmap whose guard exists.
+    pub(crate) is_held: bool,
     /// Group of launches that this launch may run together with, as one.
     pub(crate) group: Option<GroupId>,
     /// Set if several launches run as one with this command.
@@ -63,6 +65,7 @@ impl Command {
             record,
             queue,
             building: false,
+            is_held: false,
             group: None,
             fused: None,
             host_futures: None,
@@ -72,11 +75,12 @@ impl Command {
         }
     }
 
-    /// Returns the number of preconditions besides other commands: host futures, the program, and the
-    /// decision on the group.
+    /// Returns the number of preconditions besides other commands: host futures, the program, the decision on
+    /// the group, and the end of the hold.
     pub(crate) fn preconditions(&self) -> u32 {
         let host_futures = self.host_futures.as_ref().map_or(0, |futures| futures.len());
-        host_futures as u32 + u32::from(self.building) + u32::from(self.group.is_some())
+        let others = [self.building, self.group.is_some(), self.is_held];
+        host_futures as u32 + others.into_iter().map(u32::from).sum::<u32>()
     }
 
     /// Returns the number of submitted commands that this node stands for.

@@ -16,7 +16,7 @@ use super::host_memory::{OwnedElements, ReadDestination, ReadSlot, room_for};
 use super::host_task::{IntoOutcome, Precondition, ToOutcome};
 use super::launch::Launch;
 use super::launch_work::check_same_device;
-use super::scheduler::Scheduler;
+use super::scheduler::{BridgeEnd, Scheduler};
 use super::time_limit::TimeLimit;
 use super::work::Work;
 use crate::args::buffer::Buffer;
@@ -313,12 +313,12 @@ impl Queue {
         ReadPieces::new(pieces)
     }
 
-    /// Sets every element of a buffer, or every pixel of an image or of a [part](crate::Image::part) of one, to
-    /// `value`.
+    /// Sets every element of a buffer or of a [part of a grid](crate::Grid::part), or every pixel of an image
+    /// or of a [part](crate::Image::part) of one, to `value`.
     ///
     /// The device fills a buffer if the size of an element is a power of two up to 128 bytes and the buffer
-    /// starts at a multiple of that size in its memory. Otherwise the elements are created in host
-    /// memory and written.
+    /// starts at a multiple of that size in its memory. Otherwise, and for parts of grids, the elements are
+    /// created in host memory and written.
     ///
     /// # Errors
     ///
@@ -347,7 +347,8 @@ impl Queue {
         let is_pattern = size.is_power_of_two()
             && size <= LARGEST_PATTERN
             && place.region.bytes().start.is_multiple_of(size);
-        if place.region.pixels().is_none() && !is_pattern {
+        let is_filled_by_device = is_pattern && place.region.rows().is_none();
+        if place.region.pixels().is_none() && !is_filled_by_device {
             let mut elements = room_for(place.len, "a fill")?;
             elements.resize(place.len, value);
             return self.write(memory, elements);
@@ -363,14 +364,20 @@ impl Queue {
     }
 
     /// Copies the elements of one buffer to another of the same length, the pixels of an image or of a
-    /// [part](crate::Image::part) of one to another with the same sizes, or as many elements between a buffer and
-    /// an image, row by row. The elements of a buffer of pixels have the image's type of pixels:
-    /// [`cast`](Buffer::cast) the buffer otherwise.
+    /// [part](crate::Image::part) of one to another with the same sizes, or as many elements between a buffer
+    /// and an image or a [part of a grid](crate::Grid::part), row by row. Two parts of grids have the same
+    /// sizes and, within one buffer, grids of the same sizes. The elements of a buffer of pixels have the
+    /// image's type of pixels: [`cast`](Buffer::cast) the buffer otherwise.
+    ///
+    /// A buffer of another device, also of another runtime, is copied through the host's memory, 8 MiB at a
+    /// time. The copy is a command of both devices: on each it comes after the commands that were submitted
+    /// there earlier and use the same elements, and the event ends with both. One of the two devices is the
+    /// queue's.
     ///
     /// # Errors
     ///
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the lengths or sizes differ, if the two
-    /// overlap, or if one belongs to another device.
+    /// overlap, or if one belongs to another device and they are not both buffers.
     ///
     /// # Examples
     ///
@@ -390,6 +397,9 @@ impl Queue {
         let (from, to) = (from.place(Seal), to.place(Seal));
         check_length::<T>("a copy", from.len, to)?;
         let (from, to) = (from.region, to.region);
+        if !Arc::ptr_eq(from.slot(), to.slot()) {
+            return self.copy_between_devices(from, to);
+        }
         for region in [from, to] {
             self.check_device(region, || "a copy".to_owned())?;
         }
@@ -401,6 +411,7 @@ impl Queue {
                 source.size, target.size
             )));
         }
+        check_rows(from, to)?;
         if from.overlaps(to) {
             return Err(Error::invalid(format!(
                 "a copy from bytes {:?} to bytes {:?} of the same memory; they must not overlap",
@@ -409,6 +420,29 @@ impl Queue {
             )));
         }
         Ok(self.run(Work::Copy { from: from.clone(), to: to.clone() }))
+    }
+
+    fn copy_between_devices(&self, from: &Arc<Region>, to: &Arc<Region>) -> Result<Event> {
+        process::check()?;
+        check_between_devices(from, to)?;
+        let [source, target] = [from, to].map(|region| {
+            Scheduler::of(region).ok_or_else(|| {
+                let device = region.slot().handle();
+                let message = "a copy between devices with a buffer whose runtime was dropped, on";
+                Error::invalid(format!("{message} {device}; keep the runtime or a queue of it"))
+            })
+        });
+        let (source, target) = (source?, target?);
+        let end = |scheduler, region| {
+            let is_own = Arc::ptr_eq(scheduler, &self.scheduler);
+            BridgeEnd { scheduler, region, queue: if is_own { self.number } else { 0 } }
+        };
+        let is_source = Arc::ptr_eq(&source, &self.scheduler);
+        if !is_source {
+            self.check_device(to, || "a copy".to_owned())?;
+        }
+        let [read, written] = Scheduler::submit_bridge(&end(&source, from), &end(&target, to));
+        Ok(if is_source { read } else { written })
     }
 
     /// Runs a host future as a command of the DAG, on one of Kiln's own threads, even if its event is
@@ -521,6 +555,54 @@ impl fmt::Debug for Queue {
             .field("number", &self.number)
             .finish()
     }
+}
+
+/// Fails if a copy between devices is not one between buffers.
+fn check_between_devices(from: &Region, to: &Region) -> Result<()> {
+    for region in [from, to] {
+        let what = match (region.pixels(), region.rows()) {
+            (None, None) => continue,
+            (Some(_), _) => "an image",
+            (None, Some(_)) => "a part of a grid",
+        };
+        return Err(Error::invalid(format!(
+            "a copy between devices of {what}; copy it to a buffer of its own device first"
+        )));
+    }
+    Ok(())
+}
+
+/// Fails if a copy from or to a part of a grid is not one that devices can make.
+fn check_rows(from: &Region, to: &Region) -> Result<()> {
+    let (source, target) = (from.rows(), to.rows());
+    let Some(rows) = source.or(target) else { return Ok(()) };
+    if from.pixels().or(to.pixels()).is_some() {
+        return Err(Error::invalid(
+            "a copy between a part of a grid and an image; copy the part to a buffer first",
+        ));
+    }
+    if let (Some(source), Some(target)) = (source, target)
+        && source.size() != target.size()
+    {
+        return Err(Error::invalid(format!(
+            "a copy of a part of a grid to one with other sizes: {:?} to {:?} bytes, rows and slices; the sizes \
+             must be the same",
+            source.size(),
+            target.size()
+        )));
+    }
+    let pitches = |region: &Region| {
+        region.rows().map_or_else(|| rows.packed(0).pitches(), |rows| rows.pitches())
+    };
+    if from.allocation() == to.allocation() && pitches(from) != pitches(to) {
+        return Err(Error::invalid(format!(
+            "a copy within one buffer of rows at distances of {:?} bytes to rows at {:?}; the distances must be the \
+             same, or copy through another buffer",
+            pitches(from),
+            pitches(to)
+        )));
+    }
+    Ok(())
 }
 
 /// Fails if a copy or a write has more or fewer elements than its target.

@@ -2,6 +2,7 @@
 //! completion.
 
 mod accesses;
+mod bridge;
 mod checked;
 mod command;
 mod completion;
@@ -16,6 +17,8 @@ mod host_memory;
 mod host_task;
 mod launch;
 mod launch_work;
+mod map_work;
+mod mapping;
 mod native;
 mod native_command;
 mod native_queue;
@@ -42,6 +45,7 @@ pub use self::handle::Queue;
 pub(crate) use self::host_memory::OwnedElements;
 pub use self::host_task::IntoOutcome;
 pub use self::launch::Launch;
+pub use self::mapping::{Map, MapMut, Mapped, MappedMut};
 pub use self::native_command::DriverQueue;
 pub(crate) use self::reactor::Reactor;
 pub use self::ready::Ready;

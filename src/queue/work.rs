@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::bridge::BridgeWork;
 use super::hazard::{Use, Uses};
 use super::host_memory::{HostSource, HostTarget};
 use super::launch_work::LaunchWork;
+use super::map_work::MapWork;
 use super::native_command::{Call, NativeWork};
 use crate::args::ArgumentKind;
 use crate::args::region::Region;
-use crate::backend::{ImageOperation, Operation};
+use crate::backend::{ImageOperation, Operation, RowsOperation};
 use crate::compiler::signature::Access;
 use crate::error::Result;
 
@@ -46,6 +48,12 @@ pub(crate) enum Work {
     },
     /// Closure that calls the driver.
     Native(Arc<NativeWork>),
+    /// Copy between devices.
+    Bridge(BridgeWork),
+    /// Mapping of memory for the host.
+    Map(MapWork),
+    /// End of a mapping.
+    Unmap(MapWork),
     /// No work besides the preconditions.
     Host,
     /// Marker that comes after all earlier commands of a queue.
@@ -79,6 +87,9 @@ impl Work {
             Self::Zero { .. } => "zero".to_owned(),
             Self::Copy { .. } => "copy".to_owned(),
             Self::Native(native) => native.label().to_owned(),
+            Self::Bridge(work) => work.label(),
+            Self::Map(_) => "map".to_owned(),
+            Self::Unmap(_) => "unmap".to_owned(),
             Self::Host => "host task".to_owned(),
             Self::Marker => "marker".to_owned(),
             Self::Drain => "drain".to_owned(),
@@ -99,6 +110,7 @@ impl Work {
             Self::Native(native) => format!("the native command `{}`", native.label()),
             Self::Drain => "`drain`".to_owned(),
             Self::Zero { .. } => "the zeroing of new memory".to_owned(),
+            Self::Unmap(_) => "the end of a mapping".to_owned(),
             other => format!("a {}", other.label()),
         }
     }
@@ -126,6 +138,8 @@ impl Work {
                 SmallVec::from_iter([Use::of(from, Access::Read), Use::overwriting(to)])
             }
             Self::Native(native) => native.uses(),
+            Self::Bridge(work) => SmallVec::from_iter([work.used()]),
+            Self::Map(work) | Self::Unmap(work) => SmallVec::from_iter([work.used()]),
             Self::Host | Self::Marker | Self::Drain | Self::Released(_) => SmallVec::new(),
         }
     }
@@ -147,6 +161,8 @@ impl Work {
             }
             Self::Native(native) => native.regions().for_each(|region| visit_if_fresh(region)),
             Self::Read { from, .. } => visit_if_fresh(from),
+            Self::Bridge(work) => visit_if_fresh(work.region()),
+            Self::Map(work) | Self::Unmap(work) => visit_if_fresh(work.region()),
             // The target is included, because nothing is copied if the source fails.
             Self::Copy { from, to } => {
                 visit_if_fresh(from);
@@ -208,6 +224,14 @@ impl Work {
                 let call = Arc::into_inner(native).and_then(NativeWork::release);
                 Self::Released(call.map_or(HostMemory::None, HostMemory::Call))
             }
+            Self::Bridge(work) => {
+                work.release();
+                Self::Released(HostMemory::None)
+            }
+            Self::Map(work) | Self::Unmap(work) => {
+                work.release();
+                Self::Released(HostMemory::None)
+            }
             other => other,
         };
     }
@@ -227,7 +251,7 @@ impl Work {
     pub(crate) fn transfer_size(&self) -> usize {
         match self {
             Self::Write { to: region, .. } | Self::Read { from: region, .. } => {
-                region.bytes().len()
+                region.transfer_size()
             }
             _ => 0,
         }
@@ -249,6 +273,7 @@ impl Work {
             Self::Launch(launch) => launch.abandon(),
             Self::Copy { from, to } => std::mem::forget((from.clone(), to.clone())),
             Self::Native(native) => std::mem::forget(Arc::clone(native)),
+            Self::Map(work) | Self::Unmap(work) => work.abandon(),
             // The host memory is leaked, too.
             Self::Write { .. } | Self::Read { .. } | Self::Fill { .. } | Self::Zero { .. } => {
                 std::mem::forget(self.take_for_worker());
@@ -279,40 +304,45 @@ impl Work {
     ) -> Result<R> {
         match self {
             Self::Launch(launch) => launch.with_operation(run),
-            Self::Write { to, from } => {
-                let (from, bytes) = from.bytes();
-                run(&match to.pixels() {
-                    Some(pixels) => {
-                        Operation::Image(ImageOperation::Write { to: to.memory(), pixels, from })
-                    }
-                    None => {
-                        let offset = to.bytes().start;
-                        Operation::Write { to: to.memory(), offset, from, bytes }
-                    }
-                })
-            }
-            Self::Read { from, to } => {
-                let (to, memory) = (to.start(), from.memory());
-                run(&match from.pixels() {
-                    Some(pixels) => {
-                        Operation::Image(ImageOperation::Read { from: memory, pixels, to })
-                    }
-                    None => {
-                        let (offset, bytes) = (from.bytes().start, from.bytes().len());
-                        Operation::Read { from: memory, offset, to, bytes }
-                    }
-                })
-            }
+            Self::Write { to, from } => run(&write(to, from.bytes())),
+            Self::Read { from, to } => run(&read(from, to.start())),
             Self::Fill { region, pattern } => run(&fill(region, pattern)),
             Self::Zero { region } => run(&fill(region, zeros(region.bytes().len()))),
             Self::Copy { from, to } => run(&copy(from, to)),
+            Self::Map(work) => run(&work.map()),
+            Self::Unmap(work) => run(&work.unmap()),
             Self::Transferring { .. }
             | Self::Native(_)
+            | Self::Bridge(_)
             | Self::Host
             | Self::Marker
             | Self::Drain
             | Self::Released(_) => run(&Operation::Marker),
         }
+    }
+}
+
+/// Returns the write of host memory to a region.
+fn write(to: &Region, (from, bytes): (*const u8, usize)) -> Operation<'_> {
+    let (memory, offset) = (to.memory(), to.bytes().start);
+    match (to.pixels(), to.rows()) {
+        (Some(pixels), _) => Operation::Image(ImageOperation::Write { to: memory, pixels, from }),
+        (None, Some(rows)) => {
+            Operation::Rows(RowsOperation::Write { to: memory, rows: *rows, from })
+        }
+        (None, None) => Operation::Write { to: memory, offset, from, bytes },
+    }
+}
+
+/// Returns the read of a region to host memory.
+fn read(from: &Region, to: *mut u8) -> Operation<'_> {
+    let (memory, offset, bytes) = (from.memory(), from.bytes().start, from.bytes().len());
+    match (from.pixels(), from.rows()) {
+        (Some(pixels), _) => Operation::Image(ImageOperation::Read { from: memory, pixels, to }),
+        (None, Some(rows)) => {
+            Operation::Rows(RowsOperation::Read { from: memory, rows: *rows, to })
+        }
+        (None, None) => Operation::Read { from: memory, offset, to, bytes },
     }
 }
 
@@ -336,7 +366,17 @@ fn copy<'a>(from: &'a Region, to: &'a Region) -> Operation<'a> {
     let (source, target) = (from.pixels(), to.pixels());
     let (from_offset, to_offset) = (from.bytes().start, to.bytes().start);
     let bytes = to.bytes().len();
+    let rows = match (from.rows().copied(), to.rows().copied()) {
+        (Some(source), target) => {
+            Some((source, target.unwrap_or_else(|| source.packed(to_offset))))
+        }
+        (None, Some(target)) => Some((target.packed(from_offset), target)),
+        (None, None) => None,
+    };
     let (from, to) = (from.memory(), to.memory());
+    if let Some((source, target)) = rows {
+        return Operation::Rows(RowsOperation::Copy { from, source, to, target });
+    }
     match (source, target) {
         (None, None) => Operation::Copy { from, from_offset, to, to_offset, bytes },
         (Some(source), Some(target)) => {

@@ -15,7 +15,7 @@ use std::time::Duration;
 use bytemuck::Pod;
 
 use crate::args::buffer::Buffer;
-use crate::args::region::Contents;
+use crate::args::region::{Contents, Storage};
 use crate::backend::DeviceSlot;
 use crate::build_graph::BuildRequest;
 use crate::device::{Device, DeviceKind};
@@ -290,7 +290,35 @@ impl Runtime {
     /// # }
     /// ```
     pub fn buffer<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
-        self.allocate(len, Contents::Zeros)
+        self.allocate(len, Storage::Device, Contents::Zeros)
+    }
+
+    /// Allocates a buffer of `len` elements, all zero, in memory that host and device share. It is a [`Buffer`]
+    /// like any other: an argument of launches, and memory for the commands of queues. In addition,
+    /// [`Queue::map`] and [`Queue::map_mut`] give the host access to its elements where they are. As the host
+    /// has access only through guards, no other type is necessary: a slice of the buffer is mapped as well.
+    ///
+    /// The device of a CPU uses such memory like any other, and nothing is copied. A GPU reaches it through its
+    /// connection to the host: use it for data that is transferred once, such as frames of a camera, and
+    /// [`buffer`](Self::buffer) for data that kernels use often.
+    ///
+    /// # Errors
+    ///
+    /// As for [`buffer`](Self::buffer).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(rt: kiln::Runtime, scale: kiln::Kernel) -> kiln::Result<()> {
+    /// let (queue, x) = (rt.queue(), rt.host_buffer::<f32>(4096)?);
+    /// queue.map_mut(&x).await?.fill(0.5);
+    /// queue.submit(scale.launch(x.len()).args((&x, 3.0f32)))?;
+    /// assert_eq!(queue.map(&x).await?[0], 1.5);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn host_buffer<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
+        self.allocate(len, Storage::Host, Contents::Zeros)
     }
 
     /// Like [`buffer`](Self::buffer), without the fill: for memory that the first commands write anyway.
@@ -315,13 +343,18 @@ impl Runtime {
     /// # }
     /// ```
     pub unsafe fn buffer_uninit<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
-        self.allocate(len, Contents::Unspecified)
+        self.allocate(len, Storage::Device, Contents::Unspecified)
     }
 
-    fn allocate<T: Pod>(&self, len: usize, contents: Contents) -> Result<Buffer<T>> {
+    fn allocate<T: Pod>(
+        &self,
+        len: usize,
+        storage: Storage,
+        contents: Contents,
+    ) -> Result<Buffer<T>> {
         process::check()?;
         let scheduler = self.scheduler();
-        Buffer::allocate(scheduler.slot(), scheduler.freed(), len, contents)
+        Buffer::allocate(scheduler.slot(), scheduler.freed(), len, storage, contents)
     }
 
     /// Allocates a buffer and writes the given elements to it, at least one. The future completes when they
@@ -347,7 +380,7 @@ impl Runtime {
     ) -> Upload<T> {
         let (queue, elements) = (self.queue(), OwnedElements::new(elements));
         // The write below covers the whole buffer, and the buffer is returned only after that write.
-        let buffer = self.allocate(elements.len(), Contents::Unspecified);
+        let buffer = self.allocate(elements.len(), Storage::Device, Contents::Unspecified);
         Upload::new(buffer.and_then(|buffer| {
             let written = queue.write_owned(&buffer, elements)?;
             Ok((buffer, written))

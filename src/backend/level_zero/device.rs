@@ -37,6 +37,10 @@ impl Device for LzDevice {
         Ok(Arc::new(LzMemory::allocate(&self.context, bytes)?))
     }
 
+    fn allocate_on_host(&self, bytes: usize) -> Result<Arc<dyn Memory>> {
+        Ok(Arc::new(LzMemory::allocate_on_host(&self.context, bytes)?))
+    }
+
     fn create_native_queue(&self, profiling: bool) -> Result<Box<dyn NativeQueue>> {
         Ok(Box::new(LzNativeQueue::create(&self.context, profiling)?))
     }

@@ -32,7 +32,7 @@ pub(super) struct LzMemory {
     whole: Arc<Whole>,
 }
 
-/// A whole allocation of device memory.
+/// A whole allocation of device memory, or of host memory that the device accesses.
 struct Whole {
     memory: Allocation,
     context: Arc<Context>,
@@ -99,7 +99,17 @@ impl LzMemory {
         })?;
         // SAFETY: just allocated, and owned only here.
         let memory = unsafe { OwnedMemory::new(context.api, &context.context, start) };
-        Ok(Self::of_allocation(context, Allocation::Own(ManuallyDrop::new(memory)), bytes))
+        Ok(Self::whole(context, Allocation::Own(ManuallyDrop::new(memory)), bytes))
+    }
+
+    /// Allocates memory of the host that the device accesses, too. Its addresses are valid on both.
+    pub(super) fn allocate_on_host(context: &Arc<Context>, bytes: usize) -> Result<Self> {
+        if let Some(lost) = context.loss() {
+            return Err(lost.clone());
+        }
+        let _call = shutdown::begin()?;
+        let memory = allocate_on_host(context, bytes, "a buffer")?;
+        Ok(Self::whole(context, Allocation::Own(ManuallyDrop::new(memory)), bytes))
     }
 
     /// Takes memory that other code allocated, as memory of `bytes` bytes.
@@ -121,10 +131,10 @@ impl LzMemory {
                 "the given memory starts at {start:p}; it must start at a multiple of {alignment} bytes"
             )));
         }
-        Ok(Self::of_allocation(context, Allocation::Given(start), bytes))
+        Ok(Self::whole(context, Allocation::Given(start), bytes))
     }
 
-    fn of_allocation(context: &Arc<Context>, memory: Allocation, bytes: usize) -> Self {
+    fn whole(context: &Arc<Context>, memory: Allocation, bytes: usize) -> Self {
         let whole = Arc::new(Whole { memory, context: Arc::clone(context) });
         Self { id: next_id(), start: 0, bytes, whole }
     }
@@ -165,6 +175,31 @@ fn next_id() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
+/// Allocates memory of the host that the device accesses, too. `purpose` says what the memory is for.
+fn allocate_on_host(context: &Context, bytes: usize, purpose: &str) -> Result<OwnedMemory> {
+    let description = ze_host_mem_alloc_desc_t {
+        stype: ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC,
+        ..Default::default()
+    };
+    let mut start = ptr::null_mut();
+    // SAFETY: the context is alive, and the description is valid.
+    let allocated = unsafe {
+        (context.api.zeMemAllocHost)(
+            context.raw(),
+            &raw const description,
+            bytes,
+            ALIGNMENT,
+            &raw mut start,
+        )
+    };
+    check(allocated).map_err(|code| {
+        let message = format!("{bytes} bytes of host memory for {purpose} cannot be allocated");
+        context.error(code, message)
+    })?;
+    // SAFETY: just allocated, and owned only here.
+    Ok(unsafe { OwnedMemory::new(context.api, &context.context, start) })
+}
+
 /// Host memory, allocated by the driver, that one transfer uses.
 pub(super) struct Staging {
     /// Memory; taken on drop.
@@ -179,33 +214,8 @@ impl Staging {
             Error::new(ErrorKind::OutOfResources, "the size in bytes exceeds the address space")
         })?;
         let reused = context.staging.take(bytes);
-        let memory = reused.map_or_else(|| Self::allocate(context, bytes), Ok)?;
+        let memory = reused.map_or_else(|| allocate_on_host(context, bytes, "a transfer"), Ok)?;
         Ok(Self { memory: Some(memory), bytes, context: Arc::clone(context) })
-    }
-
-    fn allocate(context: &Context, bytes: usize) -> Result<OwnedMemory> {
-        let description = ze_host_mem_alloc_desc_t {
-            stype: ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC,
-            ..Default::default()
-        };
-        let mut start = ptr::null_mut();
-        // SAFETY: the context is alive, and the description is valid.
-        let allocated = unsafe {
-            (context.api.zeMemAllocHost)(
-                context.raw(),
-                &raw const description,
-                bytes,
-                ALIGNMENT,
-                &raw mut start,
-            )
-        };
-        check(allocated).map_err(|code| {
-            let message =
-                format!("{bytes} bytes of host memory for a transfer cannot be allocated");
-            context.error(code, message)
-        })?;
-        // SAFETY: just allocated, and owned only here.
-        Ok(unsafe { OwnedMemory::new(context.api, &context.context, start) })
     }
 
     pub(super) fn start(&self) -> *mut u8 {

@@ -28,6 +28,7 @@ mod memory;
 mod module;
 mod native_queue;
 mod program;
+mod rows;
 mod staging_pool;
 mod ze_info;
 

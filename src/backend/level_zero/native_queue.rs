@@ -4,6 +4,7 @@
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Instant;
 
 use super::bindings::*;
@@ -14,6 +15,7 @@ use super::event_pool::RawEvent;
 use super::handle::OwnedList;
 use super::kernel::LzKernel;
 use super::memory::{LzMemory, Staging};
+use super::rows;
 use crate::backend::handler_guard::{self, CallKind};
 use crate::backend::{NativeEvent, NativeQueue, Operation, no_images, shutdown};
 use crate::error::Result;
@@ -92,17 +94,12 @@ impl LzNativeQueue {
             | Operation::Read { bytes: 0, .. }
             | Operation::Fill { bytes: 0, .. }
             | Operation::Copy { bytes: 0, .. }
-            | Operation::Marker => {
-                // SAFETY: the list and the events are alive.
-                let appended = unsafe {
-                    (context.api.zeCommandListAppendBarrier)(
-                        list,
-                        signal,
-                        wait.len(),
-                        wait.as_ptr(),
-                    )
-                };
-                check(appended).map_err(|code| context.error(code, "the driver refused a marker"))
+            | Operation::Unmap { .. }
+            | Operation::Marker => self.append_barrier(list, signal, wait),
+            Operation::Map { memory, offset, start, .. } => {
+                // Host and device use the same addresses.
+                start.store(LzMemory::of(memory)?.at(offset).cast(), SeqCst);
+                self.append_barrier(list, signal, wait)
             }
             Operation::Write { to, offset, from, bytes } => {
                 let staging = Staging::take(context, bytes)?;
@@ -149,7 +146,25 @@ impl LzNativeQueue {
                     .map_err(|code| refused(code, "a copy", bytes, to_offset))
             }
             Operation::Image(_) => Err(no_images()),
+            // SAFETY: the list is alive; the caller guarantees the rest.
+            Operation::Rows(operation) => unsafe {
+                rows::append(context, list, &operation, signal, wait, end_actions)
+            },
         }
+    }
+
+    fn append_barrier(
+        &self,
+        list: ze_command_list_handle_t,
+        signal: ze_event_handle_t,
+        wait: &WaitList,
+    ) -> Result<()> {
+        let context = &self.state.context;
+        // SAFETY: the list and the events are alive.
+        let appended = unsafe {
+            (context.api.zeCommandListAppendBarrier)(list, signal, wait.len(), wait.as_ptr())
+        };
+        check(appended).map_err(|code| context.error(code, "the driver refused a marker"))
     }
 
     /// # Safety

@@ -33,6 +33,10 @@ impl Device for ClDevice {
         Ok(Arc::new(ClMemory::allocate(&self.context, bytes)?))
     }
 
+    fn allocate_on_host(&self, bytes: usize) -> Result<Arc<dyn Memory>> {
+        Ok(Arc::new(ClMemory::allocate_on_host(&self.context, bytes)?))
+    }
+
     fn create_image(&self, shape: &ImageShape) -> Result<Arc<dyn Memory>> {
         Ok(Arc::new(ClImage::create(&self.context, shape)?))
     }

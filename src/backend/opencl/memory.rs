@@ -7,7 +7,9 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use opencl3::memory::{CL_MEM_READ_WRITE, cl_mem, create_buffer};
+use opencl3::memory::{
+    CL_MEM_ALLOC_HOST_PTR, CL_MEM_READ_WRITE, cl_mem, cl_mem_flags, create_buffer,
+};
 
 use super::adopt;
 use super::codes::{allocation_kind, error_of};
@@ -35,8 +37,8 @@ struct Whole {
     /// Moved out when the whole is dropped.
     piece: ManuallyDrop<Piece>,
     bytes: usize,
-    /// Whether Kiln allocated the memory, so that it may be kept for other buffers.
-    is_own: bool,
+    /// Whether the memory may be kept for other buffers: Kiln allocated it, and for the device alone.
+    is_reusable: bool,
     context: Arc<Context>,
 }
 
@@ -47,7 +49,7 @@ impl Drop for Whole {
         // SAFETY: taken once, here, and not used again.
         let piece = unsafe { ManuallyDrop::take(&mut self.piece) };
         match &self.context.spare {
-            Some(spare) if self.is_own => spare.give(piece, self.bytes),
+            Some(spare) if self.is_reusable => spare.give(piece, self.bytes),
             _ => drop(piece),
         }
     }
@@ -67,15 +69,13 @@ impl ClMemory {
             return Err(Error::new(ErrorKind::OutOfResources, message));
         }
         let reused = context.spare.as_ref().and_then(|spare| spare.take(bytes));
-        let piece = reused.map_or_else(|| Self::create(context, bytes), Ok);
+        let piece = reused.map_or_else(|| Self::create(context, bytes, CL_MEM_READ_WRITE), Ok);
         let piece = piece.inspect_err(|_| {
             if let Some(spare) = &context.spare {
                 spare.cancel(bytes);
             }
         })?;
-        let context = Arc::clone(context);
-        let whole = Whole { piece: ManuallyDrop::new(piece), bytes, is_own: true, context };
-        Ok(Self { id: next_id(), view: None, start: 0, bytes, whole: Arc::new(whole) })
+        Ok(Self::whole(context, piece, bytes, true))
     }
 
     /// Takes a buffer that the driver allocated for other code, as memory of `bytes` bytes.
@@ -91,15 +91,26 @@ impl ClMemory {
             Some(parent) => (parent, Some(Arc::new(given.memory))),
             None => (given.memory, None),
         };
-        let (piece, context) = (ManuallyDrop::new(Piece::new(memory)), Arc::clone(context));
-        let whole = Arc::new(Whole { piece, bytes, is_own: false, context });
-        Ok(Self { id: next_id(), view, start: given.start, bytes, whole })
+        let whole = Self::whole(context, Piece::new(memory), bytes, false);
+        Ok(Self { view, start: given.start, ..whole })
     }
 
-    fn create(context: &Context, bytes: usize) -> Result<Piece> {
-        // SAFETY: the context is alive, and these flags take no host memory.
-        let created =
-            unsafe { create_buffer(context.raw(), CL_MEM_READ_WRITE, bytes, ptr::null_mut()) };
+    /// Allocates memory that host and device share.
+    pub(super) fn allocate_on_host(context: &Arc<Context>, bytes: usize) -> Result<Self> {
+        let _call = shutdown::begin()?;
+        let piece = Self::create(context, bytes, CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR)?;
+        Ok(Self::whole(context, piece, bytes, false))
+    }
+
+    fn whole(context: &Arc<Context>, piece: Piece, bytes: usize, is_reusable: bool) -> Self {
+        let (piece, context) = (ManuallyDrop::new(piece), Arc::clone(context));
+        let whole = Arc::new(Whole { piece, bytes, is_reusable, context });
+        Self { id: next_id(), view: None, start: 0, bytes, whole }
+    }
+
+    fn create(context: &Context, bytes: usize, flags: cl_mem_flags) -> Result<Piece> {
+        // SAFETY: the context is alive, and the flags take no host memory of the caller.
+        let created = unsafe { create_buffer(context.raw(), flags, bytes, ptr::null_mut()) };
         let raw = created.map_err(|code| {
             let kind = allocation_kind(code);
             let name = &context.info.name;

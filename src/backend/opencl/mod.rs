@@ -28,6 +28,7 @@ mod native_queue;
 mod program;
 mod program_object;
 mod queue;
+mod rows;
 mod sampler;
 mod spare_memory;
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! Native queues, and the commands that they submit to the driver.
 
 use std::ffi::c_void;
+use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Instant;
 
 use opencl3::command_queue::*;
+use opencl3::memory::{CL_MAP_READ, CL_MAP_WRITE};
 
 use super::codes::{error, refused};
 use super::context::Context;
@@ -16,6 +18,7 @@ use super::image;
 use super::kernel::ClKernel;
 use super::memory::ClMemory;
 use super::queue::Queue;
+use super::rows;
 use super::watch::QueueWatch;
 use crate::backend::handler_guard::{self, CallKind, HandlerGuard};
 use crate::backend::{NativeEvent, NativeQueue, Operation, shutdown};
@@ -126,6 +129,37 @@ impl ClNativeQueue {
                 };
                 enqueued.map_err(|code| refused(code, "a copy", bytes, to_offset))
             }
+            Operation::Map { memory, offset, bytes, writes, start } => {
+                let memory = ClMemory::of(memory)?.raw();
+                let flags = if writes { CL_MAP_READ | CL_MAP_WRITE } else { CL_MAP_READ };
+                let mut address = ptr::null_mut();
+                // SAFETY: the queue, the memory and the events are alive, and the range is inside the memory.
+                let enqueued = unsafe {
+                    enqueue_map_buffer(
+                        queue,
+                        memory,
+                        CL_NON_BLOCKING,
+                        flags,
+                        offset,
+                        bytes,
+                        &mut address,
+                        wait.len(),
+                        wait.as_ptr(),
+                    )
+                };
+                start.store(address.cast(), SeqCst);
+                enqueued.map_err(|code| refused(code, "a map", bytes, offset))
+            }
+            Operation::Unmap { memory, start, .. } => {
+                let memory = ClMemory::of(memory)?.raw();
+                // SAFETY: the queue, the memory and the events are alive, and the memory is mapped at this address.
+                let enqueued = unsafe {
+                    enqueue_unmap_mem_object(queue, memory, start.cast(), wait.len(), wait.as_ptr())
+                };
+                enqueued.map_err(|code| error(code, "the driver refused to unmap a buffer"))
+            }
+            // SAFETY: the queue is alive; the caller guarantees the rest.
+            Operation::Rows(operation) => unsafe { rows::enqueue(queue, &operation, wait) },
             // SAFETY: the queue is alive; the caller guarantees the rest.
             Operation::Image(operation) => unsafe { image::enqueue(queue, &operation, wait) },
         };

@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
 use super::Invocation;
 use super::event::Event;
@@ -10,6 +11,7 @@ use super::image::PixelAction;
 use super::invocation::BoundArgument;
 use super::memory::Region;
 use super::program::Code;
+use super::rows::RowsAction;
 use super::shared::{Behaviour, Shared, count, driver_error};
 use crate::backend::{Argument, Kernel, NativeEvent, Operation};
 use crate::compiler::nd_range::NdRange;
@@ -26,6 +28,9 @@ pub(super) enum Action {
     Read { from: Region, to: HostMemory<*mut u8> },
     Fill { region: Region, pattern: Box<[u8]> },
     Copy { from: Region, to: Region },
+    Map { region: Region, to: HostMemory<*mut u8> },
+    Unmap { region: Region, from: HostMemory<*mut u8>, writes: bool },
+    Rows(RowsAction),
     Pixels(PixelAction),
     Marker,
 }
@@ -101,6 +106,18 @@ impl Action {
                 }
                 Self::Copy { from, to }
             }
+            Operation::Map { memory, offset, bytes, start, .. } => {
+                let region = Region::of(memory, shared)?.part(offset, bytes)?;
+                let to = region.begin_mapping();
+                start.store(to, SeqCst);
+                Self::Map { region, to: HostMemory(to) }
+            }
+            Operation::Unmap { memory, offset, bytes, writes, start } => Self::Unmap {
+                region: Region::of(memory, shared)?.part(offset, bytes)?,
+                from: HostMemory(start),
+                writes,
+            },
+            Operation::Rows(operation) => Self::Rows(RowsAction::capture(shared, &operation)?),
             Operation::Image(operation) => Self::Pixels(PixelAction::capture(shared, &operation)?),
             Operation::Marker => Self::Marker,
         })
@@ -137,6 +154,7 @@ impl Action {
     fn transferred(&self) -> usize {
         match self {
             Self::Write { to: region, .. } | Self::Read { from: region, .. } => region.len(),
+            Self::Rows(action) => action.transferred(),
             Self::Pixels(action) => action.transferred(),
             _ => 0,
         }
@@ -177,6 +195,21 @@ impl Action {
                 let copied = from.with(<[u8]>::to_vec);
                 to.with_mut(|bytes| bytes.copy_from_slice(&copied));
             }
+            Self::Map { region, to } => region.with(|bytes| {
+                // SAFETY: the host memory of the mapping has as many bytes, and nobody knows its address yet.
+                unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.0, bytes.len()) }
+            }),
+            Self::Unmap { region, from, writes } => {
+                if writes {
+                    region.with_mut(|bytes| {
+                        // SAFETY: the host memory of the mapping exists until its end below, and the caller
+                        // that enqueued the action vouches that the host no longer writes it.
+                        unsafe { ptr::copy_nonoverlapping(from.0, bytes.as_mut_ptr(), bytes.len()) }
+                    });
+                }
+                region.end_mapping(from.0);
+            }
+            Self::Rows(action) => action.run(),
             Self::Pixels(action) => action.run(),
             Self::Marker => {}
         }

@@ -125,6 +125,10 @@ impl Device for Simulated {
         Ok(Arc::new(Region::allocate(&self.shared, bytes, limit)?))
     }
 
+    fn allocate_on_host(&self, bytes: usize) -> Result<Arc<dyn Memory>> {
+        self.allocate(bytes)
+    }
+
     fn create_image(&self, shape: &ImageShape) -> Result<Arc<dyn Memory>> {
         let (bytes, limit) = (shape.bytes().unwrap_or(usize::MAX), self.info.limits.global_memory);
         Ok(Arc::new(Image::new(Region::allocate(&self.shared, bytes, limit)?)))

@@ -1,6 +1,7 @@
 //! Device memory: bytes behind a lock, and the ranges of them that commands use.
 
 use std::any::Any;
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
@@ -22,6 +23,8 @@ struct Allocation {
     shared: Arc<Shared>,
     size: u64,
     bytes: Mutex<Vec<u8>>,
+    /// Host memory of mappings, by its address.
+    mappings: Mutex<HashMap<usize, Vec<u128>>>,
 }
 
 impl Drop for Allocation {
@@ -58,7 +61,12 @@ impl Region {
             })?;
         count(&shared.counters.live_allocations);
         // From here on, dropping the allocation subtracts it from the counts.
-        let allocation = Allocation { shared: shared.clone(), size, bytes: Mutex::default() };
+        let allocation = Allocation {
+            shared: shared.clone(),
+            size,
+            bytes: Mutex::default(),
+            mappings: Mutex::default(),
+        };
         let mut contents = Vec::new();
         contents.try_reserve_exact(bytes).map_err(|error| {
             exhausted(format!("the host cannot allocate {bytes} bytes for the device"))
@@ -101,6 +109,20 @@ impl Region {
         Arc::ptr_eq(&self.allocation, &other.allocation)
             && self.range().start < other.range().end
             && other.range().start < self.range().end
+    }
+
+    /// Allocates host memory for a mapping of the region. It has the alignment of any element. Host memory is
+    /// not the device's: as with many GPUs, a map copies the bytes to it, and an unmap copies them back.
+    pub(super) fn begin_mapping(&self) -> *mut u8 {
+        let mut words = vec![0u128; self.len.div_ceil(size_of::<u128>())];
+        let start = words.as_mut_ptr();
+        lock(&self.allocation.mappings).insert(start.addr(), words);
+        start.cast()
+    }
+
+    /// Frees the host memory of a mapping.
+    pub(super) fn end_mapping(&self, start: *mut u8) {
+        lock(&self.allocation.mappings).remove(&start.addr());
     }
 
     fn range(&self) -> Range<usize> {

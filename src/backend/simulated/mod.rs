@@ -39,6 +39,7 @@ mod invocation;
 mod memory;
 mod native_queue;
 mod program;
+mod rows;
 mod scan;
 mod shared;
 #[cfg(test)]

@@ -117,6 +117,10 @@ impl backend::Device for FakeDevice {
         Err(Error::new(ErrorKind::Driver, "has no memory"))
     }
 
+    fn allocate_on_host(&self, _: usize) -> Result<Arc<dyn backend::Memory>> {
+        Err(Error::new(ErrorKind::Driver, "has no memory"))
+    }
+
     fn create_native_queue(&self, _: bool) -> Result<Box<dyn backend::NativeQueue>> {
         Err(Error::new(ErrorKind::Driver, "has no native queues"))
     }

@@ -201,7 +201,8 @@ impl Scheduler {
 }
 
 impl State {
-    /// Whether all unfinished commands are launches of fusion scopes that still collect.
+    /// Whether all unfinished commands are launches of fusion scopes that still collect, or unmaps whose guards
+    /// exist.
     fn only_collects(&self) -> bool {
         let collecting =
             self.groups.values().filter(|group| matches!(group.stage, Stage::Collecting(_)));
@@ -209,7 +210,7 @@ impl State {
             Some(launches) => launches.len(),
             None => group.nodes().iter().filter(|&&id| self.dag.command(id).is_some()).count(),
         });
-        self.in_flight == 0 && unfinished.sum::<usize>() == self.live
+        self.in_flight == 0 && unfinished.sum::<usize>() + self.held == self.live
     }
 
     /// Requests a callback from each native queue that has commands in flight but would call back for none of

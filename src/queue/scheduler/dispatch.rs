@@ -23,6 +23,9 @@ impl Scheduler {
         if state.is_host(id) {
             return self.finish(state, id, Ok(()), Ending::default());
         }
+        if state.is_bridge(id) {
+            return self.arrive(state, id);
+        }
         let is_cpu = self.slot.handle().kind == DeviceKind::Cpu;
         if state.is_native(id) || (!is_cpu && state.is_for_worker(id)) {
             return self.offload(state, id);

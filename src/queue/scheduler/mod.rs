@@ -7,10 +7,12 @@
 //! [`DeferredActions`]. A callback that runs inside a call made [under the lock](transaction) wakes no waiter.
 
 mod backlog;
+mod bridge;
 mod cancel;
 mod deferred;
 mod dispatch;
 mod group;
+mod hold;
 mod part;
 #[cfg(all(test, feature = "simulated"))]
 mod random_tests;
@@ -23,18 +25,18 @@ mod transfer;
 mod waits;
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{
     AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
 use super::native_queue::{CommandEvent, TrackedQueue};
-use crate::args::region::Freed;
+use crate::args::region::{Freed, Region};
 use crate::backend::{DeviceSlot, NativeEvent, Profile};
 use crate::build_graph::BuildGraph;
 use crate::compiler::fusion::FusionForm;
@@ -55,6 +57,8 @@ use crate::queue::work::Work;
 use crate::stats::Counters;
 use backlog::Backlog;
 pub(crate) use backlog::Ticket;
+pub(crate) use bridge::BridgeEnd;
+use bridge::{BridgeFailure, BridgeStart};
 pub(crate) use group::AbortReason;
 use group::Group;
 pub(crate) use part::{FusedLaunch, FusionBlocker, Part};
@@ -117,6 +121,8 @@ struct State {
     in_flight: usize,
     /// Number of bytes of the transfers in flight on all native queues.
     transferring: usize,
+    /// Number of unmaps whose guards exist.
+    held: usize,
     /// Reference to the scheduler itself, which keeps it alive while it has commands.
     keep_alive: Option<Arc<Scheduler>>,
     /// Commands that only the limit on commands in flight holds back, in order.
@@ -142,6 +148,10 @@ struct DeferredActions {
     unwatched: SmallVec<[Arc<Record>; 1]>,
     /// Transfers that have to be started.
     transfers: SmallVec<[Transfer; 1]>,
+    /// Copies between devices that have to be started.
+    bridges: SmallVec<[BridgeStart; 1]>,
+    /// Failures that other devices have to learn of.
+    bridge_failures: SmallVec<[BridgeFailure; 1]>,
     drops: Vec<DeferredDrop>,
     /// Work that no longer runs, because a fused launch runs in its place or cannot run.
     unused: SmallVec<[Vec<Work>; 1]>,
@@ -158,6 +168,8 @@ impl DeferredActions {
             callback_requests,
             unwatched,
             transfers,
+            bridges,
+            bridge_failures,
             drops,
             unused,
             timed,
@@ -167,6 +179,8 @@ impl DeferredActions {
             && callback_requests.is_empty()
             && unwatched.is_empty()
             && transfers.is_empty()
+            && bridges.is_empty()
+            && bridge_failures.is_empty()
             && drops.is_empty()
             && unused.is_empty()
             && timed.is_empty()
@@ -232,6 +246,7 @@ impl Scheduler {
                 granted: 0,
                 in_flight: 0,
                 transferring: 0,
+                held: 0,
                 keep_alive: None,
                 parked: VecDeque::new(),
                 groups: HashMap::default(),
@@ -241,10 +256,17 @@ impl Scheduler {
                 actions: DeferredActions::default(),
             }),
         });
+        let owner: Weak<Self> = Arc::downgrade(&scheduler);
+        scheduler.freed.set_owner(owner);
         if !process::is_forked() {
             scheduler.shared.reactor.add_scheduler(&scheduler);
         }
         scheduler
+    }
+
+    /// Returns the scheduler of the device that has this memory, unless its runtime was dropped.
+    pub(crate) fn of(region: &Region) -> Option<Arc<Self>> {
+        region.freed().owner()?.downcast().ok()
     }
 
     pub(crate) fn slot(&self) -> &Arc<DeviceSlot> {
@@ -373,6 +395,7 @@ impl Scheduler {
                 }
             }
             Err(error) => {
+                state.note_failure_of_bridge(&command.work, error);
                 self.shared.counters.failed_commands.add(command.count() as u64);
                 let group = command.group.and_then(|group| state.groups.get_mut(&group));
                 if let Some(group) = group {
@@ -380,6 +403,7 @@ impl Scheduler {
                 }
             }
         }
+        state.held -= usize::from(command.is_held);
         state.live -= command.count();
         if state.live == 0 {
             state.actions.keep_alive = state.keep_alive.take();
@@ -418,6 +442,10 @@ impl State {
     /// device.
     fn add_names(&self, id: NodeId, error: Error) -> Error {
         let Some(Command { work, .. }) = self.dag.command(id) else { return error };
+        // Both commands of a copy between devices have one error, which is named already.
+        if matches!(work, Work::Bridge(_)) {
+            return error;
+        }
         let is_named = error.message().contains(&work.label());
         let error = if is_named { error } else { error.within(work.subject()) };
         match work.module_label() {

@@ -140,6 +140,12 @@ impl Scheduler {
         for transfer in actions.transfers {
             self.workers.start(transfer);
         }
+        for bridge in actions.bridges {
+            bridge.start();
+        }
+        for failure in actions.bridge_failures {
+            failure.pass_on();
+        }
         for (stopwatch, profile) in actions.timed {
             stopwatch.ended(profile);
         }

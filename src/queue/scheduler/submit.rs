@@ -106,7 +106,7 @@ impl Scheduler {
     }
 
     /// Adds a command that zeroes new memory, unless another command has zeroed or overwritten it first.
-    fn zero(self: &Arc<Self>, region: &Region) {
+    pub(super) fn zero(self: &Arc<Self>, region: &Region) {
         let work = Work::Zero { region: Arc::new(region.whole_unheld()) };
         self.add(self.command(work, 0), &[], |_| (Edges::new(), None));
     }
@@ -270,7 +270,7 @@ fn host_futures_of(preconditions: &[Precondition]) -> Option<Box<[Arc<HostFuture
 
 impl State {
     /// Counts a submitted command. Returns whether it is the only live one.
-    fn count_submission(&mut self, scheduler: &Arc<Scheduler>) -> bool {
+    pub(super) fn count_submission(&mut self, scheduler: &Arc<Scheduler>) -> bool {
         let was_idle = self.live == 0;
         self.live += 1;
         self.granted = self.granted.saturating_sub(1);
@@ -282,7 +282,7 @@ impl State {
     }
 
     /// Adds a command to the DAG and to its group, and aborts other groups whose launches it comes after.
-    fn add_node(
+    pub(super) fn add_node(
         &mut self,
         command: Command,
         edges: Edges,

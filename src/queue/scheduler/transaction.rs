@@ -3,9 +3,10 @@
 //! A change only notes the actions that are left to do once the lock is free, in the state's
 //! [`DeferredActions`]: [`Transaction::unlock`] returns them.
 //!
-//! Lock order: this lock is taken first, then a fusion scope's settings, then its queue's recent scopes.
-//! The locks of signals, of waiting producers, of the reactor's mailbox and of the timeline are innermost.
-//! No thread holds the locks of two schedulers at once.
+//! Lock order: this lock is taken first, then a fusion scope's settings, then its queue's recent scopes. The
+//! locks of signals, of waiting producers, of the reactor's mailbox and of the timeline are innermost. Only the
+//! submission of a copy between devices holds the locks of two schedulers at once. It takes them in the order
+//! of their addresses.
 //!
 //! Some drivers call back inside the very calls that query a command's status, which are made under the
 //! lock. A waiter that such a callback wakes may need the lock itself. Therefore

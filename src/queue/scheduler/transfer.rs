@@ -42,7 +42,7 @@ const LARGE: usize = 4 << 20;
 const MAX_ENQUEUED: usize = 32 << 20;
 
 /// Maximum number of bytes in one piece of a transfer.
-const MAX_TRANSFER_PIECE: usize = 8 << 20;
+pub(super) const MAX_TRANSFER_PIECE: usize = 8 << 20;
 
 /// Maximum number of bytes in one piece of a fill; a multiple of the sizes of all patterns. NVIDIA's
 /// OpenCL driver (580.159.04) never returns from a fill of 2 GiB in single bytes. Intel's Level Zero
@@ -94,17 +94,27 @@ impl TransferWorkers {
     }
 
     pub(super) fn start(&self, transfer: Transfer) {
-        let is_native = matches!(transfer.work, Some(Work::Native(_)));
-        let threads = if is_native { &self.native_threads } else { &self.threads };
-        threads.submit(move || transfer.run());
+        match transfer.work {
+            Some(Work::Native(_)) => self.native_threads.submit(move || transfer.run()),
+            _ => self.run(move || transfer.run()),
+        }
     }
 
-    fn take_queue(&self, slot: &DeviceSlot, profiling: bool) -> Result<Box<dyn NativeQueue>> {
+    /// Runs a job on one of the threads.
+    pub(super) fn run(&self, job: impl FnOnce() + Send + 'static) {
+        self.threads.submit(job);
+    }
+
+    pub(super) fn take_queue(
+        &self,
+        slot: &DeviceSlot,
+        profiling: bool,
+    ) -> Result<Box<dyn NativeQueue>> {
         let idle = lock(&self.native_queues).pop();
         idle.map_or_else(|| slot.open()?.create_native_queue(profiling), Ok)
     }
 
-    fn return_queue(&self, native_queue: Box<dyn NativeQueue>) {
+    pub(super) fn return_queue(&self, native_queue: Box<dyn NativeQueue>) {
         lock(&self.native_queues).push(native_queue);
     }
 }
@@ -123,26 +133,35 @@ impl State {
             || bytes > 0 && self.transferring + bytes > MAX_ENQUEUED
             || command.work.fill_size() > MAX_FILL_PIECE
     }
+
+    /// Returns whether all dependencies of a command that is ready for dispatch have ended. If not, their ends
+    /// are watched, and the command becomes ready once more when they have ended.
+    pub(super) fn have_dependencies_ended(&mut self, id: NodeId) -> bool {
+        if self.dag.wait_for_completions(id) {
+            return true;
+        }
+        // Perhaps nothing else waits for these dependencies, so their ends have to be watched. On each native
+        // queue, the latest ends last.
+        let before = self.dag.dependencies(id).map(|(.., command)| &command.record);
+        let mut latest: SmallVec<[(Place, _); 4]> = SmallVec::new();
+        for (place, record) in before.filter_map(|record| Some((record.place()?, record))) {
+            match latest.iter_mut().find(|(known, _)| known.native_queue == place.native_queue) {
+                Some(known) if known.0 < place => *known = (place, record.clone()),
+                Some(_) => {}
+                None => latest.push((place, record.clone())),
+            }
+        }
+        self.actions.unwatched.extend(latest.into_iter().map(|(_, record)| record));
+        false
+    }
 }
 
 impl Scheduler {
     /// Offloads a command to a transfer worker if its dependencies have ended. Otherwise, this function has
     /// to be called again when they have ended.
     pub(super) fn offload(self: &Arc<Self>, state: &mut State, id: NodeId) {
-        if !state.dag.wait_for_completions(id) {
-            // Perhaps nothing else waits for these dependencies, so their ends have to be watched. On
-            // each native queue, the latest ends last.
-            let before = state.dag.dependencies(id).map(|(.., command)| &command.record);
-            let mut latest: SmallVec<[(Place, _); 4]> = SmallVec::new();
-            for (place, record) in before.filter_map(|record| Some((record.place()?, record))) {
-                match latest.iter_mut().find(|(known, _)| known.native_queue == place.native_queue)
-                {
-                    Some(known) if known.0 < place => *known = (place, record.clone()),
-                    Some(_) => {}
-                    None => latest.push((place, record.clone())),
-                }
-            }
-            return state.actions.unwatched.extend(latest.into_iter().map(|(_, record)| record));
+        if !state.have_dependencies_ended(id) {
+            return;
         }
         let Some(command) = state.dag.command_mut(id) else { return };
         let Some(work) = command.work.take_for_worker() else { return };
@@ -268,6 +287,9 @@ fn pieces<'a>(whole: &Operation<'a>) -> impl Iterator<Item = Operation<'a>> {
         Operation::Launch { .. }
         | Operation::Copy { .. }
         | Operation::Image(_)
+        | Operation::Rows(_)
+        | Operation::Map { .. }
+        | Operation::Unmap { .. }
         | Operation::Marker => (1, 1),
     };
     (0..total).step_by(max_piece).map(move |start| part(whole, start, max_piece.min(total - start)))
@@ -292,12 +314,12 @@ fn part<'a>(whole: &Operation<'a>, start: usize, bytes: usize) -> Operation<'a> 
 }
 
 /// Returns the times of the pieces as a whole: from the start of the first to the end of the latest.
-fn total_profile(first: Option<Profile>, latest: Option<Profile>) -> Option<Profile> {
+pub(super) fn total_profile(first: Option<Profile>, latest: Option<Profile>) -> Option<Profile> {
     let latest = latest?;
     Some(first.map_or(latest, |first| Profile { ended: latest.ended, ..first }))
 }
 
-fn flush(native_queue: &mut dyn NativeQueue) {
+pub(super) fn flush(native_queue: &mut dyn NativeQueue) {
     if let Err(error) = native_queue.flush() {
         // The thread that waits tries again.
         tracing::debug!(%error, "a native queue could not be flushed");
@@ -305,7 +327,7 @@ fn flush(native_queue: &mut dyn NativeQueue) {
 }
 
 /// Blocks until the piece with this event has ended. Sets `may_run` like [`move_in_pieces`].
-fn wait(
+pub(super) fn wait(
     native_queue: &mut dyn NativeQueue,
     event: &dyn NativeEvent,
     may_run: &mut bool,

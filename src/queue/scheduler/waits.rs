@@ -104,10 +104,15 @@ impl State {
             }
             // The closure of a native command waits while it runs.
             records.extend(command.closure.as_ref().and_then(|closure| closure.certain_wait()));
-            // A dispatched command waits for no host future.
-            if command.record.is_dispatched() || !seen.insert(id) {
+            let other = match &command.work {
+                Work::Bridge(work) => work.other_record(),
+                _ => None,
+            };
+            // A dispatched command waits for no host future, but perhaps for the other device of a copy.
+            if command.record.is_dispatched() && other.is_none() || !seen.insert(id) {
                 continue;
             }
+            records.extend(other);
             stack.extend(self.dag.dependencies(id).map(|(before, ..)| before));
             records.extend(
                 command.host_futures.iter().flatten().filter_map(|host| host.certain_wait()),
@@ -119,7 +124,9 @@ impl State {
     fn summarize(&self, command: &Command) -> CommandSummary {
         let state = match &command.work {
             Work::Host => "which has not completed",
+            Work::Bridge(_) => "which waits for both devices or is running",
             _ if command.record.is_dispatched() => "which the device has not finished",
+            _ if command.is_held => "which waits until the guard of the mapping is dropped",
             _ if command.building => "whose program is being built",
             _ if command.group.is_some() => "whose fusion scope is not completed",
             _ if command.host_futures.is_some() => "whose host future has not completed",

@@ -1,0 +1,315 @@
+//! Copies between devices, staged through memory of the host.
+//!
+//! A thread reads the source piece by piece, and writes each piece to the target while it reads the next one.
+//! Two pieces of host memory suffice for that, whatever the size of the copy.
+
+use std::mem::ManuallyDrop;
+use std::ptr;
+use std::sync::Arc;
+
+use super::deferred::PendingCommand;
+use super::transaction::Transaction;
+use super::transfer::{MAX_TRANSFER_PIECE, flush, total_profile, wait};
+use super::{Ending, Scheduler, State};
+use crate::args::region::Region;
+use crate::backend::{NativeEvent, NativeQueue, Operation, Profile};
+use crate::error::{Error, Result, catch_panic};
+use crate::process::threads::no_thread;
+use crate::queue::bridge::{Bridge, BridgeWork, Side};
+use crate::queue::event::Event;
+use crate::queue::host_memory::room_for;
+use crate::queue::node::{NodeId, SkipReason};
+use crate::queue::work::Work;
+
+/// Name of both commands of a copy in messages.
+const SUBJECT: &str = "a copy between devices";
+
+/// Message for a command whose counterpart on the other device failed.
+const OTHER_SIDE_FAILED: &str = "the copy failed on the other device";
+
+/// Times of both commands of a copy: source, target.
+type Profiles = [Option<Profile>; 2];
+
+/// Memory of a copy between devices, and the queue whose command stands for it on each device.
+pub(crate) struct BridgeEnd<'a> {
+    pub(crate) scheduler: &'a Arc<Scheduler>,
+    pub(crate) region: &'a Arc<Region>,
+    /// Number of the queue; zero for the device that the copy was not submitted to.
+    pub(crate) queue: u64,
+}
+
+/// Copy that is ready to run. Both commands end when this is dropped.
+pub(super) struct BridgeTransfer {
+    sides: [(Arc<Scheduler>, NodeId); 2],
+    /// Regions of the source and of the target, unless they are leaked because a device may still use them.
+    regions: Option<[Arc<Region>; 2]>,
+    outcome: Result<Profiles>,
+}
+
+/// Copy whose commands can run.
+pub(super) struct BridgeStart {
+    bridge: Arc<Bridge>,
+    regions: [Arc<Region>; 2],
+}
+
+/// Failure of one command of a copy, which the other one has to share.
+pub(super) struct BridgeFailure {
+    bridge: Arc<Bridge>,
+    /// Side of the command that has not failed yet.
+    side: Side,
+    error: Error,
+}
+
+impl Scheduler {
+    /// Adds the commands of a copy between two devices. Returns the events of both: source, target.
+    pub(crate) fn submit_bridge(source: &BridgeEnd<'_>, target: &BridgeEnd<'_>) -> [Event; 2] {
+        let mut commands = [source, target].map(|end| end.scheduler.command(Work::Host, end.queue));
+        let bridge = Bridge::new(&commands[0].record, &commands[1].record);
+        let works = [(Side::Source, source, target), (Side::Target, target, source)]
+            .map(|(side, own, other)| BridgeWork::new(side, own.region, other.region, &bridge));
+        for (command, work) in commands.iter_mut().zip(works) {
+            command.work = Work::Bridge(work);
+        }
+        let events = commands.each_ref().map(|command| Event::new(command.record.clone()));
+        for (end, command) in [source, target].into_iter().zip(&commands) {
+            command.work.for_each_fresh(|region| end.scheduler.zero(region));
+        }
+        let [read, write] = commands;
+        let [mut locked_source, mut locked_target] = lock_both(source.scheduler, target.scheduler);
+        let ends = [
+            (source.scheduler, &mut locked_source, read, &events[0]),
+            (target.scheduler, &mut locked_target, write, &events[1]),
+        ];
+        // Both are added while both DAGs are locked, so that all commands see the copies between devices in one
+        // order. Otherwise, copies in opposite directions could wait for each other.
+        let were_idle = ends.map(|(scheduler, state, command, event)| {
+            let was_idle = state.count_submission(scheduler);
+            scheduler.shared.counters.commands.add_one();
+            scheduler.settle_some(state);
+            let pending = PendingCommand { command: &command, after: &[] };
+            state.move_predecessors_to_dag(&pending);
+            state.add_node(command, super::Edges::new(), None, event.record());
+            scheduler.drive(state);
+            was_idle
+        });
+        let actions = [locked_source.unlock(), locked_target.unlock()];
+        let schedulers = [source.scheduler, target.scheduler];
+        for ((scheduler, was_idle), actions) in schedulers.into_iter().zip(were_idle).zip(actions) {
+            if was_idle {
+                scheduler.shared.reactor.wake();
+            }
+            scheduler.apply(actions);
+        }
+        events
+    }
+
+    /// Notes that a command of a copy between devices can run, if its dependencies have ended. Otherwise, this
+    /// function has to be called again when they have ended.
+    pub(super) fn arrive(&self, state: &mut State, id: NodeId) {
+        if !state.have_dependencies_ended(id) {
+            return;
+        }
+        let Some(command) = state.dag.command_mut(id) else { return };
+        command.record.set_on_no_queue();
+        if let Some(span) = &mut command.pending_span {
+            span.set_enqueued();
+        }
+        if let Work::Bridge(work) = &command.work
+            && let Some(regions) = work.arrive()
+        {
+            let bridge = work.bridge().clone();
+            state.actions.bridges.push(BridgeStart { bridge, regions });
+        }
+    }
+
+    /// Handles the end of a copy for the command on this device.
+    fn bridge_ended(self: &Arc<Self>, id: NodeId, outcome: Result<Option<Profile>>) {
+        self.change(|state| {
+            let profile = outcome.as_ref().ok().copied().flatten();
+            self.finish(state, id, outcome.map(drop), Ending { native: None, profile });
+        });
+    }
+}
+
+impl State {
+    /// Returns whether the command is one of a copy between devices.
+    pub(super) fn is_bridge(&self, id: NodeId) -> bool {
+        self.dag.command(id).is_some_and(|command| matches!(command.work, Work::Bridge(_)))
+    }
+
+    /// Notes that a command failed, if it is one of a copy between devices whose other command does not know.
+    pub(super) fn note_failure_of_bridge(&mut self, work: &Work, error: &Error) {
+        if let Work::Bridge(work) = work
+            && work.close()
+        {
+            let (bridge, side) = (work.bridge().clone(), work.other_side());
+            self.actions.bridge_failures.push(BridgeFailure { bridge, side, error: error.clone() });
+        }
+    }
+}
+
+impl BridgeStart {
+    /// Starts the copy on a thread of the source's device.
+    pub(super) fn start(self) {
+        let Self { bridge, regions } = self;
+        let side = |side| {
+            let record = bridge.record(side)?;
+            Some((record.scheduler()?, record.node()?))
+        };
+        // Neither command ends before the copy does.
+        let (Some(source), Some(target)) = (side(Side::Source), side(Side::Target)) else { return };
+        let scheduler = source.0.clone();
+        let sides = [source, target];
+        let transfer = BridgeTransfer { sides, regions: Some(regions), outcome: Err(no_thread()) };
+        scheduler.workers.run(move || transfer.run());
+    }
+}
+
+impl BridgeFailure {
+    /// Makes the other command fail, too.
+    pub(super) fn pass_on(self) {
+        let Self { bridge, side, error } = self;
+        let Some(record) = bridge.record(side) else { return };
+        let (Some(scheduler), Some(id)) = (record.scheduler(), record.node()) else { return };
+        let root = error.spread_to(SUBJECT, OTHER_SIDE_FAILED);
+        scheduler.change(|state| {
+            state.dag.poison(id, root, SkipReason::Missing, &mut state.next);
+        });
+    }
+}
+
+impl BridgeTransfer {
+    fn run(mut self) {
+        let outcome = catch_panic(|| {
+            let Some(regions) = self.regions.take() else { return Ok([None; 2]) };
+            // Leaked if the code below panics, or if a device may still use it.
+            let regions = ManuallyDrop::new(regions);
+            let mut may_run = false;
+            let outcome = self.copy(&regions, &mut may_run);
+            if !may_run {
+                self.regions = Some(ManuallyDrop::into_inner(regions));
+            }
+            outcome
+        });
+        self.outcome = outcome.map_err(|error| error.within(SUBJECT));
+    }
+
+    fn copy(&self, [from, to]: &[Arc<Region>; 2], may_run: &mut bool) -> Result<Profiles> {
+        let [source, target] = self.sides.each_ref().map(|(scheduler, _)| &**scheduler);
+        let mut reads = source.workers.take_queue(&source.slot, source.options.profiling)?;
+        let mut writes = target.workers.take_queue(&target.slot, target.options.profiling)?;
+        let mut pipeline = Pipeline::new(from, to, [&mut *reads, &mut *writes])?;
+        let outcome = pipeline.run();
+        *may_run = pipeline.may_run;
+        drop(pipeline);
+        if outcome.is_ok() {
+            source.workers.return_queue(reads);
+            target.workers.return_queue(writes);
+        }
+        outcome
+    }
+}
+
+impl Drop for BridgeTransfer {
+    fn drop(&mut self) {
+        for region in self.regions.take().into_iter().flatten() {
+            region.release();
+        }
+        let outcome = std::mem::replace(&mut self.outcome, Ok([None; 2]));
+        for (side, (scheduler, id)) in self.sides.iter().enumerate() {
+            let outcome = outcome.clone().map(|profiles| profiles[side]);
+            scheduler.bridge_ended(*id, outcome);
+        }
+    }
+}
+
+/// Copy that runs: reads of pieces, and writes of those that were read.
+struct Pipeline<'a> {
+    regions: [&'a Region; 2],
+    queues: [&'a mut dyn NativeQueue; 2],
+    /// Memory for two pieces, used in turn.
+    staging: ManuallyDrop<Vec<u8>>,
+    /// Number of bytes in all pieces but the last.
+    piece: usize,
+    /// Whether a device may still use the regions and the memory.
+    may_run: bool,
+    profiles: Profiles,
+}
+
+impl<'a> Pipeline<'a> {
+    fn new(from: &'a Region, to: &'a Region, queues: [&'a mut dyn NativeQueue; 2]) -> Result<Self> {
+        let piece = MAX_TRANSFER_PIECE.min(from.bytes().len());
+        let staging = ManuallyDrop::new(room_for(2 * piece, SUBJECT)?);
+        let regions = [from, to];
+        Ok(Self { regions, queues, staging, piece, may_run: false, profiles: [None; 2] })
+    }
+
+    /// Blocks until all pieces are copied, or one has failed and none is used any more.
+    fn run(&mut self) -> Result<Profiles> {
+        let pieces = self.regions[0].bytes().len().div_ceil(self.piece);
+        let mut reading = Some(self.enqueue(Side::Source, 0)?);
+        let mut writing = None;
+        let mut outcome = Ok(());
+        for at in 0..pieces {
+            outcome = outcome.and(self.wait(Side::Source, &mut reading));
+            let written = outcome.and_then(|()| self.enqueue(Side::Target, at));
+            // The memory of the piece before this one is read into next.
+            let before = self.wait(Side::Target, &mut writing);
+            outcome = written.map(|event| writing = Some(event)).and(before);
+            if outcome.is_ok() && at + 1 < pieces {
+                outcome = self.enqueue(Side::Source, at + 1).map(|event| reading = Some(event));
+            }
+        }
+        let ends = [self.wait(Side::Source, &mut reading), self.wait(Side::Target, &mut writing)];
+        ends.into_iter().fold(outcome, Result::and).map(|()| self.profiles)
+    }
+
+    /// Enqueues the read or the write of a piece.
+    fn enqueue(&mut self, side: Side, at: usize) -> Result<Arc<dyn NativeEvent>> {
+        let region = self.regions[side as usize];
+        let start = at * self.piece;
+        let bytes = self.piece.min(region.bytes().len() - start);
+        let (memory, offset) = (region.memory(), region.bytes().start + start);
+        let host = self.staging.as_mut_ptr().wrapping_add(at % 2 * self.piece);
+        let operation = match side {
+            Side::Source => Operation::Read { from: memory, offset, to: host, bytes },
+            Side::Target => Operation::Write { to: memory, offset, from: host, bytes },
+        };
+        let queue = &mut *self.queues[side as usize];
+        // SAFETY: the piece lies inside the region, and the memory for two pieces is used in turn: a piece is
+        // read after the write of the one before the last has ended, and written after its own read has. The
+        // regions and the memory are kept until all ends are known.
+        let event = unsafe { queue.enqueue(&operation, &[]) }?;
+        flush(queue);
+        Ok(event)
+    }
+
+    /// Blocks until an operation has ended, if there is one.
+    fn wait(&mut self, side: Side, event: &mut Option<Arc<dyn NativeEvent>>) -> Result<()> {
+        let Some(event) = event.take() else { return Ok(()) };
+        wait(&mut *self.queues[side as usize], &*event, &mut self.may_run)?;
+        let profile = &mut self.profiles[side as usize];
+        *profile = total_profile(*profile, event.profile());
+        Ok(())
+    }
+}
+
+impl Drop for Pipeline<'_> {
+    fn drop(&mut self) {
+        if !self.may_run && !std::thread::panicking() {
+            // SAFETY: dropped once, here, and not used again.
+            unsafe { ManuallyDrop::drop(&mut self.staging) };
+        }
+    }
+}
+
+/// Locks two schedulers, in the order of their addresses.
+fn lock_both<'s>(one: &'s Scheduler, two: &'s Scheduler) -> [Transaction<'s>; 2] {
+    if ptr::from_ref(one) < ptr::from_ref(two) {
+        let one = one.lock();
+        [one, two.lock()]
+    } else {
+        let two = two.lock();
+        [one.lock(), two]
+    }
+}
