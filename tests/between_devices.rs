@@ -227,6 +227,8 @@ fn a_task_that_awaits_a_copy_that_waits_for_the_task_gets_a_deadlock_error() {
         let task = two.queue().host_task(async move { receive.await.unwrap().await }).unwrap();
         let launch = scale.launch(LEN).args((2u32, &y)).after(&task);
         let _ = two.queue().submit(launch).unwrap();
+        // The first device has nothing to do before the copy.
+        one.queue().fill(&x, 1).unwrap().await.unwrap();
         let copied = one.queue().copy(&x, &y).unwrap();
         send.send(copied.clone()).unwrap();
         assert_eq!(task.await.unwrap_err().kind(), ErrorKind::Deadlock);

@@ -241,8 +241,7 @@ pub(crate) fn register(
     record: &Arc<Record>,
     waker: &Waker,
 ) -> Result<()> {
-    // A command that was given to the device waits for no host future.
-    if !is_polling_host_future() || record.is_dispatched() {
+    if !is_polling_host_future() || !record.may_wait_for_host() {
         return Ok(());
     }
     let Some(future) = polled() else { return Ok(()) };

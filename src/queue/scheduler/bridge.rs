@@ -110,7 +110,7 @@ impl Scheduler {
             return;
         }
         let Some(command) = state.dag.command_mut(id) else { return };
-        command.record.set_on_no_queue();
+        command.record.set_arrived();
         if let Some(span) = &mut command.pending_span {
             span.set_enqueued();
         }
