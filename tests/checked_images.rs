@@ -425,7 +425,7 @@ fn with_access(module: &Module, access: u32) -> Module {
 }
 
 #[test]
-fn kernels_that_contradict_the_access_of_an_image_are_refused() {
+fn the_driver_or_kiln_refuses_kernels_that_contradict_the_access_of_an_image() {
     let reading = "
         kernel void reads(read_only image2d_t from, global uint *to) {
             to[get_global_id(0)] = read_imageui(from, (int2)(get_global_id(0), 0)).x;
