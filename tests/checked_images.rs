@@ -402,7 +402,7 @@ fn images_that_a_launch_must_not_use_are_refused() {
             text.contains("it writes floating-point numbers to `to`, whose format takes unsigned"),
             "{text}"
         );
-        // The same image twice is fine as long as it is only read.
+        // An image may be given twice as long as the kernel only reads it.
         let helped = checked(rt, module, "helped").await;
         let to = rt.buffer::<u32>(4).unwrap();
         assert!(helped.launch(4).args((from, from, &to, 1)).verdict().await.unwrap().is_proven());
