@@ -310,7 +310,7 @@ pub use crate::args::image::pixel::{
 };
 pub use crate::args::image::{Image, ImagePart};
 pub use crate::args::memory::DeviceMemory;
-pub use crate::args::typed::WritableBuffer;
+pub use crate::args::typed::{WritableBuffer, WritableImage};
 pub use crate::args::{Argument, Arguments, Local};
 pub use crate::backend::Profile;
 #[cfg(feature = "simulated")]
