@@ -317,7 +317,7 @@ pub use crate::args::image::pixel::{
 pub use crate::args::image::{Image, ImagePart};
 pub use crate::args::memory::DeviceMemory;
 pub use crate::args::region::MemoryHandle;
-pub use crate::args::typed::WritableBuffer;
+pub use crate::args::typed::{WritableBuffer, WritableImage};
 pub use crate::args::{Argument, Arguments, Local};
 #[cfg(feature = "simulated")]
 pub use crate::backend::simulated;

@@ -6,8 +6,11 @@ mod tools;
 
 use futures::executor::block_on;
 use kiln::bytemuck::Pod;
-use kiln::{Buffer, BufferArgument, Event, Launch, Local, Result, Runtime};
-use support::on_each_device;
+use kiln::{
+    Buffer, BufferArgument, ErrorKind, Event, Image, Launch, Local, R, Result, Rgba, Runtime,
+    Sampler,
+};
+use support::{on_each_device, on_each_device_with_images};
 use tools::has_clang;
 
 kiln::kernels! {
@@ -20,6 +23,9 @@ kiln::kernels! {
         type Pair = super::Pair;
         type Matrix = [[f32; 4]; 3];
     }
+
+    mod images = "data/typed/images.cl";
+    mod image_module = "data/typed/images.spv";
 
     pub(crate) mod module = "data/saxpy.spv";
 
@@ -217,6 +223,92 @@ fn files_are_found_and_built_in_every_form() {
     }));
 }
 
+const TURNED: [usize; 2] = [6, 5];
+const SHARE: f32 = 0.25;
+
+/// Returns pixels whose channels can be mixed without rounding.
+fn pixels(first: usize) -> Vec<Rgba<f32>> {
+    let channel = |i: usize| ((first + 7 * i) % 64) as f32;
+    (0..TURNED[0] * TURNED[1]).map(|i| Rgba([channel(i), channel(i + 1), 4.0, 8.0])).collect()
+}
+
+/// Returns the picture that the kernel `turn` makes, of pixels from an image of 5 x 6 and one of 6 x 5.
+fn turned(from: &[Rgba<f32>], other: &[Rgba<f32>]) -> Vec<Rgba<f32>> {
+    let [width, height] = TURNED;
+    let mix = |a: f32, b: f32| a + (b - a) * SHARE;
+    let pixel = |i: usize| {
+        let (x, y) = (i % width, i / width);
+        let Rgba(from) = from[(width - 1 - x) * height + y];
+        Rgba(std::array::from_fn(|channel| mix(from[channel], other[i].0[channel])))
+    };
+    (0..width * height).map(pixel).collect()
+}
+
+/// Calls `turn` of the kernels of text or of SPIR-V.
+async fn turn(
+    rt: &Runtime,
+    launch: impl Fn(
+        [usize; 2],
+        &Image<Rgba<f32>>,
+        Sampler,
+        &Image<Rgba<f32>>,
+        &Image<Rgba<f32>>,
+    ) -> Launch,
+) {
+    let [width, height] = TURNED;
+    let from = rt.image_2d(height, width).expect("there is memory");
+    let image = || rt.image_2d(width, height).expect("there is memory");
+    let (to, other) = (image(), image());
+    let (first, second) = (pixels(1), pixels(40));
+    rt.queue().write(&from, first.clone()).expect("it fits");
+    rt.queue().write(&other, second.clone()).expect("it fits");
+    rt.queue().submit(launch(TURNED, &from, Sampler::new(), &to, &other)).expect("it fits");
+    let found = rt.queue().read(&to).await.expect("it runs");
+    assert_eq!(found, turned(&first, &second), "on {}", rt.device());
+}
+
+#[test]
+fn images_and_samplers_are_given_as_they_are() {
+    if !has_clang() {
+        return;
+    }
+    block_on(on_each_device_with_images(async |rt| {
+        let kernels = images::Kernels::build(&rt).await.expect("it builds");
+        turn(&rt, |range, from, at, to, other| kernels.turn(range, from, at, to, other, SHARE))
+            .await;
+
+        let module = image_module::Kernels::module().expect("it is valid");
+        if rt.device().formats.contains(&module.format()) {
+            let kernels = image_module::Kernels::build(&rt).await.expect("it builds");
+            turn(&rt, |range, from, at, to, other| kernels.turn(range, from, at, to, other, SHARE))
+                .await;
+        }
+    }));
+}
+
+#[test]
+fn every_kind_of_image_has_one_type_and_is_checked_at_the_launch() {
+    if !has_clang() {
+        return;
+    }
+    block_on(on_each_device_with_images(async |rt| {
+        let kernels = images::Kernels::build(&rt).await.expect("it builds");
+        let line = rt.image_1d::<R<u8>>(7).expect("it fits");
+        let lines = rt.image_1d_array::<R<f32>>(5, 3).expect("it fits");
+        let layers = rt.image_2d_array::<Rgba<u16>>(4, 3, 2).expect("it fits");
+        let volume = rt.image_3d::<Rgba<i32>>(4, 5, 6).expect("it fits");
+        let counts = upload(&rt, vec![0u32; 4]).await;
+        let launch = kernels.count(1, &line, &lines, &layers, &volume, &counts);
+        assert_eq!(result(&rt, launch, &counts).await, [7, 15, 24, 120]);
+
+        let launch = kernels.count(1, &line, &lines, &volume, &layers, &counts);
+        let error = rt.queue().submit(launch).expect_err("the images are in the wrong order");
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        let message = error.to_string();
+        assert!(message.contains("expected `image2d_array_t`"), "{message}");
+    }));
+}
+
 #[test]
 fn launches_do_not_leave_their_buffers() {
     if !has_clang() {
@@ -262,9 +354,15 @@ fn the_compiler_watches_the_files() {
     let program = std::env::current_exe().expect("it is known");
     let watched =
         std::fs::read_to_string(program.with_extension("d")).expect("cargo has written it");
-    for file in
-        ["typed/vectors.cl", "typed/vectors.h", "typed/odd.cl", "data/saxpy.cl", "data/saxpy.spv"]
-    {
+    for file in [
+        "typed/vectors.cl",
+        "typed/vectors.h",
+        "typed/odd.cl",
+        "typed/images.cl",
+        "typed/images.spv",
+        "data/saxpy.cl",
+        "data/saxpy.spv",
+    ] {
         assert!(watched.contains(file), "{file}: {watched}");
     }
 }

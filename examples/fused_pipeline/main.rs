@@ -58,7 +58,8 @@ const MAX_TRIALS: usize = 120;
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 fn main() -> Result<()> {
-    let Options { on_all_devices, photograph } = Options::read()?;
+    let options = Options::read(&["--all"])?;
+    let on_all_devices = options.has("--all");
     futures::executor::block_on(async {
         let rt = Runtime::new().await?;
         let mut devices = vec![rt.device().clone()];
@@ -70,7 +71,7 @@ fn main() -> Result<()> {
                 true => Path::new(OUTPUT).join(device.index().to_string()),
                 false => PathBuf::from(OUTPUT),
             };
-            run(&rt.on(device).await?, &photograph, &output).await?;
+            run(&rt.on(device).await?, &options.photograph, &output).await?;
         }
         // Programs are stored in the background.
         rt.drain().await;

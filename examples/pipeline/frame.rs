@@ -1,10 +1,36 @@
 //! Frame that passes through the stages of the pipeline.
 
-use kiln::{Buffer, Event, Launch, Local, Queue, Read, Runtime};
+use std::time::Duration;
+
+use kiln::{Buffer, Event, Launch, Local, Program, Queue, Read, Runtime};
 
 use crate::stages::{GROUP_SIZE, GROUPS, Stages};
 
-/// Device memory of one frame.
+/// The pipeline over one kind of device memory, as the memory of a frame.
+pub(crate) trait Pipeline: Sized {
+    /// Kernels of all stages, which may still be building.
+    type Stages;
+
+    /// Starts the builds of all stages.
+    fn start(rt: &Runtime) -> kiln::Result<Self::Stages>;
+
+    /// Returns the programs, with their names and the time from the start until each was ready.
+    async fn built(stages: &Self::Stages) -> kiln::Result<Vec<(&'static str, Program, Duration)>>;
+
+    /// Allocates the memory of a frame.
+    fn new(rt: &Runtime, width: usize, height: usize) -> kiln::Result<Self>;
+
+    /// Submits all stages for a picture, without waiting for the programs or for the previous frame in this
+    /// memory.
+    fn submit(
+        &self,
+        queue: &Queue,
+        stages: &Self::Stages,
+        picture: Vec<[u8; 4]>,
+    ) -> kiln::Result<Submitted>;
+}
+
+/// Device memory of one frame, in buffers.
 pub(crate) struct Frame {
     range: [usize; 2],
     file: Buffer<[u8; 4]>,
@@ -28,8 +54,18 @@ pub(crate) struct Submitted {
     pub(crate) sketch: Read<[u8; 4]>,
 }
 
-impl Frame {
-    pub(crate) fn new(rt: &Runtime, width: usize, height: usize) -> kiln::Result<Self> {
+impl Pipeline for Frame {
+    type Stages = Stages;
+
+    fn start(rt: &Runtime) -> kiln::Result<Stages> {
+        Stages::start(rt)
+    }
+
+    async fn built(stages: &Stages) -> kiln::Result<Vec<(&'static str, Program, Duration)>> {
+        stages.built().await
+    }
+
+    fn new(rt: &Runtime, width: usize, height: usize) -> kiln::Result<Self> {
         let pixels = width * height;
         Ok(Self {
             range: [width, height],
@@ -48,11 +84,10 @@ impl Frame {
         })
     }
 
-    /// Submits all stages for a picture, without waiting for the programs or for the previous frame in
-    /// this memory. No order is stated here: it follows from the buffers and from how they are used. The
-    /// kernels' signatures state which buffers are only read; `write_only()` states that the earlier
-    /// contents of a buffer do not matter.
-    pub(crate) fn submit(
+    /// No order is stated here: it follows from the buffers and from how they are used. The kernels'
+    /// signatures state which buffers are only read; `write_only()` states that the earlier contents of a
+    /// buffer do not matter.
+    fn submit(
         &self,
         queue: &Queue,
         stages: &Stages,

@@ -5,6 +5,7 @@
 //! cargo run --release --example pipeline                 # on the best device
 //! KILN_DEVICE=cpu cargo run --release --example pipeline # on one of your choice
 //! cargo run --release --example pipeline -- --all        # on every device
+//! cargo run --release --example pipeline -- --images     # over images instead of buffers
 //! cargo run --release --example pipeline -- PICTURE.png  # with a picture of your own
 //! ```
 //!
@@ -12,11 +13,13 @@
 //! follows from their buffers, how frames overlap, and how to inspect a run: times per kernel, a
 //! drawing of the DAG, and a timeline. All output goes to `target/pipeline`.
 //!
-//! The core is [`frame`]. Kiln does not bring an executor; here the one of `futures` suffices.
+//! The core is [`frame`], and [`images`] is the same over images. Kiln does not bring an executor; here the
+//! one of `futures` suffices.
 
 #![allow(clippy::print_stdout)]
 
 mod frame;
+mod images;
 mod options;
 mod picture;
 mod report;
@@ -27,12 +30,12 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use frame::Frame;
+use frame::{Frame, Pipeline};
 use futures::stream::{self, StreamExt, TryStreamExt};
+use images::ImageFrame;
 use kiln::Runtime;
 use options::Options;
 use picture::Picture;
-use stages::Stages;
 
 const OUTPUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/pipeline");
 
@@ -41,18 +44,27 @@ const FRAMES: usize = 100;
 const IN_FLIGHT: usize = 3;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let Options { on_all_devices, photograph } = Options::read()?;
+    let options = Options::read(&["--all", "--images"])?;
+    let photograph = &options.photograph;
+    let run = async |rt: &Runtime, output: &Path| match options.has("--images") {
+        true => run::<ImageFrame>(rt, photograph, output).await,
+        false => run::<Frame>(rt, photograph, output).await,
+    };
     futures::executor::block_on(async {
         let rt = Runtime::builder().profiling(true).build().await?;
-        if !on_all_devices {
-            run(&rt, &photograph, Path::new(OUTPUT)).await?;
+        if !options.has("--all") {
+            run(&rt, Path::new(OUTPUT)).await?;
             rt.drain().await; // programs are stored in the background
             return Ok(());
         }
         let mut first: Option<Picture> = None;
         for device in rt.devices() {
+            if options.has("--images") && device.limits.images.d2 == [0, 0] {
+                println!("{device}: skipped, Kiln has no images there\n");
+                continue;
+            }
             let output = Path::new(OUTPUT).join(device.index().to_string());
-            let result = run(&rt.on(device).await?, &photograph, &output).await?;
+            let result = run(&rt.on(device).await?, &output).await?;
             match &first {
                 Some(first) => println!(
                     "  differs from the first device's picture by at most {} of 255\n",
@@ -68,7 +80,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Runs the pipeline on the runtime's device, and returns the finished picture.
-async fn run(rt: &Runtime, photograph: &Picture, output: &Path) -> Result<Picture, Box<dyn Error>> {
+async fn run<P: Pipeline>(
+    rt: &Runtime,
+    photograph: &Picture,
+    output: &Path,
+) -> Result<Picture, Box<dyn Error>> {
     println!("{}, {}", rt.device(), rt.device().platform);
     fs::create_dir_all(output)?;
     let &Picture { width, height, .. } = photograph;
@@ -77,11 +93,11 @@ async fn run(rt: &Runtime, photograph: &Picture, output: &Path) -> Result<Pictur
 
     // The first frame is submitted before any program is built.
     let start = Instant::now();
-    let stages = Stages::start(rt)?;
-    let frame = Frame::new(rt, width, height)?;
+    let stages = P::start(rt)?;
+    let frame = P::new(rt, width, height)?;
     let submitted = frame.submit(&queue, &stages, photograph.pixels.clone())?;
     let submitting = start.elapsed();
-    report::builds(&stages.built().await?);
+    report::builds(&P::built(&stages).await?);
     let (result, sketch) = futures::try_join!(submitted.result, submitted.sketch)?;
     let first_frame = start.elapsed();
 
@@ -94,7 +110,7 @@ async fn run(rt: &Runtime, photograph: &Picture, output: &Path) -> Result<Pictur
     // Now many frames run, a few at a time, each with memory of its own. A frame waits for the previous
     // one in the same memory; the device orders the two without help from the host.
     let memory: Vec<_> =
-        (0..IN_FLIGHT).map(|_| Frame::new(rt, width, height)).collect::<Result<_, _>>()?;
+        (0..IN_FLIGHT).map(|_| P::new(rt, width, height)).collect::<Result<_, _>>()?;
     let start = Instant::now();
     let frames: Vec<_> = stream::iter(memory.iter().cycle().take(FRAMES))
         .map(async |memory| {

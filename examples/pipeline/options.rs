@@ -8,21 +8,21 @@ use crate::picture::Picture;
 const PHOTOGRAPH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/astronaut.png");
 
 pub(crate) struct Options {
-    /// Whether to run on every device (`--all`).
-    pub(crate) on_all_devices: bool,
+    flags: Vec<String>,
     pub(crate) photograph: Picture,
 }
 
 impl Options {
-    pub(crate) fn read() -> Result<Self, Box<dyn Error>> {
-        let mut on_all_devices = false;
-        let mut photograph = PathBuf::from(PHOTOGRAPH);
-        for argument in std::env::args().skip(1) {
-            match argument.as_str() {
-                "--all" => on_all_devices = true,
-                path => photograph = path.into(),
-            }
-        }
-        Ok(Self { on_all_devices, photograph: Picture::open(&photograph)? })
+    /// Reads the command line: any of the flags that the example knows, and the path of a picture.
+    pub(crate) fn read(known: &[&str]) -> Result<Self, Box<dyn Error>> {
+        let is_flag = |argument: &String| known.contains(&argument.as_str());
+        let (flags, paths): (Vec<_>, Vec<_>) = std::env::args().skip(1).partition(is_flag);
+        let photograph = paths.last().map_or(PHOTOGRAPH.into(), PathBuf::from);
+        Ok(Self { flags, photograph: Picture::open(&photograph)? })
+    }
+
+    /// Whether a flag was given.
+    pub(crate) fn has(&self, flag: &str) -> bool {
+        self.flags.iter().any(|given| given == flag)
     }
 }

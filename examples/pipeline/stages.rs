@@ -58,10 +58,18 @@ impl Stages {
 
     /// Returns the programs, with their names and the time from the start until each was ready.
     pub(crate) async fn built(&self) -> kiln::Result<Vec<(&'static str, Program, Duration)>> {
-        let builds = self.builds.iter().map(async |(name, build)| {
-            let program = build.clone().await?;
-            Ok((*name, program, self.started.elapsed()))
-        });
-        try_join_all(builds).await
+        built(&self.builds, self.started).await
     }
+}
+
+/// Returns the programs of builds that were started at a time, as [`Stages::built`] does.
+pub(crate) async fn built(
+    builds: &[(&'static str, Build)],
+    started: Instant,
+) -> kiln::Result<Vec<(&'static str, Program, Duration)>> {
+    let builds = builds.iter().map(async |(name, build)| {
+        let program = build.clone().await?;
+        Ok((*name, program, started.elapsed()))
+    });
+    try_join_all(builds).await
 }

@@ -1,10 +1,17 @@
 //! Documentation of generated functions.
 
-use crate::signature::Kernel;
+use proc_macro2::Ident;
 
-/// Returns the lines of documentation of a kernel's function: the comment above the kernel, and its
-/// declaration.
-pub(crate) fn of_kernel(kernel: &Kernel, range: &str, file: &str) -> Vec<String> {
+use crate::signature::{Kernel, Parameter, Passing};
+
+/// Returns the lines of documentation of a kernel's function: the comment above the kernel, its declaration,
+/// and the kinds of its images. `names` are those of the function's parameters.
+pub(crate) fn of_kernel(
+    kernel: &Kernel,
+    names: &[Ident],
+    range: &Ident,
+    file: &str,
+) -> Vec<String> {
     let mut lines = as_markdown(&kernel.comment);
     if lines.is_empty() {
         lines.push(format!(" Launches the kernel `{}`.", kernel.name));
@@ -19,7 +26,25 @@ pub(crate) fn of_kernel(kernel: &Kernel, range: &str, file: &str) -> Vec<String>
         lines.push(format!(" {}", kernel.declaration.replace("```", "` ` `")));
         lines.push(" ```".to_owned());
     }
+    let parameters = kernel.parameters.iter().flatten().zip(names);
+    let images: Vec<_> = parameters.filter_map(|(it, name)| about_image(it, name)).collect();
+    if !images.is_empty() {
+        lines.push(String::new());
+        lines.extend(images);
+    }
     lines
+}
+
+/// Returns a line about a parameter that is an image; `None` for others. Images of all kinds have the same
+/// type in Rust, so that only the documentation names the kind.
+fn about_image(parameter: &Parameter, name: &Ident) -> Option<String> {
+    let usage = match parameter.passing {
+        Passing::ReadImage => "reads",
+        Passing::Image => "writes",
+        _ => return None,
+    };
+    let kind = parameter.element.names.first()?;
+    Some(format!(" * `{name}`: image of the kind `{kind}`, which the kernel {usage}."))
 }
 
 /// Returns the lines of a comment as Markdown that reads as the comment does: without links, HTML and code for

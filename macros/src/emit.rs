@@ -126,7 +126,7 @@ impl<'a> Emitter<'a> {
         let is_reserved = RESERVED.contains(&&*name);
         let ident = if is_reserved { format!("{name}_") } else { name.clone() };
         let ident = identifier(&ident, span);
-        let doc = docs::of_kernel(kernel, &range.to_string(), &self.code.name);
+        let doc = docs::of_kernel(kernel, &names, &range, &self.code.name);
         let given = kernel.parameters.iter().flatten().zip(&names);
         let given = given.map(|(parameter, name)| match parameter.passing {
             // Before the program is built, nothing else states that the kernel only reads.
@@ -174,14 +174,18 @@ impl<'a> Emitter<'a> {
             Passing::ReadBuffer => quote_spanned!(span=> &#kiln::Buffer<#element>),
             Passing::Buffer => quote_spanned!(span=> impl #kiln::WritableBuffer<#element>),
             Passing::Local => quote_spanned!(span=> #kiln::Local<#element>),
+            Passing::ReadImage => quote_spanned!(span=> &#element),
+            Passing::Image => quote_spanned!(span=> impl #kiln::WritableImage),
         })
     }
 
     fn element(&mut self, element: &Element) -> Result<TokenStream, String> {
+        let kiln = self.kiln;
         let stated = &self.module.settings.types;
         let is_named =
             |stated: &StatedType| element.names.iter().any(|name| **name == *plain(&stated.name));
-        if let Some(at) = stated.iter().position(is_named) {
+        let is_object = matches!(element.shape, Shape::Image | Shape::Sampler);
+        if let Some(at) = stated.iter().position(is_named).filter(|_| !is_object) {
             self.used.insert((at, element.layout.map(|layout| layout.size)));
             return Ok(stated[at].ty.to_token_stream());
         }
@@ -193,6 +197,8 @@ impl<'a> Emitter<'a> {
                 let length = proc_macro2::Literal::usize_unsuffixed(length);
                 Ok(quote!([#inner; #length]))
             }
+            Shape::Image => Ok(quote!(#kiln::Image<impl #kiln::Pixel>)),
+            Shape::Sampler => Ok(quote!(#kiln::Sampler)),
             Shape::Stated(why) => {
                 let name = element.names.first().map_or("Name", |name| name);
                 Err(format!("{why}; write `{{ type {name} = crate::..; }}` behind the path"))

@@ -85,6 +85,28 @@ fn each_kernel_becomes_a_function() {
 }
 
 #[test]
+fn images_and_samplers_have_types_of_their_own() {
+    let code = generated(
+        r#"mod m = opencl_c("
+            kernel void k(image2d_t from, sampler_t at, write_only image2d_array_t to, read_write image3d_t in) {}
+        ");"#,
+    );
+    assert_contains(
+        &code,
+        "pub fn k(&self, range: impl kiln::IntoNdSize, from: &kiln::Image<impl kiln::Pixel>, \
+         at: kiln::Sampler, to: impl kiln::WritableImage, r#in: impl kiln::WritableImage) -> kiln::Launch { \
+         self.k.launch(range).arg(from).arg(at).arg(to).arg(r#in) }",
+    );
+    for line in [
+        " * `from`: image of the kind `image2d_t`, which the kernel reads.",
+        " * `to`: image of the kind `image2d_array_t`, which the kernel writes.",
+        " * `r#in`: image of the kind `image3d_t`, which the kernel writes.",
+    ] {
+        assert_contains(&code, &format!("#[doc = {line:?}]"));
+    }
+}
+
+#[test]
 fn names_that_rust_lacks_are_replaced() {
     let code = generated(
         r#"mod m = opencl_c("kernel void module(int range, int self, int None, int type, int, int argument_4) {}");"#,
@@ -159,8 +181,12 @@ fn errors_say_what_to_do() {
             "would both be functions `a_`",
         ),
         (
-            r#"mod m = opencl_c("kernel void k(image2d_t i){}");"#,
-            "kernel `k`: m:1: parameter `image2d_t i`",
+            r#"mod m = opencl_c("kernel void k(image2d_depth_t i){}");"#,
+            "kernel `k`: m:1: parameter `image2d_depth_t i`",
+        ),
+        (
+            r#"mod m = opencl_c("kernel void k(image2d_t i){}") { type image2d_t = crate::T; }"#,
+            "no parameter of these kernels",
         ),
         (
             r#"mod m = opencl_c("kernel void k(half h){}");"#,
@@ -198,13 +224,13 @@ fn errors_say_what_to_do() {
 #[test]
 fn other_kernels_remain_if_one_cannot_be_launched() {
     let code =
-        generated(r#"mod m = opencl_c("kernel void a(sampler_t s) {} kernel void b(int x) {}");"#);
+        generated(r#"mod m = opencl_c("kernel void a(event_t s) {} kernel void b(int x) {}");"#);
     assert!(
         code.contains("compile_error!") && code.contains("pubfnb(") && !code.contains("pubfna("),
         "{code}"
     );
     let chosen = generated(
-        r#"mod m = opencl_c("kernel void a(sampler_t s) {} kernel void b(int x) {}") { kernels = [b]; }"#,
+        r#"mod m = opencl_c("kernel void a(event_t s) {} kernel void b(int x) {}") { kernels = [b]; }"#,
     );
     assert!(!chosen.contains("compile_error!") && chosen.contains("pubfnb("), "{chosen}");
 }

@@ -21,7 +21,7 @@ fn files(extension: &str) -> Vec<Vec<u8>> {
 }
 
 /// Words that make texts of random words likely to reach every part of the parser.
-const WORDS: [&str; 64] = [
+const WORDS: [&str; 66] = [
     "kernel",
     "void",
     "k",
@@ -78,6 +78,8 @@ const WORDS: [&str; 64] = [
     "_Atomic",
     "restrict",
     "image2d_t",
+    "write_only",
+    "sampler_t",
     "size_t",
     "constant",
     "float4",

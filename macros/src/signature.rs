@@ -36,9 +36,13 @@ pub(crate) enum Passing {
     ReadBuffer,
     Buffer,
     Local,
+    /// Image that the kernel declares to read only.
+    ReadImage,
+    /// Image that the kernel may write.
+    Image,
 }
 
-/// Type of a value, or of the elements of a buffer.
+/// Type of a value, of an image, or of the elements of a buffer.
 #[derive(Clone, Debug)]
 pub(crate) struct Element {
     /// Names in the source, for which the application can state a type; the one that was written first.
@@ -52,6 +56,9 @@ pub(crate) enum Shape {
     /// Type of Rust.
     Rust(&'static str),
     Array(Box<Element>, u64),
+    /// Image of the kind that the element's name denotes, with pixels of any format.
+    Image,
+    Sampler,
     /// Type that the application has to state, with the reason.
     Stated(String),
 }

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use crate::parse::kernels::{element, scalar_shape, unsupported};
+use crate::parse::kernels::{element, image, sampler, scalar_shape, unsupported};
 use crate::parse::type_named;
-use crate::parse::types::{Layout, Scalar, Type, lanes_in_memory, structure_layout};
+use crate::parse::types::{ImageAccess, Layout, Scalar, Type, lanes_in_memory, structure_layout};
 use crate::signature::{Element, Kernel, Parameter, Passing, Shape};
 
 const MAGIC: u32 = 0x0723_0203;
@@ -57,6 +57,11 @@ mod operand {
     pub(super) const WORKGROUP: u32 = 4;
     pub(super) const CROSS_WORKGROUP: u32 = 5;
     pub(super) const FUNCTION: u32 = 7;
+    pub(super) const READ_ONLY: u32 = 0;
+    pub(super) const DIM_1D: u32 = 0;
+    pub(super) const DIM_2D: u32 = 1;
+    pub(super) const DIM_3D: u32 = 2;
+    pub(super) const DIM_BUFFER: u32 = 5;
 }
 
 /// Whether bytes begin like SPIR-V.
@@ -238,6 +243,12 @@ impl Module {
                 let pointee = operands.get(1).copied();
                 (passing, self.element(pointee, declared.and_then(|name| name.strip_suffix('*')))?)
             }
+            op::TYPE_IMAGE => {
+                let is_written = operands.get(7).is_some_and(|it| *it != operand::READ_ONLY);
+                let access = if is_written { ImageAccess::Writable } else { ImageAccess::ReadOnly };
+                image(image_kind(operands)?, Some(access))
+            }
+            op::TYPE_SAMPLER => (Passing::Value, sampler()),
             _ => (Passing::Value, self.element(Some(ty), declared)?),
         };
         let name =
@@ -308,8 +319,6 @@ impl Module {
             op::TYPE_POINTER | op::TYPE_UNTYPED_POINTER => {
                 Err("a pointer to pointers is not a valid argument".to_owned())
             }
-            op::TYPE_IMAGE => Err(unsupported("image2d_t").replace("image2d_t", "image")),
-            op::TYPE_SAMPLER => Err(unsupported("sampler_t")),
             op::TYPE_EVENT => Err(unsupported("event_t")),
             op::TYPE_DEVICE_EVENT => Err(unsupported("clk_event_t")),
             op::TYPE_RESERVE_ID => Err(unsupported("reserve_id_t")),
@@ -395,6 +404,24 @@ fn passing(class: Option<u32>, is_read_only: bool) -> Result<Passing, String> {
         Some(operand::CROSS_WORKGROUP) => Ok(Passing::Buffer),
         Some(operand::WORKGROUP) => Ok(Passing::Local),
         _ => Err("the pointer is in none of the storage classes that a kernel can take".to_owned()),
+    }
+}
+
+/// Returns the name of an image's type in OpenCL C, from the operands of its declaration.
+fn image_kind(operands: &[u32]) -> Result<&'static str, String> {
+    let [_, dimensions, is_depth, is_array, is_multisampled, ..] = *operands else {
+        return Err("the module does not state the kind of the image: it is damaged".to_owned());
+    };
+    match (dimensions, is_array, is_depth, is_multisampled) {
+        (operand::DIM_1D, 0, 0, 0) => Ok("image1d_t"),
+        (operand::DIM_1D, 1, 0, 0) => Ok("image1d_array_t"),
+        (operand::DIM_2D, 0, 0, 0) => Ok("image2d_t"),
+        (operand::DIM_2D, 1, 0, 0) => Ok("image2d_array_t"),
+        (operand::DIM_3D, 0, 0, 0) => Ok("image3d_t"),
+        (operand::DIM_BUFFER, 0, 0, 0) => Ok("image1d_buffer_t"),
+        (_, _, 1, _) => Err(unsupported("image2d_depth_t")),
+        (_, _, _, 1) => Err(unsupported("image2d_msaa_t")),
+        _ => Err("the image is of a kind that OpenCL C does not have".to_owned()),
     }
 }
 

@@ -4,6 +4,8 @@ use bytemuck::Pod;
 
 use super::Argument;
 use super::buffer::{Buffer, BufferArgument};
+use super::image::Image;
+use super::image::pixel::Pixel;
 
 /// Argument of a [typed kernel](crate::kernels) for a pointer that the kernel may write through: a
 /// [`&Buffer`](Buffer), or a buffer with a stated access, such as
@@ -34,9 +36,48 @@ impl<T: Pod> WritableBuffer<T> for &Buffer<T> {}
 
 impl<T: Pod> WritableBuffer<T> for BufferArgument<'_, T> {}
 
+/// Argument of a [typed kernel](crate::kernels) for an image that the kernel may write, which it declares as
+/// `write_only` or `read_write`: an [`&Image`](Image).
+///
+/// # Examples
+///
+/// ```no_run,standalone_crate
+/// use kiln::{Image, R};
+///
+/// kiln::kernels! {
+///     mod invert = opencl_c("
+///         kernel void invert(read_only image2d_t from, write_only image2d_t to) {
+///             int2 at = (int2)(get_global_id(0), get_global_id(1));
+///             write_imagef(to, at, 1.0f - read_imagef(from, at));
+///         }
+///     ");
+/// }
+///
+/// # fn example(queue: &kiln::Queue, kernels: &invert::Kernels, from: &Image<R<f32>>, to: &Image<R<f32>>)
+/// #     -> kiln::Result<()> {
+/// queue.submit(kernels.invert([640, 480], from, to))?;
+/// # Ok(())
+/// # }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an image that a kernel can write",
+    label = "give `&image` of an `Image`",
+    note = "the kernel declares this parameter as a `write_only` or `read_write` image",
+    note = "`Runtime::image_2d` and other methods of the runtime create images, and `Runtime::image_buffer` creates \
+            one over the elements of a buffer"
+)]
+pub trait WritableImage: Argument + sealed::Image {}
+
+impl<P: Pixel> WritableImage for &Image<P> {}
+
 mod sealed {
     /// Keeps other crates from implementing [`WritableBuffer`](super::WritableBuffer).
     pub trait Buffer {}
+
+    /// Keeps other crates from implementing [`WritableImage`](super::WritableImage).
+    pub trait Image {}
+
+    impl<P> Image for &super::Image<P> {}
 
     impl<T> Buffer for &super::Buffer<T> {}
 
@@ -104,6 +145,9 @@ mod sealed {
 /// | `global const T *`, `constant T *` | [`&Buffer<T>`](crate::Buffer) |
 /// | `global T *` | [`impl WritableBuffer<T>`](crate::WritableBuffer): `&buffer`, or with a stated access |
 /// | `local T *` | [`Local<T>`](crate::Local) |
+/// | `read_only image2d_t`, `image2d_t` | [`&Image<impl Pixel>`](crate::Image): pixels of any format |
+/// | `write_only image2d_t`, `read_write image2d_t` | [`impl WritableImage`](crate::WritableImage): `&image` |
+/// | `sampler_t` | [`Sampler`](crate::Sampler) |
 /// | `void` behind a pointer | `u8` |
 /// | `atomic_int`, .. behind a pointer | `i32`, .. |
 /// | a `struct`, `union` or `enum` | the type that a setting states |
@@ -113,6 +157,9 @@ mod sealed {
 /// rule: `type float4 = glam::Vec4;`. Each stated type must implement [`Pod`](crate::bytemuck::Pod) and have
 /// the size of the type in the device code, as far as the file declares its members; both are checked at
 /// compile time. Members are not compared.
+///
+/// Images of all [kinds](crate::guides::images#kinds-and-formats) have the same type in Rust. The documentation
+/// of the method names the kind, and a launch with an image of another kind is an error.
 ///
 /// SPIR-V keeps neither the signs of integers nor the names of parameters unless its producer is asked to. Then
 /// integers are unsigned, and parameters are `argument_0` and so on. Some compilers also lose what pointers point
@@ -146,9 +193,9 @@ mod sealed {
 ///
 /// * a file that cannot be read, has no kernels, or whose preprocessor directives cannot be followed
 /// * a kernel that cannot be read, or whose name repeats
-/// * a parameter that launches cannot give: images, samplers, `bool`, `size_t` and other types whose size
-///   depends on the device, pointers to pointers, pointers to no address space; `kernels` leaves such kernels
-///   out
+/// * a parameter that launches cannot give: depth and multi-sampled images, `bool`, `size_t` and other types
+///   whose size depends on the device, pointers to pointers, pointers to no address space; `kernels` leaves
+///   such kernels out
 /// * a type that is not stated, is stated but not used, has another size or is not `Pod`
 ///
 /// `Kernels::build` fails as [`Runtime::build`](crate::Runtime::build) and

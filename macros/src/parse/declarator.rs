@@ -6,7 +6,7 @@ use super::cursor::Attributes;
 use super::declarations::{ParameterDeclaration, Parser};
 use super::expression::evaluate;
 use super::token::{Place, Token};
-use super::types::{Qualified, Scalar, Space, Type};
+use super::types::{ImageAccess, Qualified, Scalar, Space, Type};
 use super::unreadable::Result;
 
 /// Maximum depth of declarators inside others.
@@ -57,10 +57,6 @@ const IGNORED: [&str; 15] = [
     "__extension__",
     "_Thread_local",
 ];
-
-/// Words that say how an image or a pipe is used.
-const ACCESSES: [&str; 6] =
-    ["read_only", "__read_only", "write_only", "__write_only", "read_write", "__read_write"];
 
 /// Words for the basic types of C.
 #[derive(Default)]
@@ -131,6 +127,15 @@ pub(super) fn space(word: &str) -> Option<Space> {
     })
 }
 
+/// Returns the access to an image or a pipe that a word states.
+fn access(word: &str) -> Option<ImageAccess> {
+    Some(match word.strip_prefix("__").unwrap_or(word) {
+        "read_only" => ImageAccess::ReadOnly,
+        "write_only" | "read_write" => ImageAccess::Writable,
+        _ => return None,
+    })
+}
+
 fn is_const(word: &str) -> bool {
     matches!(word, "const" | "__const" | "__const__")
 }
@@ -140,7 +145,8 @@ impl Parser<'_> {
     pub(super) fn specifiers(&mut self) -> Result<Specifiers> {
         let mut attributes = Attributes::default();
         let (mut basic, mut ty) = (Basic::default(), None);
-        let (mut is_kernel, mut is_typedef, mut constant, mut space) = (false, false, false, None);
+        let (mut is_kernel, mut is_typedef, mut constant) = (false, false, false);
+        let (mut space, mut access) = (None, None);
         loop {
             attributes.add(self.cursor.attributes());
             let Some(token) = self.cursor.peek().filter(|token| token.is_word()) else { break };
@@ -150,7 +156,8 @@ impl Parser<'_> {
                 "typedef" => is_typedef = true,
                 _ if is_const(word) => constant = true,
                 _ if self::space(word).is_some() => space = self::space(word),
-                _ if IGNORED.contains(&word) || ACCESSES.contains(&word) => {}
+                _ if self::access(word).is_some() => access = self::access(word),
+                _ if IGNORED.contains(&word) => {}
                 "struct" | "union" | "enum" if ty.is_none() && basic.is_empty() => {
                     self.cursor.skip();
                     ty = Some(match word {
@@ -191,7 +198,7 @@ impl Parser<'_> {
                 None => return Err(self.cursor.error("this is not a type of OpenCL C")),
             },
         };
-        let ty = Qualified { ty, is_const: constant, space };
+        let ty = Qualified { ty, is_const: constant, space, access };
         Ok(Specifiers { ty, is_kernel, is_typedef, attributes })
     }
 
@@ -217,15 +224,16 @@ impl Parser<'_> {
             parameters = None;
             ty = match step {
                 Step::Pointer { is_const, space } => {
-                    Qualified { ty: Type::Pointer(Rc::new(ty)), is_const, space }
+                    Qualified { ty: Type::Pointer(Rc::new(ty)), is_const, space, access: None }
                 }
                 Step::Array(length) => {
                     let space = ty.space;
-                    Qualified { ty: Type::Array(Rc::new(ty), length), is_const: false, space }
+                    let ty = Type::Array(Rc::new(ty), length);
+                    Qualified { ty, is_const: false, space, access: None }
                 }
                 Step::Function(declared) => {
                     parameters = Some(declared);
-                    Qualified { ty: Type::Function, is_const: false, space: None }
+                    Qualified { ty: Type::Function, is_const: false, space: None, access: None }
                 }
             };
         }

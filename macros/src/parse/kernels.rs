@@ -3,7 +3,9 @@
 use std::rc::Rc;
 
 use super::declarations::{KernelDefinition, ParameterDeclaration};
-use super::types::{Qualified, Scalar, Space, Type, is_image, lanes_in_memory, size_type};
+use super::types::{
+    ImageAccess, Qualified, SAMPLER, Scalar, Space, Type, is_image, lanes_in_memory, size_type,
+};
 use crate::signature::{Element, Kernel, Parameter, Passing, Shape};
 
 /// Returns the signature of a kernel.
@@ -27,7 +29,10 @@ fn parameter(declared: &ParameterDeclaration) -> Result<Parameter, String> {
             ty: element.ty.clone(),
             is_const: element.is_const || declared.ty.is_const || resolved.is_const,
             space: element.space.or(declared.ty.space).or(resolved.space),
+            access: None,
         })?,
+        Type::Image(kind) => image(kind, declared.ty.access.or(resolved.access)),
+        Type::Sampler => (Passing::Value, sampler()),
         Type::Structure(structure) if structure.has_pointers => {
             return Err("a structure that contains pointers is not a valid argument; pass the \
                         buffers as parameters of their own"
@@ -37,6 +42,19 @@ fn parameter(declared: &ParameterDeclaration) -> Result<Parameter, String> {
     };
     let (name, declaration) = (declared.name.clone(), declared.declaration.clone());
     Ok(Parameter { name, declaration, passing, element })
+}
+
+/// Returns how an image is passed. Without a stated access, kernels only read.
+pub(crate) fn image(kind: &str, access: Option<ImageAccess>) -> (Passing, Element) {
+    let passing = match access {
+        Some(ImageAccess::ReadOnly) | None => Passing::ReadImage,
+        Some(ImageAccess::Writable) => Passing::Image,
+    };
+    (passing, Element::new(kind, Shape::Image, None))
+}
+
+pub(crate) fn sampler() -> Element {
+    Element::new(SAMPLER, Shape::Sampler, None)
 }
 
 /// Returns how a pointer to elements is passed.
@@ -117,6 +135,11 @@ pub(crate) fn element(ty: &Type) -> Result<Element, String> {
         Type::Unknown(_) => Shape::Stated(format!(
             "`{name}` is not declared: include its declaration, or state its type"
         )),
+        Type::Image(_) | Type::Sampler => {
+            return Err(format!(
+                "`{name}` is not a valid element of a buffer; declare each one as a parameter of its own"
+            ));
+        }
         Type::Unsupported(name) => return Err(unsupported(name)),
         Type::Void => return Err("`void` is not a value".to_owned()),
         Type::Alias(_) | Type::Pointer(_) | Type::Function => {
@@ -140,10 +163,10 @@ pub(crate) fn scalar_shape(scalar: Scalar) -> Shape {
 
 /// Explains why a type is not a valid argument.
 pub(crate) fn unsupported(name: &str) -> String {
-    if is_image(name) || name == "sampler_t" {
+    if is_image(name) {
         return format!(
-            "`{name}` is not a valid argument, because Kiln has no images and samplers yet; read the \
-             pixels from a buffer"
+            "`{name}` is not a valid argument, because Kiln has no such images; declare another kind, such \
+             as `image2d_t`"
         );
     }
     match size_type(name) {

@@ -8,6 +8,7 @@ fn element(element: &Element) -> String {
     match &element.shape {
         Shape::Rust(name) => (*name).to_owned(),
         Shape::Array(inner, length) => format!("[{}; {length}]", self::element(inner)),
+        Shape::Image | Shape::Sampler => element.names[0].to_string(),
         Shape::Stated(_) => match element.layout {
             Some(layout) => format!("{}?{}", element.names[0], layout.size),
             None => format!("{}?", element.names[0]),
@@ -26,6 +27,8 @@ fn in_short(kernel: &Kernel) -> String {
                 Passing::ReadBuffer => "&",
                 Passing::Buffer => "&mut ",
                 Passing::Local => "local ",
+                Passing::ReadImage => "&",
+                Passing::Image => "&mut ",
             };
             format!("{name}: {passing}{}", element(&parameter.element))
         }
@@ -262,6 +265,41 @@ fn names_of_typedefs_are_resolved() {
 }
 
 #[test]
+fn images_are_read_unless_their_access_says_otherwise() {
+    for kind in [
+        "image1d_t",
+        "image1d_array_t",
+        "image1d_buffer_t",
+        "image2d_t",
+        "image2d_array_t",
+        "image3d_t",
+    ] {
+        for (declaration, expected) in [
+            (format!("{kind} x"), format!("x: &{kind}")),
+            (format!("const {kind} x"), format!("x: &{kind}")),
+            (format!("read_only {kind} x"), format!("x: &{kind}")),
+            (format!("__read_only {kind} x"), format!("x: &{kind}")),
+            (format!("{kind} read_only x"), format!("x: &{kind}")),
+            (format!("write_only {kind} x"), format!("x: &mut {kind}")),
+            (format!("__write_only {kind} x"), format!("x: &mut {kind}")),
+            (format!("read_write {kind} x"), format!("x: &mut {kind}")),
+            (format!("__read_write {kind} x"), format!("x: &mut {kind}")),
+            (format!("write_only {kind}"), format!("-: &mut {kind}")),
+        ] {
+            assert_eq!(parameters("", &declaration), expected, "{declaration}");
+            let typedef = format!("typedef {kind} picture;");
+            let aliased = declaration.replace(kind, "picture");
+            assert_eq!(parameters(&typedef, &aliased), expected, "{aliased}");
+        }
+    }
+    let typedefs = "typedef write_only image2d_t output; typedef sampler_t lookup;";
+    assert_eq!(
+        parameters(typedefs, "output x, sampler_t a, const lookup b, float c"),
+        "x: &mut image2d_t, a: sampler_t, b: sampler_t, c: f32"
+    );
+}
+
+#[test]
 fn structures_have_the_layout_of_c() {
     for (declaration, size) in [
         ("struct s { float x, y; }", "8"),
@@ -300,10 +338,11 @@ fn parameters_that_launches_cannot_pass_say_what_to_do() {
     let above = "typedef float (*function)(int); typedef struct { global int *p; } linked;\n\
                  typedef event_t my_event;";
     for (list, expected) in [
-        ("image2d_t x", "`image2d_t` is not a valid argument, because Kiln has no images"),
-        ("read_only image3d_t x", "`image3d_t` is not a valid argument"),
-        ("__write_only image2d_array_t x", "`image2d_array_t` is not a valid argument"),
-        ("sampler_t x", "`sampler_t` is not a valid argument"),
+        ("read_only image2d_depth_t x", "because Kiln has no such images; declare another kind"),
+        ("image2d_array_msaa_t x", "`image2d_array_msaa_t` is not a valid argument"),
+        ("global image2d_t *x", "`image2d_t` is not a valid element of a buffer"),
+        ("image2d_t x[2]", "`image2d_t` is not a valid element of a buffer"),
+        ("constant sampler_t *x", "`sampler_t` is not a valid element of a buffer"),
         ("size_t x", "its size depends on the device; declare `ulong`"),
         ("global ptrdiff_t *x", "declare `long`"),
         ("global atomic_size_t *x", "declare `ulong`"),

@@ -8,6 +8,16 @@ pub(crate) struct Qualified {
     pub(crate) ty: Type,
     pub(crate) is_const: bool,
     pub(crate) space: Option<Space>,
+    /// Stated access to an image.
+    pub(crate) access: Option<ImageAccess>,
+}
+
+/// Access of a kernel to an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ImageAccess {
+    ReadOnly,
+    /// The kernel writes the image, and may read it as well.
+    Writable,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +34,10 @@ pub(crate) enum Type {
     Void,
     Scalar(Scalar),
     Vector(Scalar, u8),
-    /// Type that kernels cannot take, such as `size_t` or `image2d_t`.
+    /// Image of the kind that the name denotes.
+    Image(Rc<str>),
+    Sampler,
+    /// Type that kernels cannot take, such as `size_t` or `image2d_depth_t`.
     Unsupported(Rc<str>),
     Structure(Rc<Structure>),
     Enumeration(Rc<str>),
@@ -145,6 +158,12 @@ impl Type {
             let is_atomic = !matches!(scalar, Scalar::Bool | Scalar::Half) && scalar.size() >= 4;
             return is_atomic.then_some(Self::Scalar(scalar));
         }
+        if IMAGES.contains(&name) {
+            return Some(Self::Image(name.into()));
+        }
+        if name == SAMPLER {
+            return Some(Self::Sampler);
+        }
         if is_unsupported(name) {
             return Some(Self::Unsupported(name.into()));
         }
@@ -160,16 +179,17 @@ impl Type {
         scalar(base).map(|scalar| Self::Vector(scalar, lanes))
     }
 
-    /// Returns the type behind all names of `typedef`s, and whether one of them adds `const` or an address
-    /// space.
+    /// Returns the type behind all names of `typedef`s, with the qualifiers that they add.
     pub(crate) fn resolved(&self) -> Qualified {
-        let mut resolved = Qualified { ty: self.clone(), is_const: false, space: None };
+        let mut resolved =
+            Qualified { ty: self.clone(), is_const: false, space: None, access: None };
         while let Self::Alias(alias) = &resolved.ty {
-            let Qualified { ty, is_const, space } = alias.target.clone();
+            let Qualified { ty, is_const, space, access } = alias.target.clone();
             resolved = Qualified {
                 ty,
                 is_const: resolved.is_const || is_const,
                 space: resolved.space.or(space),
+                access: resolved.access.or(access),
             };
         }
         resolved
@@ -217,9 +237,11 @@ impl Type {
             Self::Scalar(scalar) => names.push(scalar.name().into()),
             Self::Vector(scalar, lanes) => names.push(format!("{}{lanes}", scalar.name()).into()),
             Self::Structure(structure) => names.extend(structure.tag.clone()),
-            Self::Enumeration(name) | Self::Unknown(name) | Self::Unsupported(name) => {
-                names.push(Rc::clone(name));
-            }
+            Self::Enumeration(name)
+            | Self::Unknown(name)
+            | Self::Unsupported(name)
+            | Self::Image(name) => names.push(Rc::clone(name)),
+            Self::Sampler => names.push(SAMPLER.into()),
             _ => {}
         }
         names
@@ -231,15 +253,28 @@ fn scalar(name: &str) -> Option<Scalar> {
     found.map(|(_, scalar)| *scalar).or((name == "_Bool").then_some(Scalar::Bool))
 }
 
+/// Types of the images that Kiln creates.
+const IMAGES: [&str; 6] = [
+    "image1d_t",
+    "image1d_array_t",
+    "image1d_buffer_t",
+    "image2d_t",
+    "image2d_array_t",
+    "image3d_t",
+];
+
+pub(crate) const SAMPLER: &str = "sampler_t";
+
 /// Whether a name is that of a type of OpenCL C that has no counterpart in arguments of Kiln.
 fn is_unsupported(name: &str) -> bool {
     let is_object = matches!(
         name,
-        "sampler_t" | "queue_t" | "event_t" | "clk_event_t" | "reserve_id_t" | "ndrange_t" | "pipe"
+        "queue_t" | "event_t" | "clk_event_t" | "reserve_id_t" | "ndrange_t" | "pipe"
     );
     is_object || is_image(name) || size_type(name).is_some() || name == "atomic_flag"
 }
 
+/// Whether a name is that of a type of images, also of those that Kiln lacks.
 pub(crate) fn is_image(name: &str) -> bool {
     name.starts_with("image") && name.ends_with("_t")
 }
@@ -297,15 +332,19 @@ mod tests {
             assert!(Type::built_in(name).is_none(), "{name}");
         }
         for name in [
-            "image2d_t",
-            "sampler_t",
             "size_t",
             "atomic_size_t",
             "event_t",
+            "image2d_depth_t",
             "image2d_array_depth_t",
+            "image2d_msaa_t",
         ] {
             assert!(matches!(Type::built_in(name), Some(Type::Unsupported(_))), "{name}");
         }
+        for name in IMAGES {
+            assert!(matches!(Type::built_in(name), Some(Type::Image(kind)) if &*kind == name));
+        }
+        assert!(matches!(Type::built_in("sampler_t"), Some(Type::Sampler)));
         assert!(matches!(Type::built_in("atomic_uint"), Some(Type::Scalar(Scalar::UInt))));
     }
 

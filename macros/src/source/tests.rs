@@ -178,7 +178,7 @@ fn modules_have_the_signatures_of_their_source() {
         all.sort();
         all
     };
-    for name in ["saxpy", "double"] {
+    for name in ["saxpy", "double", "typed/images"] {
         let read = |extension: &str| {
             let path = data().join(format!("{name}.{extension}"));
             let code = read_file(path.to_str().expect("it is UTF-8"), &Host::default(), "");

@@ -321,10 +321,11 @@ impl Checks {
         let is_read_only = |at: usize| is_declared_read_only(kernel, at);
         match overlap(regions, restricted, is_read_only) {
             Some((one, other)) => Err(Error::invalid(format!(
-                "kernel `{}`: {} is declared `restrict`, but its memory overlaps with that of {}; give \
-                 buffers that do not overlap",
+                "kernel `{}`: {} {}, but its memory overlaps with that of {}; give buffers or images that do \
+                 not overlap",
                 self.name,
                 analysis.kernel.parameter(one),
+                analysis.kernel.restriction(one),
                 analysis.kernel.parameter(other)
             ))),
             None => Ok(()),
@@ -377,6 +378,7 @@ impl Checks {
         report: &bounds::Report,
     ) -> Result<()> {
         let is_read = |at: usize| match shape.arguments.get(at) {
+            Some(ArgumentShape::Image(_)) => is_declared_read_only(kernel, at),
             Some(ArgumentShape::Buffer { stated, .. }) => match stated {
                 Some(access) => *access == Access::Read,
                 None => is_declared_read_only(kernel, at),

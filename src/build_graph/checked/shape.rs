@@ -8,6 +8,7 @@ use crate::args::{ArgumentKind, ArgumentList};
 use crate::compiler::bounds;
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::signature::Access;
+use crate::device::{Addressing, ChannelType, Filter, ImageFormat, ImageShape, Sampler};
 
 /// Range and arguments of a launch, without its buffers.
 #[derive(Clone)]
@@ -29,20 +30,24 @@ pub(super) enum ArgumentShape {
     /// Value of which only the length in bytes matters.
     AnyValue(usize),
     Local(usize),
-    Sampler,
+    Image(ImageShape),
+    Sampler(Sampler),
 }
 
 impl LaunchShape {
     pub(crate) fn of(range: &NdRange, arguments: &ArgumentList) -> Self {
         let shape = |kind: &ArgumentKind| match kind {
-            ArgumentKind::Memory(region, stated) => ArgumentShape::Buffer {
-                length: region.bytes().len(),
-                alignment: region.alignment(),
-                stated: *stated,
+            ArgumentKind::Memory(region, stated) => match region.image() {
+                Some(image) => ArgumentShape::Image(image.shape),
+                None => ArgumentShape::Buffer {
+                    length: region.bytes().len(),
+                    alignment: region.alignment(),
+                    stated: *stated,
+                },
             },
             ArgumentKind::Value(bytes) => ArgumentShape::Value(bytes.clone()),
             ArgumentKind::Local(bytes) => ArgumentShape::Local(*bytes),
-            ArgumentKind::Sampler(_) => ArgumentShape::Sampler,
+            ArgumentKind::Sampler(sampler) => ArgumentShape::Sampler(*sampler),
         };
         Self {
             range: *range,
@@ -60,8 +65,12 @@ impl LaunchShape {
             ArgumentShape::Value(bytes) => bounds::Argument::Scalar(bytes.to_vec()),
             ArgumentShape::AnyValue(length) => bounds::Argument::Scalar(vec![0; *length]),
             ArgumentShape::Local(bytes) => bounds::Argument::Local(*bytes),
-            // A kernel that takes one is refused before its arguments are looked at.
-            ArgumentShape::Sampler => bounds::Argument::Scalar(Vec::new()),
+            ArgumentShape::Image(shape) => bounds::Argument::Image {
+                type_name: shape.kind.type_name(),
+                size: shape.size,
+                channel: channel(shape.format),
+            },
+            ArgumentShape::Sampler(sampler) => bounds::Argument::Sampler(modes(*sampler)),
         };
         self.arguments.iter().map(argument).collect()
     }
@@ -105,7 +114,34 @@ impl LaunchShape {
     }
 }
 
-/// Region of a buffer: its allocation, its bytes, and the position of its argument.
+/// Returns the numbers that kernels write to an image of a format.
+fn channel(format: ImageFormat) -> bounds::Channel {
+    match format.channel {
+        ChannelType::Int8 | ChannelType::Int16 | ChannelType::Int32 => bounds::Channel::Signed,
+        ChannelType::Uint8 | ChannelType::Uint16 | ChannelType::Uint32 => bounds::Channel::Unsigned,
+        ChannelType::Snorm8
+        | ChannelType::Snorm16
+        | ChannelType::Unorm8
+        | ChannelType::Unorm16
+        | ChannelType::Half
+        | ChannelType::Float => bounds::Channel::Float,
+    }
+}
+
+/// Returns the modes of a sampler in the form of the check.
+fn modes(sampler: Sampler) -> bounds::SamplerModes {
+    bounds::SamplerModes {
+        is_normalized: sampler.is_normalized,
+        is_linear: sampler.filter == Filter::Linear,
+        addressing: match sampler.addressing {
+            Addressing::None => bounds::AddressingMode::None,
+            Addressing::Clamp | Addressing::ClampToEdge => bounds::AddressingMode::Clamped,
+            Addressing::Repeat | Addressing::MirroredRepeat => bounds::AddressingMode::Repeated,
+        },
+    }
+}
+
+/// Region of a buffer or an image: its allocation, its bytes, and the position of its argument.
 pub(super) type ArgumentRegion = (u64, Range<usize>, usize);
 
 /// Returns the regions of the buffers among arguments.
@@ -143,7 +179,7 @@ impl ArgumentShape {
         match self {
             Self::Value(bytes) => Some(bytes.len()),
             &Self::AnyValue(length) => Some(length),
-            Self::Buffer { .. } | Self::Local(_) | Self::Sampler => None,
+            Self::Buffer { .. } | Self::Local(_) | Self::Image(_) | Self::Sampler(_) => None,
         }
     }
 
@@ -157,15 +193,19 @@ impl ArgumentShape {
 
     fn fits(&self, given: &ArgumentKind) -> bool {
         match (self, given) {
+            (Self::Image(shape), ArgumentKind::Memory(region, _)) => {
+                region.image().is_some_and(|image| image.shape == *shape)
+            }
             (Self::Buffer { length, alignment, stated }, ArgumentKind::Memory(region, access)) => {
-                *length == region.bytes().len()
+                region.image().is_none()
+                    && *length == region.bytes().len()
                     && stated == access
                     && *alignment == region.alignment()
             }
             (Self::Value(known), ArgumentKind::Value(bytes)) => known == bytes,
             (Self::AnyValue(length), ArgumentKind::Value(bytes)) => *length == bytes.len(),
             (Self::Local(known), ArgumentKind::Local(bytes)) => known == bytes,
-            (Self::Sampler, ArgumentKind::Sampler(_)) => true,
+            (Self::Sampler(known), ArgumentKind::Sampler(sampler)) => known == sampler,
             _ => false,
         }
     }

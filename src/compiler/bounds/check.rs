@@ -1,12 +1,15 @@
 //! Check of a launch: the touches of memory that its kernel may do, held against the lengths of the memory.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::hazards::Hazard;
+use super::images::Source;
 use super::kernel::{Kernel, ParameterMemory};
 use super::report::{Checked, Memory, Reason, Report, Verdict};
-use super::{Argument, Launch, refusal};
-use crate::compiler::fusion::access::{Kind, Root, Touch, Undefined, Value, Watcher};
+use super::{Argument, Launch, pixels, refusal};
+use crate::compiler::fusion::access::{
+    Findings, Kind, PixelTouch, Root, Touch, Undefined, Value, Watcher,
+};
 use crate::compiler::fusion::affine::Space;
 use crate::compiler::fusion::{Memory as Allocation, Region};
 use crate::compiler::spirv::edit::{Definitions, Location, Section};
@@ -25,7 +28,8 @@ pub(crate) fn check(kernel: &Kernel, launch: &Launch<'_>) -> Result<Report> {
     if space.global.contains(&0) {
         return Ok(Report::default());
     }
-    let watcher = Watcher::new(&definitions, &space, kernel.function);
+    let sizes = image_sizes(kernel, launch.arguments);
+    let watcher = Watcher::new(&definitions, &space, kernel.function).with_image_sizes(sizes);
     Check { kernel, launch, definitions: &definitions, watcher }.run(values)
 }
 
@@ -44,6 +48,22 @@ fn space(kernel: &Kernel, launch: &Launch<'_>) -> Space {
         None if launch.uniform_groups => space,
         None => space.with_smaller_groups(),
     }
+}
+
+/// Returns the sizes of the images that are the same whenever a function is called, by the ids of parameters.
+fn image_sizes(kernel: &Kernel, arguments: &[Argument]) -> HashMap<u32, [usize; 3]> {
+    let size = |source: &Source| match source {
+        Source::Argument(at) => match arguments.get(*at)? {
+            Argument::Image { size, .. } => Some(*size),
+            _ => None,
+        },
+        Source::Constant(_) => None,
+    };
+    let sizes = kernel.images.sources.iter().filter_map(|(&id, sources)| {
+        let first = size(sources.first()?)?;
+        sources.iter().all(|source| size(source) == Some(first)).then_some((id, first))
+    });
+    sizes.collect()
 }
 
 /// Returns what the analysis knows of the arguments.
@@ -69,11 +89,19 @@ fn values(kernel: &Kernel, launch: &Launch<'_>) -> Result<Vec<Value>> {
             (ParameterMemory::Local, Argument::Local(length)) => memory(*length),
             (ParameterMemory::ByValue, Argument::Scalar(bytes)) => memory(bytes.len()),
             (ParameterMemory::None, Argument::Scalar(bytes)) => Value::Scalar(bytes.clone()),
+            (ParameterMemory::Image(image), Argument::Image { type_name, .. })
+                if image.name() == Some(type_name) =>
+            {
+                Value::Other
+            }
+            (ParameterMemory::Sampler, Argument::Sampler(_)) => Value::Other,
             (expected, _) => {
                 let expected = match expected {
                     ParameterMemory::Buffer => "a buffer",
                     ParameterMemory::Local => "local memory",
                     ParameterMemory::ByValue | ParameterMemory::None => "a value",
+                    ParameterMemory::Image(image) => image.name().unwrap_or("an image"),
+                    ParameterMemory::Sampler => "a sampler",
                 };
                 return Err(Error::new(
                     ErrorKind::InvalidArgument,
@@ -182,7 +210,7 @@ impl Check<'_, '_> {
 
     /// Returns the verdict for each instruction that touches memory, by location, and the hazards.
     fn judged(&mut self, values: &[Value]) -> Result<Judged> {
-        let (touches, undefined) = self.watcher.watch(values)?;
+        let Findings { touches, pixels, undefined } = self.watcher.watch(values)?;
         let mut all = BTreeMap::<(Location, bool), Checked>::new();
         for touch in touches {
             let checked = self.judge(touch)?;
@@ -196,6 +224,14 @@ impl Check<'_, '_> {
                     }
                     known.get_mut().is_unaligned = is_unaligned;
                 }
+            }
+        }
+        for touch in pixels {
+            let Some(checked) = self.judge_pixel(&touch)? else { continue };
+            let known = all.entry((checked.location, checked.kind.writes()));
+            let known = known.or_insert_with(|| checked.clone());
+            if known.is_in_bounds() {
+                *known = checked;
             }
         }
         let mut hazards = self.kernel.hazards.clone();
@@ -234,6 +270,24 @@ impl Check<'_, '_> {
         Ok(Checked { location, kind, memory, verdict, is_unaligned })
     }
 
+    /// Returns the verdict on an access to a pixel.
+    fn judge_pixel(&self, touch: &PixelTouch) -> Result<Option<Checked>> {
+        let mut accesses = self.kernel.images.accesses.iter();
+        let Some(access) = accesses.find(|access| access.location == touch.location) else {
+            return Ok(None);
+        };
+        let arguments = self.launch.arguments;
+        let limits = &touch.coordinates;
+        let verdict = pixels::verdict(self.kernel, self.definitions, arguments, access, limits)?;
+        Ok(Some(Checked {
+            location: touch.location,
+            kind: if access.writes { Kind::Write } else { Kind::Read },
+            memory: Memory::Arguments(access.images.clone()),
+            verdict,
+            is_unaligned: false,
+        }))
+    }
+
     fn refuse(&self, touch: &Touch, what: &str) -> Error {
         let reason = match (touch.kind, touch.note) {
             (Kind::Escape, note) => {
@@ -263,6 +317,7 @@ impl Check<'_, '_> {
                 Argument::Buffer { length, alignment } => (*length as i128, *alignment as i128),
                 Argument::Scalar(bytes) => (bytes.len() as i128, MAX_ALIGN),
                 Argument::Local(length) => (*length as i128, MAX_ALIGN),
+                Argument::Image { .. } | Argument::Sampler(_) => return None,
             })
         };
         match memory {

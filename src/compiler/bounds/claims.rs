@@ -9,6 +9,7 @@ use rspirv::spirv::{
     Decoration, ExecutionMode, FunctionControl, LoopControl, MemoryAccess, Op, StorageClass,
 };
 
+use super::images;
 use crate::compiler::fusion::merge::set_control;
 use crate::compiler::fusion::modes::Modes;
 use crate::compiler::fusion::vector_access::extended;
@@ -127,6 +128,7 @@ fn has_no_effects(definitions: &Definitions<'_>, pure: &HashSet<u32>, i: &Instru
         Some(Op::CopyMemory | Op::CopyMemorySized | Op::ControlBarrier | Op::MemoryBarrier) => {
             false
         }
+        Some(op) if images::is_access(op) => false,
         Some(Op::FunctionCall) => i.word(2).is_some_and(|called| pure.contains(&called)),
         Some(Op::ExtInst) => extended(definitions, i).is_none() || !has_pointer(definitions, i),
         Some(op) => !is_atomic(op),

@@ -4,7 +4,7 @@
 use super::interpreter::{Given, Grid, Machine};
 use super::kernel::{Kernel, ParameterMemory};
 use super::report::Report;
-use super::{Argument, Launch, check, guard};
+use super::{AddressingMode, Argument, Channel, Launch, SamplerModes, check, guard};
 use crate::compiler::fusion::fuzzing::{Choices, SIZES};
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::spirv::Module;
@@ -67,6 +67,8 @@ impl Run<'_> {
                     Given::Object(objects.len() - 1)
                 }
                 Argument::Scalar(bytes) => Given::Bytes(bytes.clone()),
+                // The interpreter stops at the first use of one.
+                Argument::Image { .. } | Argument::Sampler(_) => Given::Bytes(Vec::new()),
             });
         }
         (objects, given)
@@ -100,6 +102,7 @@ impl Run<'_> {
             let length = match &self.arguments[at] {
                 Argument::Buffer { length, .. } | Argument::Local(length) => *length as u64,
                 Argument::Scalar(bytes) => bytes.len() as u64,
+                Argument::Image { .. } | Argument::Sampler(_) => 0,
             };
             Given::Bytes(length.to_le_bytes().to_vec())
         }));
@@ -124,6 +127,20 @@ impl Choices<'_> {
                     Argument::Buffer { length, alignment: [128, 128, 16, 4, 1][self.below(5)] }
                 }
                 ParameterMemory::Local => Argument::Local(length),
+                ParameterMemory::Image(image) => Argument::Image {
+                    type_name: image.name().unwrap_or_default(),
+                    size: std::array::from_fn(|_| 1 + self.below(64)),
+                    channel: [Channel::Float, Channel::Signed, Channel::Unsigned][self.below(3)],
+                },
+                ParameterMemory::Sampler => Argument::Sampler(SamplerModes {
+                    is_normalized: self.below(2) == 0,
+                    is_linear: self.below(2) == 0,
+                    addressing: [
+                        AddressingMode::None,
+                        AddressingMode::Clamped,
+                        AddressingMode::Repeated,
+                    ][self.below(3)],
+                }),
                 ParameterMemory::ByValue | ParameterMemory::None => {
                     let size = parameter.size.unwrap_or(4).clamp(0, 256) as usize;
                     let rest = if self.below(4) == 0 { 255 } else { 0 };

@@ -26,7 +26,7 @@ use rspirv::spirv::{
     OpenclStd100Op as Extended, StorageClass,
 };
 
-use super::{claims, lifetimes, uniformity};
+use super::{claims, images, lifetimes, uniformity};
 use crate::compiler::fusion::vector_access::{VectorAccess, extended};
 use crate::compiler::spirv::edit::{
     Definitions, Instruction, Location, Role, Section, ids, is_atomic, located,
@@ -255,6 +255,11 @@ impl<'a, 'm> Taint<'a, 'm> {
                 self.depend(i, operands.into_iter());
             }
             Op::ExtInst if VectorAccess::of(self.definitions, i).is_some() => self.load(i),
+            Op::ImageWrite => {
+                self.is_stored |= i.word(2).is_some_and(|value| self.undefined.contains(&value));
+            }
+            // The pixels of an image that is only read do not change, and were written.
+            Op::ImageRead | Op::ImageSampleExplicitLod => self.read_pixel(i),
             // An atomic operation is done once.
             _ if is_atomic(op) => {}
             _ => {
@@ -343,6 +348,19 @@ impl<'a, 'm> Taint<'a, 'm> {
                     self.shared.insert(result);
                 }
             }
+        }
+    }
+
+    fn read_pixel(&mut self, i: &Instruction<'m>) {
+        let Some(result) = i.result().filter(|_| images::reads_changing(self.definitions, i))
+        else {
+            return;
+        };
+        if self.is_stored {
+            self.undefined.insert(result);
+        }
+        if self.is_number(result) {
+            self.shared.insert(result);
         }
     }
 
@@ -474,6 +492,8 @@ impl<'a, 'm> Taint<'a, 'm> {
                 }
             },
             Op::CopyMemorySized => words(&mut i.word(2).into_iter()),
+            Op::ImageRead | Op::ImageSampleExplicitLod => words(&mut i.word(3).into_iter()),
+            Op::ImageWrite => words(&mut i.word(1).into_iter()),
             _ => Vec::new(),
         }
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use rspirv::spirv::{Decoration, FunctionParameterAttribute as Attribute, Op, StorageClass};
 
 use super::hazards::{Hazard, hazards};
+use super::images::{ImageType, Images};
 use super::{claims, refusal};
 use crate::compiler::fusion::access::{Layouts, deciding_parameters};
 use crate::compiler::fusion::extract;
@@ -32,6 +33,7 @@ pub(crate) struct Kernel {
     pub(super) deciding: BTreeSet<usize>,
     /// Hazards that do not depend on the arguments.
     pub(super) hazards: BTreeSet<(Location, Hazard)>,
+    pub(super) images: Images,
 }
 
 /// Parameter of a kernel.
@@ -45,7 +47,8 @@ pub(super) struct Parameter {
     pub(super) size: Option<i128>,
     /// Number of bytes of which the declaration says that addresses are multiples.
     pub(super) alignment: i128,
-    /// Whether the declaration promises that no other pointer leads to the memory (`restrict`).
+    /// Whether the memory may not be written through another argument: the declaration promises that no other
+    /// pointer leads to it (`restrict`), or it is an image that is only read.
     pub(super) is_restricted: bool,
 }
 
@@ -56,6 +59,8 @@ pub(super) enum ParameterMemory {
     Local,
     /// Struct that is passed by value. The parameter's type is a pointer to it.
     ByValue,
+    Image(ImageType),
+    Sampler,
     /// No memory: the parameter is a value.
     None,
 }
@@ -110,16 +115,19 @@ impl Kernel {
         if let Some(reason) = claims::refused_mode(&modes) {
             return Err(refusal::refuse(name, &reason));
         }
-        let (parameters, hazards) = {
+        let (parameters, images, hazards) = {
             let definitions = module.definitions();
             refusal::check_code(&definitions, function, name)?;
             let parameters = parameters(&definitions, function, read_only)
                 .map_err(|reason| refusal::refuse(name, &reason))?;
+            let images = Images::of(&definitions, function).map_err(|(location, reason)| {
+                refusal::refuse(name, &refusal::at_line(&definitions, location, reason))
+            })?;
             let written = match is_fused {
                 true => written::variables(&definitions),
                 false => HashSet::new(),
             };
-            (parameters, hazards(&definitions, function, written))
+            (parameters, images, hazards(&definitions, function, written))
         };
         let barrier = hazards.iter().find(|(_, hazard)| *hazard == Hazard::Barrier);
         if let Some(&(location, hazard)) = barrier {
@@ -129,7 +137,7 @@ impl Kernel {
         }
         let deciding = deciding_parameters(&module.definitions(), function);
         let name = name.to_owned();
-        Ok(Self { name, module, function, parameters, modes, required, deciding, hazards })
+        Ok(Self { name, module, function, parameters, modes, required, deciding, hazards, images })
     }
 
     /// Returns the number of bytes of the variables that a work-item has at the same time, at most; `None` if
@@ -146,6 +154,15 @@ impl Kernel {
     pub(crate) fn restricted(&self) -> impl Iterator<Item = usize> {
         let parameters = self.parameters.iter().enumerate();
         parameters.filter(|(_, known)| known.is_restricted).map(|(at, _)| at)
+    }
+
+    /// Returns why the memory of a parameter may not overlap with that of other arguments, in words that follow
+    /// the name of the parameter.
+    pub(crate) fn restriction(&self, at: usize) -> &'static str {
+        match self.parameters.get(at).map(|known| known.memory) {
+            Some(ParameterMemory::Image(_)) => "is declared `read_only`",
+            _ => "is declared `restrict`",
+        }
     }
 
     /// Returns a parameter in words.
@@ -251,6 +268,17 @@ fn parameters(
                 parameter.memory = ParameterMemory::ByValue;
                 parameter.size = ty.as_ref().and_then(|ty| layouts.size(ty.word(2)?));
             }
+            (Some(Op::TypeImage), _) => {
+                let image = ty.as_ref().and_then(ImageType::of);
+                let image = image.ok_or_else(|| {
+                    let name = parameter.describe(at);
+                    format!("{name} is an image of a kind that launches cannot pass")
+                })?;
+                parameter.memory = ParameterMemory::Image(image);
+                parameter.is_read_only = image.is_read_only();
+                parameter.is_restricted = image.is_read_only();
+            }
+            (Some(Op::TypeSampler), _) => parameter.memory = ParameterMemory::Sampler,
             (
                 Some(Op::TypeInt | Op::TypeFloat | Op::TypeVector | Op::TypeStruct | Op::TypeArray),
                 _,

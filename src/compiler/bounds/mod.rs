@@ -40,10 +40,12 @@ mod claims;
 pub mod fuzzing;
 mod guard;
 mod hazards;
+mod images;
 #[cfg(any(test, fuzzing))]
 mod interpreter;
 mod kernel;
 mod lifetimes;
+mod pixels;
 mod refusal;
 mod report;
 #[cfg(test)]
@@ -86,4 +88,51 @@ pub enum Argument {
     Scalar(Vec<u8>),
     /// Local memory, by its length in bytes.
     Local(usize),
+    /// Image.
+    Image {
+        /// Type in OpenCL C, such as `image2d_t`.
+        type_name: &'static str,
+        /// Sizes in pixels. Layers count as the last dimension.
+        size: [usize; 3],
+        /// Numbers that kernels write to the image.
+        channel: Channel,
+    },
+    /// Sampler.
+    Sampler(SamplerModes),
+}
+
+/// Numbers that kernels read from an image and write to it.
+#[cfg_attr(not(feature = "internal"), allow(unreachable_pub, reason = "re-exported for tests"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channel {
+    /// Floating-point numbers.
+    Float,
+    /// Signed integers.
+    Signed,
+    /// Unsigned integers.
+    Unsigned,
+}
+
+/// Modes of a sampler.
+#[cfg_attr(not(feature = "internal"), allow(unreachable_pub, reason = "re-exported for tests"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SamplerModes {
+    /// Whether coordinates are fractions of the image's sizes.
+    pub is_normalized: bool,
+    /// Whether pixels are interpolated.
+    pub is_linear: bool,
+    /// Pixels that are read outside of the image.
+    pub addressing: AddressingMode,
+}
+
+/// Way in which a sampler reads outside of an image.
+#[cfg_attr(not(feature = "internal"), allow(unreachable_pub, reason = "re-exported for tests"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddressingMode {
+    /// Not defined.
+    None,
+    /// The pixel at the edge, or the color of the border.
+    Clamped,
+    /// The pixels of the image again.
+    Repeated,
 }

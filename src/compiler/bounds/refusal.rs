@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use rspirv::spirv::{Op, OpenclStd100Op as Extended};
 
-use super::claims;
+use super::{claims, images};
 use crate::compiler::fusion::explain;
 use crate::compiler::spirv::edit::{
     Context as _, Definitions, ExtendedSet, Instruction, Location, Section, ids, located,
@@ -181,13 +181,13 @@ fn refused_instruction(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Op
             _ => Some("it calls a function of an unknown set of extended instructions".to_owned()),
         };
     }
-    let is_known = is_structure(op) || is_calculation(op) || is_memory(op) || is_collective(op);
+    let is_known = is_structure(op)
+        || is_calculation(op)
+        || is_memory(op)
+        || is_collective(op)
+        || images::is_known(op);
     let name = i.name();
-    let uses_image = name.starts_with("OpImage") || op == Op::SampledImage;
-    (!is_known).then(|| match uses_image {
-        true => format!("it uses an image ({name}), and coordinates of images are not followed"),
-        false => format!("it has the instruction {name}, which is not followed"),
-    })
+    (!is_known).then(|| format!("it has the instruction {name}, which is not followed"))
 }
 
 fn is_structure(op: Op) -> bool {

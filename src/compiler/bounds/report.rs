@@ -58,6 +58,8 @@ pub(crate) enum Reason {
     UnknownOffsets { length: i128 },
     /// The size of the variable is not known.
     UnknownLength,
+    /// Some work-item may touch a pixel outside of the image. `low` and `high` limit one of its coordinates.
+    OutsideImage { dimension: usize, low: i128, high: i128, size: usize },
     /// The address may not be a multiple of the alignment that the instruction requires.
     Unaligned { alignment: i128 },
 }
@@ -167,6 +169,15 @@ impl Reason {
             }
             Self::UnknownOffsets { length } => {
                 format!("it may touch any bytes, but there are {length}")
+            }
+            Self::OutsideImage { dimension, low, high, size } => {
+                let name = ["x", "y", "z"].get(*dimension).unwrap_or(&"z");
+                let is_any = *low == i32::MIN.into() && *high == i32::MAX.into();
+                let limits = match is_any {
+                    true => "any number".to_owned(),
+                    false => format!("{low} to {high}"),
+                };
+                format!("its coordinate {name} may be {limits}, but the image has {size}")
             }
             Self::UnknownLength => "the size of the variable is not known".to_owned(),
             Self::Unaligned { alignment } => {

@@ -11,6 +11,7 @@ use petgraph::graph::DiGraph;
 use rspirv::spirv::{BuiltIn, Op, StorageClass};
 
 use super::blocks::{Block, blocks};
+use super::images::reads_changing;
 use super::refusal::is_collective;
 use crate::compiler::spirv::edit::{
     Definitions, Instruction, Location, Role, Section, ids, is_atomic, located,
@@ -172,6 +173,7 @@ impl<'m> Search<'_, 'm> {
                     Op::Phi => joins_divergent || is_divergent,
                     _ if is_atomic(op) => true,
                     Op::Undef => true,
+                    Op::ImageRead => reads_changing(self.definitions, i),
                     Op::ExtInst => self.has_pointer(i),
                     _ => false,
                 };

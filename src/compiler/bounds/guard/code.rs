@@ -38,6 +38,29 @@ impl Code<'_> {
         self.interner.constant_id(self.module, Op::ConstantNull, ty, &[])
     }
 
+    /// Writes an access that is done only under a condition. `value` is its result and the type of that. The access
+    /// gets an id of its own for its result, which is zero otherwise.
+    pub(super) fn only_if(
+        &mut self,
+        condition: u32,
+        after: u32,
+        value: Option<(u32, u32)>,
+        access: impl FnOnce(&mut Self, Option<u32>),
+    ) -> Result<()> {
+        let (then, before) = (self.module.fresh_id()?, self.block);
+        self.new.push(Op::BranchConditional, [condition, then, after]);
+        self.label(then);
+        let own = value.map(|_| self.module.fresh_id()).transpose()?;
+        access(self, own);
+        self.new.push(Op::Branch, [after]);
+        self.label(after);
+        if let Some(((result, ty), own)) = value.zip(own) {
+            let zero = self.zero(ty)?;
+            self.with_id(ty, result, Op::Phi, &[own, then, zero, before]);
+        }
+        Ok(())
+    }
+
     pub(super) fn label(&mut self, label: u32) {
         self.new.push(Op::Label, [label]);
         self.block = label;

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use rspirv::spirv::{Decoration, Op, OpenclStd100Op as Extended, StorageClass};
 
 use super::super::hazards::{Hazard, claims_to_be_finite};
+use super::super::images;
 use super::code::Code;
 use crate::compiler::fusion::vector_access::{VectorAccess, extended};
 use crate::compiler::spirv::Module;
@@ -186,9 +187,14 @@ pub(super) fn may_change(definitions: &Definitions<'_>, load: &Instruction<'_>) 
     load.word(2).is_some_and(|pointer| is_shared(definitions, pointer))
 }
 
-/// Returns whether an instruction is a function that loads integers from such memory. It cannot be made
-/// volatile.
+/// Returns whether an instruction is a function that loads integers from such memory, or from an image that may be
+/// written. It cannot be made volatile.
 pub(super) fn loads_numbers(definitions: &Definitions<'_>, i: &Instruction<'_>) -> bool {
+    if images::reads_changing(definitions, i) {
+        let ty = i.result_type().and_then(|ty| definitions.get(ty));
+        let part = ty.and_then(|ty| definitions.get(ty.word(1)?));
+        return part.is_none_or(|part| part.op() == Some(Op::TypeInt));
+    }
     let access = VectorAccess::of(definitions, i).filter(|access| access.stored.is_none());
     let Some(access) = access.filter(|access| !access.converts) else { return false };
     let ty = i.result_type().and_then(|ty| definitions.get(ty));

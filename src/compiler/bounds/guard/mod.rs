@@ -9,10 +9,13 @@
 //! their own, which follow the pointer through calculations, selections, loops and calls. The address itself is
 //! calculated as before. Both wrap in the same way.
 //!
+//! An access to a pixel is [checked](pixels) in the same way, with the sizes that the kernel asks the image for.
+//!
 //! The variant also [mends](mend) the kernel's hazards.
 
 mod code;
 mod mend;
+mod pixels;
 mod shadows;
 mod writer;
 
@@ -52,6 +55,7 @@ pub(crate) fn guard(kernel: &Kernel, report: &Report) -> Result<Guarded> {
     let lengths = shadows.lengths();
     let mut module = snapshot.clone();
     writer::write(&mut module, &definitions, kernel, report, shadows)?;
+    pixels::forget_combined(&mut module, &definitions);
     let kinds: BTreeSet<Hazard> = report.hazards.iter().map(|(_, hazard)| *hazard).collect();
     check_remaining(&definitions, kernel, report, &kinds)?;
     mend::module(&mut module, &kinds)?;
@@ -99,7 +103,8 @@ fn check_remaining(
     if kinds.contains(&Hazard::Undefined) || kinds.contains(&Hazard::Shared) {
         let bodies = module.functions.iter().flat_map(|function| function.body.iter());
         if bodies.into_iter().any(|i| mend::loads_numbers(definitions, &i)) {
-            let reason = "an index or a branch may depend on a vector that `vload` loads";
+            let reason = "an index or a branch may depend on a vector that `vload` loads, or on a pixel of a \
+                 `read_write` image";
             return Err(refuse(&kernel.name, reason));
         }
     }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use rspirv::spirv::{Op, OpenclStd100Op as Extended};
 
+use super::super::images;
 use super::super::kernel::{Kernel, ParameterMemory};
 use super::super::refusal::refuse;
 use super::super::report::Report;
@@ -20,6 +21,8 @@ pub(super) struct Shadows {
     pub(super) pointers: BTreeSet<u32>,
     /// Accesses that are guarded, each with the words of its pointers.
     pub(super) guarded: BTreeMap<Location, Vec<usize>>,
+    /// Accesses to pixels that are guarded.
+    pub(super) pixels: BTreeSet<Location>,
     /// For each function, the positions of its parameters that need a shadow.
     pub(super) parameters: HashMap<u32, BTreeSet<usize>>,
     /// Sizes of variables in bytes.
@@ -42,6 +45,7 @@ impl Shadows {
         let mut shadows = Self {
             pointers: BTreeSet::new(),
             guarded: BTreeMap::new(),
+            pixels: BTreeSet::new(),
             parameters: HashMap::new(),
             sizes: HashMap::new(),
             layouts: Layouts::of(module, definitions),
@@ -51,6 +55,10 @@ impl Shadows {
         let mut pending = Vec::new();
         for checked in report.accesses.iter().filter(|checked| checked.needs_check()) {
             let i = checked.location.instruction(module);
+            if i.as_ref().and_then(Instruction::op).is_some_and(images::is_access) {
+                shadows.pixels.insert(checked.location);
+                continue;
+            }
             let words = i.as_ref().map(|i| pointers_of(definitions, i)).unwrap_or_default();
             if words.is_empty() {
                 return Err(refuse(&kernel.name, "an access cannot be guarded"));

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use rspirv::spirv::{Capability, MemoryAccess, Op};
 
 use super::super::hazards::Hazard;
+use super::super::images;
 use super::super::kernel::Kernel;
 use super::super::report::Report;
 use super::code::Code;
@@ -39,7 +40,7 @@ pub(super) fn write(
     report: &Report,
     shadows: Shadows,
 ) -> Result<()> {
-    if !shadows.guarded.is_empty() {
+    if !shadows.guarded.is_empty() || !shadows.pixels.is_empty() {
         require(module, Capability::Int64);
     }
     let mut interner = Interner::of(module);
@@ -81,9 +82,9 @@ pub(super) fn write(
     Ok(())
 }
 
-struct Writer<'w, 'm> {
-    code: Code<'w>,
-    definitions: &'w Definitions<'m>,
+pub(super) struct Writer<'w, 'm> {
+    pub(super) code: Code<'w>,
+    pub(super) definitions: &'w Definitions<'m>,
     kernel: u32,
     /// Accesses whose addresses may be less aligned than these declare.
     unaligned: HashSet<Location>,
@@ -139,6 +140,9 @@ impl<'m> Writer<'_, 'm> {
                 }
                 (Some(Op::LoopMerge | Op::SelectionMerge), _) if is_split => {}
                 (Some(Op::FunctionCall), _) => self.call(i)?,
+                (Some(op), _) if images::is_access(op) || op == Op::SampledImage => {
+                    self.pixel(i, after.get(location).and_then(|labels| labels.first()))?;
+                }
                 _ if self.shadows.guarded.contains_key(location) => {
                     self.guarded(*location, i, &after[location])?;
                 }
@@ -184,7 +188,8 @@ impl<'m> Writer<'_, 'm> {
             if i.op() == Some(Op::Label) {
                 block = i.result().unwrap_or_default();
             }
-            if self.shadows.guarded.contains_key(location) {
+            let is_pixel = self.shadows.pixels.contains(location);
+            if is_pixel || self.shadows.guarded.contains_key(location) {
                 let count = if i.op() == Some(Op::CopyMemory) { 2 } else { 1 };
                 let mut labels = Vec::new();
                 for _ in 0..count {
@@ -473,18 +478,7 @@ impl<'m> Writer<'_, 'm> {
         let last = code.typed(long, Op::ISub, &[length, width])?;
         let is_before = code.typed(bool, Op::ULessThanEqual, &[offset, last])?;
         let is_inside = code.typed(bool, Op::LogicalAnd, &[fits, is_before])?;
-        let (then, before) = (code.module.fresh_id()?, code.block);
-        code.new.push(Op::BranchConditional, [is_inside, then, after]);
-        code.label(then);
-        let own = value.map(|_| code.module.fresh_id()).transpose()?;
-        access(code, own);
-        code.new.push(Op::Branch, [after]);
-        code.label(after);
-        if let Some(((result, ty), own)) = value.zip(own) {
-            let zero = code.zero(ty)?;
-            code.with_id(ty, result, Op::Phi, &[own, then, zero, before]);
-        }
-        Ok(())
+        code.only_if(is_inside, after, value, access)
     }
 
     /// Returns the number of bytes that an access touches.

@@ -12,6 +12,7 @@ fn with_lengths(given: &[Given], launch: &[Argument], lengths: &[usize]) -> Vec<
     let length = |&at: &usize| match &launch[at] {
         Argument::Buffer { length, .. } | Argument::Local(length) => *length as u64,
         Argument::Scalar(bytes) => bytes.len() as u64,
+        Argument::Image { .. } | Argument::Sampler(_) => 0,
     };
     let lengths = lengths.iter().map(|at| Given::Bytes(length(at).to_le_bytes().to_vec()));
     given.iter().cloned().chain(lengths).collect()

@@ -61,6 +61,8 @@ pub(super) struct Evaluation<'m> {
     /// Whether nothing is assumed about the launch: buffers may overlap, and a variable may be read before it
     /// is written.
     pub(super) is_strict: bool,
+    /// Sizes of images in pixels, by the ids of the parameters that stand for them. Layers are the last of them.
+    pub(super) image_sizes: HashMap<u32, [usize; 3]>,
     /// Touches of memory, if they are asked for.
     pub(super) watch: Option<super::watch::Watch>,
 }
@@ -179,6 +181,7 @@ impl<'m> Evaluation<'m> {
             steps: 0,
             has_long_sums: false,
             is_strict: false,
+            image_sizes: HashMap::new(),
             watch: None,
             definitions,
         }

@@ -96,6 +96,11 @@ impl<'m> Evaluation<'m> {
                 let holds = self.compare_pointers(frame, i)?;
                 Some(Known::Integer(Form::constant(holds.into())))
             }
+            Op::ImageRead | Op::ImageWrite | Op::ImageSampleExplicitLod => {
+                self.watch_pixel(frame, at.1, op, i);
+                None
+            }
+            Op::ImageQuerySizeLod | Op::ImageQuerySize => self.image_size(i),
             // Harmless, whatever their operands point to.
             Op::PtrDiff
             | Op::GenericPtrMemSemantics

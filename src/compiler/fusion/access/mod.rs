@@ -20,6 +20,7 @@ mod layout;
 mod loops;
 mod memory;
 mod moving_pointers;
+mod pixels;
 mod pointers;
 #[cfg(test)]
 pub(in crate::compiler) mod random_tests;
@@ -50,7 +51,7 @@ pub(super) use slice::controlling_parameters;
 pub(in crate::compiler) use slice::deciding_parameters;
 pub(super) use symbols::{Condition, Symbol};
 pub(in crate::compiler) use touches::Watcher;
-pub(in crate::compiler) use watch::{Root, Touch, Undefined};
+pub(in crate::compiler) use watch::{Findings, PixelTouch, Root, Touch, Undefined};
 
 /// Accesses of a kernel to its buffers, and its control flow.
 #[derive(Clone, Debug, Default)]

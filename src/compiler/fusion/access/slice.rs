@@ -87,6 +87,10 @@ impl Slice {
                         | Op::InBoundsPtrAccessChain,
                     ) => i.words_from(3).collect(),
                     Some(Op::CopyMemorySized) => i.word(2).into_iter().collect(),
+                    Some(Op::ImageRead | Op::ImageSampleExplicitLod) => {
+                        i.word(3).into_iter().collect()
+                    }
+                    Some(Op::ImageWrite) => i.word(1).into_iter().collect(),
                     Some(Op::BranchConditional | Op::Switch)
                         if self.has_decisions || blocks.is_in_loop(at) =>
                     {

@@ -12,15 +12,12 @@ use super::arithmetic::Arithmetic;
 use super::eval::{Evaluation, Frame};
 use super::facts::Known;
 use super::pointers::Pointer;
-use super::watch::{Root, Touch, Undefined, Watch};
+use super::watch::{Findings, Root, Touch, Undefined, Watch};
 use super::{Kind, Value};
 use crate::compiler::fusion::affine::{Form, Space};
 use crate::compiler::fusion::vector_access::{VectorAccess, extended};
 use crate::compiler::spirv::edit::{Definitions, Instruction, Location, Section, is_atomic};
 use crate::error::Result;
-
-/// Touches of memory, and operations whose results may not be defined.
-pub(in crate::compiler) type Findings = (Vec<Touch>, BTreeSet<(Location, Undefined)>);
 
 /// Evaluation of a kernel for its touches.
 pub(in crate::compiler) struct Watcher<'m> {
@@ -45,6 +42,12 @@ impl<'m> Watcher<'m> {
         Self { evaluation, kernel, alignments: declared.collect() }
     }
 
+    /// Sets the sizes of images, by the ids of the parameters that stand for them.
+    pub(in crate::compiler) fn with_image_sizes(mut self, sizes: HashMap<u32, [usize; 3]>) -> Self {
+        self.evaluation.image_sizes = sizes;
+        self
+    }
+
     /// Drops the scalars that the evaluation does not interpret, such as floating-point numbers.
     pub(in crate::compiler) fn drop_uninterpreted(&mut self, values: &mut [Value]) {
         self.evaluation.drop_uninterpreted(self.kernel, values);
@@ -59,8 +62,12 @@ impl<'m> Watcher<'m> {
     pub(in crate::compiler) fn watch(&mut self, values: &[Value]) -> Result<Findings> {
         self.evaluation.watch = Some(Watch::default());
         _ = self.evaluation.evaluate(self.kernel, values)?;
-        let Watch { touches, undefined } = self.evaluation.watch.take().unwrap_or_default();
-        Ok((touches.into_inner(), undefined.into_inner()))
+        let watch = self.evaluation.watch.take().unwrap_or_default();
+        Ok(Findings {
+            touches: watch.touches.into_inner(),
+            pixels: watch.pixels.into_inner(),
+            undefined: watch.undefined.into_inner(),
+        })
     }
 
     /// Returns the size in bytes of a variable.

@@ -25,6 +25,22 @@ pub(in crate::compiler) struct Touch {
     pub(in crate::compiler) note: Option<&'static str>,
 }
 
+/// Touch of a pixel by an instruction, in one call of its function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::compiler) struct PixelTouch {
+    pub(in crate::compiler) location: Location,
+    /// Least and largest value of each coordinate, if the coordinates are integers.
+    pub(in crate::compiler) coordinates: Vec<(i128, i128)>,
+}
+
+/// Touches of memory, and operations whose results may not be defined.
+#[derive(Debug)]
+pub(in crate::compiler) struct Findings {
+    pub(in crate::compiler) touches: Vec<Touch>,
+    pub(in crate::compiler) pixels: Vec<PixelTouch>,
+    pub(in crate::compiler) undefined: BTreeSet<(Location, Undefined)>,
+}
+
 /// Memory that a touch is in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::compiler) enum Root {
@@ -69,5 +85,6 @@ pub(in crate::compiler) enum Undefined {
 pub(super) struct Watch {
     /// Touches of memory, in the order of evaluation.
     pub(super) touches: RefCell<Vec<Touch>>,
+    pub(super) pixels: RefCell<Vec<PixelTouch>>,
     pub(super) undefined: RefCell<BTreeSet<(Location, Undefined)>>,
 }
