@@ -463,3 +463,44 @@ fn the_driver_or_kiln_refuses_kernels_that_contradict_the_access_of_an_image() {
         }
     }));
 }
+
+/// SPIR-V does not state whether the integers of an image are signed.
+#[test]
+fn integers_of_all_sizes_keep_their_bits() {
+    const COPY: &str = "kernel void copy_u(read_only image2d_t from, write_only image2d_t to) {
+            int2 at = (int2)(get_global_id(0), get_global_id(1));
+            write_imageui(to, at, read_imageui(from, at));
+        }
+        kernel void copy_i(read_only image2d_t from, write_only image2d_t to) {
+            int2 at = (int2)(get_global_id(0), get_global_id(1));
+            write_imagei(to, at, read_imagei(from, at));
+        }";
+
+    async fn check<P: kiln::Pixel + PartialEq + std::fmt::Debug + Send + Sync>(
+        rt: &Runtime,
+        name: &str,
+        pixels: [P; 4],
+    ) {
+        let queue = rt.queue();
+        for module in modules(rt, COPY).await {
+            let copy = checked(rt, &module, name).await;
+            let [from, to] = [rt.image_2d::<P>(2, 2).unwrap(), rt.image_2d(2, 2).unwrap()];
+            let _written = queue.write(&from, pixels).unwrap();
+            let _copied = queue.submit(copy.launch([2, 2]).args((&from, &to))).unwrap();
+            let copied = queue.read(&to).await.unwrap();
+            assert_eq!(copied, pixels, "{name} on {}", rt.device());
+        }
+    }
+
+    futures::executor::block_on(support::on_each_device_with_images(async |rt| {
+        if !has_clang() {
+            return;
+        }
+        check(&rt, "copy_u", [0, 1, 1 << 31, u32::MAX].map(|v| Rgba([v; 4]))).await;
+        check(&rt, "copy_u", [0, 1, 1 << 15, u16::MAX].map(|v| Rgba([v; 4]))).await;
+        check(&rt, "copy_u", [0, 1, 1 << 7, u8::MAX].map(|v| Rgba([v; 4]))).await;
+        check(&rt, "copy_i", [i32::MIN, -1, 1, i32::MAX].map(|v| Rgba([v; 4]))).await;
+        check(&rt, "copy_i", [i16::MIN, -1, 1, i16::MAX].map(|v| Rgba([v; 4]))).await;
+        check(&rt, "copy_i", [i8::MIN, -1, 1, i8::MAX].map(|v| Rgba([v; 4]))).await;
+    }));
+}
