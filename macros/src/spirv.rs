@@ -455,3 +455,31 @@ fn string(words: &[u32]) -> Option<String> {
     let bytes = words.iter().flat_map(|word| word.to_le_bytes());
     String::from_utf8(bytes.take_while(|byte| *byte != 0).collect()).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_have_the_kinds_of_opencl_c() {
+        for (operands, expected) in [
+            ([0, 0, 0, 0, 0], "image1d_t"),
+            ([0, 0, 0, 1, 0], "image1d_array_t"),
+            ([0, 5, 0, 0, 0], "image1d_buffer_t"),
+            ([0, 1, 0, 0, 0], "image2d_t"),
+            ([0, 1, 0, 1, 0], "image2d_array_t"),
+            ([0, 2, 0, 0, 0], "image3d_t"),
+        ] {
+            assert_eq!(image_kind(&operands).as_deref(), Ok(expected), "{operands:?}");
+        }
+        for (operands, expected) in [
+            (&[0, 1, 1, 0, 0][..], "`image2d_depth_t` is not a valid argument"),
+            (&[0, 1, 0, 1, 1], "`image2d_msaa_t` is not a valid argument"),
+            (&[0, 3, 0, 0, 0], "a kind that OpenCL C does not have"),
+            (&[0, 1], "damaged"),
+        ] {
+            let why = image_kind(operands).expect_err("Kiln has no such images");
+            assert!(why.contains(expected), "{operands:?}: {why}");
+        }
+    }
+}
