@@ -87,12 +87,13 @@ impl ClMemory {
         let _call = shutdown::begin()?;
         // SAFETY: guaranteed by the caller.
         let given = unsafe { adopt::buffer(context, raw, bytes)? };
-        let (memory, view) = match given.parent {
-            Some(parent) => (parent, Some(Arc::new(given.memory))),
-            None => (given.memory, None),
+        let Some(parent) = given.parent else {
+            return Ok(Self::whole(context, Piece::new(given.memory), bytes, false));
         };
-        let whole = Self::whole(context, Piece::new(memory), bytes, false);
-        Ok(Self { view, start: given.start, ..whole })
+        let (piece, view) = (Piece::new(parent), Arc::new(given.memory));
+        piece.keep_first(&view, given.start, bytes);
+        let whole = Self::whole(context, piece, bytes, false);
+        Ok(Self { view: Some(view), start: given.start, ..whole })
     }
 
     /// Allocates memory that host and device share.

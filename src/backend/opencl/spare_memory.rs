@@ -165,6 +165,11 @@ impl Piece {
         Self { kept: Mutex::default(), memory }
     }
 
+    /// Adds a view that other code created. It is released after all others, because it is the oldest.
+    pub(super) fn keep_first(&self, view: &Arc<OwnedMemory>, start: usize, bytes: usize) {
+        self.kept().insert(0, KeptView { start, bytes, view: Arc::clone(view) });
+    }
+
     /// Creates a view, which is not kept.
     pub(super) fn create_view(&self, start: usize, bytes: usize) -> Result<Arc<OwnedMemory>> {
         let region = cl_buffer_region { origin: start, size: bytes };
