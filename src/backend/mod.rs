@@ -447,6 +447,10 @@ pub(crate) enum Operation<'a> {
     Rows(RowsOperation<'a>),
     /// Makes memory of [`Device::allocate_on_host`] accessible to the host, for reading or also for writing.
     /// The address is stored in `start` before the call returns, and is valid from the end of the operation on.
+    #[cfg_attr(
+        not(feature = "opencl"),
+        allow(dead_code, reason = "other backends map for reading and writing")
+    )]
     Map {
         memory: &'a dyn Memory,
         offset: usize,

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use bytemuck::Pod;
 
 use super::Runtime;
-#[cfg(feature = "opencl")]
+#[cfg(any(feature = "opencl", feature = "level-zero"))]
 use super::Starting;
 use crate::args::buffer::Buffer;
 use crate::args::image::Image;
