@@ -824,33 +824,6 @@ pub type ze_pfnCommandListAppendMemoryCopy_t = ::core::option::Option<
         arg7: *mut ze_event_handle_t,
     ) -> ze_result_t,
 >;
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
-pub struct _ze_copy_region_t {
-    pub originX: u32,
-    pub originY: u32,
-    pub originZ: u32,
-    pub width: u32,
-    pub height: u32,
-    pub depth: u32,
-}
-pub type ze_copy_region_t = _ze_copy_region_t;
-pub type ze_pfnCommandListAppendMemoryCopyRegion_t = ::core::option::Option<
-    unsafe extern "C" fn(
-        arg1: ze_command_list_handle_t,
-        arg2: *mut ::core::ffi::c_void,
-        arg3: *const ze_copy_region_t,
-        arg4: u32,
-        arg5: u32,
-        arg6: *const ::core::ffi::c_void,
-        arg7: *const ze_copy_region_t,
-        arg8: u32,
-        arg9: u32,
-        arg10: ze_event_handle_t,
-        arg11: u32,
-        arg12: *mut ze_event_handle_t,
-    ) -> ze_result_t,
->;
 pub type ze_pfnCommandListAppendMemoryFill_t = ::core::option::Option<
     unsafe extern "C" fn(
         arg1: ze_command_list_handle_t,

@@ -76,7 +76,6 @@ functions! {
     required zeCommandListDestroy: ze_pfnCommandListDestroy_t;
     required zeCommandListAppendBarrier: ze_pfnCommandListAppendBarrier_t;
     required zeCommandListAppendMemoryCopy: ze_pfnCommandListAppendMemoryCopy_t;
-    required zeCommandListAppendMemoryCopyRegion: ze_pfnCommandListAppendMemoryCopyRegion_t;
     required zeCommandListAppendMemoryFill: ze_pfnCommandListAppendMemoryFill_t;
     required zeCommandListAppendLaunchKernel: ze_pfnCommandListAppendLaunchKernel_t;
     required zeEventPoolCreate: ze_pfnEventPoolCreate_t;

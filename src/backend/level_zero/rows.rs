@@ -1,25 +1,17 @@
-//! Copies of rows of bytes: rectangles and boxes of buffers.
+//! Copies of rows of bytes: rectangles and boxes of buffers. Each row is a copy of its own.
 
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
 use super::bindings::*;
-use super::codes::check;
+use super::codes::{Code, check};
 use super::context::Context;
 use super::event::{Destination, EndActions, WaitList};
 use super::memory::{LzMemory, Staging};
 use crate::backend::RowsOperation;
 use crate::device::Rows;
 use crate::error::{Error, Result};
-
-/// Start of rows in memory, and their distances as the driver takes them.
-struct Pitched {
-    start: *mut c_void,
-    region: ze_copy_region_t,
-    row_pitch: u32,
-    slice_pitch: u32,
-}
 
 /// Appends a copy of rows that signals `signal`.
 ///
@@ -40,63 +32,59 @@ pub(super) unsafe fn append(
             let staging = Staging::take(context, rows.total())?;
             // SAFETY: the caller provides as many bytes, and the staging memory has room for them.
             unsafe { ptr::copy_nonoverlapping(from, staging.start(), rows.total()) };
-            let staged = Pitched::new(staging.start().cast(), &rows.packed(0))?;
+            let staged = (staging.start().cast(), rows.packed(0));
             end_actions.staging = Some(staging);
-            (Pitched::of(LzMemory::of(to)?, &rows)?, staged)
+            ((LzMemory::of(to)?.at(rows.offset), rows), staged)
         }
         RowsOperation::Read { from, rows, to } => {
             let staging = Staging::take(context, rows.total())?;
-            let staged = Pitched::new(staging.start().cast(), &rows.packed(0))?;
+            let staged = (staging.start().cast(), rows.packed(0));
             end_actions.staging = Some(staging);
             end_actions.read = Some(Destination { to, bytes: rows.total() });
-            (staged, Pitched::of(LzMemory::of(from)?, &rows)?)
+            (staged, (LzMemory::of(from)?.at(rows.offset), rows))
         }
         RowsOperation::Copy { from, source, to, target } => {
-            let to = Pitched::of(LzMemory::of(to)?, &target)?;
-            (to, Pitched::of(LzMemory::of(from)?, &source)?)
+            let to = (LzMemory::of(to)?.at(target.offset), target);
+            (to, (LzMemory::of(from)?.at(source.offset), source))
         }
     };
-    // SAFETY: the list and the events are alive, the rows are inside their memory, and staging memory is kept.
-    let appended = unsafe {
-        (context.api.zeCommandListAppendMemoryCopyRegion)(
-            list,
-            to.start,
-            &raw const to.region,
-            to.row_pitch,
-            to.slice_pitch,
-            from.start,
-            &raw const from.region,
-            from.row_pitch,
-            from.slice_pitch,
-            signal,
-            wait.len(),
-            wait.as_ptr(),
-        )
-    };
-    check(appended).map_err(|code| context.error(code, "the driver refused a copy of rows"))
+    let refused = |code: Code| context.error(code, "the driver refused a copy of rows");
+    let (append_barrier, append_copy) =
+        (context.api.zeCommandListAppendBarrier, context.api.zeCommandListAppendMemoryCopy);
+    // SAFETY: the list and the events are alive.
+    let began = unsafe { append_barrier(list, ptr::null_mut(), wait.len(), wait.as_ptr()) };
+    check(began).map_err(refused)?;
+    for slice in 0..to.1.slices {
+        for row in 0..to.1.rows {
+            let place = |(start, rows): &(*mut c_void, Rows)| {
+                start.wrapping_byte_add(slice * rows.slice_pitch + row * rows.row_pitch)
+            };
+            // SAFETY: the list is alive, the rows are inside their memory, and staging memory is kept.
+            let appended = unsafe {
+                append_copy(
+                    list,
+                    place(&to),
+                    place(&from),
+                    to.1.bytes,
+                    ptr::null_mut(),
+                    0,
+                    ptr::null_mut(),
+                )
+            };
+            check(appended).map_err(|code| abandon(context, code, end_actions))?;
+        }
+    }
+    // A barrier ends after all commands before it, also on lists that do not keep their order.
+    // SAFETY: the list and the event are alive.
+    let ended = unsafe { append_barrier(list, signal, 0, ptr::null_mut()) };
+    check(ended).map_err(|code| abandon(context, code, end_actions))
 }
 
-impl Pitched {
-    fn of(memory: &LzMemory, rows: &Rows) -> Result<Self> {
-        Self::new(memory.at(rows.offset), rows)
+/// Handles an error after some rows were appended, whose end will not be known. The device counts as lost, so that
+/// it keeps its memory.
+fn abandon(context: &Context, code: Code, end_actions: &mut EndActions) -> Error {
+    if let Some(staging) = end_actions.staging.take() {
+        staging.leak();
     }
-
-    fn new(start: *mut c_void, rows: &Rows) -> Result<Self> {
-        let number = |value: usize| {
-            u32::try_from(value).map_err(|_| {
-                Error::unsupported(format!(
-                    "{value} bytes or rows in a copy of rows; Level Zero copies fewer than 2^32"
-                ))
-            })
-        };
-        let region = ze_copy_region_t {
-            width: number(rows.bytes)?,
-            height: number(rows.rows)?,
-            depth: number(rows.slices)?,
-            ..Default::default()
-        };
-        // The distance of slices does not matter if there is one.
-        let slice_pitch = if rows.slices == 1 { 0 } else { number(rows.slice_pitch)? };
-        Ok(Self { start, region, row_pitch: number(rows.row_pitch)?, slice_pitch })
-    }
+    context.lose(code)
 }
