@@ -10,7 +10,6 @@ use super::context::Context;
 use super::event::{Destination, EndActions, WaitList};
 use super::memory::{LzMemory, Staging};
 use crate::backend::RowsOperation;
-use crate::device::Rows;
 use crate::error::{Error, Result};
 
 /// Appends a copy of rows that signals `signal`.
@@ -27,25 +26,24 @@ pub(super) unsafe fn append(
     wait: &WaitList,
     end_actions: &mut EndActions,
 ) -> Result<()> {
-    let (to, from) = match *operation {
+    let ((to, to_rows), (from, from_rows)) = match *operation {
         RowsOperation::Write { to, rows, from } => {
             let staging = Staging::take(context, rows.total())?;
             // SAFETY: the caller provides as many bytes, and the staging memory has room for them.
             unsafe { ptr::copy_nonoverlapping(from, staging.start(), rows.total()) };
-            let staged = (staging.start().cast(), rows.packed(0));
+            let staged = (staging.start().cast::<c_void>(), rows.packed(0));
             end_actions.staging = Some(staging);
-            ((LzMemory::of(to)?.at(rows.offset), rows), staged)
+            ((LzMemory::of(to)?.at(0), rows), staged)
         }
         RowsOperation::Read { from, rows, to } => {
             let staging = Staging::take(context, rows.total())?;
-            let staged = (staging.start().cast(), rows.packed(0));
+            let staged = (staging.start().cast::<c_void>(), rows.packed(0));
             end_actions.staging = Some(staging);
             end_actions.read = Some(Destination { to, bytes: rows.total() });
-            (staged, (LzMemory::of(from)?.at(rows.offset), rows))
+            (staged, (LzMemory::of(from)?.at(0), rows))
         }
         RowsOperation::Copy { from, source, to, target } => {
-            let to = (LzMemory::of(to)?.at(target.offset), target);
-            (to, (LzMemory::of(from)?.at(source.offset), source))
+            ((LzMemory::of(to)?.at(0), target), (LzMemory::of(from)?.at(0), source))
         }
     };
     let refused = |code: Code| context.error(code, "the driver refused a copy of rows");
@@ -54,25 +52,14 @@ pub(super) unsafe fn append(
     // SAFETY: the list and the events are alive.
     let began = unsafe { append_barrier(list, ptr::null_mut(), wait.len(), wait.as_ptr()) };
     check(began).map_err(refused)?;
-    for slice in 0..to.1.slices {
-        for row in 0..to.1.rows {
-            let place = |(start, rows): &(*mut c_void, Rows)| {
-                start.wrapping_byte_add(slice * rows.slice_pitch + row * rows.row_pitch)
-            };
-            // SAFETY: the list is alive, the rows are inside their memory, and staging memory is kept.
-            let appended = unsafe {
-                append_copy(
-                    list,
-                    place(&to),
-                    place(&from),
-                    to.1.bytes,
-                    ptr::null_mut(),
-                    0,
-                    ptr::null_mut(),
-                )
-            };
-            check(appended).map_err(|code| abandon(context, code, end_actions))?;
-        }
+    for (to_row, from_row) in to_rows.iter().zip(from_rows.iter()) {
+        let to = to.wrapping_byte_add(to_row.start);
+        let from = from.wrapping_byte_add(from_row.start);
+        // SAFETY: the list is alive, the rows are inside their memory, and staging memory is kept.
+        let appended = unsafe {
+            append_copy(list, to, from, to_row.len(), ptr::null_mut(), 0, ptr::null_mut())
+        };
+        check(appended).map_err(|code| abandon(context, code, end_actions))?;
     }
     // A barrier ends after all commands before it, also on lists that do not keep their order.
     // SAFETY: the list and the event are alive.
