@@ -90,10 +90,14 @@ impl Sampler {
         self
     }
 
+    /// Returns whether an image repeats outside of its sizes.
+    pub(crate) fn repeats(self) -> bool {
+        matches!(self.addressing, Addressing::Repeat | Addressing::MirroredRepeat)
+    }
+
     /// Returns what is wrong with the sampler, if something is.
     pub(crate) fn problem(self) -> Option<String> {
-        let repeats = matches!(self.addressing, Addressing::Repeat | Addressing::MirroredRepeat);
-        (repeats && !self.is_normalized).then(|| {
+        (self.repeats() && !self.is_normalized).then(|| {
             format!(
                 "a sampler with `Addressing::{:?}` needs normalized coordinates: add `.normalized(true)`",
                 self.addressing

@@ -8,7 +8,7 @@ use crate::args::{ArgumentKind, ArgumentList};
 use crate::compiler::bounds;
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::signature::Access;
-use crate::device::{Addressing, ChannelType, Filter, ImageFormat, ImageShape, Sampler};
+use crate::device::{ChannelType, ImageFormat, ImageShape, Sampler};
 
 /// Range and arguments of a launch, without its buffers.
 #[derive(Clone)]
@@ -70,7 +70,7 @@ impl LaunchShape {
                 size: shape.size,
                 channel: channel(shape.format),
             },
-            ArgumentShape::Sampler(sampler) => bounds::Argument::Sampler(modes(*sampler)),
+            ArgumentShape::Sampler(sampler) => bounds::Argument::Sampler(*sampler),
         };
         self.arguments.iter().map(argument).collect()
     }
@@ -125,19 +125,6 @@ fn channel(format: ImageFormat) -> bounds::Channel {
         | ChannelType::Unorm16
         | ChannelType::Half
         | ChannelType::Float => bounds::Channel::Float,
-    }
-}
-
-/// Returns the modes of a sampler in the form of the check.
-fn modes(sampler: Sampler) -> bounds::SamplerModes {
-    bounds::SamplerModes {
-        is_normalized: sampler.is_normalized,
-        is_linear: sampler.filter == Filter::Linear,
-        addressing: match sampler.addressing {
-            Addressing::None => bounds::AddressingMode::None,
-            Addressing::Clamp | Addressing::ClampToEdge => bounds::AddressingMode::Clamped,
-            Addressing::Repeat | Addressing::MirroredRepeat => bounds::AddressingMode::Repeated,
-        },
     }
 }
 

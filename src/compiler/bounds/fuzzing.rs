@@ -4,11 +4,12 @@
 use super::interpreter::{Given, Grid, Machine};
 use super::kernel::{Kernel, ParameterMemory};
 use super::report::Report;
-use super::{AddressingMode, Argument, Channel, Launch, SamplerModes, check, guard};
+use super::{Argument, Channel, Launch, check, guard};
 use crate::compiler::fusion::fuzzing::{Choices, SIZES};
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::Section;
+use crate::device::{Addressing, Filter, Sampler};
 
 /// Lengths of memory in bytes.
 const LENGTHS: [usize; 10] = [4096, 4096, 1024, 256, 64, 16, 4, 3, 1, 0];
@@ -132,15 +133,13 @@ impl Choices<'_> {
                     size: std::array::from_fn(|_| 1 + self.below(64)),
                     channel: [Channel::Float, Channel::Signed, Channel::Unsigned][self.below(3)],
                 },
-                ParameterMemory::Sampler => Argument::Sampler(SamplerModes {
-                    is_normalized: self.below(2) == 0,
-                    is_linear: self.below(2) == 0,
-                    addressing: [
-                        AddressingMode::None,
-                        AddressingMode::Clamped,
-                        AddressingMode::Repeated,
-                    ][self.below(3)],
-                }),
+                ParameterMemory::Sampler => {
+                    let filter = [Filter::Nearest, Filter::Linear][self.below(2)];
+                    let addressing =
+                        [Addressing::None, Addressing::Clamp, Addressing::Repeat][self.below(3)];
+                    let sampler = Sampler::new().normalized(self.below(2) == 0);
+                    Argument::Sampler(sampler.filter(filter).addressing(addressing))
+                }
                 ParameterMemory::ByValue | ParameterMemory::None => {
                     let size = parameter.size.unwrap_or(4).clamp(0, 256) as usize;
                     let rest = if self.below(4) == 0 { 255 } else { 0 };

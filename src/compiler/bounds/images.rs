@@ -10,10 +10,10 @@ use rspirv::spirv::{
     AccessQualifier, Dim, ImageOperands, Op, SamplerAddressingMode, SamplerFilterMode,
 };
 
-use super::{AddressingMode, SamplerModes};
 use crate::compiler::spirv::edit::{
     Definitions, Instruction, Location, Role, Section, ids, located,
 };
+use crate::device::{Addressing, Filter, Sampler};
 
 /// Type of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,8 +136,8 @@ pub(super) struct Images {
     pub(super) accesses: Vec<PixelAccess>,
     /// Images and samplers that the parameters of functions stand for, by the parameter's id.
     pub(super) sources: HashMap<u32, BTreeSet<Source>>,
-    /// Modes of the constant samplers, by their ids.
-    pub(super) constants: HashMap<u32, SamplerModes>,
+    /// Constant samplers, by their ids.
+    pub(super) constants: HashMap<u32, Sampler>,
 }
 
 /// Reason to refuse a kernel, worded to follow "it", with its location.
@@ -292,22 +292,23 @@ fn is_object(definitions: &Definitions<'_>, id: u32) -> bool {
     matches!(ty, Some(Op::TypeImage | Op::TypeSampler))
 }
 
-/// Returns the modes of the constant samplers.
-fn constants(definitions: &Definitions<'_>) -> HashMap<u32, SamplerModes> {
+/// Returns the constant samplers, by their ids.
+fn constants(definitions: &Definitions<'_>) -> HashMap<u32, Sampler> {
     let globals = definitions.module().section(Section::Globals).iter();
     let constants = globals.filter(|i| i.op() == Some(Op::ConstantSampler)).filter_map(|i| {
         let addressing = match SamplerAddressingMode::from_u32(i.word(2)?)? {
-            SamplerAddressingMode::None => AddressingMode::None,
-            SamplerAddressingMode::ClampToEdge | SamplerAddressingMode::Clamp => {
-                AddressingMode::Clamped
-            }
-            SamplerAddressingMode::Repeat | SamplerAddressingMode::RepeatMirrored => {
-                AddressingMode::Repeated
-            }
+            SamplerAddressingMode::None => Addressing::None,
+            SamplerAddressingMode::ClampToEdge => Addressing::ClampToEdge,
+            SamplerAddressingMode::Clamp => Addressing::Clamp,
+            SamplerAddressingMode::Repeat => Addressing::Repeat,
+            SamplerAddressingMode::RepeatMirrored => Addressing::MirroredRepeat,
         };
-        let is_linear = SamplerFilterMode::from_u32(i.word(4)?)? == SamplerFilterMode::Linear;
-        let modes = SamplerModes { is_normalized: i.word(3)? != 0, is_linear, addressing };
-        Some((i.result()?, modes))
+        let filter = match SamplerFilterMode::from_u32(i.word(4)?)? {
+            SamplerFilterMode::Nearest => Filter::Nearest,
+            SamplerFilterMode::Linear => Filter::Linear,
+        };
+        let sampler = Sampler::new().normalized(i.word(3)? != 0);
+        Some((i.result()?, sampler.addressing(addressing).filter(filter)))
     });
     constants.collect()
 }

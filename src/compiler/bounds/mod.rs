@@ -61,6 +61,7 @@ pub(crate) use report::Report;
 pub use verdict::{Finding, LaunchVerdict};
 
 use crate::compiler::nd_range::NdRange;
+use crate::device::Sampler;
 
 /// Launch of a kernel.
 #[derive(Clone, Copy, Debug)]
@@ -98,7 +99,7 @@ pub enum Argument {
         channel: Channel,
     },
     /// Sampler.
-    Sampler(SamplerModes),
+    Sampler(Sampler),
 }
 
 /// Numbers that kernels read from an image and write to it.
@@ -111,28 +112,4 @@ pub enum Channel {
     Signed,
     /// Unsigned integers.
     Unsigned,
-}
-
-/// Modes of a sampler.
-#[cfg_attr(not(feature = "internal"), allow(unreachable_pub, reason = "re-exported for tests"))]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SamplerModes {
-    /// Whether coordinates are fractions of the image's sizes.
-    pub is_normalized: bool,
-    /// Whether pixels are interpolated.
-    pub is_linear: bool,
-    /// Pixels that are read outside of the image.
-    pub addressing: AddressingMode,
-}
-
-/// Way in which a sampler reads outside of an image.
-#[cfg_attr(not(feature = "internal"), allow(unreachable_pub, reason = "re-exported for tests"))]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AddressingMode {
-    /// Not defined.
-    None,
-    /// The pixel at the edge, or the color of the border.
-    Clamped,
-    /// The pixels of the image again.
-    Repeated,
 }

@@ -14,8 +14,9 @@ use super::images::{PixelAccess, Source, Texel};
 use super::kernel::Kernel;
 use super::refusal;
 use super::report::{Reason, Verdict};
-use super::{AddressingMode, Argument, Channel, SamplerModes};
+use super::{Argument, Channel};
 use crate::compiler::spirv::edit::Definitions;
+use crate::device::{Addressing, Filter, Sampler};
 use crate::error::{Error, Result};
 
 /// Returns the verdict on an access at coordinates between limits.
@@ -34,12 +35,12 @@ pub(super) fn verdict(
     check_format(kernel, arguments, access)?;
     let mut is_limited = access.samplers.is_some();
     for source in access.samplers.iter().flatten() {
-        let (modes, name) = match source {
+        let (sampler, name) = match source {
             Source::Constant(id) => (kernel.images.constants.get(id), "a constant sampler".into()),
-            Source::Argument(at) => (modes(&arguments[*at]), kernel.parameter(*at)),
+            Source::Argument(at) => (sampler(&arguments[*at]), kernel.parameter(*at)),
         };
-        let Some(modes) = modes else { continue };
-        if let Some(problem) = problem(access, *modes) {
+        let Some(sampler) = sampler else { continue };
+        if let Some(problem) = problem(access, *sampler) {
             let images = described(kernel, access);
             let reason = format!("it reads {images} with {name}, {problem}");
             return Err(match source {
@@ -52,7 +53,7 @@ pub(super) fn verdict(
                 }
             });
         }
-        is_limited &= modes.addressing != AddressingMode::None;
+        is_limited &= sampler.addressing != Addressing::None;
     }
     if is_limited {
         return Ok(Verdict::InBounds);
@@ -71,9 +72,9 @@ pub(super) fn verdict(
     Ok(Verdict::InBounds)
 }
 
-fn modes(argument: &Argument) -> Option<&SamplerModes> {
+fn sampler(argument: &Argument) -> Option<&Sampler> {
     match argument {
-        Argument::Sampler(modes) => Some(modes),
+        Argument::Sampler(sampler) => Some(sampler),
         _ => None,
     }
 }
@@ -84,23 +85,23 @@ fn described(kernel: &Kernel, access: &PixelAccess) -> String {
 }
 
 /// Returns why an access cannot use a sampler, worded to follow the name of the sampler.
-fn problem(access: &PixelAccess, modes: SamplerModes) -> Option<&'static str> {
-    let repeats = modes.addressing == AddressingMode::Repeated;
-    if access.has_integer_coordinates && (modes.is_normalized || modes.is_linear || repeats) {
+fn problem(access: &PixelAccess, sampler: Sampler) -> Option<&'static str> {
+    let (repeats, is_linear) = (sampler.repeats(), sampler.filter == Filter::Linear);
+    if access.has_integer_coordinates && (sampler.is_normalized || is_linear || repeats) {
         return Some(
             "but at integer coordinates, a sampler must be of the nearest pixels, with coordinates in pixels, and \
              must not repeat",
         );
     }
-    if repeats && !modes.is_normalized {
+    if repeats && !sampler.is_normalized {
         return Some("which repeats, but has no normalized coordinates");
     }
-    if modes.is_linear && access.texel != Texel::Float {
+    if is_linear && access.texel != Texel::Float {
         return Some(
             "which is linear, but integers are not interpolated: give one of the nearest pixels",
         );
     }
-    if modes.addressing == AddressingMode::None && !access.has_integer_coordinates {
+    if sampler.addressing == Addressing::None && !access.has_integer_coordinates {
         return Some(
             "which has no addressing mode, and floating-point coordinates are not checked: give one with an \
              addressing mode, such as `ClampToEdge`",
