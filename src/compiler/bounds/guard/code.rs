@@ -22,7 +22,7 @@ pub(super) struct Code<'w> {
 #[derive(Clone, Copy)]
 pub(super) struct Once {
     /// Volatile variable that the value goes through.
-    pub(super) keeper: u32,
+    pub(super) variable: u32,
     /// Id of the value before that.
     pub(super) value: u32,
 }
@@ -31,13 +31,13 @@ impl Code<'_> {
     /// Writes a load whose value cannot be loaded again when it is used, because it goes through a volatile variable.
     /// A volatile load would do, too, but Intel's runtime for CPUs (2026.22) loads volatile memory regardless of the
     /// branches around the load. `words` are the operands of the load.
-    pub(super) fn load_once(&mut self, mut words: Vec<u32>, Once { keeper, value }: Once) {
+    pub(super) fn load_once(&mut self, mut words: Vec<u32>, Once { variable, value }: Once) {
         let (ty, result) = (words[0], words[1]);
         words[1] = value;
         self.new.push(Op::Load, words);
         let volatile = MemoryAccess::VOLATILE.bits();
-        self.new.push(Op::Store, [keeper, value, volatile]);
-        self.with_id(ty, result, Op::Load, &[keeper, volatile]);
+        self.new.push(Op::Store, [variable, value, volatile]);
+        self.with_id(ty, result, Op::Load, &[variable, volatile]);
     }
 
     pub(super) fn typed(&mut self, ty: u32, op: Op, operands: &[u32]) -> Result<u32> {

@@ -188,7 +188,7 @@ pub(super) fn may_change(definitions: &Definitions<'_>, load: &Instruction<'_>) 
 }
 
 /// Returns whether an instruction is a function that loads integers from such memory, or from an image that may be
-/// written. It cannot be made volatile.
+/// written. It cannot be done once.
 pub(super) fn loads_numbers(definitions: &Definitions<'_>, i: &Instruction<'_>) -> bool {
     if images::reads_changing(definitions, i) {
         let ty = i.result_type().and_then(|ty| definitions.get(ty));

@@ -65,7 +65,7 @@ pub(super) fn write(
         known: HashMap::new(),
         last_labels: HashMap::new(),
         kinds: report.hazards.iter().map(|(_, hazard)| *hazard).collect(),
-        keepers: BTreeMap::new(),
+        volatile: BTreeMap::new(),
     };
     for pointer in writer.shadows.pointers.clone() {
         let shadow = Shadow {
@@ -97,7 +97,7 @@ pub(super) struct Writer<'w, 'm> {
     /// Hazards of the kernel, wherever they are.
     kinds: BTreeSet<Hazard>,
     /// Volatile variables of the function that is being written, by the type of their values.
-    keepers: BTreeMap<u32, u32>,
+    volatile: BTreeMap<u32, u32>,
 }
 
 impl<'m> Writer<'_, 'm> {
@@ -114,7 +114,7 @@ impl<'m> Writer<'_, 'm> {
         // Shadows that begin with the function are written once all variables are declared.
         let mut starting = self.add_parameters(id, &mut declaration);
         let mut is_split = false;
-        let mut undeclared = self.plan_keepers(body)?;
+        let mut undeclared = self.plan_variables(body)?;
         for (location, i) in body {
             let Code { module, interner, new, .. } = &mut self.code;
             if declaration.rewrite(i, module, interner, new)? {
@@ -168,8 +168,8 @@ impl<'m> Writer<'_, 'm> {
 
     /// Chooses a variable for each type of the loads of a function that are done once. Returns the variables, with
     /// the types of their pointers.
-    fn plan_keepers(&mut self, body: &[(Location, Instruction<'m>)]) -> Result<Vec<(u32, u32)>> {
-        self.keepers.clear();
+    fn plan_variables(&mut self, body: &[(Location, Instruction<'m>)]) -> Result<Vec<(u32, u32)>> {
+        self.volatile.clear();
         let mut variables = Vec::new();
         let loads = body.iter().filter(|(_, i)| self.is_done_once(i));
         let types: BTreeSet<_> = loads.filter_map(|(_, i)| i.result_type()).collect();
@@ -178,7 +178,7 @@ impl<'m> Writer<'_, 'm> {
             let Code { module, interner, .. } = &mut self.code;
             let pointer = interner.type_id(module, Op::TypePointer, &[class, ty])?;
             let variable = module.fresh_id()?;
-            self.keepers.insert(ty, variable);
+            self.volatile.insert(ty, variable);
             variables.push((pointer, variable));
         }
         Ok(variables)
@@ -197,9 +197,9 @@ impl<'m> Writer<'_, 'm> {
         if !self.is_done_once(i) {
             return Ok(None);
         }
-        let keeper = i.result_type().and_then(|ty| self.keepers.get(&ty)).copied();
+        let variable = i.result_type().and_then(|ty| self.volatile.get(&ty)).copied();
         let value = self.code.module.fresh_id()?;
-        Ok(keeper.map(|keeper| Once { keeper, value }))
+        Ok(variable.map(|variable| Once { variable, value }))
     }
 
     /// Adds the parameters for shadows to a function's declaration. Returns the pointers of the function's own
