@@ -16,7 +16,7 @@ use super::host_memory::{OwnedElements, ReadDestination, ReadSlot, room_for};
 use super::host_task::{IntoOutcome, Precondition, ToOutcome};
 use super::launch::Launch;
 use super::launch_work::check_same_device;
-use super::scheduler::{BridgeEnd, Scheduler};
+use super::scheduler::{DeviceCopyEnd, Scheduler};
 use super::time_limit::TimeLimit;
 use super::work::Work;
 use crate::args::buffer::Buffer;
@@ -435,13 +435,13 @@ impl Queue {
         let (source, target) = (source?, target?);
         let end = |scheduler, region| {
             let is_own = Arc::ptr_eq(scheduler, &self.scheduler);
-            BridgeEnd { scheduler, region, queue: if is_own { self.number } else { 0 } }
+            DeviceCopyEnd { scheduler, region, queue: if is_own { self.number } else { 0 } }
         };
         let is_source = Arc::ptr_eq(&source, &self.scheduler);
         if !is_source {
             self.check_device(to, || "a copy".to_owned())?;
         }
-        let [read, written] = Scheduler::submit_bridge(&end(&source, from), &end(&target, to));
+        let [read, written] = Scheduler::submit_device_copy(&end(&source, from), &end(&target, to));
         Ok(if is_source { read } else { written })
     }
 

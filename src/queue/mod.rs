@@ -2,11 +2,11 @@
 //! completion.
 
 mod accesses;
-mod bridge;
 mod checked;
 mod command;
 mod completion;
 mod dag;
+mod device_copy;
 mod dot;
 mod drain;
 mod event;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::bridge::BridgeWork;
+use super::device_copy::DeviceCopyWork;
 use super::hazard::{Use, Uses};
 use super::host_memory::{HostSource, HostTarget};
 use super::launch_work::LaunchWork;
@@ -49,7 +49,7 @@ pub(crate) enum Work {
     /// Closure that calls the driver.
     Native(Arc<NativeWork>),
     /// Copy between devices.
-    Bridge(BridgeWork),
+    DeviceCopy(DeviceCopyWork),
     /// Mapping of memory for the host.
     Map(MapWork),
     /// End of a mapping.
@@ -87,7 +87,7 @@ impl Work {
             Self::Zero { .. } => "zero".to_owned(),
             Self::Copy { .. } => "copy".to_owned(),
             Self::Native(native) => native.label().to_owned(),
-            Self::Bridge(work) => work.label(),
+            Self::DeviceCopy(work) => work.label(),
             Self::Map(_) => "map".to_owned(),
             Self::Unmap(_) => "unmap".to_owned(),
             Self::Host => "host task".to_owned(),
@@ -138,7 +138,7 @@ impl Work {
                 SmallVec::from_iter([Use::of(from, Access::Read), Use::overwriting(to)])
             }
             Self::Native(native) => native.uses(),
-            Self::Bridge(work) => SmallVec::from_iter([work.used()]),
+            Self::DeviceCopy(work) => SmallVec::from_iter([work.used()]),
             Self::Map(work) | Self::Unmap(work) => SmallVec::from_iter([work.used()]),
             Self::Host | Self::Marker | Self::Drain | Self::Released(_) => SmallVec::new(),
         }
@@ -161,7 +161,7 @@ impl Work {
             }
             Self::Native(native) => native.regions().for_each(|region| visit_if_fresh(region)),
             Self::Read { from, .. } => visit_if_fresh(from),
-            Self::Bridge(work) => visit_if_fresh(work.region()),
+            Self::DeviceCopy(work) => visit_if_fresh(work.region()),
             Self::Map(work) | Self::Unmap(work) => visit_if_fresh(work.region()),
             // The target is included, because nothing is copied if the source fails.
             Self::Copy { from, to } => {
@@ -224,7 +224,7 @@ impl Work {
                 let call = Arc::into_inner(native).and_then(NativeWork::release);
                 Self::Released(call.map_or(HostMemory::None, HostMemory::Call))
             }
-            Self::Bridge(work) => {
+            Self::DeviceCopy(work) => {
                 work.release();
                 Self::Released(HostMemory::None)
             }
@@ -313,7 +313,7 @@ impl Work {
             Self::Unmap(work) => run(&work.unmap()),
             Self::Transferring { .. }
             | Self::Native(_)
-            | Self::Bridge(_)
+            | Self::DeviceCopy(_)
             | Self::Host
             | Self::Marker
             | Self::Drain

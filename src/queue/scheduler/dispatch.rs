@@ -23,7 +23,7 @@ impl Scheduler {
         if state.is_host(id) {
             return self.finish(state, id, Ok(()), Ending::default());
         }
-        if state.is_bridge(id) {
+        if state.is_device_copy(id) {
             return self.arrive(state, id);
         }
         let is_cpu = self.slot.handle().kind == DeviceKind::Cpu;

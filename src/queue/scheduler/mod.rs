@@ -7,9 +7,9 @@
 //! [`DeferredActions`]. A callback that runs inside a call made [under the lock](transaction) wakes no waiter.
 
 mod backlog;
-mod bridge;
 mod cancel;
 mod deferred;
+mod device_copy;
 mod dispatch;
 mod group;
 mod hold;
@@ -57,8 +57,8 @@ use crate::queue::work::Work;
 use crate::stats::Counters;
 use backlog::Backlog;
 pub(crate) use backlog::Ticket;
-pub(crate) use bridge::BridgeEnd;
-use bridge::{BridgeFailure, BridgeStart};
+pub(crate) use device_copy::DeviceCopyEnd;
+use device_copy::{DeviceCopyFailure, DeviceCopyStart};
 pub(crate) use group::AbortReason;
 use group::Group;
 pub(crate) use part::{FusedLaunch, FusionBlocker, Part};
@@ -149,9 +149,9 @@ struct DeferredActions {
     /// Transfers that have to be started.
     transfers: SmallVec<[Transfer; 1]>,
     /// Copies between devices that have to be started.
-    bridges: SmallVec<[BridgeStart; 1]>,
+    device_copies: SmallVec<[DeviceCopyStart; 1]>,
     /// Failures that other devices have to learn of.
-    bridge_failures: SmallVec<[BridgeFailure; 1]>,
+    device_copy_failures: SmallVec<[DeviceCopyFailure; 1]>,
     drops: Vec<DeferredDrop>,
     /// Work that no longer runs, because a fused launch runs in its place or cannot run.
     unused: SmallVec<[Vec<Work>; 1]>,
@@ -168,8 +168,8 @@ impl DeferredActions {
             callback_requests,
             unwatched,
             transfers,
-            bridges,
-            bridge_failures,
+            device_copies,
+            device_copy_failures,
             drops,
             unused,
             timed,
@@ -179,8 +179,8 @@ impl DeferredActions {
             && callback_requests.is_empty()
             && unwatched.is_empty()
             && transfers.is_empty()
-            && bridges.is_empty()
-            && bridge_failures.is_empty()
+            && device_copies.is_empty()
+            && device_copy_failures.is_empty()
             && drops.is_empty()
             && unused.is_empty()
             && timed.is_empty()
@@ -395,7 +395,7 @@ impl Scheduler {
                 }
             }
             Err(error) => {
-                state.note_failure_of_bridge(&command.work, error);
+                state.note_failure_of_device_copy(&command.work, error);
                 self.shared.counters.failed_commands.add(command.count() as u64);
                 let group = command.group.and_then(|group| state.groups.get_mut(&group));
                 if let Some(group) = group {
@@ -443,7 +443,7 @@ impl State {
     fn add_names(&self, id: NodeId, error: Error) -> Error {
         let Some(Command { work, .. }) = self.dag.command(id) else { return error };
         // Both commands of a copy between devices have one error, which is named already.
-        if matches!(work, Work::Bridge(_)) {
+        if matches!(work, Work::DeviceCopy(_)) {
             return error;
         }
         let is_named = error.message().contains(&work.label());

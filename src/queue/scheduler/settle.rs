@@ -140,10 +140,10 @@ impl Scheduler {
         for transfer in actions.transfers {
             self.workers.start(transfer);
         }
-        for bridge in actions.bridges {
-            bridge.start();
+        for copy in actions.device_copies {
+            copy.start();
         }
-        for failure in actions.bridge_failures {
+        for failure in actions.device_copy_failures {
             failure.pass_on();
         }
         for (stopwatch, profile) in actions.timed {

@@ -105,7 +105,7 @@ impl State {
             // The closure of a native command waits while it runs.
             records.extend(command.closure.as_ref().and_then(|closure| closure.certain_wait()));
             let other = match &command.work {
-                Work::Bridge(work) => work.other_record(),
+                Work::DeviceCopy(work) => work.other_record(),
                 _ => None,
             };
             // A dispatched command waits for no host future, but perhaps for the other device of a copy.
@@ -124,7 +124,7 @@ impl State {
     fn summarize(&self, command: &Command) -> CommandSummary {
         let state = match &command.work {
             Work::Host => "which has not completed",
-            Work::Bridge(_) => "which waits for both devices or is running",
+            Work::DeviceCopy(_) => "which waits for both devices or is running",
             _ if command.record.is_dispatched() => "which the device has not finished",
             _ if command.is_held => "which waits until the guard of the mapping is dropped",
             _ if command.building => "whose program is being built",

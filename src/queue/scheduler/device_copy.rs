@@ -15,7 +15,7 @@ use crate::args::region::Region;
 use crate::backend::{NativeEvent, NativeQueue, Operation, Profile};
 use crate::error::{Error, Result, catch_panic};
 use crate::process::threads::no_thread;
-use crate::queue::bridge::{Bridge, BridgeWork, Side};
+use crate::queue::device_copy::{DeviceCopy, DeviceCopyWork, Side};
 use crate::queue::event::Event;
 use crate::queue::host_memory::room_for;
 use crate::queue::node::{NodeId, SkipReason};
@@ -31,7 +31,7 @@ const OTHER_SIDE_FAILED: &str = "the copy failed on the other device";
 type Profiles = [Option<Profile>; 2];
 
 /// Memory of a copy between devices, and the queue whose command stands for it on each device.
-pub(crate) struct BridgeEnd<'a> {
+pub(crate) struct DeviceCopyEnd<'a> {
     pub(crate) scheduler: &'a Arc<Scheduler>,
     pub(crate) region: &'a Arc<Region>,
     /// Number of the queue; zero for the device that the copy was not submitted to.
@@ -39,7 +39,7 @@ pub(crate) struct BridgeEnd<'a> {
 }
 
 /// Copy that is ready to run. Both commands end when this is dropped.
-pub(super) struct BridgeTransfer {
+pub(super) struct DeviceCopyTransfer {
     sides: [(Arc<Scheduler>, NodeId); 2],
     /// Regions of the source and of the target, unless they are leaked because a device may still use them.
     regions: Option<[Arc<Region>; 2]>,
@@ -47,14 +47,14 @@ pub(super) struct BridgeTransfer {
 }
 
 /// Copy whose commands can run.
-pub(super) struct BridgeStart {
-    bridge: Arc<Bridge>,
+pub(super) struct DeviceCopyStart {
+    copy: Arc<DeviceCopy>,
     regions: [Arc<Region>; 2],
 }
 
 /// Failure of one command of a copy, which the other one has to share.
-pub(super) struct BridgeFailure {
-    bridge: Arc<Bridge>,
+pub(super) struct DeviceCopyFailure {
+    copy: Arc<DeviceCopy>,
     /// Side of the command that has not failed yet.
     side: Side,
     error: Error,
@@ -62,13 +62,16 @@ pub(super) struct BridgeFailure {
 
 impl Scheduler {
     /// Adds the commands of a copy between two devices. Returns the events of both: source, target.
-    pub(crate) fn submit_bridge(source: &BridgeEnd<'_>, target: &BridgeEnd<'_>) -> [Event; 2] {
+    pub(crate) fn submit_device_copy(
+        source: &DeviceCopyEnd<'_>,
+        target: &DeviceCopyEnd<'_>,
+    ) -> [Event; 2] {
         let mut commands = [source, target].map(|end| end.scheduler.command(Work::Host, end.queue));
-        let bridge = Bridge::new(&commands[0].record, &commands[1].record);
+        let copy = DeviceCopy::new(&commands[0].record, &commands[1].record);
         let works = [(Side::Source, source, target), (Side::Target, target, source)]
-            .map(|(side, own, other)| BridgeWork::new(side, own.region, other.region, &bridge));
+            .map(|(side, own, other)| DeviceCopyWork::new(side, own.region, other.region, &copy));
         for (command, work) in commands.iter_mut().zip(works) {
-            command.work = Work::Bridge(work);
+            command.work = Work::DeviceCopy(work);
         }
         let events = commands.each_ref().map(|command| Event::new(command.record.clone()));
         for (end, command) in [source, target].into_iter().zip(&commands) {
@@ -114,16 +117,16 @@ impl Scheduler {
         if let Some(span) = &mut command.pending_span {
             span.set_enqueued();
         }
-        if let Work::Bridge(work) = &command.work
+        if let Work::DeviceCopy(work) = &command.work
             && let Some(regions) = work.arrive()
         {
-            let bridge = work.bridge().clone();
-            state.actions.bridges.push(BridgeStart { bridge, regions });
+            let copy = work.copy().clone();
+            state.actions.device_copies.push(DeviceCopyStart { copy, regions });
         }
     }
 
     /// Handles the end of a copy for the command on this device.
-    fn bridge_ended(self: &Arc<Self>, id: NodeId, outcome: Result<Option<Profile>>) {
+    fn device_copy_ended(self: &Arc<Self>, id: NodeId, outcome: Result<Option<Profile>>) {
         self.change(|state| {
             let profile = outcome.as_ref().ok().copied().flatten();
             self.finish(state, id, outcome.map(drop), Ending { native: None, profile });
@@ -133,43 +136,48 @@ impl Scheduler {
 
 impl State {
     /// Returns whether the command is one of a copy between devices.
-    pub(super) fn is_bridge(&self, id: NodeId) -> bool {
-        self.dag.command(id).is_some_and(|command| matches!(command.work, Work::Bridge(_)))
+    pub(super) fn is_device_copy(&self, id: NodeId) -> bool {
+        self.dag.command(id).is_some_and(|command| matches!(command.work, Work::DeviceCopy(_)))
     }
 
     /// Notes that a command failed, if it is one of a copy between devices whose other command does not know.
-    pub(super) fn note_failure_of_bridge(&mut self, work: &Work, error: &Error) {
-        if let Work::Bridge(work) = work
+    pub(super) fn note_failure_of_device_copy(&mut self, work: &Work, error: &Error) {
+        if let Work::DeviceCopy(work) = work
             && work.close()
         {
-            let (bridge, side) = (work.bridge().clone(), work.other_side());
-            self.actions.bridge_failures.push(BridgeFailure { bridge, side, error: error.clone() });
+            let (copy, side) = (work.copy().clone(), work.other_side());
+            self.actions.device_copy_failures.push(DeviceCopyFailure {
+                copy,
+                side,
+                error: error.clone(),
+            });
         }
     }
 }
 
-impl BridgeStart {
+impl DeviceCopyStart {
     /// Starts the copy on a thread of the source's device.
     pub(super) fn start(self) {
-        let Self { bridge, regions } = self;
+        let Self { copy, regions } = self;
         let side = |side| {
-            let record = bridge.record(side)?;
+            let record = copy.record(side)?;
             Some((record.scheduler()?, record.node()?))
         };
         // Neither command ends before the copy does.
         let (Some(source), Some(target)) = (side(Side::Source), side(Side::Target)) else { return };
         let scheduler = source.0.clone();
         let sides = [source, target];
-        let transfer = BridgeTransfer { sides, regions: Some(regions), outcome: Err(no_thread()) };
+        let transfer =
+            DeviceCopyTransfer { sides, regions: Some(regions), outcome: Err(no_thread()) };
         scheduler.workers.run(move || transfer.run());
     }
 }
 
-impl BridgeFailure {
+impl DeviceCopyFailure {
     /// Makes the other command fail, too.
     pub(super) fn pass_on(self) {
-        let Self { bridge, side, error } = self;
-        let Some(record) = bridge.record(side) else { return };
+        let Self { copy, side, error } = self;
+        let Some(record) = copy.record(side) else { return };
         let (Some(scheduler), Some(id)) = (record.scheduler(), record.node()) else { return };
         let root = error.spread_to(SUBJECT, OTHER_SIDE_FAILED);
         scheduler.change(|state| {
@@ -178,7 +186,7 @@ impl BridgeFailure {
     }
 }
 
-impl BridgeTransfer {
+impl DeviceCopyTransfer {
     fn run(mut self) {
         let outcome = catch_panic(|| {
             let Some(regions) = self.regions.take() else { return Ok([None; 2]) };
@@ -210,7 +218,7 @@ impl BridgeTransfer {
     }
 }
 
-impl Drop for BridgeTransfer {
+impl Drop for DeviceCopyTransfer {
     fn drop(&mut self) {
         for region in self.regions.take().into_iter().flatten() {
             region.release();
@@ -218,7 +226,7 @@ impl Drop for BridgeTransfer {
         let outcome = std::mem::replace(&mut self.outcome, Ok([None; 2]));
         for (side, (scheduler, id)) in self.sides.iter().enumerate() {
             let outcome = outcome.clone().map(|profiles| profiles[side]);
-            scheduler.bridge_ended(*id, outcome);
+            scheduler.device_copy_ended(*id, outcome);
         }
     }
 }

@@ -18,7 +18,7 @@ pub(crate) enum Side {
 }
 
 /// State that both commands of a copy between devices share. It is locked within the lock of a scheduler.
-pub(crate) struct Bridge {
+pub(crate) struct DeviceCopy {
     /// Records of the commands: source, target. Weak, because errors that they hold must not be dropped under
     /// the lock of the other scheduler.
     records: [Weak<Record>; 2],
@@ -33,10 +33,10 @@ enum State {
 }
 
 /// One of the two commands of a copy between devices.
-pub(crate) struct BridgeWork {
+pub(crate) struct DeviceCopyWork {
     side: Side,
     region: Arc<Region>,
-    bridge: Arc<Bridge>,
+    copy: Arc<DeviceCopy>,
     /// Name of the other device.
     other_device: String,
 }
@@ -50,7 +50,7 @@ impl Side {
     }
 }
 
-impl Bridge {
+impl DeviceCopy {
     pub(crate) fn new(source: &Arc<Record>, target: &Arc<Record>) -> Arc<Self> {
         let records = [source, target].map(Arc::downgrade);
         Arc::new(Self { records, state: Mutex::new(State::Waiting([None, None])) })
@@ -62,19 +62,19 @@ impl Bridge {
     }
 }
 
-impl BridgeWork {
+impl DeviceCopyWork {
     pub(crate) fn new(
         side: Side,
         region: &Arc<Region>,
         other: &Region,
-        bridge: &Arc<Bridge>,
+        copy: &Arc<DeviceCopy>,
     ) -> Self {
         let other_device = other.slot().handle().name.clone();
-        Self { side, region: region.clone(), bridge: bridge.clone(), other_device }
+        Self { side, region: region.clone(), copy: copy.clone(), other_device }
     }
 
-    pub(crate) fn bridge(&self) -> &Arc<Bridge> {
-        &self.bridge
+    pub(crate) fn copy(&self) -> &Arc<DeviceCopy> {
+        &self.copy
     }
 
     pub(crate) fn region(&self) -> &Region {
@@ -97,13 +97,13 @@ impl BridgeWork {
 
     /// Returns the record of the command on the other device.
     pub(crate) fn other_record(&self) -> Option<Arc<Record>> {
-        self.bridge.record(self.side.other())
+        self.copy.record(self.side.other())
     }
 
     /// Notes that everything before this command has ended. Returns the regions of the source and of the target
     /// if that holds for both commands now. Returns them once.
     pub(crate) fn arrive(&self) -> Option<[Arc<Region>; 2]> {
-        let mut state = lock(&self.bridge.state);
+        let mut state = lock(&self.copy.state);
         let State::Waiting(arrived) = &mut *state else { return None };
         arrived[self.side as usize].get_or_insert_with(|| self.region.clone());
         if arrived.iter().any(Option::is_none) {
@@ -119,7 +119,7 @@ impl BridgeWork {
     /// Notes that this command failed. Returns whether the copy was not started, so that the other command has
     /// to fail, too. Returns `true` once.
     pub(crate) fn close(&self) -> bool {
-        let before = mem::replace(&mut *lock(&self.bridge.state), State::Closed);
+        let before = mem::replace(&mut *lock(&self.copy.state), State::Closed);
         let State::Waiting(arrived) = before else { return false };
         arrived.into_iter().flatten().for_each(Region::release);
         true
