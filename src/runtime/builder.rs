@@ -1,7 +1,5 @@
 //! Settings of runtimes, and their construction.
 
-#[cfg(any(feature = "opencl", feature = "level-zero"))]
-use std::ffi::c_void;
 use std::fmt;
 use std::future::ready;
 use std::num::NonZeroUsize;
@@ -469,68 +467,6 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Makes the runtime use an OpenCL context that other code created, with one of its devices: a `cl_device_id` and
-    /// a `cl_context`. The runtime has no other device, whatever selectors say. See
-    /// [`Runtime::from_opencl`](crate::Runtime::from_opencl).
-    ///
-    /// # Safety
-    ///
-    /// Both are objects of the OpenCL loader that Kiln uses. They live until every runtime that is built with this
-    /// setting has started.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # use std::ffi::c_void;
-    /// # async fn example(device: *mut c_void, context: *mut c_void) -> kiln::Result<()> {
-    /// // SAFETY: both live until the runtime has started.
-    /// let builder = unsafe { kiln::Runtime::builder().opencl_context(device, context) };
-    /// let rt = builder.profiling(true).build().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[cfg(feature = "opencl")]
-    pub unsafe fn opencl_context(mut self, device: *mut c_void, context: *mut c_void) -> Self {
-        // SAFETY: guaranteed by the caller.
-        let given = unsafe { backend::opencl::given_context::GivenContext::new(device, context) };
-        self.given = Some(Given(Arc::new(given)));
-        self
-    }
-
-    /// Makes the runtime use a Level Zero context that other code created, with a device of its driver: a
-    /// `ze_driver_handle_t`, a `ze_device_handle_t` and a `ze_context_handle_t`. The runtime has no other device,
-    /// whatever selectors say. See [`Runtime::from_level_zero`](crate::Runtime::from_level_zero).
-    ///
-    /// # Safety
-    ///
-    /// All three are objects of the Level Zero loader that Kiln uses, and belong together. The context lives as long
-    /// as every runtime that is built with this setting, its memory, its programs and its commands.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # use std::ffi::c_void;
-    /// # async fn example(driver: *mut c_void, device: *mut c_void, context: *mut c_void) -> kiln::Result<()> {
-    /// // SAFETY: the context is never destroyed.
-    /// let builder = unsafe { kiln::Runtime::builder().level_zero_context(driver, device, context) };
-    /// let rt = builder.profiling(true).build().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[cfg(feature = "level-zero")]
-    pub unsafe fn level_zero_context(
-        mut self,
-        driver: *mut c_void,
-        device: *mut c_void,
-        context: *mut c_void,
-    ) -> Self {
-        use backend::level_zero::given_context::GivenContext;
-        // SAFETY: guaranteed by the caller.
-        let given = unsafe { GivenContext::new(driver, device, context) };
-        self.given = Some(Given(Arc::new(given)));
-        self
-    }
-
     /// Adds a simulated device. Real devices are then left out.
     ///
     /// # Examples
@@ -591,6 +527,13 @@ impl RuntimeBuilder {
             let (builder, found) = pool.threads().run(Priority::Short, find).await??;
             run_blocking(move || builder.start(pool, found)).await
         })
+    }
+
+    /// Makes the device of a context that other code created the only one.
+    #[cfg(any(feature = "opencl", feature = "level-zero"))]
+    pub(super) fn in_context(mut self, given: impl Backend + 'static) -> Self {
+        self.given = Some(Given(Arc::new(given)));
+        self
     }
 
     /// Loads the drivers, finds the devices, and opens the selected one.

@@ -6,14 +6,80 @@ use bytemuck::Pod;
 
 use super::Runtime;
 #[cfg(any(feature = "opencl", feature = "level-zero"))]
-use super::Starting;
+use super::{Starting, builder::RuntimeBuilder};
 use crate::args::buffer::Buffer;
 use crate::args::image::Image;
 use crate::args::image::pixel::Pixel;
 use crate::backend::DriverHandles;
+#[cfg(feature = "level-zero")]
+use crate::backend::level_zero;
+#[cfg(feature = "opencl")]
+use crate::backend::opencl;
 use crate::build_graph::Program;
 use crate::error::{Error, Result};
 use crate::process;
+
+#[cfg(any(feature = "opencl", feature = "level-zero"))]
+impl RuntimeBuilder {
+    /// Makes the runtime use an OpenCL context that other code created, with one of its devices: a `cl_device_id` and
+    /// a `cl_context`. The runtime has no other device, whatever selectors say. See
+    /// [`Runtime::from_opencl`](crate::Runtime::from_opencl).
+    ///
+    /// # Safety
+    ///
+    /// Both are objects of the OpenCL loader that Kiln uses. They live until every runtime that is built with this
+    /// setting has started.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use std::ffi::c_void;
+    /// # async fn example(device: *mut c_void, context: *mut c_void) -> kiln::Result<()> {
+    /// // SAFETY: both live until the runtime has started.
+    /// let builder = unsafe { kiln::Runtime::builder().opencl_context(device, context) };
+    /// let rt = builder.profiling(true).build().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "opencl")]
+    pub unsafe fn opencl_context(self, device: *mut c_void, context: *mut c_void) -> Self {
+        // SAFETY: guaranteed by the caller.
+        self.in_context(unsafe { opencl::given_context::GivenContext::new(device, context) })
+    }
+
+    /// Makes the runtime use a Level Zero context that other code created, with a device of its driver: a
+    /// `ze_driver_handle_t`, a `ze_device_handle_t` and a `ze_context_handle_t`. The runtime has no other device,
+    /// whatever selectors say. See [`Runtime::from_level_zero`](crate::Runtime::from_level_zero).
+    ///
+    /// # Safety
+    ///
+    /// All three are objects of the Level Zero loader that Kiln uses, and belong together. The context lives as long
+    /// as every runtime that is built with this setting, its memory, its programs and its commands.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use std::ffi::c_void;
+    /// # async fn example(driver: *mut c_void, device: *mut c_void, context: *mut c_void) -> kiln::Result<()> {
+    /// // SAFETY: the context is never destroyed.
+    /// let builder = unsafe { kiln::Runtime::builder().level_zero_context(driver, device, context) };
+    /// let rt = builder.profiling(true).build().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "level-zero")]
+    pub unsafe fn level_zero_context(
+        self,
+        driver: *mut c_void,
+        device: *mut c_void,
+        context: *mut c_void,
+    ) -> Self {
+        // SAFETY: guaranteed by the caller.
+        let given =
+            unsafe { level_zero::given_context::GivenContext::new(driver, device, context) };
+        self.in_context(given)
+    }
+}
 
 impl Runtime {
     /// Starts a runtime in an OpenCL context that other code created, with one of its devices: a `cl_device_id` and a
