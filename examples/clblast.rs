@@ -1,7 +1,10 @@
 //! CLBlast between launches: a layer of a neural network, whose product of matrices is a function of a library that
 //! knows nothing of Kiln.
 //!
-//! `cargo run --release --example clblast [rows]`
+//! ```sh
+//! cargo run --release --example clblast        # 256 by 256 elements
+//! cargo run --release --example clblast -- 512 # of another size
+//! ```
 //!
 //! The product is a native command of the DAG. It starts after the launches that calculate its inputs, and the launch
 //! that uses its result starts after it. The host submits everything at once and waits for the last result alone.
@@ -158,6 +161,6 @@ async fn run(size: usize) -> Result<()> {
 }
 
 fn main() -> Result<()> {
-    let size = env::args().nth(1).map_or(Ok(256), |rows| rows.parse())?;
+    let size = env::args().nth(1).map_or(Ok(256), |size| size.parse())?;
     smol::block_on(run(size))
 }

@@ -186,7 +186,7 @@
 //!   completion;
 //! * with Intel's runtime for CPUs, which counts on waiting threads to take part in the work: one that does so
 //!   while a long command is awaited, so that none of the device's units is idle;
-//! * for a device that is not a CPU: two for large reads, writes and fills;
+//! * two for copies between devices and, unless it is a CPU, for large reads, writes and fills;
 //! * up to four for [native commands](Queue::native).
 //!
 //! Threads that have nothing to do sleep.
