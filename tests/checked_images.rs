@@ -25,6 +25,13 @@ const KINDS: [(&str, &[usize], &str); 5] = [
     ("image3d_t", &[4, 3, 5], "(int4)(x, y, z, 0)"),
 ];
 
+/// Calls a test on each device that has images, if there are compilers for the check.
+fn on_each(test: impl AsyncFn(Runtime)) {
+    if has_clang() {
+        futures::executor::block_on(support::on_each_device_with_images(test));
+    }
+}
+
 /// Returns a kernel that moves each pixel from one place to another.
 fn moving(ty: &str, place: &str) -> String {
     format!(
@@ -110,10 +117,7 @@ fn launch(
 
 #[test]
 fn pixels_outside_are_zero_or_dropped() {
-    if !has_clang() {
-        return;
-    }
-    futures::executor::block_on(support::on_each_device_with_images(async |rt| {
+    on_each(async |rt| {
         for (ty, size, coordinate) in KINDS {
             for module in modules(&rt, &moving(ty, coordinate)).await {
                 let kernel = checked(&rt, &module, "move").await;
@@ -140,15 +144,12 @@ fn pixels_outside_are_zero_or_dropped() {
                 }
             }
         }
-    }));
+    });
 }
 
 #[test]
 fn verdicts_depend_on_the_sizes_of_the_images() {
-    if !has_clang() {
-        return;
-    }
-    futures::executor::block_on(support::on_each_device_with_images(async |rt| {
+    on_each(async |rt| {
         for (ty, size, coordinate) in KINDS {
             for module in modules(&rt, &moving(ty, coordinate)).await {
                 let kernel = checked(&rt, &module, "move").await;
@@ -178,7 +179,7 @@ fn verdicts_depend_on_the_sizes_of_the_images() {
                 }
             }
         }
-    }));
+    });
 }
 
 #[test]
@@ -187,10 +188,7 @@ fn images_over_buffers_are_guarded() {
         int i = get_global_id(0);
         to[i] = read_imageui(from, i + by).x;
     }";
-    if !has_clang() {
-        return;
-    }
-    futures::executor::block_on(support::on_each_device_with_images(async |rt| {
+    on_each(async |rt| {
         let elements: kiln::Buffer<R<u32>> =
             rt.buffer_from((1..=8).map(|i| R([i as u32])).collect::<Vec<_>>()).await.unwrap();
         let Ok(from) = rt.image_buffer(&elements) else {
@@ -210,7 +208,7 @@ fn images_over_buffers_are_guarded() {
                 assert_eq!(rt.queue().read(&to).await.unwrap(), expected, "{by}");
             }
         }
-    }));
+    });
 }
 
 const KERNELS: &str = "
@@ -253,10 +251,7 @@ const KERNELS: &str = "
 
 /// Runs a test with the kernels in both forms, and an image of 4 x 3 pixels that hold 1 to 12.
 fn with_kernels(test: impl AsyncFn(&Runtime, &Module, &Image<Pixel>)) {
-    if !has_clang() {
-        return;
-    }
-    futures::executor::block_on(support::on_each_device_with_images(async |rt| {
+    on_each(async |rt| {
         for module in modules(&rt, KERNELS).await {
             let from = rt.image_2d::<Pixel>(4, 3).unwrap();
             rt.queue()
@@ -264,7 +259,7 @@ fn with_kernels(test: impl AsyncFn(&Runtime, &Module, &Image<Pixel>)) {
                 .unwrap();
             test(&rt, &module, &from).await;
         }
-    }));
+    });
 }
 
 #[test]
@@ -438,11 +433,8 @@ fn the_driver_or_kiln_refuses_kernels_that_contradict_the_access_of_an_image() {
         kernel void writes(write_only image2d_t to) {
             write_imageui(to, (int2)(get_global_id(0), 0), (uint4)(1, 2, 3, 4));
         }";
-    if !has_clang() {
-        return;
-    }
     let (read_only, write_only, read_write) = (0, 1, 2);
-    futures::executor::block_on(support::on_each_device_with_images(async |rt| {
+    on_each(async |rt| {
         for (text, access, name, reason) in [
             (reading, write_only, "reads", "it reads an image that is declared `write_only`"),
             (sampling, write_only, "samples", "it reads an image that is declared `write_only`"),
@@ -461,7 +453,7 @@ fn the_driver_or_kiln_refuses_kernels_that_contradict_the_access_of_an_image() {
             assert_eq!(error.kind(), ErrorKind::Unsupported);
             assert!(error.to_string().contains(reason), "{error}");
         }
-    }));
+    });
 }
 
 /// SPIR-V does not state whether the integers of an image are signed.
@@ -492,15 +484,12 @@ fn integers_of_all_sizes_keep_their_bits() {
         }
     }
 
-    futures::executor::block_on(support::on_each_device_with_images(async |rt| {
-        if !has_clang() {
-            return;
-        }
+    on_each(async |rt| {
         check(&rt, "copy_u", [0, 1, 1 << 31, u32::MAX].map(|v| Rgba([v; 4]))).await;
         check(&rt, "copy_u", [0, 1, 1 << 15, u16::MAX].map(|v| Rgba([v; 4]))).await;
         check(&rt, "copy_u", [0, 1, 1 << 7, u8::MAX].map(|v| Rgba([v; 4]))).await;
         check(&rt, "copy_i", [i32::MIN, -1, 1, i32::MAX].map(|v| Rgba([v; 4]))).await;
         check(&rt, "copy_i", [i16::MIN, -1, 1, i16::MAX].map(|v| Rgba([v; 4]))).await;
         check(&rt, "copy_i", [i8::MIN, -1, 1, i8::MAX].map(|v| Rgba([v; 4]))).await;
-    }));
+    });
 }

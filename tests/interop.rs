@@ -96,13 +96,6 @@ where
     unsafe { queue.native("call", (x,), call) }.unwrap()
 }
 
-/// Device of OpenCL that a runtime uses, as other code finds it.
-fn find(rt: &Runtime) -> Device {
-    let ids = get_all_devices(CL_DEVICE_TYPE_ALL).unwrap();
-    let mut devices = ids.into_iter().map(Device::new);
-    devices.find(|id| id.name().is_ok_and(|name| name == rt.device().name)).unwrap()
-}
-
 everywhere! {
     async fn native_commands_are_ordered_with_others(rt: Runtime) {
         if rt.device().backend != "opencl" {
@@ -194,20 +187,9 @@ fn errors_and_panics_of_closures_fail_what_depends_on_them() {
         fill_natively(&queue, &y, 9).await.unwrap();
         assert_eq!(queue.read(&y).await.unwrap(), [9; 64]);
         // An error of Kiln is passed on as it is.
-        let refused = call(&queue, &y, |_| Module::open("/nowhere.cl").wait_error());
+        let refused = call(&queue, &y, |_| block_on(Module::open("/nowhere.cl")).map(drop));
         assert_eq!(refused.await.unwrap_err().kind(), ErrorKind::Io);
     }));
-}
-
-/// Blocks on a future that fails.
-trait WaitError {
-    fn wait_error(self) -> Result<(), Error>;
-}
-
-impl<T, F: Future<Output = Result<T, Error>>> WaitError for F {
-    fn wait_error(self) -> Result<(), Error> {
-        block_on(self).map(drop)
-    }
 }
 
 #[test]
@@ -343,7 +325,7 @@ fn devices_without_objects_of_drivers_say_so() {
 #[test]
 fn a_runtime_in_a_given_context_shares_its_memory() {
     block_on(on_each_opencl(async |own| {
-        let device = find(&own);
+        let device = Device::new(own.driver_handles().unwrap().device);
         let context = Context::from_device(&device).unwrap();
         // SAFETY: both live until the runtime has started.
         let starting = unsafe { support::builder().opencl_context(device.id(), context.get()) };
@@ -411,7 +393,7 @@ fn a_runtime_in_a_given_context_shares_its_memory() {
 fn unusable_objects_are_refused_by_name() {
     block_on(on_each_opencl(async |rt| {
         let null = ptr::null_mut();
-        let device = find(&rt);
+        let device = Device::new(rt.driver_handles().unwrap().device);
         let other = Context::from_device(&device).unwrap();
         // SAFETY: nothing is copied.
         let foreign = unsafe {
