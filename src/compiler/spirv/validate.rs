@@ -21,33 +21,49 @@ const MAX_DEPTH: u32 = 255;
 /// are pointers, which may be declared before their pointees, and be parts of other types before their
 /// declaration. Linking may also leave a constant before a variable whose address it holds.
 ///
+/// Types are made of types, except for the lengths of arrays. Otherwise a pointer to a variable could be the
+/// type of that variable, and no order of the two would be right.
+///
 /// # Errors
 ///
 /// [`InvalidModule`](crate::ErrorKind::InvalidModule), with the id in the message.
 pub(super) fn check_globals(module: &Module, defined: &IdSet) -> Result<()> {
     let globals = module.section(Section::Globals);
-    let (mut pointers, mut variables) = (IdSet::of(module), IdSet::of(module));
+    let (mut types, mut pointers, mut variables) =
+        (IdSet::of(module), IdSet::of(module), IdSet::of(module));
     for instruction in globals.iter() {
-        let set = match instruction.op() {
-            Some(Op::TypePointer) => &mut pointers,
-            Some(Op::Variable | Op::UntypedVariableKHR) => &mut variables,
-            _ => continue,
-        };
-        instruction.result().map(|id| set.insert(id));
+        let Some(id) = instruction.result() else { continue };
+        if is_type(&instruction) {
+            types.insert(id);
+        }
+        match instruction.op() {
+            Some(Op::TypePointer) => _ = pointers.insert(id),
+            Some(Op::Variable | Op::UntypedVariableKHR) => _ = variables.insert(id),
+            _ => {}
+        }
     }
     let mut depths = IdMap::<u32>::of(module);
     for instruction in globals.iter() {
         let Some(id) = instruction.result() else { continue };
-        let is_type = Shape::of(instruction.opcode()).is_type;
+        let is_type = is_type(&instruction);
         let points_to = instruction.op() == Some(Op::TypePointer);
         // A pointer may be used before its declaration, but not in it.
         let must_precede = |used| used == id || !pointers.contains(used);
-        let ty = instruction.result_type().filter(|_| !is_debug_info(&instruction));
-        if let Some(ty) = ty.filter(|&ty| depths.get(ty).is_none() && defined.contains(ty)) {
-            return Err(used_early(&instruction, id, ty));
+        let result_type = instruction.result_type().filter(|_| !is_debug_info(&instruction));
+        if let Some(ty) = result_type.filter(|&ty| defined.contains(ty)) {
+            if !types.contains(ty) {
+                return Err(not_a_type(&instruction, id, ty));
+            }
+            if depths.get(ty).is_none() {
+                return Err(used_early(&instruction, id, ty));
+            }
         }
         let mut depth = 0;
-        for used in parts(&instruction) {
+        for (at, used) in parts(&instruction).enumerate() {
+            let is_length = at == 1 && instruction.op() == Some(Op::TypeArray);
+            if is_type && !is_length && defined.contains(used) && !types.contains(used) {
+                return Err(not_a_type(&instruction, id, used));
+            }
             match depths.get(used) {
                 Some(inner) if is_type => depth = depth.max(inner + 1),
                 Some(_) => {}
@@ -67,6 +83,19 @@ pub(super) fn check_globals(module: &Module, defined: &IdSet) -> Result<()> {
         depths.insert(id, depth);
     }
     Ok(())
+}
+
+fn is_type(instruction: &Instruction<'_>) -> bool {
+    Shape::of(instruction.opcode()).is_type
+}
+
+/// Returns the error for an id that is used as a type without being one.
+fn not_a_type(instruction: &Instruction<'_>, id: u32, used: u32) -> Error {
+    invalid(format!(
+        "{} of the SPIR-V module, id {id}, uses id {used} as a type, which is not a type; the file is \
+         damaged: rebuild it",
+        instruction.name()
+    ))
 }
 
 /// Returns the error for a type or constant that uses an id before its definition.
@@ -90,7 +119,7 @@ fn parts(instruction: &Instruction<'_>) -> impl Iterator<Item = u32> {
         Some(Op::TypeArray) => (1, 2),
         Some(Op::TypePointer) => (2, 1),
         Some(Op::TypeStruct | Op::TypeFunction) => (1, all),
-        Some(_) if Shape::of(instruction.opcode()).is_type => {
+        Some(_) if is_type(instruction) => {
             let is_made_of_one = matches!(
                 instruction.op(),
                 Some(

@@ -132,6 +132,20 @@ fn ids_that_are_defined_twice_or_by_themselves_are_refused_by_id() {
                 .op(Op::TypePointer, &[8, 5, 7]),
             "id 6, uses id 8",
         ),
+        // The type of a variable points to the variable.
+        (
+            int().op(Op::TypePointer, &[6, 5, 7]).op(Op::Variable, &[6, 7, 5]),
+            "id 6, uses id 7 as a type",
+        ),
+        (int().op(Op::TypePointer, &[6, 5, 4]).function(), "id 6, uses id 4 as a type"),
+        (
+            int().op(Op::Constant, &[5, 6, 1]).op(Op::TypeStruct, &[7, 5, 6]),
+            "id 7, uses id 6 as a type",
+        ),
+        (
+            int().op(Op::Constant, &[5, 6, 1]).op(Op::Constant, &[6, 7, 1]),
+            "id 7, uses id 6 as a type",
+        ),
         (int().op(Op::ConstantComposite, &[5, 6, 6]), "id 6, uses id 6"),
         (int().op(Op::SpecConstantOp, &[5, 6, Op::IAdd as u32, 6, 6]), "id 6, uses id 6"),
     ] {
