@@ -20,7 +20,7 @@ use std::process::{Command, Output};
 
 use children::{DEVICE, report, this_binary, variable};
 use futures::executor::block_on;
-use kiln::{DeviceKind, Runtime};
+use kiln::{DeviceKind, FusionMode, Module, Runtime};
 use random_kernels::compare::check;
 use tempfile::TempDir;
 use tools::{has_clang, has_tool};
@@ -101,7 +101,18 @@ fn random_kernels_stay_between_guard_pages() {
     });
 }
 
-/// The pages and the bytes beside buffers are what the test above relies on.
+/// Intel's runtime for CPUs does volatile reads regardless of the branches around them.
+#[test]
+fn volatile_reads_behind_branches_stay_between_guard_pages() {
+    let Some(layer) = Layer::build().filter(|_| has_clang()) else { return };
+    on_each_cpu(async |rt| {
+        let output = layer.run(&rt, "volatile_reads", &[]);
+        assert!(output.status.success(), "{}:\n{output:?}", output.status);
+        eprintln!("{}", String::from_utf8_lossy(&output.stdout));
+    });
+}
+
+/// The pages and the bytes beside buffers are what the tests above rely on.
 #[test]
 fn kernels_that_leave_their_buffers_end_the_process() {
     let Some(layer) = Layer::build() else { return };
@@ -127,6 +138,134 @@ fn kernels_that_leave_their_buffers_end_the_process() {
 fn random_kernels() {
     let launches = block_on(async { check(&runtime().await, CASES).await });
     report("launches", launches);
+}
+
+/// Kernels that read `x` only where an index is below 32, which is their last argument. Of each two work-items, one has
+/// an index outside, or all have.
+const VOLATILE_READS: &str = "
+    struct pair { int a, b; };
+    int far(int i) { return i % 2 == 0 ? i % 32 : 32 + i; }
+    kernel void behind_a_branch(global const volatile int *x, global int *y, int n) {
+        int i = get_global_id(0), at = far(i);
+        if (at < n) y[i] = x[at];
+    }
+    kernel void by_an_index_from_memory(global const volatile int *x, global int *y, int n) {
+        int i = get_global_id(0), at = far(i);
+        y[i] = at;
+        at = y[i];
+        y[i] = 0;
+        if (0 <= at && at < n) y[i] = x[at];
+    }
+    kernel void of_vectors(global const volatile int *x, global int *y, int n) {
+        int i = get_global_id(0), at = far(i);
+        if (at < n) y[i] = ((global const volatile int4 *)x)[at / 4].y;
+    }
+    kernel void of_bytes(global const volatile int *x, global int *y, int n) {
+        int i = get_global_id(0), at = far(i);
+        if (at < n) y[i] = ((global const volatile uchar *)x)[4 * at];
+    }
+    kernel void of_structs(global const volatile int *x, global int *y, int n) {
+        int i = get_global_id(0), at = far(i);
+        struct pair own = {0, 0};
+        if (at < n) own = ((global const volatile struct pair *)x)[at / 2];
+        y[i] = own.a + own.b;
+    }
+    int read(global const volatile int *x, int at) { return x[at]; }
+    kernel void in_a_function(global const volatile int *x, global int *y, int n) {
+        int i = get_global_id(0), at = far(i);
+        if (at < n) y[i] = read(x, at);
+    }
+    kernel void in_a_loop(global const volatile int *x, global int *y, int n) {
+        int i = get_global_id(0), sum = 0;
+        for (int at = far(i); at < n; at += 5) sum += x[at];
+        y[i] = sum;
+    }
+    kernel void by_a_value_behind_a_branch(global const volatile int *x, global int *y, int n) {
+        int i = get_global_id(0), at = far(i), value = 0;
+        if (at < n) value = x[at];
+        if (value % 3 == 1) y[i] = x[value];
+    }
+    kernel void in_a_loop_by_a_value(global const volatile int *x, global int *y, int n) {
+        int i = get_global_id(0), at = far(i), value = 0, sum = 0;
+        if (at < n) value = x[at];
+        for (int k = 0; k < value; k++) if (x[k] % 2) sum += x[k];
+        y[i] = sum;
+    }
+    kernel void with_a_return(global const volatile int *x, global int *y, int n) {
+        int i = get_global_id(0), at = far(i);
+        if (at >= n) return;
+        int value = x[at];
+        if (value < 7) return;
+        y[i] = x[value / 2] + x[at];
+    }
+    kernel void by_the_same_index(global const volatile int *x, global int *y, int n) {
+        int i = get_global_id(0), at = n * 5 % 60, value = 0;
+        if (at < n) value = x[at];
+        if ((value & 1) == 0) return;
+        y[i] = 1;
+    }
+    kernel void of_vectors_by_the_same_index(global const volatile int *x, global int *y, int n) {
+        int i = get_global_id(0), at = n * 5 % 60;
+        ushort16 value = 0;
+        if (at < n) value = ((global const volatile ushort16 *)x)[at];
+        if ((value.s8 & 1) == 0) return;
+        y[i] = value.s0;
+    }
+    kernel void of_local_memory(global const volatile int *x, global int *y, int n) {
+        local volatile int own[32];
+        int i = get_global_id(0), at = far(i);
+        if (get_local_id(0) < 32) own[get_local_id(0)] = 5;
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (at < n) y[i] = own[at];
+    }
+    kernel void of_private_memory(global const volatile int *x, global int *y, int n) {
+        volatile int own[32];
+        int i = get_global_id(0), at = far(i);
+        for (int k = 0; k < 32; k++) own[k] = i + k;
+        if (at < n) y[i] = own[at];
+    }
+";
+
+const INCREASE: &str = "kernel void increase(global const int *x, global int *y) {
+    int i = get_global_id(0);
+    y[i] = x[i] + 1;
+}";
+
+#[test]
+#[ignore = "run by another test, in a process of its own"]
+fn volatile_reads() {
+    block_on(async {
+        let builder = support::builder().fusion(FusionMode::Always).device(variable(DEVICE));
+        let rt = builder.build().await.expect("the parent uses it");
+        let program = rt.build(&Module::opencl_c(VOLATILE_READS)).await.expect("it compiles");
+        let increase = rt.build(&Module::opencl_c(INCREASE)).await.expect("it compiles");
+        let increase = increase.checked("increase").expect("the program has it");
+        let mut fused = 0;
+        for name in program.kernel_names() {
+            let kernel = program.checked(name).expect("the program has it");
+            // The buffers begin behind a page and end before one in turn.
+            let x = async || rt.buffer_from((0..32).collect::<Vec<i32>>()).await;
+            let inputs = [x().await, x().await].map(|x| x.expect("there is memory"));
+            for x in &inputs {
+                let [y, z] = [(); 2].map(|()| rt.buffer::<i32>(256).expect("there is memory"));
+                let read = || kernel.launch(256).local(64).args((x.read_only(), &y, 32));
+                rt.queue().submit(read()).expect("it can be checked").await.expect("it runs");
+                let expected = rt.queue().read(&y).await.expect("it can be read");
+                // Work-items with an odd id read nothing.
+                assert!((1..256).step_by(2).all(|i| expected[i] == 0), "{name}: {expected:?}");
+
+                let scope = rt.queue().start_fusion();
+                scope.submit(read()).expect("it can be checked");
+                let increase = increase.launch(256).local(64).args((y.read_only(), &z));
+                scope.submit(increase).expect("it can be checked");
+                let outcome = scope.complete().await.expect("fusion is not required");
+                fused += u32::from(outcome.is_fused());
+                let z = rt.queue().read(&z).await.expect("it can be read");
+                assert!(z.iter().zip(&expected).all(|(z, y)| *z == y + 1), "{name}: {z:?}");
+            }
+        }
+        report("fused", fused);
+    });
 }
 
 #[test]

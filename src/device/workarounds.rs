@@ -50,6 +50,9 @@ pub(crate) struct Workarounds {
     /// work-items the lanes of vectors. Where it calls a function for some lanes only, and does not inline it, the
     /// function gets components of other lanes in a vector of three (Intel's runtime for CPUs 2026.22).
     pub(crate) widen_vectors: bool,
+    /// Make volatile loads of checked kernels plain ones, whose values go through volatile variables. The driver
+    /// does volatile loads regardless of the branches around them (Intel's runtime for CPUs 2026.22).
+    pub(crate) split_volatile_loads: bool,
 }
 
 /// Strategy for enqueueing fills. The times given for drivers are for 64 MiB (`cargo bench --bench transfer`).
@@ -104,6 +107,7 @@ impl Workarounds {
             help_execute: true,
             separate_functions: true,
             widen_vectors: true,
+            split_volatile_loads: true,
             ..Self::default()
         }
     }

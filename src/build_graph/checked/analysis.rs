@@ -46,15 +46,18 @@ impl Analysis {
     }
 }
 
-/// Returns a module that a device runs as it is analysed: without claims that its functions do not keep, and
-/// without vectors that the driver passes wrongly. The module is the same if it has none of these.
+/// Returns a module that a device runs as it is analysed: without claims that its functions do not keep, without
+/// vectors that the driver passes wrongly, and without loads that it does too early. The module is the same if it has
+/// none of these.
 fn faithful(module: &Module, device: &DeviceInfo) -> Result<Module> {
     let parsed = spirv::Module::parse(module.code())?;
     let honest = bounds::without_false_claims(&parsed);
     let is_honest = honest.is_none();
     let mut new = honest.unwrap_or(parsed);
-    let is_widened = Workarounds::of(device).widen_vectors && spirv::widen_vectors(&mut new)?;
-    if is_honest && !is_widened {
+    let Workarounds { widen_vectors, split_volatile_loads, .. } = Workarounds::of(device);
+    let is_widened = widen_vectors && spirv::widen_vectors(&mut new)?;
+    let is_split = split_volatile_loads && spirv::split_volatile_loads(&mut new)?;
+    if is_honest && !is_widened && !is_split {
         return Ok(module.clone());
     }
     let new = Module::spirv(new.assemble())?.labeled_like(module);

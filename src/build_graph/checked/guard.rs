@@ -9,6 +9,8 @@ use crate::build_graph::kernel::Kernel;
 use crate::build_graph::requested::RequestedProgram;
 use crate::build_graph::spec::BuildSpec;
 use crate::compiler::bounds::{self, LaunchVerdict};
+use crate::compiler::spirv;
+use crate::device::Workarounds;
 use crate::error::Result;
 use crate::source::module::Module;
 
@@ -32,7 +34,11 @@ impl BuildGraph {
         analysis: &Analysis,
         report: &bounds::Report,
     ) -> Result<Arc<Guard>> {
-        let guarded = bounds::guard(&analysis.kernel, report)?;
+        let mut guarded = bounds::guard(&analysis.kernel, report)?;
+        let device = self.device(analysis.plan.device());
+        if Workarounds::of(device).split_volatile_loads {
+            spirv::split_volatile_loads(&mut guarded.module)?;
+        }
         let requested = analysis.plan.requested();
         let is_untrusted = analysis.plan.has_untrusted();
         let module = Module::spirv(guarded.module.assemble())?.untrusted_if(is_untrusted);

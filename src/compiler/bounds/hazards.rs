@@ -10,8 +10,8 @@
 //! | --- | --- |
 //! | [`Division`](Hazard::Division), [`Shift`](Hazard::Shift), [`VectorIndex`](Hazard::VectorIndex) | zero for a division that is not defined; the amount or the index modulo the size |
 //! | [`Limits`](Hazard::Limits) | the upper limit, where it is below the lower one |
-//! | [`Undefined`](Hazard::Undefined) | zero in place of the undefined value; variables start as zeros; conversions to integers are saturated; calculations lose their claims not to overflow; loads from shared memory are done once |
-//! | [`Shared`](Hazard::Shared) | a load that is done once: its value goes through a volatile variable |
+//! | [`Undefined`](Hazard::Undefined) | zero in place of the undefined value; variables start as zeros; conversions to integers are saturated; calculations lose their claims not to overflow; loads from shared memory are volatile |
+//! | [`Shared`](Hazard::Shared) | a volatile load, which is done once |
 //! | [`Unreachable`](Hazard::Unreachable) | a return |
 //! | [`Lifetime`](Hazard::Lifetime) | variables live as long as their function runs |
 //! | [`Barrier`](Hazard::Barrier) | none: the kernel is refused |

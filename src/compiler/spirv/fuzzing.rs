@@ -7,9 +7,11 @@ use super::merge::{Input, Options, merge};
 use super::module::{Module, Section};
 use super::reflect::reflect;
 use super::stream::Stream;
+use super::volatile::split_volatile_loads;
+use super::widen::widen_vectors;
 use super::words::Words;
 
-/// Reads, parses, assembles and prunes modules, then links the first one alone, and all together. None of
+/// Reads, parses, assembles, prunes and mends modules, then links the first one alone, and all together. None of
 /// this may panic, whatever the bytes.
 ///
 /// Reading an assembled module must give the same result again. If every id of the inputs has a definition,
@@ -39,6 +41,13 @@ fn exercise_one(bytes: &[u8]) -> Option<Module> {
     let mut pruned = module.clone();
     if pruned.prune().is_ok() {
         assert!(is_closed(&pruned) || !is_closed(&module), "pruned too much");
+    }
+    for mend in [split_volatile_loads, widen_vectors] {
+        let mut mended = module.clone();
+        if mend(&mut mended).is_ok_and(|is_changed| is_changed) {
+            assert!(is_closed(&mended) || !is_closed(&module), "ids lack definitions");
+            assert!(matches!(mend(&mut mended), Ok(false)), "nothing is left to mend");
+        }
     }
     Some(module)
 }

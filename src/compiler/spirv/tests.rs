@@ -3,6 +3,7 @@
 use rspirv::spirv::{Decoration, FunctionParameterAttribute, MAGIC_NUMBER, Op, StorageClass};
 
 mod edit;
+mod volatile;
 
 use super::{Reflection, exported_names, has_magic, private_memory, read};
 use crate::compiler::signature::{Access, AddressSpace, Parameter};

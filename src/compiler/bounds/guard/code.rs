@@ -1,6 +1,6 @@
 //! Writer of single instructions.
 
-use rspirv::spirv::{MemoryAccess, Op};
+use rspirv::spirv::Op;
 
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Interner, Stream};
@@ -18,28 +18,7 @@ pub(super) struct Code<'w> {
     pub(super) block: u32,
 }
 
-/// Way to load a value once.
-#[derive(Clone, Copy)]
-pub(super) struct Once {
-    /// Volatile variable that the value goes through.
-    pub(super) variable: u32,
-    /// Id of the value before that.
-    pub(super) value: u32,
-}
-
 impl Code<'_> {
-    /// Writes a load whose value cannot be loaded again when it is used, because it goes through a volatile variable.
-    /// A volatile load would do, too, but Intel's runtime for CPUs (2026.22) loads volatile memory regardless of the
-    /// branches around the load. `words` are the operands of the load.
-    pub(super) fn load_once(&mut self, mut words: Vec<u32>, Once { variable, value }: Once) {
-        let (ty, result) = (words[0], words[1]);
-        words[1] = value;
-        self.new.push(Op::Load, words);
-        let volatile = MemoryAccess::VOLATILE.bits();
-        self.new.push(Op::Store, [variable, value, volatile]);
-        self.with_id(ty, result, Op::Load, &[variable, volatile]);
-    }
-
     pub(super) fn typed(&mut self, ty: u32, op: Op, operands: &[u32]) -> Result<u32> {
         let id = self.module.fresh_id()?;
         self.with_id(ty, id, op, operands);

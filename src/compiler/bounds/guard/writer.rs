@@ -1,14 +1,14 @@
 //! Writer of functions with shadows and checks.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
-use rspirv::spirv::{Capability, MemoryAccess, Op, StorageClass};
+use rspirv::spirv::{Capability, MemoryAccess, Op};
 
 use super::super::hazards::Hazard;
 use super::super::images;
 use super::super::kernel::Kernel;
 use super::super::report::Report;
-use super::code::{Code, Once};
+use super::code::Code;
 use super::mend;
 use super::shadows::Shadows;
 use crate::compiler::fusion::access::Parts;
@@ -65,7 +65,6 @@ pub(super) fn write(
         known: HashMap::new(),
         last_labels: HashMap::new(),
         kinds: report.hazards.iter().map(|(_, hazard)| *hazard).collect(),
-        volatile: BTreeMap::new(),
     };
     for pointer in writer.shadows.pointers.clone() {
         let shadow = Shadow {
@@ -96,8 +95,6 @@ pub(super) struct Writer<'w, 'm> {
     last_labels: HashMap<u32, u32>,
     /// Hazards of the kernel, wherever they are.
     kinds: BTreeSet<Hazard>,
-    /// Volatile variables of the function that is being written, by the type of their values.
-    volatile: BTreeMap<u32, u32>,
 }
 
 impl<'m> Writer<'_, 'm> {
@@ -114,7 +111,6 @@ impl<'m> Writer<'_, 'm> {
         // Shadows that begin with the function are written once all variables are declared.
         let mut starting = self.add_parameters(id, &mut declaration);
         let mut is_split = false;
-        let mut undeclared = self.plan_variables(body)?;
         for (location, i) in body {
             let Code { module, interner, new, .. } = &mut self.code;
             if declaration.rewrite(i, module, interner, new)? {
@@ -124,11 +120,6 @@ impl<'m> Writer<'_, 'm> {
             if op == Some(Op::Label) {
                 self.code.block = i.result().unwrap_or_default();
                 is_split = self.last_labels.contains_key(&self.code.block);
-            } else {
-                for (pointer, variable) in undeclared.drain(..) {
-                    let class = StorageClass::Function as u32;
-                    self.code.with_id(pointer, variable, Op::Variable, &[class]);
-                }
             }
             let is_head =
                 matches!(op, Some(Op::Label | Op::Variable | Op::Phi | Op::Line | Op::NoLine));
@@ -166,40 +157,12 @@ impl<'m> Writer<'_, 'm> {
         Ok(())
     }
 
-    /// Chooses a variable for each type of the loads of a function that are done once. Returns the variables, with
-    /// the types of their pointers.
-    fn plan_variables(&mut self, body: &[(Location, Instruction<'m>)]) -> Result<Vec<(u32, u32)>> {
-        self.volatile.clear();
-        let mut variables = Vec::new();
-        let loads = body.iter().filter(|(_, i)| self.is_done_once(i));
-        let types: BTreeSet<_> = loads.filter_map(|(_, i)| i.result_type()).collect();
-        for ty in types {
-            let class = StorageClass::Function as u32;
-            let Code { module, interner, .. } = &mut self.code;
-            let pointer = interner.type_id(module, Op::TypePointer, &[class, ty])?;
-            let variable = module.fresh_id()?;
-            self.volatile.insert(ty, variable);
-            variables.push((pointer, variable));
-        }
-        Ok(variables)
-    }
-
     /// Returns whether an instruction loads a value that other work-items may change, where an address or a branch
     /// may depend on such a value.
     fn is_done_once(&self, i: &Instruction<'m>) -> bool {
         let is_unstable =
             self.kinds.contains(&Hazard::Undefined) || self.kinds.contains(&Hazard::Shared);
         i.op() == Some(Op::Load) && is_unstable && mend::may_change(self.definitions, i)
-    }
-
-    /// Returns how a load is done once; `None` for other instructions.
-    fn once(&mut self, i: &Instruction<'m>) -> Result<Option<Once>> {
-        if !self.is_done_once(i) {
-            return Ok(None);
-        }
-        let variable = i.result_type().and_then(|ty| self.volatile.get(&ty)).copied();
-        let value = self.code.module.fresh_id()?;
-        Ok(variable.map(|variable| Once { variable, value }))
     }
 
     /// Adds the parameters for shadows to a function's declaration. Returns the pointers of the function's own
@@ -411,16 +374,15 @@ impl<'m> Writer<'_, 'm> {
             return Ok(());
         }
         let words = self.access_words(location, i);
-        match (i.op(), self.once(i)?) {
-            (_, Some(once)) => self.code.load_once(words, once),
-            (Some(op), None) => self.code.new.push(op, words),
-            (None, None) => self.code.new.push_instruction(i),
+        match i.op() {
+            Some(op) => self.code.new.push(op, words),
+            None => self.code.new.push_instruction(i),
         }
         Ok(())
     }
 
-    /// Returns the operands of an access, with the alignment that is certain. A load that is done once is not
-    /// volatile itself.
+    /// Returns the operands of an access: with the alignment that is certain, and volatile where it has to be
+    /// done once.
     fn access_words(&self, location: Location, i: &Instruction<'m>) -> Vec<u32> {
         let mut words: Vec<_> = i.words_from(0).collect();
         let mask = match i.op() {
@@ -438,10 +400,11 @@ impl<'m> Writer<'_, 'm> {
             let rest = rest.filter(|_| matches!(i.op(), Some(Op::Load | Op::Store)));
             words.extend([before | aligned, 1].into_iter().chain(rest));
         }
-        if self.is_done_once(i)
-            && let Some(word) = words.get_mut(mask)
-        {
-            *word &= !MemoryAccess::VOLATILE.bits();
+        if self.is_done_once(i) {
+            match words.get_mut(mask) {
+                Some(word) => *word |= MemoryAccess::VOLATILE.bits(),
+                None => words.push(MemoryAccess::VOLATILE.bits()),
+            }
         }
         words
     }
@@ -467,16 +430,12 @@ impl<'m> Writer<'_, 'm> {
         // An instruction of a set of functions has a result even if it only stores.
         let value = i.result().zip(i.result_type());
         let value = value.filter(|_| vector.is_none_or(|vector| vector.stored.is_none()));
-        let once = self.once(i)?;
         self.behind_check((offset, length, width), after[0], value, |code, result| {
             let mut words = words;
             if let Some(result) = result {
                 words[1] = result;
             }
-            match once {
-                Some(once) => code.load_once(words, once),
-                None => code.new.push(op, words),
-            }
+            code.new.push(op, words);
         })
     }
 
