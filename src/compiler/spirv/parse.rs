@@ -33,7 +33,7 @@ impl Module {
         parser.globals()?;
         parser.functions()?;
         let Parser { module, defined, .. } = parser;
-        validate::check_globals(&module, &defined)?;
+        validate::check(&module, &defined)?;
         Ok(module)
     }
 }

@@ -14,8 +14,30 @@ use crate::error::{Error, Result};
 /// Maximum nesting depth of types. SPIR-V itself has this limit for structs (2.17).
 const MAX_DEPTH: u32 = 255;
 
+/// Checks a module. `defined` holds all its ids.
+///
+/// # Errors
+///
+/// [`InvalidModule`](crate::ErrorKind::InvalidModule), with the id in the message.
+pub(super) fn check(module: &Module, defined: &IdSet) -> Result<()> {
+    let mut types = IdSet::of(module);
+    for ty in module.section(Section::Globals).iter().filter(is_type) {
+        ty.result().map(|id| types.insert(id));
+    }
+    check_globals(module, defined, &types)?;
+    for i in module.functions.iter().flat_map(|function| function.body.iter()) {
+        if let Some((ty, id)) = i.result_type().zip(i.result())
+            && defined.contains(ty)
+            && !types.contains(ty)
+        {
+            return Err(not_a_type(&i, id, ty));
+        }
+    }
+    Ok(())
+}
+
 /// Checks that no type or constant is made of itself, and that types are nested at most [`MAX_DEPTH`] levels
-/// deep. `defined` holds all ids of the module.
+/// deep.
 ///
 /// Types and constants come after those that they are made of, and constants after their types (2.4). Exceptions
 /// are pointers, which may be declared before their pointees, and be parts of other types before their
@@ -23,24 +45,16 @@ const MAX_DEPTH: u32 = 255;
 ///
 /// Types are made of types, except for the lengths of arrays. Otherwise a pointer to a variable could be the
 /// type of that variable, and no order of the two would be right.
-///
-/// # Errors
-///
-/// [`InvalidModule`](crate::ErrorKind::InvalidModule), with the id in the message.
-pub(super) fn check_globals(module: &Module, defined: &IdSet) -> Result<()> {
+fn check_globals(module: &Module, defined: &IdSet, types: &IdSet) -> Result<()> {
     let globals = module.section(Section::Globals);
-    let (mut types, mut pointers, mut variables) =
-        (IdSet::of(module), IdSet::of(module), IdSet::of(module));
+    let (mut pointers, mut variables) = (IdSet::of(module), IdSet::of(module));
     for instruction in globals.iter() {
-        let Some(id) = instruction.result() else { continue };
-        if is_type(&instruction) {
-            types.insert(id);
-        }
-        match instruction.op() {
-            Some(Op::TypePointer) => _ = pointers.insert(id),
-            Some(Op::Variable | Op::UntypedVariableKHR) => _ = variables.insert(id),
-            _ => {}
-        }
+        let set = match instruction.op() {
+            Some(Op::TypePointer) => &mut pointers,
+            Some(Op::Variable | Op::UntypedVariableKHR) => &mut variables,
+            _ => continue,
+        };
+        instruction.result().map(|id| set.insert(id));
     }
     let mut depths = IdMap::<u32>::of(module);
     for instruction in globals.iter() {

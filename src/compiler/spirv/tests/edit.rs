@@ -137,7 +137,15 @@ fn ids_that_are_defined_twice_or_by_themselves_are_refused_by_id() {
             int().op(Op::TypePointer, &[6, 5, 7]).op(Op::Variable, &[6, 7, 5]),
             "id 6, uses id 7 as a type",
         ),
-        (int().op(Op::TypePointer, &[6, 5, 4]).function(), "id 6, uses id 4 as a type"),
+        (int().op(Op::TypePointer, &[6, 5, 3]).function(), "id 6, uses id 3 as a type"),
+        (
+            int()
+                .op(Op::Constant, &[5, 6, 1])
+                .op(Op::Function, &[90, 3, 0, 91])
+                .op(Op::FunctionParameter, &[6, 7])
+                .op(Op::FunctionEnd, &[]),
+            "id 7, uses id 6 as a type",
+        ),
         (
             int().op(Op::Constant, &[5, 6, 1]).op(Op::TypeStruct, &[7, 5, 6]),
             "id 7, uses id 6 as a type",
