@@ -12,8 +12,8 @@ use std::fmt::Debug;
 use futures::executor::block_on;
 use kiln::simulated::Simulator;
 use kiln::{
-    A, Addressing, Argb, Bgra, ErrorKind, Half, Image, ImageKind, Intensity, Luminance, Pixel, R,
-    Rg, Rgba, Runtime, Sampler, Snorm, Unorm,
+    A, Addressing, Argb, Bgra, ErrorKind, Half, Image, ImageKind, Intensity, Luminance, Module,
+    Pixel, R, Rg, Rgba, Runtime, Sampler, Snorm, Unorm,
 };
 use simulation::runtime;
 
@@ -380,6 +380,39 @@ fn arguments_that_do_not_fit_are_refused_before_the_driver_sees_them() {
         let error = queue.submit(launch).unwrap_err();
         assert!(error.to_string().contains("normalized(true)"), "{error}");
         queue.submit(sample.launch(1).args((&image, sampler, &buffer))).unwrap().await.unwrap();
+    }));
+}
+
+#[test]
+fn buffers_are_refused_for_image_parameters() {
+    block_on(support::on_each_device_with_images(async |rt| {
+        let text = "typedef struct { int width, height; } image_size_t;
+        kernel void sized(image_size_t size, global float *to) {
+            to[0] = size.width * size.height;
+        }
+        typedef read_only image2d_t picture;
+        kernel void plain(read_only image2d_t from, global float *to) {
+            to[0] = get_image_width(from);
+        }
+        kernel void renamed(picture from, global float *to) { to[0] = get_image_width(from); }";
+        let program = rt.build(&Module::opencl_c(text)).await.expect("images are supported");
+        let buffer = rt.buffer_from(vec![0.0f32; 16]).await.unwrap();
+        for name in ["plain", "renamed"] {
+            // SAFETY: the kernel never runs.
+            let kernel = unsafe { program.kernel(name) }.unwrap();
+            let submitted = rt.queue().submit(kernel.launch(1).args((&buffer, &buffer)));
+            let error = match submitted {
+                Ok(event) => event.await.expect_err("it is refused later"),
+                Err(error) => error,
+            };
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        }
+        // A parameter type whose name only looks like that of an image.
+        let area = rt.buffer::<f32>(1).unwrap();
+        // SAFETY: the kernel writes one element.
+        let sized = unsafe { program.kernel("sized") }.unwrap();
+        rt.queue().submit(sized.launch(1).args(([6, 7], &area))).unwrap();
+        assert_eq!(rt.queue().read(&area).await.unwrap(), [42.0]);
     }));
 }
 

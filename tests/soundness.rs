@@ -7,26 +7,31 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 #![allow(clippy::let_underscore_future, reason = "commands need nobody who awaits them")]
 
+#[path = "support/abandoned.rs"]
+mod abandoned;
 #[path = "support/simulation.rs"]
 mod simulation;
 mod support;
+#[path = "support/tools.rs"]
+mod tools;
 
 use std::any::Any;
 use std::fs;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
+use abandoned::{CLEAN, CountingWaker, Fate, STAGES, Stage, abandon, poll_once, poll_to};
 use futures::channel::oneshot;
 use futures::executor::block_on;
-use futures::future::{BoxFuture, Either, join_all, pending, ready, select};
+use futures::future::{BoxFuture, Either, join_all, pending, select};
 use futures::{FutureExt, StreamExt};
 use kiln::simulated::Simulator;
 use kiln::{Buffer, Event, ImagePart, Kernel, Module, Queue, R, Runtime, RuntimeBuilder, Status};
 use simulation::{assert_at_rest, eventually, runtime, with_kernels};
 use tempfile::TempDir;
+use tools::has_clang;
 
 /// Largest pattern of a fill, so that large buffers are filled quickly even without optimization.
 type Element = [u32; 32];
@@ -41,96 +46,16 @@ const DUPLICATE: &str = "kernel void duplicate(global const uint *from, global u
 /// Maximum number of different programs.
 const PROGRAMS: usize = 12;
 
-/// Stage at which a future is abandoned.
-#[derive(Clone, Copy, Debug)]
-enum Stage {
-    BeforePoll,
-    AfterPolls(usize),
-    /// The result is available, but was not polled for.
-    Ended {
-        polls: usize,
-    },
-    /// The future has returned its result.
-    Ready,
-}
-
-const STAGES: [Stage; 6] = [
-    Stage::BeforePoll,
-    Stage::AfterPolls(1),
-    Stage::AfterPolls(7),
-    Stage::Ended { polls: 0 },
-    Stage::Ended { polls: 1 },
-    Stage::Ready,
-];
-
-/// Way to abandon a future.
-#[derive(Clone, Copy, Debug)]
-enum Fate {
-    Dropped,
-    Forgotten,
-    AbortedOnTokio,
-    CancelledOnSmol,
-    LostRace,
-}
-
-/// All ways that leave nothing behind.
-const CLEAN: &[Fate] =
-    &[Fate::Dropped, Fate::AbortedOnTokio, Fate::CancelledOnSmol, Fate::LostRace];
-
-/// Leaked futures. Leak Sanitizer finds them here, and so does not report these intended leaks. They are never
-/// dropped.
-static FORGOTTEN: Mutex<Vec<Box<dyn Any + Send>>> = Mutex::new(Vec::new());
-
-fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
-    // Each poll has a waker of its own.
-    let waker = Waker::from(Arc::new(CountingWaker::default()));
-    future.poll_unpin(&mut Context::from_waker(&waker))
-}
-
-/// Polls a future up to a stage. Returns `None` if it completed on the way, so that it was polled to its end.
-async fn poll_to<F: Future + Unpin>(mut future: F, stage: Stage, rt: &Runtime) -> Option<F> {
-    let polls = match stage {
-        Stage::BeforePoll => 0,
-        Stage::AfterPolls(polls) | Stage::Ended { polls } => polls,
-        Stage::Ready => {
-            (&mut future).await;
-            return Some(future);
-        }
-    };
-    for _ in 0..polls {
-        if poll_once(&mut future).is_ready() {
-            return None;
-        }
-    }
-    if matches!(stage, Stage::Ended { .. }) {
-        rt.drain().await;
-    }
-    Some(future)
-}
-
-async fn abandon<F>(future: F, fate: Fate, tokio: &tokio::runtime::Handle)
-where
-    F: Future<Output: Send> + Unpin + Send + 'static,
-{
-    match fate {
-        Fate::Dropped => drop(future),
-        Fate::Forgotten => FORGOTTEN.lock().unwrap().push(Box::new(future)),
-        Fate::AbortedOnTokio => {
-            let task = tokio.spawn(future);
-            task.abort();
-            let _ = task.await;
-        }
-        Fate::CancelledOnSmol => drop(smol::spawn(future).cancel().await),
-        Fate::LostRace => drop(select(future, ready(())).await),
-    }
-}
-
 /// State from which futures are created.
 struct Bench {
     rt: Runtime,
     queue: Queue,
     large: Vec<Buffer<Element>>,
     duplicate: Kernel,
+    /// Kernel like `duplicate`, for checked launches; `None` where launches cannot be checked.
+    checked: Option<Kernel>,
+    /// Runtime that takes copies, as if it were on another device.
+    other: Runtime,
     /// Builder for further runtimes like this one.
     builder: RuntimeBuilder,
     directory: TempDir,
@@ -143,10 +68,17 @@ impl Bench {
         let rt = builder.clone().build().await.unwrap();
         let directory = TempDir::new().unwrap();
         fs::write(directory.path().join("module.cl"), DUPLICATE).unwrap();
+        let is_checked = rt.device().backend == "opencl" && has_clang();
+        let checked = match is_checked {
+            true => Some(support::program(&rt, DUPLICATE).await.checked("duplicate").unwrap()),
+            false => None,
+        };
         Self {
             queue: rt.queue(),
             large: (0..4).map(|_| rt.buffer(LARGE).unwrap()).collect(),
             duplicate: support::kernel(&rt, DUPLICATE, "duplicate").await,
+            checked,
+            other: builder.clone().build().await.unwrap(),
             rt,
             builder,
             directory,
@@ -179,7 +111,15 @@ impl Bench {
     }
 
     /// Abandons futures from `make` at every stage, in every way.
-    async fn abandon_all<F>(&self, mut make: impl FnMut(&Self, usize) -> F)
+    async fn abandon_all<F>(&self, make: impl FnMut(&Self, usize) -> F)
+    where
+        F: Future<Output: Send> + Unpin + Send + 'static,
+    {
+        self.abandon_within(Duration::from_secs(60), make).await;
+    }
+
+    /// Abandons futures from `make` at every stage, in every way. Their results are there after a time.
+    async fn abandon_within<F>(&self, time: Duration, mut make: impl FnMut(&Self, usize) -> F)
     where
         F: Future<Output: Send> + Unpin + Send + 'static,
     {
@@ -195,7 +135,7 @@ impl Bench {
                         (Stage::Ready, _) => Fate::Dropped,
                         _ => fate,
                     };
-                    if let Some(future) = poll_to(future, stage, &self.rt).await {
+                    if let Some(future) = poll_to(future, stage, &self.rt, time).await {
                         abandon(future, fate, tokio.handle()).await;
                     }
                 }
@@ -253,7 +193,35 @@ impl Bench {
             })
             .await;
         }
+        self.abandon_mappings().await;
+        self.abandon_all(|bench, _| {
+            let buffer = bench.other.buffer(LARGE).unwrap();
+            bench.queue.copy(&bench.written(), &buffer).unwrap()
+        })
+        .await;
+        if self.rt.device().backend == "opencl" {
+            self.abandon_all(|bench, _| {
+                // SAFETY: nothing is enqueued.
+                let called = unsafe {
+                    bench.queue.native("nothing", (&bench.written(),), |_| Ok::<_, String>(()))
+                };
+                called.unwrap()
+            })
+            .await;
+        }
+        if self.checked.is_some() {
+            self.abandon_all(|bench, round| {
+                let (from, to) = (bench.written(), bench.written());
+                let (from, to) = (from.cast::<u32>().unwrap(), to.cast::<u32>().unwrap());
+                // Each range is checked anew, and guarded where it exceeds the buffers.
+                let launch = bench.checked.as_ref().unwrap().launch(from.len() + round - 1);
+                launch.args((&from, &to)).verdict()
+            })
+            .await;
+        }
+        self.abandon_all(|bench, _| bench.queue.ready()).await;
         self.abandon_all(|bench, _| bench.rt.drain()).await;
+        self.abandon_all(|bench, _| bench.rt.drain_timeout(Duration::from_millis(1))).await;
         let mut number = 0;
         self.abandon_all(|bench, _| {
             number += 1;
@@ -273,6 +241,22 @@ impl Bench {
         })
         .await;
         self.rt.drain().await;
+        self.other.drain().await;
+    }
+
+    /// Abandons futures of mappings. A mapping that is forgotten keeps back what waits for it, forever.
+    async fn abandon_mappings(&self) {
+        if self.fates.iter().any(|fate| matches!(fate, Fate::Forgotten)) {
+            return;
+        }
+        let mapped = |bench: &Self| {
+            let buffer = bench.rt.host_buffer(LARGE).unwrap();
+            let _ = bench.queue.copy(&bench.large[1], &buffer).unwrap();
+            buffer
+        };
+        let time = Duration::from_millis(5);
+        self.abandon_within(time, |bench, _| bench.queue.map(&mapped(bench))).await;
+        self.abandon_within(time, |bench, _| bench.queue.map_mut(&mapped(bench))).await;
     }
 }
 
@@ -347,6 +331,11 @@ async fn handles(rt: Runtime, duplicate: Kernel) -> Vec<Box<dyn Any>> {
     let table = rt.image_buffer(&x.cast::<R<u32>>().unwrap()).unwrap();
     let pixels = queue.read(&image);
     let upload = rt.buffer_from(vec![1u64; 1 << 12]);
+    let host = rt.host_buffer::<u32>(1 << 10).unwrap();
+    let grid = host.grid([32, 32]).unwrap();
+    let map = queue.map(&host.slice(..512).unwrap());
+    let mut map_mut = queue.map_mut(&host.slice(512..).unwrap());
+    let _ = poll_once(&mut map_mut);
     let mut marker = queue.marker().unwrap();
     let _ = poll_once(&mut marker);
     let drain = rt.drain();
@@ -370,6 +359,10 @@ async fn handles(rt: Runtime, duplicate: Kernel) -> Vec<Box<dyn Any>> {
         Box::new(launched),
         Box::new(read),
         Box::new(upload),
+        Box::new(host),
+        Box::new(grid),
+        Box::new(map),
+        Box::new(map_mut),
         Box::new(marker),
         Box::new(drain),
         Box::new(task),
@@ -436,21 +429,6 @@ fn commands_in_flight_keep_memory_and_programs_until_they_end() {
         assert_at_rest(&simulator);
         // A hundred times: a write, the zeroing of `y`, a launch and a read.
         assert_eq!(simulator.counts().commands, 400);
-    }
-}
-
-#[derive(Default)]
-struct CountingWaker(AtomicUsize);
-
-impl CountingWaker {
-    fn count(&self) -> usize {
-        self.0.load(SeqCst)
-    }
-}
-
-impl Wake for CountingWaker {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, SeqCst);
     }
 }
 
