@@ -317,3 +317,32 @@ fn drawings_of_both_devices_show_the_copy() {
         one.drain().await;
     });
 }
+
+#[test]
+fn a_trace_of_all_devices_has_both_commands_of_a_copy() {
+    block_on(async {
+        let simulators = ["source", "target"].map(|name| Simulator::immediate().named(name));
+        let [source, target] = &simulators;
+        let builder = Runtime::builder().simulator(source).simulator(target);
+        let one = builder.device("0").build().await.unwrap();
+        let two = one.on(&one.devices()[1]).await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trace.json");
+        let trace = one.trace_to(&path);
+        let (x, y) = (one.buffer::<u32>(LEN).unwrap(), two.buffer::<u32>(LEN).unwrap());
+        one.queue().copy(&x, &y).unwrap().await.unwrap();
+        one.drain().await;
+        trace.finish().await.unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let events = json["traceEvents"].as_array().unwrap();
+        let device_of = |start: &str| {
+            let name = |event: &serde_json::Value| event["name"].as_str().unwrap().to_owned();
+            let mut found = events.iter().filter(|event| name(event).starts_with(start));
+            let event = found.next().unwrap_or_else(|| panic!("{start} is missing in: {text}"));
+            assert_eq!(event["ph"], "X", "{event}");
+            event["pid"].clone()
+        };
+        assert_ne!(device_of("copy to "), device_of("copy from "));
+    });
+}

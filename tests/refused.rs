@@ -229,7 +229,7 @@ fn errors_of_commands_that_were_not_run_name_the_original_failure() {
         let root = failed.clone().await.expect_err("the simulator makes it fail");
         assert!(root.to_string().contains("`scale`"), "{root}");
         let error = copied.await.expect_err("it reads what the launch should have written");
-        let expected = "`duplicate` was not run: an earlier command on this buffer failed: ";
+        let expected = "`duplicate` was not run: an earlier command on the same memory failed: ";
         assert!(error.to_string().contains(expected), "{error}");
         assert!(
             error.to_string().contains(root.to_string().split(": ").nth(1).unwrap()),
@@ -237,7 +237,7 @@ fn errors_of_commands_that_were_not_run_name_the_original_failure() {
         );
         assert_eq!((error.kind(), error.driver_code()), (root.kind(), root.driver_code()));
         let error = queue.read(&y).await.expect_err("it was not written");
-        let expected = "a read was not run: an earlier command on this buffer failed: `scale`";
+        let expected = "a read was not run: an earlier command on the same memory failed: `scale`";
         assert!(error.to_string().contains(expected), "{error}");
         let launch = scale.launch(LEN).args((2u32, &rt.buffer::<u32>(LEN).unwrap())).after(&failed);
         let error = queue.submit(launch).unwrap().await.expect_err("it comes after a failure");

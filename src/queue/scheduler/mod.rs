@@ -212,7 +212,7 @@ struct DeferredDrop {
 type Edges = SmallVec<[(NodeId, EdgeKind); 2]>;
 
 /// Message for a command that reads data which a failed command should have written.
-const DATA_FAILED: &str = "an earlier command on this buffer failed";
+const DATA_FAILED: &str = "an earlier command on the same memory failed";
 
 /// Message for a command that was submitted to come after a failed one.
 const AFTER_FAILED: &str = "a command that it waits for failed";
