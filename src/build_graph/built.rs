@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
 use super::artifact::{Artifact, SignatureSource};
+use super::input::BuildInput;
 use super::link::similar_names;
 use super::plan::{BuildPlan, LinkedModule};
 use crate::args::ElementType;
@@ -69,6 +70,10 @@ pub(crate) struct Built {
     parts: Box<[LinkedModule]>,
     /// Build plan that the program was built from, for fusing its kernels.
     plan: OnceLock<BuildPlan>,
+    /// Text that the plan's module was translated from, if it is known.
+    text: OnceLock<BuildInput>,
+    /// Whether different texts have the same translation, so that the lines of neither are known.
+    has_several_texts: AtomicBool,
     /// Whether the modules were marked as untrusted in any request that received the program.
     is_untrusted: AtomicBool,
 }
@@ -125,6 +130,8 @@ impl Built {
             weight,
             parts,
             plan,
+            text: OnceLock::new(),
+            has_several_texts: AtomicBool::new(false),
             is_untrusted,
         }
     }
@@ -136,6 +143,19 @@ impl Built {
 
     pub(crate) fn set_plan(&self, plan: &BuildPlan) {
         self.plan.get_or_init(|| plan.clone());
+    }
+
+    /// Notes that the plan's only module is the translation of a text.
+    pub(super) fn set_text(&self, text: &BuildInput) {
+        let known = self.text.get_or_init(|| text.clone());
+        if known.module.digest() != text.module.digest() {
+            self.has_several_texts.store(true, Relaxed);
+        }
+    }
+
+    /// Returns the text that the plan's only module was translated from, if it is known, and the only one.
+    pub(super) fn text(&self) -> Option<&BuildInput> {
+        self.text.get().filter(|_| !self.has_several_texts.load(Relaxed))
     }
 
     /// Whether everything that is compiled from this program must be compiled outside this process.

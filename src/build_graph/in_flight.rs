@@ -9,6 +9,7 @@ use super::built::Origin;
 use super::compile::Subject;
 use super::disk::Miss;
 use super::graph::BuildId;
+use super::input::BuildInput;
 use super::key::NodeKind;
 use super::outcome::Outcome;
 use super::shared_outcome::Promise;
@@ -22,6 +23,8 @@ pub(super) struct InFlight {
     node: BuildId,
     /// Program that is built. If texts have to be translated first, it is the one of their SPIR-V from then on.
     subject: Arc<Subject>,
+    /// Text that is translated first, if there is one.
+    text: Option<BuildInput>,
     /// Obligation to complete the waiters, until the build has ended.
     promise: Option<Promise<Outcome>>,
     span: tracing::Span,
@@ -38,7 +41,8 @@ impl InFlight {
         pending: Option<Pending>,
     ) -> Self {
         let (promise, start) = (Some(promise), Instant::now());
-        Self { node, subject, promise, span: tracing::Span::none(), start, _pending: pending }
+        let span = tracing::Span::none();
+        Self { node, subject, text: None, promise, span, start, _pending: pending }
     }
 
     /// Sets the span in which the build reports.
@@ -55,8 +59,11 @@ impl InFlight {
         &self.subject
     }
 
-    /// Builds this subject instead, under the same node.
+    /// Builds this subject, the SPIR-V of the texts, under the same node.
     pub(super) fn replace_subject(&mut self, subject: Subject) {
+        if let [text] = self.subject.plan().inputs() {
+            self.text = Some(text.clone());
+        }
         self.subject = Arc::new(subject);
     }
 
@@ -71,6 +78,9 @@ impl InFlight {
         }
         if let Ok(built) = &outcome {
             built.set_plan(plan);
+            if let Some(text) = &self.text {
+                built.set_text(text);
+            }
             if plan.is_untrusted() {
                 built.distrust();
             }

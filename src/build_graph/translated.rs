@@ -43,7 +43,7 @@ impl BuildGraph {
             }
             ModuleFormat::OpenClC => {}
         }
-        self.translate(input, device, Names::new()).await
+        self.translate(input, device, |translation| translation).await
     }
 
     /// Like [`spirv_of`](Self::spirv_of), but if the text as a whole cannot be translated, returns the SPIR-V
@@ -56,7 +56,8 @@ impl BuildGraph {
     ) -> Result<Module> {
         match self.spirv_of(input, device).await {
             Err(error) if error.kind() == ErrorKind::BuildFailed => {
-                let limited = self.translate(input, device, kernels).await;
+                let limited = |translation: Translation| translation.limited_to(kernels);
+                let limited = self.translate(input, device, limited).await;
                 limited.map_err(|other| match other.kind() {
                     ErrorKind::BuildFailed => error,
                     _ => other,
@@ -66,14 +67,36 @@ impl BuildGraph {
         }
     }
 
-    /// Translates a text, or only these of its kernels.
+    /// Returns the SPIR-V of a text with the lines of the source, for messages: of the whole text, or of these
+    /// kernels if only they were translated. It is kept like the SPIR-V without lines, but not built.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`spirv_of`](Self::spirv_of).
+    pub(super) async fn spirv_with_lines(
+        self: &Arc<Self>,
+        input: &BuildInput,
+        device: usize,
+        kernels: &Names,
+    ) -> Result<Module> {
+        match self.translate(input, device, Translation::with_lines).await {
+            Err(error) if error.kind() == ErrorKind::BuildFailed => {
+                let limited =
+                    |translation: Translation| translation.with_lines().limited_to(kernels.clone());
+                self.translate(input, device, limited).await
+            }
+            whole => whole,
+        }
+    }
+
+    /// Translates a text. `adapt` sets what differs from the translation of the whole text without lines.
     async fn translate(
         self: &Arc<Self>,
         input: &BuildInput,
         device: usize,
-        kernels: Names,
+        adapt: impl FnOnce(Translation) -> Translation,
     ) -> Result<Module> {
-        let plan = self.translation_of(input, device, kernels).await?;
+        let plan = self.translation_of(input, device, adapt).await?;
         let built = self.request_uncounted(plan).completed().await?;
         built.spirv().cloned().ok_or_else(|| {
             Error::new(ErrorKind::Panicked, "the result of a translation is not SPIR-V")
@@ -103,13 +126,12 @@ impl BuildGraph {
         })
     }
 
-    /// Returns the plan of the translation of a text, or of only these kernels if there are any. If the text
-    /// includes files, clang reads them.
+    /// Returns the plan of the translation of a text. If the text includes files, clang reads them.
     async fn translation_of(
         &self,
         input: &BuildInput,
         device: usize,
-        kernels: Names,
+        adapt: impl FnOnce(Translation) -> Translation,
     ) -> Result<BuildPlan> {
         let module = input.module();
         if let Some(flaw) = module.flaw() {
@@ -118,7 +140,7 @@ impl BuildGraph {
         let tools = self.front_end().tools().await?;
         let limit = translate::LIMIT;
         let translation = Translation::new(tools, limit, input.options(), self.device(device))?;
-        let translation = translation.limited_to(kernels);
+        let translation = adapt(translation);
         if !module.includes_files() {
             let input = input.for_translation(module.clone());
             return Ok(BuildPlan::of_translation(input, device, translation));

@@ -157,7 +157,8 @@ fn in_guarded(guard: &Guard, error: Error) -> Error {
 impl Launch {
     /// Returns the verdict on the launch: whether it is proven to stay inside its buffers, and otherwise what a
     /// guarded variant guards. The future waits for the program, and for the translation of OpenCL C. Nothing
-    /// is run, and no guarded variant is built.
+    /// is run, and no guarded variant is built. If there are findings about OpenCL C, it is translated once more,
+    /// for their lines.
     ///
     /// The kernel need not be [checked](crate::Program::checked). Of an unchecked kernel of OpenCL C, the
     /// verdict is about the text as clang reads it.
@@ -195,6 +196,9 @@ impl Launch {
     /// checked launches.
     ///
     /// The kernel must be [checked](crate::Program::checked); otherwise the launch is an error, too.
+    ///
+    /// The error names the findings. [`Queue::submit`](crate::Queue::submit) does not wait for compilers, so that
+    /// its error names lines of OpenCL C only after [`verdict`](Self::verdict) did for the same kernel.
     ///
     /// # Examples
     ///

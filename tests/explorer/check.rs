@@ -93,8 +93,49 @@ fn kernels_that_cannot_be_checked_are_refused_with_the_reason() {
         fs::write(bench.path("printed.cl"), text).unwrap();
         let run = bench.check("printed.cl", &["shown(x) over 4"], &[]).ended(1);
         assert!(run.out.contains("refused: ") && run.out.contains("`printf`"), "{}", run.out);
+        assert!(run.out.contains("printed.cl:1"), "{}", run.out);
         let json: Value =
             bench.check("printed.cl", &["shown(x) over 4"], &["--json"]).ended(1).json();
         assert_eq!(json["launches"][0]["verdict"], "refused");
+    });
+}
+
+#[test]
+fn findings_name_the_lines_of_opencl_c() {
+    on_benches(async |bench| {
+        if !has_clang() {
+            return;
+        }
+        let header = "#define SET(at, value) y[at] = value\n\
+                      inline float get(global const float *x, size_t i) {\n\
+                      \treturn x[i + 1];\n}\n";
+        fs::write(bench.path("get.h"), header).unwrap();
+        let text = "#include \"get.h\"\n\
+                    inline float twice(global float *y, size_t i) {\n\
+                    \treturn 2 * y[i + 3000];\n}\n\
+                    kernel void copy(global const float *x, global float *y) {\n\
+                    \tsize_t i = get_global_id(0);\n\
+                    \tfloat value = get(x, i) + twice(y, i);\n\
+                    \tSET(i + 2000,\n\
+                    \t\tvalue);\n}\n";
+        fs::write(bench.path("copy.cl"), text).unwrap();
+        let options = format!("-I {}", bench.path("").display());
+        let more = ["--options", &options, "--bytes", "x=4KiB", "--bytes", "y=4KiB"];
+        let launch = ["copy(x, y) over 1024"];
+        let run = bench.check("copy.cl", &launch, &more).ended(1);
+        for line in [
+            "it reads `x`: it may touch the bytes 4 to 4100, but there are 4096 (get.h:3)\n",
+            "it reads `y`: it may touch the bytes 12000 to 16096, but there are 4096 (copy.cl:3)\n",
+            "it writes `y`: it may touch the bytes 8000 to 12096, but there are 4096 (copy.cl:8)\n",
+        ] {
+            assert!(run.out.contains(line), "{line:?} is missing: {}", run.out);
+        }
+        let more = [&more[..], &["--json"]].concat();
+        let report: Value = bench.check("copy.cl", &launch, &more).ended(1).json();
+        let findings = report["launches"][0]["findings"].as_array().unwrap();
+        let mut lines: Vec<_> =
+            findings.iter().map(|found| found["line"].as_str().unwrap()).collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["copy.cl:3", "copy.cl:8", "get.h:3"]);
     });
 }

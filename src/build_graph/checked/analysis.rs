@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::plan::checked_plan;
+use super::plan::{faithful_plan, prepare};
+use super::sources::Sources;
 use crate::build_graph::built::Built;
 use crate::build_graph::graph::BuildGraph;
 use crate::build_graph::link::describe;
@@ -10,9 +11,7 @@ use crate::build_graph::outcome::{Answer, Outcome};
 use crate::build_graph::plan::BuildPlan;
 use crate::build_graph::shared_outcome::shared_outcome;
 use crate::compiler::bounds;
-use crate::compiler::signature::Access;
-use crate::compiler::spirv;
-use crate::device::{Device, DeviceInfo, ModuleFormat, Workarounds};
+use crate::device::{Device, ModuleFormat};
 use crate::error::{Error, ErrorKind, Result, catch_panics};
 use crate::executor::Priority;
 use crate::source::module::Module;
@@ -25,49 +24,23 @@ pub(crate) struct Analysis {
     pub(super) private_bytes: Option<u64>,
     /// Plan of the program whose kernel runs.
     pub(super) plan: BuildPlan,
+    /// Sources of the kernel, unless its SPIR-V was given.
+    pub(super) sources: Option<Sources>,
 }
 
 impl Analysis {
     /// Prepares a kernel of a checked program, which was built from OpenCL C, or which fusion made.
-    fn of(plan: BuildPlan, device: &Device, name: &str, is_fused: bool) -> Result<Arc<Self>> {
-        let analysed = BuildPlan { is_emitted: false, ..plan.clone() };
-        let kernel = analysed.with_source(device, |source| {
-            let module = spirv::Module::parse(source.code)?;
-            let parameters = analysed.parameters(name).unwrap_or_default().iter().enumerate();
-            let read_only = parameters.filter(|(_, known)| known.access == Some(Access::Read));
-            let read_only = read_only.map(|(at, _)| at).collect();
-            match is_fused {
-                true => bounds::Kernel::of_fused(&module, name, &read_only),
-                false => bounds::Kernel::of(&module, name, source.constants, &read_only),
-            }
-        })?;
+    fn of(
+        plan: BuildPlan,
+        device: &Device,
+        name: &str,
+        is_fused: bool,
+        sources: Option<Sources>,
+    ) -> Result<Self> {
+        let kernel = prepare(&plan, device, name, is_fused)?;
         let private_bytes = kernel.private_bytes();
-        Ok(Arc::new(Self { kernel, private_bytes, plan }))
+        Ok(Self { kernel, private_bytes, plan, sources })
     }
-}
-
-/// Returns a module that a device runs as it is analysed: without claims that its functions do not keep, without
-/// vectors that the driver passes wrongly, and without loads that it does too early. The module is the same if it has
-/// none of these.
-fn faithful(module: &Module, device: &DeviceInfo) -> Result<Module> {
-    let parsed = spirv::Module::parse(module.code())?;
-    let honest = bounds::without_false_claims(&parsed);
-    let is_honest = honest.is_none();
-    let mut new = honest.unwrap_or(parsed);
-    let Workarounds { widen_vectors, split_volatile_loads, .. } = Workarounds::of(device);
-    let is_widened = widen_vectors && spirv::widen_vectors(&mut new)?;
-    let is_split = split_volatile_loads && spirv::split_volatile_loads(&mut new)?;
-    if is_honest && !is_widened && !is_split {
-        return Ok(module.clone());
-    }
-    let new = Module::spirv(new.assemble())?.labeled_like(module);
-    Ok(new.untrusted_if(module.is_untrusted()))
-}
-
-/// Returns the plan of the checked program of a plan, given the SPIR-V of its modules.
-fn faithful_plan(plan: &BuildPlan, modules: &[Module], device: &Device) -> Result<BuildPlan> {
-    let modules = modules.iter().map(|module| faithful(module, device));
-    checked_plan(plan, modules.collect::<Result<_>>()?, device)
 }
 
 impl BuildGraph {
@@ -104,7 +77,7 @@ impl BuildGraph {
         let make = move || faithful_plan(&plan, &modules, &device);
         let plan = self.pool_for(is_untrusted).threads().run(Priority::Short, make).await??;
         let answer = self.request_plan(plan);
-        answer.clone().completed().await?;
+        answer.clone().completed().await?.set_text(input);
         Ok(answer)
     }
 
@@ -132,8 +105,10 @@ impl BuildGraph {
         }
         let device = built.device();
         let modules: Vec<_> = modules.into_iter().cloned().collect();
+        let sources = Sources::of(built, plan, &modules, name);
         let checked = faithful_plan(plan, &modules, device);
-        Some(checked.and_then(|plan| Analysis::of(plan, device, name, is_fused)))
+        let analysed = checked.and_then(|plan| Analysis::of(plan, device, name, is_fused, sources));
+        Some(analysed.map(Arc::new))
     }
 
     /// Analyses a kernel of a program. Translates OpenCL C first, and does the work on a thread of the pool.
@@ -165,12 +140,21 @@ impl BuildGraph {
                 ))
             })?);
         }
-        let (device, name) = (built.device().clone(), name.to_owned());
+        let sources = Sources::of(built, &plan, &modules, name);
+        let (device, kernel) = (built.device().clone(), name.to_owned());
         let analyse = move || {
             let plan = faithful_plan(&plan, &modules, &device)?;
-            Analysis::of(plan, &device, &name, false)
+            Ok(Analysis::of(plan, &device, &kernel, false, None))
         };
-        self.pool_for(is_untrusted).threads().run(Priority::Short, analyse).await?
+        let pool = self.pool_for(is_untrusted);
+        let analysed: Result<_> = pool.threads().run(Priority::Short, analyse).await?;
+        match (analysed?, &sources) {
+            (Ok(analysis), _) => Ok(Arc::new(Analysis { sources, ..analysis })),
+            (Err(error), Some(sources)) if error.kind() == ErrorKind::Unsupported => {
+                Err(sources.refusal(self).await.unwrap_or(error))
+            }
+            (Err(error), _) => Err(error),
+        }
     }
 
     /// Returns the plan of a program, unless nothing can be known of its code.

@@ -92,6 +92,10 @@ impl Checks {
         needs_proof: bool,
     ) -> Option<Result<Decision>> {
         let find = || self.find(|known| known.fits(range, arguments));
+        let prove = |decision: Decision| match needs_proof || self.needs_proof {
+            true => self.proven(decision, || LaunchShape::of(range, arguments)),
+            false => Ok(decision),
+        };
         let overlaps = |restricted: &[usize]| {
             let is_read_only = |at: usize| is_declared_read_only(kernel, at);
             !restricted.is_empty()
@@ -100,7 +104,7 @@ impl Checks {
         if self.restricted.get().is_some_and(|restricted| !overlaps(restricted))
             && let Some(decision) = find()
         {
-            return Some(decision.and_then(|decision| self.proven_if(decision, needs_proof)));
+            return Some(decision.and_then(prove));
         }
         let analysis = match self.peek()? {
             Ok(analysis) => analysis,
@@ -117,7 +121,7 @@ impl Checks {
             let guard = |report: &bounds::Report| self.guard_for(&analysis, report);
             self.decide_anew(&analysis, kernel, LaunchShape::of(range, arguments), guard)
         });
-        Some(decision.and_then(|decision| self.proven_if(decision, needs_proof)))
+        Some(decision.and_then(prove))
     }
 
     /// Decides like [`decide`](Self::decide), on a thread of the pool, and waits until the guarded variant is
@@ -135,21 +139,22 @@ impl Checks {
         let analysis = self.analysis.clone().await?;
         let (checks, kernel, is_untrusted) =
             (Arc::clone(self), kernel.clone(), analysis.plan.has_untrusted());
+        let (shared, launch) = (Arc::clone(&analysis), shape.clone());
         let decide = move || {
             let resolved = kernel.built()?;
             checks.check_overlaps(&analysis, resolved, &shape.regions)?;
-            let decision = match checks.find(|known| known.covers(&shape)) {
-                Some(known) => known?,
-                None => {
-                    let guard = |report: &bounds::Report| checks.guard_for(&analysis, report);
-                    checks.decide_anew(&analysis, resolved, shape, guard)?
-                }
-            };
-            checks.proven_if(decision, needs_proof)
+            checks.find(|known| known.covers(&shape)).unwrap_or_else(|| {
+                let guard = |report: &bounds::Report| checks.guard_for(&analysis, report);
+                checks.decide_anew(&analysis, resolved, shape, guard)
+            })
         };
         let decided = self.graph()?.pool_for(is_untrusted).threads().run(Priority::Short, decide);
         let decision = decided.await??;
         if let Decision::Guarded(guard) = &decision {
+            if needs_proof || self.needs_proof {
+                let with_lines = self.verdict_with_lines(shared, launch).await;
+                return Err(self.not_proven(with_lines.as_ref().unwrap_or(&guard.verdict), ""));
+            }
             guard.kernel.resolve().await;
         }
         Ok(decision)
@@ -183,7 +188,7 @@ impl Checks {
                         ))
                     }
                     true => Ok(Decision::Proven),
-                    false => Err(self.not_proven(&report.verdict(&analysis.kernel))),
+                    false => Err(self.not_proven(&report.verdict(&analysis.kernel), "")),
                 })
             });
             proven.map(drop)
@@ -203,15 +208,22 @@ impl Checks {
     ) -> Result<LaunchVerdict> {
         let analysis = self.analysis.clone().await?;
         let (graph, is_untrusted) = (self.graph()?, analysis.plan.has_untrusted());
+        let (checks, shared, launch) = (Arc::clone(&self), Arc::clone(&analysis), shape.clone());
         let describe = move || {
             let resolved = kernel.built()?;
-            let report = report(&analysis, &shape, true)?;
-            self.check_overlaps(&analysis, resolved, &shape.regions)?;
-            self.check_stated(&analysis, resolved, &shape, &report)?;
-            self.check_private(&analysis, resolved, &shape.range)?;
+            let report = report((&analysis.kernel, &shape), true)?;
+            checks.check_overlaps(&analysis, resolved, &shape.regions)?;
+            checks.check_stated(&analysis, resolved, &shape, &report)?;
+            checks.check_private(&analysis, resolved, &shape.range)?;
             Ok(report.verdict(&analysis.kernel))
         };
-        graph.pool_for(is_untrusted).threads().run(Priority::Short, describe).await?
+        let described = graph.pool_for(is_untrusted).threads().run(Priority::Short, describe);
+        let verdict: Result<LaunchVerdict> = described.await?;
+        let verdict = verdict?;
+        match verdict.is_proven() {
+            true => Ok(verdict),
+            false => Ok(self.verdict_with_lines(shared, launch).await.unwrap_or(verdict)),
+        }
     }
 
     fn graph(&self) -> Result<Arc<BuildGraph>> {
@@ -280,29 +292,50 @@ impl Checks {
     /// takes several times as long as one check.
     fn report(&self, analysis: &Analysis, shape: &LaunchShape) -> Result<bounds::Report> {
         if !lock(&self.known).iter().any(|known| known.shape.differs_in_scalars(shape)) {
-            let report = report(analysis, shape, false)?;
+            let report = report((&analysis.kernel, shape), false)?;
             if report.is_proven() {
                 return Ok(report);
             }
         }
-        report(analysis, shape, true)
+        report((&analysis.kernel, shape), true)
     }
 
-    /// Fails for a launch that is not proven, if it must be.
-    fn proven_if(&self, decision: Decision, needs_proof: bool) -> Result<Decision> {
+    /// Fails for a launch that is not proven. The error names lines of OpenCL C only if these were read before,
+    /// because the caller does not wait for compilers.
+    fn proven(&self, decision: Decision, shape: impl FnOnce() -> LaunchShape) -> Result<Decision> {
         let Decision::Guarded(guard) = &decision else { return Ok(decision) };
-        if !needs_proof && !self.needs_proof {
-            return Ok(decision);
-        }
-        Err(self.not_proven(&guard.verdict))
+        // Untrusted modules are not analysed on the caller's thread.
+        let analysis = self.peek().and_then(Result::ok);
+        let analysis = analysis.filter(|analysis| !analysis.plan.has_untrusted());
+        let with_lines =
+            analysis.as_ref().and_then(|analysis| verdict_with_lines(analysis, &shape()));
+        let sources = analysis.as_ref().and_then(|analysis| analysis.sources.as_ref());
+        let advice = match sources.is_some_and(|sources| !sources.are_read()) {
+            true => "; `Launch::verdict` names the lines",
+            false => "",
+        };
+        Err(self.not_proven(with_lines.as_ref().unwrap_or(&guard.verdict), advice))
     }
 
-    /// Returns the error for a launch that must be proven, and is not.
-    fn not_proven(&self, verdict: &LaunchVerdict) -> Error {
+    /// Returns the verdict on a launch with the lines of its kernel's source, if these can be read.
+    async fn verdict_with_lines(
+        &self,
+        analysis: Arc<Analysis>,
+        shape: LaunchShape,
+    ) -> Option<LaunchVerdict> {
+        let graph = self.graph().ok()?;
+        analysis.sources.as_ref()?.read(&graph).await;
+        let pool = graph.pool_for(analysis.plan.has_untrusted());
+        let describe = move || verdict_with_lines(&analysis, &shape);
+        pool.threads().run(Priority::Short, describe).await.ok()?
+    }
+
+    /// Returns the error for a launch that must be proven, and is not. `advice` follows the findings.
+    fn not_proven(&self, verdict: &LaunchVerdict, advice: &str) -> Error {
         let reasons: Vec<_> =
             verdict.findings().iter().map(|finding| format!("it {finding}")).collect();
         Error::unsupported(format!(
-            "a launch of `{}` must be proven to stay inside its buffers, but is not: {}",
+            "a launch of `{}` must be proven to stay inside its buffers, but is not: {}{advice}",
             self.name,
             reasons.join("; ")
         ))
@@ -404,8 +437,18 @@ fn is_declared_read_only(kernel: &ResolvedKernel, at: usize) -> bool {
     kernel.parameters().get(at).and_then(|parameter| parameter.access) == Some(Access::Read)
 }
 
+/// Returns the verdict on a launch with the lines of its kernel's source, if these are known.
+fn verdict_with_lines(analysis: &Analysis, shape: &LaunchShape) -> Option<LaunchVerdict> {
+    let kernel = analysis.sources.as_ref()?.kernel()?;
+    let verdict = report((kernel, shape), true).ok()?.verdict(kernel);
+    (!verdict.is_proven()).then_some(verdict)
+}
+
 /// Checks a launch of a kernel.
-fn report(analysis: &Analysis, shape: &LaunchShape, few_constants: bool) -> Result<bounds::Report> {
+fn report(
+    (kernel, shape): (&bounds::Kernel, &LaunchShape),
+    few_constants: bool,
+) -> Result<bounds::Report> {
     let arguments = shape.to_check();
     let launch = bounds::Launch {
         range: &shape.range,
@@ -414,5 +457,5 @@ fn report(analysis: &Analysis, shape: &LaunchShape, few_constants: bool) -> Resu
         uniform_groups: false,
         few_constants,
     };
-    bounds::check(&analysis.kernel, &launch)
+    bounds::check(kernel, &launch)
 }

@@ -10,6 +10,7 @@
 //! * [`plan`]: the plan of the checked program.
 //! * [`checks`]: verdicts of one kernel, with those of recent launches.
 //! * [`shape`]: the part of a launch that its verdict depends on.
+//! * [`sources`]: the lines of the source that findings about OpenCL C name.
 //! * [`guard`]: guarded variants, as nodes of the graph.
 //! * [`kernels`]: kernels as applications request them.
 
@@ -19,6 +20,7 @@ mod guard;
 mod kernels;
 mod plan;
 mod shape;
+mod sources;
 
 pub(crate) use checks::{Checks, Decision};
 pub(crate) use guard::Guard;

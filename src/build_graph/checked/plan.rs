@@ -1,9 +1,12 @@
-//! Plans of checked programs: the SPIR-V of a program, to be compiled as it was analysed.
+//! Plans of checked programs: the SPIR-V of a program, to be compiled as it was analysed; and their kernels.
 
 use crate::build_graph::formats::is_emitted;
 use crate::build_graph::plan::BuildPlan;
+use crate::compiler::bounds;
 use crate::compiler::options::{RELAXED, words};
-use crate::device::{Device, ModuleFormat};
+use crate::compiler::signature::Access;
+use crate::compiler::spirv;
+use crate::device::{Device, DeviceInfo, ModuleFormat, Workarounds};
 use crate::error::Result;
 use crate::source::module::Module;
 use crate::source::translate::options_for_device;
@@ -26,11 +29,7 @@ fn without_assumptions(options: &str) -> String {
 ///
 /// [`Unsupported`](crate::ErrorKind::Unsupported), naming the option, for an option of a text that is not
 /// known.
-pub(super) fn checked_plan(
-    plan: &BuildPlan,
-    modules: Vec<Module>,
-    device: &Device,
-) -> Result<BuildPlan> {
+fn checked_plan(plan: &BuildPlan, modules: Vec<Module>, device: &Device) -> Result<BuildPlan> {
     let is_text = plan.format() == ModuleFormat::OpenClC;
     let mut checked = plan.with_modules(modules);
     for input in &mut checked.inputs {
@@ -53,6 +52,54 @@ pub(super) fn checked_plan(
     checked.is_emitted = is_emitted(device, ModuleFormat::SpirV, as_text);
     checked.is_checked_text = is_text || plan.is_checked_text;
     Ok(checked)
+}
+
+/// Returns a module that a device runs as it is analysed: without claims that its functions do not keep, without
+/// vectors that the driver passes wrongly, and without loads that it does too early. The module is the same if it has
+/// none of these.
+pub(super) fn faithful(module: &Module, device: &DeviceInfo) -> Result<Module> {
+    let parsed = spirv::Module::parse(module.code())?;
+    let honest = bounds::without_false_claims(&parsed);
+    let is_honest = honest.is_none();
+    let mut new = honest.unwrap_or(parsed);
+    let Workarounds { widen_vectors, split_volatile_loads, .. } = Workarounds::of(device);
+    let is_widened = widen_vectors && spirv::widen_vectors(&mut new)?;
+    let is_split = split_volatile_loads && spirv::split_volatile_loads(&mut new)?;
+    if is_honest && !is_widened && !is_split {
+        return Ok(module.clone());
+    }
+    let new = Module::spirv(new.assemble())?.labeled_like(module);
+    Ok(new.untrusted_if(module.is_untrusted()))
+}
+
+/// Returns the plan of the checked program of a plan, given the SPIR-V of its modules.
+pub(super) fn faithful_plan(
+    plan: &BuildPlan,
+    modules: &[Module],
+    device: &Device,
+) -> Result<BuildPlan> {
+    let modules = modules.iter().map(|module| faithful(module, device));
+    checked_plan(plan, modules.collect::<Result<_>>()?, device)
+}
+
+/// Prepares a kernel of a checked program for the check. `is_fused` states whether fusion made the kernel.
+pub(super) fn prepare(
+    plan: &BuildPlan,
+    device: &Device,
+    name: &str,
+    is_fused: bool,
+) -> Result<bounds::Kernel> {
+    let analysed = BuildPlan { is_emitted: false, ..plan.clone() };
+    analysed.with_source(device, |source| {
+        let module = spirv::Module::parse(source.code)?;
+        let parameters = analysed.parameters(name).unwrap_or_default().iter().enumerate();
+        let read_only = parameters.filter(|(_, known)| known.access == Some(Access::Read));
+        let read_only = read_only.map(|(at, _)| at).collect();
+        match is_fused {
+            true => bounds::Kernel::of_fused(&module, name, &read_only),
+            false => bounds::Kernel::of(&module, name, source.constants, &read_only),
+        }
+    })
 }
 
 #[cfg(test)]

@@ -46,7 +46,8 @@ pub struct Finding {
     pub what: String,
     /// Reason why the access is not proven; `None` for other code.
     pub reason: Option<String>,
-    /// File and line of the source, if the module states them.
+    /// File and line of the source, such as "blur.cl:12", if they are known; "line 12" for a text without a
+    /// [label](crate::Module::label).
     pub line: Option<String>,
 }
 

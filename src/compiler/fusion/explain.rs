@@ -13,6 +13,7 @@ use super::declaration::Parameter;
 use super::pointer_uses::AccessOperands;
 use crate::compiler::spirv::edit::Location;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Role, Section, ids, located};
+use crate::compiler::spirv::file_name;
 
 /// Maximum number of values that are followed for one access.
 const MAX_VALUES: usize = 256;
@@ -136,9 +137,13 @@ fn lines(definitions: &Definitions<'_>, function: usize) -> HashMap<u32, String>
         match i.op() {
             Some(Op::Line) => {
                 let file = i.word(0).and_then(|file| definitions.get(file));
-                let file = file.and_then(|file| file.string(1)).unwrap_or("the source");
-                let file = file.rsplit(['/', '\\']).next().unwrap_or(file);
-                current = i.word(1).map(|line| format!("`{file}` line {line}"));
+                let file = file.and_then(|file| file.string(1)).map_or("", file_name);
+                // Compilers write zero for code that belongs to no line.
+                let line = i.word(1).filter(|line| *line != 0);
+                current = line.map(|line| match file {
+                    "" => format!("line {line}"),
+                    _ => format!("{file}:{line}"),
+                });
             }
             // A line holds until the end of its block.
             Some(Op::NoLine | Op::Label) => current = None,

@@ -8,7 +8,8 @@
 //! For rewriting, a module is [parsed](parse) into sections of instructions ([`module`]). Ids are indexed by
 //! definition and use ([`index`]), following the specification's grammar ([`grammar`]). Types and constants
 //! are interned ([`intern`]), dead code is removed ([`prune`]), definitions become imports ([`remove`]), and
-//! several modules are linked into one ([`merge`](mod@merge)).
+//! several modules are linked into one ([`merge`](mod@merge)). Modules are compared without regard to lines of the
+//! source ([`lines`]).
 //!
 //! Section numbers in comments refer to the SPIR-V specification, version 1.6.
 //!
@@ -20,6 +21,7 @@ pub mod fuzzing;
 mod grammar;
 mod index;
 mod intern;
+mod lines;
 mod merge;
 mod module;
 mod parse;
@@ -47,6 +49,7 @@ use crate::compiler::signature::{Parameter, SpecializationConstant};
 use crate::error::Result;
 use words::Words;
 
+pub(crate) use lines::{file_name, is_same_code, name_standard_input, remove_debug_info};
 pub(crate) use merge::{Input, Merged, Options, VERSION as MERGER, check_signatures, merge};
 pub(crate) use module::Module;
 pub(crate) use reflect::exported_names;

@@ -12,8 +12,8 @@ use petgraph::algo::dominators::simple_fast;
 use petgraph::graph::{DiGraph, NodeIndex};
 use rspirv::spirv::{Decoration, MemoryAccess, Op, StorageClass};
 
-use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Role, Section, Stream, ids, invalid};
+use crate::compiler::spirv::{Module, remove_debug_info};
 use crate::error::Result;
 
 /// Parses a module and fixes its errors.
@@ -25,6 +25,7 @@ use crate::error::Result;
 /// instructions.
 pub(super) fn parse_and_fix(bytes: Vec<u8>) -> Result<Module> {
     let mut module = Module::parse(bytes)?;
+    remove_debug_info(&mut module);
     for at in 0..module.functions.len() {
         let mut body = without_bad_merges(&module.functions[at].body);
         let definitions = module.definitions();

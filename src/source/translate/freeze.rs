@@ -56,7 +56,10 @@ impl<'t> Values<'t> {
         let instructions = function.iter().filter_map(|line| {
             let all = tokens(line);
             let is_result = all.first()?.kind == Kind::Local && all.get(1)?.text == "=";
-            is_result.then(|| (all[0].text, all[2..].to_vec()))
+            // The line of the source follows the instruction, after a comma.
+            let line = all.iter().rposition(|token| token.text == "!dbg");
+            let end = line.map_or(all.len(), |line| line - 1);
+            is_result.then(|| (all[0].text, all.get(2..end).unwrap_or_default().to_vec()))
         });
         Self { parameters, instructions: instructions.collect() }
     }
@@ -200,6 +203,19 @@ mod tests {
              %i = tail call spir_func i64 @_Z13get_global_idj(i32 noundef 0) #3\n  \
              %y = add i32 %x, %n\n  %z = urem i32 %y, %y\n  %v = mul i32 %y, %y.fr1\n  \
              %0 = select i1 true, i64 %i, i64 %i\n  %u = zext i1 %i to i32\n",
+        );
+        assert_eq!(without_freezes(&text), expected);
+    }
+
+    #[test]
+    fn lines_of_the_source_make_no_difference() {
+        let text = function(
+            "  %y = add i32 %n, 1, !dbg !7\n  %z = freeze i32 %y, !dbg !8\n  \
+             %0 = freeze i32 %n, !dbg !9\n  %v = mul i32 %z, %0, !dbg !9\n",
+        );
+        let expected = function(
+            "  %y = add i32 %n, 1, !dbg !7\n  %0 = select i1 true, i32 %n, i32 %n\n  \
+             %v = mul i32 %y, %n, !dbg !9\n",
         );
         assert_eq!(without_freezes(&text), expected);
     }

@@ -27,6 +27,12 @@
 //!
 //! [`fixups`] corrects known errors of llvm-spirv, and [`dimensions`] adds bounds checks that its output lacks.
 //!
+//! # Lines
+//!
+//! A translation has no lines of the source, so that it only depends on the code. The lines that messages name are
+//! those of a second translation ([`Translation::with_lines`]), whose code is the same: [`line_tables`] removes what
+//! llvm-spirv would otherwise translate differently.
+//!
 //! # What llvm-spirv does not accept
 //!
 //! Optimisation creates code that llvm-spirv 15 refuses: `freeze`, integers of other widths than those of
@@ -41,6 +47,7 @@ mod find;
 mod fixups;
 mod freeze;
 mod functions;
+mod line_tables;
 mod options;
 mod pieces;
 mod reductions;

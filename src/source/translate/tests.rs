@@ -92,7 +92,7 @@ impl Folder {
     }
 }
 
-fn device() -> DeviceInfo {
+pub(super) fn device() -> DeviceInfo {
     DeviceInfo {
         device_version: "OpenCL 3.0".to_owned(),
         il_version: "SPIR-V_1.0 SPIR-V_1.1".to_owned(),

@@ -9,6 +9,7 @@ use super::find::{Tool, Tools};
 use super::fixups::parse_and_fix;
 use super::freeze::without_freezes;
 use super::functions::with_kernels;
+use super::line_tables::without_lines_of_loops;
 use super::options::BuildOptions;
 use super::reductions::without_reductions;
 use super::run::{REFUSED, run};
@@ -74,6 +75,9 @@ const WITHOUT_PASSES: [&str; 2] = ["-Xclang", "-disable-llvm-passes"];
 /// Arguments with which clang writes LLVM assembly text to its standard output.
 const ASSEMBLY_OUTPUT: [&str; 5] = ["-S", "-emit-llvm", "-o", "-", "-"];
 
+/// Argument with which clang notes the lines of the source, and nothing else for debuggers.
+const LINES: &str = "-gline-tables-only";
+
 /// Prepared translation for a device.
 #[derive(Debug)]
 pub(crate) struct Translation {
@@ -85,6 +89,8 @@ pub(crate) struct Translation {
     directories: Vec<String>,
     /// Kernels to translate; all of the text's if empty.
     kernels: Names,
+    /// Whether the SPIR-V states the lines of the source.
+    has_lines: bool,
     limit: Duration,
 }
 
@@ -124,12 +130,19 @@ impl Translation {
         // Build options come last, so that they override the others.
         arguments.extend(given);
         let (tools, kernels) = (Arc::clone(tools), Names::new());
-        Ok(Self { tools, target, arguments, directories, kernels, limit })
+        Ok(Self { tools, target, arguments, directories, kernels, has_lines: false, limit })
     }
 
     /// Limits the translation to these kernels and what they use.
     pub(crate) fn limited_to(self, kernels: Names) -> Self {
         Self { kernels, ..self }
+    }
+
+    /// Lets the SPIR-V state the lines of the source. Its code is that of the translation without lines, unless
+    /// the compilers treat code with lines differently.
+    pub(crate) fn with_lines(mut self) -> Self {
+        self.arguments.push(LINES.to_owned());
+        Self { has_lines: true, ..self }
     }
 
     /// Returns the fields of keys that describe the translation: everything that affects the result except the
@@ -284,6 +297,7 @@ impl Translation {
     ) -> Result<Translated, Fault> {
         let assembly = if self.target.contracts { with_fma(assembly) } else { assembly };
         let assembly = match String::from_utf8(assembly) {
+            Ok(text) if self.has_lines => translatable(&without_lines_of_loops(&text)).into_bytes(),
             Ok(text) => translatable(&text).into_bytes(),
             Err(error) => error.into_bytes(),
         };

@@ -85,7 +85,7 @@ fn the_line_of_the_source_is_stated_if_the_module_has_it() {
     let bytes = module.assemble();
     assert_eq!(
         why(&bytes, "gathered", vec![]),
-        "`gathered` reads `src` (`reasons.cl` line 7) at an index that it reads from `index`; \
+        "`gathered` reads `src` (reasons.cl:7) at an index that it reads from `index`; \
          `fill` may have written the same bytes in another work-item"
     );
 }
