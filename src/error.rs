@@ -530,9 +530,13 @@ pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> String {
         Ok(text) => return *text,
         Err(other) => other,
     };
-    let text = payload.downcast_ref::<&str>().copied().unwrap_or("a panic without a message");
-    std::mem::forget(payload);
-    text.to_owned()
+    match payload.downcast::<&'static str>() {
+        Ok(text) => (*text).to_owned(),
+        Err(other) => {
+            std::mem::forget(other);
+            "a panic without a message".to_owned()
+        }
+    }
 }
 
 /// Runs a call, and turns a panic into an error.

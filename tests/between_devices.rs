@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 #![allow(clippy::let_underscore_future, reason = "commands run without being awaited")]
 
+#[path = "support/forgotten.rs"]
+mod forgotten;
 #[path = "support/simulation.rs"]
 mod simulation;
 mod support;
@@ -256,7 +258,7 @@ fn runtimes_queues_and_events_may_be_dropped_while_it_copies() {
                 0 => drop((one, two)),
                 1 => drop((two, copied)),
                 2 => drop((x, y, one)),
-                3 => std::mem::forget(copied),
+                3 => forgotten::forget(copied),
                 _ => drop(x),
             }
             drop(pause);

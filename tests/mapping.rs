@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 #![allow(clippy::let_underscore_future, reason = "commands run without being awaited")]
 
+#[path = "support/forgotten.rs"]
+mod forgotten;
 #[path = "support/simulation.rs"]
 mod simulation;
 mod support;
@@ -241,8 +243,8 @@ fn a_forgotten_guard_only_keeps_back_the_commands_behind_it() {
             let rt = runtime(&simulator).await;
             let queue = rt.queue();
             let (x, y) = (rt.host_buffer::<u32>(LEN).unwrap(), rt.buffer::<u32>(LEN).unwrap());
-            std::mem::forget(queue.map_mut(&x).await.unwrap());
-            std::mem::forget(queue.map_mut(&y));
+            forgotten::forget(queue.map_mut(&x).await.unwrap());
+            forgotten::forget(queue.map_mut(&y));
             let filled = queue.fill(&x, 1).unwrap();
             queue.fill(&y, 2).unwrap().await.unwrap();
             assert!(waits(&rt, &filled).await);

@@ -9,6 +9,8 @@
 
 #[path = "support/abandoned.rs"]
 mod abandoned;
+#[path = "support/forgotten.rs"]
+mod forgotten;
 #[path = "support/simulation.rs"]
 mod simulation;
 mod support;

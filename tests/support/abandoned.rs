@@ -2,15 +2,16 @@
 
 #![allow(unreachable_pub, reason = "a suite includes the file")]
 
-use std::any::Any;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::{ready, select};
 use kiln::Runtime;
+
+use crate::forgotten::forget;
 
 /// Stage at which a future is abandoned.
 #[derive(Clone, Copy, Debug)]
@@ -47,10 +48,6 @@ pub enum Fate {
 /// All ways that leave nothing behind.
 pub const CLEAN: &[Fate] =
     &[Fate::Dropped, Fate::AbortedOnTokio, Fate::CancelledOnSmol, Fate::LostRace];
-
-/// Leaked futures. Leak Sanitizer finds them here, and so does not report these intended leaks. They are never
-/// dropped.
-static FORGOTTEN: Mutex<Vec<Box<dyn Any + Send>>> = Mutex::new(Vec::new());
 
 pub fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     // Each poll has a waker of its own.
@@ -92,7 +89,7 @@ where
 {
     match fate {
         Fate::Dropped => drop(future),
-        Fate::Forgotten => FORGOTTEN.lock().unwrap().push(Box::new(future)),
+        Fate::Forgotten => forget(future),
         Fate::AbortedOnTokio => {
             let task = tokio.spawn(future);
             task.abort();
