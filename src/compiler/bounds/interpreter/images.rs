@@ -137,14 +137,18 @@ impl<'m> Machine<'m> {
     fn coordinates(&self, frame: &Frame, id: u32) -> Run<Coordinates> {
         let ty = self.type_id(id)?;
         let declared = self.ty(ty)?;
-        let part = match declared.op() {
-            Some(Op::TypeVector) => self.ty(word(&declared, 1)?)?,
-            _ => declared,
+        let (part, count) = match declared.op() {
+            Some(Op::TypeVector) => (self.ty(word(&declared, 1)?)?, word(&declared, 2)?),
+            _ => (declared, 1),
         };
         let all = match self.value(frame, id)? {
             Val::Parts(all) => all,
             one => vec![one],
         };
+        // An insertion without its index may make a number of what is declared as a vector.
+        if all.len() != count as usize {
+            return Err(Stopped);
+        }
         let bits = all.into_iter().map(|part| match part {
             Val::Bits(bits) => Ok(bits as u32),
             _ => Err(Stopped),

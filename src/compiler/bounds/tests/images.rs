@@ -375,7 +375,7 @@ fn parameters_that_hold_images_are_refused_by_name() {
     for array in [false, true] {
         for (is_pointer, given) in [(false, scalar(0_u64)), (true, buffer(64))] {
             let module = holds(array, is_pointer);
-            let error = outcome(&module, &[given.clone()]).unwrap_err().to_string();
+            let error = outcome(&module, std::slice::from_ref(&given)).unwrap_err().to_string();
             assert!(error.contains("`k`") && error.contains("that is not a parameter"), "{error}");
         }
     }
