@@ -275,6 +275,52 @@ fn samplers_with_an_addressing_mode_need_no_guard() {
     });
 }
 
+/// OpenCL leaves such reads undefined. No driver that the tests run on leaves the image.
+#[test]
+fn coordinates_that_are_not_finite_give_pixels_or_the_border() {
+    const KERNELS: &str = "
+        kernel void points(read_only image2d_t from, sampler_t sampler, global const float2 *at, global uint *to) {
+            int i = get_global_id(0);
+            to[i] = read_imageui(from, sampler, at[i]).x;
+        }
+        kernel void known(read_only image2d_t from, sampler_t sampler, global uint *to) {
+            to[0] = read_imageui(from, sampler, (float2)(NAN, 0.5f)).x;
+            to[1] = read_imageui(from, sampler, (float2)(0.5f, INFINITY)).x;
+            to[2] = read_imageui(from, sampler, (float2)(-INFINITY, -NAN)).x;
+        }";
+    let numbers = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 3e38, -3e38, 2_147_483_648.0, -1e10];
+    let points = numbers.iter().flat_map(|&x| [[x, 0.5], [0.5, x], [x, x]]);
+    let points: Vec<_> = points.flatten().collect();
+    let count = points.len() / 2;
+    on_each(async |rt| {
+        let (at, to) =
+            (rt.buffer_from(points.clone()).await.unwrap(), rt.buffer::<u32>(count).unwrap());
+        let from = rt.image_2d::<Pixel>(4, 3).unwrap();
+        let pixels: Vec<_> = (1..=12).map(|i| Rgba([i, 0, 0, 0])).collect();
+        rt.queue().write(&from, pixels).unwrap();
+        for module in modules(&rt, KERNELS).await {
+            let points = checked(&rt, &module, "points").await;
+            let known = checked(&rt, &module, "known").await;
+            for sampler in [
+                Sampler::new().addressing(Addressing::ClampToEdge),
+                Sampler::new().addressing(Addressing::Clamp),
+                Sampler::new().normalized(true).addressing(Addressing::Repeat),
+                Sampler::new().normalized(true).addressing(Addressing::MirroredRepeat),
+            ] {
+                let launches = [
+                    points.launch(count).args((&from, sampler, &at, &to)),
+                    known.launch(1).args((&from, sampler, &to)),
+                ];
+                for launch in launches {
+                    rt.queue().submit(launch).unwrap().await.expect("it runs");
+                    let read = rt.queue().read(&to).await.unwrap();
+                    assert!(read.iter().all(|&pixel| pixel <= 12), "{sampler:?}: {read:?}");
+                }
+            }
+        }
+    });
+}
+
 #[test]
 fn samplers_without_an_addressing_mode_are_guarded() {
     with_kernels(async |rt, module, from| {

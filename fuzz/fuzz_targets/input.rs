@@ -3,7 +3,7 @@
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 
-const MODULES: [&[u8]; 32] = [
+const MODULES: [&[u8]; 36] = [
     include_bytes!("../../tests/data/application.spv"),
     include_bytes!("../../tests/data/library.spv"),
     include_bytes!("../../tests/data/library_O0.spv"),
@@ -36,6 +36,10 @@ const MODULES: [&[u8]; 32] = [
     include_bytes!("../../tests/data/bounds/pixels.spv"),
     include_bytes!("../../tests/data/bounds/tone.spv"),
     include_bytes!("../../tests/data/bounds/sharpen.spv"),
+    include_bytes!("../../tests/data/bounds/images.spv"),
+    include_bytes!("../../tests/data/emitted/images_O0.spv"),
+    include_bytes!("../../tests/data/emitted/images_O2.spv"),
+    include_bytes!("../../tests/data/typed/images.spv"),
 ];
 
 #[derive(Arbitrary, Debug)]

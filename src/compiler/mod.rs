@@ -4,6 +4,8 @@
 //! only description of a device that it takes is a [`Target`](fusion::Target).
 
 pub(crate) mod bounds;
+#[cfg(test)]
+mod damage_tests;
 pub(crate) mod fusion;
 pub(crate) mod nd_range;
 pub(crate) mod opencl_c;

@@ -1,10 +1,11 @@
 //! Fuzz target of checks, for the fuzzer in `fuzz/`, which is built with `--cfg fuzzing`.
 #![allow(missing_docs, clippy::missing_panics_doc, reason = "not part of the interface")]
 
-use super::interpreter::{Given, Grid, Machine};
+use super::images::ImageType;
+use super::interpreter::{Given, Grid, Machine, Memory};
 use super::kernel::{Kernel, ParameterMemory};
 use super::report::Report;
-use super::{Argument, Channel, Launch, check, guard};
+use super::{Argument, Channel, Launch, check, guard, without_false_claims};
 use crate::compiler::fusion::fuzzing::{Choices, SIZES};
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::spirv::Module;
@@ -13,6 +14,9 @@ use crate::device::{Addressing, Filter, Sampler};
 
 /// Lengths of memory in bytes.
 const LENGTHS: [usize; 10] = [4096, 4096, 1024, 256, 64, 16, 4, 3, 1, 0];
+
+/// Sizes of images in pixels.
+const PIXELS: [usize; 8] = [1, 2, 3, 4, 16, 64, 100, 1 << 14];
 
 /// Number of work-items that are run.
 const ITEMS: usize = 6;
@@ -24,6 +28,7 @@ const FUEL: usize = 2000;
 /// Runs some work-items: what is proven must hold in them, and the variant must stay inside all memory.
 pub fn exercise(bytes: &[u8], choices: &[u8]) {
     let Ok(module) = Module::parse(bytes) else { return };
+    let module = without_false_claims(&module).unwrap_or(module);
     let mut choices = Choices(choices);
     let entries = module.section(Section::EntryPoints);
     let names: Vec<_> = entries.iter().filter_map(|entry| entry.string(2)).collect();
@@ -53,28 +58,11 @@ struct Run<'a> {
     arguments: &'a [Argument],
     grid: Grid,
     items: Vec<[u64; 3]>,
-    /// Value of all bytes of buffers.
+    /// Value of all bytes of buffers, and of all numbers of images.
     content: u8,
 }
 
 impl Run<'_> {
-    /// Returns the memory and the arguments of the interpreter.
-    fn given(&self) -> (Vec<Vec<u8>>, Vec<Given>) {
-        let (mut objects, mut given) = (Vec::new(), Vec::new());
-        for argument in self.arguments {
-            given.push(match argument {
-                Argument::Buffer { length, .. } | Argument::Local(length) => {
-                    objects.push(vec![self.content; *length]);
-                    Given::Object(objects.len() - 1)
-                }
-                Argument::Scalar(bytes) => Given::Bytes(bytes.clone()),
-                // The interpreter stops at the first use of one.
-                Argument::Image { .. } | Argument::Sampler(_) => Given::Bytes(Vec::new()),
-            });
-        }
-        (objects, given)
-    }
-
     /// Runs the work-items, as far as the interpreter can.
     fn run(&self, machine: &mut Machine<'_>, function: u32, given: &[Given]) {
         for &place in &self.items {
@@ -88,8 +76,8 @@ impl Run<'_> {
     /// Asserts what a report proves.
     fn confirm(&self, kernel: &Kernel, report: &Report) {
         let definitions = kernel.module.definitions();
-        let (objects, given) = self.given();
-        let Ok(mut machine) = Machine::new(&definitions, objects, self.grid) else { return };
+        let (memory, given) = Memory::of(self.arguments, self.content);
+        let Ok(mut machine) = Machine::new(&definitions, memory, self.grid) else { return };
         self.run(&mut machine, kernel.function, &given);
         let contradiction = machine.contradiction(report);
         assert!(contradiction.is_none(), "{contradiction:?}");
@@ -98,16 +86,9 @@ impl Run<'_> {
     /// Asserts that a guarded variant stays inside its memory, and that its operations are defined.
     fn confirm_guarded(&self, kernel: &Kernel, module: &Module, lengths: &[usize]) {
         let definitions = module.definitions();
-        let (objects, mut given) = self.given();
-        given.extend(lengths.iter().map(|&at| {
-            let length = match &self.arguments[at] {
-                Argument::Buffer { length, .. } | Argument::Local(length) => *length as u64,
-                Argument::Scalar(bytes) => bytes.len() as u64,
-                Argument::Image { .. } | Argument::Sampler(_) => 0,
-            };
-            Given::Bytes(length.to_le_bytes().to_vec())
-        }));
-        let Ok(mut machine) = Machine::new(&definitions, objects, self.grid) else { return };
+        let (memory, given) = Memory::of(self.arguments, self.content);
+        let given = Given::with_lengths(&given, self.arguments, lengths);
+        let Ok(mut machine) = Machine::new(&definitions, memory, self.grid) else { return };
         self.run(&mut machine, kernel.function, &given);
         assert!(machine.events.is_empty(), "the variant is not safe: {:?}", machine.events);
     }
@@ -128,18 +109,8 @@ impl Choices<'_> {
                     Argument::Buffer { length, alignment: [128, 128, 16, 4, 1][self.below(5)] }
                 }
                 ParameterMemory::Local => Argument::Local(length),
-                ParameterMemory::Image(image) => Argument::Image {
-                    type_name: image.name().unwrap_or_default(),
-                    size: std::array::from_fn(|_| 1 + self.below(64)),
-                    channel: [Channel::Float, Channel::Signed, Channel::Unsigned][self.below(3)],
-                },
-                ParameterMemory::Sampler => {
-                    let filter = [Filter::Nearest, Filter::Linear][self.below(2)];
-                    let addressing =
-                        [Addressing::None, Addressing::Clamp, Addressing::Repeat][self.below(3)];
-                    let sampler = Sampler::new().normalized(self.below(2) == 0);
-                    Argument::Sampler(sampler.filter(filter).addressing(addressing))
-                }
+                ParameterMemory::Image(image) => self.image(image),
+                ParameterMemory::Sampler => Argument::Sampler(self.sampler()),
                 ParameterMemory::ByValue | ParameterMemory::None => {
                     let size = parameter.size.unwrap_or(4).clamp(0, 256) as usize;
                     let rest = if self.below(4) == 0 { 255 } else { 0 };
@@ -150,6 +121,30 @@ impl Choices<'_> {
             });
         }
         arguments
+    }
+
+    /// Returns an image of the kind that a parameter declares. Sizes that the kind lacks are 1.
+    fn image(&mut self, image: ImageType) -> Argument {
+        let sizes = std::array::from_fn(|_| PIXELS[self.below(PIXELS.len())]);
+        Argument::Image {
+            type_name: image.name().unwrap_or_default(),
+            size: image.size_of(sizes),
+            channel: [Channel::Float, Channel::Signed, Channel::Unsigned][self.below(3)],
+        }
+    }
+
+    /// Returns a sampler. Most reads are defined with one that is not normalized, nearest and does not repeat.
+    fn sampler(&mut self) -> Sampler {
+        let filter = [Filter::Nearest, Filter::Nearest, Filter::Linear][self.below(3)];
+        let addressing = [
+            Addressing::None,
+            Addressing::ClampToEdge,
+            Addressing::Clamp,
+            Addressing::Repeat,
+            Addressing::MirroredRepeat,
+        ];
+        let sampler = Sampler::new().normalized(self.below(3) == 0);
+        sampler.filter(filter).addressing(addressing[self.below(addressing.len())])
     }
 
     fn checked_range(&mut self) -> NdRange {

@@ -149,6 +149,13 @@ fn with_parameters(
     }
 }
 
+/// Maximum number of insertions and shuffles that a component of a vector is followed through. Code that is never
+/// reached may build up a vector from itself.
+const MAX_STEPS: usize = 64;
+
+/// Maximum number of coordinates of a pixel.
+const MAX_COORDINATES: u32 = 3;
+
 /// Values that may not be the same wherever they are used.
 struct Taint<'a, 'm> {
     definitions: &'a Definitions<'m>,
@@ -251,8 +258,12 @@ impl<'a, 'm> Taint<'a, 'm> {
                 self.depend(i, parts.into_iter().flatten());
             }
             Op::VectorShuffle => {
-                let operands = self.shuffled(i);
-                self.depend(i, operands.into_iter());
+                let components = self.shuffled(i);
+                self.depend_on_components(i, components);
+            }
+            Op::CompositeExtract if self.is_component(i) => {
+                let component = i.word(2).zip(i.word(3)).map(|(of, at)| self.component(of, at));
+                self.depend_on_components(i, component.into_iter().collect());
             }
             Op::ExtInst if VectorAccess::of(self.definitions, i).is_some() => self.load(i),
             Op::ImageWrite => {
@@ -392,62 +403,102 @@ impl<'a, 'm> Taint<'a, 'm> {
         })
     }
 
+    /// Returns whether an instruction takes a component of a vector.
+    fn is_component(&self, i: &Instruction<'m>) -> bool {
+        let ty = i.word(2).and_then(|id| self.definitions.type_of(id));
+        ty.is_some_and(|ty| ty.op() == Some(Op::TypeVector)) && i.word(4).is_none()
+    }
+
+    /// Returns the insertions that a vector was built up with, from the last one.
+    fn insertions(&self, last: Option<Instruction<'m>>) -> impl Iterator<Item = Instruction<'m>> {
+        let is_insertion = |i: &Instruction<'_>| i.op() == Some(Op::CompositeInsert);
+        let before = move |i: &Instruction<'m>| {
+            i.word(3).and_then(|whole| self.definitions.get(whole)).filter(is_insertion)
+        };
+        std::iter::successors(last.filter(is_insertion), before).take(MAX_STEPS)
+    }
+
     /// Returns whether an insertion completes a vector: the ones before it set all other components.
     fn is_whole(&self, i: &Instruction<'m>) -> bool {
         let count = i.result_type().and_then(|ty| self.definitions.get(ty));
         let count = count.filter(|ty| ty.op() == Some(Op::TypeVector)).and_then(|ty| ty.word(2));
         let Some(count) = count.filter(|&count| count <= 16) else { return false };
-        let (mut set, mut next) = (0_u32, Some(*i));
-        while let Some(insert) = next.filter(|i| i.op() == Some(Op::CompositeInsert)) {
-            let Some(at) = insert.word(4).filter(|&at| at < count) else { return false };
+        let mut set = 0_u32;
+        for insertion in self.insertions(Some(*i)) {
+            let Some(at) = insertion.word(4).filter(|&at| at < count) else { return false };
             set |= 1 << at;
             if set == (1 << count) - 1 {
                 return true;
             }
-            next = insert.word(3).and_then(|whole| self.definitions.get(whole));
         }
         false
     }
 
-    /// Returns the vectors of which a shuffle takes components that may not be defined.
-    fn shuffled(&self, i: &Instruction<'m>) -> Vec<u32> {
-        let (Some(a), Some(b)) = (i.word(2), i.word(3)) else { return Vec::new() };
-        let count = self.definitions.type_of(a).and_then(|ty| ty.word(2)).unwrap_or(0);
-        let mut operands = Vec::new();
-        for at in i.words_from(4) {
-            let (whole, at) = if at < count { (a, at) } else { (b, at.wrapping_sub(count)) };
-            // Components of vectors that are built up one by one are known to be set.
-            let mut next = self.definitions.get(whole);
-            let mut is_set = false;
-            while let Some(insert) = next.filter(|i| i.op() == Some(Op::CompositeInsert)) {
-                if insert.word(4) == Some(at) {
-                    operands.extend(insert.word(2));
-                    is_set = true;
-                    break;
+    /// Returns the value that a component of a vector comes from: a component that was inserted, or a vector that is
+    /// not followed further. Returns `None` for a component that a shuffle leaves undefined.
+    fn component(&self, mut vector: u32, mut at: u32) -> Option<u32> {
+        for _ in 0..MAX_STEPS {
+            let Some(i) = self.definitions.get(vector) else { return Some(vector) };
+            match i.op() {
+                Some(Op::CompositeInsert) if i.word(5).is_none() => {
+                    let (Some(part), Some(whole)) = (i.word(2), i.word(3)) else { break };
+                    if i.word(4) == Some(at) {
+                        return Some(part);
+                    }
+                    vector = whole;
                 }
-                next = insert.word(3).and_then(|whole| self.definitions.get(whole));
-            }
-            if !is_set {
-                operands.push(whole);
+                Some(Op::VectorShuffle) => {
+                    let (Some(a), Some(b)) = (i.word(2), i.word(3)) else { break };
+                    let count = |id| self.definitions.type_of(id).and_then(|ty| ty.word(2));
+                    let (Some(first), Some(second)) = (count(a), count(b)) else { break };
+                    let from = i.word(at.checked_add(4)? as usize)?;
+                    if from >= first.saturating_add(second) {
+                        return None;
+                    }
+                    (vector, at) = if from < first { (a, from) } else { (b, from - first) };
+                }
+                _ => break,
             }
         }
-        operands
+        Some(vector)
+    }
+
+    /// Notes that a result depends on components of vectors; `None` stands for one that is not defined.
+    fn depend_on_components(&mut self, i: &Instruction<'m>, components: Vec<Option<u32>>) {
+        if components.contains(&None) {
+            self.undefined.extend(i.result());
+        }
+        self.depend(i, components.into_iter().flatten());
+    }
+
+    /// Returns the components of a vector that an instruction makes of those of others.
+    fn shuffled(&self, i: &Instruction<'m>) -> Vec<Option<u32>> {
+        let Some(result) = i.result() else { return Vec::new() };
+        (0..).zip(i.words_from(4)).map(|(at, _)| self.component(result, at)).collect()
+    }
+
+    /// Returns the hazards of the coordinates of a pixel.
+    fn coordinate_hazards(&self, image: Option<u32>, coordinate: Option<u32>) -> Vec<Hazard> {
+        let Some(coordinate) = coordinate else { return Vec::new() };
+        let ty = image.and_then(|image| images::image_type(self.definitions, image));
+        let count = ty.map_or(MAX_COORDINATES, |ty| ty.coordinates() as u32);
+        let components = (0..count).map(|at| self.component(coordinate, at));
+        components
+            .flat_map(|id| id.map_or(vec![Hazard::Undefined], |id| self.of_value(id)))
+            .collect()
+    }
+
+    /// Returns the hazards of an address or a comparison that depends on a value.
+    fn of_value(&self, id: u32) -> Vec<Hazard> {
+        let undefined = self.undefined.contains(&id).then_some(Hazard::Undefined);
+        undefined.into_iter().chain(self.shared.contains(&id).then_some(Hazard::Shared)).collect()
     }
 
     /// Returns the hazards of an instruction, given the values that it uses.
     fn hazards(&self, i: &Instruction<'m>) -> Vec<Hazard> {
         let Some(op) = i.op() else { return Vec::new() };
         let words = |words: &mut dyn Iterator<Item = u32>| -> Vec<Hazard> {
-            let mut found = Vec::new();
-            for id in words {
-                if self.undefined.contains(&id) {
-                    found.push(Hazard::Undefined);
-                }
-                if self.shared.contains(&id) {
-                    found.push(Hazard::Shared);
-                }
-            }
-            found
+            words.flat_map(|id| self.of_value(id)).collect()
         };
         match op {
             Op::AccessChain
@@ -492,8 +543,12 @@ impl<'a, 'm> Taint<'a, 'm> {
                 }
             },
             Op::CopyMemorySized => words(&mut i.word(2).into_iter()),
-            Op::ImageRead | Op::ImageSampleExplicitLod => words(&mut i.word(3).into_iter()),
-            Op::ImageWrite => words(&mut i.word(1).into_iter()),
+            Op::ImageRead => self.coordinate_hazards(i.word(2), i.word(3)),
+            Op::ImageSampleExplicitLod => {
+                let combined = i.word(2).and_then(|id| self.definitions.get(id));
+                self.coordinate_hazards(combined.and_then(|i| i.word(2)), i.word(3))
+            }
+            Op::ImageWrite => self.coordinate_hazards(i.word(0), i.word(1)),
             _ => Vec::new(),
         }
     }

@@ -64,6 +64,12 @@ impl ImageType {
         dimensions + usize::from(self.is_array)
     }
 
+    /// Returns the sizes of an image of this type: the given ones as far as the type has them, and otherwise 1.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn size_of(self, sizes: [usize; 3]) -> [usize; 3] {
+        std::array::from_fn(|d| if d < self.coordinates() { sizes[d] } else { 1 })
+    }
+
     pub(super) fn is_read_only(self) -> bool {
         self.access == AccessQualifier::ReadOnly
     }
@@ -206,6 +212,9 @@ impl Images {
     ) -> Result<Option<PixelAccess>, String> {
         let Some(op) = i.op() else { return Ok(None) };
         self.check_operands(definitions, op, i)?;
+        if op == Op::FunctionCall {
+            check_call(definitions, i)?;
+        }
         if matches!(op, Op::ImageQuerySizeLod) && !is_zero(definitions, i.word(3)) {
             return Err("it asks for the size of another level of an image than the first".into());
         }
@@ -216,6 +225,9 @@ impl Images {
         let damaged = || format!("the operands of {name} are not known");
         let sampled = i.word(2).and_then(|id| definitions.get(id));
         let sampled = sampled.filter(|_| op == Op::ImageSampleExplicitLod);
+        if sampled.is_some_and(|sampled| !is_combination(definitions, &sampled)) {
+            return Err(damaged());
+        }
         let (image, coordinate, texel, mask) = match op {
             Op::ImageWrite => (i.word(0), i.word(1), i.word(2), i.word(3)),
             Op::ImageRead => (i.word(2), i.word(3), i.result(), i.word(4)),
@@ -240,7 +252,8 @@ impl Images {
             Source::Argument(at) => Some(at),
             Source::Constant(_) => None,
         });
-        let texel = texel_of(definitions, texel, mask).ok_or_else(damaged)?;
+        let texel = texel_of(definitions, texel, mask)
+            .ok_or_else(|| format!("{name} has a pixel whose type is not followed"))?;
         Ok(Some(PixelAccess {
             location,
             images: images.collect(),
@@ -270,8 +283,9 @@ impl Images {
             }
         });
         let is_use = is_known(op) || op == Op::FunctionCall;
-        let is_combination =
-            |id: &u32| definitions.get(*id).and_then(|i| i.op()) == Some(Op::SampledImage);
+        let is_combination = |id: &u32| {
+            definitions.get(*id).is_some_and(|combined| is_combination(definitions, &combined))
+        };
         let is_sample = op == Op::ImageSampleExplicitLod && combined.iter().all(is_combination);
         if !objects.is_empty() && !is_use || !combined.is_empty() && !is_sample {
             let name = i.name();
@@ -290,6 +304,40 @@ impl Images {
 fn is_object(definitions: &Definitions<'_>, id: u32) -> bool {
     let ty = definitions.type_of(id).and_then(|ty| ty.op());
     matches!(ty, Some(Op::TypeImage | Op::TypeSampler))
+}
+
+/// Returns whether an instruction combines an image and a sampler, as its type says.
+fn is_combination(definitions: &Definitions<'_>, i: &Instruction<'_>) -> bool {
+    let ty = i.result_type().and_then(|ty| definitions.get(ty));
+    let Some(ty) = ty.filter(|ty| ty.op() == Some(Op::TypeSampledImage)) else { return false };
+    let (image, sampler) = (i.word(2), i.word(3));
+    let image = image.and_then(|image| definitions.type_of(image));
+    let sampler = sampler.and_then(|sampler| definitions.type_of(sampler));
+    i.op() == Some(Op::SampledImage)
+        && image.and_then(|image| image.result()) == ty.word(1)
+        && sampler.is_some_and(|sampler| sampler.op() == Some(Op::TypeSampler))
+}
+
+/// Fails if a call passes an image or a sampler as a value of another type. The parameter could be written although
+/// the image is only read, or have coordinates that the image lacks.
+fn check_call(definitions: &Definitions<'_>, call: &Instruction<'_>) -> Result<(), String> {
+    let mut functions = definitions.module().functions.iter();
+    let called = functions.find(|function| Some(function.id) == call.word(2));
+    let body = called.into_iter().flat_map(|function| function.body.iter());
+    let parameters = body.filter(|i| i.op() == Some(Op::FunctionParameter));
+    for (parameter, given) in parameters.zip(call.words_from(3)) {
+        let given_type = definitions.get(given).and_then(|i| i.result_type());
+        let is_known = given_type == parameter.result_type();
+        let is_image = is_object(definitions, given)
+            || parameter.result().is_some_and(|id| is_object(definitions, id));
+        if is_image && !is_known {
+            return Err(
+                "it passes an image or a sampler to a function whose parameter has another type"
+                    .into(),
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Returns the constant samplers, by their ids.
@@ -383,15 +431,13 @@ fn check_coordinate(
         .ok_or_else(|| "it uses coordinates of an image whose type is not followed".to_owned())
 }
 
+/// Returns the numbers of a pixel: four, as OpenCL C has them.
 fn texel_of(definitions: &Definitions<'_>, id: u32, mask: u32) -> Option<Texel> {
-    let ty = definitions.type_of(id)?;
-    let part = match ty.op()? {
-        Op::TypeVector => definitions.get(ty.word(1)?)?,
-        _ => ty,
-    };
-    match part.op()? {
-        Op::TypeFloat => Some(Texel::Float),
-        Op::TypeInt => {
+    let ty = definitions.type_of(id).filter(|ty| ty.op() == Some(Op::TypeVector))?;
+    let part = definitions.get(ty.word(1)?).filter(|_| ty.word(2) == Some(4))?;
+    match (part.op()?, part.word(1)?) {
+        (Op::TypeFloat, 16 | 32) => Some(Texel::Float),
+        (Op::TypeInt, 32) => {
             let is_signed = mask & ImageOperands::SIGN_EXTEND.bits() != 0;
             let is_stated = is_signed || mask & ImageOperands::ZERO_EXTEND.bits() != 0;
             Some(Texel::Integer(is_stated.then_some(is_signed)))

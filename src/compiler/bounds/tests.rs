@@ -3,11 +3,15 @@
 #![allow(clippy::unwrap_used)]
 
 mod claims;
+mod damaged;
 mod guarded;
 mod hazards;
+mod images;
 mod photograph;
+mod pixels;
 mod polyhedral;
 mod random;
+mod samplers;
 
 use std::collections::BTreeSet;
 

@@ -249,6 +249,13 @@ fn define_values(module: &mut Module) -> Result<()> {
             match i.op() {
                 Some(Op::InBoundsAccessChain) => new.push(Op::AccessChain, i.words_from(0)),
                 Some(Op::InBoundsPtrAccessChain) => new.push(Op::PtrAccessChain, i.words_from(0)),
+                Some(Op::VectorShuffle) => {
+                    // Components of this index are not defined.
+                    let defined = |at| if at == u32::MAX { 0 } else { at };
+                    let words = i.words_from(0).enumerate();
+                    let words = words.map(|(word, at)| if word < 4 { at } else { defined(at) });
+                    new.push(Op::VectorShuffle, words);
+                }
                 Some(Op::Undef) => {
                     let ty = i.result_type().unwrap_or_default();
                     let zero = interner.constant_id(module, Op::ConstantNull, ty, &[])?;

@@ -4,6 +4,7 @@ use rspirv::spirv::{Op, OpenclStd100Op as Extended};
 
 use super::scalars::{called, signed};
 use super::{Event, Frame, Machine, Run, Stopped, Val, word};
+use crate::compiler::bounds::images::is_known;
 use crate::compiler::fusion::access::Parts;
 use crate::compiler::fusion::vector_access::VectorAccess;
 use crate::compiler::spirv::edit::{Instruction, Location, is_atomic};
@@ -32,6 +33,7 @@ impl<'m> Machine<'m> {
                 None
             }
             _ if is_atomic(op) => self.atomic(frame, at, op, i)?,
+            _ if is_known(op) => self.image(frame, at, op, i)?,
             Op::AccessChain
             | Op::InBoundsAccessChain
             | Op::PtrAccessChain

@@ -21,6 +21,8 @@ impl<'m> Machine<'m> {
                 _ => 0,
             },
             Val::Pointer(object, offset) => (*object as u64) << 40 | *offset as u64,
+            // No operation has one as an operand.
+            Val::Image(_) | Val::Sampler(_) | Val::Combined(..) => 0,
         };
         match self.ty(ty)?.op() {
             Some(Op::TypeVector) => {
@@ -64,6 +66,7 @@ impl<'m> Machine<'m> {
                         matches!(own, Some(Op::TypeInt | Op::TypeFloat)) && same_width()?
                     }
                     Val::Parts(_) => own == Some(Op::TypeVector) && same_width()?,
+                    Val::Image(_) | Val::Sampler(_) | Val::Combined(..) => false,
                 };
                 if is_alike { value } else { return Err(Stopped) }
             }
@@ -131,6 +134,15 @@ impl<'m> Machine<'m> {
                 }
                 Val::Parts(all)
             }
+            Op::All | Op::Any => {
+                let Val::Parts(all) = see(self, 2)? else { return Err(Stopped) };
+                let mut all = all.iter();
+                let holds = match op {
+                    Op::All => all.all(|part| *part == Val::Bits(1)),
+                    _ => all.any(|part| *part == Val::Bits(1)),
+                };
+                Val::Bits(holds.into())
+            }
             _ => self.operation(frame, at, op, ty, i)?,
         })
     }
@@ -147,7 +159,10 @@ impl<'m> Machine<'m> {
         let operands = (2..i.words().len() - 1).map(|at| self.value(frame, word(i, at)?));
         let operands = operands.collect::<Run<Vec<_>>>()?;
         let is_pointer = |value: &Val| matches!(value, Val::Pointer(..));
-        if operands.is_empty() || operands.iter().any(is_pointer) && !compares_pointers(op) {
+        let is_object =
+            |value: &Val| matches!(value, Val::Image(_) | Val::Sampler(_) | Val::Combined(..));
+        let is_refused = operands.iter().any(is_pointer) && !compares_pointers(op);
+        if operands.is_empty() || is_refused || operands.iter().any(is_object) {
             return Err(Stopped);
         }
         let width = self.width(self.type_id(word(i, 2)?)?)?;

@@ -6,6 +6,7 @@ use super::scalars::mask;
 use super::{MAX_DEPTH, MAX_VARIABLE, Machine, Run, Stopped, Val, word};
 use crate::compiler::fusion::access::Parts;
 use crate::compiler::spirv::edit::Instruction;
+use crate::device::{Addressing, Filter, Sampler};
 
 impl<'m> Machine<'m> {
     pub(super) fn ty(&self, id: u32) -> Run<Instruction<'m>> {
@@ -59,6 +60,7 @@ impl<'m> Machine<'m> {
                 Val::Parts(parts.map(|(part, _)| self.zero(part)).collect::<Run<_>>()?)
             }
             Some(Op::TypePointer) => Val::Pointer(usize::MAX, 0),
+            Some(Op::TypeImage | Op::TypeSampler | Op::TypeSampledImage) => return Err(Stopped),
             _ => Val::Bits(0),
         })
     }
@@ -81,6 +83,7 @@ impl<'m> Machine<'m> {
                 Ok(Val::Pointer(self.globals[&id], 0))
             }
             Some(Op::ConstantFalse | Op::ConstantNull | Op::Undef) => self.zero(ty),
+            Some(Op::ConstantSampler) => sampler(&i).map(Val::Sampler),
             _ => Err(Stopped),
         }
     }
@@ -126,7 +129,7 @@ impl<'m> Machine<'m> {
                 own.copy_from_slice(bits.to_le_bytes().get(..size).ok_or(Stopped)?);
                 Ok(())
             }
-            Val::Pointer(..) => Err(Stopped),
+            Val::Pointer(..) | Val::Image(_) | Val::Sampler(_) | Val::Combined(..) => Err(Stopped),
         }
     }
 
@@ -154,4 +157,23 @@ impl<'m> Machine<'m> {
             Parts::None => Err(Stopped),
         }
     }
+}
+
+/// Returns the sampler that a constant declares.
+fn sampler(constant: &Instruction<'_>) -> Run<Sampler> {
+    let addressing = match word(constant, 2)? {
+        0 => Addressing::None,
+        1 => Addressing::ClampToEdge,
+        2 => Addressing::Clamp,
+        3 => Addressing::Repeat,
+        4 => Addressing::MirroredRepeat,
+        _ => return Err(Stopped),
+    };
+    let filter = match word(constant, 4)? {
+        0 => Filter::Nearest,
+        1 => Filter::Linear,
+        _ => return Err(Stopped),
+    };
+    let is_normalized = word(constant, 3)? != 0;
+    Ok(Sampler::new().normalized(is_normalized).addressing(addressing).filter(filter))
 }

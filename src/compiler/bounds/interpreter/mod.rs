@@ -7,6 +7,8 @@
 
 mod accesses;
 mod calculate;
+mod given;
+mod images;
 mod memory;
 mod scalars;
 
@@ -15,11 +17,15 @@ use std::rc::Rc;
 
 use rspirv::spirv::{BuiltIn, Op};
 
+pub(super) use given::{Given, Memory};
+use images::Pixels;
+
 use super::hazards::Hazard;
 use super::report::{Checked, Report};
 use crate::compiler::fusion::access::{Kind, Layouts};
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Location, Section, located};
+use crate::device::Sampler;
 
 /// Value of an id.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,24 +34,24 @@ pub(super) enum Val {
     Parts(Vec<Val>),
     /// Offset in bytes from the start of an object. Objects beyond the last one do not exist.
     Pointer(usize, i64),
+    /// Index of an image.
+    Image(usize),
+    Sampler(Sampler),
+    /// Index of an image that is combined with a sampler.
+    Combined(usize, Sampler),
 }
 
 /// Event of a run that a proof rules out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Event {
-    /// An access outside of an object.
+    /// An access outside of an object or of an image.
     Outside {
         writes: bool,
     },
     Division,
     Shift,
-}
-
-/// Argument of a kernel: the index of an object, or bytes of a value.
-#[derive(Clone, Debug)]
-pub(super) enum Given {
-    Object(usize),
-    Bytes(Vec<u8>),
+    /// A use of an image or of a sampler that OpenCL leaves undefined wherever it is. No guard helps.
+    Undefined,
 }
 
 /// Sizes of a launch in three dimensions.
@@ -63,6 +69,9 @@ pub(super) struct Machine<'m> {
     functions: HashMap<u32, Rc<Code<'m>>>,
     built_ins: HashMap<u32, u32>,
     pub(super) objects: Vec<Vec<u8>>,
+    pub(super) images: Vec<Pixels>,
+    /// Ids of the types that the kernel's parameters declare for the images.
+    image_types: Vec<u32>,
     globals: HashMap<u32, usize>,
     grid: Grid,
     global_id: [u64; 3],
@@ -118,6 +127,9 @@ impl<'m> Machine<'m> {
                 Event::Division => Hazard::Division,
                 Event::Shift => Hazard::Shift,
                 Event::Outside { .. } => return None,
+                Event::Undefined => {
+                    return Some(format!("the use of an image at {location:?} is not defined"));
+                }
             };
             let is_known = report.hazards.contains(&(location, hazard));
             (!is_known).then(|| format!("{hazard:?} at {location:?} is not in the report"))
@@ -134,12 +146,13 @@ impl<'m> Machine<'m> {
         }
     }
 
-    /// Creates the interpreter of a module, whose objects have these bytes.
+    /// Creates the interpreter of a module, with the memory that is passed to its kernel.
     pub(super) fn new(
         definitions: &'m Definitions<'m>,
-        objects: Vec<Vec<u8>>,
+        memory: impl Into<Memory>,
         grid: Grid,
     ) -> Run<Self> {
+        let Memory { objects, images } = memory.into();
         let module: &'m Module = definitions.module();
         let functions = (Section::COUNT as u32..).zip(&module.functions).map(|(stream, known)| {
             let body: Vec<_> = located((stream, &known.body)).collect();
@@ -158,6 +171,8 @@ impl<'m> Machine<'m> {
             functions,
             built_ins: module.built_ins().collect(),
             objects,
+            images,
+            image_types: Vec::new(),
             globals: HashMap::new(),
             grid,
             global_id: [0; 3],
@@ -220,6 +235,7 @@ impl<'m> Machine<'m> {
             return Err(Stopped);
         }
         self.global_id = place;
+        self.image_types = vec![0; self.images.len()];
         let count = self.objects.len();
         let mut values = Vec::new();
         for (&id, given) in parameters.iter().zip(arguments) {
@@ -234,6 +250,12 @@ impl<'m> Machine<'m> {
                         _ => return Err(Stopped),
                     }
                 }
+                Given::Image(at) => {
+                    let ty = self.type_id(id)?;
+                    *self.image_types.get_mut(*at).ok_or(Stopped)? = ty;
+                    Val::Image(*at)
+                }
+                Given::Sampler(sampler) => Val::Sampler(*sampler),
             });
         }
         self.call(kernel, values, 0)?;

@@ -1,10 +1,12 @@
-//! Random kernels and lengths: each access that is proven stays inside its buffer when the kernel runs.
+//! Random kernels, lengths and images: each access that is proven stays inside its buffer or its image when the
+//! kernel runs.
 
 use proptest::prelude::*;
 
-use super::interpreter::{Given, Grid, Machine};
+use super::interpreter::{Given, Grid, Machine, Memory};
 use super::*;
-use crate::compiler::fusion::access::random_tests;
+use crate::compiler::fusion::access::random_tests::{self, Picture};
+use crate::device::{Addressing, Sampler};
 
 /// Number of random kernels, unless `KILN_BOUNDS_CASES` says another one.
 const CASES: u32 = 150;
@@ -22,10 +24,23 @@ pub(super) struct Random {
     /// Whether the launch states the size of its work-groups.
     is_local_given: bool,
     lengths: Vec<usize>,
+    images: Vec<Argument>,
+    /// Sampler, if the kernel has images.
+    sampler: Option<Sampler>,
+}
+
+/// Returns a random kernel `k` and a launch of it.
+pub(super) fn random(seed: u64, has_images: bool) -> (Vec<u8>, Random) {
+    if has_images {
+        let (bytes, touches, pictures) = random_tests::random_with_images(seed);
+        return (bytes, Random::of(seed, touches).with_images(seed, &pictures));
+    }
+    let (bytes, touches) = random_tests::random(seed);
+    (bytes, Random::of(seed, touches))
 }
 
 impl Random {
-    pub(super) fn of(seed: u64, touches: usize) -> Self {
+    fn of(seed: u64, touches: usize) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed ^ 0x5eed);
         let global = [rng.u64(1..9), rng.u64(1..5)];
         let offset = if rng.u8(..3) == 0 { [rng.u64(..5), rng.u64(..3)] } else { [0; 2] };
@@ -37,7 +52,22 @@ impl Random {
         let lengths = lengths.collect();
         let is_local_given = rng.bool();
         let (scalar, local) = (rng.i32(-3..9), rng.u64(1..=global[0]));
-        Self { scalar, global, offset, local, is_local_given, lengths }
+        let (images, sampler) = (Vec::new(), None);
+        Self { scalar, global, offset, local, is_local_given, lengths, images, sampler }
+    }
+
+    /// Adds images of integers, and a sampler that is defined at integer coordinates.
+    fn with_images(mut self, seed: u64, pictures: &[Picture]) -> Self {
+        let mut rng = fastrand::Rng::with_seed(seed ^ 0x1a9e5);
+        for picture in pictures {
+            let (count, type_name) = (picture.coordinates(), picture.type_name());
+            let size = std::array::from_fn(|d| if d < count { rng.usize(1..10) } else { 1 });
+            let channel = if rng.bool() { Channel::Signed } else { Channel::Unsigned };
+            self.images.push(Argument::Image { type_name, size, channel });
+        }
+        let all = [Addressing::None, Addressing::ClampToEdge, Addressing::Clamp];
+        self.sampler = Some(Sampler::new().addressing(all[rng.usize(..all.len())]));
+        self
     }
 
     pub(super) fn range(&self) -> NdRange {
@@ -52,7 +82,8 @@ impl Random {
 
     pub(super) fn arguments(&self) -> Vec<Argument> {
         let buffers = self.lengths.iter().map(|&length| buffer(length));
-        [scalar(self.scalar)].into_iter().chain(buffers).collect()
+        let images = self.images.iter().cloned().chain(self.sampler.map(Argument::Sampler));
+        [scalar(self.scalar)].into_iter().chain(buffers).chain(images).collect()
     }
 
     pub(super) fn grid(&self) -> Grid {
@@ -61,11 +92,8 @@ impl Random {
         Grid { global: [x, y, 1], offset: [a, b, 0], local: [self.local, 1, 1] }
     }
 
-    pub(super) fn given(&self) -> (Vec<Vec<u8>>, Vec<Given>) {
-        let objects = self.lengths.iter().map(|&length| vec![7; length]).collect();
-        let bytes = Given::Bytes(self.scalar.to_le_bytes().to_vec());
-        let buffers = (0..self.lengths.len()).map(Given::Object);
-        (objects, [bytes].into_iter().chain(buffers).collect())
+    pub(super) fn given(&self) -> (Memory, Vec<Given>) {
+        Memory::of(&self.arguments(), 7)
     }
 }
 
@@ -73,9 +101,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
     #[test]
-    fn proven_accesses_stay_inside(seed in any::<u64>()) {
-        let (bytes, touches) = random_tests::random(seed);
-        let launch = Random::of(seed, touches);
+    fn proven_accesses_stay_inside(seed in any::<u64>(), has_images in any::<bool>()) {
+        let (bytes, launch) = random(seed, has_images);
         let module = Module::parse(&*bytes).unwrap();
         let kernel = Kernel::of(&module, "k", &[], &BTreeSet::new()).unwrap();
         let (range, arguments) = (launch.range(), launch.arguments());
@@ -83,8 +110,8 @@ proptest! {
         let report = check(&kernel, &Launch { range: &range, arguments: &arguments, uniform_groups: false, few_constants: seed % 2 == 0 });
         let report = report.unwrap();
         let definitions = kernel.module.definitions();
-        let (objects, given) = launch.given();
-        let mut machine = Machine::new(&definitions, objects, launch.grid()).unwrap();
+        let (memory, given) = launch.given();
+        let mut machine = Machine::new(&definitions, memory, launch.grid()).unwrap();
         // A kernel that runs for too long is judged by what it did.
         _ = machine.run(kernel.function, &given);
         let contradiction = machine.contradiction(&report);

@@ -8,7 +8,7 @@ use rspirv::spirv::Op;
 
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{
-    Definitions, Instruction, Location, Role, Section, ids, located,
+    Definitions, Function, Instruction, Location, Role, Section, ids, located,
 };
 
 /// Maximum number of blocks in a function. A kernel with more blocks is not worth fusing.
@@ -288,11 +288,12 @@ fn order(all: &[Block<'_>]) -> Vec<usize> {
 }
 
 /// Returns the function that `function` forwards to: `function` calls it with its own parameters in
-/// order, and does nothing else. Returns `None` if there is no such function with a body in the module.
+/// order, and does nothing else. Returns `None` if there is no such function with a body in the module, or if its
+/// parameters have other types than those of `function`, whose arguments are given by launches.
 pub(super) fn forwarded(module: &Module, function: u32) -> Option<u32> {
-    let function = module.functions.iter().find(|known| known.id == function)?;
+    let forwarding = module.functions.iter().find(|known| known.id == function)?;
     let (mut parameters, mut called) = (Vec::new(), None);
-    for instruction in function.body.iter() {
+    for instruction in forwarding.body.iter() {
         match instruction.op()? {
             Op::FunctionParameter => parameters.push(instruction.result()?),
             Op::FunctionCall if called.is_none() => {
@@ -305,10 +306,14 @@ pub(super) fn forwarded(module: &Module, function: u32) -> Option<u32> {
         }
     }
     let called = called?;
-    let has_body = |function: &crate::compiler::spirv::edit::Function| {
-        function.id == called && !function.is_declaration()
-    };
-    module.functions.iter().any(has_body).then_some(called)
+    let called = module.functions.iter().find(|known| known.id == called)?;
+    let is_same = parameter_types(called).eq(parameter_types(forwarding));
+    (is_same && !called.is_declaration()).then_some(called.id)
+}
+
+fn parameter_types(function: &Function) -> impl Iterator<Item = Option<u32>> {
+    let parameters = function.body.iter().filter(|i| i.op() == Some(Op::FunctionParameter));
+    parameters.map(|i| i.result_type())
 }
 
 /// Returns the variables whose address is used only for loads and a single store. Lifetime markers do not

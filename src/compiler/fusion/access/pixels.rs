@@ -77,13 +77,17 @@ impl<'m> Evaluation<'m> {
     /// Returns the sizes of an image that an instruction asks for.
     pub(super) fn image_size(&self, i: &Instruction<'m>) -> Option<Known> {
         let sizes = self.image_sizes.get(&i.word(2)?)?;
-        let number = |size: &usize| Known::Integer(Form::constant(*size as i128));
         let ty = i.result_type()?;
-        match self.parts_of(ty) {
-            Some((_, count)) => {
-                Some(Known::Parts(sizes.get(..count)?.iter().map(number).collect()))
-            }
-            None => self.width(ty).map(|_| number(&sizes[0])),
+        let (part, count) = self.parts_of(ty).unwrap_or((ty, 1));
+        let sizes = sizes.get(..count)?;
+        let width = self.width(part)?;
+        if sizes.iter().any(|&size| size as i128 >= 1 << width) {
+            return None;
         }
+        let number = |size: &usize| Known::Integer(Form::constant(*size as i128));
+        Some(match self.parts_of(ty) {
+            Some(_) => Known::Parts(sizes.iter().map(number).collect()),
+            None => number(&sizes[0]),
+        })
     }
 }

@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod pixels;
+
 use proptest::prelude::*;
 use rspirv::binary::Assemble;
 use rspirv::dr::{Builder, Operand};
@@ -12,6 +14,9 @@ use rspirv::spirv::{
     AddressingModel, BuiltIn, Capability, Decoration, ExecutionModel, FunctionControl, MemoryModel,
     Op, OpenclStd100Op as Extended, StorageClass,
 };
+
+pub(in crate::compiler) use pixels::Picture;
+use pixels::{Declared, PixelAccess};
 
 use super::*;
 use crate::compiler::fusion::plan::Memory;
@@ -44,6 +49,7 @@ enum Statement {
         body: Vec<Statement>,
     },
     Touch(Var),
+    Pixel(PixelAccess),
 }
 
 #[derive(Clone, Debug)]
@@ -70,9 +76,22 @@ const COMPARISONS: [Op; 10] = [
 struct Generator {
     rng: fastrand::Rng,
     touches: usize,
+    pictures: Vec<Picture>,
 }
 
 impl Generator {
+    fn of(seed: u64) -> Self {
+        Self { rng: fastrand::Rng::with_seed(seed), touches: 0, pictures: Vec::new() }
+    }
+
+    /// Makes the statements of a kernel.
+    fn kernel(&mut self) -> Vec<Statement> {
+        let mut all = self.statements(self.given(), 12, 2);
+        self.touches += 1;
+        all.push(Statement::Touch(GIVEN));
+        all
+    }
+
     fn condition(&mut self, count: usize, depth: usize) -> Condition {
         let rng = &mut self.rng;
         match rng.u8(..8) {
@@ -93,6 +112,12 @@ impl Generator {
     fn statements(&mut self, mut count: usize, length: usize, depth: usize) -> Vec<Statement> {
         let mut all = Vec::new();
         while all.len() < length {
+            if !self.pictures.is_empty() && self.rng.u8(..3) == 0 {
+                let statement = self.pixel(count);
+                count += usize::from(statement.is_value());
+                all.push(statement);
+                continue;
+            }
             let rng = &mut self.rng;
             let var = |rng: &mut fastrand::Rng| {
                 // Values that were calculated lately are more likely.
@@ -187,7 +212,11 @@ impl Generator {
 impl Statement {
     /// Returns whether the statement defines a value for those after it.
     fn is_value(&self) -> bool {
-        !matches!(self, Self::For { .. } | Self::Touch(_))
+        match self {
+            Self::For { .. } | Self::Touch(_) => false,
+            Self::Pixel(access) => access.is_value(),
+            _ => true,
+        }
     }
 }
 
@@ -242,6 +271,8 @@ impl Run {
                     self.run(no, &mut second, is_run && !holds)?;
                     if holds { first[chosen[0]] } else { second[chosen[1]] }
                 }
+                // Kernels with images are run by the interpreter alone.
+                Statement::Pixel(_) => return None,
                 Statement::Constant(value) => *value,
                 Statement::Binary(op, a, b) => binary(*op, values[*a], values[*b], is_run)?,
                 Statement::Call(function, operands) => {
@@ -329,6 +360,8 @@ struct Writer {
     long: u32,
     opencl: u32,
     buffers: Vec<u32>,
+    declared: Declared,
+    void: u32,
     next: usize,
     /// Label of the block that is written.
     block: u32,
@@ -393,6 +426,10 @@ impl Writer {
                     self.next += 1;
                     continue;
                 }
+                Statement::Pixel(access) => match self.pixel(access, values) {
+                    Some(value) => value,
+                    None => continue,
+                },
                 Statement::If(condition, yes, no, chosen) => {
                     let condition = self.condition(condition, values);
                     let [then, other, after] = [(); 3].map(|()| self.b.id());
@@ -460,15 +497,23 @@ impl Writer {
 
 /// Returns a random kernel `k` with a scalar and so many buffers, each of which it accesses in one place.
 pub(in crate::compiler) fn random(seed: u64) -> (Vec<u8>, usize) {
-    let mut generator = Generator { rng: fastrand::Rng::with_seed(seed), touches: 0 };
-    let mut all = generator.statements(GIVEN, 12, 2);
-    all.push(Statement::Touch(GIVEN));
-    let touches = generator.touches + 1;
-    (module(&all, touches), touches)
+    let mut generator = Generator::of(seed);
+    let all = generator.kernel();
+    (module(&all, generator.touches, &[]), generator.touches)
 }
 
-/// Writes a kernel `k` with a scalar and `touches` buffers.
-fn module(all: &[Statement], touches: usize) -> Vec<u8> {
+/// Returns a random kernel `k` with a scalar, so many buffers, these images and a sampler.
+pub(in crate::compiler) fn random_with_images(seed: u64) -> (Vec<u8>, usize, Vec<Picture>) {
+    let mut generator = Generator::of(seed);
+    let count = generator.rng.usize(1..4);
+    generator.pictures = (0..count).map(|_| Picture::random(&mut generator.rng)).collect();
+    let all = generator.kernel();
+    let bytes = module(&all, generator.touches, &generator.pictures);
+    (bytes, generator.touches, generator.pictures)
+}
+
+/// Writes a kernel `k` with a scalar and `touches` buffers; if it has images, these and a sampler follow.
+fn module(all: &[Statement], touches: usize, pictures: &[Picture]) -> Vec<u8> {
     let mut b = Builder::new();
     b.set_version(1, 2);
     b.capability(Capability::Kernel);
@@ -492,11 +537,19 @@ fn module(all: &[Statement], touches: usize) -> Vec<u8> {
         b.decorate(id, Decoration::BuiltIn, [Operand::BuiltIn(built_in)]);
         id
     });
-    let parameters: Vec<_> = [int].into_iter().chain(vec![pointer; touches]).collect();
+    let mut declared = Declared::of(&mut b, pictures, void, int);
+    let buffers = std::iter::repeat_n(pointer, touches);
+    let images = declared.types.iter().copied();
+    let sampler = (!pictures.is_empty()).then_some(declared.sampler_type);
+    let parameters: Vec<_> =
+        [int].into_iter().chain(buffers).chain(images).chain(sampler).collect();
     let ty = b.type_function(void, parameters);
     let k = b.begin_function(void, None, FunctionControl::NONE, ty).unwrap();
     let scalar = b.function_parameter(int).unwrap();
     let buffers = (0..touches).map(|_| b.function_parameter(pointer).unwrap()).collect();
+    declared.parameters =
+        declared.types.iter().map(|&ty| b.function_parameter(ty).unwrap()).collect();
+    declared.sampler = sampler.map_or(0, |ty| b.function_parameter(ty).unwrap());
     let block = b.begin_block(None).unwrap();
     let loaded = variables.map(|id| b.load(vector, None, id, None, []).unwrap());
     let part = |b: &mut Builder, vector: usize, d: u32| {
@@ -508,8 +561,11 @@ fn module(all: &[Statement], touches: usize) -> Vec<u8> {
     let start = b.i_mul(int, None, group, size).unwrap();
     let again = b.i_add(int, None, start, local).unwrap();
     let next = 0;
-    let mut writer = Writer { b, int, bool, pointer, long, opencl, buffers, next, block };
-    writer.statements(all, &mut vec![x, y, start, local, again, scalar]);
+    let mut writer =
+        Writer { b, int, bool, pointer, long, opencl, buffers, declared, void, next, block };
+    let given = [x, y, start, local, again, scalar].into_iter();
+    let mut given = given.chain(writer.sizes()).collect();
+    writer.statements(all, &mut given);
     let Writer { mut b, .. } = writer;
     b.ret().unwrap();
     b.end_function().unwrap();
@@ -519,7 +575,7 @@ fn module(all: &[Statement], touches: usize) -> Vec<u8> {
 
 /// Runs the kernel in all work-items, and compares its accesses with those that were found.
 fn check(all: &[Statement], touches: usize, scalar: i32, size: usize, is_size_known: bool) {
-    let bytes = module(all, touches);
+    let bytes = module(all, touches, &[]);
     let mut range = NdRange::from(NdSize::from(GLOBAL));
     if is_size_known {
         range.set_local([size, 1].into()).unwrap();
@@ -597,10 +653,8 @@ proptest! {
     fn kernels_access_what_the_analysis_says(
         seed in any::<u64>(), scalar in -3_i32..9, size in 0_usize..4, is_size_known in any::<bool>(),
     ) {
-        let mut generator = Generator { rng: fastrand::Rng::with_seed(seed), touches: 0 };
-        let mut all = generator.statements(GIVEN, 12, 2);
-        all.push(Statement::Touch(GIVEN));
-        let touches = generator.touches + 1;
-        check(&all, touches, scalar, [1, 2, 3, 6][size], is_size_known);
+        let mut generator = Generator::of(seed);
+        let all = generator.kernel();
+        check(&all, generator.touches, scalar, [1, 2, 3, 6][size], is_size_known);
     }
 }

@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::super::fuzzing;
 use super::*;
+use crate::compiler::damage_tests::{Random, assemble, change, instructions};
 use crate::compiler::opencl_c;
 use crate::compiler::spirv::fuzzing as spirv_fuzzing;
 
@@ -28,75 +29,6 @@ const MODULES: [&[u8]; 14] = [
 /// Number of changed modules in a run; the environment variable `KILN_MALFORMED` sets another number.
 const CHANGES: u64 = 400;
 
-/// Random numbers (xorshift) that are reproducible: a seed gives the same numbers in each run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, count: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % count.max(1) as u64) as usize
-    }
-}
-
-/// Returns the instructions of a module, each with its words; the header is the first.
-fn instructions(bytes: &[u8]) -> Vec<Vec<u32>> {
-    let words: Vec<_> =
-        bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
-    let (header, mut rest) = words.split_at(5);
-    let mut all = vec![header.to_vec()];
-    while let Some(first) = rest.first() {
-        let (instruction, after) = rest.split_at(((first >> 16) as usize).clamp(1, rest.len()));
-        all.push(instruction.to_vec());
-        rest = after;
-    }
-    all
-}
-
-fn assemble(instructions: &[Vec<u32>]) -> Vec<u8> {
-    let mut words = Vec::new();
-    for (at, instruction) in instructions.iter().enumerate() {
-        let mut instruction = instruction.clone();
-        if at > 0 {
-            instruction[0] = instruction[0] & 0xffff | (instruction.len() as u32) << 16;
-        }
-        words.extend(instruction);
-    }
-    words.into_iter().flat_map(u32::to_le_bytes).collect()
-}
-
-/// Changes, adds or removes an instruction, so that the module breaks a rule or two.
-fn change(instructions: &mut Vec<Vec<u32>>, random: &mut Random) {
-    let count = instructions.len();
-    let at = 1 + random.below(count - 1);
-    let other = 1 + random.below(count - 1);
-    let words = instructions[at].len();
-    let operand = 1 + random.below(words - 1);
-    match random.below(9) {
-        // A word of another instruction, such as an id of the wrong kind.
-        0..=3 if operand < words => {
-            let from = instructions[other].len();
-            instructions[at][operand] = instructions[other][random.below(from)];
-        }
-        // A word of the instruction itself, such as its own id, or a number that is rarely a valid id.
-        4 if operand < words => {
-            let own = instructions[at].get(random.below(3)).copied().unwrap_or_default();
-            instructions[at][operand] = [own, 0, u32::MAX, 1 << 31, 64][random.below(5)];
-        }
-        5 if words > 1 => _ = instructions[at].pop(),
-        6 => {
-            let last = instructions[other].last().copied().unwrap_or_default();
-            instructions[at].push(last);
-        }
-        7 => _ = instructions.remove(at),
-        _ => {
-            let copy = instructions[at].clone();
-            instructions.insert(other.min(at), copy);
-        }
-    }
-}
-
 fn exercise(bytes: &[u8], choices: &[u8]) {
     spirv_fuzzing::exercise(&[bytes]);
     if let Ok(module) = Module::parse(bytes) {
@@ -110,8 +42,7 @@ fn randomly_changed_modules_do_not_panic() {
     let requested = std::env::var("KILN_MALFORMED").ok().and_then(|number| number.parse().ok());
     let all: Vec<_> = MODULES.iter().map(|bytes| instructions(bytes)).collect();
     for seed in 1..=requested.unwrap_or(CHANGES) {
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        random.below(1);
+        let mut random = Random::of(seed);
         let module = random.below(all.len());
         let mut changed = all[module].clone();
         for _ in 0..=random.below(3) {
