@@ -52,6 +52,19 @@ kernel void partly(global int *x, int mask) {
     all[x[i] & 3] += 7;
     x[i] = all[(i + x[i]) & mask];
 }
+kernel void marked(global const float *at, global int *y, int n) {
+    int k = as_int(at[get_global_id(0)]);
+    if (0 <= k && k < n) y[k] = 1;
+}
+kernel void marked_by_size(global const float *at, global int *y, int n) {
+    float size = at[get_global_id(0)];
+    int k = size < 4.0f ? convert_int_sat(size) : 3;
+    if (0 <= k && k < n) y[k] = 1;
+}
+kernel void scattered(global const int *pairs, global int *y, int n) {
+    int2 pair = vload2(get_global_id(0), pairs);
+    if (0 <= pair.x && pair.x < n) y[pair.x] = pair.y;
+}
 kernel void restricted(global float *restrict x, global float *restrict y) {
     size_t i = get_global_id(0);
     y[i] = 2.0f * x[i];
@@ -140,6 +153,38 @@ everywhere! {
             assert_eq!(y, [1.0, 8.0, 0.0, 0.0, 0.0, 0.0, 4.0, 0.0]);
             let counts = rt.queue().read(&counts).await.expect("it runs");
             assert_eq!(counts, [1, 0, 0, 1, 0, 0, 0, 1]);
+        }
+    }
+}
+
+everywhere! {
+    async fn values_that_choose_an_address_are_read_once(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
+        for module in modules(&rt).await {
+            let bits = [2_u32, 900, u32::MAX, 0].map(f32::from_bits).to_vec();
+            let sizes = vec![1.0_f32, -3.0, 1e30, 0.5];
+            for (name, at, expected) in
+                [("marked", bits, [1, 0, 1, 0]), ("marked_by_size", sizes, [1, 1, 0, 1])]
+            {
+                let marked = checked(&rt, &module, name).await;
+                let (at, y) = (upload(&rt, at).await, upload(&rt, vec![0; 4]).await);
+                let launch = || marked.launch(4).args((&at, &y, 4));
+                let verdict = launch().verdict().await.expect("it can be checked").to_string();
+                assert!(verdict.contains("other work-items change"), "{verdict}");
+                rt.queue().submit(launch()).expect("it fits").await.expect("it runs");
+                assert_eq!(rt.queue().read(&y).await.expect("it runs"), expected, "{name}");
+            }
+            let scattered = checked(&rt, &module, "scattered").await;
+            let pairs = upload(&rt, vec![3, 5, 900, 6, -1, 7, 0, 8]).await;
+            for len in [4, 3] {
+                let y = upload(&rt, vec![0; len]).await;
+                let launch = scattered.launch(4).args((&pairs, &y, 4));
+                rt.queue().submit(launch).expect("it fits").await.expect("it runs");
+                let y = rt.queue().read(&y).await.expect("it runs");
+                assert_eq!(y, [8, 0, 0, 5][..len], "{len}");
+            }
         }
     }
 }

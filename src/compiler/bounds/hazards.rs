@@ -10,8 +10,8 @@
 //! | --- | --- |
 //! | [`Division`](Hazard::Division), [`Shift`](Hazard::Shift), [`VectorIndex`](Hazard::VectorIndex) | zero for a division that is not defined; the amount or the index modulo the size |
 //! | [`Limits`](Hazard::Limits) | the upper limit, where it is below the lower one |
-//! | [`Undefined`](Hazard::Undefined) | zero in place of the undefined value; variables start as zeros; conversions to integers are saturated; calculations lose their claims not to overflow; loads from shared memory are volatile |
-//! | [`Shared`](Hazard::Shared) | a volatile load, which is done once |
+//! | [`Undefined`](Hazard::Undefined) | zero in place of the undefined value; variables start as zeros; conversions to integers are saturated; calculations lose their claims not to overflow; loads from shared memory are done once |
+//! | [`Shared`](Hazard::Shared) | a load that is done once: a volatile one, or that of a function or a pixel, whose result goes through a volatile variable |
 //! | [`Unreachable`](Hazard::Unreachable) | a return |
 //! | [`Lifetime`](Hazard::Lifetime) | variables live as long as their function runs |
 //! | [`Barrier`](Hazard::Barrier) | none: the kernel is refused |
@@ -161,7 +161,7 @@ struct Taint<'a, 'm> {
     definitions: &'a Definitions<'m>,
     /// Ids of values that may not be defined.
     undefined: HashSet<u32>,
-    /// Ids of integers that depend on memory which other work-items may write.
+    /// Ids of values that depend on memory which other work-items may write.
     shared: HashSet<u32>,
     /// Ids of conversions whose results are limited to the values that exist.
     saturated: HashSet<u32>,
@@ -303,25 +303,9 @@ impl<'a, 'm> Taint<'a, 'm> {
 
     fn depend(&mut self, i: &Instruction<'m>, operands: impl Iterator<Item = u32>) {
         let Some(result) = i.result() else { return };
-        let is_number = self.is_number(result);
         for operand in operands {
-            if self.undefined.contains(&operand) {
-                self.undefined.insert(result);
-            }
-            // Nothing is proven about floating-point numbers, so that they may differ.
-            if is_number && self.is_number(operand) && self.shared.contains(&operand) {
-                self.shared.insert(result);
-            }
+            self.pass(operand, result);
         }
-    }
-
-    /// Returns whether a value is an integer, a boolean, a pointer, or made of these.
-    fn is_number(&self, id: u32) -> bool {
-        let mut ty = self.definitions.type_of(id);
-        if let Some(vector) = ty.filter(|ty| ty.op() == Some(Op::TypeVector)) {
-            ty = vector.word(1).and_then(|part| self.definitions.get(part));
-        }
-        ty.is_some_and(|ty| ty.op() != Some(Op::TypeFloat))
     }
 
     fn load(&mut self, i: &Instruction<'m>) {
@@ -355,9 +339,7 @@ impl<'a, 'm> Taint<'a, 'm> {
                 if self.is_stored {
                     self.undefined.insert(result);
                 }
-                if self.is_number(result) {
-                    self.shared.insert(result);
-                }
+                self.shared.insert(result);
             }
         }
     }
@@ -370,9 +352,7 @@ impl<'a, 'm> Taint<'a, 'm> {
         if self.is_stored {
             self.undefined.insert(result);
         }
-        if self.is_number(result) {
-            self.shared.insert(result);
-        }
+        self.shared.insert(result);
     }
 
     /// Returns whether a pointer is to a variable that is written before it is read.

@@ -56,7 +56,7 @@ pub(crate) use reflect::exported_names;
 pub(crate) use remove::{VERSION as REMOVER, remove_definitions};
 pub(crate) use requirements::{Demand, Demands, demands};
 pub(crate) use sizes::private_memory;
-pub(crate) use volatile::split_volatile_loads;
+pub(crate) use volatile::{keep_values, split_volatile_loads};
 pub(crate) use widen::widen_vectors;
 
 /// Items that other parts of the crate use to read and rewrite modules.

@@ -187,20 +187,12 @@ pub(super) fn may_change(definitions: &Definitions<'_>, load: &Instruction<'_>) 
     load.word(2).is_some_and(|pointer| is_shared(definitions, pointer))
 }
 
-/// Returns whether an instruction is a function that loads integers from such memory, or from an image that may be
-/// written. It cannot be done once.
-pub(super) fn loads_numbers(definitions: &Definitions<'_>, i: &Instruction<'_>) -> bool {
-    if images::reads_changing(definitions, i) {
-        let ty = i.result_type().and_then(|ty| definitions.get(ty));
-        let part = ty.and_then(|ty| definitions.get(ty.word(1)?));
-        return part.is_none_or(|part| part.op() == Some(Op::TypeInt));
-    }
-    let access = VectorAccess::of(definitions, i).filter(|access| access.stored.is_none());
-    let Some(access) = access.filter(|access| !access.converts) else { return false };
-    let ty = i.result_type().and_then(|ty| definitions.get(ty));
-    let part = ty.and_then(|ty| definitions.get(ty.word(1)?));
-    part.is_some_and(|part| part.op() == Some(Op::TypeInt))
-        && i.word(access.pointer()).is_some_and(|pointer| is_shared(definitions, pointer))
+/// Returns whether an instruction is a function that loads from such memory, or from an image that may be written.
+pub(super) fn is_changing_call(definitions: &Definitions<'_>, i: &Instruction<'_>) -> bool {
+    let vector = VectorAccess::of(definitions, i).filter(|access| access.stored.is_none());
+    let pointer = vector.and_then(|vector| i.word(vector.pointer()));
+    images::reads_changing(definitions, i)
+        || pointer.is_some_and(|pointer| is_shared(definitions, pointer))
 }
 
 fn is_shared(definitions: &Definitions<'_>, pointer: u32) -> bool {

@@ -27,10 +27,10 @@ use super::hazards::Hazard;
 use super::kernel::Kernel;
 use super::refusal::{at_line, refuse};
 use super::report::Report;
-use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{
     Definitions, Instruction, Linkage, Section, complete_interfaces, string_words,
 };
+use crate::compiler::spirv::{Module, keep_values};
 use crate::error::Result;
 
 /// Guarded variant of a kernel.
@@ -57,8 +57,14 @@ pub(crate) fn guard(kernel: &Kernel, report: &Report) -> Result<Guarded> {
     writer::write(&mut module, &definitions, kernel, report, shadows)?;
     pixels::forget_combined(&mut module, &definitions);
     let kinds: BTreeSet<Hazard> = report.hazards.iter().map(|(_, hazard)| *hazard).collect();
-    check_remaining(&definitions, kernel, report, &kinds)?;
+    check_remaining(&definitions, kernel, report)?;
     mend::module(&mut module, &kinds)?;
+    if kinds.contains(&Hazard::Undefined) || kinds.contains(&Hazard::Shared) {
+        // Loads by functions cannot be volatile.
+        let bodies = snapshot.functions.iter().flat_map(|function| function.body.iter());
+        let calls = bodies.filter(|i| mend::is_changing_call(&definitions, i));
+        keep_values(&mut module, &calls.filter_map(|i| i.result()).collect())?;
+    }
     add_entry(&mut module, kernel)?;
     Ok(Guarded { module, lengths })
 }
@@ -83,12 +89,7 @@ fn check_variables(definitions: &Definitions<'_>, kernel: &Kernel) -> Result<()>
 }
 
 /// Checks that nothing is left that has no guard.
-fn check_remaining(
-    definitions: &Definitions<'_>,
-    kernel: &Kernel,
-    report: &Report,
-    kinds: &BTreeSet<Hazard>,
-) -> Result<()> {
+fn check_remaining(definitions: &Definitions<'_>, kernel: &Kernel, report: &Report) -> Result<()> {
     let module = definitions.module();
     for checked in report.accesses.iter().filter(|checked| checked.is_unaligned) {
         let declares = [Op::Load, Op::Store, Op::CopyMemory, Op::CopyMemorySized];
@@ -98,14 +99,6 @@ fn check_remaining(
             let reason = format!("the address that {name} accesses may not be aligned");
             let reason = at_line(definitions, checked.location, reason);
             return Err(refuse(&kernel.name, &reason));
-        }
-    }
-    if kinds.contains(&Hazard::Undefined) || kinds.contains(&Hazard::Shared) {
-        let bodies = module.functions.iter().flat_map(|function| function.body.iter());
-        if bodies.into_iter().any(|i| mend::loads_numbers(definitions, &i)) {
-            let reason = "an index or a branch may depend on a vector that `vload` loads, or on a pixel of a \
-                 `read_write` image";
-            return Err(refuse(&kernel.name, reason));
         }
     }
     Ok(())
