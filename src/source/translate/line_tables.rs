@@ -36,7 +36,7 @@ pub(super) fn without_lines_of_loops(text: &str) -> String {
     changed
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use std::fs;
 
