@@ -28,28 +28,28 @@ const VOLATILE: u32 = MemoryAccess::VOLATILE.bits();
 /// [`Unsupported`](crate::ErrorKind::Unsupported) if ids run out.
 pub(crate) fn split_volatile_loads(module: &mut Module) -> Result<bool> {
     let variables = variables(module);
-    let mut interner = Interner::of(module);
+    let mut values = HashSet::new();
     let mut is_changed = false;
-    for at in 0..module.functions.len() {
-        let body = std::mem::take(&mut module.functions[at].body);
-        let loads = body.iter().filter(|i| is_split(i, &variables));
-        let types: BTreeSet<_> = loads.filter_map(|i| i.result_type()).collect();
-        is_changed |= !types.is_empty() || body.iter().any(|i| is_volatile_copy(&i));
-        let mut new = Code::new(module, &mut interner, types)?;
-        for i in body.iter() {
+    for function in &mut module.functions {
+        if !function.body.iter().any(|i| volatile_operands(&i, &variables).is_some()) {
+            continue;
+        }
+        is_changed = true;
+        let mut plain = Stream::default();
+        for i in function.body.iter() {
             let mut words: Vec<_> = i.words_from(0).collect();
-            if is_split(&i, &variables) {
-                words[3] &= !VOLATILE;
-                new.through_variable(module, Op::Load, words)?;
-            } else if let Some(op) = i.op().filter(|_| is_volatile_copy(&i)) {
-                copy_masks(&i).for_each(|at| words[at] &= !VOLATILE);
-                new.stream.push(op, words);
-            } else {
-                new.push(&i);
+            match i.op().zip(volatile_operands(&i, &variables)) {
+                Some((op, operands)) => {
+                    operands.into_iter().flatten().for_each(|at| words[at] &= !VOLATILE);
+                    values.extend(i.result());
+                    plain.push(op, words);
+                }
+                None => plain.push_instruction(&i),
             }
         }
-        module.functions[at].body = new.stream;
+        function.body = plain;
     }
+    keep_values(module, &values)?;
     Ok(is_changed)
 }
 
@@ -143,37 +143,31 @@ fn variables(module: &Module) -> IdSet {
     variables
 }
 
-/// Returns whether an instruction is a volatile load, besides that of a whole variable of the function.
-fn is_split(i: &Instruction<'_>, variables: &IdSet) -> bool {
-    i.op() == Some(Op::Load)
-        && i.word(3).is_some_and(|mask| mask & VOLATILE != 0)
-        && i.word(2).is_some_and(|pointer| !variables.contains(pointer))
-}
-
-/// Returns the positions of the operands of a copy that say how memory is accessed. There may be one for the memory
-/// that is written, and another for the memory that is read. Operands that belong to the first one come in between.
-fn copy_masks(i: &Instruction<'_>) -> impl Iterator<Item = usize> {
-    let first = match i.op() {
-        Some(Op::CopyMemory) => Some(2),
-        Some(Op::CopyMemorySized) => Some(3),
-        _ => None,
+/// Returns the positions of the operands that make an instruction a volatile load or copy. Loads of whole variables
+/// of the function have none.
+fn volatile_operands(i: &Instruction<'_>, variables: &IdSet) -> Option<[Option<usize>; 2]> {
+    let is_volatile = |at: &usize| i.word(*at).is_some_and(|mask| mask & VOLATILE != 0);
+    let masks = match i.op() {
+        Some(Op::Load) if i.word(2).is_some_and(|id| !variables.contains(id)) => [Some(3), None],
+        Some(Op::CopyMemory) => [Some(2), second_mask(i, 2)],
+        Some(Op::CopyMemorySized) => [Some(3), second_mask(i, 3)],
+        _ => return None,
     };
-    let first = first.filter(|&at| i.word(at).is_some());
-    let second = first.and_then(|at| {
-        let mask = MemoryAccess::from_bits_truncate(i.word(at)?);
-        let with_operand = [
-            MemoryAccess::ALIGNED,
-            MemoryAccess::MAKE_POINTER_AVAILABLE,
-            MemoryAccess::MAKE_POINTER_VISIBLE,
-            MemoryAccess::ALIAS_SCOPE_INTEL_MASK,
-            MemoryAccess::NO_ALIAS_INTEL_MASK,
-        ];
-        let operands = with_operand.iter().filter(|&&bit| mask.contains(bit)).count();
-        Some(at + 1 + operands).filter(|&at| i.word(at).is_some())
-    });
-    first.into_iter().chain(second)
+    let masks = masks.map(|at| at.filter(is_volatile));
+    masks.iter().any(Option::is_some).then_some(masks)
 }
 
-fn is_volatile_copy(i: &Instruction<'_>) -> bool {
-    copy_masks(i).any(|at| i.word(at).is_some_and(|mask| mask & VOLATILE != 0))
+/// Returns the position of the operand that says how a copy reads memory, if it does not share the one for writes. The
+/// operands that belong to the one for writes, which is at `first`, come in between.
+fn second_mask(i: &Instruction<'_>, first: usize) -> Option<usize> {
+    let mask = MemoryAccess::from_bits_truncate(i.word(first)?);
+    let with_operand = [
+        MemoryAccess::ALIGNED,
+        MemoryAccess::MAKE_POINTER_AVAILABLE,
+        MemoryAccess::MAKE_POINTER_VISIBLE,
+        MemoryAccess::ALIAS_SCOPE_INTEL_MASK,
+        MemoryAccess::NO_ALIAS_INTEL_MASK,
+    ];
+    let operands = with_operand.iter().filter(|&&bit| mask.contains(bit)).count();
+    Some(first + 1 + operands)
 }
