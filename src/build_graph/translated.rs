@@ -54,16 +54,11 @@ impl BuildGraph {
         device: usize,
         kernels: Names,
     ) -> Result<Module> {
-        match self.spirv_of(input, device).await {
-            Err(error) if error.kind() == ErrorKind::BuildFailed => {
-                let limited = |translation: Translation| translation.limited_to(kernels);
-                let limited = self.translate(input, device, limited).await;
-                limited.map_err(|other| match other.kind() {
-                    ErrorKind::BuildFailed => error,
-                    _ => other,
-                })
+        match input.module().format() {
+            ModuleFormat::OpenClC => {
+                self.translate_kernels(input, device, kernels, |all| all).await
             }
-            whole => whole,
+            ModuleFormat::SpirV | ModuleFormat::Native => self.spirv_of(input, device).await,
         }
     }
 
@@ -77,13 +72,27 @@ impl BuildGraph {
         self: &Arc<Self>,
         input: &BuildInput,
         device: usize,
-        kernels: &Names,
+        kernels: Names,
     ) -> Result<Module> {
-        match self.translate(input, device, Translation::with_lines).await {
+        self.translate_kernels(input, device, kernels, Translation::with_lines).await
+    }
+
+    /// Translates a text, or if that fails, these of its kernels alone. The error is that of the whole text.
+    async fn translate_kernels(
+        self: &Arc<Self>,
+        input: &BuildInput,
+        device: usize,
+        kernels: Names,
+        adapt: fn(Translation) -> Translation,
+    ) -> Result<Module> {
+        match self.translate(input, device, adapt).await {
             Err(error) if error.kind() == ErrorKind::BuildFailed => {
-                let limited =
-                    |translation: Translation| translation.with_lines().limited_to(kernels.clone());
-                self.translate(input, device, limited).await
+                let limited = |translation| adapt(translation).limited_to(kernels);
+                let limited = self.translate(input, device, limited).await;
+                limited.map_err(|other| match other.kind() {
+                    ErrorKind::BuildFailed => error,
+                    _ => other,
+                })
             }
             whole => whole,
         }

@@ -95,7 +95,7 @@ impl Sources {
         let needed = Names::from_iter([self.kernel.clone()]);
         let translated = self.modules.iter().map(async |(_, text)| {
             let text = text.clone()?.untrusted_if(self.is_untrusted);
-            Some((graph.spirv_with_lines(&text, self.plan.device(), &needed).await, text))
+            Some((graph.spirv_with_lines(&text, self.plan.device(), needed.clone()).await, text))
         });
         let translated = join_all(translated).await;
         let (plan, device, kernel) = (self.plan.clone(), self.device.clone(), self.kernel.clone());
