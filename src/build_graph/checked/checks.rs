@@ -211,7 +211,7 @@ impl Checks {
         let (checks, shared, launch) = (Arc::clone(&self), Arc::clone(&analysis), shape.clone());
         let describe = move || {
             let resolved = kernel.built()?;
-            let report = report((&analysis.kernel, &shape), true)?;
+            let report = report(&analysis.kernel, &shape, true)?;
             checks.check_overlaps(&analysis, resolved, &shape.regions)?;
             checks.check_stated(&analysis, resolved, &shape, &report)?;
             checks.check_private(&analysis, resolved, &shape.range)?;
@@ -292,12 +292,12 @@ impl Checks {
     /// takes several times as long as one check.
     fn report(&self, analysis: &Analysis, shape: &LaunchShape) -> Result<bounds::Report> {
         if !lock(&self.known).iter().any(|known| known.shape.differs_in_scalars(shape)) {
-            let report = report((&analysis.kernel, shape), false)?;
+            let report = report(&analysis.kernel, shape, false)?;
             if report.is_proven() {
                 return Ok(report);
             }
         }
-        report((&analysis.kernel, shape), true)
+        report(&analysis.kernel, shape, true)
     }
 
     /// Fails for a launch that is not proven. The error names lines of OpenCL C only if these were read before,
@@ -308,7 +308,7 @@ impl Checks {
         let analysis = self.peek().and_then(Result::ok);
         let analysis = analysis.filter(|analysis| !analysis.plan.has_untrusted());
         let with_lines =
-            analysis.as_ref().and_then(|analysis| verdict_with_lines(analysis, &shape()));
+            analysis.as_ref().and_then(|analysis| verdict_with_known_lines(analysis, &shape()));
         let sources = analysis.as_ref().and_then(|analysis| analysis.sources.as_ref());
         let advice = match sources.is_some_and(|sources| !sources.are_read()) {
             true => "; `Launch::verdict` names the lines",
@@ -326,7 +326,7 @@ impl Checks {
         let graph = self.graph().ok()?;
         analysis.sources.as_ref()?.read(&graph).await;
         let pool = graph.pool_for(analysis.plan.has_untrusted());
-        let describe = move || verdict_with_lines(&analysis, &shape);
+        let describe = move || verdict_with_known_lines(&analysis, &shape);
         pool.threads().run(Priority::Short, describe).await.ok()?
     }
 
@@ -438,15 +438,16 @@ fn is_declared_read_only(kernel: &ResolvedKernel, at: usize) -> bool {
 }
 
 /// Returns the verdict on a launch with the lines of its kernel's source, if these are known.
-fn verdict_with_lines(analysis: &Analysis, shape: &LaunchShape) -> Option<LaunchVerdict> {
+fn verdict_with_known_lines(analysis: &Analysis, shape: &LaunchShape) -> Option<LaunchVerdict> {
     let kernel = analysis.sources.as_ref()?.kernel()?;
-    let verdict = report((kernel, shape), true).ok()?.verdict(kernel);
+    let verdict = report(kernel, shape, true).ok()?.verdict(kernel);
     (!verdict.is_proven()).then_some(verdict)
 }
 
 /// Checks a launch of a kernel.
 fn report(
-    (kernel, shape): (&bounds::Kernel, &LaunchShape),
+    kernel: &bounds::Kernel,
+    shape: &LaunchShape,
     few_constants: bool,
 ) -> Result<bounds::Report> {
     let arguments = shape.to_check();
