@@ -1,5 +1,7 @@
 //! Changes of SPIR-V modules that break their rules, for tests of malformed modules.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 /// Random numbers (xorshift) that are reproducible: a seed gives the same numbers in each run.
 pub(super) struct Random(u64);
 
@@ -45,7 +47,7 @@ pub(super) fn assemble(instructions: &[Vec<u32>]) -> Vec<u8> {
 }
 
 /// Changes, adds or removes an instruction, so that the module breaks a rule or two.
-pub(super) fn change(instructions: &mut Vec<Vec<u32>>, random: &mut Random) {
+fn change(instructions: &mut Vec<Vec<u32>>, random: &mut Random) {
     let count = instructions.len();
     let at = 1 + random.below(count - 1);
     let other = 1 + random.below(count - 1);
@@ -72,5 +74,28 @@ pub(super) fn change(instructions: &mut Vec<Vec<u32>>, random: &mut Random) {
             let copy = instructions[at].clone();
             instructions.insert(other.min(at), copy);
         }
+    }
+}
+
+/// Calls `test` with randomly changed modules, each changed as many times as `changes` says, and requires that it does
+/// not panic. There are `count` modules, unless the environment variable `KILN_MALFORMED` sets another number.
+pub(super) fn test_changed(
+    modules: &[&[u8]],
+    count: u64,
+    changes: impl Fn(&mut Random) -> usize,
+    test: impl Fn(&[u8], &mut Random),
+) {
+    let requested = std::env::var("KILN_MALFORMED").ok().and_then(|number| number.parse().ok());
+    let all: Vec<_> = modules.iter().map(|bytes| instructions(bytes)).collect();
+    for seed in 1..=requested.unwrap_or(count) {
+        let mut random = Random::of(seed);
+        let module = random.below(all.len());
+        let mut changed = all[module].clone();
+        for _ in 0..changes(&mut random) {
+            change(&mut changed, &mut random);
+        }
+        let bytes = assemble(&changed);
+        let caught = catch_unwind(AssertUnwindSafe(|| test(&bytes, &mut random)));
+        assert!(caught.is_ok(), "module {module}, seed {seed}");
     }
 }
