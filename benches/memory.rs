@@ -13,11 +13,14 @@ use std::time::Duration;
 
 use futures_lite::future::block_on;
 use kiln::Buffer;
-use raw::Raw;
+use raw::{OwnedEvent, Raw, RawBuffer};
 use support::{compare, heading, interleave, time};
 use work::Work;
 
 const LARGE: usize = 256 << 20;
+
+/// Number of bytes of a piece of a copy.
+const PIECE: usize = 8 << 20;
 
 /// Number of bytes of memory that host and device share.
 const MAPPED: usize = 64 << 20;
@@ -29,8 +32,8 @@ const PLATFORMS: [&str; 3] = ["intel(r) opencl", "portable computing language", 
 fn main() -> kiln::Result<()> {
     let mut devices = Vec::new();
     for platform in PLATFORMS {
-        if let Some(raw) = work::raw(platform) {
-            devices.push((block_on(Work::new(platform, Duration::ZERO))?, raw));
+        for (number, raw) in (0..2).map_while(|at| Some((at, work::raw_on(platform, at)?))) {
+            devices.push((block_on(Work::on(platform, number, Duration::ZERO))?, raw));
         }
     }
     for (work, raw) in &devices {
@@ -91,7 +94,8 @@ fn union(bytes: &[u8]) -> u8 {
     bytes.iter().fold(0, |bits, byte| bits | byte)
 }
 
-/// Measures a copy between devices. The raw driver reads all elements to the host, and then writes them.
+/// Measures a copy between devices. The raw driver reads all elements to the host, and then writes them, or it does
+/// so in pieces, through memory of its own.
 fn copies((source, raw_source): &(Work, Raw), (target, raw_target): &(Work, Raw)) {
     heading(&format!("{} to {}", source.rt.device(), target.rt.device()));
     let (from, to) = (buffer(source, LARGE), buffer(target, LARGE));
@@ -101,7 +105,7 @@ fn copies((source, raw_source): &(Work, Raw), (target, raw_target): &(Work, Raw)
     raw_source.finish();
     let mut kiln =
         || time(|| source.queue.copy(&from, &to).expect("it fits").wait().expect("it runs"));
-    let mut driver = || {
+    let mut at_once = || {
         time(|| {
             raw_source.read(&raw_from, &mut staged);
             raw_source.finish();
@@ -109,8 +113,33 @@ fn copies((source, raw_source): &(Work, Raw), (target, raw_target): &(Work, Raw)
             raw_target.finish();
         })
     };
-    let [kiln, driver] = interleave(ROUNDS, [&mut kiln, &mut driver]);
-    compare("a copy of 256 MiB", kiln, driver, 1, 1.11);
+    let pieces = raw_source.host_buffer(2 * PIECE);
+    raw_source.map(&pieces, 2 * PIECE, |pieces| {
+        let mut in_pieces =
+            || time(|| copy_in_pieces((raw_source, &raw_from), (raw_target, &raw_to), pieces));
+        let [kiln, at_once, in_pieces] =
+            interleave(ROUNDS, [&mut kiln, &mut at_once, &mut in_pieces]);
+        compare("a copy of 256 MiB, over a read and a write", kiln, at_once, 1, 1.11);
+        compare("a copy of 256 MiB, over reads and writes of pieces", kiln, in_pieces, 1, 1.11);
+    });
+    raw_source.finish();
+}
+
+/// Copies through memory for two pieces: reads one while the one before it is written.
+fn copy_in_pieces(
+    (source, from): (&Raw, &RawBuffer),
+    (target, to): (&Raw, &RawBuffer),
+    pieces: &mut [u8],
+) {
+    let mut writing: [Option<OwnedEvent>; 2] = [None, None];
+    for (number, offset) in (0..LARGE).step_by(PIECE).enumerate() {
+        let (piece, before) =
+            (&mut pieces[number % 2 * PIECE..][..PIECE], &mut writing[number % 2]);
+        before.take().into_iter().for_each(OwnedEvent::wait);
+        source.read_part(from, offset, piece);
+        *before = Some(target.write_part(to, offset, piece));
+    }
+    target.finish();
 }
 
 /// Creates a buffer and fills it, so that its pages exist.

@@ -17,7 +17,7 @@ use cl3::context::create_context;
 use cl3::device::{CL_DEVICE_TYPE_ALL, get_device_ids};
 use cl3::event::{
     CL_COMPLETE, CL_EVENT_COMMAND_EXECUTION_STATUS, get_event_info, release_event,
-    set_event_callback,
+    set_event_callback, wait_for_events,
 };
 use cl3::kernel::{create_kernel, create_kernels_in_program, release_kernel, set_kernel_arg};
 use cl3::memory::{
@@ -49,12 +49,22 @@ pub(crate) struct Raw {
 impl Raw {
     /// Opens the first device of the platform whose name contains `platform`, if there is one.
     pub(crate) fn new(platform: &str, source: &str, name: &str, items: usize) -> Option<Self> {
+        Self::on((platform, 0), source, name, items)
+    }
+
+    /// Opens a device, given by its number, of the platform whose name contains `platform`, if there is one.
+    pub(crate) fn on(
+        (platform, number): (&str, usize),
+        source: &str,
+        name: &str,
+        items: usize,
+    ) -> Option<Self> {
         let found = get_platform_ids().ok()?.into_iter().find(|&id| {
             let name =
                 get_platform_info(id, CL_PLATFORM_NAME).map(String::from).unwrap_or_default();
             name.to_lowercase().contains(platform)
         })?;
-        let device = *get_device_ids(found, CL_DEVICE_TYPE_ALL).ok()?.first()?;
+        let device = *get_device_ids(found, CL_DEVICE_TYPE_ALL).ok()?.get(number)?;
         let context = create_context(&[device], null(), None, null_mut()).ok()?;
         // SAFETY: the device is the context's.
         let queue = unsafe { create_command_queue(context, device, 0) }.ok()?;
@@ -161,21 +171,44 @@ impl Raw {
 
     /// Enqueues a write, without waiting for it.
     pub(crate) fn write(&self, to: &RawBuffer, from: &[u8]) {
-        // SAFETY: both have `from.len()` bytes, and benchmarks finish before they drop them.
+        drop(self.write_part(to, 0, from));
+    }
+
+    /// Enqueues a write that begins at the byte `offset`, without waiting for it.
+    pub(crate) fn write_part(&self, to: &RawBuffer, offset: usize, from: &[u8]) -> OwnedEvent {
+        // SAFETY: both have `from.len()` bytes, and benchmarks finish before they change or drop them.
         let enqueued = unsafe {
             enqueue_write_buffer(
                 self.queue,
                 to.0,
                 CL_NON_BLOCKING,
-                0,
+                offset,
                 from.len(),
                 from.as_ptr().cast(),
                 0,
                 null(),
             )
         };
-        drop(OwnedEvent(enqueued.expect("it is enqueued")));
         self.flush();
+        OwnedEvent(enqueued.expect("it is enqueued"))
+    }
+
+    /// Reads from the byte `offset` on, and waits until the bytes are there.
+    pub(crate) fn read_part(&self, from: &RawBuffer, offset: usize, to: &mut [u8]) {
+        // SAFETY: both have `to.len()` bytes, and the call returns when the bytes are there.
+        let read = unsafe {
+            enqueue_read_buffer(
+                self.queue,
+                from.0,
+                CL_BLOCKING,
+                offset,
+                to.len(),
+                to.as_mut_ptr().cast(),
+                0,
+                null(),
+            )
+        };
+        drop(OwnedEvent(read.expect("it is read")));
     }
 
     /// Enqueues a fill of the first `bytes` bytes, without waiting for it.
@@ -287,6 +320,12 @@ impl Raw {
 
 /// An event, released when dropped.
 pub(crate) struct OwnedEvent(cl_event);
+
+impl OwnedEvent {
+    pub(crate) fn wait(self) {
+        wait_for_events(&[self.0]).expect("it succeeds");
+    }
+}
 
 impl Drop for OwnedEvent {
     fn drop(&mut self) {

@@ -19,7 +19,12 @@ const SOURCE: &str = "kernel void work(float count, global const float *x, globa
 
 /// Creates the command for the raw driver, if the platform is there.
 pub(crate) fn raw(platform: &str) -> Option<Raw> {
-    Raw::new(platform, SOURCE, "work", 1)
+    raw_on(platform, 0)
+}
+
+/// Creates the command for a device, given by its number, of the platform, if the device is there.
+pub(crate) fn raw_on(platform: &str, number: usize) -> Option<Raw> {
+    Raw::on((platform, number), SOURCE, "work", 1)
 }
 
 /// Sets how long the raw driver's command takes. The same number then works for [`Work::submit`].
@@ -45,8 +50,17 @@ pub(crate) struct Work {
 impl Work {
     /// Creates a runtime whose awaits busy-wait for up to `spin`.
     pub(crate) async fn new(platform: &str, spin: Duration) -> kiln::Result<Self> {
+        Self::on(platform, 0, spin).await
+    }
+
+    /// Creates a runtime for a device, given by its number, of the platform.
+    pub(crate) async fn on(platform: &str, number: usize, spin: Duration) -> kiln::Result<Self> {
         let builder = Runtime::builder().device(platform).cache(CacheConfig::memory_only());
         let rt = builder.spin(spin).build().await?;
+        let platform = &rt.device().platform;
+        let of_platform = rt.devices().iter().filter(|device| device.platform == *platform);
+        let devices: Vec<_> = of_platform.cloned().collect();
+        let rt = rt.on(&devices[number]).await?;
         let program = rt.build(&Module::opencl_c(SOURCE)).await?;
         // SAFETY: `work` touches the first elements only.
         let kernel = unsafe { program.kernel("work")? };

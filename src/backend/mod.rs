@@ -406,6 +406,15 @@ impl fmt::Display for Argument<'_> {
     }
 }
 
+/// What the host does with mapped memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HostAccess {
+    Read,
+    ReadWrite,
+    /// The host needs none of the bytes that the memory had before. They are unspecified when it is mapped.
+    Overwrite,
+}
+
 /// Operation of a native queue. Ranges are in bytes and lie inside their memory.
 #[derive(Clone, Copy)]
 pub(crate) enum Operation<'a> {
@@ -445,8 +454,8 @@ pub(crate) enum Operation<'a> {
     },
     /// Copies rows of bytes.
     Rows(RowsOperation<'a>),
-    /// Makes memory of [`Device::allocate_on_host`] accessible to the host, for reading or also for writing.
-    /// The address is stored in `start` before the call returns, and is valid from the end of the operation on.
+    /// Makes memory of [`Device::allocate_on_host`] accessible to the host. The address is stored in `start`
+    /// before the call returns, and is valid from the end of the operation on.
     #[cfg_attr(
         not(feature = "opencl"),
         allow(dead_code, reason = "other backends map for reading and writing")
@@ -455,10 +464,10 @@ pub(crate) enum Operation<'a> {
         memory: &'a dyn Memory,
         offset: usize,
         bytes: usize,
-        writes: bool,
+        access: HostAccess,
         start: &'a AtomicPtr<u8>,
     },
-    /// Ends the access through the address `start` of a map of the same range with the same `writes`.
+    /// Ends the access through the address `start` of a map of the same range with the same `access`.
     #[cfg_attr(
         not(feature = "simulated"),
         allow(dead_code, reason = "other backends need only the address")
@@ -467,7 +476,7 @@ pub(crate) enum Operation<'a> {
         memory: &'a dyn Memory,
         offset: usize,
         bytes: usize,
-        writes: bool,
+        access: HostAccess,
         start: *mut u8,
     },
     /// Works on pixels of images.

@@ -369,7 +369,7 @@ impl Queue {
     /// sizes and, within one buffer, grids of the same sizes. The elements of a buffer of pixels have the
     /// image's type of pixels: [`cast`](Buffer::cast) the buffer otherwise.
     ///
-    /// A buffer of another device, also of another runtime, is copied through the host's memory, 8 MiB at a
+    /// Memory of another device, also of another runtime, is copied through the host's memory, 8 MiB at a
     /// time. The copy is a command of both devices: on each it comes after the commands that were submitted
     /// there earlier and use the same elements, and the event ends with both. One of the two devices is the
     /// queue's.
@@ -377,7 +377,7 @@ impl Queue {
     /// # Errors
     ///
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the lengths or sizes differ, if the two
-    /// overlap, or if one belongs to another device and they are not both buffers.
+    /// overlap, or if neither belongs to the queue's device.
     ///
     /// # Examples
     ///
@@ -397,11 +397,11 @@ impl Queue {
         let (from, to) = (from.place(Seal), to.place(Seal));
         check_length::<T>("a copy", from.len, to)?;
         let (from, to) = (from.region, to.region);
-        if !Arc::ptr_eq(from.slot(), to.slot()) {
-            return self.copy_between_devices(from, to);
-        }
-        for region in [from, to] {
-            self.check_device(region, || "a copy".to_owned())?;
+        let is_between_devices = !Arc::ptr_eq(from.slot(), to.slot());
+        if !is_between_devices {
+            for region in [from, to] {
+                self.check_device(region, || "a copy".to_owned())?;
+            }
         }
         if let (Some(source), Some(target)) = (from.pixels(), to.pixels())
             && source.size != target.size
@@ -412,6 +412,9 @@ impl Queue {
             )));
         }
         check_rows(from, to)?;
+        if is_between_devices {
+            return self.copy_between_devices(from, to);
+        }
         if from.overlaps(to) {
             return Err(Error::invalid(format!(
                 "a copy from bytes {:?} to bytes {:?} of the same memory; they must not overlap",
@@ -424,7 +427,6 @@ impl Queue {
 
     fn copy_between_devices(&self, from: &Arc<Region>, to: &Arc<Region>) -> Result<Event> {
         process::check()?;
-        check_between_devices(from, to)?;
         let [source, target] = [from, to].map(|region| {
             Scheduler::of(region).ok_or_else(|| {
                 let device = region.slot().handle();
@@ -555,21 +557,6 @@ impl fmt::Debug for Queue {
             .field("number", &self.number)
             .finish()
     }
-}
-
-/// Fails if a copy between devices is not one between buffers.
-fn check_between_devices(from: &Region, to: &Region) -> Result<()> {
-    for region in [from, to] {
-        let what = match (region.pixels(), region.rows()) {
-            (None, None) => continue,
-            (Some(_), _) => "an image",
-            (None, Some(_)) => "a part of a grid",
-        };
-        return Err(Error::invalid(format!(
-            "a copy between devices of {what}; copy it to a buffer of its own device first"
-        )));
-    }
-    Ok(())
 }
 
 /// Fails if a copy from or to a part of a grid is not one that devices can make.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicPtr, Ordering::SeqCst};
 
 use super::hazard::Use;
 use crate::args::region::Region;
-use crate::backend::Operation;
+use crate::backend::{HostAccess, Operation};
 use crate::compiler::signature::Access;
 
 /// Address at which the driver maps memory; null until the driver has returned it.
@@ -56,7 +56,7 @@ impl MapWork {
             memory: self.region.memory(),
             offset: bytes.start,
             bytes: bytes.len(),
-            writes: self.writes(),
+            access: self.host_access(),
             start: &self.address.0,
         }
     }
@@ -68,13 +68,13 @@ impl MapWork {
             memory: self.region.memory(),
             offset: bytes.start,
             bytes: bytes.len(),
-            writes: self.writes(),
+            access: self.host_access(),
             start: self.address.get(),
         }
     }
 
-    fn writes(&self) -> bool {
-        self.access != Access::Read
+    fn host_access(&self) -> HostAccess {
+        if self.access == Access::Read { HostAccess::Read } else { HostAccess::ReadWrite }
     }
 
     /// Drops a handle of a finished command without calling the driver.

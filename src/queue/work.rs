@@ -323,7 +323,7 @@ impl Work {
 }
 
 /// Returns the write of host memory to a region.
-fn write(to: &Region, (from, bytes): (*const u8, usize)) -> Operation<'_> {
+pub(super) fn write(to: &Region, (from, bytes): (*const u8, usize)) -> Operation<'_> {
     let (memory, offset) = (to.memory(), to.bytes().start);
     match (to.pixels(), to.rows()) {
         (Some(pixels), _) => Operation::Image(ImageOperation::Write { to: memory, pixels, from }),
@@ -335,7 +335,7 @@ fn write(to: &Region, (from, bytes): (*const u8, usize)) -> Operation<'_> {
 }
 
 /// Returns the read of a region to host memory.
-fn read(from: &Region, to: *mut u8) -> Operation<'_> {
+pub(super) fn read(from: &Region, to: *mut u8) -> Operation<'_> {
     let (memory, offset, bytes) = (from.memory(), from.bytes().start, from.bytes().len());
     match (from.pixels(), from.rows()) {
         (Some(pixels), _) => Operation::Image(ImageOperation::Read { from: memory, pixels, to }),

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Instant;
 
 use opencl3::command_queue::*;
-use opencl3::memory::{CL_MAP_READ, CL_MAP_WRITE};
+use opencl3::memory::{CL_MAP_READ, CL_MAP_WRITE, CL_MAP_WRITE_INVALIDATE_REGION};
 
 use super::codes::{error, refused};
 use super::context::Context;
@@ -21,7 +21,7 @@ use super::queue::Queue;
 use super::rows;
 use super::watch::QueueWatch;
 use crate::backend::handler_guard::{self, CallKind, HandlerGuard};
-use crate::backend::{NativeEvent, NativeQueue, Operation, shutdown};
+use crate::backend::{HostAccess, NativeEvent, NativeQueue, Operation, shutdown};
 use crate::device::FillStrategy;
 use crate::error::{ErrorKind, Result};
 
@@ -129,9 +129,13 @@ impl ClNativeQueue {
                 };
                 enqueued.map_err(|code| refused(code, "a copy", bytes, to_offset))
             }
-            Operation::Map { memory, offset, bytes, writes, start } => {
+            Operation::Map { memory, offset, bytes, access, start } => {
                 let memory = ClMemory::of(memory)?.raw();
-                let flags = if writes { CL_MAP_READ | CL_MAP_WRITE } else { CL_MAP_READ };
+                let flags = match access {
+                    HostAccess::Read => CL_MAP_READ,
+                    HostAccess::ReadWrite => CL_MAP_READ | CL_MAP_WRITE,
+                    HostAccess::Overwrite => CL_MAP_WRITE_INVALIDATE_REGION,
+                };
                 let mut address = ptr::null_mut();
                 // SAFETY: the queue, the memory and the events are alive, and the range is inside the memory.
                 let enqueued = unsafe {

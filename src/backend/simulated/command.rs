@@ -13,7 +13,7 @@ use super::memory::Region;
 use super::program::Code;
 use super::rows::RowsAction;
 use super::shared::{Behaviour, Shared, count, driver_error};
-use crate::backend::{Argument, Kernel, NativeEvent, Operation};
+use crate::backend::{Argument, HostAccess, Kernel, NativeEvent, Operation};
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::signature::AddressSpace;
 use crate::error::{Error, ErrorKind, Result, panic_message};
@@ -29,7 +29,7 @@ pub(super) enum Action {
     Fill { region: Region, pattern: Box<[u8]> },
     Copy { from: Region, to: Region },
     Map { region: Region, to: HostMemory<*mut u8> },
-    Unmap { region: Region, from: HostMemory<*mut u8>, writes: bool },
+    Unmap { region: Region, from: HostMemory<*mut u8>, access: HostAccess },
     Rows(RowsAction),
     Pixels(PixelAction),
     Marker,
@@ -112,10 +112,10 @@ impl Action {
                 start.store(to, SeqCst);
                 Self::Map { region, to: HostMemory(to) }
             }
-            Operation::Unmap { memory, offset, bytes, writes, start } => Self::Unmap {
+            Operation::Unmap { memory, offset, bytes, access, start } => Self::Unmap {
                 region: Region::of(memory, shared)?.part(offset, bytes)?,
                 from: HostMemory(start),
-                writes,
+                access,
             },
             Operation::Rows(operation) => Self::Rows(RowsAction::capture(shared, &operation)?),
             Operation::Image(operation) => Self::Pixels(PixelAction::capture(shared, &operation)?),
@@ -199,8 +199,8 @@ impl Action {
                 // SAFETY: the host memory of the mapping has as many bytes, and nobody knows its address yet.
                 unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.0, bytes.len()) }
             }),
-            Self::Unmap { region, from, writes } => {
-                if writes {
+            Self::Unmap { region, from, access } => {
+                if access != HostAccess::Read {
                     region.with_mut(|bytes| {
                         // SAFETY: the host memory of the mapping exists until its end below, and the caller
                         // that enqueued the action vouches that the host no longer writes it.

@@ -1,25 +1,26 @@
 //! Copies between devices, staged through memory of the host.
 //!
 //! A thread reads the source piece by piece, and writes each piece to the target while it reads the next one.
-//! Two pieces of host memory suffice for that, whatever the size of the copy.
+//! [Memory](super::staging) for two pieces suffices for that, whatever the size of the copy.
 
 use std::mem::ManuallyDrop;
 use std::ptr;
 use std::sync::Arc;
 
 use super::deferred::PendingCommand;
+use super::pieces::{Piece, pieces_of};
+use super::staging::{PIECES, Participant, Staging};
 use super::transaction::Transaction;
 use super::transfer::{MAX_TRANSFER_PIECE, flush, total_profile, wait};
 use super::{Ending, Scheduler, State};
 use crate::args::region::Region;
-use crate::backend::{NativeEvent, NativeQueue, Operation, Profile};
+use crate::backend::{NativeEvent, NativeQueue, Profile};
 use crate::error::{Error, Result, catch_panic};
 use crate::process::threads::no_thread;
 use crate::queue::device_copy::{DeviceCopy, DeviceCopyWork, Side};
 use crate::queue::event::Event;
-use crate::queue::host_memory::room_for;
 use crate::queue::node::{NodeId, SkipReason};
-use crate::queue::work::Work;
+use crate::queue::work::{Work, read, write};
 
 /// Name of both commands of a copy in messages.
 const SUBJECT: &str = "a copy between devices";
@@ -202,17 +203,21 @@ impl DeviceCopyTransfer {
         self.outcome = outcome.map_err(|error| error.within(SUBJECT));
     }
 
-    fn copy(&self, [from, to]: &[Arc<Region>; 2], may_run: &mut bool) -> Result<Profiles> {
-        let [source, target] = self.sides.each_ref().map(|(scheduler, _)| &**scheduler);
-        let mut reads = source.workers.take_queue(&source.slot, source.options.profiling)?;
-        let mut writes = target.workers.take_queue(&target.slot, target.options.profiling)?;
-        let mut pipeline = Pipeline::new(from, to, [&mut *reads, &mut *writes])?;
+    fn copy(&self, regions: &[Arc<Region>; 2], may_run: &mut bool) -> Result<Profiles> {
+        let [source, target] =
+            self.sides.each_ref().map(|(scheduler, _)| Participant::new(scheduler));
+        let mut participants = [source?, target?];
+        let regions = regions.each_ref().map(|region| &**region);
+        let bytes = regions[0].transfer_size();
+        let staging = Staging::new(bytes, &mut participants, SUBJECT)?;
+        let (start, queues) = (staging.start(), participants.each_mut().map(Participant::queue));
+        let mut pipeline = Pipeline { regions, queues, start, may_run, profiles: [None; 2] };
         let outcome = pipeline.run();
-        *may_run = pipeline.may_run;
-        drop(pipeline);
+        if !*may_run {
+            staging.end(&mut participants);
+        }
         if outcome.is_ok() {
-            source.workers.return_queue(reads);
-            target.workers.return_queue(writes);
+            participants.into_iter().for_each(Participant::end);
         }
         outcome
     }
@@ -235,53 +240,47 @@ impl Drop for DeviceCopyTransfer {
 struct Pipeline<'a> {
     regions: [&'a Region; 2],
     queues: [&'a mut dyn NativeQueue; 2],
-    /// Memory for two pieces, used in turn.
-    staging: ManuallyDrop<Vec<u8>>,
-    /// Number of bytes in all pieces but the last.
-    piece: usize,
+    /// Start of the memory for two pieces, which they use in turn.
+    start: *mut u8,
     /// Whether a device may still use the regions and the memory.
-    may_run: bool,
+    may_run: &'a mut bool,
     profiles: Profiles,
 }
 
-impl<'a> Pipeline<'a> {
-    fn new(from: &'a Region, to: &'a Region, queues: [&'a mut dyn NativeQueue; 2]) -> Result<Self> {
-        let piece = MAX_TRANSFER_PIECE.min(from.bytes().len());
-        let staging = ManuallyDrop::new(room_for(2 * piece, SUBJECT)?);
-        let regions = [from, to];
-        Ok(Self { regions, queues, staging, piece, may_run: false, profiles: [None; 2] })
-    }
-
+impl Pipeline<'_> {
     /// Blocks until all pieces are copied, or one has failed and none is used any more.
     fn run(&mut self) -> Result<Profiles> {
-        let pieces = self.regions[0].bytes().len().div_ceil(self.piece);
-        let mut reading = Some(self.enqueue(Side::Source, 0)?);
-        let mut writing = None;
+        let mut pieces = pieces_of(self.regions, MAX_TRANSFER_PIECE).enumerate().peekable();
+        let first = pieces.peek().map(|first| self.enqueue(Side::Source, first));
+        let (mut reading, mut writing) = (first.transpose()?, None);
         let mut outcome = Ok(());
-        for at in 0..pieces {
+        while let Some(piece) = pieces.next() {
             outcome = outcome.and(self.wait(Side::Source, &mut reading));
-            let written = outcome.and_then(|()| self.enqueue(Side::Target, at));
+            let written = outcome.and_then(|()| self.enqueue(Side::Target, &piece));
             // The memory of the piece before this one is read into next.
             let before = self.wait(Side::Target, &mut writing);
             outcome = written.map(|event| writing = Some(event)).and(before);
-            if outcome.is_ok() && at + 1 < pieces {
-                outcome = self.enqueue(Side::Source, at + 1).map(|event| reading = Some(event));
+            if outcome.is_ok()
+                && let Some(next) = pieces.peek()
+            {
+                outcome = self.enqueue(Side::Source, next).map(|event| reading = Some(event));
             }
         }
         let ends = [self.wait(Side::Source, &mut reading), self.wait(Side::Target, &mut writing)];
         ends.into_iter().fold(outcome, Result::and).map(|()| self.profiles)
     }
 
-    /// Enqueues the read or the write of a piece.
-    fn enqueue(&mut self, side: Side, at: usize) -> Result<Arc<dyn NativeEvent>> {
-        let region = self.regions[side as usize];
-        let start = at * self.piece;
-        let bytes = self.piece.min(region.bytes().len() - start);
-        let (memory, offset) = (region.memory(), region.bytes().start + start);
-        let host = self.staging.as_mut_ptr().wrapping_add(at % 2 * self.piece);
+    /// Enqueues the read or the write of a piece with its number.
+    fn enqueue(
+        &mut self,
+        side: Side,
+        (number, piece): &(usize, Piece),
+    ) -> Result<Arc<dyn NativeEvent>> {
+        let region = piece.of(self.regions[side as usize]);
+        let host = self.start.wrapping_add(number % PIECES * MAX_TRANSFER_PIECE);
         let operation = match side {
-            Side::Source => Operation::Read { from: memory, offset, to: host, bytes },
-            Side::Target => Operation::Write { to: memory, offset, from: host, bytes },
+            Side::Source => read(&region, host),
+            Side::Target => write(&region, (host, piece.bytes())),
         };
         let queue = &mut *self.queues[side as usize];
         // SAFETY: the piece lies inside the region, and the memory for two pieces is used in turn: a piece is
@@ -295,19 +294,10 @@ impl<'a> Pipeline<'a> {
     /// Blocks until an operation has ended, if there is one.
     fn wait(&mut self, side: Side, event: &mut Option<Arc<dyn NativeEvent>>) -> Result<()> {
         let Some(event) = event.take() else { return Ok(()) };
-        wait(&mut *self.queues[side as usize], &*event, &mut self.may_run)?;
+        wait(&mut *self.queues[side as usize], &*event, self.may_run)?;
         let profile = &mut self.profiles[side as usize];
         *profile = total_profile(*profile, event.profile());
         Ok(())
-    }
-}
-
-impl Drop for Pipeline<'_> {
-    fn drop(&mut self) {
-        if !self.may_run && !std::thread::panicking() {
-            // SAFETY: dropped once, here, and not used again.
-            unsafe { ManuallyDrop::drop(&mut self.staging) };
-        }
     }
 }
 

@@ -14,9 +14,11 @@ mod dispatch;
 mod group;
 mod hold;
 mod part;
+mod pieces;
 #[cfg(all(test, feature = "simulated"))]
 mod random_tests;
 mod settle;
+mod staging;
 mod submit;
 #[cfg(all(test, feature = "simulated"))]
 mod tests;

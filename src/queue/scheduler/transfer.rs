@@ -23,7 +23,9 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::{Ending, Scheduler, State};
-use crate::backend::{Device, DeviceSlot, NativeEvent, NativeQueue, Operation, Profile, Progress};
+use crate::backend::{
+    Device, DeviceSlot, Memory, NativeEvent, NativeQueue, Operation, Profile, Progress,
+};
 use crate::error::{Result, catch_panic};
 use crate::executor::Pool;
 use crate::process::threads::no_thread;
@@ -35,7 +37,7 @@ use crate::queue::work::Work;
 use crate::sync::lock;
 
 /// Number of bytes above which a transfer is moved in pieces.
-const LARGE: usize = 4 << 20;
+pub(super) const LARGE: usize = 4 << 20;
 
 /// Maximum number of bytes of transfers that are enqueued at the same time. A transfer that would exceed
 /// it is moved in pieces, too.
@@ -70,6 +72,8 @@ pub(super) struct TransferWorkers {
     native_threads: Pool,
     /// Native queues that no transfer is using.
     native_queues: Mutex<Vec<Box<dyn NativeQueue>>>,
+    /// Memory of the driver, for copies between devices, that no copy is using.
+    copy_memory: Mutex<Vec<Arc<dyn Memory>>>,
 }
 
 /// Command whose work a transfer worker performs. The command ends when this is dropped.
@@ -90,6 +94,7 @@ impl TransferWorkers {
             threads: Pool::new("kiln-transfer", CONCURRENT_TRANSFERS),
             native_threads: Pool::new("kiln-native", CONCURRENT_NATIVE_COMMANDS),
             native_queues: Mutex::default(),
+            copy_memory: Mutex::default(),
         }
     }
 
@@ -116,6 +121,15 @@ impl TransferWorkers {
 
     pub(super) fn return_queue(&self, native_queue: Box<dyn NativeQueue>) {
         lock(&self.native_queues).push(native_queue);
+    }
+
+    /// Returns memory that an earlier copy between devices returned.
+    pub(super) fn take_copy_memory(&self) -> Option<Arc<dyn Memory>> {
+        lock(&self.copy_memory).pop()
+    }
+
+    pub(super) fn return_copy_memory(&self, memory: Arc<dyn Memory>) {
+        lock(&self.copy_memory).push(memory);
     }
 }
 
