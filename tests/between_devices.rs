@@ -421,6 +421,37 @@ fn drawings_of_both_devices_show_the_copy() {
 }
 
 #[test]
+fn one_drawing_has_all_devices_and_joins_both_commands_of_a_copy() {
+    block_on(async {
+        let simulators = ["source", "target"].map(|name| Simulator::new().named(name));
+        let [source, target] = &simulators;
+        let builder = Runtime::builder().simulator(source).simulator(target);
+        let one = builder.device("0").build().await.unwrap();
+        let two = one.on(&one.devices()[1]).await.unwrap();
+        let (x, y) = (one.buffer::<u32>(LEN).unwrap(), two.buffer::<u32>(LEN).unwrap());
+        let pause = source.pause();
+        let _ = one.queue().fill(&x, 1).unwrap();
+        let _ = one.queue().copy(&x, &y).unwrap();
+        let _ = two.queue().fill(&y, 2).unwrap();
+        for text in [one.dot(), two.dot()] {
+            let (frame_one, rest) = text.split_once("cluster_d1").unwrap();
+            assert!(frame_one.contains("cluster_d0 {") && frame_one.contains("source"), "{text}");
+            assert!(frame_one.contains("copy to ") && rest.contains("copy from "), "{text}");
+            let node_of = |label: &str| {
+                let line = text.lines().find(|line| line.contains(label)).unwrap();
+                line.trim_start().split_once(' ').unwrap().0.to_owned()
+            };
+            let joined = format!("{} -> {} [", node_of("copy to "), node_of("copy from "));
+            assert_eq!(text.matches(&joined).count(), 1, "{text}");
+            let ordered = format!("{} -> d1c", node_of("copy from "));
+            assert!(rest.contains(&ordered), "the copy is before the fill: {text}");
+        }
+        drop(pause);
+        one.drain().await;
+    });
+}
+
+#[test]
 fn a_trace_of_all_devices_has_both_commands_of_a_copy() {
     block_on(async {
         let simulators = ["source", "target"].map(|name| Simulator::immediate().named(name));

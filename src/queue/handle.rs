@@ -369,7 +369,7 @@ impl Queue {
     /// sizes and, within one buffer, grids of the same sizes. The elements of a buffer of pixels have the
     /// image's type of pixels: [`cast`](Buffer::cast) the buffer otherwise.
     ///
-    /// Memory of another device, also of another runtime, is copied through the host's memory, 8 MiB at a
+    /// Memory of another device, also of another runtime, is copied through the host's memory, 4 MiB at a
     /// time. The copy is a command of both devices: on each it comes after the commands that were submitted
     /// there earlier and use the same elements, and the event ends with both. One of the two devices is the
     /// queue's.

@@ -35,6 +35,7 @@ mod waits;
 mod work;
 
 pub use self::checked::Checking;
+pub(crate) use self::dot::dot_of_all;
 pub(crate) use self::drain::{drain, drain_within};
 pub use self::event::{Event, Read, ReadPieces, Status, Upload};
 pub(crate) use self::fusion::mode::{FUSION_LIMIT, form_from_environment};

@@ -24,7 +24,8 @@ use crate::executor::{Priority, pause};
 use crate::future::named_future;
 use crate::process;
 use crate::queue::{
-    Event, Options, OwnedElements, Queue, Scheduler, Shared, Trace, Upload, drain, drain_within,
+    Event, Options, OwnedElements, Queue, Scheduler, Shared, Trace, Upload, dot_of_all, drain,
+    drain_within,
 };
 use crate::source::module::Module;
 use crate::stats::{DeviceStats, Stats};
@@ -522,6 +523,26 @@ impl Runtime {
     /// ```
     pub fn trace_to(&self, path: impl Into<PathBuf>) -> Trace {
         Trace::start(&self.inner.shared.timeline, path.into())
+    }
+
+    /// Returns one drawing of the DAGs of all devices that this runtime has opened, in Graphviz's language: a frame
+    /// for each device, which contains what [`Queue::dot`] draws, and a dashed line between the two commands of a
+    /// copy between devices.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(rt: &kiln::Runtime) -> std::io::Result<()> {
+    /// std::fs::write("commands.dot", rt.dot())?; // to draw it: `dot -Tsvg -O commands.dot`
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn dot(&self) -> String {
+        if process::is_forked() {
+            return String::new();
+        }
+        dot_of_all(self.inner.schedulers.iter().filter_map(OnceLock::get))
     }
 
     /// Returns the scheduler of the handle's device, and creates it at the first call.

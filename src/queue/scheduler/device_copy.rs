@@ -1,17 +1,18 @@
 //! Copies between devices, staged through memory of the host.
 //!
 //! A thread reads the source piece by piece, and writes each piece to the target while it reads the next one.
-//! [Memory](super::staging) for two pieces suffices for that, whatever the size of the copy.
+//! [Memory](super::staging) for a few pieces suffices for that, whatever the size of the copy.
 
+use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::ptr;
 use std::sync::Arc;
 
 use super::deferred::PendingCommand;
 use super::pieces::{Piece, pieces_of};
-use super::staging::{PIECES, Participant, Staging};
+use super::staging::{PIECE, PIECES, Participant, Staging};
 use super::transaction::Transaction;
-use super::transfer::{MAX_TRANSFER_PIECE, flush, total_profile, wait};
+use super::transfer::{flush, total_profile, wait};
 use super::{Ending, Scheduler, State};
 use crate::args::region::Region;
 use crate::backend::{NativeEvent, NativeQueue, Profile};
@@ -240,7 +241,7 @@ impl Drop for DeviceCopyTransfer {
 struct Pipeline<'a> {
     regions: [&'a Region; 2],
     queues: [&'a mut dyn NativeQueue; 2],
-    /// Start of the memory for two pieces, which they use in turn.
+    /// Start of the memory for [`PIECES`] pieces, which they use in turn.
     start: *mut u8,
     /// Whether a device may still use the regions and the memory.
     may_run: &'a mut bool,
@@ -250,24 +251,27 @@ struct Pipeline<'a> {
 impl Pipeline<'_> {
     /// Blocks until all pieces are copied, or one has failed and none is used any more.
     fn run(&mut self) -> Result<Profiles> {
-        let mut pieces = pieces_of(self.regions, MAX_TRANSFER_PIECE).enumerate().peekable();
-        let first = pieces.peek().map(|first| self.enqueue(Side::Source, first));
-        let (mut reading, mut writing) = (first.transpose()?, None);
+        let mut pieces = pieces_of(self.regions, PIECE).enumerate();
+        let (mut reading, mut writing) = (VecDeque::new(), VecDeque::new());
         let mut outcome = Ok(());
-        while let Some(piece) = pieces.next() {
-            outcome = outcome.and(self.wait(Side::Source, &mut reading));
-            let written = outcome.and_then(|()| self.enqueue(Side::Target, &piece));
-            // The memory of the piece before this one is read into next.
-            let before = self.wait(Side::Target, &mut writing);
-            outcome = written.map(|event| writing = Some(event)).and(before);
-            if outcome.is_ok()
-                && let Some(next) = pieces.peek()
+        loop {
+            let has_room = reading.len() + writing.len() < PIECES && outcome.is_ok();
+            // The next write is enqueued before the one before it has ended, so that the device always has one.
+            let is_read_next = reading.len() >= writing.len();
+            if let Some(piece) = has_room.then(|| pieces.next()).flatten() {
+                let read = self.enqueue(Side::Source, &piece);
+                outcome = read.map(|event| reading.push_back((piece, event)));
+            } else if let Some((piece, event)) = is_read_next.then(|| reading.pop_front()).flatten()
             {
-                outcome = self.enqueue(Side::Source, next).map(|event| reading = Some(event));
+                outcome = outcome.and(self.wait(Side::Source, &*event));
+                let written = outcome.and_then(|()| self.enqueue(Side::Target, &piece));
+                outcome = written.map(|event| writing.push_back(event));
+            } else if let Some(event) = writing.pop_front() {
+                outcome = outcome.and(self.wait(Side::Target, &*event));
+            } else {
+                return outcome.map(|()| self.profiles);
             }
         }
-        let ends = [self.wait(Side::Source, &mut reading), self.wait(Side::Target, &mut writing)];
-        ends.into_iter().fold(outcome, Result::and).map(|()| self.profiles)
     }
 
     /// Enqueues the read or the write of a piece with its number.
@@ -277,24 +281,23 @@ impl Pipeline<'_> {
         (number, piece): &(usize, Piece),
     ) -> Result<Arc<dyn NativeEvent>> {
         let region = piece.of(self.regions[side as usize]);
-        let host = self.start.wrapping_add(number % PIECES * MAX_TRANSFER_PIECE);
+        let host = self.start.wrapping_add(number % PIECES * PIECE);
         let operation = match side {
             Side::Source => read(&region, host),
             Side::Target => write(&region, (host, piece.bytes())),
         };
         let queue = &mut *self.queues[side as usize];
-        // SAFETY: the piece lies inside the region, and the memory for two pieces is used in turn: a piece is
-        // read after the write of the one before the last has ended, and written after its own read has. The
-        // regions and the memory are kept until all ends are known.
+        // SAFETY: the piece lies inside the region, and fewer pieces are in flight than have memory, which they use
+        // in turn: a piece is read after the write of the one that had its memory has ended, and written after
+        // its own read has. The regions and the memory are kept until all ends are known.
         let event = unsafe { queue.enqueue(&operation, &[]) }?;
         flush(queue);
         Ok(event)
     }
 
-    /// Blocks until an operation has ended, if there is one.
-    fn wait(&mut self, side: Side, event: &mut Option<Arc<dyn NativeEvent>>) -> Result<()> {
-        let Some(event) = event.take() else { return Ok(()) };
-        wait(&mut *self.queues[side as usize], &*event, self.may_run)?;
+    /// Blocks until an operation has ended.
+    fn wait(&mut self, side: Side, event: &dyn NativeEvent) -> Result<()> {
+        wait(&mut *self.queues[side as usize], event, self.may_run)?;
         let profile = &mut self.profiles[side as usize];
         *profile = total_profile(*profile, event.profile());
         Ok(())

@@ -10,17 +10,20 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicPtr;
 
 use super::Scheduler;
-use super::transfer::{LARGE, MAX_TRANSFER_PIECE, TransferWorkers, flush, wait};
+use super::transfer::{TransferWorkers, flush, wait};
 use crate::backend::{DeviceSlot, HostAccess, Memory, NativeQueue, Operation};
 use crate::device::DeviceKind;
 use crate::error::Result;
 use crate::queue::host_memory::room_for;
 
-/// Number of pieces that have memory at the same time: one is read while the one before it is written.
-pub(super) const PIECES: usize = 2;
+/// Maximum number of bytes of a piece; a multiple of the sizes of all pixels.
+pub(super) const PIECE: usize = 4 << 20;
 
-/// Number of bytes that a driver allocates for a copy: room for two pieces of the largest size.
-const DRIVER_BYTES: usize = PIECES * MAX_TRANSFER_PIECE;
+/// Number of pieces in flight at the same time: with three, each device has the next piece when it has moved one.
+pub(super) const PIECES: usize = 3;
+
+/// Number of bytes of memory for that many pieces.
+const ALL_PIECES: usize = PIECES * PIECE;
 
 /// Device that takes part in a copy, and the native queue that it uses.
 pub(super) struct Participant<'a> {
@@ -47,7 +50,7 @@ enum Owner {
 
 impl Staging {
     /// Returns memory for the pieces of a copy of `bytes` bytes. They begin at distances of
-    /// [`MAX_TRANSFER_PIECE`].
+    /// [`PIECE`].
     ///
     /// # Errors
     ///
@@ -57,7 +60,8 @@ impl Staging {
         participants: &mut [Participant<'_>; 2],
         subject: &str,
     ) -> Result<Self> {
-        if bytes > LARGE {
+        let is_one_piece = bytes <= PIECE;
+        if !is_one_piece {
             for (by, participant) in participants.iter_mut().enumerate() {
                 match participant.map_copy_memory() {
                     Ok(Some((memory, start))) => {
@@ -70,8 +74,7 @@ impl Staging {
                 }
             }
         }
-        let is_one_piece = bytes <= MAX_TRANSFER_PIECE;
-        let mut memory = room_for(if is_one_piece { bytes } else { DRIVER_BYTES }, subject)?;
+        let mut memory = room_for(if is_one_piece { bytes } else { ALL_PIECES }, subject)?;
         let start = memory.as_mut_ptr();
         Ok(Self::owned_by(Owner::Host(memory), start))
     }
@@ -119,13 +122,13 @@ impl<'a> Participant<'a> {
         }
         let memory = match self.workers.take_copy_memory() {
             Some(memory) => memory,
-            None => self.slot.open()?.allocate_on_host(DRIVER_BYTES)?,
+            None => self.slot.open()?.allocate_on_host(ALL_PIECES)?,
         };
         let start = AtomicPtr::new(ptr::null_mut());
         let map = Operation::Map {
             memory: &*memory,
             offset: 0,
-            bytes: DRIVER_BYTES,
+            bytes: ALL_PIECES,
             access: HostAccess::Overwrite,
             start: &start,
         };
@@ -143,7 +146,7 @@ impl<'a> Participant<'a> {
         let unmap = Operation::Unmap {
             memory: &*memory,
             offset: 0,
-            bytes: DRIVER_BYTES,
+            bytes: ALL_PIECES,
             access: HostAccess::Overwrite,
             start,
         };

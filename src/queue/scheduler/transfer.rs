@@ -37,14 +37,14 @@ use crate::queue::work::Work;
 use crate::sync::lock;
 
 /// Number of bytes above which a transfer is moved in pieces.
-pub(super) const LARGE: usize = 4 << 20;
+const LARGE: usize = 4 << 20;
 
 /// Maximum number of bytes of transfers that are enqueued at the same time. A transfer that would exceed
 /// it is moved in pieces, too.
 const MAX_ENQUEUED: usize = 32 << 20;
 
 /// Maximum number of bytes in one piece of a transfer.
-pub(super) const MAX_TRANSFER_PIECE: usize = 8 << 20;
+const MAX_TRANSFER_PIECE: usize = 8 << 20;
 
 /// Maximum number of bytes in one piece of a fill; a multiple of the sizes of all patterns. NVIDIA's
 /// OpenCL driver (580.159.04) never returns from a fill of 2 GiB in single bytes. Intel's Level Zero
