@@ -135,7 +135,7 @@ pub mod bounds {
         ) -> Result<(Vec<u8>, Vec<usize>)> {
             let launch = bounds::Launch { range, arguments, uniform_groups, few_constants: true };
             let report = bounds::check(&self.0, &launch)?;
-            let guarded = bounds::guard(&self.0, &report)?;
+            let guarded = bounds::variant(&self.0, Some(&report), &[])?;
             Ok((guarded.module.assemble(), guarded.lengths))
         }
     }

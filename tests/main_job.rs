@@ -184,9 +184,6 @@ everywhere! {
         let read = queue.read(&y).await.unwrap();
         assert_eq!(read[..aligned], vec![2.0; aligned]);
         assert_eq!(read[aligned..], vec![3.0; aligned]);
-        let odd = y.slice(1..).unwrap();
-        let error = queue.submit(saxpy.launch(1).args((1.0f32, &x, &odd))).expect_err("misaligned");
-        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     }
 }
 

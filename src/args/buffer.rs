@@ -129,8 +129,10 @@ impl<T: Pod> Buffer<T> {
     /// Returns the elements of `range` as a buffer that shares this buffer's memory. Commands on slices are
     /// ordered only if their bytes overlap.
     ///
-    /// Any slice can be read, written, filled and copied. As a kernel argument, a slice must start at a
-    /// multiple of the device's [`slice_alignment`](crate::Limits::slice_alignment), in bytes.
+    /// Any slice can be read, written, filled and copied. A slice that starts at a multiple of the device's
+    /// [`slice_alignment`](crate::Limits::slice_alignment), in bytes, can be an argument of any kernel. For another
+    /// slice, Kiln builds a variant of the kernel that adds the slice's offset itself: see
+    /// [`docs::memory`](crate::docs::memory).
     ///
     /// # Errors
     ///

@@ -379,10 +379,19 @@ impl Region {
         1 << both.trailing_zeros()
     }
 
-    /// Returns the region as a kernel argument. A region of an image is all of it.
+    /// Returns the number of bytes of the buffer that [`view`](Self::view) has before the region.
+    pub(crate) fn lead(&self) -> usize {
+        match self.image {
+            Some(_) => 0,
+            None => self.bytes.start % self.slot().handle().limits.slice_alignment,
+        }
+    }
+
+    /// Returns the region as a kernel argument. A region of an image is all of it. If a buffer's region does not
+    /// start where the device takes it as an argument, the view starts earlier, by [`lead`](Self::lead).
     ///
-    /// Fails if the region does not start at a multiple of the device's `slice_alignment`, or if the driver
-    /// cannot create the view.
+    /// Fails if a region that is given as an image does not start at a multiple of the device's `slice_alignment`,
+    /// or if the driver cannot create the view.
     pub(crate) fn view(&self) -> Result<&dyn Memory> {
         let over_buffer = self.image.filter(|image| image.shape.kind == ImageKind::D1Buffer);
         if self.is_whole() && over_buffer.is_none() {
@@ -391,22 +400,31 @@ impl Region {
         if let Some(view) = self.view.get() {
             return Ok(&**view);
         }
-        let alignment = self.slot().handle().limits.slice_alignment;
-        if !self.bytes.start.is_multiple_of(alignment) {
-            return Err(Error::invalid(format!(
-                "the slice starts at byte {} of its buffer; as a kernel's argument on {} it must \
-                 start at a multiple of {alignment} bytes",
-                self.bytes.start,
-                self.slot().handle()
-            )));
-        }
         // A failure is not kept: resources that the device lacks now may be available later. If threads race,
         // only the first view is kept.
         let memory = &self.allocation.memory;
         let view = match over_buffer {
+            Some(_) if !self.is_aligned() => return Err(self.unaligned()),
             Some(image) => memory.image(self.bytes.start, &image.shape)?,
-            None => memory.view(self.bytes.start, self.bytes.len())?,
+            None => {
+                let start = self.bytes.start - self.lead();
+                memory.view(start, self.bytes.end - start)?
+            }
         };
         Ok(&**self.view.get_or_init(|| view))
+    }
+
+    fn is_aligned(&self) -> bool {
+        self.bytes.start.is_multiple_of(self.slot().handle().limits.slice_alignment)
+    }
+
+    /// Returns the error for a region that does not start where the device takes it as an argument.
+    pub(crate) fn unaligned(&self) -> Error {
+        let device = self.slot().handle();
+        Error::invalid(format!(
+            "the slice starts at byte {} of its buffer; as a kernel's argument on {device} it must start at a \
+             multiple of {} bytes",
+            self.bytes.start, device.limits.slice_alignment
+        ))
     }
 }

@@ -69,7 +69,7 @@ pub use request::BuildRequest;
 pub use specialization::SpecializationValue;
 
 pub(crate) use built::{ResolvedKernel, WeakKernel};
-pub(crate) use checked::{Decision, Guard, LaunchShape};
+pub(crate) use checked::{Decision, LaunchShape, Variant};
 pub(crate) use child::{Children, LIMIT as CHILD_LIMIT};
 pub(crate) use disk::Disk;
 pub(crate) use fusion::{

@@ -111,7 +111,8 @@ pub struct Limits {
     pub local_memory: u64,
     /// Maximum size of all arguments of a kernel together.
     pub max_parameter_size: usize,
-    /// Alignment of slices: a slice that a kernel gets starts at a multiple of this in its allocation.
+    /// Alignment in bytes of slices that the device takes as arguments of kernels. For other slices, Kiln builds
+    /// [variants of kernels](crate::docs::memory).
     pub slice_alignment: usize,
     /// Width of a device address, in bits.
     pub address_bits: u32,

@@ -1,89 +1,162 @@
-//! Launches of checked kernels: the decision how each runs, and verdicts for applications.
+//! Decisions how launches run: as the kernel itself or as a variant of it. Verdicts for applications.
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::launch::Launch;
-use super::launch_work::LaunchWork;
-use crate::args::{Argument, ArgumentKind, Seal};
-use crate::build_graph::{Decision, Guard, Kernel, LaunchShape};
-use crate::compiler::bounds::LaunchVerdict;
+use super::launch_work::{LaunchWork, VariantKind};
+use crate::args::{Argument, ArgumentKind, ArgumentList, Seal, describe};
+use crate::build_graph::{Decision, Kernel, LaunchShape, Variant};
+use crate::compiler::bounds::{LaunchVerdict, Offset};
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::future::named_future;
 use crate::stats::Counters;
 
 impl LaunchWork {
     /// Whether the launch must not run before it is checked, or was checked already.
     pub(crate) fn is_checked(&self) -> bool {
-        self.is_guarded || self.kernel.is_checked()
+        self.variant.is_some_and(|variant| variant.is_checked) || self.kernel.is_checked()
     }
 
     /// Whether this is a launch of a guarded variant.
     pub(crate) fn is_guarded(&self) -> bool {
-        self.is_guarded
+        self.variant.is_some_and(|variant| variant.is_guarded)
     }
 
-    /// Checks a launch of a checked kernel, whose arguments fit its signature. Replaces the kernel by its
-    /// guarded variant if the launch is not proven. Returns `false` if the analysis or the variant is not ready
-    /// yet.
+    /// Decides how a launch runs whose arguments fit its kernel's signature: whether a checked launch is proven, and
+    /// whether the device takes the slices among its arguments. Replaces the kernel by a variant if it must. Returns
+    /// `false` if the analysis or the variant is not ready yet.
     ///
     /// # Errors
     ///
     /// As for [`Queue::submit`](crate::Queue::submit).
     pub(super) fn secure(&mut self, device: &Device, counters: &Counters) -> Result<bool> {
-        if !self.kernel.is_checked() {
-            return match self.needs_proof {
-                true => Err(Error::invalid(format!(
-                    "a launch of `{0}` must be proven, but the kernel is not checked; get it from \
-                     `program.checked(\"{0}\")`",
-                    self.kernel.name()
-                ))),
-                false => Ok(true),
-            };
+        let is_checked = self.kernel.is_checked();
+        if self.needs_proof && !is_checked {
+            return Err(Error::invalid(format!(
+                "a launch of `{0}` must be proven, but the kernel is not checked; get it from \
+                 `program.checked(\"{0}\")`",
+                self.kernel.name()
+            )));
+        }
+        let unaligned = self.unaligned();
+        if !is_checked && unaligned.is_empty() {
+            return Ok(true);
         }
         let Some(Ok(kernel)) = self.kernel.resolved() else { return Ok(false) };
-        let launch = (&self.range, &self.arguments);
-        let Some(decision) = self.kernel.checks()?.decide(kernel, launch, self.needs_proof) else {
-            return Ok(false);
-        };
-        match decision? {
-            Decision::Proven => counters.launches_proven.add_one(),
-            Decision::Guarded(guard) => {
-                match guard.kernel.resolved() {
-                    Some(Ok(_)) => {}
-                    Some(Err(error)) => return Err(in_guarded(&guard, error.clone())),
-                    None => return Ok(false),
-                }
-                self.guard_with(&guard);
-                self.check(device).transpose()?;
-                counters.launches_guarded.add_one();
+        let variant = if is_checked {
+            let launch = (&self.range, &self.arguments);
+            let checks = self.kernel.checks()?;
+            match checks.decide(kernel, launch, self.needs_proof) {
+                Some(Ok(Decision::Proven)) => None,
+                Some(Ok(Decision::Variant(variant))) => Some(variant),
+                Some(Err(error)) => return Err(error),
+                None => return Ok(false),
             }
+        } else {
+            let checks = self.kernel.checks().map_err(|error| self.has_no_offsets(&error))?;
+            match checks.with_offsets(&unaligned) {
+                Some(variant) => Some(variant.map_err(|error| self.has_no_offsets(&error))?),
+                None => return Ok(false),
+            }
+        };
+        let is_guarded = variant.as_ref().is_some_and(|variant| variant.is_guarded());
+        if let Some(variant) = variant {
+            match variant.kernel.resolved() {
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(in_variant(&variant, error.clone())),
+                None => return Ok(false),
+            }
+            self.replace_by(&variant)?;
+            self.check(device).transpose()?;
+        }
+        match is_guarded {
+            true => counters.launches_guarded.add_one(),
+            false if is_checked => counters.launches_proven.add_one(),
+            false => {}
         }
         Ok(true)
     }
 
-    /// Makes this a launch of a guarded variant of its kernel.
-    fn guard_with(&mut self, guard: &Guard) {
+    /// Returns the positions of the slices that the device does not take as arguments.
+    fn unaligned(&self) -> SmallVec<[usize; 4]> {
+        let arguments = self.arguments.iter().enumerate();
+        let is_unaligned = |kind: &ArgumentKind| match kind {
+            ArgumentKind::Memory(region, _) => region.lead() > 0,
+            ArgumentKind::Value(_) | ArgumentKind::Local(_) | ArgumentKind::Sampler(_) => false,
+        };
+        arguments.filter(|(_, given)| is_unaligned(&given.kind)).map(|(at, _)| at).collect()
+    }
+
+    /// Returns the error for a slice that the device does not take, given the reason why the kernel cannot add its
+    /// offset.
+    fn has_no_offsets(&self, reason: &Error) -> Error {
+        let regions = self.arguments.iter().enumerate().find_map(|(at, given)| match &given.kind {
+            ArgumentKind::Memory(region, _) if region.lead() > 0 => Some((at, region)),
+            _ => None,
+        });
+        let Some((at, region)) = regions else { return reason.clone() };
+        let error = Error::new(
+            ErrorKind::InvalidArgument,
+            format!(
+                "{}, and the kernel cannot be changed to start there: {reason}",
+                region.unaligned()
+            ),
+        );
+        let parameter = self.kernel.params().and_then(|all| all.get(at));
+        let argument =
+            parameter.map_or_else(|| format!("argument {at}"), |known| describe(at, known));
+        error.within(format!("kernel `{}`, {argument}", self.kernel.name()))
+    }
+
+    /// Makes this a launch of a variant of its kernel.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if a slice of an unchecked launch is less aligned than the type
+    /// that its parameter points to.
+    fn replace_by(&mut self, variant: &Variant) -> Result<()> {
         let accesses: Vec<_> = {
             let parameters = self.kernel.params().unwrap_or_default();
             parameters.iter().map(|parameter| parameter.access).collect()
         };
+        let mut added = ArgumentList::new();
+        for &at in &variant.lengths {
+            let length = match self.arguments.get(at).map(|argument| &argument.kind) {
+                Some(ArgumentKind::Memory(region, _)) => region.bytes().len(),
+                Some(ArgumentKind::Local(bytes)) => *bytes,
+                _ => 0,
+            };
+            added.push((length as u64).into_value(Seal));
+        }
+        for &Offset { at, alignment } in &variant.offsets {
+            let Some(ArgumentKind::Memory(region, _)) =
+                self.arguments.get(at).map(|argument| &argument.kind)
+            else {
+                continue;
+            };
+            // The check of a launch covers its alignments.
+            if !variant.is_checked() && !region.alignment().is_multiple_of(alignment) {
+                let reason = format!(
+                    "its elements are aligned to {alignment} bytes; give a slice that starts at a multiple of that"
+                );
+                return Err(self.has_no_offsets(&Error::invalid(reason)));
+            }
+            added.push((region.lead() as u64).into_value(Seal));
+        }
         for (argument, access) in self.arguments.iter_mut().zip(accesses) {
             if let ArgumentKind::Memory(_, stated @ None) = &mut argument.kind {
                 // The variant's signature need not state it.
                 *stated = access;
             }
         }
-        for &at in &guard.lengths {
-            let length = match self.arguments.get(at).map(|argument| &argument.kind) {
-                Some(ArgumentKind::Memory(region, _)) => region.bytes().len(),
-                Some(ArgumentKind::Local(bytes)) => *bytes,
-                _ => 0,
-            };
-            self.arguments.push((length as u64).into_value(Seal));
-        }
-        self.kernel = guard.kernel.clone();
-        self.is_guarded = true;
+        self.arguments.append(&mut added);
+        self.kernel = variant.kernel.clone();
+        let (is_checked, is_guarded) = (variant.is_checked(), variant.is_guarded());
+        self.variant = Some(VariantKind { is_checked, is_guarded });
+        Ok(())
     }
 
     /// Checks that a fused kernel stays inside its memory by itself, for launches that are checked.
@@ -101,57 +174,92 @@ impl LaunchWork {
 
     /// Returns what a launch that is not ready waits for.
     pub(super) fn pending(&self) -> PendingLaunch {
-        let is_checked = self.kernel.is_checked();
-        let shape = is_checked.then(|| LaunchShape::of(&self.range, &self.arguments));
-        PendingLaunch { kernel: self.kernel.clone(), shape, needs_proof: self.needs_proof }
+        let decided = if self.kernel.is_checked() {
+            Decided::Checked {
+                shape: LaunchShape::of(&self.range, &self.arguments),
+                needs_proof: self.needs_proof,
+            }
+        } else {
+            Decided::Unchecked(self.unaligned().into_vec().into())
+        };
+        PendingLaunch { kernel: self.kernel.clone(), decided }
     }
 
     /// Completes a launch that was pending. Does nothing if the launch runs as a part of another one by now.
-    pub(super) fn complete(&mut self, pending: &PendingLaunch, guard: &Guard) {
-        if self.kernel.is_same(&pending.kernel) {
-            self.guard_with(guard);
+    ///
+    /// # Errors
+    ///
+    /// As for [`replace_by`](Self::replace_by).
+    pub(super) fn complete(&mut self, pending: &PendingLaunch, variant: &Variant) -> Result<()> {
+        match self.kernel.is_same(&pending.kernel) {
+            true => self.replace_by(variant),
+            false => Ok(()),
         }
+    }
+
+    /// Returns the error for a launch that was pending: for an unchecked one, why its slices cannot be given.
+    pub(super) fn pending_error(&self, error: Error) -> Error {
+        if self.kernel.is_checked() { error } else { self.has_no_offsets(&error) }
     }
 }
 
 /// Launch that was submitted before its program was built, or before it was decided how it runs.
 pub(super) struct PendingLaunch {
     kernel: Kernel,
-    /// Shape of the launch of a checked kernel.
-    shape: Option<LaunchShape>,
-    needs_proof: bool,
+    decided: Decided,
+}
+
+/// What decides how a launch runs.
+enum Decided {
+    Checked {
+        shape: LaunchShape,
+        needs_proof: bool,
+    },
+    /// Positions of the slices that the device does not take as arguments.
+    Unchecked(Box<[usize]>),
 }
 
 impl PendingLaunch {
     pub(super) fn is_checked(&self) -> bool {
-        self.shape.is_some()
+        matches!(self.decided, Decided::Checked { .. })
     }
 
-    /// Waits until the launch can run. Returns the guarded variant if it must run in place of the kernel.
+    /// Waits until the launch can run. Returns the variant if it must run in place of the kernel.
     /// Errors of the kernel's own build are not returned: the kernel has them.
     ///
     /// # Errors
     ///
     /// As for [`LaunchWork::secure`].
-    pub(super) async fn ready(&self) -> Result<Option<Arc<Guard>>> {
+    pub(super) async fn ready(&self) -> Result<Option<Arc<Variant>>> {
         self.kernel.resolve().await;
-        let (Some(shape), Some(Ok(_))) = (&self.shape, self.kernel.resolved()) else {
+        if !matches!(self.kernel.resolved(), Some(Ok(_))) {
             return Ok(None);
+        }
+        let variant = match &self.decided {
+            Decided::Unchecked(unaligned) if unaligned.is_empty() => return Ok(None),
+            Decided::Unchecked(unaligned) => {
+                let checks = Arc::clone(self.kernel.checks()?);
+                checks.built_with_offsets(unaligned.clone()).await?
+            }
+            Decided::Checked { shape, needs_proof } => {
+                let checks = Arc::clone(self.kernel.checks()?);
+                match checks.decided(&self.kernel, shape.clone(), *needs_proof).await? {
+                    Decision::Proven => return Ok(None),
+                    Decision::Variant(variant) => variant,
+                }
+            }
         };
-        let checks = Arc::clone(self.kernel.checks()?);
-        match checks.decided(&self.kernel, shape.clone(), self.needs_proof).await? {
-            Decision::Proven => Ok(None),
-            Decision::Guarded(guard) => match guard.kernel.resolved() {
-                Some(Err(error)) => Err(in_guarded(&guard, error.clone())),
-                _ => Ok(Some(guard)),
-            },
+        match variant.kernel.resolved() {
+            Some(Err(error)) => Err(in_variant(&variant, error.clone())),
+            _ => Ok(Some(variant)),
         }
     }
 }
 
-/// Returns the error of the build of a guarded variant.
-fn in_guarded(guard: &Guard, error: Error) -> Error {
-    error.within(format_args!("the guarded variant of `{}`", guard.kernel.name()))
+/// Returns the error of the build of a variant.
+fn in_variant(variant: &Variant, error: Error) -> Error {
+    let kind = if variant.is_guarded() { "guarded variant" } else { "variant with offsets" };
+    error.within(format_args!("the {kind} of `{}`", variant.kernel.name()))
 }
 
 impl Launch {

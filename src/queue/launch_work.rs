@@ -23,13 +23,22 @@ pub(crate) struct LaunchWork {
     pub(crate) arguments: ArgumentList,
     /// Whether the launch is an error unless it is proven to stay inside its memory.
     pub(super) needs_proof: bool,
-    /// Whether this is a launch of a guarded variant, in place of a checked launch.
+    /// Variant of the kernel that this is a launch of.
+    pub(super) variant: Option<VariantKind>,
+}
+
+/// Kind of a variant that runs in place of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct VariantKind {
+    /// Whether it runs in place of a checked kernel.
+    pub(super) is_checked: bool,
+    /// Whether it has guards.
     pub(super) is_guarded: bool,
 }
 
 impl LaunchWork {
     pub(crate) fn new(kernel: Kernel, range: NdRange, arguments: ArgumentList) -> Self {
-        Self { kernel, range, arguments, needs_proof: false, is_guarded: false }
+        Self { kernel, range, arguments, needs_proof: false, variant: None }
     }
 
     /// Returns the memory accesses of the launch.
@@ -90,6 +99,10 @@ impl LaunchWork {
         let mut native: SmallVec<[backend::Argument<'_>; 8]> = SmallVec::new();
         for argument in arguments {
             native.push(match &argument.kind {
+                // Only variants know of the bytes that the view has before the region.
+                ArgumentKind::Memory(region, _) if region.lead() > 0 && self.variant.is_none() => {
+                    return Err(region.unaligned());
+                }
                 ArgumentKind::Memory(region, _) => backend::Argument::Memory(region.view()?),
                 ArgumentKind::Value(bytes) => backend::Argument::Value(bytes),
                 ArgumentKind::Local(bytes) => backend::Argument::Local(*bytes),
@@ -142,7 +155,6 @@ impl LaunchWork {
         for (index, (argument, (parameter, element))) in given.iter().zip(expected).enumerate() {
             argument.check(name, index, parameter, *element)?;
             let native = match &argument.kind {
-                // `view` also checks the slice's alignment.
                 ArgumentKind::Memory(region, _) => {
                     backend::Argument::Memory(region.view().map_err(|error| {
                         error.within(format!("kernel `{name}`, {}", describe(index, parameter)))

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use super::Checked;
 use super::analysis::Analysis;
-use super::guard::Guard;
 use super::kernels::graph_of;
 use super::shape::{ArgumentRegion, ArgumentShape, LaunchShape, overlap, regions};
+use super::variant::Variant;
 use crate::args::ArgumentList;
 use crate::build_graph::built::ResolvedKernel;
 use crate::build_graph::fusion::MAX_PRIVATE_BYTES;
@@ -34,6 +34,8 @@ pub(crate) struct Checks {
     /// Positions of the parameters that are declared `restrict`, once the kernel is analysed.
     restricted: OnceLock<Box<[usize]>>,
     known: Mutex<Vec<Known>>,
+    /// Variants for unchecked launches that need offsets.
+    pub(super) with_offsets: Mutex<Vec<Arc<Variant>>>,
 }
 
 /// Verdict on a launch, and on all launches like it.
@@ -47,8 +49,8 @@ struct Known {
 pub(crate) enum Decision {
     /// The kernel itself runs.
     Proven,
-    /// A guarded variant runs.
-    Guarded(Arc<Guard>),
+    /// A variant runs: the launch is not proven, or the device does not take its slices as arguments.
+    Variant(Arc<Variant>),
 }
 
 impl Checks {
@@ -64,6 +66,7 @@ impl Checks {
             analysis,
             restricted: OnceLock::new(),
             known: Mutex::default(),
+            with_offsets: Mutex::default(),
         }
     }
 
@@ -118,14 +121,12 @@ impl Checks {
             return None;
         }
         let decision = known.unwrap_or_else(|| {
-            let guard = |report: &bounds::Report| self.guard_for(&analysis, report);
-            self.decide_anew(&analysis, kernel, LaunchShape::of(range, arguments), guard)
+            self.decide_anew(&analysis, kernel, LaunchShape::of(range, arguments), Self::run)
         });
         Some(decision.and_then(prove))
     }
 
-    /// Decides like [`decide`](Self::decide), on a thread of the pool, and waits until the guarded variant is
-    /// built.
+    /// Decides like [`decide`](Self::decide), on a thread of the pool, and waits until the variant is built.
     ///
     /// # Errors
     ///
@@ -143,19 +144,20 @@ impl Checks {
         let decide = move || {
             let resolved = kernel.built()?;
             checks.check_overlaps(&analysis, resolved, &shape.regions)?;
-            checks.find(|known| known.covers(&shape)).unwrap_or_else(|| {
-                let guard = |report: &bounds::Report| checks.guard_for(&analysis, report);
-                checks.decide_anew(&analysis, resolved, shape, guard)
-            })
+            checks
+                .find(|known| known.covers(&shape))
+                .unwrap_or_else(|| checks.decide_anew(&analysis, resolved, shape, Self::run))
         };
         let decided = self.graph()?.pool_for(is_untrusted).threads().run(Priority::Short, decide);
         let decision = decided.await??;
-        if let Decision::Guarded(guard) = &decision {
-            if needs_proof || self.needs_proof {
+        if let Decision::Variant(variant) = &decision {
+            if (needs_proof || self.needs_proof)
+                && let Some(verdict) = variant.unproven()
+            {
                 let with_lines = self.verdict_with_lines(shared, launch).await;
-                return Err(self.not_proven(with_lines.as_ref().unwrap_or(&guard.verdict), ""));
+                return Err(self.not_proven(with_lines.as_ref().unwrap_or(verdict), ""));
             }
-            guard.kernel.resolve().await;
+            variant.kernel.resolve().await;
         }
         Ok(decision)
     }
@@ -177,22 +179,28 @@ impl Checks {
             Err(error) => return Some(Err(error)),
         };
         let find = || self.find(|known| known.fits(range, arguments));
-        let prove = || {
-            self.check_overlaps(&analysis, kernel, &regions(arguments))?;
-            let proven = find().unwrap_or_else(|| {
+        let prove =
+            || {
+                self.check_overlaps(&analysis, kernel, &regions(arguments))?;
+                let proven = find().unwrap_or_else(|| {
                 let shape = LaunchShape::of(range, arguments);
-                self.decide_anew(&analysis, kernel, shape, |report| match report.is_proven() {
-                    _ if !self.graph()?.runs_as_analysed(&kernel.built, &analysis) => {
-                        Err(Error::unsupported(
-                            "its program was built with options that are not checked",
-                        ))
-                    }
-                    true => Ok(Decision::Proven),
-                    false => Err(self.not_proven(&report.verdict(&analysis.kernel), "")),
+                self.decide_anew(&analysis, kernel, shape, |checks, analysis, report, with_offset| {
+                    let reason = match report.is_proven() {
+                        _ if !checks.graph()?.runs_as_analysed(&kernel.built, analysis) => {
+                            "its program was built with options that are not checked"
+                        }
+                        true if with_offset.is_empty() => return Ok(Decision::Proven),
+                        true => "a slice does not begin where the device takes it as an argument",
+                        false => {
+                            let verdict = report.verdict(&analysis.kernel);
+                            return Err(checks.not_proven(&verdict, ""));
+                        }
+                    };
+                    Err(Error::unsupported(reason))
                 })
             });
-            proven.map(drop)
-        };
+                proven.map(drop)
+            };
         Some(prove())
     }
 
@@ -226,7 +234,7 @@ impl Checks {
         }
     }
 
-    fn graph(&self) -> Result<Arc<BuildGraph>> {
+    pub(super) fn graph(&self) -> Result<Arc<BuildGraph>> {
         graph_of(&self.graph, &self.name)
     }
 
@@ -239,10 +247,7 @@ impl Checks {
         }
         let is_failed = match &known[0].decision {
             // A build that failed for want of resources is tried again.
-            Ok(Decision::Guarded(guard)) => matches!(
-                guard.kernel.resolved(),
-                Some(Err(error)) if !error.is_deterministic()
-            ),
+            Ok(Decision::Variant(variant)) => variant.may_be_tried_again(),
             _ => false,
         };
         if is_failed {
@@ -252,11 +257,19 @@ impl Checks {
         Some(known[0].decision.clone())
     }
 
-    /// Requests the guarded variant for a launch that is not proven.
-    fn guard_for(&self, analysis: &Analysis, report: &bounds::Report) -> Result<Decision> {
-        match report.is_proven() {
+    /// Decides how a launch runs, given the report on it and the arguments that need offsets. Requests a variant if
+    /// the kernel itself cannot run.
+    fn run(
+        &self,
+        analysis: &Analysis,
+        report: &bounds::Report,
+        with_offset: &[usize],
+    ) -> Result<Decision> {
+        match report.is_proven() && with_offset.is_empty() {
             true => Ok(Decision::Proven),
-            false => self.graph()?.guard(analysis, report).map(Decision::Guarded),
+            false => {
+                self.graph()?.variant(analysis, Some(report), with_offset).map(Decision::Variant)
+            }
         }
     }
 
@@ -266,14 +279,15 @@ impl Checks {
         analysis: &Analysis,
         kernel: &ResolvedKernel,
         shape: LaunchShape,
-        decide: impl FnOnce(&bounds::Report) -> Result<Decision>,
+        decide: impl FnOnce(&Self, &Analysis, &bounds::Report, &[usize]) -> Result<Decision>,
     ) -> Result<Decision> {
         let report = self.report(analysis, &shape);
         let constants = report.as_ref().ok().map(|report| report.constants.clone());
         let decision = report.and_then(|report| {
             self.check_stated(analysis, kernel, &shape, &report)?;
             self.check_private(analysis, kernel, &shape.range)?;
-            decide(&report)
+            let alignment = kernel.built.device().limits.slice_alignment;
+            decide(self, analysis, &report, &shape.unaligned(alignment))
         });
         if decision.as_ref().is_err_and(|error| !error.is_deterministic()) {
             return decision;
@@ -303,7 +317,8 @@ impl Checks {
     /// Fails for a launch that is not proven. The error names lines of OpenCL C only if these were read before,
     /// because the caller does not wait for compilers.
     fn proven(&self, decision: Decision, shape: impl FnOnce() -> LaunchShape) -> Result<Decision> {
-        let Decision::Guarded(guard) = &decision else { return Ok(decision) };
+        let Decision::Variant(variant) = &decision else { return Ok(decision) };
+        let Some(verdict) = variant.unproven() else { return Ok(decision) };
         // Untrusted modules are not analysed on the caller's thread.
         let analysis = self.peek().and_then(Result::ok);
         let analysis = analysis.filter(|analysis| !analysis.plan.has_untrusted());
@@ -314,7 +329,7 @@ impl Checks {
             true => "; `Launch::verdict` names the lines",
             false => "",
         };
-        Err(self.not_proven(with_lines.as_ref().unwrap_or(&guard.verdict), advice))
+        Err(self.not_proven(with_lines.as_ref().unwrap_or(verdict), advice))
     }
 
     /// Returns the verdict on a launch with the lines of its kernel's source, if these can be read.

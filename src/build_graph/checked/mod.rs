@@ -11,21 +11,23 @@
 //! * [`checks`]: verdicts of one kernel, with those of recent launches.
 //! * [`shape`]: the part of a launch that its verdict depends on.
 //! * [`sources`]: the lines of the source that findings about OpenCL C name.
-//! * [`guard`]: guarded variants, as nodes of the graph.
+//! * [`variant`]: variants with guards and offsets, as nodes of the graph.
+//! * [`offsets`]: variants for unchecked launches with slices that the device does not take as arguments.
 //! * [`kernels`]: kernels as applications request them.
 
 mod analysis;
 mod checks;
-mod guard;
 mod kernels;
+mod offsets;
 mod plan;
 mod shape;
 mod sources;
+mod variant;
 
 pub(crate) use checks::{Checks, Decision};
-pub(crate) use guard::Guard;
 pub(super) use kernels::{graph_of, runtime_ended};
 pub(crate) use shape::LaunchShape;
+pub(crate) use variant::Variant;
 
 /// Treatment of checked launches that are not proven, for all of a runtime:
 /// [`RuntimeBuilder::checked`](crate::RuntimeBuilder::checked).

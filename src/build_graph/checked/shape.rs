@@ -75,6 +75,13 @@ impl LaunchShape {
         self.arguments.iter().map(argument).collect()
     }
 
+    /// Returns the positions of the buffers whose addresses need not be multiples of `alignment`.
+    pub(super) fn unaligned(&self, alignment: usize) -> SmallVec<[usize; 4]> {
+        let is_unaligned = |argument: &ArgumentShape| matches!(argument, ArgumentShape::Buffer { alignment: own, .. } if *own < alignment);
+        let arguments = self.arguments.iter().enumerate();
+        arguments.filter(|(_, argument)| is_unaligned(argument)).map(|(at, _)| at).collect()
+    }
+
     /// Returns the shape as the key of a verdict that depends on the values of these scalars only.
     pub(super) fn depending_on(mut self, is_constant: impl Fn(usize) -> bool) -> Self {
         for (at, argument) in self.arguments.iter_mut().enumerate() {

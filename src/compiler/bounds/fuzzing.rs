@@ -5,7 +5,7 @@ use super::images::ImageType;
 use super::interpreter::{Given, Grid, Machine, Memory};
 use super::kernel::{Kernel, ParameterMemory};
 use super::report::Report;
-use super::{Argument, Channel, Launch, check, guard, without_false_claims};
+use super::{Argument, Channel, Launch, check, variant, without_false_claims};
 use crate::compiler::fusion::fuzzing::{Choices, SIZES};
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::spirv::Module;
@@ -45,7 +45,7 @@ pub fn exercise(bytes: &[u8], choices: &[u8]) {
     let items: Vec<_> = (0..ITEMS).map(|at| choices.item(at, &grid)).collect();
     let run = Run { arguments: &arguments, grid, items, content: choices.below(256) as u8 };
     run.confirm(&kernel, &report);
-    if let Ok(guarded) = guard(&kernel, &report) {
+    if let Ok(guarded) = variant(&kernel, Some(&report), &[]) {
         let bytes = guarded.module.assemble();
         let again = Module::parse(&*bytes).expect("a guarded module is valid");
         assert_eq!(again.assemble(), bytes);

@@ -165,6 +165,10 @@ impl Kernel {
         }
     }
 
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Returns a parameter in words.
     pub(crate) fn parameter(&self, at: usize) -> String {
         self.parameters.get(at).map_or_else(|| format!("argument {at}"), |known| known.describe(at))

@@ -2,7 +2,7 @@
 //!
 //! A [`Kernel`] is prepared once. Each launch is [checked](check()): a nd-range, the values of the scalars, and
 //! the lengths of the buffers and of local memory go in, and a verdict for each instruction that touches memory
-//! comes out. An instruction is in bounds in every work-item, or it needs a guard. A [guarded variant](guard())
+//! comes out. An instruction is in bounds in every work-item, or it needs a guard. A [guarded variant](variant())
 //! of the kernel has a check before each such instruction. A kernel whose pointers cannot be followed is
 //! [refused](refusal) by name.
 //!
@@ -55,7 +55,7 @@ mod verdict;
 
 pub(crate) use check::check;
 pub(crate) use claims::without_false_claims;
-pub(crate) use guard::guard;
+pub(crate) use guard::{Offset, variant};
 pub(crate) use kernel::Kernel;
 pub(crate) use report::Report;
 pub use verdict::{Finding, LaunchVerdict};

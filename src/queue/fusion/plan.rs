@@ -164,6 +164,13 @@ impl MemoryUsage {
                 Some(Err(error)) => return Err(error.clone()),
                 None => return Err(Error::invalid("the program of a launch is not built yet")),
             };
+            if regions(&[launch]).any(|region| region.lead() > 0) {
+                return Err(Error::unsupported(format!(
+                    "a slice that `{}` takes does not begin at a multiple of the device's alignment, and Kiln does \
+                     not fuse such launches",
+                    launch.kernel.name()
+                )));
+            }
             let program = Digest(*kernel.built.key().as_bytes());
             let known = modules.iter().position(|&known| known == program);
             let module = known.unwrap_or_else(|| {

@@ -8,7 +8,7 @@ use super::deferred::PendingCommand;
 use super::group::DISCARDED;
 use super::{AFTER_FAILED, Edges, Scheduler, State};
 use crate::args::region::Region;
-use crate::build_graph::Guard;
+use crate::build_graph::Variant;
 use crate::error::{Result, catch_panics};
 use crate::queue::checked::PendingLaunch;
 use crate::queue::command::Command;
@@ -208,13 +208,13 @@ impl Scheduler {
         });
     }
 
-    /// Handles the end of a program's build, successful or not, for the launch `id`. `ready` has the guarded
-    /// variant that must run in place of the kernel, if there is one.
+    /// Handles the end of a program's build, successful or not, for the launch `id`. `ready` has the variant that
+    /// must run in place of the kernel, if there is one.
     fn build_ended(
         self: &Arc<Self>,
         id: NodeId,
         pending: &PendingLaunch,
-        ready: Result<Option<Arc<Guard>>>,
+        ready: Result<Option<Arc<Variant>>>,
     ) {
         self.change(|state| {
             let check = |state: &State| match state.dag.command(id).map(|command| &command.work) {
@@ -222,18 +222,20 @@ impl Scheduler {
                 _ => None,
             };
             let mut checked = check(state);
-            if !matches!(checked, Some(Err(_))) {
+            if !matches!(checked, Some(Err(_)))
+                && let Some(Work::Launch(launch)) =
+                    state.dag.command_mut(id).map(|command| &mut command.work)
+            {
                 match &ready {
-                    Ok(Some(guard)) => {
-                        if let Some(Work::Launch(launch)) =
-                            state.dag.command_mut(id).map(|command| &mut command.work)
-                        {
-                            launch.complete(pending, guard);
-                        }
-                        checked = check(state);
-                    }
                     Ok(None) => {}
-                    Err(error) => checked = Some(Err(error.clone())),
+                    Ok(Some(variant)) => {
+                        let completed = launch.complete(pending, variant);
+                        checked = match completed {
+                            Ok(()) => check(state),
+                            Err(error) => Some(Err(error)),
+                        };
+                    }
+                    Err(error) => checked = Some(Err(launch.pending_error(error.clone()))),
                 }
             }
             match checked {
@@ -243,7 +245,8 @@ impl Scheduler {
                     }
                     if pending.is_checked() {
                         let counters = &self.shared.counters;
-                        let is_guarded = matches!(ready, Ok(Some(_)));
+                        let is_guarded =
+                            matches!(&ready, Ok(Some(variant)) if variant.is_guarded());
                         let counter = if is_guarded {
                             &counters.launches_guarded
                         } else {

@@ -1,4 +1,5 @@
-//! Guarded variant of a kernel: the same kernel, with a check before each access that is not proven.
+//! Variants of a kernel: the same kernel with a check before each access that is not proven, with
+//! [offsets] for its buffers, or with both.
 //!
 //! The check compares the offset of the pointer with the length of its memory, and branches around the access.
 //! A read outside gives zero, a write outside is dropped, and an atomic operation outside does nothing and
@@ -15,6 +16,7 @@
 
 mod code;
 mod mend;
+mod offsets;
 mod pixels;
 mod shadows;
 mod writer;
@@ -33,24 +35,53 @@ use crate::compiler::spirv::edit::{
 use crate::compiler::spirv::{Module, keep_values};
 use crate::error::Result;
 
-/// Guarded variant of a kernel.
+/// Variant of a kernel.
 #[derive(Clone, Debug)]
-pub(crate) struct Guarded {
+pub(crate) struct Variant {
     pub(crate) module: Module,
     /// Positions of the arguments whose lengths in bytes follow the kernel's own arguments, in order.
     pub(crate) lengths: Vec<usize>,
+    /// Arguments whose offsets in bytes follow the lengths, in order.
+    pub(crate) offsets: Vec<Offset>,
 }
 
-/// Returns the variant of a kernel that guards what a report does not prove, and mends its hazards. The variant
-/// is safe for each launch whose report proves at least as much.
+/// Argument with an offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Offset {
+    /// Position of the argument.
+    pub(crate) at: usize,
+    /// Number of bytes of which the address with its offset has to be a multiple.
+    pub(crate) alignment: usize,
+}
+
+/// Returns a variant of a kernel. If a report is given, the variant guards what the report does not prove, and mends
+/// the kernel's hazards: it is safe for each launch whose report proves at least as much. The variant adds offsets
+/// to the addresses in the parameters at the positions of `with_offset`.
 ///
 /// # Errors
 ///
-/// [`Unsupported`](crate::ErrorKind::Unsupported) if ids run out, or for an access that cannot be guarded.
-pub(crate) fn guard(kernel: &Kernel, report: &Report) -> Result<Guarded> {
+/// [`Unsupported`](crate::ErrorKind::Unsupported) if ids run out, for an access that cannot be guarded, or if a
+/// parameter with an offset is no buffer.
+pub(crate) fn variant(
+    kernel: &Kernel,
+    report: Option<&Report>,
+    with_offset: &[usize],
+) -> Result<Variant> {
+    check_variables(&kernel.module.definitions(), kernel)?;
+    let (mut module, lengths) = match report {
+        Some(report) => guarded(kernel, report)?,
+        None => (kernel.module.clone(), Vec::new()),
+    };
+    offsets::add_offsets(&mut module, kernel, with_offset)?;
+    add_entry(&mut module, kernel)?;
+    let offset = |&at| Offset { at, alignment: offsets::alignment(kernel, at) };
+    Ok(Variant { module, lengths, offsets: with_offset.iter().map(offset).collect() })
+}
+
+/// Returns the guarded module, without an entry point, and the positions of the arguments whose lengths it needs.
+fn guarded(kernel: &Kernel, report: &Report) -> Result<(Module, Vec<usize>)> {
     let snapshot = &kernel.module;
     let definitions = snapshot.definitions();
-    check_variables(&definitions, kernel)?;
     let shadows = shadows::Shadows::of(kernel, &definitions, report)?;
     let lengths = shadows.lengths();
     let mut module = snapshot.clone();
@@ -65,8 +96,7 @@ pub(crate) fn guard(kernel: &Kernel, report: &Report) -> Result<Guarded> {
         let calls = bodies.filter(|i| mend::is_changing_call(&definitions, i));
         keep_values(&mut module, &calls.filter_map(|i| i.result()).collect())?;
     }
-    add_entry(&mut module, kernel)?;
-    Ok(Guarded { module, lengths })
+    Ok((module, lengths))
 }
 
 /// Checks that the kernel has no variable whose value lasts from launch to launch. A variant would have its
@@ -81,7 +111,7 @@ fn check_variables(definitions: &Definitions<'_>, kernel: &Kernel) -> Result<()>
     match lasting.any(is_kept) {
         true => Err(refuse(
             &kernel.name,
-            "the launch needs a guard, and a guarded variant would not share the kernel's variables at program \
+            "the launch needs a variant of the kernel, which would not share the kernel's variables at program \
              scope with other launches",
         )),
         false => Ok(()),

@@ -168,7 +168,7 @@ fn numbers_that_claim_to_be_finite_count_as_undefined() {
         };
         let report = check(&kernel, &launch).unwrap();
         assert_eq!(report.is_proven(), !claims, "{:?}", report.describe(&kernel));
-        let guarded = guard(&kernel, &report).unwrap().module;
+        let guarded = variant(&kernel, Some(&report), &[]).unwrap().module;
         let mut claiming = guarded.section(Section::Annotations).iter();
         assert!(!claiming.any(|i| i.word(1) == Some(Decoration::FPFastMathMode as u32)));
     }

@@ -17,7 +17,7 @@ proptest! {
         let (range, arguments) = (launch.range(), launch.arguments());
         let own = Launch { range: &range, arguments: &arguments, uniform_groups: false, few_constants: seed % 2 == 0 };
         let report = check(&kernel, &own).unwrap();
-        let guarded = match guard(&kernel, &report) {
+        let guarded = match variant(&kernel, Some(&report), &[]) {
             Ok(guarded) => guarded,
             // Pixels that other work-items may write are not followed.
             Err(error) if error.to_string().contains("`read_write` image") => return Ok(()),
@@ -50,7 +50,7 @@ proptest! {
 fn kernels_without_hazards_stay_as_they_are() {
     for (name, module, range, arguments) in photograph::launches(512) {
         let (kernel, report) = checked(module, name, &range, &arguments);
-        let guarded = guard(&kernel, &report).unwrap();
+        let guarded = variant(&kernel, Some(&report), &[]).unwrap();
         assert!(guarded.lengths.is_empty(), "{name}");
         let bodies = |module: &Module| -> Vec<_> {
             module.functions.iter().map(|function| function.body.clone()).collect()
@@ -71,7 +71,7 @@ fn variants() -> Vec<(String, Vec<u8>)> {
             }
         }
         let (kernel, report) = checked(module, name, &range, &arguments);
-        let guarded = guard(&kernel, &report).unwrap();
+        let guarded = variant(&kernel, Some(&report), &[]).unwrap();
         (name.to_owned(), guarded.module.assemble())
     });
     all.collect()
@@ -111,7 +111,7 @@ fn guarded_variants_are_valid() {
         };
         let report = check(&kernel, &own).unwrap();
         // Kernels that read pixels which other work-items may write have no guarded variant.
-        let guarded = guard(&kernel, &report).ok()?;
+        let guarded = variant(&kernel, Some(&report), &[]).ok()?;
         Some((format!("random {seed}"), guarded.module.assemble()))
     });
     for (name, bytes) in variants().into_iter().chain(random) {

@@ -117,7 +117,7 @@ fn pointers_that_are_chosen_point_into_the_shorter_buffer() {
             few_constants: false,
         };
         let report = check(&kernel, &launch).unwrap();
-        let guarded = guard(&kernel, &report).unwrap();
+        let guarded = variant(&kernel, Some(&report), &[]).unwrap();
         let definitions = guarded.module.definitions();
         let grid = Grid { global: [64, 1, 1], offset: [0; 3], local: [64, 1, 1] };
         let mut machine = Machine::new(&definitions, vec![vec![0; 256], vec![0; 8]], grid).unwrap();
@@ -150,7 +150,7 @@ fn variables_that_are_used_after_their_lifetime_lose_its_markers() {
         Launch { range: &range, arguments: &arguments, uniform_groups: true, few_constants: false };
     let report = check(&kernel, &launch).unwrap();
     assert!(report.hazards.iter().any(|(_, hazard)| *hazard == Hazard::Lifetime), "{report:?}");
-    let guarded = guard(&kernel, &report).unwrap();
+    let guarded = variant(&kernel, Some(&report), &[]).unwrap();
     let bodies = guarded.module.functions.iter().flat_map(|function| function.body.iter());
     let is_marker =
         |i: Instruction<'_>| matches!(i.op(), Some(Op::LifetimeStart | Op::LifetimeStop));
@@ -177,7 +177,7 @@ fn copies_from_less_aligned_memory_lose_their_claim() {
         Launch { range: &range, arguments: &arguments, uniform_groups: true, few_constants: false };
     let report = check(&kernel, &launch).unwrap();
     assert!(report.accesses.iter().any(|checked| checked.is_unaligned), "{report:?}");
-    let guarded = guard(&kernel, &report).unwrap();
+    let guarded = variant(&kernel, Some(&report), &[]).unwrap();
     let bodies = guarded.module.functions.iter().flat_map(|function| function.body.iter());
     let copies = bodies.filter(|i| i.op() == Some(Op::CopyMemorySized));
     let claims: Vec<_> = copies.map(|i| i.words_from(3).collect::<Vec<_>>()).collect();
@@ -263,7 +263,10 @@ fn integers_without_bits_make_no_check_panic() {
         let (uniform_groups, few_constants) = (true, false);
         let launch = Launch { range: &range, arguments: &arguments, uniform_groups, few_constants };
         let Ok(report) = check(&kernel, &launch) else { continue };
-        assert!(guard(&kernel, &report).is_err() || !report.is_proven(), "{name}: {report:?}");
+        assert!(
+            variant(&kernel, Some(&report), &[]).is_err() || !report.is_proven(),
+            "{name}: {report:?}"
+        );
     }
 }
 

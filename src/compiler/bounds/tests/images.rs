@@ -170,7 +170,7 @@ fn images_that_are_read_and_written_are_proven_and_guarded() {
             report.accesses.iter().filter(|known| !known.is_in_bounds()).count(),
             2 * usize::from(!is_proven)
         );
-        assert!(guard(&kernel, &report).is_ok());
+        assert!(variant(&kernel, Some(&report), &[]).is_ok());
     }
 }
 
@@ -187,7 +187,7 @@ fn numbers_from_images_that_are_written_are_read_once() {
     let pictures = [image("image2d_t", [16, 16, 1], Channel::Signed)];
     let (kernel, report) = outcome(&code.finish(kernel), &pictures).unwrap();
     assert!(report.hazards.iter().any(|(_, hazard)| *hazard == Hazard::Shared), "{report:?}");
-    let guarded = guard(&kernel, &report).unwrap().module;
+    let guarded = variant(&kernel, Some(&report), &[]).unwrap().module;
     let definitions = guarded.definitions();
     let used = definitions.get(numbers).unwrap();
     let volatile = MemoryAccess::VOLATILE.bits();
@@ -316,7 +316,7 @@ fn images_in_variables_are_followed() {
         code.read(loaded, at);
         let (kernel, report) = outcome(&code.finish(kernel), &[picture(size)]).unwrap();
         assert_eq!(report.is_proven(), is_proven, "{:?}", report.describe(&kernel));
-        assert!(guard(&kernel, &report).is_ok());
+        assert!(variant(&kernel, Some(&report), &[]).is_ok());
     }
 }
 
@@ -435,7 +435,7 @@ fn coordinates_that_shuffles_leave_undefined_are_defined_in_the_variant() {
     assert!(report.is_proven(), "{report:?}");
     let (kernel, report) = outcome(&kernel([0, 1, u32::MAX, 1]), &space).unwrap();
     assert!(report.hazards.iter().any(|(_, hazard)| *hazard == Hazard::Undefined), "{report:?}");
-    let guarded = guard(&kernel, &report).unwrap().module;
+    let guarded = variant(&kernel, Some(&report), &[]).unwrap().module;
     let bodies = guarded.functions.iter().flat_map(|function| function.body.iter());
     let mut shuffles = bodies.filter(|i| i.op() == Some(Op::VectorShuffle));
     assert!(!shuffles.any(|i| i.words_from(4).any(|at| at == u32::MAX)));
@@ -499,7 +499,7 @@ fn names_of_combined_images_are_not_left_in_the_variant() {
     let sampler = Argument::Sampler(Sampler::new());
     let (kernel, report) = outcome(&code.finish(kernel), &[picture(2), sampler]).unwrap();
     assert!(!report.is_proven());
-    let guarded = guard(&kernel, &report).unwrap().module;
+    let guarded = variant(&kernel, Some(&report), &[]).unwrap().module;
     let mut names = guarded.section(Section::Names).iter();
     assert!(!names.any(|i| i.string(1) == Some("combined")));
 }

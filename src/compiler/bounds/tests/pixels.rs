@@ -112,7 +112,7 @@ fn accesses_inside_of_images_are_proven_and_those_outside_are_guarded() {
             };
             assert_eq!(leaves, expected, "{}", launched.kernel);
 
-            let guarded = guard(&kernel, &report).unwrap();
+            let guarded = variant(&kernel, Some(&report), &[]).unwrap();
             let definitions = guarded.module.definitions();
             let mut machine = Machine::new(&definitions, memory, launched.grid()).unwrap();
             machine.fuel = usize::MAX;
