@@ -406,7 +406,7 @@ impl fmt::Display for Argument<'_> {
     }
 }
 
-/// What the host does with mapped memory.
+/// Access of the host to mapped memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HostAccess {
     Read,

@@ -176,7 +176,7 @@ impl LaunchWork {
     pub(super) fn pending(&self) -> PendingLaunch {
         let decided = if self.kernel.is_checked() {
             Decided::Checked {
-                shape: LaunchShape::of(&self.range, &self.arguments),
+                shape: Box::new(LaunchShape::of(&self.range, &self.arguments)),
                 needs_proof: self.needs_proof,
             }
         } else {
@@ -209,10 +209,10 @@ pub(super) struct PendingLaunch {
     decided: Decided,
 }
 
-/// What decides how a launch runs.
+/// Facts that decide how a pending launch runs.
 enum Decided {
     Checked {
-        shape: LaunchShape,
+        shape: Box<LaunchShape>,
         needs_proof: bool,
     },
     /// Positions of the slices that the device does not take as arguments.
@@ -243,7 +243,7 @@ impl PendingLaunch {
             }
             Decided::Checked { shape, needs_proof } => {
                 let checks = Arc::clone(self.kernel.checks()?);
-                match checks.decided(&self.kernel, shape.clone(), *needs_proof).await? {
+                match checks.decided(&self.kernel, (**shape).clone(), *needs_proof).await? {
                     Decision::Proven => return Ok(None),
                     Decision::Variant(variant) => variant,
                 }
