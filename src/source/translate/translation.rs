@@ -58,15 +58,24 @@ const WITH_LLVM_SPIRV: &[Strategy] = &[
 /// Strategies with clang alone that follow [`OPTIMISED`].
 const CLANG_ALONE: &[Strategy] = &[PLAIN];
 
-/// Arguments of every run of clang. They mark contractions, keep names, leave vectorisation to the device's
-/// compiler, and prevent files after a crash and colours in messages.
+/// Arguments of every run of clang. They mark contractions, keep names, and prevent files after a crash and colours in
+/// messages.
 const COMMON_ARGUMENTS: &[&str] = &[
     "-ffp-contract=on",
     "-fno-discard-value-names",
-    "-fno-vectorize",
-    "-fno-slp-vectorize",
     "-fno-crash-diagnostics",
     "-fno-color-diagnostics",
+];
+
+/// Arguments with which clang does not merge accesses, to vectors or to copies of whole ranges: that is left to the
+/// device's compiler. A guard checks each access on its own. They follow the optimisation level, which would override
+/// them.
+const SEPARATE_ACCESSES: &[&str] = &[
+    "-fno-vectorize",
+    "-fno-slp-vectorize",
+    "-fno-builtin-memset",
+    "-fno-builtin-memcpy",
+    "-fno-builtin-memmove",
 ];
 
 /// Arguments with which clang leaves the code unoptimised, whatever the optimisation level.
@@ -230,6 +239,7 @@ impl Translation {
     fn compile_to_assembly(&self, text: &[u8], strategy: Strategy) -> Result<ProcessOutput, Fault> {
         let mut arguments = self.arguments.clone();
         arguments.extend(owned(strategy.clang));
+        arguments.extend(owned(SEPARATE_ACCESSES));
         if strategy.adds_integer_widths {
             arguments.extend(owned(&WITHOUT_PASSES));
         }
@@ -349,6 +359,7 @@ impl Translation {
         arguments.push(format!("--target={}", self.target.triple));
         arguments.extend(owned(strategy.clang.get(..1).unwrap_or_default()));
         arguments.extend(owned(COMMON_ARGUMENTS));
+        arguments.extend(owned(SEPARATE_ACCESSES));
         arguments
     }
 

@@ -30,7 +30,7 @@ use super::kernel::Kernel;
 use super::refusal::{at_line, refuse};
 use super::report::Report;
 use crate::compiler::spirv::edit::{
-    Definitions, Instruction, Linkage, Section, complete_interfaces, string_words,
+    Definitions, Instruction, Linkage, Section, Stream, complete_interfaces, string_words,
 };
 use crate::compiler::spirv::{Module, keep_values};
 use crate::error::Result;
@@ -73,6 +73,7 @@ pub(crate) fn variant(
         None => (kernel.module.clone(), Vec::new()),
     };
     offsets::add_offsets(&mut module, kernel, with_offset)?;
+    describe_added(&mut module, &kernel.name, lengths.len() + with_offset.len());
     add_entry(&mut module, kernel)?;
     let offset = |&at| Offset { at, alignment: offsets::alignment(kernel, at) };
     Ok(Variant { module, lengths, offsets: with_offset.iter().map(offset).collect() })
@@ -132,6 +133,33 @@ fn check_remaining(definitions: &Definitions<'_>, kernel: &Kernel, report: &Repo
         }
     }
     Ok(())
+}
+
+/// Adds `count` parameters of type `ulong` to clang's descriptions of a kernel's parameters. Intel's compiler for GPUs
+/// (2.40) reads one for each parameter, and crashes if there are fewer.
+fn describe_added(module: &mut Module, kernel: &str, count: usize) {
+    let mut new = Stream::default();
+    for i in module.section(Section::Sources).iter() {
+        let text = (i.op() == Some(Op::String)).then(|| i.string(1)).flatten();
+        let described = text.and_then(|text| Some((text, text.split_once('.')?)));
+        let added = described.and_then(|(text, (what, rest))| {
+            let item = match what {
+                "kernel_arg_type" => "ulong,",
+                "kernel_arg_type_qual" => ",",
+                _ => return None,
+            };
+            // A list of no parameters follows the kernel's name, too.
+            let is_own = rest.rsplit_once('.').is_some_and(|(name, _)| name == kernel);
+            is_own.then(|| format!("{text}{}", item.repeat(count)))
+        });
+        match (added, i.word(0)) {
+            (Some(text), Some(id)) => {
+                new.push(Op::String, [id].into_iter().chain(string_words(&text)))
+            }
+            _ => new.push_instruction(&i),
+        }
+    }
+    *module.section_mut(Section::Sources) = new;
 }
 
 /// Makes the kernel's function an entry point again.
