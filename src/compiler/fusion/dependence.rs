@@ -6,7 +6,7 @@
 //! the ids and of the strided ranges of the remainders `r` and `s`. [`never_meet`] proves that no such sum is
 //! in the window, but for `x = y`.
 
-use super::access::{Access, Bytes, Kind, UNKNOWN_OFFSETS};
+use super::access::{Access, Bytes, Kind, UNKNOWN_COORDINATES, UNKNOWN_OFFSETS};
 use super::affine::{Space, Strided};
 use super::declaration::Parameter;
 use super::equation::{Equation, Term};
@@ -79,7 +79,7 @@ impl<'a> Use<'a> {
     pub(super) fn why_unknown(&self) -> String {
         let cause = self.origin.and_then(|origin| origin.cause.as_ref());
         match (self.access.note, cause) {
-            (None | Some(UNKNOWN_OFFSETS), Some(cause)) => cause.describe(),
+            (None | Some(UNKNOWN_OFFSETS | UNKNOWN_COORDINATES), Some(cause)) => cause.describe(),
             (note, _) => note.unwrap_or(UNKNOWN_OFFSETS).to_owned(),
         }
     }

@@ -49,7 +49,7 @@ pub(super) fn judge(
     let found = same_image(slots, &places)
         .and_then(|image| passed_on(plan, &image, slots, (&uses, view), &mut pairs, &mut unequal));
     let (verdict, promotion) = match found {
-        Ok(promotion) => (Verdict::Proven, Ok(promotion)),
+        Ok(promotion) => (Verdict::Proven, promotion),
         Err(why) => (Verdict::Refuted(why.clone()), Err(why)),
     };
     if let Some(why) = verdict.reason() {
@@ -106,7 +106,8 @@ fn same_image(slots: &[Examined], places: &[(Place, &Argument)]) -> Result<Image
     first.ok_or_else(|| "no launch uses it".into())
 }
 
-/// Returns the pixels that work-items pass on in variables. All reads are among them.
+/// Returns the pixels that work-items pass on in variables, or the reason why there are none. All reads are among
+/// them.
 ///
 /// # Errors
 ///
@@ -118,7 +119,7 @@ fn passed_on(
     (uses, view): (&[Use<'_>], &View),
     pairs: &mut Pairs,
     unequal: &mut BTreeSet<[Place; 2]>,
-) -> Result<Promotion, String> {
+) -> Result<Result<Promotion, String>, String> {
     let memory = image.region.memory;
     if let Some(why) = read_before_write(uses) {
         return Err(why);
@@ -152,9 +153,12 @@ fn passed_on(
     if view.has_portions {
         return Err("a work-item does the work of several work-items of a launch".into());
     }
-    let found = promotion(plan, memory, slots, uses, view, unequal)?;
+    let found = promotion(plan, memory, slots, uses, view, unequal);
     if let Some(read) = reads().find(|read| !is_private(&found, read)) {
-        let why = found.remains.clone().unwrap_or_else(|| read.describe());
+        let why = match &found {
+            Ok(found) => found.remains.clone().unwrap_or_else(|| read.describe()),
+            Err(why) => why.clone(),
+        };
         return Err(format!("{why}, and one kernel cannot both read and write an image"));
     }
     let in_memory =
@@ -185,9 +189,9 @@ fn read_before_write(uses: &[Use<'_>]) -> Option<String> {
 }
 
 /// Returns whether an access goes to a variable and not to the image.
-fn is_private(promotion: &Promotion, used: &Use<'_>) -> bool {
+fn is_private(promotion: &Result<Promotion, String>, used: &Use<'_>) -> bool {
     let place = Place { slot: used.slot, argument: used.access.parameter };
-    let accesses = promotion.accesses.get(&place);
+    let accesses = promotion.as_ref().ok().and_then(|found| found.accesses.get(&place));
     let found = used.access.location.and_then(|location| accesses?.get(&location.offset));
     found.is_some_and(|place| !place.in_memory)
 }

@@ -54,7 +54,11 @@ pub(super) fn privates(
                         let name = examined.parameters[argument].name.as_deref();
                         let name = name.unwrap_or("a buffer");
                         let why = format!("for `{name}`, `{}` {why}", slot.kernel);
-                        promotion.remains.get_or_insert(why);
+                        match image {
+                            // For an image, this may be why the launches are not fused.
+                            Some(_) => promotion.remains = Some(why),
+                            None => _ = promotion.remains.get_or_insert(why),
+                        }
                     }
                 }
             }

@@ -577,8 +577,9 @@ fn is_unbounded(bytes: &Bytes, used: &Use<'_>) -> bool {
 
 /// Describes an access whose bytes are not known, and another one that may meet it.
 fn describe_unknown(unknown: &Use<'_>, other: &Use<'_>, space: &Space) -> String {
+    let parts = if unknown.image.is_some() { "pixels" } else { "bytes" };
     format!(
-        "{} {}; `{}` may have {} the same bytes in another work-item{}",
+        "{} {}; `{}` may have {} the same {parts} in another work-item{}",
         unknown.describe(),
         unknown.why_unknown(),
         other.kernel,

@@ -133,6 +133,8 @@ pub(super) fn uses(
     let parameters = body.iter().filter(|i| i.op() == Some(Op::FunctionParameter));
     let parameter = parameters.filter_map(|i| i.result()).nth(parameter);
     let parameter = parameter.ok_or("has no such parameter")?;
+    let ty = definitions.type_of(parameter).and_then(|ty| ty.op());
+    let is_image = ty == Some(Op::TypeImage);
     let mut pointers = HashSet::from([parameter]);
     let mut dropped = HashSet::new();
     // Variables that such pointers are spilled to, and casts of these variables that mark their lifetimes.
@@ -164,7 +166,8 @@ pub(super) fn uses(
                 Some(Used::Access) => return Err("has accesses that may never run".into()),
                 Some(Used::Size) => _ = sizes.insert(location.offset),
                 Some(Used::Otherwise) => {
-                    return Err(format!("uses its address in {}", i.name()));
+                    let what = if is_image { "the image" } else { "its address" };
+                    return Err(format!("uses {what} in {}", i.name()));
                 }
             }
         }

@@ -76,6 +76,9 @@ pub(super) const SHORT_SUM: i128 = 7;
 /// Note on an access to a known buffer at offsets that are not known.
 pub(super) const UNKNOWN_OFFSETS: &str = "at offsets that are not known before it runs";
 
+/// Note on an access to a known image at coordinates that are not known.
+pub(super) const UNKNOWN_COORDINATES: &str = "at coordinates that are not known before it runs";
+
 /// Access of one instruction to one buffer or image.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Access {

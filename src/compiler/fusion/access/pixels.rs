@@ -12,7 +12,7 @@ use super::eval::{At, Evaluation, Frame};
 use super::facts::Known;
 use super::pointers::{Base, Pointer};
 use super::watch::PixelTouch;
-use super::{Bytes, Kind};
+use super::{Bytes, Kind, UNKNOWN_COORDINATES};
 use crate::compiler::fusion::affine::Form;
 use crate::compiler::fusion::pixel_access::{PixelAccess, exact_channels, is_first_level};
 use crate::compiler::fusion::plan::{PIXEL_BYTES, PIXEL_PITCH};
@@ -95,7 +95,6 @@ impl<'m> Evaluation<'m> {
         if exact_channels(shape.format).is_some() && !access.fits(shape.format) {
             return Err("as numbers of another kind than those of its format");
         }
-        let unknown = "at coordinates that are not known before it runs";
         let width = self.part_width_of(access.coordinates);
         let Some(width) = width.filter(|&width| width == 32) else {
             return Err("at coordinates that are not integers, through a sampler");
@@ -110,17 +109,17 @@ impl<'m> Evaluation<'m> {
         for d in 0..shape.kind.dimensions() {
             let coordinate = match self.component(frame, access.coordinates, d, MAX_STEPS) {
                 Some(Known::Integer(form)) => arithmetic.signed(&form),
-                _ => return Err(unknown),
+                _ => return Err(UNKNOWN_COORDINATES),
             };
             let (low, high) = coordinate.bounds(self.space);
             if low < 0 || high >= shape.size[d].min(PIXEL_PITCH) as i128 {
                 return Err(match low <= i32::MIN.into() && high >= i32::MAX.into() {
-                    true => unknown,
+                    true => UNKNOWN_COORDINATES,
                     false => "at coordinates that may be outside of the image",
                 });
             }
-            let part = coordinate.times(step).ok_or(unknown)?;
-            sum = sum.plus(&part, self.space).ok_or(unknown)?;
+            let part = coordinate.times(step).ok_or(UNKNOWN_COORDINATES)?;
+            sum = sum.plus(&part, self.space).ok_or(UNKNOWN_COORDINATES)?;
             step *= PIXEL_PITCH as i128;
         }
         Ok(sum)
