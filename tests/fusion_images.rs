@@ -153,7 +153,10 @@ impl Bench {
     }
 
     /// Runs launches in a scope.
-    async fn run(&self, launches: impl IntoIterator<Item = Launch>) -> (FusionOutcome, FusionReport) {
+    async fn run(
+        &self,
+        launches: impl IntoIterator<Item = Launch>,
+    ) -> (FusionOutcome, FusionReport) {
         let scope = self.rt.queue().start_fusion();
         for launch in launches {
             scope.submit(launch).unwrap();
@@ -228,7 +231,9 @@ fn a_filter_of_neighbours_runs_apart_and_the_reason_names_what_it_reads() {
         ];
         let (outcome, report) = bench.run(launches).await;
         if bench.is_fusing {
-            let FusionOutcome::Parts { parts, .. } = &outcome else { panic!("{outcome}\n{report}") };
+            let FusionOutcome::Parts { parts, .. } = &outcome else {
+                panic!("{outcome}\n{report}")
+            };
             let parts: Vec<_> =
                 parts.iter().map(|part| (&part.launches[..], part.kernel.is_some())).collect();
             assert_eq!(parts, [(&[0, 1][..], true), (&[2][..], false)], "{outcome}");
@@ -255,8 +260,7 @@ async fn twice<P: Pixel>(
     let images: [Image<P>; 3] = [(); 3].map(|()| bench.image());
     bench.rt.queue().fill(&images[0], first).unwrap();
     let [a, b, c] = &images;
-    let launches =
-        [(a, b), (b, c)].map(|(from, to)| bench.launch(kernel).args((from, to, step)));
+    let launches = [(a, b), (b, c)].map(|(from, to)| bench.launch(kernel).args((from, to, step)));
     bench.run_fused(launches).await;
     let mut all = Vec::new();
     for image in &images {

@@ -13,7 +13,6 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use fastrand::Rng;
-use futures::executor::block_on;
 use kiln::{
     Addressing, Buffer, FusionMode, Image, Launch, Pixel, Program, R, Rgba, Runtime, Sampler, Unorm,
 };
@@ -29,12 +28,18 @@ const KERNELS: [(&str, &str); 12] = [
     ("mixed", "float4 a = READ(first, HERE); WRITE(HERE, a.x > by ? a : READ(second, HERE));"),
     ("scaled", "WRITE(HERE, READ(first, HERE) * buffer[AT]);"),
     ("to_buffer", "float4 a = READ(first, HERE); buffer[AT] = a.y + by; WRITE(HERE, a.wzyx);"),
-    ("guarded", "if (X < get_image_width(to) && Y < get_image_height(to)) WRITE(HERE, READ(first, HERE) + by);"),
+    (
+        "guarded",
+        "if (X < get_image_width(to) && Y < get_image_height(to)) WRITE(HERE, READ(first, HERE) + by);",
+    ),
     ("masked", "if (buffer[AT] > 0.25f) WRITE(HERE, READ(first, HERE) + by);"),
     ("next", "WRITE(HERE, read_imagef(first, NEAREST, HERE + (int2)(1, 0)) + by);"),
     ("first_column", "WRITE(HERE, READ(second, (int2)(0, Y)) - READ(first, HERE));"),
     ("by_size", "WRITE(HERE, READ(first, HERE) * (float)get_image_width(first));"),
-    ("twice", "WRITE(HERE, READ(first, HERE)); WRITE(HERE, READ(second, HERE) + READ(first, HERE));"),
+    (
+        "twice",
+        "WRITE(HERE, READ(first, HERE)); WRITE(HERE, READ(second, HERE) + READ(first, HERE));",
+    ),
 ];
 
 /// Kernel whose global size is that of whole work-groups.
@@ -219,9 +224,8 @@ async fn with_mode(rt: &Runtime, mode: FusionMode) -> (Runtime, Program) {
 
 #[test]
 fn random_chains_over_images_give_the_same_bytes_fused_as_one_by_one() {
-    let variable = |name: &str, usual: u64| {
-        std::env::var(name).map_or(usual, |text| text.parse().unwrap())
-    };
+    let variable =
+        |name: &str, usual: u64| std::env::var(name).map_or(usual, |text| text.parse().unwrap());
     let (cases, first) = (variable("KILN_FUSION_CASES", 300), variable("KILN_FUSION_SEED", 1));
     let devices = AtomicUsize::new(0);
     support::on_all_devices_at_once(async |rt: Runtime| {
@@ -243,7 +247,10 @@ fn random_chains_over_images_give_the_same_bytes_fused_as_one_by_one() {
             fused += usize::from(kernels > 0);
             private += usize::from(report.contains("internalized, private"));
         }
-        eprintln!("{}: {fused} of {cases} chains are fused, {private} without an image", rt.device());
+        eprintln!(
+            "{}: {fused} of {cases} chains are fused, {private} without an image",
+            rt.device()
+        );
         let cases = cases as usize;
         assert!(cases < 100 || fused > cases / 4 && private > cases / 20, "{fused}, {private}");
         devices.fetch_add(1, Relaxed);

@@ -263,9 +263,8 @@ fn passed_on(
     examined: &[Examined],
     operations: &[Operations],
 ) -> Option<(usize, usize)> {
-    let memory = |slot: &Slot, argument: usize| -> Option<Memory> {
-        slot.arguments.get(argument)?.memory()
-    };
+    let memory =
+        |slot: &Slot, argument: usize| -> Option<Memory> { slot.arguments.get(argument)?.memory() };
     // Memories that may hold products, and the slot that calculates these.
     let mut products = HashMap::new();
     for (at, (slot, own)) in slots.iter().zip(operations).enumerate() {

@@ -220,7 +220,8 @@ pub(super) fn refusal(
         }
         let judgement = judgements.iter_mut().find(|judgement| judgement.memory == memory)?;
         let why = judgement.why_in_memory().unwrap_or_default();
-        let why = format!("{why}, and one kernel cannot take an image both as read-only and to write it");
+        let why =
+            format!("{why}, and one kernel cannot take an image both as read-only and to write it");
         refute(&mut judgement.pairs, &why);
         judgement.verdict = Verdict::Refuted(why.clone());
         return Some(why);

@@ -631,13 +631,18 @@ fn describe_pixel(bytes: &Bytes, dimensions: usize, space: &Space) -> String {
     // Coordinates are the digits of an offset, which may be negative.
     let digit = |number: i128, d: usize| {
         let shifted = (0..d).fold(number, |rest, _| (rest + pitch / 2).div_euclid(pitch));
-        if d + 1 == dimensions { shifted } else { (shifted + pitch / 2).rem_euclid(pitch) - pitch / 2 }
+        if d + 1 == dimensions {
+            shifted
+        } else {
+            (shifted + pitch / 2).rem_euclid(pitch) - pitch / 2
+        }
     };
     let pixel = |number: i128| number / PIXEL_BYTES as i128;
     let (low, high) = (pixel(bytes.start.low), pixel(bytes.start.high));
     let coordinates = (0..dimensions).map(|d| {
         let factors = bytes.start.coefficients().map(|factor| digit(pixel(factor), d));
-        let [low, high] = [low, high].map(|constant| describe_sum(factors, digit(constant, d), 1, space));
+        let [low, high] =
+            [low, high].map(|constant| describe_sum(factors, digit(constant, d), 1, space));
         if low == high { low } else { format!("{low} to {high}") }
     });
     format!("the pixel ({})", coordinates.collect::<Vec<_>>().join(", "))

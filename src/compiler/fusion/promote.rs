@@ -223,7 +223,8 @@ impl Writer<'_> {
         let (result, channels) =
             result.ok_or_else(|| Error::unsupported("a pixel is not kept in a variable"))?;
         let loaded = if channels == 4 { result } else { self.module.fresh_id()? };
-        self.new.push(Op::Load, [access.texel, loaded].into_iter().chain([address]).chain(alignment));
+        self.new
+            .push(Op::Load, [access.texel, loaded].into_iter().chain([address]).chain(alignment));
         if channels < 4 {
             // Channels that the format lacks are read as 0, and as 1 in the last one.
             let rest = self.missing_channels(definitions, access.texel)?;

@@ -180,7 +180,9 @@ impl MemoryUsage {
                         length: given.bytes().len(),
                     };
                     match given.image() {
-                        Some(image) => Argument::Image(fusion::Image { region, shape: image.shape }),
+                        Some(image) => {
+                            Argument::Image(fusion::Image { region, shape: image.shape })
+                        }
                         None => Argument::Buffer(region),
                     }
                 }

@@ -15,7 +15,7 @@
 //! [facts](super::facts) of the branches that lead to it.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 
 use foldhash::fast::RandomState;
@@ -25,16 +25,15 @@ use super::arithmetic::Arithmetic;
 use super::blocks::{Blocks, spilled};
 use super::facts::{Facts, Known, join};
 use super::flow::Flow;
+use super::images::Images;
 use super::layout::Layouts;
 use super::pointers::{Base, Pointer};
 use super::symbols::Symbols;
-use super::{Access, Accesses, Value, samplers};
+use super::{Access, Accesses, Value};
 use crate::compiler::fusion::affine::{Form, Space};
-use crate::compiler::fusion::declaration::is_read_only_image;
 use crate::compiler::fusion::plan::Region;
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Location};
-use crate::device::{ImageShape, Sampler};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Maximum depth of nested calls.
@@ -63,12 +62,7 @@ pub(super) struct Evaluation<'m> {
     /// Whether nothing is assumed about the launch: buffers may overlap, and a variable may be read before it
     /// is written.
     pub(super) is_strict: bool,
-    /// Shapes of the images, by the index of the kernel's parameter.
-    pub(super) images: BTreeMap<usize, ImageShape>,
-    /// Those of `images` that the kernel declares as `read_only`.
-    pub(super) read_only_images: BTreeSet<usize>,
-    /// Samplers, by the ids of the kernel's parameters and of constants.
-    pub(super) samplers: HashMap<u32, Sampler>,
+    pub(super) images: Images,
     /// Sizes of images in pixels, by the ids of the parameters that stand for them. Layers are the last of them.
     pub(super) image_sizes: HashMap<u32, [usize; 3]>,
     /// Touches of memory, if they are asked for.
@@ -189,9 +183,7 @@ impl<'m> Evaluation<'m> {
             steps: 0,
             has_long_sums: false,
             is_strict: false,
-            images: BTreeMap::new(),
-            read_only_images: BTreeSet::new(),
-            samplers: samplers::constants(definitions),
+            images: Images::of(definitions),
             image_sizes: HashMap::new(),
             watch: None,
             definitions,
@@ -285,8 +277,6 @@ impl<'m> Evaluation<'m> {
             ));
         }
         self.buffers.clear();
-        self.images.clear();
-        self.read_only_images.clear();
         let mut arguments = Vec::new();
         for (at, (&parameter, value)) in parameters.iter().zip(values).enumerate() {
             arguments.push(match value {
@@ -296,14 +286,11 @@ impl<'m> Evaluation<'m> {
                     Known::Pointer(Pointer { base: Base::Parameter(at), offset })
                 }
                 Value::Image(shape) => {
-                    self.images.insert(at, *shape);
-                    if is_read_only_image(self.definitions, parameter) {
-                        self.read_only_images.insert(at);
-                    }
+                    self.images.add(self.definitions, (at, parameter), shape);
                     Known::Pointer(Pointer::to(Base::Parameter(at)))
                 }
                 Value::Sampler(sampler) => {
-                    self.samplers.insert(parameter, *sampler);
+                    self.images.samplers.insert(parameter, *sampler);
                     self.argument(parameter)
                 }
                 Value::Scalar(bytes) => self.scalar(parameter, bytes),
@@ -312,9 +299,8 @@ impl<'m> Evaluation<'m> {
         }
         let mut frame = self.call(&body, arguments, Facts::default(), 0)?;
         let blocks = &body.blocks;
-        let sizes = self.images.iter().map(|(&at, shape)| (parameters[at], shape.size));
-        let mut symbols =
-            Symbols::of_function(blocks, &body.spilled, &self.built_ins, sizes.collect());
+        let sizes = self.images.sizes(parameters);
+        let mut symbols = Symbols::of_function(blocks, &body.spilled, &self.built_ins, sizes);
         let is_live = |from, to| frame.is_live(from, to);
         let flow = Flow::of(blocks, self.definitions, &mut symbols, is_live);
         let all = frame.take_accesses();

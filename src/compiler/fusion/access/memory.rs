@@ -641,7 +641,7 @@ impl<'m> Evaluation<'m> {
         let location = self.own_location(frame, location);
         let note = (!text.is_empty()).then_some(text);
         let mut push = |parameter, bytes, is_certain| {
-            let kind = match self.read_only_images.contains(&parameter) {
+            let kind = match self.images.read_only.contains(&parameter) {
                 true => Kind::Read,
                 false => kind,
             };

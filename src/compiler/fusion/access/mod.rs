@@ -18,6 +18,7 @@ mod eval;
 mod facts;
 mod flow;
 mod groups;
+mod images;
 mod layout;
 mod loops;
 mod memory;

@@ -60,14 +60,14 @@ impl<'m> Evaluation<'m> {
         let image = image.map(|image| self.value(frame, image));
         let Some(Known::Pointer(pointer)) = image else {
             // An image from elsewhere may be any of the kernel's images.
-            for &parameter in self.images.keys() {
+            for &parameter in self.images.shapes.keys() {
                 let any = Known::Pointer(Pointer::to(Base::Parameter(parameter)));
                 self.record(frame, at, &any, kind, None, "as an image that is not followed");
             }
             return;
         };
         let shape = match &pointer.base {
-            Base::Parameter(parameter) => self.images.get(parameter),
+            Base::Parameter(parameter) => self.images.shapes.get(parameter),
             _ => None,
         };
         let offset = match shape {
@@ -100,7 +100,7 @@ impl<'m> Evaluation<'m> {
             return Err("at coordinates that are not integers, through a sampler");
         };
         if let Some(sampler) = access.sampler {
-            let sampler = self.samplers.get(&sampler).filter(|sampler| sampler.is_exact());
+            let sampler = self.images.samplers.get(&sampler).filter(|sampler| sampler.is_exact());
             sampler.ok_or("through a sampler that does not select single pixels")?;
         }
         let arithmetic = Arithmetic { space: self.space, width };
@@ -164,7 +164,7 @@ impl<'m> Evaluation<'m> {
             Known::Pointer(Pointer { base: Base::Parameter(parameter), .. })
                 if !self.is_strict && is_first_level(self.definitions, i) =>
             {
-                &self.images.get(&parameter)?.size
+                &self.images.shapes.get(&parameter)?.size
             }
             _ => self.image_sizes.get(&i.word(2)?)?,
         };

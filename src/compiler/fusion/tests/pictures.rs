@@ -168,10 +168,8 @@ fn reads_of_other_pixels_are_refused_by_the_parameter_that_they_read() {
          in another work-item"
     );
     let square = |memory| image_of(memory, ImageKind::D2, [16, 16, 1], FLOATS);
-    let launches = [
-        ("tone", vec![square(0), square(1), float(2.0)]),
-        ("turned", vec![square(1), square(2)]),
-    ];
+    let launches =
+        [("tone", vec![square(0), square(1), float(2.0)]), ("turned", vec![square(1), square(2)])];
     assert_eq!(
         refusal(&plan(&launches, [16, 16], &[])),
         "`turned` reads `src` at the pixel (gid(1), gid(0)), written by `tone` in another work-item: both \
