@@ -1,4 +1,5 @@
-//! Chains of kernels over images run as one kernel, with the same bytes as one by one, or in parts with a reason.
+//! Chains of kernels over images run as one kernel, with the same bytes as one by one, or in parts with a
+//! reason.
 
 #![allow(clippy::print_stderr, reason = "the log shows what was covered")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
@@ -104,8 +105,8 @@ async fn with_mode(rt: &Runtime, mode: FusionMode) -> Runtime {
     builder.device(rt.device().name.clone()).build().await.unwrap()
 }
 
-/// Runs `test` on each device with images, with a runtime that always fuses and with one that never does. The results
-/// are the same.
+/// Runs `test` on each device with images, with a runtime that always fuses and with one that never does. The
+/// results are the same.
 fn fused_and_one_by_one<T: PartialEq>(test: impl AsyncFn(&Bench) -> T) {
     block_on(support::on_each_device_with_images(async |rt| {
         let mut results = Vec::new();
@@ -245,8 +246,8 @@ fn a_filter_of_neighbours_runs_apart_and_the_reason_names_what_it_reads() {
     });
 }
 
-/// Runs a launch twice, over three images of a format, and returns the pixels. Returns no pixels if the device lacks the
-/// format.
+/// Runs a launch twice, over three images of a format, and returns the pixels. Returns no pixels if the device
+/// lacks the format.
 async fn twice<P: Pixel>(
     bench: &Bench,
     kernel: &str,

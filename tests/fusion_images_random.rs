@@ -1,8 +1,8 @@
-//! Random chains of launches over images and buffers give the same bytes as one by one, whether they run as one kernel,
-//! in parts, or are refused.
+//! Random chains of launches over images and buffers give the same bytes as one by one, whether they run as one
+//! kernel, in parts, or are refused.
 //!
-//! `KILN_FUSION_CASES` is the number of chains, and `KILN_FUSION_SEED` the seed of the first one; the seeds of the
-//! others follow. A failure states the seed of its chain.
+//! `KILN_FUSION_CASES` is the number of chains, and `KILN_FUSION_SEED` the seed of the first one; the seeds of
+//! the others follow. A failure states the seed of its chain.
 
 #![allow(clippy::print_stderr, reason = "the log shows what was covered")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
@@ -166,8 +166,8 @@ impl Chain {
         Self { seed, steps, images, dropped }
     }
 
-    /// Runs the launches in a scope. Returns the bytes of what was not dropped, the number of fused kernels, and the
-    /// report.
+    /// Runs the launches in a scope. Returns the bytes of what was not dropped, the number of fused kernels,
+    /// and the report.
     async fn run(&self, rt: &Runtime, program: &Program) -> (Vec<Vec<u8>>, usize, String) {
         let mut random = Rng::with_seed(self.seed);
         let images: Vec<_> = (0..self.images).map(|at| Picture::new(rt, at, &mut random)).collect();

@@ -51,8 +51,8 @@ impl Parameter {
     }
 }
 
-/// Returns whether a parameter is an image that is declared as `read_only`. Without an access qualifier, an image is
-/// read-only (OpenCL SPIR-V environment).
+/// Returns whether a parameter is an image that is declared as `read_only`. Without an access qualifier, an
+/// image is read-only (OpenCL SPIR-V environment).
 pub(super) fn is_read_only_image(definitions: &Definitions<'_>, parameter: u32) -> bool {
     let ty = definitions.type_of(parameter).filter(|ty| ty.op() == Some(Op::TypeImage));
     ty.is_some_and(|ty| ty.word(8).is_none_or(|access| access == AccessQualifier::ReadOnly as u32))

@@ -14,7 +14,8 @@ use crate::error::Result;
 /// Effects of one launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SlotEffects {
-    /// Access to each argument; `None` for an argument that is neither a buffer nor an image, or is not accessed.
+    /// Access to each argument; `None` for an argument that is neither a buffer nor an image, or is not
+    /// accessed.
     pub(crate) accesses: Vec<Option<Access>>,
     /// Positions of the scalars on whose values `accesses` depends.
     pub(crate) constants: BTreeSet<usize>,

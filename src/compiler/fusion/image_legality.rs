@@ -1,8 +1,8 @@
 //! Legality of fusion for images that launches share.
 //!
-//! OpenCL does not define what a kernel reads from an image that it also writes, unless it declares the image as
-//! `read_write`. So a fused kernel never does both. An image that a launch writes and another one uses is legal only
-//! if
+//! OpenCL does not define what a kernel reads from an image that it also writes, unless it declares the image
+//! as `read_write`. So a fused kernel never does both. An image that a launch writes and another one uses is
+//! legal only if
 //!
 //! * every read is of a pixel that the same work-item surely wrote before, so that the pixel is passed on in a
 //!   variable,
@@ -27,8 +27,8 @@ use crate::device::ImageKind;
 /// Verdicts on the pairs of launches that use an image.
 type Pairs = BTreeMap<(usize, usize), Verdict>;
 
-/// Judges an image; returns `None` for the memory of buffers alone. `view` are the coordinates in which the accesses
-/// are expressed.
+/// Judges an image; returns `None` for the memory of buffers alone. `view` are the coordinates in which the
+/// accesses are expressed.
 pub(super) fn judge(
     plan: &Plan,
     memory: Memory,
@@ -106,8 +106,8 @@ fn same_image(slots: &[Examined], places: &[(Place, &Argument)]) -> Result<Image
     first.ok_or_else(|| "no launch uses it".into())
 }
 
-/// Returns the pixels that work-items pass on in variables, or the reason why there are none. All reads are among
-/// them.
+/// Returns the pixels that work-items pass on in variables, or the reason why there are none. All reads are
+/// among them.
 ///
 /// # Errors
 ///
@@ -174,7 +174,8 @@ fn passed_on(
     Ok(found)
 }
 
-/// Returns why a launch that reads the image cannot be fused with a later one that writes it, if there are such.
+/// Returns why a launch that reads the image cannot be fused with a later one that writes it, if there are
+/// such.
 fn read_before_write(uses: &[Use<'_>]) -> Option<String> {
     let writes = |used: &&Use<'_>| used.access.kind.writes();
     let first = uses.iter().filter(writes).map(|used| used.slot).min()?;
@@ -196,8 +197,8 @@ fn is_private(promotion: &Result<Promotion, String>, used: &Use<'_>) -> bool {
     found.is_some_and(|place| !place.in_memory)
 }
 
-/// Returns why launches cannot be fused although their accesses to images allow it: a launch that reads an image
-/// needs its parameter for something else than its pixels and its size. Refutes the image's judgement.
+/// Returns why launches cannot be fused although their accesses to images allow it: a launch that reads an
+/// image needs its parameter for something else than its pixels and its size. Refutes the image's judgement.
 pub(super) fn refusal(
     plan: &Plan,
     slots: &[Examined],

@@ -29,8 +29,8 @@ pub(super) enum Numbers {
 }
 
 impl PixelAccess {
-    /// Returns the access that an instruction is; `None` for other instructions, for accesses to other levels than
-    /// the first, and for pixels of other numbers.
+    /// Returns the access that an instruction is; `None` for other instructions, for accesses to other levels
+    /// than the first, and for pixels of other numbers.
     pub(super) fn of(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Option<Self> {
         let (image, coordinates, mask, sampler, stored) = match i.op()? {
             Op::ImageWrite => (i.word(0)?, i.word(1)?, i.word(3), None, i.word(2)),
@@ -78,8 +78,8 @@ impl PixelAccess {
     }
 }
 
-/// Returns the number of channels that a format stores exactly as kernels write them; `None` if it stores them in
-/// another form, or not as the first of the four numbers.
+/// Returns the number of channels that a format stores exactly as kernels write them; `None` if it stores them
+/// in another form, or not as the first of the four numbers.
 pub(super) fn exact_channels(format: ImageFormat) -> Option<usize> {
     let is_exact =
         matches!(format.channel, ChannelType::Float | ChannelType::Int32 | ChannelType::Uint32);

@@ -13,9 +13,9 @@ use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Interner, Role, ids, located};
 use crate::error::{Error, Result};
 
-/// Returns the loads and stores of a function, and the accesses to pixels, that can go to a variable: their word offsets in its body, each
-/// with its declared alignment, or 1. Each of them is assumed to read or write all bytes of its type, so
-/// accesses that may skip some bytes are left out.
+/// Returns the loads and stores of a function, and the accesses to pixels, that can go to a variable: their
+/// word offsets in its body, each with its declared alignment, or 1. Each of them is assumed to read or write
+/// all bytes of its type, so accesses that may skip some bytes are left out.
 pub(super) fn movable(definitions: &Definitions<'_>, function: u32) -> HashMap<u32, u32> {
     let module = definitions.module();
     let layouts = Layouts::of(module, definitions);

@@ -1,9 +1,9 @@
 //! Pixels that instructions access, their coordinates, and sizes of images.
 //!
-//! The analysis gives each pixel bytes of its own, at an offset that follows from its coordinates: x + 2^20 · y +
-//! 2^40 · z, times [`PIXEL_BYTES`]. That is not how drivers store images. It only makes pixels comparable in the
-//! same way as elements of buffers. Drivers drop writes outside of an image, and reads there give the pixels of its
-//! edge or a color, so only coordinates that are inside of the image are followed.
+//! The analysis gives each pixel bytes of its own, at an offset that follows from its coordinates: x + 2^20 · y
+//! + 2^40 · z, times [`PIXEL_BYTES`]. That is not how drivers store images. It only makes pixels comparable in
+//! the same way as elements of buffers. Drivers drop writes outside of an image, and reads there give the
+//! pixels of its edge or a color, so only coordinates that are inside of the image are followed.
 
 use rspirv::spirv::Op;
 
@@ -82,8 +82,8 @@ impl<'m> Evaluation<'m> {
         self.record(frame, at, &Known::Pointer(pointer), kind, bytes, note);
     }
 
-    /// Returns the offset of the bytes that stand for the pixel which an instruction accesses, or the reason why it
-    /// is not known, in words that follow the name of the image.
+    /// Returns the offset of the bytes that stand for the pixel which an instruction accesses, or the reason
+    /// why it is not known, in words that follow the name of the image.
     fn pixel_offset(
         &self,
         frame: &Frame<'m>,
