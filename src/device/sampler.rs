@@ -95,6 +95,11 @@ impl Sampler {
         matches!(self.addressing, Addressing::Repeat | Addressing::MirroredRepeat)
     }
 
+    /// Returns whether the sampler reads the very pixel at integer coordinates inside of an image.
+    pub(crate) fn is_exact(self) -> bool {
+        !self.is_normalized && self.filter == Filter::Nearest && !self.repeats()
+    }
+
     /// Returns what is wrong with the sampler, if something is.
     pub(crate) fn problem(self) -> Option<String> {
         (self.repeats() && !self.is_normalized).then(|| {

@@ -14,6 +14,9 @@ const TEXT: &str = include_str!("../data/fusion.cl");
 /// Kernels that read neighbours.
 const STENCILS: &[u8] = include_bytes!("../data/stencils.spv");
 
+/// Kernels over images.
+const PICTURES: &[u8] = include_bytes!("../data/pictures.spv");
+
 const SCALE: &str = "scale(src, tmp, 3.0) over 1024";
 const OFFSET: &str = "offset(tmp, dst, 1.0) over 1024";
 const BLUR: &str = "blur(tmp, dst) over 1024";
@@ -306,5 +309,41 @@ fn translations_of_opencl_c_are_listed_as_spirv_entries() {
         bench.run(["cache", "extract", key, "-o", "twice.spv"]).ended(0);
         let module = kiln::Module::spirv(fs::read(bench.path("twice.spv")).unwrap()).unwrap();
         assert!(module.kernels().contains(&"twice".to_owned()));
+    });
+}
+
+#[test]
+fn launches_over_images_are_examined() {
+    on_benches(async |bench| {
+        fs::write(bench.path("pictures.spv"), PICTURES).unwrap();
+        let fuse = |launches: [&str; 2], more: &[&str]| {
+            let launches = launches.iter().flat_map(|launch| ["--launch", launch]);
+            bench.run(
+                ["fuse", "pictures.spv"].into_iter().chain(launches).chain(more.iter().copied()),
+            )
+        };
+        let launches = [
+            "tone(photograph, toned, 1.5f32) over 64x48",
+            "with_sampler(toned, nearest, shown) over 64x48",
+        ];
+        let run = fuse(launches, &[]).ended(0);
+        for line in [
+            "toned, 64x48 pixels of Rgba<Float>: `toned` of launch 0, `src` of launch 1\n  proven\n  \
+             internalized, private\n",
+            "fused: `fused_tone_with_sampler`",
+            "read_only image2d_t photograph",
+        ] {
+            assert!(run.out.contains(line), "{line:?} is missing: {}", run.out);
+        }
+        let run = fuse(launches, &["--format", "toned=Rgba<Unorm8>"]).ended(1);
+        let why =
+            "images of the format `Rgba<Unorm8>` do not store pixels exactly as kernels write them";
+        assert!(run.out.contains(why), "{}", run.out);
+        let linear = [launches[0], "with_sampler(toned, linear, shown) over 64x48"];
+        let run = fuse(linear, &[]).ended(1);
+        assert!(run.out.contains("through a sampler that does not select single"), "{}", run.out);
+        let other = [launches[0], "with_sampler(toned, 3, shown) over 64x48"];
+        let run = fuse(other, &[]).ended(2);
+        assert!(run.errors.contains("give the sampler nearest or linear"), "{}", run.errors);
     });
 }

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use kiln::CacheConfig;
 
 use crate::launch::{BufferSize, LaunchText};
+use crate::memory::FormatText;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -175,9 +176,9 @@ pub(crate) struct Fuse {
     /// A launch, two or more in their order, such as 'scale(src, tmp, 3.0) over 1024x768 in 16x16'
     ///
     /// The form is [FILE:]KERNEL(ARGUMENT, ..) over SIZE [from OFFSET] [in GROUP]. An argument is NAME, a
-    /// buffer, which is the same for the same name; 3 or 1.5, a number of the parameter's type, for all
-    /// elements of a vector; 8u32 or 1.5f32, a number where the type is not known; local:256, local memory of
-    /// 256 bytes; or zeros:12, a structure of 12 zero bytes.
+    /// buffer or an image, which is the same for the same name; nearest or linear, a sampler; 3 or 1.5, a
+    /// number of the parameter's type, for all elements of a vector; 8u32 or 1.5f32, a number where the type is
+    /// not known; local:256, local memory of 256 bytes; or zeros:12, a structure of 12 zero bytes.
     #[arg(long = "launch", required = true, value_name = "LAUNCH")]
     pub(crate) launches: Vec<LaunchText>,
 
@@ -189,6 +190,12 @@ pub(crate) struct Fuse {
     /// (16 bytes if the type is not known) for each work-item of any of its launches
     #[arg(long, value_name = "NAME=SIZE")]
     pub(crate) bytes: Vec<BufferSize>,
+
+    /// The format of an image's pixels, such as tmp=Rgba<Unorm8>; by default, Rgba<Float>
+    ///
+    /// An image has a pixel for each work-item of any of its launches.
+    #[arg(long, value_name = "NAME=FORMAT")]
+    pub(crate) format: Vec<FormatText>,
 
     /// Fix the scalars at their values
     #[arg(long)]
@@ -226,6 +233,12 @@ pub(crate) struct Check {
     /// (16 bytes if the type is not known) for each work-item of any of its launches
     #[arg(long, value_name = "NAME=SIZE")]
     pub(crate) bytes: Vec<BufferSize>,
+
+    /// The format of an image's pixels, such as tmp=Rgba<Unorm8>; by default, Rgba<Float>
+    ///
+    /// An image has a pixel for each work-item of any of its launches.
+    #[arg(long, value_name = "NAME=FORMAT")]
+    pub(crate) format: Vec<FormatText>,
 
     #[command(flatten)]
     pub(crate) settings: Settings,

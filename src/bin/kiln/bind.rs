@@ -1,4 +1,4 @@
-//! Converts launches in text form to launches of kernels, with buffers.
+//! Converts launches in text form to launches of kernels, with buffers and images.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,11 +6,9 @@ use std::path::Path;
 use kiln::{Access, AddressSpace, Buffer, Kernel, Launch, Local, Parameter, Program, Runtime};
 
 use crate::launch::{ArgumentText, BufferSize, LaunchText};
+use crate::memory::{Byte, FormatText, Memory, NamedImage, USUAL_FORMAT, sampler};
 use crate::output::{Failure, Result, in_full};
 use crate::request::{Problem, Setup, whole_number};
-
-/// Element type that passes the checks of arguments for any parameter.
-type Byte = [u8; 1];
 
 /// A launch whose kernel was found.
 pub(crate) struct Call<'a> {
@@ -19,10 +17,15 @@ pub(crate) struct Call<'a> {
     kernel: Kernel,
 }
 
-/// A buffer that the launches name, before it is allocated.
+/// Memory that is allocated for the launches, by name.
+pub(crate) type Memories = BTreeMap<String, Box<dyn Memory>>;
+
+/// A buffer or an image that the launches name, before it is allocated.
 pub(crate) struct NamedBuffer {
     pub(crate) name: String,
     pub(crate) bytes: usize,
+    /// Set for an image.
+    pub(crate) image: Option<NamedImage>,
     pub(crate) is_kept: bool,
 }
 
@@ -85,11 +88,13 @@ impl<'a> Call<'a> {
         if known.is_empty() { format!("parameter {at}") } else { known.join(" ") }
     }
 
-    /// Returns the buffers among the arguments, each with its parameter.
+    /// Returns the buffers and images among the arguments, each with its parameter.
     fn uses(&self) -> impl Iterator<Item = (&str, &Parameter)> {
         let given = self.text.arguments.iter().zip(self.parameters());
         given.filter_map(|(argument, parameter)| match argument {
-            ArgumentText::Buffer(name) => Some((name.as_str(), parameter)),
+            ArgumentText::Buffer(name) if !is_sampler(parameter) => {
+                Some((name.as_str(), parameter))
+            }
             _ => None,
         })
     }
@@ -103,8 +108,8 @@ impl<'a> Call<'a> {
         sizes.try_fold(1_usize, |items, size| items.checked_mul(size?))
     }
 
-    /// Creates the launch, with the buffers that the arguments name.
-    pub(crate) fn bind(&self, buffers: &BTreeMap<String, Buffer<Byte>>) -> Result<Launch> {
+    /// Creates the launch, with the buffers and images that the arguments name.
+    pub(crate) fn bind(&self, memories: &Memories) -> Result<Launch> {
         let LaunchText { arguments, global, offset, local, .. } = self.text;
         let mut launch = self.kernel.launch(*global);
         if let Some(offset) = offset {
@@ -116,9 +121,25 @@ impl<'a> Call<'a> {
         for (at, (argument, parameter)) in arguments.iter().zip(self.parameters()).enumerate() {
             use AddressSpace::{Constant, Global, Local as Group, Private};
             launch = match (argument, parameter.address_space) {
+                (ArgumentText::Buffer(name), _) if is_sampler(parameter) => match sampler(name) {
+                    Some(sampler) => launch.arg(sampler),
+                    None => return Err(self.mismatch(at, "the sampler nearest or linear")),
+                },
+                (_, _) if is_sampler(parameter) => {
+                    return Err(self.mismatch(at, "the sampler nearest or linear"));
+                }
+                (ArgumentText::Buffer(name), _) if image_type(parameter).is_some() => {
+                    match memories.get(name) {
+                        Some(image) => image.bind(launch),
+                        None => return Err(self.mismatch(at, "an image")),
+                    }
+                }
+                (_, _) if image_type(parameter).is_some() => {
+                    return Err(self.mismatch(at, "the name of an image, such as tmp"));
+                }
                 (ArgumentText::Buffer(name), Some(Global | Constant) | None) => {
-                    match buffers.get(name) {
-                        Some(buffer) => launch.arg(buffer),
+                    match memories.get(name) {
+                        Some(buffer) => buffer.bind(launch),
                         None => return Err(self.mismatch(at, "a buffer")),
                     }
                 }
@@ -302,10 +323,10 @@ fn zeros(launch: Launch, bytes: usize) -> Option<Launch> {
     sizes!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 48 64 128 256)
 }
 
-/// Returns the buffers, in the order in which they are first named.
-/// `sizes` and `keep` are those of the command line.
+/// Returns the buffers and images, in the order in which they are first named.
+/// `sizes`, `formats` and `keep` are those of the command line.
 pub(crate) fn name_buffers(
-    sizes: &[BufferSize],
+    (sizes, formats): (&[BufferSize], &[FormatText]),
     keep: &[String],
     calls: &[Call<'_>],
 ) -> Result<Vec<NamedBuffer>> {
@@ -314,6 +335,7 @@ pub(crate) fn name_buffers(
         add_buffers(&mut all, call)?;
     }
     apply_options(&mut all, sizes, keep)?;
+    apply_formats(&mut all, formats)?;
     Ok(all)
 }
 
@@ -325,10 +347,21 @@ fn add_buffers(all: &mut Vec<NamedBuffer>, call: &Call<'_>) -> Result<()> {
             Failure::usage(format_args!("the launch of `{}` is too large", call.text.kernel))
         })?;
         let index = all.iter().position(|known| known.name == name).unwrap_or_else(|| {
-            all.push(NamedBuffer { name: name.to_owned(), bytes: 1, is_kept: false });
+            let image = image_type(parameter).map(|type_name| NamedImage {
+                type_name: type_name.to_owned(),
+                size: [1; 3],
+                format: USUAL_FORMAT.to_owned(),
+            });
+            all.push(NamedBuffer { name: name.to_owned(), bytes: 1, image, is_kept: false });
             all.len() - 1
         });
         let buffer = &mut all[index];
+        if let Some(image) = &mut buffer.image {
+            let sizes = image.size.iter_mut().zip(call.text.global.get());
+            sizes.for_each(|(size, &items)| *size = (*size).max(items));
+            buffer.bytes = image.bytes().unwrap_or(bytes);
+            continue;
+        }
         buffer.bytes = buffer.bytes.max(bytes);
     }
     // The last launch that uses a buffer decides; any of its uses may write.
@@ -357,7 +390,32 @@ fn apply_options(all: &mut [NamedBuffer], sizes: &[BufferSize], keep: &[String])
     Ok(())
 }
 
-/// Returns the index of the buffer that an option names.
+/// Applies the formats of images that the command line states.
+fn apply_formats(all: &mut [NamedBuffer], formats: &[FormatText]) -> Result<()> {
+    for FormatText { image: name, format } in formats {
+        let index = find_buffer(all, name, "--format")?;
+        let buffer = &mut all[index];
+        let Some(image) = &mut buffer.image else {
+            return Err(Failure::usage(format_args!(
+                "--format names `{name}`, which is a buffer; name an image"
+            )));
+        };
+        image.format.clone_from(format);
+        buffer.bytes = image.bytes().unwrap_or(buffer.bytes);
+    }
+    Ok(())
+}
+
+fn is_sampler(parameter: &Parameter) -> bool {
+    parameter.type_name.as_deref() == Some("sampler_t")
+}
+
+/// Returns the type of a parameter that is an image.
+fn image_type(parameter: &Parameter) -> Option<&str> {
+    parameter.type_name.as_deref().and_then(NamedImage::type_of)
+}
+
+/// Returns the index of the buffer or image that an option names.
 fn find_buffer(all: &[NamedBuffer], name: &str, option: &str) -> Result<usize> {
     all.iter().position(|buffer| buffer.name == name).ok_or_else(|| {
         let names = all.iter().map(|buffer| buffer.name.as_str()).collect::<Vec<_>>();
@@ -368,20 +426,24 @@ fn find_buffer(all: &[NamedBuffer], name: &str, option: &str) -> Result<usize> {
     })
 }
 
-pub(crate) fn allocate(
-    rt: &Runtime,
-    named: &[NamedBuffer],
-) -> Result<BTreeMap<String, Buffer<Byte>>> {
-    let buffers = named.iter().map(|NamedBuffer { name, bytes, .. }| {
-        let buffer = rt.buffer(*bytes).map_err(|error| {
-            Failure::failed(format_args!(
-                "{}; give another size: --bytes {name}=SIZE",
-                in_full(&error)
-            ))
+pub(crate) fn allocate(rt: &Runtime, named: &[NamedBuffer]) -> Result<Memories> {
+    let memories = named.iter().map(|NamedBuffer { name, bytes, image, .. }| {
+        let memory = match image {
+            Some(image) => image.allocate(rt),
+            None => {
+                rt.buffer(*bytes).map(|buffer: Buffer<Byte>| Box::new(buffer) as Box<dyn Memory>)
+            }
+        };
+        let memory = memory.map_err(|error| {
+            let advice = match image {
+                Some(_) => String::new(),
+                None => format!("; give another size: --bytes {name}=SIZE"),
+            };
+            Failure::failed(format_args!("{}{advice}", in_full(&error)))
         })?;
-        Ok((name.clone(), buffer))
+        Ok((name.clone(), memory))
     });
-    buffers.collect()
+    memories.collect()
 }
 
 fn may_write(parameter: &Parameter) -> bool {

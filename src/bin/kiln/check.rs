@@ -24,7 +24,7 @@ async fn check_with(setup: &Setup<'_>, out: &mut Output, check: &Check, files: &
     let programs = bind::build(setup, files).await?;
     let calls = check.launches.iter().map(|launch| Call::new(launch, &programs));
     let calls = calls.collect::<Result<Vec<_>>>()?;
-    let named = bind::name_buffers(&check.bytes, &[], &calls)?;
+    let named = bind::name_buffers((&check.bytes, &check.format), &[], &calls)?;
     let buffers = bind::allocate(&setup.rt, &named)?;
     let mut checked = Vec::new();
     for call in &calls {

@@ -12,6 +12,7 @@ use crate::args::{Code, Fuse};
 use crate::bind::{self, Call, NamedBuffer};
 use crate::file;
 use crate::launch::ArgumentText;
+use crate::memory::NamedImage;
 use crate::output::{Failure, Outcome, Output, Result, bytes, in_full, note, plain};
 use crate::request::Setup;
 
@@ -36,7 +37,7 @@ async fn fuse_with(setup: &Setup<'_>, out: &mut Output, fuse: &Fuse, files: &[&P
     let programs = bind::build(setup, files).await?;
     let calls = fuse.launches.iter().map(|launch| Call::new(launch, &programs));
     let calls = calls.collect::<Result<Vec<_>>>()?;
-    let buffers = bind::name_buffers(&fuse.bytes, &fuse.keep, &calls)?;
+    let buffers = bind::name_buffers((&fuse.bytes, &fuse.format), &fuse.keep, &calls)?;
     let report = examine(&setup.rt, fuse, &calls, &buffers).await?;
     let device = setup.rt.device().name.clone();
     write_results(out, fuse, &Examination { device, calls, buffers, report })
@@ -68,7 +69,7 @@ async fn examine(
     }
     for NamedBuffer { name, .. } in named_buffers.iter().filter(|buffer| buffer.is_kept) {
         if let Some(buffer) = buffers.get(name) {
-            scope.0.keep(buffer);
+            buffer.keep(&scope.0);
         }
     }
     for call in calls {
@@ -201,7 +202,10 @@ fn print(
         });
         let uses = uses.collect::<Vec<_>>().join(", ");
         let kept = if buffer.is_kept { ", kept" } else { "" };
-        let size = bytes(buffer.bytes as u64);
+        let size = match &buffer.image {
+            Some(image) => in_pixels(image),
+            None => bytes(buffer.bytes as u64),
+        };
         out.line(format_args!("\n{}, {size}{kept}: {}", buffer.name, plain(uses)))?;
         if let Some(report) = examination.report_of(buffer) {
             out.line(plain(report).trim_end())?;
@@ -230,6 +234,12 @@ fn print(
         (None, None) => {}
     }
     Ok(())
+}
+
+/// Describes the sizes and the format of an image.
+fn in_pixels(image: &NamedImage) -> String {
+    let sizes: Vec<_> = image.sizes().iter().map(ToString::to_string).collect();
+    format!("{} pixels of {}", sizes.join("x"), image.format)
 }
 
 /// Formats a range as on the command line.

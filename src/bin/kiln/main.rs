@@ -14,6 +14,7 @@ mod file;
 mod fuse;
 mod launch;
 mod libraries;
+mod memory;
 mod object;
 mod options;
 mod output;

@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use crate::compiler::fusion::{Internalization, Place, Trust};
 use crate::compiler::nd_range::NdRange;
+use crate::device::{ImageShape, Sampler};
 use crate::digest::BuildKey;
 
 /// Launches for which a fusion is looked up. Equal launches have equal keys, regardless of the identity of
@@ -91,6 +92,19 @@ impl Query {
         }
         let place = Place { slot: self.launches - 1, argument: self.arguments };
         self.scalars.push((place, value.into()));
+        self.arguments += 1;
+    }
+
+    /// Adds the shape of the last buffer, which is an image.
+    pub(crate) fn image(&mut self, shape: &ImageShape) {
+        self.key.byte(b'i');
+        self.key.bytes(format!("{shape:?}").as_bytes());
+    }
+
+    /// Adds a sampler.
+    pub(crate) fn sampler(&mut self, sampler: Sampler) {
+        self.key.byte(b'c');
+        self.key.bytes(format!("{sampler:?}").as_bytes());
         self.arguments += 1;
     }
 

@@ -84,8 +84,12 @@ fn describe_launches(plan: &Plan) -> String {
                 }
                 Argument::Scalar(bytes) => write!(text, " value {bytes:02x?}"),
                 Argument::Local(bytes) => write!(text, " local {bytes}"),
-                Argument::Image(region) => write!(text, " image {}", region.memory.0),
-                Argument::Sampler => write!(text, " sampler"),
+                Argument::Image(image) => {
+                    let memory = image.region.memory;
+                    let dead = if plan.dead.contains(&memory) { " dead" } else { "" };
+                    write!(text, " image {}{dead} {}", memory.0, image.shape)
+                }
+                Argument::Sampler(sampler) => write!(text, " {sampler:?}"),
             };
         }
         for (id, bytes) in &slot.constants {

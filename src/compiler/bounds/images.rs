@@ -6,14 +6,13 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use rspirv::spirv::{
-    AccessQualifier, Dim, ImageOperands, Op, SamplerAddressingMode, SamplerFilterMode,
-};
+use rspirv::spirv::{AccessQualifier, Dim, ImageOperands, Op};
 
+use crate::compiler::fusion::access::samplers;
 use crate::compiler::spirv::edit::{
     Definitions, Instruction, Location, Role, Section, ids, located,
 };
-use crate::device::{Addressing, Filter, Sampler};
+use crate::device::Sampler;
 
 /// Type of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,7 +152,7 @@ impl Images {
     /// Finds the images of a kernel, by the id of its function.
     pub(super) fn of(definitions: &Definitions<'_>, kernel: u32) -> Result<Self, Refusal> {
         let module = definitions.module();
-        let mut images = Self { constants: constants(definitions), ..Self::default() };
+        let mut images = Self { constants: samplers::constants(definitions), ..Self::default() };
         images.follow_calls(definitions, kernel);
         for (stream, known) in (Section::COUNT as u32..).zip(&module.functions) {
             for (location, i) in located((stream, &known.body)) {
@@ -338,27 +337,6 @@ fn check_call(definitions: &Definitions<'_>, call: &Instruction<'_>) -> Result<(
         }
     }
     Ok(())
-}
-
-/// Returns the constant samplers, by their ids.
-fn constants(definitions: &Definitions<'_>) -> HashMap<u32, Sampler> {
-    let globals = definitions.module().section(Section::Globals).iter();
-    let constants = globals.filter(|i| i.op() == Some(Op::ConstantSampler)).filter_map(|i| {
-        let addressing = match SamplerAddressingMode::from_u32(i.word(2)?)? {
-            SamplerAddressingMode::None => Addressing::None,
-            SamplerAddressingMode::ClampToEdge => Addressing::ClampToEdge,
-            SamplerAddressingMode::Clamp => Addressing::Clamp,
-            SamplerAddressingMode::Repeat => Addressing::Repeat,
-            SamplerAddressingMode::RepeatMirrored => Addressing::MirroredRepeat,
-        };
-        let filter = match SamplerFilterMode::from_u32(i.word(4)?)? {
-            SamplerFilterMode::Nearest => Filter::Nearest,
-            SamplerFilterMode::Linear => Filter::Linear,
-        };
-        let sampler = Sampler::new().normalized(i.word(3)? != 0);
-        Some((i.result()?, sampler.addressing(addressing).filter(filter)))
-    });
-    constants.collect()
 }
 
 fn is_zero(definitions: &Definitions<'_>, id: Option<u32>) -> bool {

@@ -15,6 +15,7 @@ use super::entry;
 use super::examination::Examinations;
 use super::examined::Examined;
 use super::extract::{self, Kernel};
+use super::image_legality;
 use super::internalize::{self, internalized};
 use super::legality::{self, Judgement, Verdict};
 use super::local_memory::{self, Shared};
@@ -178,6 +179,9 @@ impl<'a> Launches<'a> {
         }
         let judgements = &mut outcome.judgements;
         let mut privates = internalize::privates(plan, definitions, &slots, judgements);
+        if let Some(why) = image_legality::refusal(plan, &slots, &privates, judgements) {
+            return Err(Obstacle::Refusal(why));
+        }
         let shared = internalize::shared(plan, definitions, &slots, ranges, judgements);
         for (privates, shared) in privates.iter_mut().zip(&shared) {
             privates.retain(|private| shared.iter().all(|shared| shared.memory != private.memory));
@@ -344,9 +348,10 @@ pub(super) fn sizes(plan: &Plan, module: &Module, parameters: &[Vec<Place>]) -> 
         let argument = &plan.slots[place.slot].arguments[place.argument];
         parameter_bytes = parameter_bytes.saturating_add(match argument {
             Argument::Scalar(bytes) => bytes.len(),
-            Argument::Buffer(_) | Argument::Local(_) | Argument::Image(_) | Argument::Sampler => {
-                pointer
-            }
+            Argument::Buffer(_)
+            | Argument::Local(_)
+            | Argument::Image(_)
+            | Argument::Sampler(_) => pointer,
         });
         if let Argument::Local(bytes) = argument {
             local = local.saturating_add(*bytes);

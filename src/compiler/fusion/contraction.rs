@@ -42,7 +42,7 @@ use std::collections::{HashMap, HashSet};
 use rspirv::spirv::{Decoration, FPFastMathMode, Op, OpenclStd100Op as Extended};
 
 use super::examined::Examined;
-use super::plan::{Argument, Memory, Slot};
+use super::plan::{Memory, Slot};
 use super::ranges::{Ranges, Shape};
 use crate::compiler::spirv::edit::{Definitions, Instruction, Section};
 
@@ -263,14 +263,8 @@ fn passed_on(
     examined: &[Examined],
     operations: &[Operations],
 ) -> Option<(usize, usize)> {
-    let memory = |slot: &Slot, argument: usize| -> Option<Memory> {
-        match slot.arguments.get(argument)? {
-            Argument::Buffer(region) => Some(region.memory),
-            Argument::Scalar(_) | Argument::Local(_) | Argument::Image(_) | Argument::Sampler => {
-                None
-            }
-        }
-    };
+    let memory =
+        |slot: &Slot, argument: usize| -> Option<Memory> { slot.arguments.get(argument)?.memory() };
     // Memories that may hold products, and the slot that calculates these.
     let mut products = HashMap::new();
     for (at, (slot, own)) in slots.iter().zip(operations).enumerate() {

@@ -235,7 +235,7 @@ fn forget_groups(plan: &Plan, ranges: &Ranges, memory: Memory, slots: &mut [Exam
 
 fn is_memory(plan: &Plan, slot: usize, parameter: usize, memory: Memory) -> bool {
     let argument = plan.slots[slot].arguments.get(parameter);
-    matches!(argument, Some(Argument::Buffer(region)) if region.memory == memory)
+    argument.and_then(Argument::memory) == Some(memory)
 }
 
 /// Returns the work-items of the fused kernel that run work-items of a slot, in one dimension, by their linear

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use rspirv::spirv::{FunctionControl, Op, StorageClass};
+use rspirv::spirv::{AccessQualifier, FunctionControl, Op, StorageClass};
 
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Interner, Section, Stream};
@@ -14,6 +14,8 @@ pub(super) struct Parameter {
     pub(super) name: Option<String>,
     /// Whether the parameter is a pointer to constant memory.
     pub(super) is_constant: bool,
+    /// Whether the parameter is an image that the kernel only reads.
+    pub(super) is_read_only_image: bool,
 }
 
 impl Parameter {
@@ -33,6 +35,9 @@ impl Parameter {
             name: parameter.result().and_then(|id| names.get(&id).cloned()),
             is_constant: parameter.word(0).and_then(|ty| definitions.get(ty)?.word(1))
                 == Some(StorageClass::UniformConstant as u32),
+            is_read_only_image: parameter
+                .result()
+                .is_some_and(|id| is_read_only_image(definitions, id)),
         });
         parameters.collect()
     }
@@ -44,6 +49,13 @@ impl Parameter {
             None => format!("its argument {at}"),
         }
     }
+}
+
+/// Returns whether a parameter is an image that is declared as `read_only`. Without an access qualifier, an
+/// image is read-only (OpenCL SPIR-V environment).
+pub(super) fn is_read_only_image(definitions: &Definitions<'_>, parameter: u32) -> bool {
+    let ty = definitions.type_of(parameter).filter(|ty| ty.op() == Some(Op::TypeImage));
+    ty.is_some_and(|ty| ty.word(8).is_none_or(|access| access == AccessQualifier::ReadOnly as u32))
 }
 
 /// The declaration of a function while its body is rewritten.

@@ -6,13 +6,14 @@
 //! the ids and of the strided ranges of the remainders `r` and `s`. [`never_meet`] proves that no such sum is
 //! in the window, but for `x = y`.
 
-use super::access::{Access, Bytes, Kind, UNKNOWN_OFFSETS};
+use super::access::{Access, Bytes, Kind, UNKNOWN_COORDINATES, UNKNOWN_OFFSETS};
 use super::affine::{Space, Strided};
 use super::declaration::Parameter;
 use super::equation::{Equation, Term};
 use super::examined::Examined;
 use super::explain::{Cause, Origin};
-use super::plan::{Memory, Plan, Region};
+use super::plan::{Argument, Memory, Plan, Region};
+use crate::device::ImageShape;
 
 /// Access to a memory, with its bytes counted in the memory instead of the buffer.
 pub(super) struct Use<'a> {
@@ -24,6 +25,8 @@ pub(super) struct Use<'a> {
     pub(super) bytes: Option<Bytes>,
     /// Region of the memory that the argument stands for.
     pub(super) region: Region,
+    /// Shape of the memory, if the argument is an image.
+    pub(super) image: Option<ImageShape>,
     origin: Option<&'a Origin>,
 }
 
@@ -37,6 +40,10 @@ impl<'a> Use<'a> {
         let mut uses = Vec::new();
         for (place, region) in plan.regions(memory) {
             let Examined { kernel, accesses, parameters, origins, .. } = &slots[place.slot];
+            let image = match plan.slots[place.slot].arguments[place.argument] {
+                Argument::Image(image) => Some(image.shape),
+                _ => None,
+            };
             let own = accesses.all.iter().filter(|access| access.parameter == place.argument);
             uses.extend(own.map(|access| {
                 let mut bytes = access.bytes;
@@ -47,7 +54,8 @@ impl<'a> Use<'a> {
                 }
                 let parameter = &parameters[place.argument];
                 let origin = access.location.and_then(|location| origins.get(&location.offset));
-                Use { slot: place.slot, kernel, parameter, access, bytes, region, origin }
+                let slot = place.slot;
+                Use { slot, kernel, parameter, access, bytes, region, image, origin }
             }));
         }
         uses
@@ -71,7 +79,7 @@ impl<'a> Use<'a> {
     pub(super) fn why_unknown(&self) -> String {
         let cause = self.origin.and_then(|origin| origin.cause.as_ref());
         match (self.access.note, cause) {
-            (None | Some(UNKNOWN_OFFSETS), Some(cause)) => cause.describe(),
+            (None | Some(UNKNOWN_OFFSETS | UNKNOWN_COORDINATES), Some(cause)) => cause.describe(),
             (note, _) => note.unwrap_or(UNKNOWN_OFFSETS).to_owned(),
         }
     }

@@ -14,7 +14,8 @@ use crate::error::Result;
 /// Effects of one launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SlotEffects {
-    /// Access to each argument; `None` for an argument that is not a buffer, or is not accessed.
+    /// Access to each argument; `None` for an argument that is neither a buffer nor an image, or is not
+    /// accessed.
     pub(crate) accesses: Vec<Option<Access>>,
     /// Positions of the scalars on whose values `accesses` depends.
     pub(crate) constants: BTreeSet<usize>,
@@ -27,10 +28,7 @@ pub(crate) struct SlotEffects {
 impl SlotEffects {
     /// Returns the effects of a kernel that cannot be examined.
     fn unknown(slot: &Slot) -> Self {
-        let worst = |argument: &Argument| {
-            matches!(argument, Argument::Buffer(_) | Argument::Image(_))
-                .then_some(Access::ReadWrite)
-        };
+        let worst = |argument: &Argument| argument.memory().map(|_| Access::ReadWrite);
         Self {
             accesses: slot.arguments.iter().map(worst).collect(),
             constants: BTreeSet::new(),
@@ -65,9 +63,6 @@ fn examined(
     module: &Module,
     examinations: &Examinations,
 ) -> Result<SlotEffects> {
-    if slot.takes_objects() {
-        return Ok(SlotEffects::unknown(slot));
-    }
     let alone = Plan {
         modules: plan.modules.get(slot.module).copied().into_iter().collect(),
         slots: vec![Slot { module: 0, ..slot.clone() }],

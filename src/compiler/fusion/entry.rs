@@ -159,21 +159,11 @@ impl Writer<'_> {
     /// Returns the id to pass to a slot's function for an argument.
     fn argument(&mut self, body: &mut Stream, place: Place, value: &Argument) -> Result<u32> {
         let (own, ty) = self.slot_parameter(place)?;
+        if let Some(id) = self.replacement(body, place, value, ty)? {
+            return Ok(id);
+        }
         match value {
             Argument::Buffer(region) => {
-                let mut privates = self.decisions.privates[place.slot].iter();
-                let is_own = |known: &&Private| {
-                    known.parameter == place.argument && known.replaced.is_some()
-                };
-                if privates.any(|known| is_own(&known)) {
-                    let variable = self.variable(region.memory)?;
-                    return self.cast(body, variable, ty);
-                }
-                let mut shared = self.decisions.shared[place.slot].iter();
-                if let Some(shared) = shared.find(|known| known.parameter == place.argument) {
-                    let variable = self.local(shared.memory)?;
-                    return self.cast(body, variable, ty);
-                }
                 if let Some(id) = self.first_item_parameter(body, place, ty)? {
                     return Ok(id);
                 }
@@ -205,10 +195,45 @@ impl Writer<'_> {
                     Some(at) => self.reuse(body, at, place, (own, ty)),
                 }
             }
-            Argument::Local(_) | Argument::Image(_) | Argument::Sampler => {
-                self.parameter(place, own, ty, None)
+            Argument::Image(_) | Argument::Sampler(_) => {
+                let arguments = |place: &Place| {
+                    &self.decisions.plan.slots[place.slot].arguments[place.argument]
+                };
+                let is_same = |known: &Parameter| {
+                    known.ty == ty && known.places.first().map(arguments) == Some(value)
+                };
+                match self.parameters.iter().position(is_same) {
+                    None => self.parameter(place, own, ty, None),
+                    Some(at) if self.item > 0 => Ok(self.parameters[at].id),
+                    Some(at) => self.reuse(body, at, place, (own, ty)),
+                }
             }
+            Argument::Local(_) => self.parameter(place, own, ty, None),
         }
+    }
+
+    /// Returns the variable to pass to a slot's function in place of a buffer or an image, if there is one.
+    fn replacement(
+        &mut self,
+        body: &mut Stream,
+        place: Place,
+        value: &Argument,
+        ty: u32,
+    ) -> Result<Option<u32>> {
+        let Some(memory) = value.memory() else { return Ok(None) };
+        let mut privates = self.decisions.privates[place.slot].iter();
+        let is_own =
+            |known: &Private| known.parameter == place.argument && known.replaced.is_some();
+        if privates.any(is_own) {
+            let variable = self.variable(memory)?;
+            return self.cast(body, variable, ty).map(Some);
+        }
+        let mut shared = self.decisions.shared[place.slot].iter();
+        let Some(shared) = shared.find(|known| known.parameter == place.argument) else {
+            return Ok(None);
+        };
+        let variable = self.local(shared.memory)?;
+        self.cast(body, variable, ty).map(Some)
     }
 
     /// Returns the parameter that the first item's function gets for an argument, if the current item is a

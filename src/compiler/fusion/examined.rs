@@ -76,6 +76,8 @@ pub(super) fn value(argument: &Argument) -> Value {
     match argument {
         Argument::Buffer(region) => Value::Buffer(*region),
         Argument::Scalar(bytes) => Value::Scalar(bytes.clone()),
-        Argument::Local(_) | Argument::Image(_) | Argument::Sampler => Value::Other,
+        Argument::Image(image) => Value::Image(image.shape),
+        Argument::Sampler(sampler) => Value::Sampler(*sampler),
+        Argument::Local(_) => Value::Other,
     }
 }

@@ -1,4 +1,4 @@
-//! Origins of the offsets that kernels access, in the kernel's own names, for messages.
+//! Origins of the offsets and coordinates that kernels access, in the kernel's own names, for messages.
 //!
 //! The analysis says what is known of an offset. This module says why not more is known: it follows the
 //! offset's calculation back to the values that it depends on, and picks the one that explains most. It decides
@@ -185,7 +185,13 @@ impl<'a, 'm> Search<'a, 'm> {
     /// Returns the origin of the offset of an access.
     fn origin(&self, access: &Instruction<'_>) -> Origin {
         let mut origin = Origin::default();
+        let coordinates = match access.op() {
+            Some(Op::ImageWrite) => Some(1),
+            Some(Op::ImageRead | Op::ImageSampleExplicitLod) => Some(3),
+            _ => None,
+        };
         let pointer = match AccessOperands::of(self.definitions, access) {
+            _ if coordinates.is_some() => coordinates.into_iter().collect(),
             Some(operands) => vec![operands.pointer, operands.pointer.saturating_sub(1)],
             // The pointer of an atomic instruction follows its result.
             None => vec![usize::from(access.result().is_some()) * 2],

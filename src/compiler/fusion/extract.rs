@@ -87,10 +87,7 @@ pub(in crate::compiler) fn single(module: &Module, name: &str) -> Result<Kernel>
 
 /// Returns the arguments of a slot whose memory other arguments use, too.
 fn shared(plan: &Plan, slot: usize) -> BTreeSet<usize> {
-    let memory = |argument: &Argument| match argument {
-        Argument::Buffer(region) | Argument::Image(region) => Some(region.memory),
-        Argument::Scalar(_) | Argument::Local(_) | Argument::Sampler => None,
-    };
+    let memory = Argument::memory;
     let all = plan.slots.iter().flat_map(|slot| slot.arguments.iter().filter_map(memory));
     let mut counts = HashMap::new();
     all.for_each(|memory| *counts.entry(memory).or_insert(0) += 1);

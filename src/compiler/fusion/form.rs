@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::plan::Plan;
+use super::plan::{Plan, Slot};
 use crate::error::{Error, ErrorKind};
 
 /// Form of a fused kernel: whether it runs a launch again whose results other work-items need, and where it
@@ -121,7 +121,7 @@ impl FromStr for FusionForm {
 /// launches stay functions of their own, because tiles would call these for each element.
 pub(crate) fn forms(plan: &Plan, is_gpu: bool) -> Vec<FusionForm> {
     let mut forms = vec![FusionForm::Direct];
-    if plan.slots.len() < 2 {
+    if plan.slots.len() < 2 || plan.slots.iter().any(Slot::takes_objects) {
         return forms;
     }
     let (tiles, strips) =

@@ -29,11 +29,12 @@ pub(crate) fn fuse(
     plan.check(programs.modules.len())?;
     let mut outcome = Outcome::of(plan);
     if let Some(slot) = plan.slots.iter().find(|slot| slot.takes_objects())
+        && form != FusionForm::Direct
         && plan.slots.len() > 1
     {
         let kernel = &slot.kernel;
         outcome.fused = Err(format!(
-            "`{kernel}` takes an image or a sampler, and Kiln fuses kernels that use buffers only"
+            "`{kernel}` takes an image or a sampler, and such launches are fused in the form `direct` only"
         ));
         return Ok(outcome);
     }

@@ -6,12 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use rspirv::spirv::{Op, StorageClass};
 
 use super::{
-    Argument, Examinations, FusionForm, Internalization, Memory, Place, Plan, Programs, Region,
-    Slot, Target, Trust, Width, access, fuse,
+    Argument, Examinations, FusionForm, Image, Internalization, Memory, Place, Plan, Programs,
+    Region, Slot, Target, Trust, Width, access, fuse,
 };
 use crate::compiler::nd_range::{NdRange, NdSize};
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::Section;
+use crate::device::{ChannelOrder, ChannelType, ImageFormat, ImageKind, ImageShape, Sampler};
 use crate::digest::Digest;
 
 /// Sizes to choose from: small ones in the first half; zero, larger and extreme ones in the second.
@@ -118,6 +119,23 @@ impl Choices<'_> {
         range
     }
 
+    /// Returns an image of any kind and size.
+    fn picture(&mut self) -> Argument {
+        use {ChannelOrder as Order, ChannelType as Type, ImageKind as Kind};
+        let kinds = [Kind::D2, Kind::D1, Kind::D3, Kind::D1Array, Kind::D2Array, Kind::D1Buffer];
+        let orders = [Order::Rgba, Order::R, Order::Rg, Order::A];
+        let channels = [Type::Float, Type::Uint32, Type::Int32, Type::Unorm8];
+        let format = ImageFormat {
+            order: orders[self.below(orders.len())],
+            channel: channels[self.below(channels.len())],
+        };
+        let size = [(); 3].map(|()| SIZES[self.below(SIZES.len())]);
+        let shape = ImageShape { kind: kinds[self.below(kinds.len())], size, format };
+        let memory = Memory(self.below(4) as u32);
+        let region = Region { memory, offset: 0, length: shape.bytes().unwrap_or(usize::MAX) };
+        Argument::Image(Image { region, shape })
+    }
+
     /// Returns arguments for a kernel, most of which fit its parameters.
     fn arguments(&mut self, module: &Module, kernel: &str) -> Vec<Argument> {
         let definitions = module.definitions();
@@ -136,6 +154,16 @@ impl Choices<'_> {
                 let length = [4096, 4096, 64, 0, usize::MAX][choices.below(5)];
                 Argument::Buffer(Region { memory, offset, length })
             };
+            let object = parameter.word(0).and_then(|ty| definitions.get(ty)?.op());
+            if object == Some(Op::TypeImage) && self.below(40) != 0 {
+                arguments.push(self.picture());
+                continue;
+            }
+            if object == Some(Op::TypeSampler) {
+                let sampler = Sampler::new().normalized(self.below(4) == 0);
+                arguments.push(Argument::Sampler(sampler));
+                continue;
+            }
             arguments.push(match class.and_then(StorageClass::from_u32) {
                 _ if self.below(40) == 0 => buffer(self),
                 Some(StorageClass::Workgroup) => Argument::Local(SIZES[self.below(SIZES.len())]),

@@ -1,4 +1,4 @@
-//! Inlining of helpers that are passed buffers of several launches into the kernel's function.
+//! Inlining of helpers that are passed buffers or images of several launches into the kernel's function.
 //!
 //! To replace a buffer by a variable or local memory, each of its accesses is rewritten. For that, the
 //! accesses must be in the kernel's function: a pointer to a variable and a pointer to a buffer have
@@ -90,15 +90,16 @@ impl<'m> Calls<'_, 'm> {
         calls.collect()
     }
 
-    /// Returns whether a value may be a pointer that is derived from one of the parameters.
+    /// Returns whether a value may be an image or a pointer that is derived from one of the parameters.
     fn may_be_derived_from(&self, parameters: &HashSet<u32>, value: u32) -> bool {
         let ty = self.definitions.type_of(value);
+        let is_image = ty.as_ref().is_some_and(|ty| ty.op() == Some(Op::TypeImage));
         let class = ty.filter(|ty| ty.op() == Some(Op::TypePointer)).and_then(|ty| ty.word(1));
         let may_be_buffer = [StorageClass::CrossWorkgroup, StorageClass::Generic];
-        if !class
+        let is_buffer = class
             .and_then(StorageClass::from_u32)
-            .is_some_and(|class| may_be_buffer.contains(&class))
-        {
+            .is_some_and(|class| may_be_buffer.contains(&class));
+        if !is_buffer && !is_image {
             return false;
         }
         let mut id = value;

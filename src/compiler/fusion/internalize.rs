@@ -6,7 +6,7 @@ use super::examined::Examined;
 use super::legality::Judgement;
 use super::local_legality::Locality;
 use super::local_memory::{self, Shared};
-use super::plan::{Argument, Memory, Place, Plan, Region};
+use super::plan::{Argument, Memory, Place, Plan};
 use super::promote::{self, Private};
 use super::ranges::Ranges;
 use crate::compiler::spirv::edit::Definitions;
@@ -24,18 +24,23 @@ pub(super) fn privates(
     for (at, (slot, examined)) in plan.slots.iter().zip(slots).enumerate() {
         let mut privates = Vec::new();
         for (argument, value) in slot.arguments.iter().enumerate() {
-            let Argument::Buffer(Region { memory, .. }) = value else { continue };
-            let judgement = judgements.iter_mut().find(|judgement| judgement.memory == *memory);
+            let Some(memory) = value.memory() else { continue };
+            let image = match value {
+                Argument::Image(image) => Some(image.shape),
+                _ => None,
+            };
+            let judgement = judgements.iter_mut().find(|judgement| judgement.memory == memory);
             let Some(Ok(promotion)) = judgement.map(|judgement| &mut judgement.promotion) else {
                 continue;
             };
             let places = promotion.accesses.get(&Place { slot: at, argument });
             let mut private = Private {
                 parameter: argument,
-                memory: *memory,
+                memory,
                 size: promotion.size,
                 accesses: places.cloned().unwrap_or_default(),
                 replaced: None,
+                image,
             };
             let own = examined.accesses.all.iter().filter(|access| access.parameter == argument);
             let is_private = |access: &Access| {
@@ -49,7 +54,11 @@ pub(super) fn privates(
                         let name = examined.parameters[argument].name.as_deref();
                         let name = name.unwrap_or("a buffer");
                         let why = format!("for `{name}`, `{}` {why}", slot.kernel);
-                        promotion.remains.get_or_insert(why);
+                        match image {
+                            // For an image, this may be why the launches are not fused.
+                            Some(_) => promotion.remains = Some(why),
+                            None => _ = promotion.remains.get_or_insert(why),
+                        }
                     }
                 }
             }

@@ -187,7 +187,7 @@ impl<'a> Launches<'a> {
 
     /// Returns the launches that are passed a memory, in order.
     fn users(&self, memory: Memory) -> impl Iterator<Item = usize> + Clone {
-        let is_passed = move |argument: &Argument| matches!(argument, Argument::Buffer(region) | Argument::Image(region) if region.memory == memory);
+        let is_passed = move |argument: &Argument| argument.memory() == Some(memory);
         let slots = self.plan.slots.iter().enumerate();
         slots.filter(move |(_, slot)| slot.arguments.iter().any(is_passed)).map(|(slot, _)| slot)
     }
@@ -199,10 +199,7 @@ impl<'a> Launches<'a> {
     /// Returns the regions that a launch accesses.
     pub(super) fn accesses(&self, slot: usize) -> impl Iterator<Item = (Region, Access)> + Clone {
         let arguments = self.plan.slots[slot].arguments.iter().zip(&self.effects()[slot].accesses);
-        arguments.filter_map(|(argument, access)| match argument {
-            Argument::Buffer(region) | Argument::Image(region) => Some((*region, (*access)?)),
-            Argument::Scalar(_) | Argument::Local(_) | Argument::Sampler => None,
-        })
+        arguments.filter_map(|(argument, access)| argument.region().zip(*access))
     }
 
     /// Returns the memories that a launch may write.

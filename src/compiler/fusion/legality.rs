@@ -14,8 +14,9 @@ use super::affine::Space;
 use super::coordinates::View;
 use super::dependence::{Use, never_meet};
 use super::examined::Examined;
+use super::image_legality;
 use super::local_legality::{Locality, locality};
-use super::plan::{Internalization, Memory, Place, Plan};
+use super::plan::{Internalization, Memory, PIXEL_BYTES, PIXEL_PITCH, Place, Plan};
 use super::private_legality::{Promotion, promotion};
 use super::ranges::Ranges;
 
@@ -133,6 +134,26 @@ impl Judgement {
         }
     }
 
+    /// Returns the judgement on an image.
+    pub(super) fn of_image(
+        memory: Memory,
+        verdict: Verdict,
+        pairs: BTreeMap<(usize, usize), Verdict>,
+        promotion: Result<Promotion, String>,
+        unequal: BTreeSet<[Place; 2]>,
+    ) -> Self {
+        Self {
+            memory,
+            verdict,
+            pairs,
+            barriers: BTreeSet::new(),
+            promotion,
+            unequal,
+            locality: Err("images do not become local memory".into()),
+            becomes_only_local: false,
+        }
+    }
+
     /// Returns the reason why the memory is still used; `None` if it is not used.
     pub(crate) fn why_in_memory(&self) -> Option<String> {
         let not_private = match &self.promotion {
@@ -161,6 +182,9 @@ pub(super) fn judge(
     views
         .iter()
         .map(|(&memory, view)| {
+            if let Some(judgement) = image_legality::judge(plan, memory, slots, view) {
+                return judgement;
+            }
             let uses = Use::all(plan, slots, memory);
             let mut barriers = BTreeSet::new();
             let mut pairs = pairs(plan, memory);
@@ -205,14 +229,14 @@ pub(super) fn judge(
 }
 
 /// Returns all pairs of slots that use a memory, each with the verdict `Proven`.
-fn pairs(plan: &Plan, memory: Memory) -> BTreeMap<(usize, usize), Verdict> {
+pub(super) fn pairs(plan: &Plan, memory: Memory) -> BTreeMap<(usize, usize), Verdict> {
     let slots: BTreeSet<_> = plan.regions(memory).map(|(place, _)| place.slot).collect();
     let from = |&first: &usize| slots.range(first + 1..).map(move |&second| (first, second));
     slots.iter().flat_map(from).map(|pair| (pair, Verdict::Proven)).collect()
 }
 
 /// Returns the worst verdict. Updates the verdict on each pair of slots and the barriers that are required.
-fn verdict(
+pub(super) fn verdict(
     uses: &[Use<'_>],
     view: &View,
     pairs: &mut BTreeMap<(usize, usize), Verdict>,
@@ -326,10 +350,10 @@ impl Finding {
             Self::MayMeet([a, b]) => Verdict::NeedsTrust(format!(
                 "{} at {}, some of which may be {} by `{}` in another work-item, at {}{}",
                 second.describe(),
-                describe_bytes(b, space),
+                describe_bytes(second, b, space),
                 first.participle(),
                 first.kernel,
-                describe_bytes(a, space),
+                describe_bytes(first, a, space),
                 advice(first, second, space)
             )),
             Self::Meet([a, b], items, is_certain) => {
@@ -540,7 +564,7 @@ fn describe_meeting(
     format!(
         "{} at {}, {} by `{}` in {whose}",
         second.describe(),
-        describe_bytes(b, space),
+        describe_bytes(second, b, space),
         first.participle(),
         first.kernel
     )
@@ -553,8 +577,9 @@ fn is_unbounded(bytes: &Bytes, used: &Use<'_>) -> bool {
 
 /// Describes an access whose bytes are not known, and another one that may meet it.
 fn describe_unknown(unknown: &Use<'_>, other: &Use<'_>, space: &Space) -> String {
+    let parts = if unknown.image.is_some() { "pixels" } else { "bytes" };
     format!(
-        "{} {}; `{}` may have {} the same bytes in another work-item{}",
+        "{} {}; `{}` may have {} the same {parts} in another work-item{}",
         unknown.describe(),
         unknown.why_unknown(),
         other.kernel,
@@ -574,7 +599,10 @@ fn advice(first: &Use<'_>, second: &Use<'_>, space: &Space) -> &'static str {
 
 /// Describes the elements of an access, such as `gid-1` or `gid(0)+8*gid(1)`, or its bytes if it is not aligned
 /// to its own size.
-fn describe_bytes(bytes: &Bytes, space: &Space) -> String {
+fn describe_bytes(used: &Use<'_>, bytes: &Bytes, space: &Space) -> String {
+    if let Some(image) = &used.image {
+        return describe_pixel(bytes, image.kind.dimensions(), space);
+    }
     let (start, width) = (&bytes.start, bytes.width);
     let (low, high) = (start.low, start.high);
     let numbers = start.coefficients().into_iter().chain([low, high]);
@@ -595,6 +623,29 @@ fn describe_bytes(bytes: &Bytes, space: &Space) -> String {
         1 => format!("byte {text}"),
         count => format!("the {count} bytes from {text} on"),
     }
+}
+
+/// Describes the coordinates of a pixel, such as `the pixel (gid(0)-1, gid(1))`.
+fn describe_pixel(bytes: &Bytes, dimensions: usize, space: &Space) -> String {
+    let pitch = PIXEL_PITCH as i128;
+    // Coordinates are the digits of an offset, which may be negative.
+    let digit = |number: i128, d: usize| {
+        let shifted = (0..d).fold(number, |rest, _| (rest + pitch / 2).div_euclid(pitch));
+        if d + 1 == dimensions {
+            shifted
+        } else {
+            (shifted + pitch / 2).rem_euclid(pitch) - pitch / 2
+        }
+    };
+    let pixel = |number: i128| number / PIXEL_BYTES as i128;
+    let (low, high) = (pixel(bytes.start.low), pixel(bytes.start.high));
+    let coordinates = (0..dimensions).map(|d| {
+        let factors = bytes.start.coefficients().map(|factor| digit(pixel(factor), d));
+        let [low, high] =
+            [low, high].map(|constant| describe_sum(factors, digit(constant, d), 1, space));
+        if low == high { low } else { format!("{low} to {high}") }
+    });
+    format!("the pixel ({})", coordinates.collect::<Vec<_>>().join(", "))
 }
 
 /// Describes a sum of products with ids and a constant, all divided by `unit`.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::compiler::nd_range::NdRange;
+use crate::device::{ImageShape, Sampler};
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 
@@ -106,7 +107,7 @@ impl Slot {
     /// Returns whether one of the arguments is an image or a sampler.
     pub(crate) fn takes_objects(&self) -> bool {
         let is_object =
-            |argument: &Argument| matches!(argument, Argument::Image(_) | Argument::Sampler);
+            |argument: &Argument| matches!(argument, Argument::Image(_) | Argument::Sampler(_));
         self.arguments.iter().any(is_object)
     }
 }
@@ -118,9 +119,53 @@ pub(crate) enum Argument {
     Scalar(Vec<u8>),
     /// Local memory, by its size in bytes.
     Local(usize),
-    /// Image, or a part of one.
-    Image(Region),
-    Sampler,
+    Image(Image),
+    Sampler(Sampler),
+}
+
+impl Argument {
+    /// Returns the bytes of a buffer or an image in its memory.
+    pub(crate) fn region(&self) -> Option<Region> {
+        match self {
+            Self::Buffer(region) | Self::Image(Image { region, .. }) => Some(*region),
+            Self::Scalar(_) | Self::Local(_) | Self::Sampler(_) => None,
+        }
+    }
+
+    /// Returns the memory of a buffer or an image.
+    pub(crate) fn memory(&self) -> Option<Memory> {
+        self.region().map(|region| region.memory)
+    }
+}
+
+/// Image with all of its pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Image {
+    /// Bytes of the image in its memory, without padding between rows.
+    pub(crate) region: Region,
+    pub(crate) shape: ImageShape,
+}
+
+/// Number of bytes of a pixel in the analysis of accesses, whatever its format: four channels of 32 bits, as
+/// kernels read and write it.
+pub(crate) const PIXEL_BYTES: usize = 16;
+
+/// Number of pixels between two rows of an image, and number of rows between two layers, in the analysis of
+/// accesses. As no image and hardly any launch has rows as long as this, different coordinates have different
+/// addresses, also those outside of the image.
+pub(crate) const PIXEL_PITCH: usize = 1 << 20;
+
+impl Image {
+    /// Returns the region of the pixels in the analysis of accesses, which counts pixels as
+    /// [`PIXEL_BYTES`] bytes and places them in rows of [`PIXEL_PITCH`] pixels.
+    pub(crate) fn pixels(&self) -> Region {
+        let [width, height, depth] = self.shape.size;
+        let last = [width, height, depth].map(|size| size.saturating_sub(1) as u128);
+        let pitch = PIXEL_PITCH as u128;
+        let pixels = (last[2] * pitch + last[1]) * pitch + last[0] + 1;
+        let length = usize::try_from(pixels * PIXEL_BYTES as u128).unwrap_or(usize::MAX);
+        Region { memory: self.region.memory, offset: 0, length }
+    }
 }
 
 /// A buffer or a slice of one. Regions of different memories do not overlap.
@@ -161,23 +206,21 @@ impl Plan {
         })
     }
 
-    /// Returns the arguments that are regions of a memory, with their places.
+    /// Returns the arguments that are regions of a memory, with their places. The region of an image is that of
+    /// its [pixels](Image::pixels).
     pub(crate) fn regions(&self, memory: Memory) -> impl Iterator<Item = (Place, Region)> {
         self.places().filter_map(move |(place, argument)| match argument {
             Argument::Buffer(region) if region.memory == memory => Some((place, *region)),
+            Argument::Image(image) if image.region.memory == memory => {
+                Some((place, image.pixels()))
+            }
             _ => None,
         })
     }
 
     /// Returns all memories, in order.
     pub(crate) fn memories(&self) -> BTreeSet<Memory> {
-        let arguments = self.places().map(|(_, argument)| argument);
-        arguments
-            .filter_map(|argument| match argument {
-                Argument::Buffer(region) => Some(region.memory),
-                _ => None,
-            })
-            .collect()
+        self.places().filter_map(|(_, argument)| argument.memory()).collect()
     }
 
     /// Returns the plan without the values of scalars, except those in `constants`, and with `constants` as its

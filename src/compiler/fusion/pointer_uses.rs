@@ -1,25 +1,30 @@
-//! Uses of the addresses of buffers in a function: loads and stores, the calculation of other addresses, and
-//! all others, which cannot be rewritten.
+//! Uses of the addresses of buffers, and of images, in a function: loads and stores, the calculation of other
+//! addresses, and all others, which cannot be rewritten.
 
 use std::collections::{HashMap, HashSet};
 
 use rspirv::spirv::{MemoryAccess, Op, OpenclStd100Op as Extended};
 
 use super::access::{Layout, Layouts, MAX_ALIGN};
+use super::pixel_access::{PixelAccess, is_first_level};
+use super::plan::PIXEL_BYTES;
 use super::vector_access::{VectorAccess, extended};
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Interner, Role, ids, located};
 use crate::error::{Error, Result};
 
-/// Returns the loads and stores of a function that can go to a variable: their word offsets in its body, each
-/// with its declared alignment, or 1. Each of them is assumed to read or write all bytes of its type, so
-/// accesses that may skip some bytes are left out.
+/// Returns the loads and stores of a function, and the accesses to pixels, that can go to a variable: their
+/// word offsets in its body, each with its declared alignment, or 1. Each of them is assumed to read or write
+/// all bytes of its type, so accesses that may skip some bytes are left out.
 pub(super) fn movable(definitions: &Definitions<'_>, function: u32) -> HashMap<u32, u32> {
     let module = definitions.module();
     let layouts = Layouts::of(module, definitions);
     let function = module.functions.iter().find(|known| known.id == function);
     let body = function.into_iter().flat_map(|function| located((0, &function.body)));
     body.filter_map(|(location, i)| {
+        if PixelAccess::of(definitions, &i).is_some() {
+            return Some((location.offset, PIXEL_BYTES as u32));
+        }
         let operands = AccessOperands::of(definitions, &i)?;
         let pointer = definitions.type_of(i.word(operands.pointer)?)?;
         let is_typed = pointer.op() == Some(Op::TypePointer);
@@ -107,6 +112,8 @@ pub(super) struct Uses {
     pub(super) pointers: HashSet<u32>,
     /// Ids of the variables that addresses are spilled to, and of casts of these variables.
     pub(super) variables: HashSet<u32>,
+    /// Instructions that ask for the size of an image.
+    pub(super) sizes: HashSet<u32>,
 }
 
 /// Returns the uses of a parameter all accesses through which are known. `is_known` takes the word offset of an
@@ -126,10 +133,12 @@ pub(super) fn uses(
     let parameters = body.iter().filter(|i| i.op() == Some(Op::FunctionParameter));
     let parameter = parameters.filter_map(|i| i.result()).nth(parameter);
     let parameter = parameter.ok_or("has no such parameter")?;
+    let ty = definitions.type_of(parameter).and_then(|ty| ty.op());
+    let is_image = ty == Some(Op::TypeImage);
     let mut pointers = HashSet::from([parameter]);
     let mut dropped = HashSet::new();
     // Variables that such pointers are spilled to, and casts of these variables that mark their lifetimes.
-    let mut variables = HashSet::new();
+    let (mut variables, mut sizes) = (HashSet::new(), HashSet::new());
     loop {
         let before = (pointers.len(), variables.len());
         for (location, i) in located((0, body)) {
@@ -155,13 +164,15 @@ pub(super) fn uses(
                 Some(Used::Nothing) => _ = dropped.insert(location.offset),
                 Some(Used::Access) if is_known(location.offset) => {}
                 Some(Used::Access) => return Err("has accesses that may never run".into()),
+                Some(Used::Size) => _ = sizes.insert(location.offset),
                 Some(Used::Otherwise) => {
-                    return Err(format!("uses its address in {}", i.name()));
+                    let what = if is_image { "the image" } else { "its address" };
+                    return Err(format!("uses {what} in {}", i.name()));
                 }
             }
         }
         if before == (pointers.len(), variables.len()) {
-            return Ok(Uses { dropped, pointers, variables });
+            return Ok(Uses { dropped, pointers, variables, sizes });
         }
     }
 }
@@ -178,6 +189,8 @@ enum Used {
     Mark,
     /// Operand of an instruction that is dropped, such as a lifetime marker.
     Nothing,
+    /// Question for the size of an image.
+    Size,
     /// Any other use, which cannot be rewritten.
     Otherwise,
 }
@@ -244,6 +257,12 @@ fn used(definitions: &Definitions<'_>, i: &Instruction<'_>, word: usize) -> Used
                 }
                 _ => Used::Otherwise,
             }
+        }
+        Some(Op::SampledImage) if word == 2 => Used::Address,
+        Some(Op::ImageRead | Op::ImageSampleExplicitLod) if word == 2 => Used::Access,
+        Some(Op::ImageWrite) if word == 0 => Used::Access,
+        Some(Op::ImageQuerySize | Op::ImageQuerySizeLod) if is_first_level(definitions, i) => {
+            Used::Size
         }
         Some(Op::ExtInst) => match VectorAccess::of(definitions, i) {
             Some(access) if word == access.pointer() => Used::Access,

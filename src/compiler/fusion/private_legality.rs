@@ -420,8 +420,9 @@ impl<'a> PromotionAnalysis<'a> {
                 format!("{} at other offsets than the other accesses", used.describe())
             }
             Ok(_) if used.access.kind == Kind::Read => {
+                let parts = if used.image.is_some() { "pixels" } else { "bytes" };
                 format!(
-                    "{}, but not all of these bytes are certainly written before",
+                    "{}, but not all of these {parts} are certainly written before",
                     used.describe()
                 )
             }

@@ -1,4 +1,4 @@
-//! Turns accesses to buffers into accesses to a variable of the work-item.
+//! Turns accesses to buffers and images into accesses to a variable of the work-item.
 //!
 //! In every work-item, each such access is a constant number of bytes after the first byte that the work-item
 //! has [to itself](super::private_legality). So the kernel's function gets a pointer to the variable as a
@@ -13,12 +13,16 @@ use rspirv::spirv::{Capability, MemoryAccess, Op, OpenclStd100Op as Extended, St
 use super::access::Layouts;
 use super::declaration::Declaration;
 use super::merge::require;
-use super::plan::Memory;
+use super::pixel_access::{PixelAccess, exact_channels};
+use super::plan::{Memory, PIXEL_BYTES};
 use super::pointer_uses::{AccessOperands, Uses, uses};
 use super::private_legality::VariablePlace;
 use super::vector_access::VectorAccess;
 use crate::compiler::spirv::Module;
-use crate::compiler::spirv::edit::{Definitions, Instruction, Interner, Section, Stream, located};
+use crate::compiler::spirv::edit::{
+    Definitions, Instruction, Interner, Section, Stream, literal_words, located,
+};
+use crate::device::{ImageFormat, ImageShape};
 use crate::error::{Error, Result};
 
 /// Parameter some of whose accesses go to a variable.
@@ -34,6 +38,8 @@ pub(super) struct Private {
     /// Uses of the parameter, if the parameter itself is to point to the variable. Otherwise a new parameter
     /// after the others points to it.
     pub(super) replaced: Option<Uses>,
+    /// Shape of the memory, if it is an image.
+    pub(super) image: Option<ImageShape>,
 }
 
 /// Returns the width of the variable's elements, in bits: 32 if the size is a multiple of such words, because
@@ -90,12 +96,24 @@ pub(super) fn promote(module: &mut Module, function: u32, privates: &[Private]) 
         {
             continue;
         }
+        let image = |private: &&Private| {
+            private.replaced.as_ref().is_some_and(|uses| uses.sizes.contains(&offset))
+        };
+        if let Some(shape) = privates.iter().find(image).and_then(|private| private.image) {
+            writer.image_size(&definitions, &i, &shape)?;
+            continue;
+        }
         let own = privates.iter().zip(&pointers).find_map(|(private, &pointer)| {
-            Some((*private.accesses.get(&offset)?, pointer, private.size))
+            Some((*private.accesses.get(&offset)?, (pointer, private.size), private.image))
         });
+        if let (Some((place, variable, Some(shape))), Some(access)) =
+            (own, PixelAccess::of(&definitions, &i))
+        {
+            writer.pixel(&definitions, &i, (&access, shape.format), variable, place)?;
+            continue;
+        }
         match own.zip(AccessOperands::of(&definitions, &i)) {
-            Some(((place, pointer, size), operands)) => {
-                let variable = (pointer, size);
+            Some(((place, variable, _), operands)) => {
                 writer.access(&definitions, &i, &operands, variable, place)?;
             }
             None => writer.new.push_instruction(&i),
@@ -178,6 +196,86 @@ impl Writer<'_> {
             return Ok(());
         }
         self.new.push(op, words);
+        Ok(())
+    }
+
+    /// Emits a load or store of the variable in place of an access to a pixel, or after a write if
+    /// `place.in_memory`.
+    fn pixel(
+        &mut self,
+        definitions: &Definitions<'_>,
+        i: &Instruction<'_>,
+        (access, format): (&PixelAccess, ImageFormat),
+        variable: (u32, u32),
+        place: VariablePlace,
+    ) -> Result<()> {
+        let address = self.address(variable, access.texel, place.offset)?;
+        let alignment = [MemoryAccess::ALIGNED.bits(), PIXEL_BYTES as u32];
+        if let Some(stored) = access.stored {
+            if place.in_memory {
+                self.new.push_instruction(i);
+            }
+            self.new.push(Op::Store, [address, stored].into_iter().chain(alignment));
+            return Ok(());
+        }
+        let (result, channels) = (i.result(), exact_channels(format));
+        let result = result.filter(|_| !place.in_memory).zip(channels);
+        let (result, channels) =
+            result.ok_or_else(|| Error::unsupported("a pixel is not kept in a variable"))?;
+        let loaded = if channels == 4 { result } else { self.module.fresh_id()? };
+        self.new
+            .push(Op::Load, [access.texel, loaded].into_iter().chain([address]).chain(alignment));
+        if channels < 4 {
+            // Channels that the format lacks are read as 0, and as 1 in the last one.
+            let rest = self.missing_channels(definitions, access.texel)?;
+            let from = |at: u32| if (at as usize) < channels { at } else { at + 4 };
+            let words = [access.texel, result, loaded, rest].into_iter();
+            self.new.push(Op::VectorShuffle, words.chain((0..4).map(from)));
+        }
+        Ok(())
+    }
+
+    /// Returns the constant pixel 0, 0, 0, 1.
+    fn missing_channels(&mut self, definitions: &Definitions<'_>, texel: u32) -> Result<u32> {
+        let part = definitions.get(texel).and_then(|texel| definitions.get(texel.word(1)?));
+        let part = part.ok_or_else(|| Error::unsupported("a pixel has no type"))?;
+        let one = if part.op() == Some(Op::TypeFloat) { 1.0_f32.to_bits() } else { 1 };
+        let ty = part.result().unwrap_or_default();
+        let mut parts = [0; 4];
+        for (id, value) in parts.iter_mut().zip([0, 0, 0, one]) {
+            *id = self.interner.constant_id(self.module, Op::Constant, ty, &[value])?;
+        }
+        self.interner.constant_id(self.module, Op::ConstantComposite, texel, &parts)
+    }
+
+    /// Emits the size of an image that is replaced.
+    fn image_size(
+        &mut self,
+        definitions: &Definitions<'_>,
+        i: &Instruction<'_>,
+        shape: &ImageShape,
+    ) -> Result<()> {
+        let damaged = || Error::unsupported("the size of an image has no type");
+        let (ty, result) = i.result_type().zip(i.result()).ok_or_else(damaged)?;
+        let declared = definitions.get(ty).ok_or_else(damaged)?;
+        let (part, count) = match declared.op() {
+            Some(Op::TypeVector) => declared.word(1).zip(declared.word(2)).ok_or_else(damaged)?,
+            _ => (ty, 1),
+        };
+        let number = definitions.get(part).ok_or_else(damaged)?;
+        let mut sizes = Vec::new();
+        for size in shape.size.into_iter().chain([0]).take(count as usize) {
+            let bytes = (size as u64).to_le_bytes();
+            let length = number.word(1).map_or(0, |width| width as usize / 8);
+            let words = bytes.get(..length).and_then(|bytes| literal_words(&number, bytes));
+            let words = words.ok_or_else(damaged)?;
+            sizes.push(self.interner.constant_id(self.module, Op::Constant, part, &words)?);
+        }
+        let size = match *sizes {
+            [size] => size,
+            _ => self.interner.constant_id(self.module, Op::ConstantComposite, ty, &sizes)?,
+        };
+        self.new.push(Op::CopyObject, [ty, result, size]);
         Ok(())
     }
 

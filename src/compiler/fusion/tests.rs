@@ -24,6 +24,7 @@ mod malformed;
 mod neighbours;
 mod partition;
 mod patterns;
+mod pictures;
 mod pointers;
 mod privacy;
 mod proofs;

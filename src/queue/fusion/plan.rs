@@ -142,11 +142,13 @@ impl MemoryUsage {
                     ArgumentKind::Memory(region, _) => {
                         let &number = numbers.next()?;
                         query.buffer(number, region.bytes(), self.memories[number].dead);
+                        if let Some(image) = region.image() {
+                            query.image(&image.shape);
+                        }
                     }
                     ArgumentKind::Value(bytes) => query.scalar(bytes),
                     ArgumentKind::Local(bytes) => query.local(*bytes),
-                    // Which launches can be fused does not depend on samplers.
-                    ArgumentKind::Sampler(_) => {}
+                    ArgumentKind::Sampler(sampler) => query.sampler(*sampler),
                 }
             }
         }
@@ -185,11 +187,13 @@ impl MemoryUsage {
                         length: given.bytes().len(),
                     };
                     match given.image() {
-                        Some(_) => Argument::Image(region),
+                        Some(image) => {
+                            Argument::Image(fusion::Image { region, shape: image.shape })
+                        }
                         None => Argument::Buffer(region),
                     }
                 }
-                ArgumentKind::Sampler(_) => Argument::Sampler,
+                ArgumentKind::Sampler(sampler) => Argument::Sampler(*sampler),
                 ArgumentKind::Value(bytes) => Argument::Scalar(bytes.to_vec()),
                 ArgumentKind::Local(bytes) => Argument::Local(*bytes),
             };

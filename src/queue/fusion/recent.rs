@@ -14,6 +14,7 @@ use crate::build_graph::{Fusion, WeakKernel};
 use crate::compiler::fusion::{Memory, Trust};
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::signature::Access;
+use crate::device::{ImageShape, Sampler};
 use crate::queue::launch_work::LaunchWork;
 use crate::sync::lock;
 
@@ -57,6 +58,8 @@ enum ArgumentKey {
         allocation: u64,
         bytes: Range<usize>,
         stated: Option<Access>,
+        /// Set for an image.
+        image: Option<ImageShape>,
         /// Number of handles of the region that the launches hold. Other code held further handles, and
         /// must still hold some.
         handles: usize,
@@ -65,7 +68,7 @@ enum ArgumentKey {
     AnyValue(usize),
     Value(SmallVec<[u8; 16]>),
     Local(usize),
-    Sampler,
+    Sampler(Sampler),
 }
 
 impl Recents {
@@ -148,13 +151,14 @@ impl LaunchKey {
                     allocation: region.allocation(),
                     bytes: region.bytes().clone(),
                     stated: *stated,
+                    image: region.image().map(|image| image.shape),
                     handles,
                 })
             }
             ArgumentKind::Value(bytes) if all_values => Some(ArgumentKey::Value(bytes.clone())),
             ArgumentKind::Value(bytes) => Some(ArgumentKey::AnyValue(bytes.len())),
             ArgumentKind::Local(bytes) => Some(ArgumentKey::Local(*bytes)),
-            ArgumentKind::Sampler(_) => Some(ArgumentKey::Sampler),
+            ArgumentKind::Sampler(sampler) => Some(ArgumentKey::Sampler(*sampler)),
         };
         let arguments = launch.arguments.iter().map(|given| argument(&given.kind));
         Some(Self {
@@ -178,18 +182,19 @@ impl ArgumentKey {
     fn matches(&self, given: &ArgumentKind) -> bool {
         match (self, given) {
             (
-                Self::Buffer { allocation, bytes, stated, handles },
+                Self::Buffer { allocation, bytes, stated, image, handles },
                 ArgumentKind::Memory(region, access),
             ) => {
                 *allocation == region.allocation()
                     && bytes == region.bytes()
                     && stated == access
+                    && *image == region.image().map(|image| image.shape)
                     && Arc::strong_count(region) > *handles
             }
             (Self::AnyValue(length), ArgumentKind::Value(bytes)) => *length == bytes.len(),
             (Self::Value(known), ArgumentKind::Value(bytes)) => known == bytes,
             (Self::Local(known), ArgumentKind::Local(bytes)) => known == bytes,
-            (Self::Sampler, ArgumentKind::Sampler(_)) => true,
+            (Self::Sampler(known), ArgumentKind::Sampler(sampler)) => known == sampler,
             _ => false,
         }
     }

@@ -4,12 +4,11 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use bytemuck::Pod;
-
 use super::completion::{Completion, FusionLookup, RecentLookup, recents};
 use super::outcome::{Fusing, Unfused};
 use super::plan::{FusionOptions, LaunchSnapshot, MemoryUsage};
-use crate::args::buffer::Buffer;
+use crate::args::Seal;
+use crate::args::memory::DeviceMemory;
 use crate::build_graph::Fusion;
 use crate::compiler::fusion::{FusionReport, Internalization, Trust};
 use crate::error::{Error, Result};
@@ -225,9 +224,9 @@ impl FusionScope {
         !self.has_ended.load(SeqCst) && self.aborted.get().is_none()
     }
 
-    /// Keeps the contents of the buffer: they are written to its memory even if the fused kernel could
-    /// do without it. Overrides [`internalize`](Self::internalize), and applies even if the last handle
-    /// of the buffer was dropped.
+    /// Keeps the contents of a buffer or an image: they are written to its memory even if the fused kernel
+    /// could do without it. Overrides [`internalize`](Self::internalize), and applies even if the last handle
+    /// was dropped.
     ///
     /// # Examples
     ///
@@ -241,24 +240,24 @@ impl FusionScope {
     /// }
     /// # }
     /// ```
-    pub fn keep<T: Pod>(&self, buffer: &Buffer<T>) -> &Self {
-        self.settings().options.keep(buffer.region().allocation());
+    pub fn keep<M: DeviceMemory>(&self, memory: &M) -> &Self {
+        self.settings().options.keep(memory.place(Seal).region.allocation());
         self
     }
 
-    /// Declares that the contents of the buffer, and of everything that shares its memory, are not read
-    /// later, though handles of it exist: the fused kernel may do without the memory.
+    /// Declares that the contents of a buffer or an image, and of everything that shares its memory, are not
+    /// read later, though handles of it exist: the fused kernel may do without the memory.
     ///
     /// If the fused kernel does, the contents are lost. A command that only reads them before they are
     /// written again fails. For a command that may also write them, such as a launch of a kernel that
     /// is still building, the contents are unspecified. If a command reads them before
     /// [`complete`](Self::complete) has decided, the launches run one by one.
     ///
-    /// The buffer is internalized as requested or stays in memory; the [report](Self::report) states the
-    /// reason. Buffers whose last handle was dropped become private if possible, and otherwise local.
-    /// Commands that have not completed and an [examination](Self::examine) hold handles, too. In other forms
-    /// than [`Direct`](crate::FusionForm::Direct), the form determines where results are kept that other
-    /// work-items read.
+    /// The memory is internalized as requested or stays in use; the [report](Self::report) states the reason.
+    /// Images become private only. Buffers and images whose last handle was dropped become private if possible,
+    /// and otherwise local. Commands that have not completed and an [examination](Self::examine) hold handles,
+    /// too. In other forms than [`Direct`](crate::FusionForm::Direct), the form determines where results are
+    /// kept that other work-items read.
     ///
     /// # Examples
     ///
@@ -281,8 +280,9 @@ impl FusionScope {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn internalize<T: Pod>(&self, buffer: &Buffer<T>, into: Internalization) -> &Self {
-        self.settings().options.internalize(buffer.region().allocation(), into);
+    pub fn internalize<M: DeviceMemory>(&self, memory: &M, into: Internalization) -> &Self {
+        let allocation = memory.place(Seal).region.allocation();
+        self.settings().options.internalize(allocation, into);
         self
     }
 

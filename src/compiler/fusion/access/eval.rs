@@ -25,6 +25,7 @@ use super::arithmetic::Arithmetic;
 use super::blocks::{Blocks, spilled};
 use super::facts::{Facts, Known, join};
 use super::flow::Flow;
+use super::images::Images;
 use super::layout::Layouts;
 use super::pointers::{Base, Pointer};
 use super::symbols::Symbols;
@@ -61,6 +62,7 @@ pub(super) struct Evaluation<'m> {
     /// Whether nothing is assumed about the launch: buffers may overlap, and a variable may be read before it
     /// is written.
     pub(super) is_strict: bool,
+    pub(super) images: Images,
     /// Sizes of images in pixels, by the ids of the parameters that stand for them. Layers are the last of them.
     pub(super) image_sizes: HashMap<u32, [usize; 3]>,
     /// Touches of memory, if they are asked for.
@@ -181,6 +183,7 @@ impl<'m> Evaluation<'m> {
             steps: 0,
             has_long_sums: false,
             is_strict: false,
+            images: Images::of(definitions),
             image_sizes: HashMap::new(),
             watch: None,
             definitions,
@@ -282,13 +285,22 @@ impl<'m> Evaluation<'m> {
                     let offset = Some(Form::constant(0));
                     Known::Pointer(Pointer { base: Base::Parameter(at), offset })
                 }
+                Value::Image(shape) => {
+                    self.images.add(self.definitions, (at, parameter), shape);
+                    Known::Pointer(Pointer::to(Base::Parameter(at)))
+                }
+                Value::Sampler(sampler) => {
+                    self.images.samplers.insert(parameter, *sampler);
+                    self.argument(parameter)
+                }
                 Value::Scalar(bytes) => self.scalar(parameter, bytes),
                 Value::Other => self.argument(parameter),
             });
         }
         let mut frame = self.call(&body, arguments, Facts::default(), 0)?;
         let blocks = &body.blocks;
-        let mut symbols = Symbols::of_function(blocks, &body.spilled, &self.built_ins);
+        let sizes = self.images.sizes(parameters);
+        let mut symbols = Symbols::of_function(blocks, &body.spilled, &self.built_ins, sizes);
         let is_live = |from, to| frame.is_live(from, to);
         let flow = Flow::of(blocks, self.definitions, &mut symbols, is_live);
         let all = frame.take_accesses();

@@ -98,11 +98,16 @@ impl<'m> Evaluation<'m> {
             }
             Op::ImageRead | Op::ImageWrite | Op::ImageSampleExplicitLod => {
                 self.watch_pixel(frame, at.1, op, i);
+                self.pixel(frame, at, op, i);
                 None
             }
-            Op::ImageQuerySizeLod | Op::ImageQuerySize => self.image_size(i),
+            // A sampled image stands for the image, whose pixels are read.
+            Op::SampledImage => Some(self.value(frame, i.word(2)?)),
+            Op::ImageQuerySizeLod | Op::ImageQuerySize => self.image_size(frame, i),
             // Harmless, whatever their operands point to.
             Op::PtrDiff
+            | Op::ImageQueryFormat
+            | Op::ImageQueryOrder
             | Op::GenericPtrMemSemantics
             | Op::LifetimeStart
             | Op::LifetimeStop
@@ -623,7 +628,7 @@ impl<'m> Evaluation<'m> {
     }
 
     /// Records an access to each buffer that a pointer may point to.
-    fn record(
+    pub(super) fn record(
         &self,
         frame: &mut Frame<'m>,
         (block, location): At,
@@ -636,6 +641,10 @@ impl<'m> Evaluation<'m> {
         let location = self.own_location(frame, location);
         let note = (!text.is_empty()).then_some(text);
         let mut push = |parameter, bytes, is_certain| {
+            let kind = match self.images.read_only.contains(&parameter) {
+                true => Kind::Read,
+                false => kind,
+            };
             let access = Access { parameter, kind, bytes, note, is_certain, location };
             frame.accesses.push((block, access));
         };

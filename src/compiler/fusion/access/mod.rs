@@ -1,8 +1,10 @@
-//! Analysis of the bytes that each work-item of a kernel accesses in its buffers.
+//! Analysis of the bytes that each work-item of a kernel accesses in its buffers and images.
 //!
 //! The kernel's function is evaluated block by block, in one pass. An integer is represented by a
 //! [`Form`], a pointer by the kernel's parameters that it may come from. Calls are followed. An access
 //! that is not understood is recorded as [unknown](Access::bytes): no access is ever left out.
+//!
+//! Pixels of images count as [bytes](pixels), too. An image is represented like a pointer to its first pixel.
 //!
 //! The result holds only for the given nd-range and scalar values. [`Accesses::constants`] lists the
 //! scalars whose values were used. The result also relies on the promise of the caller of
@@ -16,6 +18,7 @@ mod eval;
 mod facts;
 mod flow;
 mod groups;
+mod images;
 mod layout;
 mod loops;
 mod memory;
@@ -25,6 +28,7 @@ mod pointers;
 #[cfg(test)]
 pub(in crate::compiler) mod random_tests;
 mod registers;
+pub(in crate::compiler) mod samplers;
 mod slice;
 mod symbols;
 #[cfg(test)]
@@ -39,6 +43,7 @@ use super::affine::{Form, Space};
 use super::plan::Region;
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, Linkage, Location, Section};
+use crate::device::{ImageShape, Sampler};
 use crate::error::{Error, ErrorKind, Result};
 
 pub(super) use eval::Values;
@@ -72,7 +77,10 @@ pub(super) const SHORT_SUM: i128 = 7;
 /// Note on an access to a known buffer at offsets that are not known.
 pub(super) const UNKNOWN_OFFSETS: &str = "at offsets that are not known before it runs";
 
-/// Access of one instruction to one buffer.
+/// Note on an access to a known image at coordinates that are not known.
+pub(super) const UNKNOWN_COORDINATES: &str = "at coordinates that are not known before it runs";
+
+/// Access of one instruction to one buffer or image.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Access {
     /// Index of the kernel's parameter.
@@ -164,6 +172,8 @@ pub(in crate::compiler) enum Value {
     Buffer(Region),
     /// Bytes of an integer on whose value the analysis may rely.
     Scalar(Vec<u8>),
+    Image(ImageShape),
+    Sampler(Sampler),
     Other,
 }
 

@@ -7,7 +7,8 @@ use std::rc::Rc;
 use rspirv::spirv::Op;
 
 use super::blocks::Blocks;
-use crate::compiler::spirv::edit::Definitions;
+use crate::compiler::fusion::pixel_access::is_first_level;
+use crate::compiler::spirv::edit::{Definitions, Instruction};
 
 /// Expression with one value for the whole run of a work-item.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -137,12 +138,22 @@ impl Symbol {
     }
 }
 
+/// Returns the symbol of a number.
+fn constant(number: usize, width: u32) -> Symbol {
+    let number = number as u64;
+    let words = [number as u32, (number >> 32) as u32];
+    let count = width.div_ceil(32).max(1) as usize;
+    Symbol::Constant([width].into_iter().chain(words.into_iter().take(count)).collect())
+}
+
 /// Symbols of a function's values.
 pub(super) struct Symbols<'a> {
     parameters: HashMap<u32, usize>,
     built_ins: &'a HashMap<u32, u32>,
     /// Values of variables that are stored to once, by the variable's id.
     stored: HashMap<u32, u32>,
+    /// Sizes of images, by the ids of the parameters that stand for them. They count as constants.
+    image_sizes: HashMap<u32, [usize; 3]>,
     known: HashMap<u32, Option<Rc<Symbol>>>,
 }
 
@@ -156,6 +167,7 @@ impl<'a> Symbols<'a> {
         blocks: &Blocks<'_>,
         spilled: &std::collections::HashSet<u32>,
         built_ins: &'a HashMap<u32, u32>,
+        image_sizes: HashMap<u32, [usize; 3]>,
     ) -> Self {
         let instructions = blocks.all.iter().flat_map(|block| &block.body).map(|(_, i)| i);
         let stores = instructions.filter(|i| i.op() == Some(Op::Store));
@@ -164,6 +176,7 @@ impl<'a> Symbols<'a> {
             parameters: blocks.parameters.iter().enumerate().map(|(at, &id)| (id, at)).collect(),
             built_ins,
             stored: stored.filter(|(variable, _)| spilled.contains(variable)).collect(),
+            image_sizes,
             known: HashMap::new(),
         }
     }
@@ -187,6 +200,24 @@ impl<'a> Symbols<'a> {
         let found = found.map(Rc::new);
         self.known.insert(id, found.clone());
         found
+    }
+
+    /// Returns whether an instruction extracts a size from those of an image.
+    fn is_image_size(&self, definitions: &Definitions<'_>, extract: &Instruction<'_>) -> bool {
+        let queried = extract.word(2).and_then(|whole| definitions.get(whole));
+        let op = queried.and_then(|queried| queried.op());
+        matches!(op, Some(Op::ImageQuerySize | Op::ImageQuerySizeLod))
+    }
+
+    /// Returns a size of an image that an instruction asks for.
+    fn image_size(
+        &self,
+        definitions: &Definitions<'_>,
+        queried: &Instruction<'_>,
+        dimension: usize,
+    ) -> Option<usize> {
+        let sizes = self.image_sizes.get(&queried.word(2)?)?;
+        sizes.get(dimension).copied().filter(|_| is_first_level(definitions, queried))
     }
 
     fn build(&mut self, definitions: &Definitions<'_>, id: u32, depth: usize) -> Option<Symbol> {
@@ -222,6 +253,14 @@ impl<'a> Symbols<'a> {
                 }
                 let stored = *self.stored.get(&pointer)?;
                 self.symbol(definitions, stored, depth).map(|symbol| (*symbol).clone())
+            }
+            Op::ImageQuerySize | Op::ImageQuerySizeLod => {
+                self.image_size(definitions, &i, 0).map(|size| constant(size, width))
+            }
+            Op::CompositeExtract if self.is_image_size(definitions, &i) => {
+                let queried = definitions.get(i.word(2)?)?;
+                let size = self.image_size(definitions, &queried, i.word(3)? as usize);
+                size.map(|size| constant(size, width))
             }
             Op::CompositeExtract => {
                 let whole = self.symbol(definitions, i.word(2)?, depth)?;

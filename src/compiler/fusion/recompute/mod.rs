@@ -209,9 +209,10 @@ impl StageKernel {
     fn region(&self, parameter: usize) -> Option<Region> {
         match self.slot.arguments.get(parameter)? {
             Argument::Buffer(region) => Some(*region),
-            Argument::Scalar(_) | Argument::Local(_) | Argument::Image(_) | Argument::Sampler => {
-                None
-            }
+            Argument::Scalar(_)
+            | Argument::Local(_)
+            | Argument::Image(_)
+            | Argument::Sampler(_) => None,
         }
     }
 }

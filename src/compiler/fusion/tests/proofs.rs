@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::compiler::bounds;
+use crate::device::ChannelType;
 use crate::error::Result;
 
 /// Launches whose fused kernels are not proven in some form, by the kernels, with the reason.
@@ -22,7 +23,16 @@ fn given(argument: &Argument) -> bounds::Argument {
         }
         Argument::Scalar(bytes) => bounds::Argument::Scalar(bytes.clone()),
         Argument::Local(bytes) => bounds::Argument::Local(*bytes),
-        Argument::Image(_) | Argument::Sampler => unreachable!("the plans have buffers only"),
+        Argument::Image(Image { shape, .. }) => bounds::Argument::Image {
+            type_name: shape.kind.type_name(),
+            size: shape.size,
+            channel: match shape.format.channel {
+                ChannelType::Int32 => bounds::Channel::Signed,
+                ChannelType::Uint32 => bounds::Channel::Unsigned,
+                _ => bounds::Channel::Float,
+            },
+        },
+        Argument::Sampler(sampler) => bounds::Argument::Sampler(*sampler),
     }
 }
 
