@@ -112,6 +112,11 @@ impl<P: Pixel> Image<P> {
             return Err(Error::unsupported("the device has no images").within(what));
         }
         let most = device.limits.images.buffer;
+        if most == 0 {
+            let what = format!("an image over a buffer on {device}");
+            let problem = "the device has no images over buffers; copy the elements to an image";
+            return Err(Error::unsupported(problem).within(what));
+        }
         if buffer.len() > most {
             let (len, device) = (buffer.len(), device.to_string());
             return Err(Error::invalid(format!(

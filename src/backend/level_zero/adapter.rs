@@ -13,6 +13,7 @@ use super::device::LzDevice;
 use super::event_pool::{EventPool, Kind};
 use super::handle::{DeviceHandle, DriverHandle, OwnedContext};
 use super::loader::{Api, INSTALL, LIBRARY, api};
+use super::sampler::Samplers;
 use super::staging_pool::StagingPool;
 use super::{NAME, extensions, text};
 use crate::backend::handler_guard::{self, CallKind};
@@ -88,6 +89,7 @@ impl LzAdapter {
             has_ordered_lists,
             events: [pool(events), pool(Kind::Stamped)],
             staging: StagingPool::default(),
+            samplers: Samplers::default(),
             lost: OnceLock::new(),
             in_flight: AtomicUsize::new(0),
             context,
@@ -239,7 +241,7 @@ fn describe(
         il_version: il_version(module.spirvVersionSupported),
         extensions: opencl_extensions(&module),
         opencl_c_features: features(&module),
-        images: query.has_images(),
+        images: limits.images != ImageLimits::default(),
         runs_code: true,
         fuses: true,
         fused_multiply_add: module.fp32flags & ZE_DEVICE_FP_FLAG_FMA != 0,
@@ -384,7 +386,7 @@ impl Query {
             max_parameter_size: module.maxArgumentsSize as usize,
             slice_alignment: SLICE_ALIGNMENT,
             address_bits: usize::BITS,
-            images: ImageLimits::default(),
+            images: self.images(),
         })
     }
 
@@ -415,7 +417,9 @@ impl Query {
         Ok((0..).zip(&groups).find(|(_, group)| computes(group.flags)).map(|(index, _)| index))
     }
 
-    fn has_images(&self) -> bool {
+    /// Returns the limits of images: zeros unless the device has images of one, two and three dimensions, as OpenCL C
+    /// requires of a device that has any.
+    fn images(&self) -> ImageLimits {
         let empty = ze_device_image_properties_t {
             stype: ZE_STRUCTURE_TYPE_DEVICE_IMAGE_PROPERTIES,
             ..Default::default()
@@ -424,7 +428,20 @@ impl Query {
             // SAFETY: the device is alive, and the structure is of the type that its `stype` states.
             unsafe { (self.api.zeDeviceGetImageProperties)(self.device, structure) }
         });
-        answer.is_ok_and(|images| images.maxImageDims2D > 0)
+        let Ok(images) = answer else { return ImageLimits::default() };
+        let [d1, d2, d3] = [images.maxImageDims1D, images.maxImageDims2D, images.maxImageDims3D]
+            .map(|size| size as usize);
+        if [d1, d2, d3].contains(&0) {
+            return ImageLimits::default();
+        }
+        ImageLimits {
+            // The width is also that of images of one dimension.
+            d2: [d1.min(d2), d2],
+            d3: [d3; 3],
+            layers: images.maxImageArraySlices as usize,
+            // Level Zero's images of the type "buffer" have memory of their own.
+            buffer: 0,
+        }
     }
 
     fn api_version(&self) -> Result<u32, Code> {

@@ -22,6 +22,9 @@ mod event_pool;
 mod extensions;
 pub(crate) mod given_context;
 mod handle;
+mod image;
+mod image_bindings;
+mod image_format;
 mod kernel;
 mod loader;
 mod memory;
@@ -29,6 +32,8 @@ mod module;
 mod native_queue;
 mod program;
 mod rows;
+mod sampler;
+mod sequence;
 mod staging_pool;
 mod ze_info;
 

@@ -11,6 +11,7 @@
 use std::collections::HashMap;
 
 use crate::compiler::signature::{AddressSpace, is_object};
+use crate::device::ImageKind;
 
 /// Type of the section, `SHT_ZEBIN_ZEINFO`.
 const SECTION: u32 = 0xff00_0011;
@@ -35,8 +36,10 @@ pub(super) enum Kind {
     Memory(AddressSpace),
     Local,
     Value,
-    /// An image or a sampler.
-    Handle,
+    Image,
+    Sampler,
+    /// Any other object of OpenCL C.
+    Object,
 }
 
 impl KnownParameter<'_> {
@@ -46,7 +49,7 @@ impl KnownParameter<'_> {
             Kind::Memory(space) => Some(space),
             Kind::Local => Some(AddressSpace::Local),
             Kind::Value => Some(AddressSpace::Private),
-            Kind::Handle => None,
+            Kind::Image | Kind::Sampler | Kind::Object => None,
         }
     }
 }
@@ -239,7 +242,12 @@ impl<'t> Reader<'t> {
         // Examples are `__global` and `float*;8`: the size follows the type.
         if let Some(qualifier) = item.address_qualifier {
             let (ty, bytes) = item.type_name.rsplit_once(';').unwrap_or((item.type_name, ""));
-            let kind = if is_object(ty) { Some(Kind::Handle) } else { kind_of(qualifier) };
+            let kind = match ty {
+                "sampler_t" => Some(Kind::Sampler),
+                _ if ImageKind::of_type(ty).is_some() => Some(Kind::Image),
+                _ if is_object(ty) => Some(Kind::Object),
+                _ => kind_of(qualifier),
+            };
             known.kind = known.kind.or(kind);
             known.bytes = bytes.parse().ok().or(known.bytes);
             known.name = Some(item.name).filter(|name| !name.is_empty());
@@ -269,7 +277,8 @@ fn kind_of(space: &str) -> Option<Kind> {
         "constant" => Kind::Memory(AddressSpace::Constant),
         "local" => Kind::Local,
         "private" => Kind::Value,
-        "image" | "sampler" => Kind::Handle,
+        "image" => Kind::Image,
+        "sampler" => Kind::Sampler,
         _ => return None,
     })
 }
@@ -363,7 +372,7 @@ kernels_misc_info:
             KnownParameter { name: Some("unused"), ..unused },
             known(Kind::Memory(AddressSpace::Global), None),
             known(Kind::Value, Some(16)),
-            known(Kind::Handle, Some(8)),
+            known(Kind::Image, Some(8)),
         ];
         assert_eq!(found["saxpy"], expected);
         assert_eq!(found["other"], [known(Kind::Local, None), known(Kind::Value, Some(4))]);
