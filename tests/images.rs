@@ -82,6 +82,27 @@ fn new_images_are_zeros() {
 }
 
 #[test]
+fn large_images_are_filled_to_their_last_pixel() {
+    everywhere(async |rt| {
+        let queue = rt.queue();
+        let picture = rt.image_2d::<Rgba<f32>>(601, 299).unwrap();
+        assert!(queue.read(&picture).await.unwrap() == vec![Rgba([0.0; 4]); picture.len()]);
+        queue.fill(&picture, Rgba([1.0, 2.0, 3.0, 4.0])).unwrap();
+        let expected = vec![Rgba([1.0, 2.0, 3.0, 4.0]); picture.len()];
+        assert!(queue.read(&picture).await.unwrap() == expected);
+
+        let (size, at, part) = ([130, 101, 45], [1, 2, 3], [128, 98, 41]);
+        let volume = rt.image_3d::<R<u32>>(size[0], size[1], size[2]).unwrap();
+        queue.fill(&volume.part(at, part).unwrap(), R([9])).unwrap();
+        let mut expected = vec![R([0]); volume.len()];
+        for at in positions(size, at, part) {
+            expected[at] = R([9]);
+        }
+        assert!(queue.read(&volume).await.unwrap() == expected);
+    });
+}
+
+#[test]
 fn pixels_are_read_as_they_were_written() {
     everywhere(async |rt| {
         for (kind, size) in KINDS {

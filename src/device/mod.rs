@@ -142,7 +142,7 @@ pub struct ImageLimits {
     pub d3: [usize; 3],
     /// Largest number of layers of an array of images.
     pub layers: usize,
-    /// Largest number of pixels of an image over a buffer.
+    /// Largest number of pixels of an image over a buffer; 0 for a device without such images.
     pub buffer: usize,
 }
 

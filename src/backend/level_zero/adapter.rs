@@ -220,6 +220,7 @@ fn describe(
         return Err(unusable("does not accept SPIR-V".to_owned()));
     }
 
+    let has_images = limits.images != ImageLimits::default();
     let api_version = query.api_version().map_err(about("its version"))?;
     let kind = match properties.type_ {
         ZE_DEVICE_TYPE_GPU => DeviceKind::Gpu,
@@ -239,9 +240,9 @@ fn describe(
         driver_version: query.driver_version().map_err(about("its driver's version"))?,
         device_version: device_version(api_version, &properties, ip_version),
         il_version: il_version(module.spirvVersionSupported),
-        extensions: opencl_extensions(&module),
+        extensions: opencl_extensions(&module, has_images),
         opencl_c_features: features(&module),
-        images: limits.images != ImageLimits::default(),
+        images: has_images,
         runs_code: true,
         fuses: true,
         fused_multiply_add: module.fp32flags & ZE_DEVICE_FP_FLAG_FMA != 0,
@@ -292,8 +293,9 @@ fn il_version(newest: u32) -> String {
     each.collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the OpenCL C extensions of the device, beginning with those that every Level Zero device has.
-fn opencl_extensions(module: &ze_device_module_properties_t) -> Vec<String> {
+/// Returns the OpenCL C extensions of the device, beginning with those that every Level Zero device has. SPIR-V has no
+/// capability for writes to images of three dimensions, so a device with images has them.
+fn opencl_extensions(module: &ze_device_module_properties_t, has_images: bool) -> Vec<String> {
     let always = [
         "cl_khr_byte_addressable_store",
         "cl_khr_global_int32_base_atomics",
@@ -308,7 +310,9 @@ fn opencl_extensions(module: &ze_device_module_properties_t) -> Vec<String> {
         (ZE_DEVICE_MODULE_FLAG_INT64_ATOMICS, "cl_khr_int64_extended_atomics"),
     ];
     let flagged = by_flag.into_iter().filter(|(flag, _)| module.flags & flag != 0);
-    always.into_iter().chain(flagged.map(|(_, name)| name)).map(str::to_owned).collect()
+    let of_images = has_images.then_some("cl_khr_3d_image_writes");
+    let all = always.into_iter().chain(flagged.map(|(_, name)| name)).chain(of_images);
+    all.map(str::to_owned).collect()
 }
 
 fn features(module: &ze_device_module_properties_t) -> Vec<String> {

@@ -171,8 +171,16 @@ fn driver_format(context: &Context, shape: &ImageShape) -> Result<ze_image_forma
 /// Copy that the driver makes with one command.
 #[derive(Clone, Copy)]
 enum Copy {
-    FromMemory { to: ze_image_handle_t, target: ze_image_region_t, from: *const c_void },
-    ToMemory { from: ze_image_handle_t, source: ze_image_region_t, to: *mut c_void },
+    FromMemory {
+        to: ze_image_handle_t,
+        target: ze_image_region_t,
+        from: *const c_void,
+    },
+    ToMemory {
+        from: ze_image_handle_t,
+        source: ze_image_region_t,
+        to: *mut c_void,
+    },
     Pixels {
         from: ze_image_handle_t,
         source: ze_image_region_t,
@@ -418,11 +426,7 @@ mod tests {
         // A plane has 48 bytes.
         assert_eq!(
             split(&volume, 100),
-            [
-                ([1, 2, 3], [4, 3, 2], 0),
-                ([1, 2, 5], [4, 3, 2], 96),
-                ([1, 2, 7], [4, 3, 1], 192)
-            ]
+            [([1, 2, 3], [4, 3, 2], 0), ([1, 2, 5], [4, 3, 2], 96), ([1, 2, 7], [4, 3, 1], 192)]
         );
         let picture = part(ImageKind::D2, [4, 3, 1]);
         let two_rows = [([1, 2, 3], [4, 2, 1], 0), ([1, 4, 3], [4, 1, 1], 32)];

@@ -25,11 +25,9 @@ pub(super) fn format_of(format: ImageFormat) -> Option<ze_image_format_t> {
         ChannelOrder::R => {
             [ZE_IMAGE_FORMAT_LAYOUT_8, ZE_IMAGE_FORMAT_LAYOUT_16, ZE_IMAGE_FORMAT_LAYOUT_32]
         }
-        ChannelOrder::Rg => [
-            ZE_IMAGE_FORMAT_LAYOUT_8_8,
-            ZE_IMAGE_FORMAT_LAYOUT_16_16,
-            ZE_IMAGE_FORMAT_LAYOUT_32_32,
-        ],
+        ChannelOrder::Rg => {
+            [ZE_IMAGE_FORMAT_LAYOUT_8_8, ZE_IMAGE_FORMAT_LAYOUT_16_16, ZE_IMAGE_FORMAT_LAYOUT_32_32]
+        }
         ChannelOrder::Rgba => [
             ZE_IMAGE_FORMAT_LAYOUT_8_8_8_8,
             ZE_IMAGE_FORMAT_LAYOUT_16_16_16_16,

@@ -95,7 +95,8 @@ impl LzKernel {
             name: known.name.map(str::to_owned),
             address_space: known.address_space(),
             size: known.bytes.filter(|_| known.kind == Some(Kind::Value)),
-            ..Parameter::default()
+            type_name: known.object.map(str::to_owned),
+            access: known.access,
         };
         let mut parameters: Vec<_> = known.iter().map(parameter).collect();
         parameters.resize(count, Parameter::default());

@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 
-use crate::compiler::signature::{AddressSpace, is_object};
+use crate::compiler::signature::{Access, AddressSpace, is_object};
 use crate::device::ImageKind;
 
 /// Type of the section, `SHT_ZEBIN_ZEINFO`.
@@ -29,6 +29,10 @@ pub(super) struct KnownParameter<'b> {
     pub(super) name: Option<&'b str>,
     /// Size of an argument for this parameter, in bytes.
     pub(super) bytes: Option<usize>,
+    /// Type of an image, a sampler or another object, as written in OpenCL C.
+    pub(super) object: Option<&'b str>,
+    /// Access of an image.
+    pub(super) access: Option<Access>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,6 +145,7 @@ struct Item<'t> {
     source_offset: Option<&'t str>,
     name: &'t str,
     address_qualifier: Option<&'t str>,
+    access_qualifier: &'t str,
     type_name: &'t str,
 }
 
@@ -213,6 +218,7 @@ impl<'t> Reader<'t> {
             "source_offset" => item.source_offset = Some(value),
             "name" => item.name = value,
             "address_qualifier" => item.address_qualifier = Some(value),
+            "access_qualifier" => item.access_qualifier = value,
             "type_name" => item.type_name = value,
             _ => {}
         }
@@ -250,6 +256,13 @@ impl<'t> Reader<'t> {
             };
             known.kind = known.kind.or(kind);
             known.bytes = bytes.parse().ok().or(known.bytes);
+            known.object = Some(ty).filter(|ty| is_object(ty));
+            known.access = match item.access_qualifier.trim_start_matches('_') {
+                "read_only" => Some(Access::Read),
+                // A kernel may leave out pixels of an image that it only writes.
+                "write_only" | "read_write" => Some(Access::ReadWrite),
+                _ => None,
+            };
             known.name = Some(item.name).filter(|name| !name.is_empty());
         }
     }
@@ -340,6 +353,7 @@ kernels_misc_info:
         type_name:       'struct S;16'
       - index:           3
         address_qualifier: __global
+        access_qualifier: __read_only
         type_name:       'image2d_t;8'
 ...
 ";
@@ -366,13 +380,18 @@ kernels_misc_info:
     fn parameters_are_read_from_both_lists() {
         let binary = elf(INFO);
         let found = signatures(&binary);
-        let known = |kind, bytes| KnownParameter { kind: Some(kind), name: None, bytes };
+        let known =
+            |kind, bytes| KnownParameter { kind: Some(kind), bytes, ..KnownParameter::default() };
         let unused = known(Kind::Memory(AddressSpace::Constant), Some(8));
         let expected = [
             KnownParameter { name: Some("unused"), ..unused },
             known(Kind::Memory(AddressSpace::Global), None),
             known(Kind::Value, Some(16)),
-            known(Kind::Image, Some(8)),
+            KnownParameter {
+                object: Some("image2d_t"),
+                access: Some(Access::Read),
+                ..known(Kind::Image, Some(8))
+            },
         ];
         assert_eq!(found["saxpy"], expected);
         assert_eq!(found["other"], [known(Kind::Local, None), known(Kind::Value, Some(4))]);
