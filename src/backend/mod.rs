@@ -30,12 +30,13 @@ mod shutdown;
 mod signals;
 #[cfg(feature = "simulated")]
 pub mod simulated;
+mod slot;
 
 use std::any::Any;
 use std::ffi::c_void;
 use std::fmt;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::AtomicPtr;
 
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::signature::Parameter;
@@ -43,8 +44,8 @@ use crate::device::{DeviceInfo, ImageBox, ImageShape, ModuleFormat, Rows, Sample
 #[cfg(any(feature = "level-zero", feature = "opencl", feature = "simulated"))]
 use crate::error::catch_and_log;
 use crate::error::{DriverCode, Error, ErrorKind, Result};
-use crate::process::resources;
-use crate::sync::lock;
+
+pub(crate) use slot::DeviceSlot;
 
 /// Returns the backends of real drivers. A backend that was not compiled in is replaced by a `LeftOut`, which
 /// has no devices.
@@ -418,7 +419,7 @@ impl fmt::Display for Argument<'_> {
     }
 }
 
-/// What the host does with mapped memory.
+/// Use that the host makes of mapped memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HostAccess {
     Read,
@@ -642,66 +643,4 @@ pub struct Profile {
     pub started: u64,
     /// Time at which the command ended.
     pub ended: u64,
-}
-
-/// Device of a runtime, opened when it is first needed.
-pub(crate) struct DeviceSlot {
-    handle: crate::device::Device,
-    adapter: Arc<dyn Adapter>,
-    opened: OnceLock<Arc<dyn Device>>,
-    opening: Mutex<()>,
-    /// Number of bytes of memory that is allocated for buffers and images.
-    allocated: AtomicU64,
-}
-
-impl DeviceSlot {
-    pub(crate) fn new(handle: crate::device::Device, adapter: Arc<dyn Adapter>) -> Self {
-        Self {
-            handle,
-            adapter,
-            opened: OnceLock::new(),
-            opening: Mutex::default(),
-            allocated: AtomicU64::new(0),
-        }
-    }
-
-    pub(crate) fn handle(&self) -> &crate::device::Device {
-        &self.handle
-    }
-
-    pub(crate) fn is_open(&self) -> bool {
-        self.opened.get().is_some()
-    }
-
-    /// Counts memory that was allocated on the device.
-    pub(crate) fn add_allocated(&self, bytes: usize) {
-        self.allocated.fetch_add(bytes as u64, Relaxed);
-    }
-
-    /// Counts memory that is being freed.
-    pub(crate) fn subtract_allocated(&self, bytes: usize) {
-        self.allocated.fetch_sub(bytes as u64, Relaxed);
-    }
-
-    /// Returns the number of bytes of memory that is allocated.
-    pub(crate) fn allocated(&self) -> u64 {
-        self.allocated.load(Relaxed)
-    }
-
-    /// Returns the opened device, and opens it if that has not been done yet. Opening blocks. A failure is not
-    /// cached, because it may be temporary; the next call tries again.
-    pub(crate) fn open(&self) -> Result<&Arc<dyn Device>> {
-        if let Some(device) = self.opened.get() {
-            return Ok(device);
-        }
-        let _one_at_a_time = lock(&self.opening);
-        if let Some(device) = self.opened.get() {
-            return Ok(device);
-        }
-        if self.handle.runs_code {
-            resources::check_for_driver()?;
-        }
-        let device = self.adapter.open()?;
-        Ok(self.opened.get_or_init(|| device))
-    }
 }

@@ -241,7 +241,7 @@ fn describe(
         device_version: device_version(api_version, &properties, ip_version),
         il_version: il_version(module.spirvVersionSupported),
         extensions: opencl_extensions(&module, has_images),
-        opencl_c_features: features(&module),
+        opencl_c_features: features(&module, has_images),
         images: has_images,
         runs_code: true,
         fuses: true,
@@ -315,10 +315,15 @@ fn opencl_extensions(module: &ze_device_module_properties_t, has_images: bool) -
     all.map(str::to_owned).collect()
 }
 
-fn features(module: &ze_device_module_properties_t) -> Vec<String> {
+/// Returns the features of OpenCL C. The specification requires read-write images of a device with images.
+fn features(module: &ze_device_module_properties_t, has_images: bool) -> Vec<String> {
     let mut features = vec!["__opencl_c_int64".to_owned()];
     if module.flags & ZE_DEVICE_MODULE_FLAG_FP64 != 0 {
         features.push("__opencl_c_fp64".to_owned());
+    }
+    if has_images {
+        let of_images = ["images", "3d_image_writes", "read_write_images"];
+        features.extend(of_images.map(|name| format!("__opencl_c_{name}")));
     }
     features
 }
