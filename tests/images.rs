@@ -82,6 +82,29 @@ fn new_images_are_zeros() {
 }
 
 #[test]
+fn large_images_are_filled_to_their_last_pixel() {
+    everywhere(async |rt| {
+        let queue = rt.queue();
+        let picture = rt.image_2d::<Rgba<f32>>(601, 299).unwrap();
+        assert!(queue.read(&picture).await.unwrap() == vec![Rgba([0.0; 4]); picture.len()]);
+        queue.fill(&picture, Rgba([1.0, 2.0, 3.0, 4.0])).unwrap();
+        let expected = vec![Rgba([1.0, 2.0, 3.0, 4.0]); picture.len()];
+        assert!(queue.read(&picture).await.unwrap() == expected);
+
+        let (size, at, part) = ([1040, 90, 1], [8, 5, 0], [1024, 80, 1]);
+        let picture = rt.image_2d::<Rgba<u32>>(size[0], size[1]).unwrap();
+        queue
+            .fill(&picture.part([at[0], at[1]], [part[0], part[1]]).unwrap(), Rgba([9; 4]))
+            .unwrap();
+        let mut expected = vec![Rgba([0; 4]); picture.len()];
+        for at in positions(size, at, part) {
+            expected[at] = Rgba([9; 4]);
+        }
+        assert!(queue.read(&picture).await.unwrap() == expected);
+    });
+}
+
+#[test]
 fn pixels_are_read_as_they_were_written() {
     everywhere(async |rt| {
         for (kind, size) in KINDS {
@@ -225,6 +248,30 @@ fn launches_are_ordered_by_the_images_that_they_use() {
         }
         let sum = 1 + (0..90).sum::<u32>();
         assert_eq!(queue.read(&images[0]).await.unwrap(), vec![R([sum]); 256]);
+    }));
+}
+
+#[test]
+fn a_kernel_reads_and_writes_one_image() {
+    let twice = "kernel void twice(read_write image2d_t x) {
+        int2 at = (int2)(get_global_id(0), get_global_id(1));
+        write_imageui(x, at, read_imageui(x, at) * 2);
+    }";
+    block_on(support::on_each_device_with_images(async |rt| {
+        let features = &rt.device().opencl_c_features;
+        if !features.iter().any(|name| name == "__opencl_c_read_write_images") {
+            return eprintln!("skipped {}: it has no read-write images", rt.device());
+        }
+        let module = Module::opencl_c(twice);
+        let program = rt.build(&module).options("-cl-std=CL3.0").await.unwrap();
+        // SAFETY: the kernel stays inside of the image.
+        let twice = unsafe { program.kernel("twice") }.unwrap();
+        let image = rt.image_2d::<R<u32>>(8, 4).unwrap();
+        rt.queue().fill(&image, R([5])).unwrap();
+        for _ in 0..3 {
+            rt.queue().submit(twice.launch([8, 4]).args((&image,))).unwrap();
+        }
+        assert_eq!(rt.queue().read(&image).await.unwrap(), [R([40]); 32]);
     }));
 }
 

@@ -24,7 +24,8 @@ use std::time::{Duration, Instant};
 use children::{Child, Report, on_imitated_gpu, report};
 use futures::future::{Either, join_all, select, try_join_all};
 use kiln::{
-    Buffer, CacheConfig, DriverQueue, ErrorKind, FusionMode, Module, Origin, Queue, Runtime, Status,
+    Addressing, Buffer, CacheConfig, DriverQueue, ErrorKind, FusionMode, Module, Origin, Queue, R,
+    Runtime, Sampler, Status,
 };
 
 const SAXPY: &[u8] = include_bytes!("data/saxpy.spv");
@@ -516,6 +517,46 @@ fn fused() {
 }
 
 #[test]
+fn images_and_samplers_are_freed() {
+    on_each(&["dg2"], "pictured", &[("KILN_STAND_INS_OLDER", "1")]);
+}
+
+#[test]
+#[ignore = "another test runs it"]
+fn pictured() {
+    const BLUR: &str = "kernel void blur(read_only image1d_array_t from, sampler_t edge, write_only image2d_t to) {
+        int2 at = (int2)(get_global_id(0), get_global_id(1));
+        float4 left = read_imagef(from, edge, at - (int2)(1, 0));
+        write_imagef(to, at, (left + read_imagef(from, edge, at)) / 2);
+    }";
+    smol::block_on(async {
+        let rt = runtime().await;
+        let queue = rt.queue();
+        let from = rt.image_1d_array::<R<f32>>(64, 8).unwrap();
+        let to = rt.image_2d::<R<f32>>(64, 8).unwrap();
+        queue.fill(&from, R([1.0])).unwrap();
+        queue.fill(&from.part([0, 0], [32, 8]).unwrap(), R([3.0])).unwrap();
+        queue.copy(&from, &to).unwrap();
+        assert_eq!(
+            queue.read(&to.part([31, 7], [2, 1]).unwrap()).await.unwrap(),
+            [R([3.0]), R([1.0])]
+        );
+        if tools::has_clang() {
+            let program = rt.build(&Module::opencl_c(BLUR)).await.expect("it is right");
+            let blur = program.checked("blur").unwrap();
+            let edge = Sampler::new().addressing(Addressing::ClampToEdge);
+            for _ in 0..10 {
+                queue.submit(blur.launch([64, 8]).args((&from, edge, &to))).unwrap();
+            }
+            let row = queue.read(&to.part([0, 3], [64, 1]).unwrap()).await.unwrap();
+            assert_eq!((row[0], row[32], row[63]), (R([3.0]), R([2.0]), R([1.0])));
+        }
+        report("pictured", 1);
+    });
+    wait_for_the_threads();
+}
+
+#[test]
 fn a_fill_of_more_than_4_gib_reaches_the_end() {
     on_each(&["bmg"], "filled", &[]);
 }
@@ -541,11 +582,12 @@ fn filled() {
 #[test]
 fn the_validation_layer_reports_no_errors() {
     let scarce = [("DRMSHIM_MEM_MB", "512"), EVENTS[0]];
-    let runs: [(&str, &str, &[_]); 4] = [
+    let runs: [(&str, &str, &[_]); 5] = [
         ("tgl,bmg", "pair", &EVENTS),
         ("dg2", "exhausted", &scarce),
         ("tgl", "busy", &[]),
         ("bmg", "fused", &EVENTS),
+        ("tgl", "pictured", &EVENTS),
     ];
     for (products, test, variables) in runs {
         let variables = [variables, &VALIDATION].concat();

@@ -102,6 +102,51 @@ impl<P: Pixel> Image<P> {
         Ok(Self { region: Arc::new(region), shape, pixel: PhantomData })
     }
 
+    /// Returns an image that other code created with a driver that does not describe images.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Device::adopt_image_of`](crate::backend::Device::adopt_image_of).
+    pub(crate) unsafe fn adopt_of(
+        slot: &Arc<DeviceSlot>,
+        freed: &Arc<Freed>,
+        object: *mut c_void,
+        kind: ImageKind,
+        given: &[usize],
+    ) -> Result<Self> {
+        let problem = |problem: &str| {
+            Err(Error::invalid(format!(
+                "a given image of the kind `{}` and the sizes {given:?} {problem}",
+                kind.type_name()
+            )))
+        };
+        if kind == ImageKind::D1Buffer {
+            return problem("has no memory of its own; give the memory as a buffer");
+        }
+        if given.len() != kind.dimensions() {
+            return problem(&format!("needs {} sizes, layers included", kind.dimensions()));
+        }
+        let mut size = [1; 3];
+        size[..given.len()].copy_from_slice(given);
+        let shape = ImageShape { kind, size, format: P::FORMAT };
+        if size.contains(&0) {
+            return problem("has no pixels; each of its sizes must be at least 1");
+        }
+        if let Some((given, most)) = slot.handle().limits.images.exceeded(&shape) {
+            return problem(&format!(
+                "cannot exist: {given} is more than the device's limit, {most}"
+            ));
+        }
+        let Some(bytes) = shape.bytes().filter(|&bytes| isize::try_from(bytes).is_ok()) else {
+            return problem("cannot exist: its size in bytes exceeds the address space");
+        };
+        // SAFETY: guaranteed by the caller.
+        let memory = unsafe { slot.open()?.adopt_image_of(object, &shape)? };
+        let storage = (bytes, Storage::Image(shape));
+        let region = Region::of(slot, freed, memory, storage, Contents::Unspecified);
+        Ok(Self { region: Arc::new(region), shape, pixel: PhantomData })
+    }
+
     /// Returns the elements of a buffer as an image of one dimension.
     pub(crate) fn over(buffer: &Buffer<P>) -> Result<Self> {
         let size = [buffer.len(), 1, 1];
@@ -112,6 +157,11 @@ impl<P: Pixel> Image<P> {
             return Err(Error::unsupported("the device has no images").within(what));
         }
         let most = device.limits.images.buffer;
+        if most == 0 {
+            let what = format!("an image over a buffer on {device}");
+            let problem = "the device has no images over buffers; copy the elements to an image";
+            return Err(Error::unsupported(problem).within(what));
+        }
         if buffer.len() > most {
             let (len, device) = (buffer.len(), device.to_string());
             return Err(Error::invalid(format!(
@@ -188,7 +238,7 @@ impl<P: Pixel> Image<P> {
         self.len() == 0
     }
 
-    /// Returns the driver's object of the image, a `cl_mem`, for code that calls the driver itself, as
+    /// Returns the driver's object of the image, a `cl_mem` or a `ze_image_handle_t`, for code that calls the driver itself, as
     /// [`Buffer::driver_handle`] does. For an image over a buffer, it is the buffer.
     ///
     /// # Errors

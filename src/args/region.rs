@@ -64,7 +64,7 @@ pub(crate) struct Allocation {
 #[non_exhaustive]
 pub struct MemoryHandle {
     /// `cl_mem` of the whole memory that a buffer is a slice of, or of the image. With Level Zero, the address of the
-    /// memory.
+    /// memory, or the `ze_image_handle_t` of the image.
     pub object: *mut c_void,
     /// Number of bytes before the buffer's first element in this memory; 0 for an image.
     pub offset: usize,

@@ -30,12 +30,13 @@ mod shutdown;
 mod signals;
 #[cfg(feature = "simulated")]
 pub mod simulated;
+mod slot;
 
 use std::any::Any;
 use std::ffi::c_void;
 use std::fmt;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::AtomicPtr;
 
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::signature::Parameter;
@@ -43,8 +44,8 @@ use crate::device::{DeviceInfo, ImageBox, ImageShape, ModuleFormat, Rows, Sample
 #[cfg(any(feature = "level-zero", feature = "opencl", feature = "simulated"))]
 use crate::error::catch_and_log;
 use crate::error::{DriverCode, Error, ErrorKind, Result};
-use crate::process::resources;
-use crate::sync::lock;
+
+pub(crate) use slot::DeviceSlot;
 
 /// Returns the backends of real drivers. A backend that was not compiled in is replaced by a `LeftOut`, which
 /// has no devices.
@@ -194,10 +195,7 @@ pub(crate) trait Device: Send + Sync {
     /// Creates an image with unspecified contents, whose sizes the device supports.
     ///
     /// Fails with `Unsupported` if the device has no images, or none of this format; the message lists the formats.
-    fn create_image(&self, shape: &ImageShape) -> Result<Arc<dyn Memory>> {
-        let _ = shape;
-        Err(no_images())
-    }
+    fn create_image(&self, shape: &ImageShape) -> Result<Arc<dyn Memory>>;
 
     /// Creates an in-order native queue. With `profiling`, its events report their times.
     fn create_native_queue(&self, profiling: bool) -> Result<Box<dyn NativeQueue>>;
@@ -228,7 +226,22 @@ pub(crate) trait Device: Send + Sync {
         Err(no_driver_objects())
     }
 
-    /// Returns a program of the driver that was built for this device. It keeps a reference of its own.
+    /// Returns an image of a driver that does not describe images, as one of this shape.
+    ///
+    /// # Safety
+    ///
+    /// As for [`adopt_buffer`](Self::adopt_buffer); the image has this shape, and lives as long as it is used.
+    unsafe fn adopt_image_of(
+        &self,
+        handle: *mut c_void,
+        shape: &ImageShape,
+    ) -> Result<Arc<dyn Memory>> {
+        let _ = (handle, shape);
+        Err(no_driver_objects())
+    }
+
+    /// Returns a program of the driver that was built for this device. It keeps a reference of its own, if the driver
+    /// counts references.
     ///
     /// # Safety
     ///
@@ -348,19 +361,19 @@ pub(crate) trait Memory: Any + Send + Sync {
     /// for [`view`](Self::view). Fails like [`Device::create_image`].
     fn image(&self, offset: usize, shape: &ImageShape) -> Result<Arc<dyn Memory>> {
         let _ = (offset, shape);
-        Err(no_images())
+        Err(no_images_over_buffers())
     }
 }
 
 /// Returns the error for a part of an image as a kernel's argument.
-#[cfg(any(feature = "opencl", feature = "simulated"))]
+#[cfg(any(feature = "level-zero", feature = "opencl", feature = "simulated"))]
 fn no_part_of_image() -> Error {
     Error::invalid("a part of an image cannot be a kernel's argument; give the whole image")
 }
 
-/// Returns the error for an image on a device of a backend that has none.
-fn no_images() -> Error {
-    Error::unsupported("Kiln has no images on this device; it has them on devices of OpenCL")
+/// Returns the error for an image over a buffer on a device of a backend that has none.
+fn no_images_over_buffers() -> Error {
+    Error::unsupported("the device has no images over buffers; copy the elements to an image")
 }
 
 /// Checks the arguments of [`Memory::view`] for a memory of `whole` bytes, because some drivers accept any
@@ -387,7 +400,7 @@ pub(crate) enum Argument<'a> {
     Local(usize),
     Sampler(
         #[cfg_attr(
-            not(feature = "opencl"),
+            not(any(feature = "level-zero", feature = "opencl")),
             expect(dead_code, reason = "other backends take no samplers")
         )]
         Sampler,
@@ -480,13 +493,7 @@ pub(crate) enum Operation<'a> {
         start: *mut u8,
     },
     /// Works on pixels of images.
-    Image(
-        #[cfg_attr(
-            not(any(feature = "opencl", feature = "simulated")),
-            allow(dead_code, reason = "other backends have no images")
-        )]
-        ImageOperation<'a>,
-    ),
+    Image(ImageOperation<'a>),
     /// Has no effect. Ends after all earlier operations of its native queue and all events in its wait list.
     Marker,
 }
@@ -517,10 +524,6 @@ pub(crate) enum RowsOperation<'a> {
 
 /// Operation on pixels of images. Boxes lie inside their images, and host memory and buffers hold as many pixels.
 #[derive(Clone, Copy)]
-#[cfg_attr(
-    not(any(feature = "opencl", feature = "simulated")),
-    allow(dead_code, reason = "other backends have no images")
-)]
 pub(crate) enum ImageOperation<'a> {
     /// Copies pixels from host memory, where the rows of the box follow each other without padding.
     Write { to: &'a dyn Memory, pixels: &'a ImageBox, from: *const u8 },
@@ -640,66 +643,4 @@ pub struct Profile {
     pub started: u64,
     /// Time at which the command ended.
     pub ended: u64,
-}
-
-/// Device of a runtime, opened when it is first needed.
-pub(crate) struct DeviceSlot {
-    handle: crate::device::Device,
-    adapter: Arc<dyn Adapter>,
-    opened: OnceLock<Arc<dyn Device>>,
-    opening: Mutex<()>,
-    /// Number of bytes of memory that is allocated for buffers and images.
-    allocated: AtomicU64,
-}
-
-impl DeviceSlot {
-    pub(crate) fn new(handle: crate::device::Device, adapter: Arc<dyn Adapter>) -> Self {
-        Self {
-            handle,
-            adapter,
-            opened: OnceLock::new(),
-            opening: Mutex::default(),
-            allocated: AtomicU64::new(0),
-        }
-    }
-
-    pub(crate) fn handle(&self) -> &crate::device::Device {
-        &self.handle
-    }
-
-    pub(crate) fn is_open(&self) -> bool {
-        self.opened.get().is_some()
-    }
-
-    /// Counts memory that was allocated on the device.
-    pub(crate) fn add_allocated(&self, bytes: usize) {
-        self.allocated.fetch_add(bytes as u64, Relaxed);
-    }
-
-    /// Counts memory that is being freed.
-    pub(crate) fn subtract_allocated(&self, bytes: usize) {
-        self.allocated.fetch_sub(bytes as u64, Relaxed);
-    }
-
-    /// Returns the number of bytes of memory that is allocated.
-    pub(crate) fn allocated(&self) -> u64 {
-        self.allocated.load(Relaxed)
-    }
-
-    /// Returns the opened device, and opens it if that has not been done yet. Opening blocks. A failure is not
-    /// cached, because it may be temporary; the next call tries again.
-    pub(crate) fn open(&self) -> Result<&Arc<dyn Device>> {
-        if let Some(device) = self.opened.get() {
-            return Ok(device);
-        }
-        let _one_at_a_time = lock(&self.opening);
-        if let Some(device) = self.opened.get() {
-            return Ok(device);
-        }
-        if self.handle.runs_code {
-            resources::check_for_driver()?;
-        }
-        let device = self.adapter.open()?;
-        Ok(self.opened.get_or_init(|| device))
-    }
 }

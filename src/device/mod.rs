@@ -1,6 +1,8 @@
 //! Devices as applications see them: their properties, their capabilities, their selection, and the workarounds
 //! for their drivers.
 
+#[cfg(any(feature = "level-zero", feature = "simulated"))]
+mod color;
 mod image;
 #[cfg(any(feature = "level-zero", feature = "opencl"))]
 mod instructions;
@@ -13,6 +15,8 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+#[cfg(any(feature = "level-zero", feature = "simulated"))]
+pub(crate) use color::pixel_of;
 pub use image::{ChannelOrder, ChannelType, ImageFormat, ImageKind};
 pub(crate) use image::{ImageBox, ImageShape};
 pub(crate) use rows::Rows;
@@ -139,7 +143,7 @@ pub struct ImageLimits {
     pub d3: [usize; 3],
     /// Largest number of layers of an array of images.
     pub layers: usize,
-    /// Largest number of pixels of an image over a buffer.
+    /// Largest number of pixels of an image over a buffer; 0 for a device without such images.
     pub buffer: usize,
 }
 

@@ -123,7 +123,7 @@ impl Runtime {
     /// # Errors
     ///
     /// [`Unsupported`](crate::ErrorKind::Unsupported) if the buffer's device has no images of this format over
-    /// buffers; PoCL has none at all. [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the buffer is longer
+    /// buffers; PoCL and Level Zero have none at all. [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the buffer is longer
     /// than such an image may be, or is a slice that [no kernel could take](Buffer::slice).
     ///
     /// # Examples

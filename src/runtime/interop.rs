@@ -16,6 +16,7 @@ use crate::backend::level_zero;
 #[cfg(feature = "opencl")]
 use crate::backend::opencl;
 use crate::build_graph::Program;
+use crate::device::ImageKind;
 use crate::error::{Error, Result};
 use crate::process;
 
@@ -318,6 +319,84 @@ impl Runtime {
     /// ```
     pub unsafe fn program_from_opencl(&self, object: *mut c_void) -> Result<Program> {
         self.check_api("opencl")?;
+        // SAFETY: guaranteed by the caller.
+        let native = unsafe { self.inner.slots[self.device].open()?.adopt_program(object)? };
+        Ok(Program::given(&self.inner.shared.graph, self.device, native))
+    }
+
+    /// Returns an image of Level Zero that other code created as an image with pixels of the type `P`: a
+    /// `ze_image_handle_t` of the runtime's [context](Self::driver_handles). Level Zero does not report the properties
+    /// of an image, so the kind and the sizes are given, too: as many as the kind has dimensions, layers included.
+    ///
+    /// # Safety
+    ///
+    /// The object is an image of this kind, with these sizes and with the format `P::FORMAT`. It lives as long as the
+    /// image and the commands that use it, and kernels may write to it (`ZE_IMAGE_FLAG_KERNEL_WRITE`) if they are
+    /// launched to do so. Otherwise as for [`buffer_from_opencl`](Self::buffer_from_opencl).
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the object is null, if the number of sizes is not that
+    /// of the kind, for a size of 0 or beyond the [limits](crate::ImageLimits), and for an image over a buffer.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) for a format that Kiln does not have on the device, and for a
+    /// device that is not one of Level Zero.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(rt: kiln::Runtime, decoded: *mut std::ffi::c_void) -> kiln::Result<()> {
+    /// use kiln::{ImageKind, Rgba, Unorm};
+    ///
+    /// // SAFETY: the image has this form, is destroyed after the runtime was drained, and only Kiln uses it.
+    /// let frame = unsafe {
+    ///     rt.image_from_level_zero::<Rgba<Unorm<u8>>>(decoded, ImageKind::D2, &[1920, 1080])?
+    /// };
+    /// println!("a frame of {} pixels", frame.len());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub unsafe fn image_from_level_zero<P: Pixel>(
+        &self,
+        object: *mut c_void,
+        kind: ImageKind,
+        size: &[usize],
+    ) -> Result<Image<P>> {
+        self.check_api("level-zero")?;
+        let scheduler = self.scheduler();
+        // SAFETY: guaranteed by the caller.
+        unsafe { Image::adopt_of(scheduler.slot(), scheduler.freed(), object, kind, size) }
+    }
+
+    /// Returns a program of Level Zero that other code built: a `ze_module_handle_t` of the runtime's
+    /// [context](Self::driver_handles), without unresolved imports. Kiln creates kernels of its own.
+    ///
+    /// Such a program is in no cache, and its launches are not fused or checked, as for
+    /// [`program_from_opencl`](Self::program_from_opencl). The parameters of its kernels are those that the module's
+    /// binary describes.
+    ///
+    /// # Safety
+    ///
+    /// The module is alive, and lives as long as the program, its kernels and their commands.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the object is null. The driver's error if kernels
+    /// cannot be created, such as for unresolved imports. [`Unsupported`](crate::ErrorKind::Unsupported) for a device
+    /// that is not one of Level Zero.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(rt: kiln::Runtime, module: *mut std::ffi::c_void) -> kiln::Result<()> {
+    /// // SAFETY: the module is destroyed after the runtime was drained and the program was dropped.
+    /// let program = unsafe { rt.program_from_level_zero(module)? };
+    /// // SAFETY: `blur` accesses x[i] for i below the global size only.
+    /// let blur = unsafe { program.kernel("blur")? };
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub unsafe fn program_from_level_zero(&self, object: *mut c_void) -> Result<Program> {
+        self.check_api("level-zero")?;
         // SAFETY: guaranteed by the caller.
         let native = unsafe { self.inner.slots[self.device].open()?.adopt_program(object)? };
         Ok(Program::given(&self.inner.shared.graph, self.device, native))

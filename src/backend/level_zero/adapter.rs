@@ -13,6 +13,7 @@ use super::device::LzDevice;
 use super::event_pool::{EventPool, Kind};
 use super::handle::{DeviceHandle, DriverHandle, OwnedContext};
 use super::loader::{Api, INSTALL, LIBRARY, api};
+use super::sampler::Samplers;
 use super::staging_pool::StagingPool;
 use super::{NAME, extensions, text};
 use crate::backend::handler_guard::{self, CallKind};
@@ -88,6 +89,7 @@ impl LzAdapter {
             has_ordered_lists,
             events: [pool(events), pool(Kind::Stamped)],
             staging: StagingPool::default(),
+            samplers: Samplers::default(),
             lost: OnceLock::new(),
             in_flight: AtomicUsize::new(0),
             context,
@@ -218,6 +220,7 @@ fn describe(
         return Err(unusable("does not accept SPIR-V".to_owned()));
     }
 
+    let has_images = limits.images != ImageLimits::default();
     let api_version = query.api_version().map_err(about("its version"))?;
     let kind = match properties.type_ {
         ZE_DEVICE_TYPE_GPU => DeviceKind::Gpu,
@@ -237,9 +240,9 @@ fn describe(
         driver_version: query.driver_version().map_err(about("its driver's version"))?,
         device_version: device_version(api_version, &properties, ip_version),
         il_version: il_version(module.spirvVersionSupported),
-        extensions: opencl_extensions(&module),
-        opencl_c_features: features(&module),
-        images: query.has_images(),
+        extensions: opencl_extensions(&module, has_images),
+        opencl_c_features: features(&module, has_images),
+        images: has_images,
         runs_code: true,
         fuses: true,
         fused_multiply_add: module.fp32flags & ZE_DEVICE_FP_FLAG_FMA != 0,
@@ -290,8 +293,9 @@ fn il_version(newest: u32) -> String {
     each.collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the OpenCL C extensions of the device, beginning with those that every Level Zero device has.
-fn opencl_extensions(module: &ze_device_module_properties_t) -> Vec<String> {
+/// Returns the OpenCL C extensions of the device, beginning with those that every Level Zero device has. SPIR-V has no
+/// capability for writes to images of three dimensions, so a device with images has them.
+fn opencl_extensions(module: &ze_device_module_properties_t, has_images: bool) -> Vec<String> {
     let always = [
         "cl_khr_byte_addressable_store",
         "cl_khr_global_int32_base_atomics",
@@ -306,13 +310,20 @@ fn opencl_extensions(module: &ze_device_module_properties_t) -> Vec<String> {
         (ZE_DEVICE_MODULE_FLAG_INT64_ATOMICS, "cl_khr_int64_extended_atomics"),
     ];
     let flagged = by_flag.into_iter().filter(|(flag, _)| module.flags & flag != 0);
-    always.into_iter().chain(flagged.map(|(_, name)| name)).map(str::to_owned).collect()
+    let of_images = has_images.then_some("cl_khr_3d_image_writes");
+    let all = always.into_iter().chain(flagged.map(|(_, name)| name)).chain(of_images);
+    all.map(str::to_owned).collect()
 }
 
-fn features(module: &ze_device_module_properties_t) -> Vec<String> {
+/// Returns the features of OpenCL C. The specification requires read-write images of a device with images.
+fn features(module: &ze_device_module_properties_t, has_images: bool) -> Vec<String> {
     let mut features = vec!["__opencl_c_int64".to_owned()];
     if module.flags & ZE_DEVICE_MODULE_FLAG_FP64 != 0 {
         features.push("__opencl_c_fp64".to_owned());
+    }
+    if has_images {
+        let of_images = ["images", "3d_image_writes", "read_write_images"];
+        features.extend(of_images.map(|name| format!("__opencl_c_{name}")));
     }
     features
 }
@@ -384,7 +395,7 @@ impl Query {
             max_parameter_size: module.maxArgumentsSize as usize,
             slice_alignment: SLICE_ALIGNMENT,
             address_bits: usize::BITS,
-            images: ImageLimits::default(),
+            images: self.images(),
         })
     }
 
@@ -415,7 +426,9 @@ impl Query {
         Ok((0..).zip(&groups).find(|(_, group)| computes(group.flags)).map(|(index, _)| index))
     }
 
-    fn has_images(&self) -> bool {
+    /// Returns the limits of images: zeros unless the device has images of one, two and three dimensions, as OpenCL C
+    /// requires of a device that has any.
+    fn images(&self) -> ImageLimits {
         let empty = ze_device_image_properties_t {
             stype: ZE_STRUCTURE_TYPE_DEVICE_IMAGE_PROPERTIES,
             ..Default::default()
@@ -424,7 +437,20 @@ impl Query {
             // SAFETY: the device is alive, and the structure is of the type that its `stype` states.
             unsafe { (self.api.zeDeviceGetImageProperties)(self.device, structure) }
         });
-        answer.is_ok_and(|images| images.maxImageDims2D > 0)
+        let Ok(images) = answer else { return ImageLimits::default() };
+        let [d1, d2, d3] = [images.maxImageDims1D, images.maxImageDims2D, images.maxImageDims3D]
+            .map(|size| size as usize);
+        if [d1, d2, d3].contains(&0) {
+            return ImageLimits::default();
+        }
+        ImageLimits {
+            // The width is also that of images of one dimension.
+            d2: [d1.min(d2), d2],
+            d3: [d3; 3],
+            layers: images.maxImageArraySlices as usize,
+            // Level Zero's images of the type "buffer" have memory of their own.
+            buffer: 0,
+        }
     }
 
     fn api_version(&self) -> Result<u32, Code> {

@@ -9,6 +9,7 @@ use super::codes::{Code, check};
 use super::event_pool::EventPool;
 use super::handle::{DeviceHandle, OwnedContext};
 use super::loader::Api;
+use super::sampler::Samplers;
 use super::staging_pool::StagingPool;
 use crate::backend::poller::Poller;
 use crate::backend::shutdown;
@@ -28,6 +29,7 @@ pub(super) struct Context {
     /// Pools of events, without timestamps and with timestamps.
     pub(super) events: [EventPool; 2],
     pub(super) staging: StagingPool,
+    pub(super) samplers: Samplers,
     pub(super) lost: OnceLock<Error>,
     /// Number of enqueued commands whose end has not been detected.
     pub(super) in_flight: AtomicUsize,

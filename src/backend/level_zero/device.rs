@@ -4,10 +4,12 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use super::context::Context;
+use super::image::LzImage;
 use super::memory::LzMemory;
 use super::native_queue::LzNativeQueue;
 use super::program;
 use crate::backend::{Device, DriverHandles, Memory, NativeQueue, Program, Source, shutdown};
+use crate::device::ImageShape;
 use crate::error::{Error, Result};
 
 pub(super) struct LzDevice {
@@ -41,6 +43,10 @@ impl Device for LzDevice {
         Ok(Arc::new(LzMemory::allocate_on_host(&self.context, bytes)?))
     }
 
+    fn create_image(&self, shape: &ImageShape) -> Result<Arc<dyn Memory>> {
+        Ok(Arc::new(LzImage::create(&self.context, shape)?))
+    }
+
     fn create_native_queue(&self, profiling: bool) -> Result<Box<dyn NativeQueue>> {
         Ok(Box::new(LzNativeQueue::create(&self.context, profiling)?))
     }
@@ -54,5 +60,19 @@ impl Device for LzDevice {
     unsafe fn adopt_buffer(&self, handle: *mut c_void, bytes: usize) -> Result<Arc<dyn Memory>> {
         // SAFETY: guaranteed by the caller.
         Ok(Arc::new(unsafe { LzMemory::adopt(&self.context, handle, bytes)? }))
+    }
+
+    unsafe fn adopt_image_of(
+        &self,
+        handle: *mut c_void,
+        shape: &ImageShape,
+    ) -> Result<Arc<dyn Memory>> {
+        // SAFETY: guaranteed by the caller.
+        Ok(Arc::new(unsafe { LzImage::adopt(&self.context, handle, shape)? }))
+    }
+
+    unsafe fn adopt_program(&self, handle: *mut c_void) -> Result<Arc<dyn Program>> {
+        // SAFETY: guaranteed by the caller.
+        Ok(Arc::new(unsafe { program::adopt(&self.context, handle)? }))
     }
 }

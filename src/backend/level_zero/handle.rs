@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::bindings::*;
 use super::codes::check;
+use super::image_bindings::*;
 use super::loader::Api;
 use crate::backend::shutdown;
 
@@ -52,6 +53,8 @@ macro_rules! owned {
 
 owned!(OwnedContext, ze_context_handle_t, zeContextDestroy);
 owned!(OwnedModule, ze_module_handle_t, zeModuleDestroy);
+owned!(OwnedImage, ze_image_handle_t, zeImageDestroy);
+owned!(OwnedSampler, ze_sampler_handle_t, zeSamplerDestroy);
 owned!(OwnedPool, ze_event_pool_handle_t, zeEventPoolDestroy);
 owned!(OwnedEvent, ze_event_handle_t, zeEventDestroy);
 owned!(
@@ -68,6 +71,10 @@ owned!(
 unsafe impl Sync for OwnedContext {}
 // SAFETY: once a module is created, several threads may query it.
 unsafe impl Sync for OwnedModule {}
+// SAFETY: nothing changes an image's handle, and several threads may append commands that use it.
+unsafe impl Sync for OwnedImage {}
+// SAFETY: nothing changes a sampler.
+unsafe impl Sync for OwnedSampler {}
 // SAFETY: an event pool may be used by several threads, for different events.
 unsafe impl Sync for OwnedPool {}
 // SAFETY: an event may be queried by several threads; it is reset by its only owner.

@@ -10,6 +10,7 @@ use super::bindings::*;
 use super::codes::{Code, check};
 use super::event::WaitList;
 use super::handle::{OwnedKernel, OwnedModule};
+use super::image::LzImage;
 use super::memory::LzMemory;
 use super::module::Modules;
 use super::ze_info::{Kind, KnownParameter};
@@ -24,8 +25,8 @@ pub(super) struct LzKernel {
     name: String,
     /// Parameters, as many as the driver reports. Their properties come from the binary.
     parameters: Vec<Parameter>,
-    /// Indices of the parameters that are images or samplers.
-    handles: Vec<u32>,
+    /// Kinds of the parameters, as far as the binary describes them.
+    kinds: Vec<Option<Kind>>,
     max_work_group_size: Option<usize>,
     preferred_multiple: Option<usize>,
     local_memory: u64,
@@ -94,15 +95,15 @@ impl LzKernel {
             name: known.name.map(str::to_owned),
             address_space: known.address_space(),
             size: known.bytes.filter(|_| known.kind == Some(Kind::Value)),
-            ..Parameter::default()
+            type_name: known.object.map(str::to_owned),
+            access: known.access,
         };
         let mut parameters: Vec<_> = known.iter().map(parameter).collect();
         parameters.resize(count, Parameter::default());
-        let handles = (0..).zip(known).filter(|(_, known)| known.kind == Some(Kind::Handle));
         Ok(Self {
             name: name.to_string_lossy().into_owned(),
             parameters,
-            handles: handles.map(|(index, _)| index).collect(),
+            kinds: known.iter().map(|known| known.kind).collect(),
             max_work_group_size: Some(group_size.maxGroupSize as usize).filter(|&size| size > 0),
             preferred_multiple: Some(preferred.preferredMultiple as usize).filter(|&size| size > 0),
             local_memory: properties.localMemSize.into(),
@@ -168,30 +169,40 @@ impl LzKernel {
     fn set(&self, bound: &mut BoundKernel, index: u32, argument: &Argument<'_>) -> Result<()> {
         let BoundKernel { kernel, held, .. } = bound;
         let Some(held) = held.get_mut(index as usize) else { return Ok(()) };
+        // An address, or the handle of an image or a sampler.
         let address: *mut c_void;
         let (identity, size, pointer): (_, usize, *const c_void) = match *argument {
             Argument::Memory(object) => {
-                let object = LzMemory::of(object)?;
-                address = object.at(0);
-                (
-                    ArgumentIdentity::Memory(object.id()),
-                    size_of_val(&address),
-                    (&raw const address).cast(),
-                )
+                let id;
+                (id, address) = match LzImage::try_of(object) {
+                    Some(image) => (image.id(), image.raw().cast()),
+                    None => {
+                        let object = LzMemory::of(object)?;
+                        (object.id(), object.at(0))
+                    }
+                };
+                (ArgumentIdentity::Memory(id), size_of_val(&address), (&raw const address).cast())
             }
             Argument::Value(bytes) => {
                 (ArgumentIdentity::Value(bytes), bytes.len(), bytes.as_ptr().cast())
             }
             Argument::Local(bytes) => (ArgumentIdentity::Local(bytes), bytes, ptr::null()),
-            Argument::Sampler(_) => return Err(not_an_image(&self.name, index, argument)),
+            Argument::Sampler(sampler) => {
+                let context = &self.modules.context;
+                // The context keeps the sampler alive.
+                address = context.samplers.get(context, sampler)?.raw().cast();
+                (
+                    ArgumentIdentity::Sampler(sampler),
+                    size_of_val(&address),
+                    (&raw const address).cast(),
+                )
+            }
         };
         if held.holds(identity) {
             return Ok(());
         }
+        self.check(index, argument)?;
         held.invalidate();
-        if self.handles.contains(&index) {
-            return Err(not_an_image(&self.name, index, argument));
-        }
         let context = &self.modules.context;
         // SAFETY: the kernel is alive and locked. The pointer has `size` bytes or, for local memory, is null.
         // The argument is of the parameter's kind, as far as that is known.
@@ -204,6 +215,29 @@ impl LzKernel {
         })?;
         held.record(identity);
         Ok(())
+    }
+
+    /// Fails if an object is given for a parameter of another kind, or something else for an object: the driver takes
+    /// the bytes of any argument for a handle.
+    fn check(&self, index: u32, argument: &Argument<'_>) -> Result<()> {
+        let Some(kind) = self.kinds.get(index as usize).copied().flatten() else { return Ok(()) };
+        let is_image = matches!(argument, Argument::Memory(memory) if memory.is_image());
+        let is_sampler = matches!(argument, Argument::Sampler(_));
+        let expected = match kind {
+            Kind::Image if is_image => return Ok(()),
+            Kind::Sampler if is_sampler => return Ok(()),
+            Kind::Image => "an image",
+            Kind::Sampler => "a sampler",
+            Kind::Object => "an object that Kiln does not have",
+            _ if !is_image && !is_sampler => return Ok(()),
+            Kind::Memory(_) => "a buffer",
+            Kind::Local => "local memory",
+            Kind::Value => "a value",
+        };
+        Err(Error::invalid(format!(
+            "kernel `{}`, parameter {index}: given {argument}, expected {expected}",
+            self.name
+        )))
     }
 
     /// Sets the sizes of a launch in the driver's kernel, and returns the number of work-groups.
@@ -370,12 +404,4 @@ impl Kernel for LzKernel {
 /// Returns a pointer to an extension, for a description that takes untyped pointers.
 fn extension_pointer<T>(extension: &mut T) -> *mut c_void {
     (&raw mut *extension).cast()
-}
-
-/// Returns the error for an argument whose parameter is an image or a sampler.
-fn not_an_image(kernel: &str, index: u32, argument: &Argument<'_>) -> Error {
-    Error::invalid(format!(
-        "kernel `{kernel}`, parameter {index}: given {argument}, expected an image or a sampler, \
-         which Kiln passes only to devices of OpenCL"
-    ))
 }

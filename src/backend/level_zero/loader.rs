@@ -5,6 +5,7 @@ use std::sync::{Mutex, OnceLock};
 use libloading::Library;
 
 use super::bindings::*;
+use super::image_bindings::*;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
 
@@ -77,6 +78,9 @@ functions! {
     required zeCommandListAppendBarrier: ze_pfnCommandListAppendBarrier_t;
     required zeCommandListAppendMemoryCopy: ze_pfnCommandListAppendMemoryCopy_t;
     required zeCommandListAppendMemoryFill: ze_pfnCommandListAppendMemoryFill_t;
+    required zeCommandListAppendImageCopyRegion: ze_pfnCommandListAppendImageCopyRegion_t;
+    required zeCommandListAppendImageCopyToMemory: ze_pfnCommandListAppendImageCopyToMemory_t;
+    required zeCommandListAppendImageCopyFromMemory: ze_pfnCommandListAppendImageCopyFromMemory_t;
     required zeCommandListAppendLaunchKernel: ze_pfnCommandListAppendLaunchKernel_t;
     required zeEventPoolCreate: ze_pfnEventPoolCreate_t;
     required zeEventPoolDestroy: ze_pfnEventPoolDestroy_t;
@@ -88,6 +92,10 @@ functions! {
     required zeMemAllocDevice: ze_pfnMemAllocDevice_t;
     required zeMemAllocHost: ze_pfnMemAllocHost_t;
     required zeMemFree: ze_pfnMemFree_t;
+    required zeImageCreate: ze_pfnImageCreate_t;
+    required zeImageDestroy: ze_pfnImageDestroy_t;
+    required zeSamplerCreate: ze_pfnSamplerCreate_t;
+    required zeSamplerDestroy: ze_pfnSamplerDestroy_t;
     required zeModuleCreate: ze_pfnModuleCreate_t;
     required zeModuleDestroy: ze_pfnModuleDestroy_t;
     required zeModuleDynamicLink: ze_pfnModuleDynamicLink_t;

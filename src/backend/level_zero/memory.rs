@@ -146,7 +146,7 @@ impl LzMemory {
             .ok_or_else(|| Error::invalid("the buffer belongs to a device of another backend"))
     }
 
-    /// Returns an id that differs from the ids of all other memory objects, including released ones. Addresses,
+    /// Returns an id that differs from the ids of all other memory objects and images, including released ones. Addresses,
     /// in contrast, are reused.
     pub(super) fn id(&self) -> u64 {
         self.id
@@ -170,7 +170,8 @@ impl Memory for LzMemory {
     }
 }
 
-fn next_id() -> u64 {
+/// Returns an id for a memory object or an image.
+pub(super) fn next_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }

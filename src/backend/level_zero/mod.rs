@@ -5,10 +5,10 @@
 //!
 //! This backend does the work that the API leaves to its caller. It keeps events and the events that they wait
 //! for until the commands have ended ([event]), copies host memory through memory that the driver allocates
-//! ([memory]), detects when commands end ([poller](crate::backend::poller)), and rejects code that makes the
-//! compiler end the process ([module]). A list can call the host when a command ends, but only with one more
-//! command, which also has to be submitted, and for which the device waits. On an emulated GPU, that took 1.5
-//! times as long as querying an event.
+//! ([memory]), fills images by copies ([image]), detects when commands end ([poller](crate::backend::poller)),
+//! and rejects code that makes the compiler end the process ([module]). A list can call the host when a command
+//! ends, but only with one more command, which also has to be submitted, and for which the device waits. On an
+//! emulated GPU, that took 1.5 times as long as querying an event.
 
 mod adapter;
 mod bindings;
@@ -22,6 +22,9 @@ mod event_pool;
 mod extensions;
 pub(crate) mod given_context;
 mod handle;
+mod image;
+mod image_bindings;
+mod image_format;
 mod kernel;
 mod loader;
 mod memory;
@@ -29,6 +32,8 @@ mod module;
 mod native_queue;
 mod program;
 mod rows;
+mod sampler;
+mod sequence;
 mod staging_pool;
 mod ze_info;
 

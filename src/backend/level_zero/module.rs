@@ -19,16 +19,33 @@ use crate::sync::lock;
 pub(super) struct Modules {
     pub(super) modules: Vec<OwnedModule>,
     are_linked: bool,
+    /// Whether other code destroys the modules.
+    are_given: bool,
     pub(super) context: Arc<Context>,
+}
+
+impl Drop for Modules {
+    fn drop(&mut self) {
+        if self.are_given {
+            self.modules.drain(..).for_each(std::mem::forget);
+        }
+    }
 }
 
 impl Modules {
     pub(super) fn single(module: OwnedModule, context: &Arc<Context>) -> Self {
-        Self { modules: vec![module], are_linked: false, context: Arc::clone(context) }
+        let context = Arc::clone(context);
+        Self { modules: vec![module], are_linked: false, are_given: false, context }
+    }
+
+    /// Takes a module that other code created and destroys. It is not destroyed with the returned value.
+    pub(super) fn given(module: OwnedModule, context: &Arc<Context>) -> Self {
+        let context = Arc::clone(context);
+        Self { modules: vec![module], are_linked: false, are_given: true, context }
     }
 
     pub(super) fn linked(modules: Vec<OwnedModule>, context: &Arc<Context>) -> Self {
-        Self { modules, are_linked: true, context: Arc::clone(context) }
+        Self { modules, are_linked: true, are_given: false, context: Arc::clone(context) }
     }
 
     /// Returns the binary of a single module, or a container with the binaries of linked modules.

@@ -15,9 +15,9 @@ use super::event_pool::RawEvent;
 use super::handle::OwnedList;
 use super::kernel::LzKernel;
 use super::memory::{LzMemory, Staging};
-use super::rows;
+use super::{image, rows};
 use crate::backend::handler_guard::{self, CallKind};
-use crate::backend::{NativeEvent, NativeQueue, Operation, no_images, shutdown};
+use crate::backend::{NativeEvent, NativeQueue, Operation, shutdown};
 use crate::error::Result;
 
 /// Size in bytes above which a read is large. Any thread that detects the end of a smaller read copies its data
@@ -145,7 +145,10 @@ impl LzNativeQueue {
                 unsafe { self.append_copy(list, to, from, bytes, signal, wait) }
                     .map_err(|code| refused(code, "a copy", bytes, to_offset))
             }
-            Operation::Image(_) => Err(no_images()),
+            // SAFETY: the list is alive; the caller guarantees the rest.
+            Operation::Image(operation) => unsafe {
+                image::append(context, list, &operation, signal, wait, end_actions)
+            },
             // SAFETY: the list is alive; the caller guarantees the rest.
             Operation::Rows(operation) => unsafe {
                 rows::append(context, list, &operation, signal, wait, end_actions)

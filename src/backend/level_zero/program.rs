@@ -6,12 +6,14 @@
 
 use std::any::Any;
 use std::collections::HashSet;
-use std::ptr;
+use std::ffi::c_void;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use super::codes::{Code, check};
 use super::container;
 use super::context::Context;
+use super::handle::OwnedModule;
 use super::kernel::LzKernel;
 use super::module::{self, Modules};
 use super::ze_info::{Signatures, signatures};
@@ -94,6 +96,29 @@ pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<LzPro
     };
     LzProgram::new(Modules::single(module, context), build_log.clone(), &[known])
         .map_err(|code| module::failure(context, source, code).with_log(build_log))
+}
+
+/// Takes a module that other code built, with kernels of its own.
+///
+/// # Safety
+///
+/// The module lives longer than the returned program and its kernels, if its handle is not null.
+pub(super) unsafe fn adopt(context: &Arc<Context>, handle: *mut c_void) -> Result<LzProgram> {
+    if let Some(lost) = context.loss() {
+        return Err(lost.clone());
+    }
+    let handle = NonNull::new(handle).ok_or_else(|| {
+        Error::invalid("the given `ze_module_handle_t` is null; give an object of the driver")
+    })?;
+    let _call = handler_guard::begin(CallKind::Load)?;
+    // SAFETY: the module is alive, and is never destroyed through this value.
+    let module = unsafe { OwnedModule::new(context.api, handle.as_ptr().cast()) };
+    let modules = Modules::given(module, context);
+    // Without a binary, nothing is known about the parameters but their number.
+    let binary = modules.binary().unwrap_or_default();
+    LzProgram::new(modules, String::new(), &[signatures(&binary)]).map_err(|code| {
+        context.error(code, "the driver refused to create the kernels of the given module")
+    })
 }
 
 /// Creates the kernels of each module by their names.

@@ -10,7 +10,8 @@
 
 use std::collections::HashMap;
 
-use crate::compiler::signature::{AddressSpace, is_object};
+use crate::compiler::signature::{Access, AddressSpace, is_object};
+use crate::device::ImageKind;
 
 /// Type of the section, `SHT_ZEBIN_ZEINFO`.
 const SECTION: u32 = 0xff00_0011;
@@ -28,6 +29,10 @@ pub(super) struct KnownParameter<'b> {
     pub(super) name: Option<&'b str>,
     /// Size of an argument for this parameter, in bytes.
     pub(super) bytes: Option<usize>,
+    /// Type of an image, a sampler or another object, as written in OpenCL C.
+    pub(super) object: Option<&'b str>,
+    /// Access of an image.
+    pub(super) access: Option<Access>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +40,10 @@ pub(super) enum Kind {
     Memory(AddressSpace),
     Local,
     Value,
-    /// An image or a sampler.
-    Handle,
+    Image,
+    Sampler,
+    /// Any other object of OpenCL C.
+    Object,
 }
 
 impl KnownParameter<'_> {
@@ -46,7 +53,7 @@ impl KnownParameter<'_> {
             Kind::Memory(space) => Some(space),
             Kind::Local => Some(AddressSpace::Local),
             Kind::Value => Some(AddressSpace::Private),
-            Kind::Handle => None,
+            Kind::Image | Kind::Sampler | Kind::Object => None,
         }
     }
 }
@@ -138,6 +145,7 @@ struct Item<'t> {
     source_offset: Option<&'t str>,
     name: &'t str,
     address_qualifier: Option<&'t str>,
+    access_qualifier: &'t str,
     type_name: &'t str,
 }
 
@@ -210,6 +218,7 @@ impl<'t> Reader<'t> {
             "source_offset" => item.source_offset = Some(value),
             "name" => item.name = value,
             "address_qualifier" => item.address_qualifier = Some(value),
+            "access_qualifier" => item.access_qualifier = value,
             "type_name" => item.type_name = value,
             _ => {}
         }
@@ -239,9 +248,21 @@ impl<'t> Reader<'t> {
         // Examples are `__global` and `float*;8`: the size follows the type.
         if let Some(qualifier) = item.address_qualifier {
             let (ty, bytes) = item.type_name.rsplit_once(';').unwrap_or((item.type_name, ""));
-            let kind = if is_object(ty) { Some(Kind::Handle) } else { kind_of(qualifier) };
+            let kind = match ty {
+                "sampler_t" => Some(Kind::Sampler),
+                _ if ImageKind::of_type(ty).is_some() => Some(Kind::Image),
+                _ if is_object(ty) => Some(Kind::Object),
+                _ => kind_of(qualifier),
+            };
             known.kind = known.kind.or(kind);
             known.bytes = bytes.parse().ok().or(known.bytes);
+            known.object = Some(ty).filter(|ty| is_object(ty));
+            known.access = match item.access_qualifier.trim_start_matches('_') {
+                "read_only" => Some(Access::Read),
+                // A kernel may leave out pixels of an image that it only writes.
+                "write_only" | "read_write" => Some(Access::ReadWrite),
+                _ => None,
+            };
             known.name = Some(item.name).filter(|name| !name.is_empty());
         }
     }
@@ -269,7 +290,8 @@ fn kind_of(space: &str) -> Option<Kind> {
         "constant" => Kind::Memory(AddressSpace::Constant),
         "local" => Kind::Local,
         "private" => Kind::Value,
-        "image" | "sampler" => Kind::Handle,
+        "image" => Kind::Image,
+        "sampler" => Kind::Sampler,
         _ => return None,
     })
 }
@@ -331,6 +353,7 @@ kernels_misc_info:
         type_name:       'struct S;16'
       - index:           3
         address_qualifier: __global
+        access_qualifier: __read_only
         type_name:       'image2d_t;8'
 ...
 ";
@@ -357,13 +380,18 @@ kernels_misc_info:
     fn parameters_are_read_from_both_lists() {
         let binary = elf(INFO);
         let found = signatures(&binary);
-        let known = |kind, bytes| KnownParameter { kind: Some(kind), name: None, bytes };
+        let known =
+            |kind, bytes| KnownParameter { kind: Some(kind), bytes, ..KnownParameter::default() };
         let unused = known(Kind::Memory(AddressSpace::Constant), Some(8));
         let expected = [
             KnownParameter { name: Some("unused"), ..unused },
             known(Kind::Memory(AddressSpace::Global), None),
             known(Kind::Value, Some(16)),
-            known(Kind::Handle, Some(8)),
+            KnownParameter {
+                object: Some("image2d_t"),
+                access: Some(Access::Read),
+                ..known(Kind::Image, Some(8))
+            },
         ];
         assert_eq!(found["saxpy"], expected);
         assert_eq!(found["other"], [known(Kind::Local, None), known(Kind::Value, Some(4))]);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use crate::backend::{self, Source};
 use crate::compiler::signature::Parameter;
-use crate::device::DeviceInfo;
+use crate::device::{DeviceInfo, ImageShape};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Script and log of the fake device. Programs are as large as their source text.
@@ -119,6 +119,10 @@ impl backend::Device for FakeDevice {
 
     fn allocate_on_host(&self, _: usize) -> Result<Arc<dyn backend::Memory>> {
         Err(Error::new(ErrorKind::Driver, "has no memory"))
+    }
+
+    fn create_image(&self, _: &ImageShape) -> Result<Arc<dyn backend::Memory>> {
+        Err(Error::new(ErrorKind::Driver, "has no images"))
     }
 
     fn create_native_queue(&self, _: bool) -> Result<Box<dyn backend::NativeQueue>> {

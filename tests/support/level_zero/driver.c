@@ -9,8 +9,8 @@
  * For each command, the imitated device calls the C function `drmshim_kernel_<name>` of the library that
  * `DRMSHIM_KERNELS` names, which is this library, too. The device cannot distinguish kernels of equal
  * names or of similar code. So each launch is preceded by a launch of the kernel in launch.cl. Its
- * arguments are the number of the launch, and the buffers, whose addresses on the host the device looks
- * up. The original launch follows, and has no effect. Command lists must be in order. */
+ * arguments are the number of the launch, and the buffers and the pixels of images (images.c), whose addresses
+ * on the host the device looks up. The original launch follows, and has no effect. Command lists must be in order. */
 #define _GNU_SOURCE
 #include "stand_ins.h"
 
@@ -459,6 +459,30 @@ static result set_argument(handle of, uint32_t index, size_t bytes, const void *
     return status;
 }
 
+/* Returns an argument as it is at the time of the launch. An image is the memory of its pixels. */
+static struct argument copy_of_argument(const struct argument *argument)
+{
+    struct argument copy = *argument;
+    handle object = NULL;
+    if ((argument->kind == IMAGE || argument->kind == SAMPLER) && argument->value)
+        memcpy(&object, argument->value, sizeof object);
+    void *pixels;
+    switch (argument->kind) {
+    case IMAGE:
+        copy.image = image_of(object, &pixels);
+        copy.value = copy_of(&pixels, sizeof pixels);
+        break;
+    case SAMPLER: copy.sampler = sampler_of(object); /* fall through */
+    default: copy.value = copy_of(argument->value, argument->size);
+    }
+    return copy;
+}
+
+static bool is_memory(const struct argument *argument)
+{
+    return argument->kind == BUFFER || argument->kind == IMAGE;
+}
+
 /* Appends the launch of launch.cl that precedes each launch. */
 static void announce(handle list, struct kernel *kernel, const struct group_count *groups, uint32_t waits,
                      handle *wait)
@@ -479,9 +503,9 @@ static void announce(handle list, struct kernel *kernel, const struct group_coun
     result status = 0;
     uint32_t buffers = 0;
     for (int i = 0; i < kernel->count; i++) {
-        const struct argument *argument = &kernel->arguments[i];
-        launch->kernel.arguments[i].value = copy_of(argument->value, argument->size);
-        if (argument->kind != BUFFER)
+        struct argument *argument = &launch->kernel.arguments[i];
+        *argument = copy_of_argument(&kernel->arguments[i]);
+        if (!is_memory(argument))
             continue;
         if (buffers == MAX_BUFFERS)
             die("kernel %s has more than %d buffers", kernel->name, MAX_BUFFERS);
@@ -528,7 +552,7 @@ void drmshim_kernel_kiln_stand_in(const struct drmshim_call *call)
     int buffers = 0;
     for (int i = 0; i < kernel->count; i++) {
         arguments[i] = kernel->arguments[i];
-        if (arguments[i].kind != BUFFER)
+        if (!is_memory(&arguments[i]))
             continue;
         uint64_t address = 0;
         if (arguments[i].value)
@@ -575,6 +599,9 @@ TABLE(zeGetModuleProcAddrTable,
 TABLE(zeGetKernelProcAddrTable,
       REPLACE(0, create_kernel) REPLACE(1, destroy_kernel) REPLACE(3, set_group) REPLACE(6, set_argument))
 TABLE(zeGetKernelExpProcAddrTable, REPLACE(0, set_offset))
-TABLE(zeGetCommandListProcAddrTable, REPLACE(22, launch) older_lists(table);)
+TABLE(zeGetCommandListProcAddrTable, REPLACE(22, launch) images_lists(table); older_lists(table);)
+TABLE(zeGetImageProcAddrTable, images_images(table);)
+TABLE(zeGetSamplerProcAddrTable, images_samplers(table);)
+TABLE(zeGetMemProcAddrTable, images_memory(table);)
 TABLE(zeGetDriverProcAddrTable, older_driver(table);)
 TABLE(zeGetEventProcAddrTable, older_events(table);)

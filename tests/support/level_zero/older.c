@@ -28,6 +28,9 @@ static struct {
     result (*barrier)(handle, handle, uint32_t, handle *);
     result (*copy)(handle, void *, const void *, size_t, handle, uint32_t, handle *);
     result (*fill)(handle, void *, const void *, size_t, size_t, handle, uint32_t, handle *);
+    result (*copy_pixels)(handle, handle, handle, const void *, const void *, handle, uint32_t, handle *);
+    result (*to_memory)(handle, void *, handle, const void *, handle, uint32_t, handle *);
+    result (*from_memory)(handle, handle, const void *, const void *, handle, uint32_t, handle *);
     result (*launch)(handle, handle, const void *, handle, uint32_t, handle *);
 } next;
 
@@ -78,6 +81,27 @@ static result fill(handle list, void *to, const void *pattern, size_t size, size
 {
     follow(list, signal, waits, wait);
     return next.fill(list, to, pattern, size, bytes, signal, waits, wait);
+}
+
+static result copy_pixels(handle list, handle to, handle from, const void *target, const void *source,
+                          handle signal, uint32_t waits, handle *wait)
+{
+    follow(list, signal, waits, wait);
+    return next.copy_pixels(list, to, from, target, source, signal, waits, wait);
+}
+
+static result to_memory(handle list, void *to, handle from, const void *region, handle signal, uint32_t waits,
+                        handle *wait)
+{
+    follow(list, signal, waits, wait);
+    return next.to_memory(list, to, from, region, signal, waits, wait);
+}
+
+static result from_memory(handle list, handle to, const void *from, const void *region, handle signal,
+                          uint32_t waits, handle *wait)
+{
+    follow(list, signal, waits, wait);
+    return next.from_memory(list, to, from, region, signal, waits, wait);
 }
 
 static result launch(handle list, handle kernel, const void *groups, handle signal, uint32_t waits,
@@ -137,5 +161,6 @@ void older_events(void **table)
 
 void older_lists(void **table)
 {
-    REPLACE(2, destroy) REPLACE(6, barrier) REPLACE(8, copy) REPLACE(9, fill) REPLACE(22, launch)
+    REPLACE(2, destroy) REPLACE(6, barrier) REPLACE(8, copy) REPLACE(9, fill)
+    REPLACE(13, copy_pixels) REPLACE(14, to_memory) REPLACE(15, from_memory) REPLACE(22, launch)
 }

@@ -8,6 +8,8 @@ enum {
     OP_ENTRY_POINT = 15,
     OP_TYPE_INT = 21,
     OP_TYPE_FLOAT = 22,
+    OP_TYPE_IMAGE = 25,
+    OP_TYPE_SAMPLER = 26,
     OP_TYPE_POINTER = 32,
     OP_SPEC_CONSTANT_TRUE = 48,
     OP_SPEC_CONSTANT_FALSE = 49,
@@ -33,6 +35,10 @@ static enum parameter kind_of(const uint32_t *words, size_t count, uint32_t type
 {
     EACH_INSTRUCTION(words, count, at, length)
     {
+        if (opcode(at) == OP_TYPE_IMAGE && at[1] == type)
+            return IMAGE;
+        if (opcode(at) == OP_TYPE_SAMPLER && at[1] == type)
+            return SAMPLER;
         if (opcode(at) != OP_TYPE_POINTER || at[1] != type)
             continue;
         switch (at[2]) {

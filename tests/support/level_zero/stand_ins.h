@@ -13,7 +13,7 @@ void *allocate(size_t bytes);
 
 /* spirv.c: queries and changes of a module. */
 
-enum parameter { VALUE, BUFFER, LOCAL };
+enum parameter { VALUE, BUFFER, LOCAL, IMAGE, SAMPLER };
 
 #define MAX_PARAMETERS 128
 
@@ -23,6 +23,35 @@ int parameters_of(const uint32_t *words, size_t count, const char *kernel,
 
 /* Replaces the default of a specialization constant. */
 void specialize(uint32_t *words, size_t count, uint32_t id, const void *value);
+
+/* images.c: images and samplers. */
+
+/* Values of Level Zero's `ze_image_type_t`, `ze_image_format_type_t` and `ze_sampler_address_mode_t`. */
+enum { IMAGE_1D, IMAGE_1D_ARRAY, IMAGE_2D, IMAGE_2D_ARRAY, IMAGE_3D };
+enum { CHANNEL_UINT, CHANNEL_SINT, CHANNEL_UNORM, CHANNEL_SNORM, CHANNEL_FLOAT };
+enum { ADDRESS_NONE, ADDRESS_REPEAT, ADDRESS_CLAMP, ADDRESS_BORDER, ADDRESS_MIRROR };
+
+struct image_form {
+    uint32_t type, channel;
+    size_t pixel, channels; /* size of a pixel in bytes, and its number of channels */
+    size_t size[3];         /* in pixels; layers are the last of the dimensions */
+};
+
+struct sampler_form {
+    uint32_t addressing, filter;
+    bool is_normalized;
+};
+
+/* Returns the form of an image, and the address of its pixels in the device's memory. */
+struct image_form image_of(void *handle, void **pixels);
+
+struct sampler_form sampler_of(void *handle);
+
+/* Replace functions in the tables of a driver. */
+void images_images(void **table);
+void images_samplers(void **table);
+void images_memory(void **table);
+void images_lists(void **table);
 
 /* opencl.c: building and running programs. */
 
@@ -40,7 +69,9 @@ struct program *program_of(const struct module_text *modules, int count, const c
 struct argument {
     enum parameter kind;
     size_t size;
-    void *value; /* for a buffer: its address on the host */
+    void *value; /* for a buffer, and for the pixels of an image: its address on the host */
+    struct image_form image;
+    struct sampler_form sampler;
 };
 
 /* Runs a kernel to its end. */
