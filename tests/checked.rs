@@ -536,8 +536,9 @@ everywhere! {
         }
         const SIZE: [usize; 2] = [23, 7];
 
+        // Intel's runtime for CPUs, which passes such vectors wrongly, may stand in for a GPU.
         if std::env::var_os("KILN_STAND_INS_OPENCL").is_some() {
-            return eprintln!("skipped: Intel's runtime for CPUs stands in for a GPU, and passes such vectors wrongly");
+            return;
         }
         let program = support::program(&rt, VECTORS).await;
         let pick = program.checked("pick").unwrap();

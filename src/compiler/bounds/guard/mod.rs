@@ -154,7 +154,7 @@ fn describe_added(module: &mut Module, kernel: &str, count: usize) {
         });
         match (added, i.word(0)) {
             (Some(text), Some(id)) => {
-                new.push(Op::String, [id].into_iter().chain(string_words(&text)))
+                new.push(Op::String, [id].into_iter().chain(string_words(&text)));
             }
             _ => new.push_instruction(&i),
         }
