@@ -146,6 +146,7 @@ impl Key {
 mod tests {
     use super::*;
     use crate::compiler::nd_range::NdSize;
+    use crate::device::{ChannelOrder, ChannelType, ImageFormat, ImageKind};
 
     fn query(describe: impl FnOnce(&mut Query)) -> Query {
         let mut query = Query::new(0, Trust::ProofOnly, false, 1);
@@ -162,6 +163,22 @@ mod tests {
         let place = Place { slot: 0, argument: 0 };
         assert_eq!(of(&[1, 2]).value(place), Some(&[1, 2][..]));
         assert_eq!(of(&[1, 2]).value(Place { argument: 1, ..place }), None);
+    }
+
+    #[test]
+    fn scalars_behind_images_and_samplers_are_found_at_their_places() {
+        let shape = ImageShape {
+            kind: ImageKind::D1,
+            size: [8, 1, 1],
+            format: ImageFormat { order: ChannelOrder::R, channel: ChannelType::Float },
+        };
+        let query = query(|query| {
+            query.buffer(0, &(0..32), None);
+            query.image(&shape);
+            query.sampler(Sampler::new());
+            query.scalar(&[7]);
+        });
+        assert_eq!(query.value(Place { slot: 0, argument: 2 }), Some(&[7][..]));
     }
 
     #[test]
@@ -190,7 +207,21 @@ mod tests {
         required.require_one_kernel();
         required.launch(BuildKey([7; 32]), "scale", &NdSize::from(16).into());
         let buffer = |memory, bytes, dead| query(|query| query.buffer(memory, &bytes, dead)).key;
+        let image = |kind, width| {
+            let format = ImageFormat { order: ChannelOrder::Rgba, channel: ChannelType::Float };
+            let shape = ImageShape { kind, size: [width, 1, 1], format };
+            query(|query| {
+                query.buffer(0, &(0..8), None);
+                query.image(&shape);
+            })
+            .key
+        };
         let keys = [
+            image(ImageKind::D1, 8),
+            image(ImageKind::D1, 9),
+            image(ImageKind::D1Array, 8),
+            query(|query| query.sampler(Sampler::new())).key,
+            query(|query| query.sampler(Sampler::new().normalized(true))).key,
             launch(0, Trust::ProofOnly, 1, "k", size([8, 2])),
             launch(1, Trust::ProofOnly, 1, "k", size([8, 2])),
             launch(0, Trust::Caller, 1, "k", size([8, 2])),
