@@ -214,7 +214,7 @@ impl Images {
         if op == Op::FunctionCall {
             check_call(definitions, i)?;
         }
-        if matches!(op, Op::ImageQuerySizeLod) && !is_zero(definitions, i.word(3)) {
+        if matches!(op, Op::ImageQuerySizeLod) && !definitions.is_zero(i.word(3)) {
             return Err("it asks for the size of another level of an image than the first".into());
         }
         if !is_access(op) {
@@ -339,15 +339,6 @@ fn check_call(definitions: &Definitions<'_>, call: &Instruction<'_>) -> Result<(
     Ok(())
 }
 
-fn is_zero(definitions: &Definitions<'_>, id: Option<u32>) -> bool {
-    let Some(constant) = id.and_then(|id| definitions.get(id)) else { return false };
-    match constant.op() {
-        Some(Op::ConstantNull) => true,
-        Some(Op::Constant) => constant.words_from(2).all(|word| word == 0),
-        _ => false,
-    }
-}
-
 /// Fails unless an access is to the first level of an image, and has no operands that are not followed.
 fn check_level(
     definitions: &Definitions<'_>,
@@ -362,7 +353,7 @@ fn check_level(
         let name = i.name();
         return Err(format!("{name} has the operands {mask:#x}, which are not followed"));
     }
-    if is_lod && !is_zero(definitions, i.word(5)) {
+    if is_lod && !definitions.is_zero(i.word(5)) {
         return Err("it reads another level of an image than the first".to_owned());
     }
     Ok(())

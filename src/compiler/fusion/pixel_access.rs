@@ -47,7 +47,7 @@ impl PixelAccess {
             [ImageOperands::SIGN_EXTEND, ImageOperands::ZERO_EXTEND].map(|bit| bit.bits());
         let is_first_level = match mask & !(signed | unsigned) {
             0 => true,
-            rest if rest == ImageOperands::LOD.bits() => is_zero(definitions, i.word(5)),
+            rest if rest == ImageOperands::LOD.bits() => definitions.is_zero(i.word(5)),
             _ => false,
         };
         let texel = match stored {
@@ -99,14 +99,5 @@ pub(super) fn exact_channels(format: ImageFormat) -> Option<usize> {
 /// Returns whether an instruction that asks for the size of an image asks for that of the first level.
 pub(super) fn is_first_level(definitions: &Definitions<'_>, i: &Instruction<'_>) -> bool {
     i.op() == Some(Op::ImageQuerySize)
-        || i.op() == Some(Op::ImageQuerySizeLod) && is_zero(definitions, i.word(3))
-}
-
-fn is_zero(definitions: &Definitions<'_>, id: Option<u32>) -> bool {
-    let Some(constant) = id.and_then(|id| definitions.get(id)) else { return false };
-    match constant.op() {
-        Some(Op::ConstantNull) => true,
-        Some(Op::Constant) => constant.words_from(2).all(|word| word == 0),
-        _ => false,
-    }
+        || i.op() == Some(Op::ImageQuerySizeLod) && definitions.is_zero(i.word(3))
 }

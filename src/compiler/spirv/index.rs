@@ -174,6 +174,16 @@ impl<'m> Definitions<'m> {
     pub(crate) fn type_of(&self, id: u32) -> Option<Instruction<'m>> {
         self.get(self.get(id)?.result_type()?)
     }
+
+    /// Returns whether a value is the constant 0.
+    pub(crate) fn is_zero(&self, id: Option<u32>) -> bool {
+        let Some(constant) = id.and_then(|id| self.get(id)) else { return false };
+        match constant.op() {
+            Some(Op::ConstantNull) => true,
+            Some(Op::Constant) => constant.words_from(2).all(|word| word == 0),
+            _ => false,
+        }
+    }
 }
 
 impl Module {
