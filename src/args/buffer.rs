@@ -132,7 +132,7 @@ impl<T: Pod> Buffer<T> {
     /// Any slice can be read, written, filled and copied. A slice that starts at a multiple of the device's
     /// [`slice_alignment`](crate::Limits::slice_alignment), in bytes, can be an argument of any kernel. For another
     /// slice, Kiln builds a variant of the kernel that adds the slice's offset itself: see
-    /// [`docs::memory`](crate::docs::memory).
+    /// [`guides::memory`](crate::guides::memory).
     ///
     /// # Errors
     ///

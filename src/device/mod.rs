@@ -116,7 +116,7 @@ pub struct Limits {
     /// Maximum size of all arguments of a kernel together.
     pub max_parameter_size: usize,
     /// Alignment in bytes of slices that the device takes as arguments of kernels. For other slices, Kiln builds
-    /// [variants of kernels](crate::docs::memory).
+    /// [variants of kernels](crate::guides::memory).
     pub slice_alignment: usize,
     /// Width of a device address, in bits.
     pub address_bits: u32,
