@@ -4,7 +4,8 @@
 //! uses, or one that dominates it. SPIR-V requires that definitions and dominators come first (2.16.1). It also
 //! writes OpLoopMerge before an OpSwitch, which is not allowed; kernels do not need OpLoopMerge at all (2.11). And
 //! where memory is set to one value, it writes a copy from an array of bytes, without the alignment that the copy
-//! claims of both addresses.
+//! claims of both addresses. It declares the type of samplers once for each sampler at program scope, and once more
+//! for parameters. And it selects vectors by a single condition, which SPIR-V allows from version 1.4 on.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -12,7 +13,9 @@ use petgraph::algo::dominators::simple_fast;
 use petgraph::graph::{DiGraph, NodeIndex};
 use rspirv::spirv::{Decoration, MemoryAccess, Op, StorageClass};
 
-use crate::compiler::spirv::edit::{Definitions, Instruction, Role, Section, Stream, ids, invalid};
+use crate::compiler::spirv::edit::{
+    Definitions, Instruction, Interner, Role, Section, Stream, ids, invalid,
+};
 use crate::compiler::spirv::{Module, remove_debug_info};
 use crate::error::Result;
 
@@ -26,6 +29,8 @@ use crate::error::Result;
 pub(super) fn parse_and_fix(bytes: Vec<u8>) -> Result<Module> {
     let mut module = Module::parse(bytes)?;
     remove_debug_info(&mut module);
+    merge_sampler_types(&mut module)?;
+    widen_conditions(&mut module)?;
     for at in 0..module.functions.len() {
         let mut body = without_bad_merges(&module.functions[at].body);
         let definitions = module.definitions();
@@ -42,6 +47,84 @@ pub(super) fn parse_and_fix(bytes: Vec<u8>) -> Result<Module> {
     }
     align_copied_constants(&mut module);
     Ok(module)
+}
+
+/// Merges the declarations of the type of samplers, and those of types that are equal then.
+fn merge_sampler_types(module: &mut Module) -> Result<()> {
+    let globals = module.section(Section::Globals).iter();
+    if globals.filter(|i| i.op() == Some(Op::TypeSampler)).count() < 2 {
+        return Ok(());
+    }
+    let old = module.clone();
+    let definitions = old.definitions();
+    let (mut first_of, mut known) = (HashMap::new(), HashMap::new());
+    let mut globals = Stream::default();
+    for i in old.section(Section::Globals).iter() {
+        let is_merged =
+            matches!(i.op(), Some(Op::TypeSampler | Op::TypePointer | Op::TypeFunction));
+        let mut new = Stream::default();
+        new.push_renumbered(&i, &definitions, |id, _| Ok(*first_of.get(&id).unwrap_or(&id)))?;
+        if let (true, Some(id), Some(renumbered)) = (is_merged, i.result(), new.at(0)) {
+            let operands: Vec<u32> = renumbered.words_from(1).collect();
+            let first = *known.entry((i.op(), operands)).or_insert(id);
+            if first != id {
+                first_of.insert(id, first);
+                continue;
+            }
+        }
+        globals.append(&new);
+    }
+    *module.section_mut(Section::Globals) = globals;
+    for section in [Section::Names, Section::Annotations] {
+        let is_kept = |i: &Instruction<'_>| i.word(0).is_none_or(|id| !first_of.contains_key(&id));
+        module.section_mut(section).retain(is_kept);
+    }
+    for (function, old) in module.functions.iter_mut().zip(&old.functions) {
+        let mut body = Stream::default();
+        for i in old.body.iter() {
+            body.push_renumbered(&i, &definitions, |id, _| Ok(*first_of.get(&id).unwrap_or(&id)))?;
+        }
+        function.body = body;
+    }
+    Ok(())
+}
+
+/// Selection of a vector by a single condition.
+struct VectorSelection {
+    condition: u32,
+    /// Type of the condition.
+    bool: u32,
+    components: u32,
+    /// Words of the instruction.
+    words: Vec<u32>,
+}
+
+/// Gives selections of vectors a condition for each component.
+fn widen_conditions(module: &mut Module) -> Result<()> {
+    let definitions = module.definitions();
+    let selection = |i: Instruction<'_>| {
+        let i = Some(i).filter(|i| i.op() == Some(Op::Select))?;
+        let ty = definitions.get(i.result_type()?)?;
+        let components = (ty.op() == Some(Op::TypeVector)).then(|| ty.word(2)).flatten()?;
+        let condition = i.word(2)?;
+        let bool = definitions.type_of(condition)?;
+        let bool = Some(bool).filter(|ty| ty.op() == Some(Op::TypeBool))?.result()?;
+        Some(VectorSelection { condition, bool, components, words: i.words_from(0).collect() })
+    };
+    let functions = module.functions.iter();
+    let selections: Vec<Vec<_>> =
+        functions.map(|function| function.body.iter().map(selection).collect()).collect();
+    let mut interner = Interner::of(module);
+    module.replace(selections, |selection, module, body| {
+        let VectorSelection { condition, bool, components, mut words } = selection;
+        let ty = interner.type_id(module, Op::TypeVector, &[bool, components])?;
+        let conditions = module.fresh_id()?;
+        let all = std::iter::repeat_n(condition, components as usize);
+        body.push(Op::CompositeConstruct, [ty, conditions].into_iter().chain(all));
+        words[2] = conditions;
+        body.push(Op::Select, words);
+        Ok(())
+    })
 }
 
 /// Gives constants the alignments that copies from them claim.
