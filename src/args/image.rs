@@ -238,8 +238,8 @@ impl<P: Pixel> Image<P> {
         self.len() == 0
     }
 
-    /// Returns the driver's object of the image, a `cl_mem` or a `ze_image_handle_t`, for code that calls the driver itself, as
-    /// [`Buffer::driver_handle`] does. For an image over a buffer, it is the buffer.
+    /// Returns the driver's object of the image, a `cl_mem` or a `ze_image_handle_t`, for code that calls the driver
+    /// itself, as [`Buffer::driver_handle`] does. For an image over a buffer, it is the buffer.
     ///
     /// # Errors
     ///

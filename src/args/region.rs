@@ -381,10 +381,7 @@ impl Region {
 
     /// Returns the number of bytes of the buffer that [`view`](Self::view) has before the region.
     pub(crate) fn lead(&self) -> usize {
-        match self.image {
-            Some(_) => 0,
-            None => self.bytes.start % self.slot().handle().limits.slice_alignment,
-        }
+        if self.image.is_some() { 0 } else { self.beyond_alignment() }
     }
 
     /// Returns the region as a kernel argument. A region of an image is all of it. If a buffer's region does not
@@ -404,7 +401,7 @@ impl Region {
         // only the first view is kept.
         let memory = &self.allocation.memory;
         let view = match over_buffer {
-            Some(_) if !self.is_aligned() => return Err(self.unaligned()),
+            Some(_) if self.beyond_alignment() > 0 => return Err(self.unaligned()),
             Some(image) => memory.image(self.bytes.start, &image.shape)?,
             None => {
                 let start = self.bytes.start - self.lead();
@@ -414,8 +411,9 @@ impl Region {
         Ok(&**self.view.get_or_init(|| view))
     }
 
-    fn is_aligned(&self) -> bool {
-        self.bytes.start.is_multiple_of(self.slot().handle().limits.slice_alignment)
+    /// Returns the number of bytes from the last multiple of the device's `slice_alignment` to the region.
+    fn beyond_alignment(&self) -> usize {
+        self.bytes.start % self.slot().handle().limits.slice_alignment
     }
 
     /// Returns the error for a region that does not start where the device takes it as an argument.

@@ -15,7 +15,7 @@ pub(crate) trait Memory {
     /// Adds the memory to the arguments of a launch.
     fn bind(&self, launch: Launch) -> Launch;
 
-    /// Has a scope keep the contents.
+    /// Makes a scope keep the contents of the memory.
     fn keep(&self, scope: &FusionScope);
 }
 

@@ -121,7 +121,10 @@ impl Checks {
             return None;
         }
         let decision = known.unwrap_or_else(|| {
-            self.decide_anew(&analysis, kernel, LaunchShape::of(range, arguments), Self::run)
+            let run = |analysis: &Analysis, report: &_, with_offset: &_| {
+                self.run(analysis, report, with_offset)
+            };
+            self.decide_anew(&analysis, kernel, LaunchShape::of(range, arguments), run)
         });
         Some(decision.and_then(prove))
     }
@@ -144,9 +147,12 @@ impl Checks {
         let decide = move || {
             let resolved = kernel.built()?;
             checks.check_overlaps(&analysis, resolved, &shape.regions)?;
-            checks
-                .find(|known| known.covers(&shape))
-                .unwrap_or_else(|| checks.decide_anew(&analysis, resolved, shape, Self::run))
+            checks.find(|known| known.covers(&shape)).unwrap_or_else(|| {
+                let run = |analysis: &Analysis, report: &_, with_offset: &_| {
+                    checks.run(analysis, report, with_offset)
+                };
+                checks.decide_anew(&analysis, resolved, shape, run)
+            })
         };
         let decided = self.graph()?.pool_for(is_untrusted).threads().run(Priority::Short, decide);
         let decision = decided.await??;
@@ -179,28 +185,29 @@ impl Checks {
             Err(error) => return Some(Err(error)),
         };
         let find = || self.find(|known| known.fits(range, arguments));
-        let prove =
-            || {
-                self.check_overlaps(&analysis, kernel, &regions(arguments))?;
-                let proven = find().unwrap_or_else(|| {
+        let proven = |analysis: &Analysis, report: &bounds::Report, with_offset: &[usize]| {
+            if !self.graph()?.runs_as_analysed(&kernel.built, analysis) {
+                let reason = "its program was built with options that are not checked";
+                return Err(Error::unsupported(reason));
+            }
+            if !report.is_proven() {
+                return Err(self.not_proven(&report.verdict(&analysis.kernel), ""));
+            }
+            match with_offset {
+                [] => Ok(Decision::Proven),
+                _ => Err(Error::unsupported(
+                    "a slice does not begin where the device takes it as an argument",
+                )),
+            }
+        };
+        let prove = || {
+            self.check_overlaps(&analysis, kernel, &regions(arguments))?;
+            let decision = find().unwrap_or_else(|| {
                 let shape = LaunchShape::of(range, arguments);
-                self.decide_anew(&analysis, kernel, shape, |checks, analysis, report, with_offset| {
-                    let reason = match report.is_proven() {
-                        _ if !checks.graph()?.runs_as_analysed(&kernel.built, analysis) => {
-                            "its program was built with options that are not checked"
-                        }
-                        true if with_offset.is_empty() => return Ok(Decision::Proven),
-                        true => "a slice does not begin where the device takes it as an argument",
-                        false => {
-                            let verdict = report.verdict(&analysis.kernel);
-                            return Err(checks.not_proven(&verdict, ""));
-                        }
-                    };
-                    Err(Error::unsupported(reason))
-                })
+                self.decide_anew(&analysis, kernel, shape, proven)
             });
-                proven.map(drop)
-            };
+            decision.map(drop)
+        };
         Some(prove())
     }
 
@@ -279,7 +286,7 @@ impl Checks {
         analysis: &Analysis,
         kernel: &ResolvedKernel,
         shape: LaunchShape,
-        decide: impl FnOnce(&Self, &Analysis, &bounds::Report, &[usize]) -> Result<Decision>,
+        decide: impl FnOnce(&Analysis, &bounds::Report, &[usize]) -> Result<Decision>,
     ) -> Result<Decision> {
         let report = self.report(analysis, &shape);
         let constants = report.as_ref().ok().map(|report| report.constants.clone());
@@ -287,7 +294,7 @@ impl Checks {
             self.check_stated(analysis, kernel, &shape, &report)?;
             self.check_private(analysis, kernel, &shape.range)?;
             let alignment = kernel.built.device().limits.slice_alignment;
-            decide(self, analysis, &report, &shape.unaligned(alignment))
+            decide(analysis, &report, &shape.unaligned(alignment))
         });
         if decision.as_ref().is_err_and(|error| !error.is_deterministic()) {
             return decision;

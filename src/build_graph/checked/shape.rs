@@ -77,7 +77,10 @@ impl LaunchShape {
 
     /// Returns the positions of the buffers whose addresses need not be multiples of `alignment`.
     pub(super) fn unaligned(&self, alignment: usize) -> SmallVec<[usize; 4]> {
-        let is_unaligned = |argument: &ArgumentShape| matches!(argument, ArgumentShape::Buffer { alignment: own, .. } if *own < alignment);
+        let is_unaligned = |argument: &ArgumentShape| match argument {
+            ArgumentShape::Buffer { alignment: own, .. } => *own < alignment,
+            _ => false,
+        };
         let arguments = self.arguments.iter().enumerate();
         arguments.filter(|(_, argument)| is_unaligned(argument)).map(|(at, _)| at).collect()
     }
