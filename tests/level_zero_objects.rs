@@ -6,7 +6,7 @@
 
 mod support;
 
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void};
 use std::ptr::{null, null_mut};
 
 use futures::executor::block_on;
@@ -91,7 +91,7 @@ struct ModuleDescription {
     format: u32,
     bytes: usize,
     input: *const u8,
-    options: *const i8,
+    options: *const c_char,
     constants: *const c_void,
 }
 
