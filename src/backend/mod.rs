@@ -556,6 +556,22 @@ pub(crate) trait NativeQueue: Send {
         wait: &[Arc<dyn NativeEvent>],
     ) -> Result<Arc<dyn NativeEvent>>;
 
+    /// Like [`enqueue`](Self::enqueue) behind no events, for an operation whose end nobody has to learn at once: the
+    /// event of a later operation of the native queue reports its end, and a failure of it too. Returns an event
+    /// where the backend could lose a failure otherwise, or saves nothing by leaving the event out.
+    ///
+    /// # Safety
+    ///
+    /// As for [`enqueue`](Self::enqueue). Without an event, the operation has ended once a later operation of the
+    /// native queue has.
+    unsafe fn enqueue_without_event(
+        &mut self,
+        operation: &Operation<'_>,
+    ) -> Result<Option<Arc<dyn NativeEvent>>> {
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.enqueue(operation, &[]) }.map(Some)
+    }
+
     /// Ensures that everything enqueued so far starts without another call.
     fn flush(&mut self) -> Result<()>;
 

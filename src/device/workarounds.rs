@@ -35,6 +35,11 @@ pub(crate) struct Workarounds {
     /// last to the first: the driver blocks a release until the device is idle, and crashes when, of two
     /// overlapping views that kernels were given, the older one is released first (NVIDIA 580.159).
     pub(crate) defer_releases: bool,
+    /// Request no event for a launch whose end nobody has to learn at once. The driver needs half as long again for a
+    /// launch with an event that is queried and released (NVIDIA 580.159), or a quarter (Intel's runtime for CPUs
+    /// 2026.22). A launch fails there only with the whole context, as the next event reports, or never. PoCL 3.1 must
+    /// keep all events: it ends the process when a launch without an event fails because of an earlier command.
+    pub(crate) omit_events: bool,
     /// Wait in the driver while commands run: the driver has one worker thread less than the CPU has compute
     /// units, and relies on the waiting thread as well (Intel's runtime for CPUs 2026.22).
     pub(crate) help_execute: bool,
@@ -105,6 +110,7 @@ impl Workarounds {
             // Fills take 45 ms whatever the pattern; copies of their beginning take 3 ms.
             fills: FillStrategy { copies: true, ..FillStrategy::default() },
             help_execute: true,
+            omit_events: true,
             separate_functions: true,
             widen_vectors: true,
             split_volatile_loads: true,
@@ -119,6 +125,7 @@ impl Workarounds {
             trust_required_group_size: true,
             poll_for_ends: true,
             defer_releases: true,
+            omit_events: true,
             ..Self::default()
         }
     }

@@ -1,30 +1,28 @@
 //! Native queues of a device: a few in-order queues, and the commands in flight on each.
 //!
 //! A chain of commands stays on one native queue, where the driver keeps the order and no events are
-//! needed. Only an edge between native queues waits for an event. Every command has a native event all
-//! the same, because it reports how the command ended; requesting one later would take a command of its
-//! own.
+//! needed. Only an edge between native queues waits for an event.
+//!
+//! An event costs time in the driver, so most commands of a long sequence have none. A command without an event
+//! has ended once the next command with one has. That event *reports* the end of both, and both have failed if it
+//! reports a failure. Commands that wait for events of other native queues have an event, and so has the command
+//! before each of them: some drivers fail a command as soon as one that it waits for has failed, before its turn.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::node::{EdgeKind, NodeId};
-use crate::backend::{self, NativeEvent, Operation, Progress};
-use crate::error::{Error, Result};
+use crate::backend::{self, NativeEvent, Notify, Operation, Profile, Progress};
+use crate::error::{Error, ErrorKind, Result};
 
 /// Position of a command: index of the native queue, and number of commands enqueued there before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     pub(crate) native_queue: usize,
     pub(crate) position: u64,
-}
-
-/// Command in flight.
-struct Entry {
-    id: NodeId,
-    native: CommandEvent,
 }
 
 /// Native event of a command.
@@ -34,48 +32,91 @@ pub(crate) struct CommandEvent {
     pub(crate) armed: bool,
 }
 
+/// Native event, with the position of the last command whose end it reports.
+struct Report {
+    position: u64,
+    native: CommandEvent,
+    /// Result of the commands whose ends it reports, once they have ended, and whether the device may still use
+    /// their memory.
+    outcome: Option<(Result<()>, bool)>,
+}
+
+/// Event of commands whose ends the driver does not report.
+struct NeverReported(Error);
+
+impl NativeEvent for NeverReported {
+    fn progress(&self) -> Progress {
+        Progress::Unknown(self.0.clone())
+    }
+
+    fn profile(&self) -> Option<Profile> {
+        None
+    }
+
+    fn notify(&self, notify: Notify) -> Result<()> {
+        notify();
+        Ok(())
+    }
+}
+
 /// Command that has ended and left its native queue.
 pub(crate) struct Departed {
     pub(crate) id: NodeId,
-    pub(crate) native: CommandEvent,
+    /// Native event of the command, if it has one.
+    pub(crate) native: Option<CommandEvent>,
     pub(crate) result: Result<()>,
     /// Whether the device may still use the memory of the command.
     pub(crate) may_run: bool,
 }
 
-/// In-order native queue and its commands in flight, oldest first.
+/// In-order native queue and its commands in flight.
 pub(crate) struct TrackedQueue {
     native: Box<dyn backend::NativeQueue>,
-    entries: VecDeque<Entry>,
-    /// Position of the oldest entry.
+    /// Commands in flight, oldest first.
+    commands: VecDeque<NodeId>,
+    /// Events that report the ends of these commands, oldest first.
+    reports: VecDeque<Report>,
+    /// Position of the oldest command.
     first: u64,
     unflushed: usize,
     /// Position after the last command for which the driver was asked to call back.
     watched: u64,
     /// Last failure, for commands that the driver fails because another one failed.
     last_failure: Option<Error>,
+    /// Number of successive markers that the driver rejected.
+    rejected_markers: u32,
 }
+
+/// Number of successive markers that the driver rejects before the commands behind which they should come count as
+/// failed.
+const MAX_REJECTED_MARKERS: u32 = 100;
 
 /// Number of commands after which the queue is flushed even if nothing requests it.
 const FLUSH_EVERY: usize = 64;
+
+/// Maximum number of successive commands whose ends one event reports.
+const REPORTED_AT_ONCE: u64 = 64;
 
 impl TrackedQueue {
     pub(crate) fn new(native: Box<dyn backend::NativeQueue>) -> Self {
         Self {
             native,
-            entries: VecDeque::new(),
+            commands: VecDeque::new(),
+            reports: VecDeque::new(),
             first: 0,
             unflushed: 0,
             watched: 0,
             last_failure: None,
+            rejected_markers: 0,
         }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+        self.commands.len()
     }
 
-    /// Enqueues an operation that stands for `commands` commands. Returns its position.
+    /// Enqueues an operation that stands for `commands` commands. Returns its position. The operation gets an event
+    /// if `needs_event` is set, if it waits for other events, or if enough commands have none.
     ///
     /// # Safety
     ///
@@ -86,11 +127,27 @@ impl TrackedQueue {
         commands: usize,
         operation: &Operation<'_>,
         wait: &[Arc<dyn NativeEvent>],
+        needs_event: bool,
     ) -> Result<u64> {
-        // SAFETY: the caller upholds the contract of the callee.
-        let event = unsafe { self.native.enqueue(operation, wait)? };
-        let native = CommandEvent { event, armed: false };
-        self.entries.push_back(Entry { id, native });
+        if !wait.is_empty() {
+            self.report_all()?;
+        }
+        // The first command of a queue that was idle is often the only one, and awaited.
+        let needs_event = needs_event
+            || !wait.is_empty()
+            || self.commands.is_empty()
+            || self.unreported() + 1 >= REPORTED_AT_ONCE;
+        let event = if needs_event {
+            // SAFETY: the caller upholds the contract of the callee.
+            Some(unsafe { self.native.enqueue(operation, wait)? })
+        } else {
+            // SAFETY: the caller upholds the contract of the callee.
+            unsafe { self.native.enqueue_without_event(operation)? }
+        };
+        self.commands.push_back(id);
+        if let Some(event) = event {
+            self.add_report(event);
+        }
         self.unflushed += commands;
         if self.unflushed >= FLUSH_EVERY {
             self.flush();
@@ -98,14 +155,53 @@ impl TrackedQueue {
         Ok(self.end() - 1)
     }
 
-    /// Returns the position after the latest entry.
+    /// Adds an event that reports the ends of all commands enqueued so far.
+    fn add_report(&mut self, event: Arc<dyn NativeEvent>) {
+        let native = CommandEvent { event, armed: false };
+        self.reports.push_back(Report { position: self.end() - 1, native, outcome: None });
+    }
+
+    /// Returns the position after the latest command.
     fn end(&self) -> u64 {
-        self.first + self.entries.len() as u64
+        self.first + self.commands.len() as u64
+    }
+
+    /// Returns the number of commands whose ends no event reports.
+    fn unreported(&self) -> u64 {
+        let reported = self.reports.back().map_or(self.first, |report| report.position + 1);
+        self.end() - reported
+    }
+
+    /// Ensures that an event reports the ends of all commands enqueued so far: enqueues a marker if the latest
+    /// command has none. A driver that has lost the device, or rejects one marker after the other, will not report
+    /// these ends: the commands then count as failed, and as ones that may still run.
+    pub(crate) fn report_all(&mut self) -> Result<()> {
+        if self.unreported() == 0 {
+            return Ok(());
+        }
+        // SAFETY: a marker accesses no memory.
+        match unsafe { self.native.enqueue(&Operation::Marker, &[]) } {
+            Ok(event) => {
+                self.unflushed += 1;
+                self.rejected_markers = 0;
+                self.add_report(event);
+                Ok(())
+            }
+            Err(error) => {
+                self.rejected_markers += 1;
+                let is_hopeless = error.kind() == ErrorKind::DeviceLost
+                    || self.rejected_markers >= MAX_REJECTED_MARKERS;
+                if is_hopeless {
+                    self.add_report(Arc::new(NeverReported(error.clone())));
+                }
+                Err(error)
+            }
+        }
     }
 
     /// Returns the position of the latest command, if any is in flight.
     pub(crate) fn latest(&self) -> Option<u64> {
-        (!self.entries.is_empty()).then(|| self.end() - 1)
+        (!self.commands.is_empty()).then(|| self.end() - 1)
     }
 
     /// Flushes, so that everything enqueued starts. After an error, the next call tries again.
@@ -131,71 +227,114 @@ impl TrackedQueue {
         self.end() - self.watched.max(self.first) >= commands as u64
     }
 
-    /// Returns the index of the entry at `position`, unless the command has left.
+    /// Returns the index of the command at `position`, unless it has left.
     fn index(&self, position: u64) -> Option<usize> {
         let index = usize::try_from(position.checked_sub(self.first)?).ok()?;
-        (index < self.entries.len()).then_some(index)
+        (index < self.commands.len()).then_some(index)
     }
 
     /// Returns the oldest command, if the one at `position` has not left.
     pub(crate) fn oldest_up_to(&self, position: u64) -> Option<NodeId> {
-        self.entries.front().filter(|_| self.first <= position).map(|entry| entry.id)
+        self.commands.front().filter(|_| self.first <= position).copied()
     }
 
     /// Returns the command at `position`, unless it has left.
-    pub(crate) fn command_at(&self, position: u64) -> Option<NodeId> {
-        self.index(position).map(|index| self.entries[index].id)
+    fn command_at(&self, position: u64) -> Option<NodeId> {
+        self.index(position).map(|index| self.commands[index])
     }
 
-    /// Marks the command at `position` as one that the driver will call back for. Returns the event on
-    /// which to request the callback; `None` if it is marked already or the command has left.
-    pub(crate) fn arm(&mut self, position: u64) -> Option<Arc<dyn NativeEvent>> {
-        let index = self.index(position)?;
-        let entry = &mut self.entries[index];
-        if std::mem::replace(&mut entry.native.armed, true) {
-            return None;
+    /// Returns the event that reports the end of the command at `position`, if there is one.
+    fn report_of(&mut self, position: u64) -> Option<&mut Report> {
+        self.index(position)?;
+        let index = self.reports.partition_point(|report| report.position < position);
+        self.reports.get_mut(index)
+    }
+
+    /// Makes the driver call back at the end of the command at `position`: marks the event that reports its end,
+    /// for which a marker is enqueued if there is none. Returns the command that has the event, and the event on
+    /// which to request the callback, unless that is marked already. Returns `None` if the command has left, or if
+    /// the driver rejected the marker.
+    pub(crate) fn arm(&mut self, position: u64) -> Option<(NodeId, Option<Arc<dyn NativeEvent>>)> {
+        self.index(position)?;
+        if self.report_of(position).is_none()
+            && let Err(error) = self.report_all()
+        {
+            tracing::warn!(
+                %error,
+                "the driver rejected a marker behind an awaited command; the reactor tries again"
+            );
         }
-        let event = entry.native.event.clone();
-        self.watched = self.watched.max(position + 1);
-        self.flush();
-        Some(event)
+        let report = self.report_of(position)?;
+        let position = report.position;
+        let is_new = !std::mem::replace(&mut report.native.armed, true);
+        let event = is_new.then(|| report.native.event.clone());
+        if is_new {
+            self.watched = self.watched.max(position + 1);
+            self.flush();
+        }
+        Some((self.command_at(position)?, event))
     }
 
     /// If commands are in flight and the driver will call back for none of them, marks the one in the middle
-    /// like [`arm`](Self::arm). Returns the command and the event on which to request the callback.
+    /// like [`arm`](Self::arm). Returns the command that has the event, and the event on which to request the
+    /// callback.
     pub(crate) fn watch_middle(&mut self) -> Option<(NodeId, Arc<dyn NativeEvent>)> {
-        if !self.is_unwatched_for(self.entries.len()) {
+        if !self.is_unwatched_for(self.commands.len()) {
             return None;
         }
-        let position = self.first + self.entries.len() as u64 / 2;
-        let id = self.command_at(position)?;
-        Some((id, self.arm(position)?))
+        let (id, event) = self.arm(self.first + self.commands.len() as u64 / 2)?;
+        Some((id, event?))
     }
 
-    /// Returns the native event of the command at `position`, unless it has left.
-    pub(crate) fn event_at(&self, position: u64) -> Option<Arc<dyn NativeEvent>> {
-        self.index(position).map(|index| self.entries[index].native.event.clone())
+    /// Returns the native event that reports the end of the command at `position`, unless the command has left or
+    /// there is none.
+    pub(crate) fn event_at(&mut self, position: u64) -> Option<Arc<dyn NativeEvent>> {
+        self.report_of(position).map(|report| report.native.event.clone())
     }
 
     /// Removes the oldest command, if it has ended. If the driver has called back but the event does
-    /// not report the end yet, the callback counts. The end of a later command proves nothing: some
+    /// not report the end yet, the callback counts. The end of a later command with an event proves nothing: some
     /// drivers fail a command as soon as one that it waits for has failed, before its turn.
     pub(crate) fn pop_ended(
         &mut self,
         has_called_back: impl FnOnce(NodeId) -> bool,
     ) -> Option<Departed> {
-        let oldest = self.entries.front()?;
+        let (result, may_run) = self.outcome_of_oldest(has_called_back)?;
+        let id = self.commands.pop_front()?;
+        let is_last_of_report =
+            self.reports.front().is_some_and(|report| report.position == self.first);
+        let report = if is_last_of_report { self.reports.pop_front() } else { None };
+        self.first += 1;
+        Some(Departed { id, native: report.map(|report| report.native), result, may_run })
+    }
+
+    /// Returns the result of the oldest command, and whether the device may still use its memory, if it has ended.
+    fn outcome_of_oldest(
+        &mut self,
+        has_called_back: impl FnOnce(NodeId) -> bool,
+    ) -> Option<(Result<()>, bool)> {
+        let report = self.reports.front()?;
+        if let Some(outcome) = &report.outcome {
+            return Some(outcome.clone());
+        }
+        let covered = self.count_up_to(report.position);
         // The callback is checked first: if it comes during the query, the command may have failed.
-        let has_called_back = oldest.native.armed && has_called_back(oldest.id);
-        let (result, may_run) = match oldest.native.event.progress() {
+        let has_called_back =
+            report.native.armed && self.command_at(report.position).is_some_and(has_called_back);
+        let (result, may_run) = match report.native.event.progress() {
             Progress::Pending if !has_called_back => return None,
             Progress::Pending | Progress::Complete => (Ok(()), false),
             Progress::Failed(error) => (Err(self.root_of(error)), false),
             Progress::Unknown(error) => (Err(error), true),
         };
-        let Entry { id, native } = self.entries.pop_front()?;
-        self.first += 1;
-        Some(Departed { id, native, result, may_run })
+        let result = result.map_err(|error| match covered {
+            0 | 1 => error,
+            _ => error.within(format_args!("one of {covered} successive commands on the device")),
+        });
+        if covered > 1 {
+            self.reports.front_mut()?.outcome = Some((result.clone(), may_run));
+        }
+        Some((result, may_run))
     }
 
     /// Replaces the error of a command that failed because of another one. Drivers fail the commands
@@ -240,10 +379,18 @@ pub(crate) fn wait_list(
         let Some((position, kind)) = latest else { continue };
         wait.push(match kind {
             EdgeKind::Data | EdgeKind::After => {
-                let index = position.saturating_sub(native_queue.first) as usize;
-                native_queue.entries[index].native.event.clone()
+                if native_queue.event_at(position).is_none() {
+                    native_queue.report_all()?;
+                }
+                let Some(event) = native_queue.event_at(position) else { continue };
+                if let Some(NeverReported(error)) = (&*event as &dyn Any).downcast_ref() {
+                    return Err(error.clone());
+                }
+                event
             }
             EdgeKind::Order => {
+                // The marker must not be the event that reports a failure of the commands before it.
+                native_queue.report_all()?;
                 native_queue.unflushed += 1;
                 // SAFETY: a marker accesses no memory.
                 unsafe { native_queue.native.enqueue(&Operation::Marker, &[])? }
@@ -260,8 +407,6 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
     use super::*;
-    use crate::backend::{Notify, Profile};
-    use crate::error::ErrorKind;
     use crate::queue::dag::{Dag, NextList};
     use crate::queue::hazard::Uses;
 
@@ -283,6 +428,14 @@ mod tests {
 
         fn notify(&self, _: Notify) -> Result<()> {
             Ok(())
+        }
+    }
+
+    struct NoMemory;
+
+    impl backend::Memory for NoMemory {
+        fn view(&self, _: usize, _: usize) -> Result<Arc<dyn backend::Memory>> {
+            Ok(Arc::new(Self))
         }
     }
 
@@ -320,6 +473,111 @@ mod tests {
         }
     }
 
+    /// Driver that makes events only where it has to, and counts its operations.
+    #[derive(Default)]
+    struct Sparing {
+        /// Number of operations with an event, and without.
+        operations: Arc<[AtomicUsize; 2]>,
+        rejects_markers: Arc<AtomicBool>,
+    }
+
+    impl backend::NativeQueue for Sparing {
+        unsafe fn enqueue(
+            &mut self,
+            operation: &Operation<'_>,
+            _: &[Arc<dyn NativeEvent>],
+        ) -> Result<Arc<dyn NativeEvent>> {
+            if matches!(operation, Operation::Marker) && self.rejects_markers.load(SeqCst) {
+                return Err(Error::new(ErrorKind::OutOfResources, "not now"));
+            }
+            self.operations[0].fetch_add(1, SeqCst);
+            Ok(Arc::<Failing>::default())
+        }
+
+        unsafe fn enqueue_without_event(
+            &mut self,
+            _: &Operation<'_>,
+        ) -> Result<Option<Arc<dyn NativeEvent>>> {
+            self.operations[1].fetch_add(1, SeqCst);
+            Ok(None)
+        }
+
+        fn flush(&mut self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Enqueues an operation that needs no event. `waits` says whether it waits for an event.
+    fn enqueue(native_queue: &mut TrackedQueue, waits: bool) -> u64 {
+        let mut dag = Dag::new(|(): &()| Uses::new());
+        let id = dag.add((), &[] as &[Uses], [], 0, None, &mut NextList::new());
+        let wait: &[Arc<dyn NativeEvent>] =
+            if waits { &[Arc::new(Failing::default()) as _] } else { &[] };
+        // SAFETY: a marker accesses no memory.
+        unsafe { native_queue.enqueue(id, 1, &Operation::Marker, wait, false) }
+            .expect("the operation is accepted")
+    }
+
+    fn loads(counts: &[AtomicUsize; 2]) -> [usize; 2] {
+        counts.each_ref().map(|count| count.load(SeqCst))
+    }
+
+    #[test]
+    fn one_event_reports_the_ends_of_many_commands() {
+        let driver = Sparing::default();
+        let operations = driver.operations.clone();
+        let mut native_queue = TrackedQueue::new(Box::new(driver));
+        for _ in 0..2 * REPORTED_AT_ONCE {
+            enqueue(&mut native_queue, false);
+        }
+        // The first command, one of each 64 after it, and no marker.
+        assert_eq!(loads(&operations), [2, 2 * REPORTED_AT_ONCE as usize - 2]);
+        assert!(native_queue.event_at(REPORTED_AT_ONCE).is_some());
+        assert!(native_queue.event_at(2 * REPORTED_AT_ONCE - 1).is_none());
+        native_queue.report_all().expect("the marker is accepted");
+        native_queue.report_all().expect("nothing is left to report");
+        assert_eq!(loads(&operations)[0], 3);
+        assert!(native_queue.event_at(2 * REPORTED_AT_ONCE - 1).is_some());
+    }
+
+    #[test]
+    fn the_command_before_one_that_waits_for_an_event_has_an_event() {
+        let driver = Sparing::default();
+        let operations = driver.operations.clone();
+        let mut native_queue = TrackedQueue::new(Box::new(driver));
+        for _ in 0..3 {
+            enqueue(&mut native_queue, false);
+        }
+        let waiting = enqueue(&mut native_queue, true);
+        // The first, a marker behind the third, and the one that waits.
+        assert_eq!(loads(&operations), [3, 2]);
+        let [before, own] = [waiting - 1, waiting].map(|at| native_queue.event_at(at));
+        let (before, own) = (before.expect("it has one"), own.expect("it has one"));
+        assert!(!Arc::ptr_eq(&before, &own));
+    }
+
+    #[test]
+    fn commands_end_if_the_driver_rejects_all_markers_behind_them() {
+        let driver = Sparing::default();
+        driver.rejects_markers.store(true, SeqCst);
+        let mut native_queue = TrackedQueue::new(Box::new(driver));
+        let mut dag = Dag::new(|(): &()| Uses::new());
+        for needs_event in [true, false, false] {
+            let id = dag.add((), &[] as &[Uses], [], 0, None, &mut NextList::new());
+            let operation =
+                Operation::Fill { memory: &NoMemory, offset: 0, bytes: 0, pattern: &[0] };
+            // SAFETY: the operation accesses no memory.
+            unsafe { native_queue.enqueue(id, 1, &operation, &[], needs_event) }
+                .expect("the operation is accepted");
+        }
+        for _ in 0..MAX_REJECTED_MARKERS {
+            native_queue.report_all().expect_err("the driver rejects the marker");
+        }
+        let first = native_queue.pop_ended(|_| true);
+        assert!(first.is_none(), "the first command has an event, and still runs");
+        assert!(native_queue.event_at(2).is_some(), "the others end without the driver");
+    }
+
     /// Driver that rejects the first flush.
     struct Reluctant(Arc<AtomicUsize>);
 
@@ -347,7 +605,7 @@ mod tests {
         let mut dag = Dag::new(|(): &()| Uses::new());
         let id = dag.add((), &[] as &[Uses], [], 0, None, &mut NextList::new());
         // SAFETY: a marker accesses no memory.
-        unsafe { native_queue.enqueue(id, 1, &Operation::Marker, &[]) }
+        unsafe { native_queue.enqueue(id, 1, &Operation::Marker, &[], false) }
             .expect("the operation is accepted");
         for _ in 0..4 {
             native_queue.flush();
@@ -361,7 +619,7 @@ mod tests {
         let mut dag = Dag::new(|(): &()| Uses::new());
         let id = dag.add((), &[] as &[Uses], [], 0, None, &mut NextList::new());
         // SAFETY: a marker accesses no memory.
-        unsafe { native_queue.enqueue(id, 1, &Operation::Marker, &[]) }
+        unsafe { native_queue.enqueue(id, 1, &Operation::Marker, &[], false) }
             .expect("the operation is accepted");
         assert!(native_queue.arm(0).is_some(), "the driver calls back");
         let departed = native_queue.pop_ended(|_| true).expect("it counts as finished");
@@ -375,7 +633,7 @@ mod tests {
         let mut dag = Dag::new(|(): &()| Uses::new());
         let id = dag.add((), &[] as &[Uses], [], 0, None, &mut NextList::new());
         // SAFETY: a marker accesses no memory.
-        unsafe { native_queue.enqueue(id, 1, &Operation::Marker, &[]) }
+        unsafe { native_queue.enqueue(id, 1, &Operation::Marker, &[], false) }
             .expect("the operation is accepted");
         assert!(native_queue.arm(0).is_some(), "the driver calls back");
         assert!(native_queue.pop_ended(|_| false).is_none(), "it still runs");

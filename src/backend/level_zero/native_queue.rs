@@ -30,6 +30,8 @@ pub(super) struct LzNativeQueue {
     state: Arc<QueueState>,
     /// Number of commands enqueued so far.
     enqueued: u64,
+    /// Whether the last command has no event.
+    ends_without_event: bool,
     profiling: bool,
 }
 
@@ -64,7 +66,7 @@ impl LzNativeQueue {
         // SAFETY: just created, and owned only here.
         let list = unsafe { OwnedList::new(context.api, raw) };
         let state = Arc::new(QueueState::new(context));
-        Ok(Self { list: Some(list), state, enqueued: 0, profiling })
+        Ok(Self { list: Some(list), state, enqueued: 0, ends_without_event: false, profiling })
     }
 
     /// Appends an operation that signals `signal`.
@@ -234,10 +236,36 @@ impl NativeQueue for LzNativeQueue {
         let event = LzEvent::new(&self.state, signal, position, queued, is_large_read, end_actions);
         let event = Arc::new(event);
         self.state.push(&event);
+        self.ends_without_event = false;
         if is_large_read {
             self.state.watch(position);
         }
         Ok(event)
+    }
+
+    unsafe fn enqueue_without_event(
+        &mut self,
+        operation: &Operation<'_>,
+    ) -> Result<Option<Arc<dyn NativeEvent>>> {
+        let context = &self.state.context;
+        // On other lists, the next command waits for the event of this one. Other operations act when they end.
+        if let Operation::Launch { .. } = operation
+            && context.has_ordered_lists
+            && !self.profiling
+        {
+            if let Some(lost) = context.loss() {
+                return Err(lost.clone());
+            }
+            let _call = shutdown::begin()?;
+            let (no_event, no_wait) = (ptr::null_mut(), WaitList::default());
+            let mut end_actions = EndActions::default();
+            // SAFETY: guaranteed by the caller.
+            unsafe { self.append(operation, no_event, &no_wait, &mut end_actions) }?;
+            self.ends_without_event = true;
+            return Ok(None);
+        }
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.enqueue(operation, &[]) }.map(Some)
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -268,6 +296,11 @@ fn give_back(context: &Context, event: RawEvent, profiling: bool) {
 
 impl Drop for LzNativeQueue {
     fn drop(&mut self) {
+        // SAFETY: a marker accesses no memory.
+        if self.ends_without_event && unsafe { self.enqueue(&Operation::Marker, &[]) }.is_err() {
+            // Nothing reports when the list can be destroyed.
+            std::mem::forget(self.list.take());
+        }
         self.state.retire(self.list.take());
     }
 }

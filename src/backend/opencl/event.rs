@@ -41,6 +41,8 @@ pub(super) struct ClEvent {
     /// Event of the first command, if there are several and their times are recorded.
     first: Option<OwnedEvent>,
     event: OwnedEvent,
+    /// Number of commands whose ends the event reports.
+    commands: usize,
     profiling: bool,
     /// Failure code that the driver passed to the callback, or zero.
     reported: OnceLock<Arc<AtomicI32>>,
@@ -56,6 +58,7 @@ pub(super) struct ClEvent {
 impl ClEvent {
     pub(super) fn new(
         SubmittedEvents { first, last }: SubmittedEvents,
+        commands: usize,
         profiling: bool,
         watch: Option<(Arc<QueueWatch>, u64)>,
         handler_guard: Option<HandlerGuard>,
@@ -70,6 +73,7 @@ impl ClEvent {
         Self {
             first,
             event: last,
+            commands,
             profiling,
             reported,
             watch,
@@ -82,7 +86,7 @@ impl ClEvent {
 impl Drop for ClEvent {
     fn drop(&mut self) {
         if let Some(spare) = &self.queue.context.spare {
-            spare.end_command();
+            spare.end_commands(self.commands);
         }
     }
 }

@@ -7,13 +7,14 @@ use std::ptr;
 use std::sync::{Arc, Mutex};
 
 use cl3::sampler::cl_sampler;
-use opencl3::command_queue::{cl_command_queue, cl_event, enqueue_nd_range_kernel};
+use opencl3::command_queue::{cl_command_queue, cl_event};
+use opencl3::error_codes::{DLOPEN_FUNCTION_NOT_AVAILABLE, DLOPEN_RUNTIME_LOAD_FAILED};
 use opencl3::kernel::*;
 use opencl3::types::cl_mem;
 
 use super::codes::{argument_kind, error, error_of};
 use super::event::WaitList;
-use super::handle::OwnedKernel;
+use super::handle::{OwnedEvent, OwnedKernel};
 use super::image::ClImage;
 use super::memory::ClMemory;
 use super::program_object::ProgramObject;
@@ -92,7 +93,7 @@ impl ClKernel {
             .ok_or_else(|| Error::invalid("the kernel belongs to a device of another backend"))
     }
 
-    /// Enqueues a launch.
+    /// Enqueues a launch. Returns its event, or none if `wants_event` is not set.
     ///
     /// # Safety
     ///
@@ -103,7 +104,8 @@ impl ClKernel {
         arguments: &[Argument<'_>],
         range: &NdRange,
         wait: &WaitList,
-    ) -> Result<cl_event> {
+        wants_event: bool,
+    ) -> Result<Option<OwnedEvent>> {
         check_count(&self.name, self.parameters.len(), arguments.len())?;
         let mut bound = lock(&self.bound);
         let BoundKernel { kernel, held, variants } = &mut *bound;
@@ -115,21 +117,10 @@ impl ClKernel {
         }
         // PoCL rejects a launch that leaves out the work-group size required by the kernel's code.
         let required = self.required.as_ref().map(|required| &required[..range.dimensions()]);
-        let local = range.local().or(required).map_or(ptr::null(), <[usize]>::as_ptr);
-        // SAFETY: all objects are alive, every argument is set, and the range's arrays have as many entries as
-        // it has dimensions; the caller is responsible for the kernel's behaviour.
-        let enqueued = unsafe {
-            enqueue_nd_range_kernel(
-                queue,
-                kernel.raw(),
-                range.dimensions() as cl_uint,
-                range.offset().as_ptr(),
-                range.global().as_ptr(),
-                local,
-                wait.len(),
-                wait.as_ptr(),
-            )
-        };
+        let local = range.local().or(required);
+        // SAFETY: the queue, the kernel and the events are alive, and every argument is set; the caller is
+        // responsible for the kernel's behaviour.
+        let enqueued = unsafe { launch(queue, kernel, range, local, wait, wants_event) };
         enqueued.map_err(|code| {
             error(code, format!("the driver refused the launch of kernel `{}`", self.name))
         })
@@ -269,6 +260,45 @@ impl Kernel for ClKernel {
             Some(held) => self.set(kernel.raw(), index, argument, held),
             None => Ok(()),
         }
+    }
+}
+
+/// Enqueues a kernel whose arguments are set. The bindings of OpenCL always request an event, so this calls the
+/// loader's function itself. The error is the driver's code.
+///
+/// # Safety
+///
+/// All objects are alive, and every argument of the kernel is set. `local` has as many entries as the range has
+/// dimensions. The kernel stays inside its memory.
+unsafe fn launch(
+    queue: cl_command_queue,
+    kernel: &OwnedKernel,
+    range: &NdRange,
+    local: Option<&[usize]>,
+    wait: &WaitList,
+    wants_event: bool,
+) -> Result<Option<OwnedEvent>, cl_int> {
+    let runtime = cl3::load_library().as_ref().map_err(|_| DLOPEN_RUNTIME_LOAD_FAILED)?;
+    let mut event: cl_event = ptr::null_mut();
+    let status = runtime.clEnqueueNDRangeKernel(
+        queue,
+        kernel.raw(),
+        range.dimensions() as cl_uint,
+        range.offset().as_ptr(),
+        range.global().as_ptr(),
+        local.map_or(ptr::null(), <[usize]>::as_ptr),
+        wait.len(),
+        wait.as_ptr(),
+        if wants_event { &raw mut event } else { ptr::null_mut() },
+    );
+    match status {
+        Some(CL_SUCCESS) if wants_event => {
+            // SAFETY: the driver made the event for this call, with one reference.
+            Ok(Some(unsafe { OwnedEvent::new(event) }))
+        }
+        Some(CL_SUCCESS) => Ok(None),
+        Some(code) => Err(code),
+        None => Err(DLOPEN_FUNCTION_NOT_AVAILABLE),
     }
 }
 

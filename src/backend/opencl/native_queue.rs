@@ -31,6 +31,8 @@ pub(super) struct ClNativeQueue {
     profiling: bool,
     /// Number of commands enqueued so far.
     enqueued: u64,
+    /// Number of launches enqueued since the last command that has an event.
+    without_event: usize,
     /// Watch that polls for the ends of commands, if the driver reports them too late.
     watch: Option<Arc<QueueWatch>>,
 }
@@ -41,7 +43,7 @@ impl ClNativeQueue {
         let queue = Queue::create(context, profiling)?;
         let watch = context.poller.as_ref().map(QueueWatch::new);
         let fills = context.workarounds.fills;
-        Ok(Self { queue, fills, profiling, enqueued: 0, watch })
+        Ok(Self { queue, fills, profiling, enqueued: 0, without_event: 0, watch })
     }
 
     /// Passes an operation to the driver, behind the events in `wait`.
@@ -55,7 +57,8 @@ impl ClNativeQueue {
             Operation::Launch { kernel, arguments, range } => {
                 let kernel = ClKernel::of(kernel)?;
                 // SAFETY: the queue is alive; the caller guarantees the rest.
-                unsafe { kernel.enqueue(queue, arguments, range, wait) }
+                let event = unsafe { kernel.enqueue(queue, arguments, range, wait, true) }?;
+                return Ok(SubmittedEvents::one(event.expect("an event was requested")));
             }
             // Drivers of OpenCL 1.2 reject empty transfers.
             Operation::Write { bytes: 0, .. }
@@ -181,6 +184,14 @@ impl ClNativeQueue {
     }
 }
 
+impl Drop for ClNativeQueue {
+    fn drop(&mut self) {
+        if let Some(spare) = &self.queue.context.spare {
+            spare.end_commands(self.without_event);
+        }
+    }
+}
+
 impl NativeQueue for ClNativeQueue {
     unsafe fn enqueue(
         &mut self,
@@ -218,8 +229,37 @@ impl NativeQueue for ClNativeQueue {
         let position = self.enqueued;
         self.enqueued += 1;
         let watch = self.watch.clone().map(|watch| (watch, position));
-        let event = ClEvent::new(submitted, self.profiling, watch, handler_guard, &self.queue);
+        let commands = 1 + std::mem::take(&mut self.without_event);
+        let event =
+            ClEvent::new(submitted, commands, self.profiling, watch, handler_guard, &self.queue);
         Ok(Arc::new(event))
+    }
+
+    unsafe fn enqueue_without_event(
+        &mut self,
+        operation: &Operation<'_>,
+    ) -> Result<Option<Arc<dyn NativeEvent>>> {
+        let Context { workarounds, spare, .. } = &*self.queue.context;
+        if let Operation::Launch { kernel, arguments, range } = operation
+            && workarounds.omit_events
+            && !self.profiling
+        {
+            let _call = shutdown::begin()?;
+            let (kernel, wait) = (ClKernel::of(*kernel)?, WaitList::default());
+            // SAFETY: the queue is alive; the caller guarantees the rest.
+            let enqueued =
+                unsafe { kernel.enqueue(self.queue.raw(), arguments, range, &wait, false) };
+            if enqueued.is_ok() {
+                self.enqueued += 1;
+                self.without_event += 1;
+                if let Some(spare) = spare {
+                    spare.begin_command();
+                }
+                return Ok(None);
+            }
+        }
+        // SAFETY: guaranteed by the caller; a failed attempt has left nothing behind.
+        unsafe { self.enqueue(operation, &[]) }.map(Some)
     }
 
     fn flush(&mut self) -> Result<()> {

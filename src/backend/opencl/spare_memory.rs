@@ -22,7 +22,7 @@ const RELEASED_AT_ONCE: usize = 4;
 /// the thread that releases the memory, and every other thread that calls the driver. Therefore memory is not
 /// released while there are commands, unless there is too much of it.
 pub(super) struct SpareMemory {
-    /// Number of events of commands that exist.
+    /// Number of commands whose ends are not known.
     commands: AtomicUsize,
     /// Maximum number of bytes that are kept.
     max_kept: usize,
@@ -57,9 +57,9 @@ impl SpareMemory {
         self.commands.fetch_add(1, SeqCst);
     }
 
-    /// Uncounts a command whose end is known.
-    pub(super) fn end_command(&self) {
-        self.commands.fetch_sub(1, SeqCst);
+    /// Uncounts commands whose ends are known.
+    pub(super) fn end_commands(&self, count: usize) {
+        self.commands.fetch_sub(count, SeqCst);
     }
 
     fn pieces(&self) -> MutexGuard<'_, Pieces> {

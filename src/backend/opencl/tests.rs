@@ -442,7 +442,7 @@ fn failed_events_are_reported_and_do_not_block_dependents() {
         let user = unsafe { OwnedEvent::new(raw) };
         let queue = Queue::create(&device.context, false).unwrap();
         let user: Arc<dyn NativeEvent> =
-            Arc::new(ClEvent::new(SubmittedEvents::one(user), false, None, None, &queue));
+            Arc::new(ClEvent::new(SubmittedEvents::one(user), 1, false, None, None, &queue));
         assert!(matches!(user.progress(), Progress::Pending));
         let fill = Operation::Fill { memory: &*memory, offset: 0, bytes: 64, pattern: &[0; 4] };
         // SAFETY: the range is inside the memory, and the end is awaited below.

@@ -263,6 +263,8 @@ pub(super) struct Command {
     action: Action,
     wait: Vec<Arc<Event>>,
     pub(super) event: Arc<Event>,
+    /// Whether the caller has the event. If not, the next event that a caller has reports a failure.
+    is_reported: bool,
     /// Number of bytes that the command takes of the driver's own memory, and whether that many were left.
     staged: usize,
     pub(super) has_room: bool,
@@ -275,12 +277,13 @@ impl Command {
         action: Action,
         wait: &[Arc<dyn NativeEvent>],
         event: Arc<Event>,
+        is_reported: bool,
     ) -> Result<Self> {
         let wait = wait.iter().map(|event| Event::shared_of(event, shared));
         let wait = wait.collect::<Result<_>>()?;
         let staged = action.transferred();
         let has_room = shared.staging.take(staged);
-        Ok(Self { action, wait, event, staged, has_room })
+        Ok(Self { action, wait, event, is_reported, staged, has_room })
     }
 
     /// Blocks until all events that the command waits for have ended.
@@ -290,21 +293,27 @@ impl Command {
         }
     }
 
-    /// Runs the action and ends its event. All events that the command waits for must have ended.
-    pub(super) fn run(self, shared: &Shared) {
-        let Self { action, wait, event, staged, .. } = self;
+    /// Runs the action and ends its event. All events that the command waits for must have ended. `unreported` is
+    /// the failure of an earlier command of the native queue that no event has reported yet.
+    pub(super) fn run(self, shared: &Shared, unreported: &mut Option<Error>) {
+        let Self { action, wait, event, is_reported, staged, .. } = self;
         let blocked = wait.iter().any(|other| other.failed());
         // Dropped before the event ends, so that the command no longer holds anything when its end is reported.
         drop(wait);
-        let outcome = perform(shared, action, &event, blocked);
+        event.started();
+        let mut outcome = perform(shared, action, blocked);
         shared.staging.give(staged);
+        if is_reported {
+            outcome = unreported.take().map_or(outcome, Err);
+        } else if let Err(error) = &outcome {
+            unreported.get_or_insert_with(|| error.clone());
+        }
         event.end(outcome);
     }
 }
 
 /// Runs `action` when its turn has come, or fails it if it is `blocked` by the failure of another command.
-pub(super) fn perform(shared: &Shared, action: Action, event: &Event, blocked: bool) -> Result<()> {
-    event.started();
+pub(super) fn perform(shared: &Shared, action: Action, blocked: bool) -> Result<()> {
     shared.command_delay.spend();
     if blocked {
         return Err(driver_error(

@@ -16,10 +16,18 @@ use crate::error::Result;
 pub(super) struct Simulated {
     shared: Arc<Shared>,
     info: Arc<DeviceInfo>,
+    /// Whether launches whose ends nobody has to learn at once get no events.
+    omits_events: bool,
 }
 
 impl Simulated {
-    pub(super) fn new(shared: Arc<Shared>, name: &str, memory: u64, fuses: bool) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        name: &str,
+        memory: u64,
+        fuses: bool,
+        omits_events: bool,
+    ) -> Self {
         let info = DeviceInfo {
             backend: "simulated",
             platform: "Kiln simulator".to_owned(),
@@ -61,7 +69,7 @@ impl Simulated {
                 },
             },
         };
-        Self { shared, info: Arc::new(info) }
+        Self { shared, info: Arc::new(info), omits_events }
     }
 }
 
@@ -135,10 +143,11 @@ impl Device for Simulated {
     }
 
     fn create_native_queue(&self, profiling: bool) -> Result<Box<dyn NativeQueue>> {
+        let omits_events = self.omits_events && !profiling;
         Ok(if self.shared.threads {
-            Box::new(ThreadedQueue::new(&self.shared, profiling)?)
+            Box::new(ThreadedQueue::new(&self.shared, profiling, omits_events)?)
         } else {
-            Box::new(ImmediateQueue::new(&self.shared, profiling))
+            Box::new(ImmediateQueue::new(&self.shared, profiling, omits_events))
         })
     }
 }

@@ -92,6 +92,7 @@ pub struct Simulator {
     name: Arc<str>,
     memory: u64,
     fuses: bool,
+    omits_events: bool,
 }
 
 impl Simulator {
@@ -150,6 +151,7 @@ impl Simulator {
             name: "Simulated device".into(),
             memory: 1 << 30,
             fuses: false,
+            omits_events: false,
         }
     }
 
@@ -222,6 +224,42 @@ impl Simulator {
     #[must_use]
     pub fn fusing(mut self) -> Self {
         self.fuses = true;
+        self
+    }
+
+    /// Makes the device give no events to launches whose ends nobody has to learn at once, as on NVIDIA's driver and
+    /// Intel's runtime for CPUs, for runtimes that are given this handle or a clone of it. The next event of the same
+    /// native queue reports the end of such a launch, and a failure of it: all launches whose ends that event reports
+    /// have then failed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kiln::ErrorKind;
+    /// use kiln::simulated::{Fault, Simulator};
+    /// # use kiln::{Module, Runtime};
+    ///
+    /// # fn main() -> kiln::Result<()> {
+    /// # smol::block_on(async {
+    /// let simulator = Simulator::new().omitting_events();
+    /// # let rt = Runtime::builder().simulator(&simulator).build().await?;
+    /// # let program = rt.build(&Module::opencl_c("kernel void add(global uint *x) {}")).await?;
+    /// # // SAFETY: the kernel does nothing.
+    /// # let add = unsafe { program.kernel("add")? };
+    /// # let (queue, x) = (rt.queue(), rt.buffer::<u32>(64)?);
+    /// simulator.fail_launches("add", 1, Fault::OutOfResources);
+    /// for _ in 0..100 {
+    ///     queue.submit(add.launch(64).args((&x,)))?;
+    /// }
+    /// let error = queue.read(&x).await.unwrap_err(); // the failure is not lost
+    /// assert_eq!(error.kind(), ErrorKind::OutOfResources);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn omitting_events(mut self) -> Self {
+        self.omits_events = true;
         self
     }
 
@@ -567,8 +605,8 @@ impl Simulator {
 
     /// Returns the backend through which a runtime finds the device.
     pub(crate) fn backend(&self) -> Arc<dyn Backend> {
-        let Self { shared, name, memory, fuses } = self;
-        Arc::new(device::Simulated::new(shared.clone(), name, *memory, *fuses))
+        let Self { shared, name, memory, fuses, omits_events } = self;
+        Arc::new(device::Simulated::new(shared.clone(), name, *memory, *fuses, *omits_events))
     }
 }
 

@@ -20,12 +20,13 @@ const BATCH: usize = 64;
 pub(super) struct ThreadedQueue {
     shared: Arc<Shared>,
     profiling: bool,
+    omits_events: bool,
     queued: Vec<Command>,
     to_thread: Sender<Command>,
 }
 
 impl ThreadedQueue {
-    pub(super) fn new(shared: &Arc<Shared>, profiling: bool) -> Result<Self> {
+    pub(super) fn new(shared: &Arc<Shared>, profiling: bool, omits_events: bool) -> Result<Self> {
         let (to_thread, commands) = channel();
         let thread_shared = shared.clone();
         // The thread is detached. It ends once the native queue is dropped and no command is left.
@@ -35,7 +36,34 @@ impl ThreadedQueue {
                 .with_code(code(-6, "CL_OUT_OF_HOST_MEMORY"))
                 .with_source(error)
         })?;
-        Ok(Self { shared: shared.clone(), profiling, queued: Vec::new(), to_thread })
+        Ok(Self { shared: shared.clone(), profiling, omits_events, queued: Vec::new(), to_thread })
+    }
+
+    /// Queues an operation behind the events in `wait`. Returns its event, for the caller unless `is_reported` is
+    /// not set.
+    ///
+    /// # Safety
+    ///
+    /// As for [`NativeQueue::enqueue`].
+    unsafe fn queue(
+        &mut self,
+        operation: &Operation<'_>,
+        wait: &[Arc<dyn NativeEvent>],
+        is_reported: bool,
+    ) -> Result<Arc<Event>> {
+        // SAFETY: guaranteed by the caller; the command runs before its event ends.
+        let action = unsafe { admit(&self.shared, operation, wait) }?;
+        let event = Event::new(&self.shared, self.profiling);
+        let command = Command::new(&self.shared, action, wait, event.clone(), is_reported)?;
+        let has_room = command.has_room;
+        self.queued.push(command);
+        if !has_room {
+            self.submit();
+            event.wait();
+        } else if self.queued.len() >= BATCH {
+            self.submit();
+        }
+        Ok(event)
     }
 
     fn submit(&mut self) {
@@ -48,10 +76,11 @@ impl ThreadedQueue {
 }
 
 fn run_commands(commands: &Receiver<Command>, shared: &Shared) {
+    let mut unreported = None;
     for command in commands {
         command.wait();
         shared.commands.pass();
-        command.run(shared);
+        command.run(shared, &mut unreported);
     }
 }
 
@@ -61,19 +90,18 @@ impl NativeQueue for ThreadedQueue {
         operation: &Operation<'_>,
         wait: &[Arc<dyn NativeEvent>],
     ) -> Result<Arc<dyn NativeEvent>> {
-        // SAFETY: guaranteed by the caller; the command runs before its event ends.
-        let action = unsafe { admit(&self.shared, operation, wait) }?;
-        let event = Event::new(&self.shared, self.profiling);
-        let command = Command::new(&self.shared, action, wait, event.clone())?;
-        let has_room = command.has_room;
-        self.queued.push(command);
-        if !has_room {
-            self.submit();
-            event.wait();
-        } else if self.queued.len() >= BATCH {
-            self.submit();
-        }
-        Ok(event)
+        // SAFETY: guaranteed by the caller.
+        Ok(unsafe { self.queue(operation, wait, true) }?)
+    }
+
+    unsafe fn enqueue_without_event(
+        &mut self,
+        operation: &Operation<'_>,
+    ) -> Result<Option<Arc<dyn NativeEvent>>> {
+        let is_reported = !self.omits_events || !matches!(operation, Operation::Launch { .. });
+        // SAFETY: guaranteed by the caller.
+        let event = unsafe { self.queue(operation, &[], is_reported) }?;
+        Ok(is_reported.then(|| event as _))
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -93,11 +121,14 @@ impl Drop for ThreadedQueue {
 pub(super) struct ImmediateQueue {
     shared: Arc<Shared>,
     profiling: bool,
+    omits_events: bool,
+    /// Failure of a launch without an event, until the next event reports it.
+    unreported: Option<Error>,
 }
 
 impl ImmediateQueue {
-    pub(super) fn new(shared: &Arc<Shared>, profiling: bool) -> Self {
-        Self { shared: shared.clone(), profiling }
+    pub(super) fn new(shared: &Arc<Shared>, profiling: bool, omits_events: bool) -> Self {
+        Self { shared: shared.clone(), profiling, omits_events, unreported: None }
     }
 }
 
@@ -112,18 +143,43 @@ impl NativeQueue for ImmediateQueue {
         let action = unsafe { admit(shared, operation, wait) }?;
         let event = Event::new(shared, self.profiling);
         event.submitted();
+        let mut unreported = self.unreported.take();
         if shared.commands.is_closed() || shared.backlog.is_busy() {
-            let command = Command::new(shared, action, wait, event.clone())?;
-            shared.backlog.push(Box::new(move |shared: &Shared| command.run(shared)));
+            let command = Command::new(shared, action, wait, event.clone(), true)?;
+            let run = move |shared: &Shared| command.run(shared, &mut unreported);
+            shared.backlog.push(Box::new(run));
             shared.backlog.run(shared);
         } else {
             // Nothing is held back, so all events in `wait` have ended.
             let blocked =
                 wait.iter().any(|event| Event::of(event, shared).is_ok_and(Event::failed));
-            let outcome = perform(shared, action, &event, blocked);
-            event.set_outcome(outcome);
+            event.started();
+            let outcome = perform(shared, action, blocked);
+            event.set_outcome(unreported.map_or(outcome, Err));
         }
         Ok(event)
+    }
+
+    unsafe fn enqueue_without_event(
+        &mut self,
+        operation: &Operation<'_>,
+    ) -> Result<Option<Arc<dyn NativeEvent>>> {
+        let shared = &self.shared;
+        let is_launch = matches!(operation, Operation::Launch { .. });
+        if !is_launch
+            || !self.omits_events
+            || shared.commands.is_closed()
+            || shared.backlog.is_busy()
+        {
+            // SAFETY: guaranteed by the caller.
+            return unsafe { self.enqueue(operation, &[]) }.map(Some);
+        }
+        // SAFETY: guaranteed by the caller; the command runs at once.
+        let action = unsafe { admit(shared, operation, &[]) }?;
+        if let Err(error) = perform(shared, action, false) {
+            self.unreported.get_or_insert(error);
+        }
+        Ok(None)
     }
 
     fn flush(&mut self) -> Result<()> {

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use super::{CallbackRequest, Ending, Scheduler, State};
 use crate::device::DeviceKind;
 use crate::error::Result;
+use crate::queue::command::Command;
 use crate::queue::native_queue::{Place, TrackedQueue, wait_list};
 use crate::queue::node::{NodeId, SkipReason};
 use crate::queue::work::Work;
@@ -69,6 +70,10 @@ impl Scheduler {
         let places = before.filter_map(|(_, kind, command)| Some((kind, command.record.place()?)));
         let wait = wait_list(&mut state.native_queues, native_queue, places)?;
         let count = state.count(members);
+        let watch_every = WATCH_EVERY.min(self.options.max_in_flight.div_ceil(4));
+        let needs_event = self.options.profiling
+            || state.needs_event(members)
+            || state.native_queues[native_queue].is_unwatched_for(watch_every - 1);
         let State { dag, native_queues, in_flight, transferring, actions, .. } = state;
         let command = dag.command_mut(id).expect("it can be dispatched");
         let position = command.with_operation(|operation| {
@@ -76,7 +81,7 @@ impl Scheduler {
             // the end of the returned event is known. Nothing else accesses the host memory of a read
             // until then. The caller of `Program::kernel` promised that the kernel stays inside its
             // buffers. A fused kernel does what its member kernels do.
-            unsafe { native_queues[native_queue].enqueue(id, count, operation, &wait) }
+            unsafe { native_queues[native_queue].enqueue(id, count, operation, &wait, needs_event) }
         })?;
         *in_flight += count;
         *transferring += command.work.transfer_size();
@@ -95,12 +100,13 @@ impl Scheduler {
                 span.set_enqueued();
             }
         }
-        let watch_every = WATCH_EVERY.min(self.options.max_in_flight.div_ceil(4));
         let native_queue = &mut native_queues[native_queue];
-        if is_awaited || native_queue.is_unwatched_for(watch_every) {
-            let event = native_queue.arm(position);
-            let request = event.map(|event| CallbackRequest { record: last, event });
-            actions.callback_requests.extend(request);
+        if (is_awaited || native_queue.is_unwatched_for(watch_every))
+            && let Some((id, event)) = native_queue.arm(position)
+            && let (Some(event), Some(command)) = (event, dag.command(id))
+        {
+            let record = command.record.clone();
+            actions.callback_requests.push(CallbackRequest { record, event });
         }
         Ok(())
     }
@@ -163,6 +169,17 @@ impl Scheduler {
 }
 
 impl State {
+    /// Whether the end of one of the commands has to be known when it comes: a task awaits it, a stopwatch times it,
+    /// or a trace records it.
+    fn needs_event(&self, members: &[NodeId]) -> bool {
+        let commands = || members.iter().filter_map(|&id| self.dag.command(id));
+        let is_awaited =
+            commands().flat_map(Command::records).any(|record| record.awaited.load(SeqCst));
+        is_awaited
+            || self.is_timed(members)
+            || commands().any(|command| command.pending_span.is_some())
+    }
+
     /// Whether a stopwatch times one of the commands.
     pub(super) fn is_timed(&self, members: &[NodeId]) -> bool {
         members

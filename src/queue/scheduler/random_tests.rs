@@ -56,6 +56,7 @@ fn apply(number: u32, from: &[u32], to: &mut [u32]) {
 /// Creates a device with one kernel for each number of launches that may run as one.
 fn simulator(rng: &mut Rng) -> Simulator {
     let simulator = if rng.u8(..5) == 0 { Simulator::immediate() } else { Simulator::new() };
+    let simulator = if rng.bool() { simulator.omitting_events() } else { simulator };
     for count in 1..=MAX_FUSED {
         simulator.kernel(format!("apply_{count}"), move |call| {
             if fastrand::bool() {

@@ -87,15 +87,15 @@ impl Scheduler {
         // A marker waits for commands to end, successfully or not.
         let result = if result.is_err() && state.is_marker(id) { Ok(()) } else { result };
         let is_timed = self.options.profiling || state.is_timed(members);
-        let profile = if is_timed { native.event.profile() } else { None };
+        let event = native.as_ref().filter(|_| is_timed).map(|native| &native.event);
+        let profile = event.and_then(|event| event.profile());
         state.remove_group_of(id);
         // The last command stands for all.
         for &earlier in &members[..members.len() - 1] {
             let ending = Ending { native: None, profile };
             self.finish(state, earlier, result.clone(), ending);
         }
-        let ending = Ending { native: Some(native), profile };
-        self.finish(state, id, result, ending);
+        self.finish(state, id, result, Ending { native, profile });
     }
 
     /// Forgets allocations that were freed and, every `SETTLE_EVERY` submissions, settles some of the
@@ -256,19 +256,21 @@ impl Scheduler {
             return;
         };
         let State { dag, native_queues, .. } = &mut *state;
-        let native_queue = &mut native_queues[place.native_queue];
-        let command = native_queue.command_at(place.position).and_then(|id| dag.command(id));
-        let Some(last) = command.map(|command| command.record.clone()) else { return };
-        let armed = native_queue.arm(place.position);
+        let Some((id, unarmed)) = native_queues[place.native_queue].arm(place.position) else {
+            return;
+        };
+        let Some(reporting) = dag.command(id).map(|command| command.record.clone()) else { return };
         drop(state);
-        let is_other = !Arc::ptr_eq(&last, record);
+        let is_other = !Arc::ptr_eq(&reporting, record);
         if is_other {
-            last.awaited_by_others.store(true, SeqCst);
+            reporting.awaited_by_others.store(true, SeqCst);
         }
-        match armed {
-            Some(event) => self.request_callback(CallbackRequest { record: last, event }),
+        match unarmed {
+            Some(event) => self.request_callback(CallbackRequest { record: reporting, event }),
             // The callback may not have seen that the command is awaited.
-            None if is_other && last.signal.phase() == Phase::Fired => self.leave_to_reactor(&last),
+            None if is_other && reporting.signal.phase() == Phase::Fired => {
+                self.leave_to_reactor(&reporting);
+            }
             None => {}
         }
     }
@@ -313,8 +315,8 @@ impl Scheduler {
         }
     }
 
-    /// Starts commands that were enqueued and not flushed, and settles those that have ended, whether or
-    /// not a callback was requested or has come. Runs on the reactor, from time to time while commands
+    /// Starts commands that were enqueued and not flushed, ensures that an event reports their ends, and settles
+    /// those that have ended, whether or not a callback was requested or has come. Runs on the reactor, from time to time while commands
     /// are in flight.
     pub(crate) fn tick(self: &Arc<Self>) {
         let mut state = self.lock();
@@ -325,6 +327,9 @@ impl Scheduler {
             let mut more = true;
             while more {
                 let mut state = self.lock();
+                if let Err(error) = state.native_queues[native_queue].report_all() {
+                    tracing::debug!(%error, "the driver rejected a marker; the next tick tries again");
+                }
                 state.native_queues[native_queue].flush();
                 more = !self.settle_ended(&mut state, native_queue, SETTLE_AT_ONCE);
                 self.apply(state.unlock());
