@@ -145,6 +145,9 @@
 //! which run as separate processes if the system has them (`KILN_CLANG`, `KILN_LLVM_SPIRV`). For devices that
 //! take no SPIR-V, the fusing compiler writes OpenCL C.
 //!
+//! **Graphs.** [`Queue::record`] records commands that are checked and prepared once, and then run many times as
+//! one command each, with other buffers and values: see [`guides::graphs`].
+//!
 //! **The disk.** The level below memory is a [store] of files that all processes of a user share. Processes
 //! that start together share each compile, and the next start compiles nothing. A defect of the disk costs at
 //! most a recompile. The one exception is a directory that was chosen explicitly: if other users own it or can
@@ -282,6 +285,8 @@ pub mod guides {
     pub mod checked {}
     #[doc = include_str!("docs/fusion.md")]
     pub mod fusion {}
+    #[doc = include_str!("docs/graphs.md")]
+    pub mod graphs {}
     #[doc = include_str!("docs/images.md")]
     pub mod images {}
     #[doc = include_str!("docs/interop.md")]
@@ -346,8 +351,9 @@ pub use crate::digest::{BuildKey, Digest};
 pub use crate::error::{DriverCode, Error, ErrorKind, Result};
 pub use crate::queue::{
     Checking, DriverQueue, Event, Examining, FusedPart, Fusing, FusionMode, FusionOutcome,
-    FusionScope, Internalization, IntoOutcome, Launch, Map, MapMut, Mapped, MappedMut, Queue, Read,
-    ReadPieces, Ready, Status, Trace, Unfused, Upload, WriteTrace,
+    FusionScope, Graph, GraphScalar, Internalization, IntoOutcome, Launch, Map, MapMut, Mapped,
+    MappedMut, Queue, Read, ReadPieces, Ready, Recorder, Recording, Replay, Status, Trace, Unfused,
+    Upload, WriteTrace,
 };
 pub use crate::runtime::builder::RuntimeBuilder;
 pub use crate::runtime::{Drain, DrainTimeout, Runtime, Starting};

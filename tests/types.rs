@@ -12,10 +12,11 @@ use kiln::{
     Access, AddressSpace, Attached, Buffer, Build, BuildKey, BuildRequest, CompileObject, Device,
     DeviceInfo, DeviceLibrary, DeviceStats, Digest, Drain, DrainTimeout, Embedding, Error, Event,
     Examining, ExportedLibraries, FusedPart, Fusing, FusionForm, FusionOutcome, FusionReport,
-    FusionScope, Kernel, Launch, LibrarySource, Limits, LinkedSymbol, Local, Module, NdRange,
-    NdSize, Object, OpenModule, Origin, Parameter, PartReport, PluginLibraries, Profile, Program,
-    Queue, Read, Ready, Runtime, RuntimeBuilder, SpecializationConstant, Starting, Stats, Status,
-    StepReport, Trace, Upload, WayReport, WorkGroup, WriteTrace,
+    FusionScope, Graph, GraphScalar, Kernel, Launch, LibrarySource, Limits, LinkedSymbol, Local,
+    Module, NdRange, NdSize, Object, OpenModule, Origin, Parameter, PartReport, PluginLibraries,
+    Profile, Program, Queue, Read, Ready, Recorder, Recording, Replay, Runtime, RuntimeBuilder,
+    SpecializationConstant, Starting, Stats, Status, StepReport, Trace, Upload, WayReport,
+    WorkGroup, WriteTrace,
 };
 
 fn send<T: Send + 'static>() {}
@@ -41,6 +42,8 @@ table! {
         Buffer<f32>, FusionScope, FusionReport, FusionOutcome, Trace, Error;
     sync: Runtime, RuntimeBuilder, Device, Module, BuildRequest, Build, Program, Kernel, Queue, Event,
         Buffer<f32>, FusionScope, FusionReport, FusionOutcome, Trace, Error;
+    send: Graph, GraphScalar<f32>, Recorder, Replay;
+    sync: Graph, GraphScalar<f32>;
     send: Store, Entry, EntryInfo, Checked;
     send: Attached, DeviceLibrary, Object, PluginLibraries;
     sync: Store, Entry, EntryInfo, Checked;
@@ -56,7 +59,7 @@ table! {
         PartReport, StepReport, WayReport, DeviceStats, WorkGroup;
     // All futures: sent to any executor, and moved between polls.
     future: Starting, Drain, DrainTimeout, Build, CompileObject, Event, Read<f32>, Ready, Upload<f32>,
-        OpenModule, Examining, Fusing, WriteTrace, Operation<kiln::Result<Store>>, Operation<Checked>, Operation<bool>;
+        OpenModule, Examining, Fusing, Recording, WriteTrace, Operation<kiln::Result<Store>>, Operation<Checked>, Operation<bool>;
     stream: Entries, Verify;
     unpin: Store, Runtime, Program, Kernel, Launch, Queue, Buffer<f32>, FusionScope;
     // Plain data is unchanged after a caught panic.
@@ -77,6 +80,7 @@ fn futures_have_the_documented_outputs() {
     future_of::<OpenModule, kiln::Result<Module>>();
     future_of::<Examining, kiln::Result<FusionReport>>();
     future_of::<Fusing, kiln::Result<FusionOutcome>>();
+    future_of::<Recording, kiln::Result<Graph>>();
     future_of::<WriteTrace, kiln::Result<()>>();
     future_of::<Operation<kiln::Result<Store>>, kiln::Result<Store>>();
     future_of::<Operation<bool>, bool>();

@@ -113,6 +113,11 @@ impl Raw {
     /// Sets the arguments and enqueues, with or without an event.
     pub(crate) fn enqueue(&self, event: Option<&mut cl_event>) {
         self.set_arguments();
+        self.enqueue_prepared(event);
+    }
+
+    /// Enqueues with the arguments that were set last.
+    pub(crate) fn enqueue_prepared(&self, event: Option<&mut cl_event>) {
         let opencl = cl3::load_library().as_ref().expect("the loader is there");
         let status = opencl.clEnqueueNDRangeKernel(
             self.queue,

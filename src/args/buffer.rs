@@ -47,22 +47,19 @@ impl<T: Pod> Buffer<T> {
         contents: Contents,
     ) -> Result<Self> {
         let device = slot.handle();
-        if len == 0 || size_of::<T>() == 0 {
-            return Err(Error::invalid(format!(
-                "a buffer of {len} elements of `{}` is empty; it must have at least one byte",
-                std::any::type_name::<T>()
-            )));
-        }
         let description =
             || format!("a buffer of {len} elements of {} bytes on {device}", size_of::<T>());
-        let bytes = len
-            .checked_mul(size_of::<T>())
-            .filter(|&bytes| isize::try_from(bytes).is_ok())
-            .ok_or_else(|| {
-                Error::new(ErrorKind::OutOfResources, "the size in bytes exceeds the address space")
-                    .within(description())
-            })?;
+        let bytes = size_in_bytes::<T>(len)?;
         Ok(Self::of(Region::allocate(slot, freed, (bytes, storage), contents, description)?))
+    }
+
+    /// Returns a placeholder, in whose place a replay of a graph uses another buffer.
+    pub(crate) fn placeholder(
+        slot: &Arc<DeviceSlot>,
+        freed: &Arc<Freed>,
+        len: usize,
+    ) -> Result<Self> {
+        Ok(Self::of(Region::placeholder(slot, freed, size_in_bytes::<T>(len)?)))
     }
 
     /// Returns memory that other code allocated as `len` elements.
@@ -295,6 +292,24 @@ impl<T: Pod> Buffer<T> {
     pub(crate) fn region(&self) -> &Arc<Region> {
         &self.region
     }
+}
+
+/// Returns the size of `len` elements.
+fn size_in_bytes<T>(len: usize) -> Result<usize> {
+    if len == 0 || size_of::<T>() == 0 {
+        return Err(Error::invalid(format!(
+            "a buffer of {len} elements of `{}` is empty; it must have at least one byte",
+            std::any::type_name::<T>()
+        )));
+    }
+    let bytes = len.checked_mul(size_of::<T>()).filter(|&bytes| isize::try_from(bytes).is_ok());
+    bytes.ok_or_else(|| {
+        let size = size_of::<T>();
+        let message = format!(
+            "a buffer of {len} elements of {size} bytes: the size in bytes exceeds the address space"
+        );
+        Error::new(ErrorKind::OutOfResources, message)
+    })
 }
 
 impl<T> Clone for Buffer<T> {

@@ -10,6 +10,7 @@ pub(crate) mod typed;
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use bytemuck::Pod;
@@ -159,6 +160,28 @@ pub(crate) use sealed::Seal;
 pub struct ArgumentValue {
     pub(crate) kind: ArgumentKind,
     element: &'static Element,
+    /// Set for a value that every replay of a graph sets; `kind` then has as many zeros.
+    pub(crate) open: Option<OpenId>,
+}
+
+/// Identity of a value that every replay of a recorded graph sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OpenId {
+    /// Number of the recording.
+    pub(crate) recording: NonZeroU32,
+    /// Index among the open values of the recording.
+    pub(crate) index: u32,
+}
+
+impl ArgumentValue {
+    fn new(kind: ArgumentKind, element: &'static Element) -> Self {
+        Self { kind, element, open: None }
+    }
+
+    /// Returns a value of type `T` that every replay of a graph sets.
+    pub(crate) fn open<T: Pod>(id: OpenId) -> Self {
+        Self { open: Some(id), ..T::zeroed().into_value(Seal) }
+    }
 }
 
 impl fmt::Debug for ArgumentValue {
@@ -179,34 +202,26 @@ pub(crate) enum ArgumentKind {
 
 impl<T: Pod> Argument for &Buffer<T> {
     fn into_value(self, _: Seal) -> ArgumentValue {
-        ArgumentValue {
-            kind: ArgumentKind::Memory(self.region().clone(), None),
-            element: Element::of::<T>(),
-        }
+        ArgumentValue::new(ArgumentKind::Memory(self.region().clone(), None), Element::of::<T>())
     }
 }
 
 impl<T: Pod> Argument for BufferArgument<'_, T> {
     fn into_value(self, _: Seal) -> ArgumentValue {
-        ArgumentValue {
-            kind: ArgumentKind::Memory(self.buffer.region().clone(), Some(self.access)),
-            element: Element::of::<T>(),
-        }
+        let kind = ArgumentKind::Memory(self.buffer.region().clone(), Some(self.access));
+        ArgumentValue::new(kind, Element::of::<T>())
     }
 }
 
 impl<P: Pixel> Argument for &Image<P> {
     fn into_value(self, _: Seal) -> ArgumentValue {
-        ArgumentValue {
-            kind: ArgumentKind::Memory(self.region().clone(), None),
-            element: Element::of::<P>(),
-        }
+        ArgumentValue::new(ArgumentKind::Memory(self.region().clone(), None), Element::of::<P>())
     }
 }
 
 impl Argument for Sampler {
     fn into_value(self, _: Seal) -> ArgumentValue {
-        ArgumentValue { kind: ArgumentKind::Sampler(self), element: Element::of::<Self>() }
+        ArgumentValue::new(ArgumentKind::Sampler(self), Element::of::<Self>())
     }
 }
 
@@ -215,7 +230,7 @@ impl<T: Pod> Argument for Local<T> {
         // A size that overflows saturates. It exceeds the local memory of any device, so it fails the checks of
         // the launch.
         let bytes = self.len.saturating_mul(size_of::<T>());
-        ArgumentValue { kind: ArgumentKind::Local(bytes), element: Element::of::<T>() }
+        ArgumentValue::new(ArgumentKind::Local(bytes), Element::of::<T>())
     }
 }
 
@@ -224,10 +239,8 @@ impl<T: Pod> Argument for Local<T> {
 #[diagnostic::do_not_recommend]
 impl<T: Pod> Argument for T {
     fn into_value(self, _: Seal) -> ArgumentValue {
-        ArgumentValue {
-            kind: ArgumentKind::Value(SmallVec::from_slice(bytemuck::bytes_of(&self))),
-            element: Element::of::<T>(),
-        }
+        let bytes = SmallVec::from_slice(bytemuck::bytes_of(&self));
+        ArgumentValue::new(ArgumentKind::Value(bytes), Element::of::<T>())
     }
 }
 
@@ -267,6 +280,11 @@ impl ArgumentKind {
 }
 
 impl ArgumentValue {
+    /// Returns whether this is memory without which a graph is recorded.
+    pub(crate) fn is_placeholder(&self) -> bool {
+        matches!(&self.kind, ArgumentKind::Memory(region, _) if region.is_placeholder())
+    }
+
     /// Checks the argument against what is known about the parameter.
     pub(crate) fn check(
         &self,

@@ -78,6 +78,17 @@ pub(crate) enum Storage {
     /// Buffer in memory that host and device share.
     Host,
     Image(ImageShape),
+    /// Buffer without memory, in whose place a replay of a graph uses another.
+    Placeholder,
+}
+
+/// Memory of a placeholder. No command uses it.
+struct NoMemory;
+
+impl Memory for NoMemory {
+    fn view(&self, _: usize, _: usize) -> Result<Arc<dyn Memory>> {
+        Ok(Arc::new(Self))
+    }
 }
 
 /// Whether new memory is zeroed before its contents are visible.
@@ -156,7 +167,9 @@ impl Drop for Allocation {
     fn drop(&mut self) {
         // Never fails: the queue is unbounded and never closed.
         let _ = self.freed.dropped.push(self.id);
-        self.slot.subtract_allocated(self.bytes);
+        if !matches!(self.storage, Storage::Placeholder) {
+            self.slot.subtract_allocated(self.bytes);
+        }
     }
 }
 
@@ -179,6 +192,7 @@ impl Region {
             Storage::Device => open.allocate(bytes),
             Storage::Host => open.allocate_on_host(bytes),
             Storage::Image(shape) => open.create_image(shape),
+            Storage::Placeholder => Ok(Arc::new(NoMemory) as _),
         };
         let memory = allocate(open).or_else(|error| {
             if error.kind() != ErrorKind::OutOfResources {
@@ -201,7 +215,9 @@ impl Region {
         contents: Contents,
     ) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        slot.add_allocated(bytes);
+        if !matches!(storage, Storage::Placeholder) {
+            slot.add_allocated(bytes);
+        }
         let allocation = Allocation {
             id: NEXT.fetch_add(1, Relaxed),
             slot: slot.clone(),
@@ -214,10 +230,21 @@ impl Region {
         Self::whole(Arc::new(allocation))
     }
 
+    /// Returns a placeholder of `bytes` bytes, in whose place a replay of a graph uses other memory.
+    pub(crate) fn placeholder(slot: &Arc<DeviceSlot>, freed: &Arc<Freed>, bytes: usize) -> Self {
+        let size = (bytes, Storage::Placeholder);
+        Self::of(slot, freed, Arc::new(NoMemory), size, Contents::Unspecified)
+    }
+
+    /// Returns whether the region is of a placeholder.
+    pub(crate) fn is_placeholder(&self) -> bool {
+        matches!(self.allocation.storage, Storage::Placeholder)
+    }
+
     fn whole(allocation: Arc<Allocation>) -> Self {
         let bytes = 0..allocation.bytes;
         let image = match allocation.storage {
-            Storage::Device | Storage::Host => None,
+            Storage::Device | Storage::Host | Storage::Placeholder => None,
             Storage::Image(shape) => Some(ImageBox::whole(shape)),
         };
         let holders = Arc::default();

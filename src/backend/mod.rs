@@ -335,6 +335,12 @@ pub(crate) trait Kernel: Any + Send + Sync {
         None
     }
 
+    /// Returns another object of the driver for the same kernel, if there can be one. It keeps arguments of its own, so
+    /// that those of a repeated launch need not be set again.
+    fn duplicate(&self) -> Option<Arc<dyn Kernel>> {
+        None
+    }
+
     /// Fails if the driver rejects the argument. Called where the signature alone does not decide that.
     fn accepts(&self, _index: u32, _argument: &Argument<'_>) -> Result<()> {
         Ok(())

@@ -212,7 +212,7 @@ impl BuildGraph {
     }
 
     /// Returns the threads for calls that block, on untrusted or on trusted modules.
-    pub(super) fn pool_for(&self, is_untrusted: bool) -> &CompilePool {
+    pub(crate) fn pool_for(&self, is_untrusted: bool) -> &CompilePool {
         if is_untrusted { &self.setting.untrusted_pool } else { &self.setting.pool }
     }
 

@@ -145,10 +145,14 @@ impl Queue {
             return Err(mistake);
         }
         for (index, argument) in work.arguments.iter().enumerate() {
+            let place = || format!("kernel `{}`, argument {index}", work.kernel.name());
             if let ArgumentKind::Memory(region, _) = &argument.kind {
-                self.check_device(region, || {
-                    format!("kernel `{}`, argument {index}", work.kernel.name())
-                })?;
+                self.check_device(region, place)?;
+            }
+            if argument.open.is_some() {
+                let message =
+                    "a value that replays of a graph set; give it to `Recorder::submit` only";
+                return Err(Error::invalid(message).within(place()));
             }
         }
         let mut building = true;
@@ -338,28 +342,13 @@ impl Queue {
     /// # }
     /// ```
     pub fn fill<M: DeviceMemory>(&self, memory: &M, value: M::Element) -> Result<Event> {
-        /// Maximum size of a pattern, in bytes, which must also be a power of two (OpenCL 3.0, 5.2.2,
-        /// `clEnqueueFillBuffer`).
-        const LARGEST_PATTERN: usize = 128;
         let place = memory.place(Seal);
         self.check_device(place.region, || "a fill".to_owned())?;
-        let size = size_of::<M::Element>();
-        let is_pattern = size.is_power_of_two()
-            && size <= LARGEST_PATTERN
-            && place.region.bytes().start.is_multiple_of(size);
-        let is_filled_by_device = is_pattern && place.region.rows().is_none();
-        if place.region.pixels().is_none() && !is_filled_by_device {
+        let Some(pattern) = fill_pattern(memory, &value) else {
             let mut elements = room_for(place.len, "a fill")?;
             elements.resize(place.len, value);
             return self.write(memory, elements);
-        }
-        // An image over a buffer is filled like the buffer.
-        let color = M::color(&value, Seal).filter(|_| place.region.pixels().is_some());
-        let pattern = match &color {
-            Some(color) => bytemuck::bytes_of(color),
-            None => bytemuck::bytes_of(&value),
         };
-        let pattern = SmallVec::from_slice(pattern);
         Ok(self.run(Work::Fill { region: place.region.clone(), pattern }))
     }
 
@@ -403,25 +392,11 @@ impl Queue {
                 self.check_device(region, || "a copy".to_owned())?;
             }
         }
-        if let (Some(source), Some(target)) = (from.pixels(), to.pixels())
-            && source.size != target.size
-        {
-            return Err(Error::invalid(format!(
-                "a copy of {:?} pixels to {:?} pixels; the sizes must be the same",
-                source.size, target.size
-            )));
-        }
-        check_rows(from, to)?;
+        check_shapes(from, to)?;
         if is_between_devices {
             return self.copy_between_devices(from, to);
         }
-        if from.overlaps(to) {
-            return Err(Error::invalid(format!(
-                "a copy from bytes {:?} to bytes {:?} of the same memory; they must not overlap",
-                from.bytes(),
-                to.bytes()
-            )));
-        }
+        check_apart(from, to)?;
         Ok(self.run(Work::Copy { from: from.clone(), to: to.clone() }))
     }
 
@@ -541,6 +516,11 @@ impl Queue {
         what: impl FnOnce() -> String,
     ) -> Result<()> {
         process::check()?;
+        if region.is_placeholder() {
+            let message =
+                "an input or a temporary of a graph, which only commands of its recording can use";
+            return Err(Error::invalid(message).within(what()));
+        }
         check_same_device(
             &format!("{} is in the memory of", region.in_words()),
             region.slot().handle(),
@@ -557,6 +537,58 @@ impl fmt::Debug for Queue {
             .field("number", &self.number)
             .finish()
     }
+}
+
+/// Returns the pattern with which the device fills memory: an element, or the color of a pixel. `None` if the host
+/// has to write the elements.
+pub(super) fn fill_pattern<M: DeviceMemory>(
+    memory: &M,
+    value: &M::Element,
+) -> Option<SmallVec<[u8; 16]>> {
+    /// Maximum size of a pattern, in bytes, which must also be a power of two (OpenCL 3.0, 5.2.2,
+    /// `clEnqueueFillBuffer`).
+    const LARGEST_PATTERN: usize = 128;
+    let Place { region, .. } = memory.place(Seal);
+    let size = size_of::<M::Element>();
+    let is_pattern = size.is_power_of_two()
+        && size <= LARGEST_PATTERN
+        && region.bytes().start.is_multiple_of(size);
+    let is_filled_by_device = is_pattern && region.rows().is_none();
+    if region.pixels().is_none() && !is_filled_by_device {
+        return None;
+    }
+    // An image over a buffer is filled like the buffer.
+    let color = M::color(value, Seal).filter(|_| region.pixels().is_some());
+    let pattern = match &color {
+        Some(color) => bytemuck::bytes_of(color),
+        None => bytemuck::bytes_of(value),
+    };
+    Some(SmallVec::from_slice(pattern))
+}
+
+/// Fails if a copy's memory has different numbers of pixels or rows in a dimension.
+pub(super) fn check_shapes(from: &Region, to: &Region) -> Result<()> {
+    if let (Some(source), Some(target)) = (from.pixels(), to.pixels())
+        && source.size != target.size
+    {
+        return Err(Error::invalid(format!(
+            "a copy of {:?} pixels to {:?} pixels; the sizes must be the same",
+            source.size, target.size
+        )));
+    }
+    check_rows(from, to)
+}
+
+/// Fails if a copy's memory overlaps.
+pub(super) fn check_apart(from: &Region, to: &Region) -> Result<()> {
+    if from.overlaps(to) {
+        return Err(Error::invalid(format!(
+            "a copy from bytes {:?} to bytes {:?} of the same memory; they must not overlap",
+            from.bytes(),
+            to.bytes()
+        )));
+    }
+    Ok(())
 }
 
 /// Fails if a copy from or to a part of a grid is not one that devices can make.
@@ -593,7 +625,7 @@ fn check_rows(from: &Region, to: &Region) -> Result<()> {
 }
 
 /// Fails if a copy or a write has more or fewer elements than its target.
-fn check_length<M: DeviceMemory>(what: &str, given: usize, to: Place<'_>) -> Result<()> {
+pub(super) fn check_length<M: DeviceMemory>(what: &str, given: usize, to: Place<'_>) -> Result<()> {
     if given == to.len {
         return Ok(());
     }

@@ -169,6 +169,8 @@ impl LaunchWork {
             };
             // The signature does not determine whether the argument fits: the driver checks it.
             let needs_driver_check = match parameter.address_space {
+                // A placeholder has no memory that the driver could check.
+                _ if argument.is_placeholder() => false,
                 None => true,
                 Some(AddressSpace::Private) => element.is_none() && parameter.size.is_none(),
                 Some(_) => false,

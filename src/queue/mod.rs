@@ -11,6 +11,7 @@ mod dot;
 mod drain;
 mod event;
 mod fusion;
+mod graph;
 mod handle;
 mod hazard;
 mod host_memory;
@@ -23,6 +24,7 @@ mod native;
 mod native_command;
 mod native_queue;
 mod node;
+mod operations;
 mod reactor;
 mod ready;
 mod scheduler;
@@ -42,6 +44,7 @@ pub(crate) use self::fusion::mode::{FUSION_LIMIT, form_from_environment};
 pub use self::fusion::{
     Examining, FusedPart, Fusing, FusionMode, FusionOutcome, FusionScope, Internalization, Unfused,
 };
+pub use self::graph::{Graph, GraphScalar, Recorder, Recording, Replay};
 pub use self::handle::Queue;
 pub(crate) use self::host_memory::OwnedElements;
 pub use self::host_task::IntoOutcome;

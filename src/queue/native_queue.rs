@@ -8,6 +8,8 @@
 //! reports a failure. Commands that wait for events of other native queues have an event, and so has the command
 //! before each of them: some drivers fail a command as soon as one that it waits for has failed, before its turn.
 
+mod sequence;
+
 use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -144,15 +146,20 @@ impl TrackedQueue {
             // SAFETY: the caller upholds the contract of the callee.
             unsafe { self.native.enqueue_without_event(operation)? }
         };
+        self.push(id, event, commands);
+        Ok(self.end() - 1)
+    }
+
+    /// Adds a command that was enqueued as `operations` operations, and has an event if any reports its own end.
+    fn push(&mut self, id: NodeId, event: Option<Arc<dyn NativeEvent>>, operations: usize) {
         self.commands.push_back(id);
         if let Some(event) = event {
             self.add_report(event);
         }
-        self.unflushed += commands;
+        self.unflushed += operations;
         if self.unflushed >= FLUSH_EVERY {
             self.flush();
         }
-        Ok(self.end() - 1)
     }
 
     /// Adds an event that reports the ends of all commands enqueued so far.
@@ -386,7 +393,7 @@ pub(crate) fn wait_list(
                 if let Some(NeverReported(error)) = (&*event as &dyn Any).downcast_ref() {
                     return Err(error.clone());
                 }
-                event
+                sequence::last_of(event)
             }
             EdgeKind::Order => {
                 // The marker must not be the event that reports a failure of the commands before it.

@@ -6,14 +6,16 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::device_copy::DeviceCopyWork;
+use super::graph::work::ReplayWork;
 use super::hazard::{Use, Uses};
 use super::host_memory::{HostSource, HostTarget};
 use super::launch_work::LaunchWork;
 use super::map_work::MapWork;
 use super::native_command::{Call, NativeWork};
+use super::operations::{copy, fill, read, write, zeros};
 use crate::args::ArgumentKind;
 use crate::args::region::Region;
-use crate::backend::{ImageOperation, Operation, RowsOperation};
+use crate::backend::Operation;
 use crate::compiler::signature::Access;
 use crate::error::Result;
 
@@ -48,6 +50,8 @@ pub(crate) enum Work {
     },
     /// Closure that calls the driver.
     Native(Arc<NativeWork>),
+    /// Replay of a recorded graph.
+    Replay(Box<ReplayWork>),
     /// Copy between devices.
     DeviceCopy(DeviceCopyWork),
     /// Mapping of memory for the host.
@@ -87,6 +91,7 @@ impl Work {
             Self::Zero { .. } => "zero".to_owned(),
             Self::Copy { .. } => "copy".to_owned(),
             Self::Native(native) => native.label().to_owned(),
+            Self::Replay(replay) => format!("replay of {} commands", replay.len()),
             Self::DeviceCopy(work) => work.label(),
             Self::Map(_) => "map".to_owned(),
             Self::Unmap(_) => "unmap".to_owned(),
@@ -138,6 +143,7 @@ impl Work {
                 SmallVec::from_iter([Use::of(from, Access::Read), Use::overwriting(to)])
             }
             Self::Native(native) => native.uses(),
+            Self::Replay(replay) => replay.uses(),
             Self::DeviceCopy(work) => SmallVec::from_iter([work.used()]),
             Self::Map(work) | Self::Unmap(work) => SmallVec::from_iter([work.used()]),
             Self::Host | Self::Marker | Self::Drain | Self::Released(_) => SmallVec::new(),
@@ -160,6 +166,7 @@ impl Work {
                 }
             }
             Self::Native(native) => native.regions().for_each(|region| visit_if_fresh(region)),
+            Self::Replay(replay) => replay.regions().for_each(|region| visit_if_fresh(region)),
             Self::Read { from, .. } => visit_if_fresh(from),
             Self::DeviceCopy(work) => visit_if_fresh(work.region()),
             Self::Map(work) | Self::Unmap(work) => visit_if_fresh(work.region()),
@@ -195,8 +202,10 @@ impl Work {
 
     /// See [`Command::release`](super::command::Command::release).
     pub(crate) fn release(&mut self) {
-        if let Self::Launch(launch) = self {
-            return launch.release();
+        match self {
+            Self::Launch(launch) => return launch.release(),
+            Self::Replay(replay) => return replay.release(),
+            _ => {}
         }
         let none = Self::Released(HostMemory::None);
         *self = match std::mem::replace(self, none) {
@@ -240,6 +249,7 @@ impl Work {
     pub(crate) fn is_light(&self) -> bool {
         match self {
             Self::Launch(launch) => launch.is_light(),
+            Self::Replay(replay) => replay.is_light(),
             // The elements of a read have been delivered to its future, unless the read has failed.
             Self::Released(HostMemory::None | HostMemory::Target(_)) => true,
             Self::Host | Self::Marker | Self::Drain => true,
@@ -271,6 +281,7 @@ impl Work {
     pub(super) fn abandon(&mut self) {
         match self {
             Self::Launch(launch) => launch.abandon(),
+            Self::Replay(replay) => replay.abandon(),
             Self::Copy { from, to } => std::mem::forget((from.clone(), to.clone())),
             Self::Native(native) => std::mem::forget(Arc::clone(native)),
             Self::Map(work) | Self::Unmap(work) => work.abandon(),
@@ -313,6 +324,7 @@ impl Work {
             Self::Unmap(work) => run(&work.unmap()),
             Self::Transferring { .. }
             | Self::Native(_)
+            | Self::Replay(_)
             | Self::DeviceCopy(_)
             | Self::Host
             | Self::Marker
@@ -320,84 +332,4 @@ impl Work {
             | Self::Released(_) => run(&Operation::Marker),
         }
     }
-}
-
-/// Returns the write of host memory to a region.
-pub(super) fn write(to: &Region, (from, bytes): (*const u8, usize)) -> Operation<'_> {
-    let (memory, offset) = (to.memory(), to.bytes().start);
-    match (to.pixels(), to.rows()) {
-        (Some(pixels), _) => Operation::Image(ImageOperation::Write { to: memory, pixels, from }),
-        (None, Some(rows)) => {
-            Operation::Rows(RowsOperation::Write { to: memory, rows: *rows, from })
-        }
-        (None, None) => Operation::Write { to: memory, offset, from, bytes },
-    }
-}
-
-/// Returns the read of a region to host memory.
-pub(super) fn read(from: &Region, to: *mut u8) -> Operation<'_> {
-    let (memory, offset, bytes) = (from.memory(), from.bytes().start, from.bytes().len());
-    match (from.pixels(), from.rows()) {
-        (Some(pixels), _) => Operation::Image(ImageOperation::Read { from: memory, pixels, to }),
-        (None, Some(rows)) => {
-            Operation::Rows(RowsOperation::Read { from: memory, rows: *rows, to })
-        }
-        (None, None) => Operation::Read { from: memory, offset, to, bytes },
-    }
-}
-
-/// Returns the fill of a region. For an image, the pattern is a color, and zeros are black.
-fn fill<'a>(region: &'a Region, pattern: &'a [u8]) -> Operation<'a> {
-    let (memory, bytes) = (region.memory(), region.bytes());
-    match region.pixels() {
-        Some(pixels) => {
-            let mut color = [0; 4];
-            for (channel, bytes) in color.iter_mut().zip(pattern.as_chunks().0) {
-                *channel = u32::from_ne_bytes(*bytes);
-            }
-            Operation::Image(ImageOperation::Fill { image: memory, pixels, color })
-        }
-        None => Operation::Fill { memory, offset: bytes.start, bytes: bytes.len(), pattern },
-    }
-}
-
-/// Returns the copy of one region to another one, of which each may be of a buffer or of an image.
-fn copy<'a>(from: &'a Region, to: &'a Region) -> Operation<'a> {
-    let (source, target) = (from.pixels(), to.pixels());
-    let (from_offset, to_offset) = (from.bytes().start, to.bytes().start);
-    let bytes = to.bytes().len();
-    let rows = match (from.rows().copied(), to.rows().copied()) {
-        (Some(source), target) => {
-            Some((source, target.unwrap_or_else(|| source.packed(to_offset))))
-        }
-        (None, Some(target)) => Some((target.packed(from_offset), target)),
-        (None, None) => None,
-    };
-    let (from, to) = (from.memory(), to.memory());
-    if let Some((source, target)) = rows {
-        return Operation::Rows(RowsOperation::Copy { from, source, to, target });
-    }
-    match (source, target) {
-        (None, None) => Operation::Copy { from, from_offset, to, to_offset, bytes },
-        (Some(source), Some(target)) => {
-            Operation::Image(ImageOperation::Copy { from, source, to, target })
-        }
-        (None, Some(pixels)) => Operation::Image(ImageOperation::CopyFromBuffer {
-            from,
-            offset: from_offset,
-            to,
-            pixels,
-        }),
-        (Some(pixels), None) => {
-            Operation::Image(ImageOperation::CopyToBuffer { from, pixels, to, offset: to_offset })
-        }
-    }
-}
-
-/// Returns the longest pattern of zeros, up to 16 bytes, whose length divides `bytes`. Some drivers fill
-/// faster with long patterns.
-fn zeros(bytes: usize) -> &'static [u8] {
-    const LONGEST: usize = 16;
-    let length = 1 << bytes.trailing_zeros().min(LONGEST.trailing_zeros());
-    &[0; LONGEST][..length]
 }

@@ -1,7 +1,7 @@
 //! Kernels: their signatures and launches.
 
 use std::any::Any;
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::iter::zip;
 use std::ptr;
 use std::sync::{Arc, Mutex};
@@ -250,6 +250,12 @@ impl Kernel for ClKernel {
 
     fn private_memory(&self) -> Option<u64> {
         self.ask(CL_KERNEL_PRIVATE_MEM_SIZE)
+    }
+
+    fn duplicate(&self) -> Option<Arc<dyn Kernel>> {
+        let _call = shutdown::enter().ok()?;
+        let name = CString::new(&*self.name).ok()?;
+        Some(Arc::new(Self::create(&self.program, &name).ok()?))
     }
 
     fn accepts(&self, index: cl_uint, argument: &Argument<'_>) -> Result<()> {

@@ -383,6 +383,29 @@ impl Simulator {
         self.shared.enqueue_faults.request(n, fault);
     }
 
+    /// Fails commands like [`fail_enqueues`](Self::fail_enqueues), but not the next `after` commands.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kiln::simulated::Fault;
+    ///
+    /// # fn main() -> kiln::Result<()> {
+    /// # smol::block_on(async {
+    /// # let simulator = kiln::simulated::Simulator::new();
+    /// # let rt = kiln::Runtime::builder().simulator(&simulator).build().await?;
+    /// let (queue, x) = (rt.queue(), rt.buffer_from(vec![1u32; 64]).await?);
+    /// simulator.fail_enqueues_after(1, 1, Fault::OutOfResources);
+    /// queue.fill(&x, 2)?.await?;
+    /// assert!(queue.fill(&x, 3)?.await.is_err());
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    pub fn fail_enqueues_after(&self, after: usize, n: usize, fault: Fault) {
+        self.shared.enqueue_faults.request_after(after, n, fault);
+    }
+
     /// Makes every build from now on take at least `delay`. Zero removes the delay.
     ///
     /// # Examples

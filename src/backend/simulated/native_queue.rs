@@ -101,7 +101,7 @@ impl NativeQueue for ThreadedQueue {
         let is_reported = !self.omits_events || !matches!(operation, Operation::Launch { .. });
         // SAFETY: guaranteed by the caller.
         let event = unsafe { self.queue(operation, &[], is_reported) }?;
-        Ok(is_reported.then(|| event as _))
+        Ok(if is_reported { Some(event) } else { None })
     }
 
     fn flush(&mut self) -> Result<()> {

@@ -127,14 +127,23 @@ impl Slot {
 pub(super) struct Faults {
     /// Whether there are any faults. Read without a lock, for the paths that must be fast.
     armed: AtomicBool,
-    requests: Mutex<VecDeque<(usize, Fault)>>,
+    /// Numbers of calls, and the fault of each of them; `None` for calls that succeed.
+    requests: Mutex<VecDeque<(usize, Option<Fault>)>>,
 }
 
 impl Faults {
     pub(super) fn request(&self, n: usize, fault: Fault) {
+        self.request_after(0, n, fault);
+    }
+
+    /// Requests faults of the `n` calls behind the next `after` calls.
+    pub(super) fn request_after(&self, after: usize, n: usize, fault: Fault) {
         if n > 0 {
             let mut requests = lock(&self.requests);
-            requests.push_back((n, fault));
+            if after > 0 {
+                requests.push_back((after, None));
+            }
+            requests.push_back((n, Some(fault)));
             self.armed.store(true, SeqCst);
         }
     }
@@ -152,7 +161,7 @@ impl Faults {
             requests.pop_front();
             self.armed.store(!requests.is_empty(), SeqCst);
         }
-        Some(fault)
+        fault
     }
 }
 

@@ -312,6 +312,17 @@ impl Checks {
     /// only, or if a guarded variant is needed. Most launches are repeated with the same scalars, and the search
     /// takes several times as long as one check.
     fn report(&self, analysis: &Analysis, shape: &LaunchShape) -> Result<bounds::Report> {
+        if shape.open_values().next().is_some() {
+            let report = report(&analysis.kernel, shape, true)?;
+            return match shape.open_values().find(|at| report.constants.contains(at)) {
+                Some(at) => Err(Error::unsupported(format!(
+                    "kernel `{}`: the verdict on the launch depends on {}, which every replay sets; record the launch                      with a fixed value, or use `unsafe program.kernel(\"{0}\")`",
+                    self.name,
+                    analysis.kernel.parameter(at)
+                ))),
+                None => Ok(report),
+            };
+        }
         if !lock(&self.known).iter().any(|known| known.shape.differs_in_scalars(shape)) {
             let report = report(&analysis.kernel, shape, false)?;
             if report.is_proven() {

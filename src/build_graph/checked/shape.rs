@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::args::{ArgumentKind, ArgumentList};
+use crate::args::{ArgumentKind, ArgumentList, ArgumentValue};
 use crate::compiler::bounds;
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::signature::Access;
@@ -36,7 +36,10 @@ pub(super) enum ArgumentShape {
 
 impl LaunchShape {
     pub(crate) fn of(range: &NdRange, arguments: &ArgumentList) -> Self {
-        let shape = |kind: &ArgumentKind| match kind {
+        let shape = |given: &ArgumentValue| match &given.kind {
+            ArgumentKind::Value(bytes) if given.open.is_some() => {
+                ArgumentShape::AnyValue(bytes.len())
+            }
             ArgumentKind::Memory(region, stated) => match region.image() {
                 Some(image) => ArgumentShape::Image(image.shape),
                 None => ArgumentShape::Buffer {
@@ -51,9 +54,17 @@ impl LaunchShape {
         };
         Self {
             range: *range,
-            arguments: arguments.iter().map(|given| shape(&given.kind)).collect(),
+            arguments: arguments.iter().map(shape).collect(),
             regions: regions(arguments),
         }
+    }
+
+    /// Returns the positions of the values that every replay of a graph sets, for the shape of a launch.
+    pub(super) fn open_values(&self) -> impl Iterator<Item = usize> {
+        let arguments = self.arguments.iter().enumerate();
+        arguments
+            .filter(|(_, argument)| matches!(argument, ArgumentShape::AnyValue(_)))
+            .map(|(at, _)| at)
     }
 
     /// Returns the arguments in the form of the check.
@@ -102,7 +113,7 @@ impl LaunchShape {
     pub(super) fn fits(&self, range: &NdRange, arguments: &ArgumentList) -> bool {
         self.range == *range
             && self.arguments.len() == arguments.len()
-            && self.arguments.iter().zip(arguments).all(|(known, given)| known.fits(&given.kind))
+            && self.arguments.iter().zip(arguments).all(|(known, given)| known.fits(given))
     }
 
     /// Returns whether another shape is the same but for the values of scalars.
@@ -188,8 +199,10 @@ impl ArgumentShape {
         }
     }
 
-    fn fits(&self, given: &ArgumentKind) -> bool {
-        match (self, given) {
+    fn fits(&self, given: &ArgumentValue) -> bool {
+        match (self, &given.kind) {
+            // A verdict on one value holds for no other.
+            (Self::Value(_), _) if given.open.is_some() => false,
             (Self::Image(shape), ArgumentKind::Memory(region, _)) => {
                 region.image().is_some_and(|image| image.shape == *shape)
             }

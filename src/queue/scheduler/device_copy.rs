@@ -21,7 +21,8 @@ use crate::process::threads::no_thread;
 use crate::queue::device_copy::{DeviceCopy, DeviceCopyWork, Side};
 use crate::queue::event::Event;
 use crate::queue::node::{NodeId, SkipReason};
-use crate::queue::work::{Work, read, write};
+use crate::queue::operations::{read, write};
+use crate::queue::work::Work;
 
 /// Name of both commands of a copy in messages.
 const SUBJECT: &str = "a copy between devices";

@@ -53,7 +53,7 @@ impl Scheduler {
             Err(error) => {
                 let work = state.dag.command(id).map(|command| &command.work);
                 let reason = match work {
-                    Some(Work::Launch(_)) => SkipReason::launch_failed(&error),
+                    Some(Work::Launch(_) | Work::Replay(_)) => SkipReason::launch_failed(&error),
                     // The command defines the contents of the buffer from here on.
                     _ => SkipReason::Missing,
                 };
@@ -76,13 +76,20 @@ impl Scheduler {
             || state.native_queues[native_queue].is_unwatched_for(watch_every - 1);
         let State { dag, native_queues, in_flight, transferring, actions, .. } = state;
         let command = dag.command_mut(id).expect("it can be dispatched");
-        let position = command.with_operation(|operation| {
-            // SAFETY: the command owns everything that the operation names, and it stays in the DAG until
-            // the end of the returned event is known. Nothing else accesses the host memory of a read
-            // until then. The caller of `Program::kernel` promised that the kernel stays inside its
-            // buffers. A fused kernel does what its member kernels do.
-            unsafe { native_queues[native_queue].enqueue(id, count, operation, &wait, needs_event) }
-        })?;
+        let tracked = &mut native_queues[native_queue];
+        // The command owns everything that its operations name, and it stays in the DAG until their end is known.
+        // Nothing else accesses the host memory of a read until then. The caller of `Program::kernel` promised that
+        // the kernel stays inside its buffers. A fused kernel does what its member kernels do.
+        let position = match &command.work {
+            // SAFETY: as stated above.
+            Work::Replay(replay) => unsafe {
+                tracked.enqueue_all(id, &wait, |run| replay.for_each_operation(run))
+            },
+            _ => command.with_operation(|operation| {
+                // SAFETY: as stated above.
+                unsafe { tracked.enqueue(id, count, operation, &wait, needs_event) }
+            }),
+        }?;
         *in_flight += count;
         *transferring += command.work.transfer_size();
         let last = command.record.clone();

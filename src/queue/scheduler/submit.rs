@@ -57,6 +57,10 @@ impl Scheduler {
                 self.shared.counters.launches.add_one();
                 command.building.then(|| launch.pending())
             }
+            Work::Replay(replay) => {
+                self.shared.counters.launches.add(replay.launches());
+                None
+            }
             _ => None,
         };
         let host_futures = host_futures_of(&preconditions);

@@ -1,0 +1,26 @@
+//! Recorded graphs: commands that are checked and prepared once, and then run many times.
+//!
+//! * [`recorder`]: recording, with placeholders for the memory that a replay is given.
+//! * [`scalar`]: the values that a replay is given.
+//! * [`prepare`]: from the recorded commands to a plan.
+//! * [`plan`]: the commands in the form in which they are enqueued.
+//! * [`uses`]: the memory accesses of a replay as a whole.
+//! * [`temporaries`]: the memory that the commands of a replay share.
+//! * [`replay`]: graphs and replays as applications use them.
+//! * [`work`]: the work of a replay, which is one command of the DAG.
+//!
+//! The commands of a graph run one after another, in the order of their recording, on one native queue. So no
+//! hazards have to be found among them.
+
+mod plan;
+mod prepare;
+mod recorder;
+mod replay;
+mod scalar;
+mod temporaries;
+mod uses;
+pub(super) mod work;
+
+pub use recorder::{Recorder, Recording};
+pub use replay::{Graph, Replay};
+pub use scalar::GraphScalar;

@@ -1,0 +1,412 @@
+//! Recording of graphs.
+
+use std::any::type_name;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use bytemuck::Pod;
+
+use super::plan::Placeholder;
+use super::prepare::{Recorded, prepare};
+use super::replay::Graph;
+use super::scalar::GraphScalar;
+use crate::args::buffer::Buffer;
+use crate::args::memory::DeviceMemory;
+use crate::args::region::Region;
+use crate::args::{ArgumentKind, OpenId, Seal};
+use crate::error::{Error, ErrorKind, Result};
+use crate::executor::Priority;
+use crate::future::named_future;
+use crate::queue::handle::{Queue, check_apart, check_length, check_shapes, fill_pattern};
+use crate::queue::launch::Launch;
+use crate::queue::launch_work::LaunchWork;
+use crate::queue::work::Work;
+
+/// Recording of commands that are to be run many times: from [`Queue::record`].
+///
+/// The commands run one after another, in the order in which they are recorded, each time the graph is
+/// [replayed](Graph::replay). They use:
+///
+/// * buffers and images as usual, which are the same in all replays, and which the graph keeps alive;
+/// * [inputs](Self::input), which each replay binds to buffers;
+/// * [temporaries](Self::temporary), whose memory belongs to the graph;
+/// * values that each replay [sets](Self::scalar).
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(queue: kiln::Queue, blur: kiln::Kernel, tone: kiln::Kernel, frames: Vec<kiln::Buffer<f32>>,
+/// #     shown: kiln::Buffer<f32>) -> kiln::Result<()> {
+/// let pixels = shown.len();
+/// let mut recorder = queue.record();
+/// let frame = recorder.input::<f32>(pixels)?;
+/// let blurred = recorder.temporary::<f32>(pixels)?;
+/// let gain = recorder.scalar::<f32>();
+/// recorder.submit(blur.launch(pixels).args((&frame, &blurred)))?;
+/// recorder.submit(tone.launch(pixels).args((&blurred, &shown, &gain)))?;
+/// let graph = recorder.finish().await?;
+/// for next in &frames {
+///     graph.replay().bind(&frame, next).set(&gain, 0.7).submit()?.await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a recording has no effect until it is finished and replayed"]
+pub struct Recorder {
+    queue: Queue,
+    recorded: Recorded,
+}
+
+named_future! {
+    /// Future of a graph, from [`Recorder::finish`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it drops the recording.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(recorder: kiln::Recorder) -> kiln::Result<()> {
+    /// let recording: kiln::Recording = recorder.finish();
+    /// let graph = recording.await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    Recording => Result<Graph>
+}
+
+impl Queue {
+    /// Begins to record a graph: commands that are checked and prepared once, and then run many times at little more
+    /// than the driver's own cost. Nothing runs until the graph is [replayed](Graph::replay).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(queue: kiln::Queue, step: kiln::Kernel, state: kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// let mut recorder = queue.record();
+    /// for _ in 0..100 {
+    ///     recorder.submit(step.launch(state.len()).args((&state,)))?;
+    /// }
+    /// let hundred_steps = recorder.finish().await?;
+    /// for _ in 0..1000 {
+    ///     hundred_steps.replay().submit()?;
+    /// }
+    /// let state = queue.read(&state).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn record(&self) -> Recorder {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let number = NonZeroU32::new(NEXT.fetch_add(1, Relaxed)).unwrap_or(NonZeroU32::MAX);
+        Recorder {
+            queue: self.clone(),
+            recorded: Recorded {
+                number,
+                works: Vec::new(),
+                placeholders: Vec::new(),
+                open_values: Vec::new(),
+            },
+        }
+    }
+}
+
+impl Recorder {
+    /// Returns a placeholder for a buffer of `len` elements that each replay [binds](super::Replay::bind). Its
+    /// slices, too, can be given to recorded commands, but not to others.
+    ///
+    /// # Errors
+    ///
+    /// * [`InvalidArgument`](ErrorKind::InvalidArgument) if the buffer would have no bytes.
+    /// * [`OutOfResources`](ErrorKind::OutOfResources) if its size exceeds the address space.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(queue: kiln::Queue, sum: kiln::Kernel, days: Vec<kiln::Buffer<f32>>,
+    /// #     sums: kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// let mut recorder = queue.record();
+    /// let day = recorder.input::<f32>(86_400)?;
+    /// recorder.submit(sum.launch(24).args((&day, &sums)))?;
+    /// let graph = recorder.finish().await?;
+    /// for samples in &days {
+    ///     graph.replay().bind(&day, samples).submit()?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn input<T: Pod>(&mut self, len: usize) -> Result<Buffer<T>> {
+        self.placeholder(len, false)
+    }
+
+    /// Returns a buffer of `len` elements for results that only the graph needs. Its contents are unspecified until a
+    /// recorded command writes them, and after the replay. Temporaries that are not needed at the same time share
+    /// memory, and replays in flight at the same time have temporaries of their own, up to four; further ones wait.
+    ///
+    /// # Errors
+    ///
+    /// As for [`input`](Self::input). The memory is allocated by [`finish`](Self::finish).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(queue: kiln::Queue, blur: kiln::Kernel, x: kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// let mut recorder = queue.record();
+    /// let rows = recorder.temporary::<f32>(x.len())?;
+    /// recorder.submit(blur.launch(x.len()).args((&x, &rows, 0u32)))?;
+    /// recorder.submit(blur.launch(x.len()).args((&rows, &x, 1u32)))?;
+    /// let graph = recorder.finish().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn temporary<T: Pod>(&mut self, len: usize) -> Result<Buffer<T>> {
+        self.placeholder(len, true)
+    }
+
+    /// Returns a value that each replay [sets](super::Replay::set), as an argument for launches.
+    ///
+    /// For [checked](crate::Program::checked) kernels, it must not decide which memory a launch accesses:
+    /// [`finish`](Self::finish) then fails.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(queue: kiln::Queue, shade: kiln::Kernel, x: kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// let mut recorder = queue.record();
+    /// let light = recorder.scalar::<[f32; 4]>(); // a `float4`
+    /// recorder.submit(shade.launch(x.len()).args((&x, &light)))?;
+    /// let graph = recorder.finish().await?;
+    /// graph.replay().set(&light, [0.3, 0.6, 0.1, 0.0]).submit()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn scalar<T: Pod>(&mut self) -> GraphScalar<T> {
+        let recorded = &mut self.recorded;
+        let index = recorded.open_values.len() as u32;
+        let start = recorded.open_values.last().map_or(0, |last| last.end);
+        recorded.open_values.push(start..start + size_of::<T>());
+        GraphScalar::new(OpenId { recording: recorded.number, index })
+    }
+
+    /// Records a launch behind all commands recorded so far.
+    ///
+    /// # Errors
+    ///
+    /// * As for [`Queue::submit`].
+    /// * [`InvalidArgument`](ErrorKind::InvalidArgument) for a launch with [`after`](Launch::after),
+    ///   [`after_future`](Launch::after_future) or [`timeout`](Launch::timeout), which a replay has for all its
+    ///   commands, and for placeholders and values of another recording.
+    ///
+    /// A launch whose program is not built yet is checked by [`finish`](Self::finish).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(queue: kiln::Queue, blur: kiln::Kernel, x: kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// let mut recorder = queue.record();
+    /// recorder.submit(blur.launch(x.len()).args((&x,)))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn submit(&mut self, launch: Launch) -> Result<()> {
+        let Launch { work, mistake, after, preconditions, timeout } = launch;
+        if let Some(mistake) = mistake {
+            return Err(mistake);
+        }
+        let name = work.kernel.name();
+        if !after.is_empty() || !preconditions.is_empty() || timeout.is_some() {
+            return Err(Error::invalid(format!(
+                "a recorded launch of `{name}` comes after events or futures, or has a time limit; only a replay \
+                 can wait: `graph.replay().after(&event)`"
+            )));
+        }
+        for (index, argument) in work.arguments.iter().enumerate() {
+            let place = || format!("kernel `{name}`, argument {index}");
+            if let ArgumentKind::Memory(region, _) = &argument.kind {
+                self.check_memory(region, place)?;
+            }
+            if argument.open.is_some_and(|id| id.recording != self.recorded.number) {
+                let message =
+                    "a value that belongs to another recording; give one of `Recorder::scalar`";
+                return Err(Error::invalid(message).within(place()));
+            }
+        }
+        if let Some(checked) = work.check(self.queue.device()) {
+            checked?;
+        }
+        self.recorded.works.push(Work::Launch(work));
+        Ok(())
+    }
+
+    /// Records a copy behind all commands recorded so far.
+    ///
+    /// # Errors
+    ///
+    /// * As for [`Queue::copy`], but for the order among devices: both must be in the memory of the queue's device.
+    /// * [`Unsupported`](ErrorKind::Unsupported) for a part of a grid or an image over an input or a temporary.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(queue: kiln::Queue, x: kiln::Buffer<f32>, y: kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// let mut recorder = queue.record();
+    /// recorder.copy(&x, &y)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn copy<F, T>(&mut self, from: &F, to: &T) -> Result<()>
+    where
+        F: DeviceMemory,
+        T: DeviceMemory<Element = F::Element>,
+    {
+        let (from, to) = (from.place(Seal), to.place(Seal));
+        check_length::<T>("a copy", from.len, to)?;
+        let (from, to) = (from.region, to.region);
+        for region in [from, to] {
+            self.check_memory(region, || "a copy".to_owned())?;
+        }
+        check_shapes(from, to)?;
+        check_apart(from, to)?;
+        self.recorded.works.push(Work::Copy { from: from.clone(), to: to.clone() });
+        Ok(())
+    }
+
+    /// Records a fill behind all commands recorded so far.
+    ///
+    /// # Errors
+    ///
+    /// * As for [`Queue::fill`].
+    /// * [`Unsupported`](ErrorKind::Unsupported) where the host would write the elements: those whose size is not a
+    ///   power of two of at most 128 bytes, and parts of grids.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(queue: kiln::Queue, sums: kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// let mut recorder = queue.record();
+    /// recorder.fill(&sums, 0.0)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn fill<M: DeviceMemory>(&mut self, memory: &M, value: M::Element) -> Result<()> {
+        let place = memory.place(Seal);
+        self.check_memory(place.region, || "a fill".to_owned())?;
+        let Some(pattern) = fill_pattern(memory, &value) else {
+            return Err(Error::unsupported(format!(
+                "a recorded fill with elements of `{}`, which the host would write; record a launch that fills \
+                 them, or elements whose size is a power of two",
+                type_name::<M::Element>()
+            )));
+        };
+        self.recorded.works.push(Work::Fill { region: place.region.clone(), pattern });
+        Ok(())
+    }
+
+    /// Ends the recording: waits for programs that are not built yet, decides how checked launches run, allocates the
+    /// temporaries, and prepares the driver's objects.
+    ///
+    /// # Errors
+    ///
+    /// From the future:
+    ///
+    /// * [`InvalidArgument`](ErrorKind::InvalidArgument) if nothing was recorded.
+    /// * The errors of builds, and of launches that are checked only now.
+    /// * [`Unsupported`](ErrorKind::Unsupported) if the verdict on a checked launch depends on a value that replays
+    ///   set.
+    /// * [`OutOfResources`](ErrorKind::OutOfResources) if the device lacks the memory for the temporaries.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(queue: kiln::Queue, blur: kiln::Kernel, x: kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// let mut recorder = queue.record();
+    /// recorder.submit(blur.launch(x.len()).args((&x,)))?;
+    /// let graph = recorder.finish().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn finish(self) -> Recording {
+        let Self { queue, mut recorded } = self;
+        Recording::new(async move {
+            if recorded.works.is_empty() {
+                return Err(Error::invalid(
+                    "nothing was recorded; record a launch, a copy or a fill before `finish`",
+                ));
+            }
+            for work in &mut recorded.works {
+                if let Work::Launch(launch) = work {
+                    secure(launch, &queue).await?;
+                }
+            }
+            let graph = &queue.scheduler.shared().graph;
+            let threads = graph.pool_for(false).threads();
+            let (slot, freed) = (queue.scheduler.slot().clone(), queue.scheduler.freed().clone());
+            let plan = threads.run(Priority::Short, move || prepare(&slot, &freed, recorded));
+            let plan = plan.await??;
+            Ok(Graph::new(queue, Arc::new(plan)))
+        })
+    }
+
+    fn placeholder<T: Pod>(&mut self, len: usize, is_temporary: bool) -> Result<Buffer<T>> {
+        let scheduler = &self.queue.scheduler;
+        let buffer = Buffer::placeholder(scheduler.slot(), scheduler.freed(), len)?;
+        let region = buffer.region().clone();
+        self.recorded.placeholders.push(Placeholder { region, is_temporary });
+        Ok(buffer)
+    }
+
+    /// Fails for memory that a recorded command cannot use.
+    fn check_memory(&self, region: &Region, place: impl Fn() -> String) -> Result<()> {
+        if !region.is_placeholder() {
+            return self.queue.check_device(region, place);
+        }
+        let mut known = self.recorded.placeholders.iter();
+        let is_own = known.any(|known| known.region.allocation() == region.allocation());
+        let error = if !is_own {
+            let message = "an input or a temporary of another recording; give one of this recorder";
+            Error::new(ErrorKind::InvalidArgument, message)
+        } else if region.rows().is_some() || region.image().is_some() {
+            let message =
+                "a part of a grid, or an image, over an input or a temporary; give a slice of it";
+            Error::unsupported(message)
+        } else {
+            return Ok(());
+        };
+        Err(error.within(place()))
+    }
+}
+
+/// Waits until it is decided how a launch runs.
+async fn secure(launch: &mut LaunchWork, queue: &Queue) -> Result<()> {
+    launch.kernel.resolve().await;
+    if let Some(checked) = launch.check(queue.device()) {
+        checked?;
+    }
+    if launch.secure(queue.device(), &queue.scheduler.shared().counters)? {
+        return Ok(());
+    }
+    let pending = launch.pending();
+    match pending.ready().await {
+        Ok(None) => Ok(()),
+        Ok(Some(variant)) => {
+            launch.complete(&pending, &variant)?;
+            launch.check(queue.device()).transpose().map(drop)
+        }
+        Err(error) => Err(launch.pending_error(error)),
+    }
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Recorded { works, open_values, .. } = &self.recorded;
+        let values: &[Range<usize>] = open_values;
+        f.debug_struct("Recorder")
+            .field("queue", &self.queue)
+            .field("commands", &works.len())
+            .field("values", &values.len())
+            .finish()
+    }
+}

@@ -1,0 +1,125 @@
+//! Work of a replay, which is one command of the DAG.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::plan::{Node, NodeArgument, Plan};
+use super::temporaries::TemporarySet;
+use super::uses::Source;
+use crate::args::region::Region;
+use crate::backend::{self, Operation};
+use crate::error::Result;
+use crate::queue::hazard::{Use, Uses};
+use crate::queue::operations::{copy, fill};
+
+/// Work of a replay.
+pub(crate) struct ReplayWork {
+    plan: Arc<Plan>,
+    /// Parts of the bound buffers that commands use.
+    inputs: SmallVec<[Arc<Region>; 4]>,
+    /// Bytes of the values that were set.
+    values: SmallVec<[u8; 32]>,
+    temporaries: Option<Arc<TemporarySet>>,
+    uses: Uses,
+}
+
+impl ReplayWork {
+    /// Creates the work. All parts have their views, so that no operation of it fails for want of one.
+    pub(super) fn new(
+        plan: Arc<Plan>,
+        inputs: SmallVec<[Arc<Region>; 4]>,
+        values: SmallVec<[u8; 32]>,
+    ) -> Self {
+        let temporaries = plan.temporaries.as_ref().map(|sets| sets.take());
+        let mut uses = plan.uses_with(&inputs);
+        uses.extend(temporaries.as_ref().map(|set| Use::overwriting(&set.memory)));
+        Self { plan, inputs, values, temporaries, uses }
+    }
+
+    /// Returns the number of commands that were recorded.
+    pub(crate) fn len(&self) -> usize {
+        self.plan.nodes.len()
+    }
+
+    /// Returns the number of launches among the recorded commands.
+    pub(crate) fn launches(&self) -> u64 {
+        self.plan.nodes.iter().filter(|node| matches!(node, Node::Launch { .. })).count() as u64
+    }
+
+    /// Returns the accesses to memory that others can use.
+    pub(crate) fn uses(&self) -> Uses {
+        self.uses.clone()
+    }
+
+    /// Returns the memory that others can use.
+    pub(crate) fn regions(&self) -> impl Iterator<Item = &Arc<Region>> {
+        self.inputs.iter().chain(&self.plan.fixed)
+    }
+
+    /// See [`Command::release`](crate::queue::command::Command::release).
+    pub(crate) fn release(&mut self) {
+        self.inputs.drain(..).for_each(Region::release);
+        if let Some(set) = self.temporaries.take().and_then(Arc::into_inner) {
+            set.release();
+        }
+    }
+
+    /// See [`Command::is_light`](crate::queue::command::Command::is_light).
+    pub(crate) fn is_light(&self) -> bool {
+        self.inputs.is_empty() && Arc::strong_count(&self.plan) > 1
+    }
+
+    /// See [`Command::abandon`](crate::queue::command::Command::abandon).
+    pub(crate) fn abandon(&self) {
+        std::mem::forget((self.plan.clone(), self.inputs.clone(), self.temporaries.clone()));
+    }
+
+    /// Calls `run` with each operation, in order, and whether it is the last one. Stops at the first error.
+    pub(crate) fn for_each_operation(
+        &self,
+        mut run: impl FnMut(&Operation<'_>, bool) -> Result<()>,
+    ) -> Result<()> {
+        let last = self.plan.nodes.len() - 1;
+        let mut arguments: SmallVec<[backend::Argument<'_>; 8]> = SmallVec::new();
+        for (at, node) in self.plan.nodes.iter().enumerate() {
+            let is_last = at == last;
+            match node {
+                Node::Launch { native, range, arguments: given, .. } => {
+                    arguments.clear();
+                    for argument in given {
+                        arguments.push(self.argument(argument)?);
+                    }
+                    let kernel = &**native;
+                    run(&Operation::Launch { kernel, arguments: &arguments, range }, is_last)
+                }
+                Node::Fill { to, pattern } => run(&fill(self.region(*to), pattern), is_last),
+                Node::Copy { from, to } => {
+                    run(&copy(self.region(*from), self.region(*to)), is_last)
+                }
+            }?;
+        }
+        Ok(())
+    }
+
+    fn region(&self, source: Source) -> &Region {
+        match source {
+            Source::Fixed(at) => &self.plan.fixed[at],
+            Source::Input(at) => &self.inputs[at],
+            Source::Temporary(at) => match &self.temporaries {
+                Some(set) => &set.parts[at],
+                None => unreachable!("a graph with temporaries has sets of them"),
+            },
+        }
+    }
+
+    fn argument<'a>(&'a self, argument: &'a NodeArgument) -> Result<backend::Argument<'a>> {
+        Ok(match argument {
+            NodeArgument::Memory(source) => backend::Argument::Memory(self.region(*source).view()?),
+            NodeArgument::Value(bytes) => backend::Argument::Value(bytes),
+            NodeArgument::Open(range) => backend::Argument::Value(&self.values[range.clone()]),
+            NodeArgument::Local(bytes) => backend::Argument::Local(*bytes),
+            NodeArgument::Sampler(sampler) => backend::Argument::Sampler(*sampler),
+        })
+    }
+}
