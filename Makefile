@@ -69,7 +69,8 @@ sanitize: rust ## run the soundness tests under Address and Leak Sanitizer
 		LSAN_OPTIONS=suppressions=$(CURDIR)/scripts/leaks-of-drivers.txt:print_suppressions=0 \
 		$(if $(wildcard target/opencl/vendors/*.icd),KILN_REQUIRE_DEVICES=$(DRIVERS) scripts/env) \
 		cargo test --target $(HOST) --target-dir target/asan --features simulated \
-		--test soundness --test guard_pages --test mapping --test interop --test between_devices
+		--test soundness --test guard_pages --test mapping --test interop --test between_devices \
+		--test graphs --test graph_failures --test omitted_events
 
 # cargo-fuzz drives libFuzzer, whose instrumentation is unstable in rustc, too. Its findings are kept
 # below `fuzz/`. SECONDS is the time of each target. For a longer run: `make fuzz SECONDS=3600`.

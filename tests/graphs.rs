@@ -144,6 +144,27 @@ fn many_replays_in_flight_do_not_disturb_each_other() {
 }
 
 #[test]
+fn a_graph_is_replayed_from_many_threads_at_once() {
+    on_each_device(async |bench| {
+        let weights = bench.buffer(|i| i).await;
+        let graph = bench.record(&weights).await;
+        support::at_once(&[0u32, 1, 2, 3, 4, 5, 6, 7], |&thread| {
+            block_on(async {
+                let (x, y) = (bench.buffer(|_| thread).await, bench.buffer(|_| 0).await);
+                for round in 0..20 {
+                    let replay = graph.run(&x, &y, round).unwrap();
+                    if round % 3 == 0 {
+                        replay.await.unwrap();
+                    }
+                }
+                let expected: Vec<u32> = (0..LEN as u32).map(|i| (19 * thread + i) * 3).collect();
+                assert_eq!(bench.read(&y).await, expected);
+            });
+        });
+    });
+}
+
+#[test]
 fn slices_of_inputs_and_temporaries_copies_and_fills_are_replayed() {
     on_each_device(async |bench| {
         const HALF: usize = 4096;

@@ -596,10 +596,6 @@ pub(crate) enum Progress {
     Complete,
     Failed(Error),
     /// The driver does not report the status, and may never do so. The command may still run. Counts as failed.
-    #[cfg_attr(
-        not(feature = "opencl"),
-        expect(dead_code, reason = "other backends report a status or a lost device")
-    )]
     Unknown(Error),
 }
 
