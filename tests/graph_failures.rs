@@ -198,3 +198,19 @@ fn a_replay_can_be_canceled_while_it_waits() {
         task.await.unwrap();
     });
 }
+
+#[test]
+fn large_fills_are_recorded_in_pieces() {
+    const LARGE: usize = (256 << 20) + 64;
+    block_on(async {
+        let rt = runtime(&Simulator::immediate()).await;
+        let (queue, x) = (rt.queue(), rt.buffer::<u8>(LARGE).unwrap());
+        let mut recorder = queue.record();
+        recorder.fill(&x, 7).unwrap();
+        let graph = recorder.finish().await.unwrap();
+        assert_eq!(graph.commands(), 2);
+        graph.replay().submit().unwrap().await.unwrap();
+        let end = queue.read(&x.slice(LARGE - 128..).unwrap()).await.unwrap();
+        assert_eq!(end, [7; 128]);
+    });
+}

@@ -165,6 +165,21 @@ fn a_graph_is_replayed_from_many_threads_at_once() {
 }
 
 #[test]
+fn a_replay_runs_after_the_launches_of_an_open_fusion_scope() {
+    on_each_device(async |bench| {
+        let weights = bench.buffer(|_| 1).await;
+        let graph = bench.record(&weights).await;
+        let [x, y] = [bench.buffer(|i| i).await, bench.buffer(|_| 0).await];
+        let fusion = bench.queue.start_fusion();
+        let scaled = fusion.submit(bench.scale.launch(LEN).args((&x, &weights, 0u32))).unwrap();
+        graph.run(&x, &y, 2).unwrap().await.unwrap();
+        scaled.await.unwrap();
+        let _ = fusion.complete().await;
+        assert_eq!(bench.read(&y).await, (0..LEN as u32).map(|i| 6 * i).collect::<Vec<_>>());
+    });
+}
+
+#[test]
 fn slices_of_inputs_and_temporaries_copies_and_fills_are_replayed() {
     on_each_device(async |bench| {
         const HALF: usize = 4096;

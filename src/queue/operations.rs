@@ -3,6 +3,12 @@
 use crate::args::region::Region;
 use crate::backend::{ImageOperation, Operation, RowsOperation};
 
+/// Maximum number of bytes in one piece of a fill; a multiple of the sizes of all patterns. NVIDIA's
+/// OpenCL driver (580.159.04) never returns from a fill of 2 GiB in single bytes. Intel's Level Zero
+/// driver (1.3.39122) writes the last bytes of a fill of more than 4 GiB, those beyond a whole number of
+/// its work-groups, 4 GiB too early.
+pub(crate) const MAX_FILL_PIECE: usize = 256 << 20;
+
 /// Returns the write of host memory to a region.
 pub(crate) fn write(to: &Region, (from, bytes): (*const u8, usize)) -> Operation<'_> {
     let (memory, offset) = (to.memory(), to.bytes().start);

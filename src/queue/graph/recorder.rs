@@ -23,6 +23,7 @@ use crate::future::named_future;
 use crate::queue::handle::{Queue, check_apart, check_length, check_shapes, fill_pattern};
 use crate::queue::launch::Launch;
 use crate::queue::launch_work::LaunchWork;
+use crate::queue::operations::MAX_FILL_PIECE;
 use crate::queue::work::Work;
 
 /// Recording of commands that are to be run many times: from [`Queue::record`].
@@ -274,7 +275,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// Records a fill behind all commands recorded so far.
+    /// Records a fill behind all commands recorded so far. A fill of more than 256 MiB counts as several commands.
     ///
     /// # Errors
     ///
@@ -301,7 +302,16 @@ impl Recorder {
                 type_name::<M::Element>()
             )));
         };
-        self.recorded.works.push(Work::Fill { region: place.region.clone(), pattern });
+        let (region, bytes) = (place.region, place.region.bytes());
+        if region.pixels().is_some() || bytes.len() <= MAX_FILL_PIECE {
+            self.recorded.works.push(Work::Fill { region: region.clone(), pattern });
+            return Ok(());
+        }
+        for start in bytes.clone().step_by(MAX_FILL_PIECE) {
+            let end = bytes.end.min(start.saturating_add(MAX_FILL_PIECE));
+            let (region, pattern) = (Arc::new(region.slice(start..end)), pattern.clone());
+            self.recorded.works.push(Work::Fill { region, pattern });
+        }
         Ok(())
     }
 

@@ -32,6 +32,7 @@ use crate::process::threads::no_thread;
 use crate::queue::native_command::NativeWork;
 use crate::queue::native_queue::Place;
 use crate::queue::node::NodeId;
+use crate::queue::operations::MAX_FILL_PIECE;
 use crate::queue::waits::{HostFuture, Polling};
 use crate::queue::work::Work;
 use crate::sync::lock;
@@ -45,12 +46,6 @@ const MAX_ENQUEUED: usize = 32 << 20;
 
 /// Maximum number of bytes in one piece of a transfer.
 const MAX_TRANSFER_PIECE: usize = 8 << 20;
-
-/// Maximum number of bytes in one piece of a fill; a multiple of the sizes of all patterns. NVIDIA's
-/// OpenCL driver (580.159.04) never returns from a fill of 2 GiB in single bytes. Intel's Level Zero
-/// driver (1.3.39122) writes the last bytes of a fill of more than 4 GiB, those beyond a whole number of
-/// its work-groups, 4 GiB too early.
-const MAX_FILL_PIECE: usize = 256 << 20;
 
 /// Number of pieces of a transfer in flight at the same time: the device moves one while the host copies
 /// the other.
