@@ -522,7 +522,7 @@ impl Queue {
             return Err(Error::invalid(message).within(what()));
         }
         check_same_device(
-            &format!("{} is in the memory of", region.in_words()),
+            format_args!("{} is in the memory of", region.in_words()),
             region.slot().handle(),
             self.device(),
         )

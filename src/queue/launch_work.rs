@@ -1,6 +1,7 @@
 //! Work of a launch: a kernel, its range and its arguments, which are checked against the kernel's signature
 //! and the device's limits.
 
+use std::fmt;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -193,7 +194,11 @@ impl LaunchWork {
 }
 
 /// Fails if `theirs` and `ours` are not the same device of the same runtime.
-pub(crate) fn check_same_device(what: &str, theirs: &Device, ours: &Device) -> Result<()> {
+pub(crate) fn check_same_device(
+    what: impl fmt::Display,
+    theirs: &Device,
+    ours: &Device,
+) -> Result<()> {
     if Arc::ptr_eq(theirs.info(), ours.info()) {
         return Ok(());
     }
