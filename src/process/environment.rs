@@ -11,7 +11,7 @@ use crate::process::warning;
 const TABLE: &str = include_str!("../docs/environment.md");
 
 /// Variables read by Kiln's own tests, benches and scripts, and those that its processes set for each other.
-const INTERNAL: [&str; 17] = [
+const INTERNAL: [&str; 18] = [
     "KILN_ACCESS_CASES",
     "KILN_BOUNDS_CASES",
     "KILN_CHAINS_ONLY",
@@ -25,6 +25,7 @@ const INTERNAL: [&str; 17] = [
     "KILN_FUSION_ROUNDS",
     "KILN_FUSION_SEED",
     "KILN_GPU_RUNNER",
+    "KILN_GRAPH_CASES",
     "KILN_IMAGE_CASES",
     "KILN_IS_BUILD_CHILD",
     "KILN_MALFORMED",
