@@ -38,9 +38,6 @@ pub(crate) struct CommandEvent {
 struct Report {
     position: u64,
     native: CommandEvent,
-    /// Result of the commands whose ends it reports, once they have ended, and whether the device may still use
-    /// their memory.
-    outcome: Option<(Result<()>, bool)>,
 }
 
 /// Event of commands whose ends the driver does not report.
@@ -78,6 +75,9 @@ pub(crate) struct TrackedQueue {
     commands: VecDeque<NodeId>,
     /// Events that report the ends of these commands, oldest first.
     reports: VecDeque<Report>,
+    /// Result that the oldest of these events has reported, if it reports the ends of further commands in flight, and
+    /// whether the device may still use their memory.
+    reported: Option<(Result<()>, bool)>,
     /// Position of the oldest command.
     first: u64,
     unflushed: usize,
@@ -105,6 +105,7 @@ impl TrackedQueue {
             native,
             commands: VecDeque::new(),
             reports: VecDeque::new(),
+            reported: None,
             first: 0,
             unflushed: 0,
             watched: 0,
@@ -165,7 +166,7 @@ impl TrackedQueue {
     /// Adds an event that reports the ends of all commands enqueued so far.
     fn add_report(&mut self, event: Arc<dyn NativeEvent>) {
         let native = CommandEvent { event, armed: false };
-        self.reports.push_back(Report { position: self.end() - 1, native, outcome: None });
+        self.reports.push_back(Report { position: self.end() - 1, native });
     }
 
     /// Returns the position after the latest command.
@@ -311,6 +312,7 @@ impl TrackedQueue {
         let is_last_of_report =
             self.reports.front().is_some_and(|report| report.position == self.first);
         let report = if is_last_of_report { self.reports.pop_front() } else { None };
+        self.reported = (!is_last_of_report).then(|| (result.clone(), may_run));
         self.first += 1;
         Some(Departed { id, native: report.map(|report| report.native), result, may_run })
     }
@@ -320,10 +322,10 @@ impl TrackedQueue {
         &mut self,
         has_called_back: impl FnOnce(NodeId) -> bool,
     ) -> Option<(Result<()>, bool)> {
-        let report = self.reports.front()?;
-        if let Some(outcome) = &report.outcome {
-            return Some(outcome.clone());
+        if let Some(reported) = self.reported.take() {
+            return Some(reported);
         }
+        let report = self.reports.front()?;
         let covered = self.count_up_to(report.position);
         // The callback is checked first: if it comes during the query, the command may have failed.
         let has_called_back =
@@ -338,9 +340,6 @@ impl TrackedQueue {
             0 | 1 => error,
             _ => error.within(format_args!("one of {covered} successive commands on the device")),
         });
-        if covered > 1 {
-            self.reports.front_mut()?.outcome = Some((result.clone(), may_run));
-        }
         Some((result, may_run))
     }
 
