@@ -10,13 +10,8 @@ mod support;
 use futures_lite::future::block_on;
 use kiln::simulated::Simulator;
 use kiln::{Buffer, CacheConfig, Event, Graph, GraphScalar, Kernel, Module, Queue, Runtime};
-use raw::Raw;
+use raw::{AXPY, Raw};
 use support::{absolute, compare, heading, interleave, median, time};
-
-const SOURCE: &str = "kernel void axpy(float a, global const float *x, global float *y) {
-    size_t i = get_global_id(0);
-    y[i] += a * x[i];
-}";
 
 /// Work-items of the kernel.
 const ITEMS: usize = 64;
@@ -29,7 +24,7 @@ const REPLAYS: u32 = 100;
 
 fn main() -> kiln::Result<()> {
     for platform in ["intel(r) opencl", "portable computing language", "nvidia"] {
-        let Some(raw) = Raw::new(platform, SOURCE, "axpy", ITEMS) else { continue };
+        let Some(raw) = Raw::new(platform, AXPY, "axpy", ITEMS) else { continue };
         let builder = Runtime::builder().device(platform).cache(CacheConfig::memory_only());
         let rt = block_on(builder.build())?;
         heading(&rt.device().to_string());
@@ -54,7 +49,7 @@ struct Axpy {
 
 impl Axpy {
     async fn new(rt: &Runtime, launches: u32) -> kiln::Result<Self> {
-        let program = rt.build(&Module::opencl_c(SOURCE)).await?;
+        let program = rt.build(&Module::opencl_c(AXPY)).await?;
         // SAFETY: `axpy` stays below the global size, which is the buffers' length.
         let kernel = unsafe { program.kernel("axpy")? };
         let [x, y] =

@@ -11,13 +11,8 @@ use std::time::Duration;
 
 use futures::executor::block_on;
 use kiln::{Buffer, CacheConfig, Event, Kernel, Module, Queue, Runtime};
-use raw::Raw;
+use raw::{AXPY, Raw};
 use support::{compare, heading, interleave, median, time, work_for};
-
-const SOURCE: &str = "kernel void axpy(float a, global const float *x, global float *y) {
-    size_t i = get_global_id(0);
-    y[i] += a * x[i];
-}";
 
 /// Work-items of the small kernel.
 const ITEMS: usize = 64;
@@ -30,7 +25,7 @@ const LAUNCHES: u32 = 10_000;
 
 fn main() -> kiln::Result<()> {
     for platform in ["intel(r) opencl", "portable computing language", "nvidia"] {
-        let [raw, large] = [ITEMS, LARGE].map(|items| Raw::new(platform, SOURCE, "axpy", items));
+        let [raw, large] = [ITEMS, LARGE].map(|items| Raw::new(platform, AXPY, "axpy", items));
         let (Some(raw), Some(large)) = (raw, large) else { continue };
         futures_lite::future::block_on(measure(platform, &raw, &large))?;
     }
@@ -48,7 +43,7 @@ impl Axpy {
     async fn new(platform: &str) -> kiln::Result<Self> {
         let builder = Runtime::builder().device(platform).cache(CacheConfig::memory_only());
         let rt = builder.build().await?;
-        let program = rt.build(&Module::opencl_c(SOURCE)).await?;
+        let program = rt.build(&Module::opencl_c(AXPY)).await?;
         // SAFETY: `axpy` stays below the global size, which is the buffers' length.
         let kernel = unsafe { program.kernel("axpy")? };
         Ok(Self { queue: rt.queue(), rt, kernel })

@@ -34,6 +34,12 @@ use cl3::types::{
     cl_mem, cl_program,
 };
 
+/// Source of a kernel that [`Raw`] launches.
+pub(crate) const AXPY: &str = "kernel void axpy(float a, global const float *x, global float *y) {
+    size_t i = get_global_id(0);
+    y[i] += a * x[i];
+}";
+
 /// A kernel with two buffers and a number, and an in-order queue. Lives as long as the benchmark.
 pub(crate) struct Raw {
     context: cl_context,

@@ -280,7 +280,7 @@ impl ArgumentKind {
 }
 
 impl ArgumentValue {
-    /// Returns whether this is memory without which a graph is recorded.
+    /// Returns whether this is a placeholder for memory that a replay of a graph binds.
     pub(crate) fn is_placeholder(&self) -> bool {
         matches!(&self.kind, ArgumentKind::Memory(region, _) if region.is_placeholder())
     }

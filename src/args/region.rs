@@ -83,7 +83,7 @@ pub(crate) enum Storage {
 }
 
 /// Memory of a placeholder. No command uses it.
-struct NoMemory;
+pub(crate) struct NoMemory;
 
 impl Memory for NoMemory {
     fn view(&self, _: usize, _: usize) -> Result<Arc<dyn Memory>> {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::hazard::{Use, Uses};
+use crate::args::region::Region;
 use crate::args::{ArgumentKind, ArgumentList, describe};
 use crate::backend::{self, Operation};
 use crate::build_graph::{Kernel, ResolvedKernel};
@@ -40,6 +41,14 @@ pub(super) struct VariantKind {
 impl LaunchWork {
     pub(crate) fn new(kernel: Kernel, range: NdRange, arguments: ArgumentList) -> Self {
         Self { kernel, range, arguments, needs_proof: false, variant: None }
+    }
+
+    /// Returns the memory among the arguments, in order.
+    pub(crate) fn regions(&self) -> impl Iterator<Item = &Arc<Region>> {
+        self.arguments.iter().filter_map(|argument| match &argument.kind {
+            ArgumentKind::Memory(region, _) => Some(region),
+            ArgumentKind::Value(_) | ArgumentKind::Local(_) | ArgumentKind::Sampler(_) => None,
+        })
     }
 
     /// Returns the memory accesses of the launch.
@@ -77,10 +86,8 @@ impl LaunchWork {
 
     /// See [`Command::abandon`](super::command::Command::abandon).
     pub(super) fn abandon(&self) {
-        for argument in &self.arguments {
-            if let ArgumentKind::Memory(region, _) = &argument.kind {
-                std::mem::forget(Arc::clone(region));
-            }
+        for region in self.regions() {
+            std::mem::forget(Arc::clone(region));
         }
     }
 

@@ -413,6 +413,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
     use super::*;
+    use crate::args::region::NoMemory;
     use crate::queue::dag::{Dag, NextList};
     use crate::queue::hazard::Uses;
 
@@ -434,14 +435,6 @@ mod tests {
 
         fn notify(&self, _: Notify) -> Result<()> {
             Ok(())
-        }
-    }
-
-    struct NoMemory;
-
-    impl backend::Memory for NoMemory {
-        fn view(&self, _: usize, _: usize) -> Result<Arc<dyn backend::Memory>> {
-            Ok(Arc::new(Self))
         }
     }
 

@@ -13,7 +13,6 @@ use super::launch_work::LaunchWork;
 use super::map_work::MapWork;
 use super::native_command::{Call, NativeWork};
 use super::operations::{copy, fill, read, write, zeros};
-use crate::args::ArgumentKind;
 use crate::args::region::Region;
 use crate::backend::Operation;
 use crate::compiler::signature::Access;
@@ -158,13 +157,7 @@ impl Work {
             }
         };
         match self {
-            Self::Launch(launch) => {
-                for argument in &launch.arguments {
-                    if let ArgumentKind::Memory(region, _) = &argument.kind {
-                        visit_if_fresh(region);
-                    }
-                }
-            }
+            Self::Launch(launch) => launch.regions().for_each(|region| visit_if_fresh(region)),
             Self::Native(native) => native.regions().for_each(|region| visit_if_fresh(region)),
             Self::Replay(replay) => replay.regions().for_each(|region| visit_if_fresh(region)),
             Self::Read { from, .. } => visit_if_fresh(from),

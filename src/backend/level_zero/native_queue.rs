@@ -248,7 +248,8 @@ impl NativeQueue for LzNativeQueue {
         operation: &Operation<'_>,
     ) -> Result<Option<Arc<dyn NativeEvent>>> {
         let context = &self.state.context;
-        // On other lists, the next command waits for the event of this one. Other operations act when they end.
+        // On a list without an order, the next command waits for the event of this one. Other operations than launches
+        // move data when their event has ended.
         if let Operation::Launch { .. } = operation
             && context.has_ordered_lists
             && !self.profiling

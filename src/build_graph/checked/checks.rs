@@ -316,7 +316,8 @@ impl Checks {
             let report = report(&analysis.kernel, shape, true)?;
             return match shape.open_values().find(|at| report.constants.contains(at)) {
                 Some(at) => Err(Error::unsupported(format!(
-                    "kernel `{}`: the verdict on the launch depends on {}, which every replay sets; record the launch                      with a fixed value, or use `unsafe program.kernel(\"{0}\")`",
+                    "kernel `{}`: the verdict on the launch depends on {}, which every replay sets; record \
+                     the launch with a fixed value, or use `unsafe program.kernel(\"{0}\")`",
                     self.name,
                     analysis.kernel.parameter(at)
                 ))),

@@ -243,11 +243,7 @@ impl MemoryUsage {
 
 /// Returns the regions among the launches' arguments, in order.
 pub(super) fn regions<'a>(launches: &[&'a LaunchWork]) -> impl Iterator<Item = &'a Arc<Region>> {
-    let arguments = launches.iter().flat_map(|launch| &launch.arguments);
-    arguments.filter_map(|argument| match &argument.kind {
-        ArgumentKind::Memory(region, _) => Some(region),
-        ArgumentKind::Value(_) | ArgumentKind::Local(_) | ArgumentKind::Sampler(_) => None,
-    })
+    launches.iter().flat_map(|launch| launch.regions())
 }
 
 /// Handles of one region that the launches hold.

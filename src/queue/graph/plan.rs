@@ -13,7 +13,6 @@ use crate::args::region::Region;
 use crate::backend;
 use crate::build_graph::Kernel;
 use crate::compiler::nd_range::NdRange;
-use crate::compiler::signature::Access;
 use crate::device::Sampler;
 use crate::queue::hazard::{Use, Uses};
 
@@ -70,8 +69,11 @@ pub(super) struct Plan {
     pub(super) fixed: Box<[Arc<Region>]>,
     pub(super) open_values: Box<[Range<usize>]>,
     pub(super) temporaries: Option<TemporarySets>,
-    /// Whether a launch was checked. Its verdict holds only if the bound buffers overlap nothing.
-    pub(super) has_checked: bool,
+    /// Memory of copies, which must not overlap.
+    pub(super) copied: Box<[(Source, Source)]>,
+    /// Parts of inputs, each with other memory that it must not overlap with, in a graph with checked launches: their
+    /// verdicts hold only then.
+    pub(super) apart: Box<[(usize, Source)]>,
     /// Accesses to memory that others can use.
     pub(super) uses: Box<[PlannedUse]>,
 }
@@ -84,11 +86,5 @@ impl Plan {
             Source::Fixed(at) | Source::Temporary(at) => Use::of(&self.fixed[at], used.access),
         });
         uses.collect()
-    }
-
-    /// Returns whether the graph writes to the memory of this source.
-    pub(super) fn writes(&self, source: Source) -> bool {
-        let mut uses = self.uses.iter();
-        uses.any(|used| used.source == source && used.access != Access::Read)
     }
 }

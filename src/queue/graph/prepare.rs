@@ -12,6 +12,7 @@ use super::uses::{PlannedUse, Source, combine};
 use crate::args::region::{Freed, Region};
 use crate::args::{ArgumentKind, ArgumentValue};
 use crate::backend::DeviceSlot;
+use crate::compiler::signature::Access;
 use crate::error::{Error, Result};
 use crate::queue::hazard::Use;
 use crate::queue::launch_work::LaunchWork;
@@ -52,10 +53,12 @@ pub(super) fn prepare(
         nodes.push(node(work, &sources, &open_values)?);
     }
     let uses = accesses.into_iter().filter_map(|used| sources.planned(used));
-    let uses = combine(uses).into();
+    let uses = combine(uses);
     let temporaries = sources.lay_out(slot, freed)?;
     let Sources { fixed, input_parts, .. } = sources;
-    let (input_parts, fixed) = (input_parts.into(), fixed.into());
+    let copied = copied(&nodes);
+    let apart = if has_checked { apart(&uses, &input_parts, fixed.len()) } else { Vec::new() };
+    let (input_parts, fixed, uses) = (input_parts.into(), fixed.into(), uses.into());
     Ok(Plan {
         number,
         nodes: nodes.into(),
@@ -64,21 +67,50 @@ pub(super) fn prepare(
         fixed,
         open_values: open_values.into(),
         temporaries,
-        has_checked,
+        copied: copied.into(),
+        apart: apart.into(),
         uses,
     })
+}
+
+/// Returns the memory of the copies from or to inputs, but for temporaries.
+fn copied(nodes: &[Node]) -> Vec<(Source, Source)> {
+    let copies = nodes.iter().filter_map(|node| match *node {
+        Node::Copy { from, to } => Some((from, to)),
+        _ => None,
+    });
+    let is_input = |source: Source| matches!(source, Source::Input(_));
+    let is_temporary = |source: Source| matches!(source, Source::Temporary(_));
+    copies
+        .filter(|&(from, to)| is_input(from) || is_input(to))
+        .filter(|&(from, to)| !is_temporary(from) && !is_temporary(to))
+        .collect()
+}
+
+/// Returns the parts of inputs, each with other memory, of which the graph writes one. Parts of one input are left out:
+/// whether they overlap was known when the launches were checked.
+fn apart(
+    uses: &[PlannedUse],
+    input_parts: &[PlaceholderPart],
+    fixed: usize,
+) -> Vec<(usize, Source)> {
+    let writes = |source: Source| {
+        uses.iter().any(|used| used.source == source && used.access != Access::Read)
+    };
+    let mut pairs = Vec::new();
+    for (at, part) in input_parts.iter().enumerate() {
+        let earlier = (0..at).filter(|&other| input_parts[other].of != part.of).map(Source::Input);
+        let others = earlier.chain((0..fixed).map(Source::Fixed));
+        let is_written = writes(Source::Input(at));
+        pairs.extend(others.filter(|&other| is_written || writes(other)).map(|other| (at, other)));
+    }
+    pairs
 }
 
 /// Returns the memory that a command uses.
 fn regions_of(work: &Work) -> SmallVec<[&Arc<Region>; 4]> {
     match work {
-        Work::Launch(launch) => {
-            let memory = launch.arguments.iter().filter_map(|argument| match &argument.kind {
-                ArgumentKind::Memory(region, _) => Some(region),
-                ArgumentKind::Value(_) | ArgumentKind::Local(_) | ArgumentKind::Sampler(_) => None,
-            });
-            memory.collect()
-        }
+        Work::Launch(launch) => launch.regions().collect(),
         Work::Fill { region, .. } => SmallVec::from_iter([region]),
         Work::Copy { from, to } => SmallVec::from_iter([from, to]),
         _ => SmallVec::new(),
@@ -104,13 +136,9 @@ fn launch_node(
     open_values: &[Range<usize>],
 ) -> Result<Node> {
     let LaunchWork { kernel, range, arguments, .. } = launch;
-    let resolved = match kernel.resolved() {
-        Some(Ok(resolved)) => resolved,
-        Some(Err(error)) => return Err(error.clone()),
-        None => return Err(Error::invalid("the kernel was recorded before its program was built")),
-    };
+    let native = &kernel.built()?.native;
     // Without an object of its own, the kernel's arguments are set again at each replay.
-    let native = resolved.native.duplicate().unwrap_or_else(|| resolved.native.clone());
+    let native = native.duplicate().unwrap_or_else(|| native.clone());
     let argument = |ArgumentValue { kind, open, .. }: ArgumentValue| match (kind, open) {
         (ArgumentKind::Value(_), Some(id)) => {
             NodeArgument::Open(open_values[id.index as usize].clone())

@@ -246,7 +246,7 @@ impl Recorder {
     ///
     /// # Errors
     ///
-    /// * As for [`Queue::copy`], but for the order among devices: both must be in the memory of the queue's device.
+    /// * As for [`Queue::copy`]. Both must be in the memory of the queue's device.
     /// * [`Unsupported`](ErrorKind::Unsupported) for a part of a grid or an image over an input or a temporary.
     ///
     /// # Examples

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use smallvec::SmallVec;
 
-use super::plan::{Node, Plan};
+use super::plan::Plan;
 use super::scalar::GraphScalar;
 use super::uses::Source;
 use super::work::ReplayWork;
@@ -333,37 +333,21 @@ fn check_overlaps(plan: &Plan, inputs: &[Arc<Region>]) -> Result<()> {
         Source::Fixed(at) => Some(&plan.fixed[at]),
         Source::Temporary(_) => None,
     };
-    for node in &plan.nodes {
-        if let Node::Copy { from, to } = node
-            && let (Some(from), Some(to)) = (region(*from), region(*to))
-            && from.overlaps(to)
-        {
-            return Err(Error::invalid(
-                "a replay has a copy between two buffers that overlap; bind buffers that do not overlap",
-            ));
-        }
+    let overlap = |one: Source, other: Source| match (region(one), region(other)) {
+        (Some(one), Some(other)) => one.overlaps(other),
+        _ => false,
+    };
+    if plan.copied.iter().any(|&(from, to)| overlap(from, to)) {
+        return Err(Error::invalid(
+            "a replay has a copy between two buffers that overlap; bind buffers that do not overlap",
+        ));
     }
-    if !plan.has_checked {
-        return Ok(());
+    match plan.apart.iter().find(|&&(at, other)| overlap(Source::Input(at), other)) {
+        Some(&(at, _)) => Err(Error::invalid(format!(
+            "the buffer of input {} of a graph with checked launches overlaps with another buffer of the replay, and \
+             one of them is written; bind buffers that do not overlap",
+            plan.input_parts[at].of
+        ))),
+        None => Ok(()),
     }
-    for (at, input) in inputs.iter().enumerate() {
-        let earlier = (0..at).map(Source::Input);
-        let others = earlier.chain((0..plan.fixed.len()).map(Source::Fixed));
-        for other in others {
-            // Parts of one input overlapped when the launches were checked.
-            let is_same_input = matches!(other, Source::Input(other)
-                if plan.input_parts[other].of == plan.input_parts[at].of);
-            if !is_same_input
-                && (plan.writes(Source::Input(at)) || plan.writes(other))
-                && region(other).is_some_and(|other| input.overlaps(other))
-            {
-                return Err(Error::invalid(format!(
-                    "the buffer of input {} of a graph with checked launches overlaps with another buffer of the \
-                     replay, and one of them is written; bind buffers that do not overlap",
-                    plan.input_parts[at].of
-                )));
-            }
-        }
-    }
-    Ok(())
 }

@@ -1,5 +1,6 @@
 //! Memory of a graph's temporary buffers. Temporaries that are not in use at the same time share bytes.
 
+use std::cmp::Reverse;
 use std::ops::{Range, RangeInclusive};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -29,7 +30,7 @@ impl Layout {
     /// byte in common with another one that is in use at the same time.
     pub(super) fn of(lifetimes: &[Lifetime], alignment: usize) -> Self {
         let mut by_size: Vec<usize> = (0..lifetimes.len()).collect();
-        by_size.sort_by_key(|&at| (usize::MAX - lifetimes[at].0, *lifetimes[at].1.start()));
+        by_size.sort_by_key(|&at| (Reverse(lifetimes[at].0), *lifetimes[at].1.start()));
         let mut layout = Self { offsets: vec![0; lifetimes.len()], bytes: 0 };
         let mut placed: Vec<usize> = Vec::new();
         for at in by_size {

@@ -115,6 +115,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
     use super::*;
+    use crate::args::region::NoMemory;
     use crate::backend;
     use crate::error::ErrorKind;
     use crate::queue::dag::{Dag, NextList};
@@ -164,14 +165,6 @@ mod tests {
 
         fn flush(&mut self) -> Result<()> {
             Ok(())
-        }
-    }
-
-    struct NoMemory;
-
-    impl backend::Memory for NoMemory {
-        fn view(&self, _: usize, _: usize) -> Result<Arc<dyn backend::Memory>> {
-            Ok(Arc::new(Self))
         }
     }
 
