@@ -1,4 +1,5 @@
-//! Decoding with a small transformer: the same launches for every token, submitted one by one, fused, and recorded.
+//! Decoding with a small transformer: the same launches for every token, submitted one by one, fused, recorded, and
+//! recorded and fused.
 //!
 //! ```sh
 //! cargo run --release --example decoder
@@ -14,7 +15,7 @@
 use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
-use kiln::{Buffer, Fusing, Launch, Queue, Runtime};
+use kiln::{Buffer, Fusing, Graph, Launch, Queue, Recorder, Runtime};
 
 kiln::kernels! {
     mod decoder = "decoder.cl";
@@ -41,9 +42,14 @@ fn main() -> kiln::Result<()> {
         let rt = Runtime::builder().fusion_limit(Duration::from_secs(2)).build().await?;
         let model = Model::new(&rt).await?;
         println!("{LAYERS} layers, {} launches a token, on {}", model.launches()?, rt.device());
-        println!("{:12} {:>12} {:>22}", "", "tokens/s", "host time, us/token");
+        println!("{:20} {:>10} {:>22} {:>8}", "", "tokens/s", "host time, us/token", "kernels");
         let plain = model.measure("one by one", Way::OneByOne).await?;
-        for (name, way) in [("fused", Way::Fused), ("recorded", Way::Recorded)] {
+        let others = [
+            ("fused", Way::Fused),
+            ("recorded", Way::Recorded { fused: false }),
+            ("recorded and fused", Way::Recorded { fused: true }),
+        ];
+        for (name, way) in others {
             let tokens = model.measure(name, way).await?;
             assert_eq!(tokens, plain, "{name} launches choose the same tokens");
         }
@@ -56,7 +62,7 @@ fn main() -> kiln::Result<()> {
 enum Way {
     OneByOne,
     Fused,
-    Recorded,
+    Recorded { fused: bool },
 }
 
 /// Weights of a layer.
@@ -78,19 +84,71 @@ struct Layer {
 /// Results within a step.
 struct Scratch {
     x: Buffer<f32>,
+    /// Results of each layer.
+    layers: Vec<LayerScratch>,
+    normed: Buffer<f32>,
+    logits: Buffer<f32>,
+}
+
+#[derive(Clone)]
+struct LayerScratch {
     normed: Buffer<f32>,
     query: Buffer<f32>,
     key: Buffer<f32>,
     value: Buffer<f32>,
     scores: Buffer<f32>,
     attended: Buffer<f32>,
+    attention: Buffer<f32>,
+    hidden: Buffer<f32>,
     gate: Buffer<f32>,
     up: Buffer<f32>,
     result: Buffer<f32>,
-    logits: Buffer<f32>,
+}
+
+impl Scratch {
+    /// Creates the buffers of a graph, which finds out by itself what can share memory.
+    fn of_graph(recorder: &mut Recorder) -> kiln::Result<Self> {
+        let mut buffer = |len| recorder.temporary(len);
+        let layers =
+            (0..LAYERS).map(|_| LayerScratch::new(&mut buffer)).collect::<Result<_, _>>()?;
+        Self::new(buffer, layers)
+    }
+
+    /// Creates buffers that all layers share.
+    fn shared(rt: &Runtime) -> kiln::Result<Self> {
+        let layer = LayerScratch::new(&mut |len| rt.buffer(len))?;
+        Self::new(|len| rt.buffer(len), vec![layer; LAYERS])
+    }
+
+    fn new(
+        mut buffer: impl FnMut(usize) -> kiln::Result<Buffer<f32>>,
+        layers: Vec<LayerScratch>,
+    ) -> kiln::Result<Self> {
+        let [x, normed, logits] = [buffer(WIDTH)?, buffer(WIDTH)?, buffer(VOCABULARY)?];
+        Ok(Self { x, layers, normed, logits })
+    }
+}
+
+impl LayerScratch {
+    fn new(buffer: &mut impl FnMut(usize) -> kiln::Result<Buffer<f32>>) -> kiln::Result<Self> {
+        Ok(Self {
+            normed: buffer(WIDTH)?,
+            query: buffer(WIDTH)?,
+            key: buffer(WIDTH)?,
+            value: buffer(WIDTH)?,
+            scores: buffer(HEADS * CONTEXT)?,
+            attended: buffer(WIDTH)?,
+            attention: buffer(WIDTH)?,
+            hidden: buffer(WIDTH)?,
+            gate: buffer(HIDDEN)?,
+            up: buffer(HIDDEN)?,
+            result: buffer(WIDTH)?,
+        })
+    }
 }
 
 struct Model {
+    rt: Runtime,
     queue: Queue,
     kernels: decoder::Kernels,
     table: Buffer<f32>,
@@ -146,58 +204,51 @@ impl Model {
         for _ in 0..LAYERS {
             layers.push(weights.layer().await?);
         }
-        let vector = || rt.buffer(WIDTH);
-        let scratch = Scratch {
-            x: vector()?,
-            normed: vector()?,
-            query: vector()?,
-            key: vector()?,
-            value: vector()?,
-            scores: rt.buffer(HEADS * CONTEXT)?,
-            attended: vector()?,
-            gate: rt.buffer(HIDDEN)?,
-            up: rt.buffer(HIDDEN)?,
-            result: vector()?,
-            logits: rt.buffer(VOCABULARY)?,
-        };
         Ok(Self {
+            rt: rt.clone(),
             queue: rt.queue(),
             kernels: decoder::Kernels::build(rt).await?,
             table: weights.matrix(VOCABULARY, WIDTH).await?,
             layers,
             last_scale: weights.ones().await?,
             vocabulary: weights.matrix(VOCABULARY, WIDTH).await?,
-            scratch,
+            scratch: Scratch::shared(rt)?,
             state: rt.buffer(2)?,
             tokens: rt.buffer(CONTEXT)?,
         })
     }
 
     /// Passes the launches of one token to `submit`, in order.
-    fn step(&self, mut submit: impl FnMut(Launch) -> kiln::Result<()>) -> kiln::Result<()> {
-        let Self { kernels, scratch: s, state, .. } = self;
-        submit(kernels.embed(WIDTH, state, &self.table, &s.x))?;
-        for layer in &self.layers {
-            self.attention(layer, &mut submit)?;
-            submit(kernels.rms_norm(WIDTH, &s.x, &layer.hidden_scale, &s.normed))?;
-            submit(kernels.matvec(HIDDEN, &layer.gate, &s.normed, &s.gate, WIDTH as u32))?;
-            submit(kernels.matvec(HIDDEN, &layer.up, &s.normed, &s.up, WIDTH as u32))?;
+    fn step(
+        &self,
+        scratch: &Scratch,
+        mut submit: impl FnMut(Launch) -> kiln::Result<()>,
+    ) -> kiln::Result<()> {
+        let Self { kernels, state, .. } = self;
+        let Scratch { x, layers, normed, logits } = scratch;
+        submit(kernels.embed(WIDTH, state, &self.table, x))?;
+        for (layer, s) in self.layers.iter().zip(layers) {
+            self.attention(layer, (x, s), &mut submit)?;
+            submit(kernels.rms_norm(WIDTH, x, &layer.hidden_scale, &s.hidden))?;
+            submit(kernels.matvec(HIDDEN, &layer.gate, &s.hidden, &s.gate, WIDTH as u32))?;
+            submit(kernels.matvec(HIDDEN, &layer.up, &s.hidden, &s.up, WIDTH as u32))?;
             submit(kernels.silu(HIDDEN, &s.gate, &s.up))?;
             submit(kernels.matvec(WIDTH, &layer.down, &s.up, &s.result, HIDDEN as u32))?;
-            submit(kernels.add(WIDTH, &s.result, &s.x))?;
+            submit(kernels.add(WIDTH, &s.result, x))?;
         }
-        submit(kernels.rms_norm(WIDTH, &s.x, &self.last_scale, &s.normed))?;
-        submit(kernels.matvec(VOCABULARY, &self.vocabulary, &s.normed, &s.logits, WIDTH as u32))?;
-        submit(kernels.choose(1, &s.logits, state, &self.tokens))
+        submit(kernels.rms_norm(WIDTH, x, &self.last_scale, normed))?;
+        submit(kernels.matvec(VOCABULARY, &self.vocabulary, normed, logits, WIDTH as u32))?;
+        submit(kernels.choose(1, logits, state, &self.tokens))
     }
 
     fn attention(
         &self,
         layer: &Layer,
+        (x, s): (&Buffer<f32>, &LayerScratch),
         submit: &mut impl FnMut(Launch) -> kiln::Result<()>,
     ) -> kiln::Result<()> {
-        let Self { kernels, scratch: s, state, .. } = self;
-        submit(kernels.rms_norm(WIDTH, &s.x, &layer.attention_scale, &s.normed))?;
+        let Self { kernels, state, .. } = self;
+        submit(kernels.rms_norm(WIDTH, x, &layer.attention_scale, &s.normed))?;
         for (matrix, to) in
             [(&layer.query, &s.query), (&layer.key, &s.key), (&layer.value, &s.value)]
         {
@@ -208,14 +259,14 @@ impl Model {
         submit(kernels.scores(HEADS * CONTEXT, state, &s.query, &layer.keys, &s.scores))?;
         submit(kernels.softmax(HEADS, &s.scores))?;
         submit(kernels.attend(WIDTH, &s.scores, &layer.values, &s.attended))?;
-        submit(kernels.matvec(WIDTH, &layer.output, &s.attended, &s.result, WIDTH as u32))?;
-        submit(kernels.add(WIDTH, &s.result, &s.x))
+        submit(kernels.matvec(WIDTH, &layer.output, &s.attended, &s.attention, WIDTH as u32))?;
+        submit(kernels.add(WIDTH, &s.attention, x))
     }
 
     /// Submits the launches of one token through fusion scopes, and adds the ends of the scopes to `scopes`.
     fn submit_fused(&self, scopes: &mut Vec<Fusing>) -> kiln::Result<()> {
         let mut scope = (self.queue.start_fusion(), 0);
-        self.step(|launch| {
+        self.step(&self.scratch, |launch| {
             let (fusion, submitted) = &mut scope;
             fusion.submit(launch)?;
             *submitted += 1;
@@ -229,10 +280,21 @@ impl Model {
         Ok(())
     }
 
+    /// Records the launches of one token.
+    async fn record(&self, fused: bool) -> kiln::Result<Graph> {
+        let mut recorder = self.queue.record();
+        if fused {
+            recorder.fuse();
+        }
+        let scratch = Scratch::of_graph(&mut recorder)?;
+        self.step(&scratch, |launch| recorder.submit(launch))?;
+        recorder.finish().await
+    }
+
     /// Returns the number of launches of one token.
     fn launches(&self) -> kiln::Result<usize> {
         let mut count = 0;
-        self.step(|_| {
+        self.step(&self.scratch, |_| {
             count += 1;
             Ok(())
         })?;
@@ -242,10 +304,12 @@ impl Model {
     /// Decodes tokens twice, prints the times of the second run, and returns its tokens.
     async fn measure(&self, name: &str, way: Way) -> kiln::Result<Vec<u32>> {
         self.decode(way, WARM_UP).await?;
+        let before = self.rt.stats().launches;
         let (host, all) = self.decode(way, TOKENS).await?;
+        let kernels = (self.rt.stats().launches - before) as f64 / TOKENS as f64;
         let per_second = TOKENS as f64 / all.as_secs_f64();
         let host = host.as_secs_f64() * 1e6 / TOKENS as f64;
-        println!("{name:12} {per_second:>12.0} {host:>22.1}");
+        println!("{name:20} {per_second:>10.0} {host:>22.1} {kernels:>8.1}");
         let mut tokens = self.queue.read(&self.tokens).await?;
         tokens.truncate(TOKENS);
         Ok(tokens)
@@ -256,11 +320,7 @@ impl Model {
     async fn decode(&self, way: Way, count: usize) -> kiln::Result<(Duration, Duration)> {
         self.queue.fill(&self.state, 0)?;
         let graph = match way {
-            Way::Recorded => {
-                let mut recorder = self.queue.record();
-                self.step(|launch| recorder.submit(launch))?;
-                Some(recorder.finish().await?)
-            }
+            Way::Recorded { fused } => Some(self.record(fused).await?),
             Way::OneByOne | Way::Fused => None,
         };
         let (start, mut host) = (Instant::now(), Duration::ZERO);
@@ -270,7 +330,9 @@ impl Model {
             match (&graph, way) {
                 (Some(graph), _) => drop(graph.replay().submit()?),
                 (None, Way::Fused) => self.submit_fused(&mut scopes)?,
-                (None, _) => self.step(|launch| self.queue.submit(launch).map(drop))?,
+                (None, _) => {
+                    self.step(&self.scratch, |launch| self.queue.submit(launch).map(drop))?
+                }
             }
             host += submitting.elapsed();
             for scope in scopes {

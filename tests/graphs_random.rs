@@ -15,7 +15,7 @@ use std::ops::Range;
 use fastrand::Rng;
 use futures::executor::block_on;
 use kiln::simulated::Simulator;
-use kiln::{Buffer, Graph, GraphScalar, Kernel, Queue, Recorder, Runtime};
+use kiln::{Buffer, FusionMode, Graph, GraphScalar, Kernel, Queue, Recorder, Runtime};
 
 /// Elements of each buffer.
 const LEN: usize = 4096;
@@ -194,10 +194,11 @@ struct Case {
     pools: [Vec<Buffer<u32>>; 2],
     fixed: [Vec<Buffer<u32>>; 2],
     temporaries: Vec<Buffer<u32>>,
+    fuses: bool,
 }
 
 impl Case {
-    async fn new(rt: &Runtime) -> Self {
+    async fn new(rt: &Runtime, fuses: bool) -> Self {
         let program = support::program(rt, SOURCE).await;
         // SAFETY: the kernels access elements below the global size, which is the length of their buffers.
         let [mix, store] = ["blend", "store"].map(|name| unsafe { program.kernel(name) }.unwrap());
@@ -208,6 +209,7 @@ impl Case {
             pools: [(); 2].map(|()| buffers(2 * INPUTS)),
             fixed: [(); 2].map(|()| buffers(FIXED)),
             temporaries: buffers(TEMPORARIES),
+            fuses,
         }
     }
 
@@ -255,6 +257,9 @@ impl Case {
 
     async fn record(&self, steps: &[Step]) -> (Graph, Vec<Buffer<u32>>, Vec<GraphScalar<u32>>) {
         let mut recorder = self.queue.record();
+        if self.fuses {
+            recorder.fuse();
+        }
         let buffers = Buffers {
             inputs: (0..INPUTS).map(|_| recorder.input(LEN).unwrap()).collect(),
             temporaries: (0..TEMPORARIES).map(|_| recorder.temporary(LEN).unwrap()).collect(),
@@ -264,7 +269,9 @@ impl Case {
         for step in steps {
             record(&mut recorder, (&self.kernels, &buffers), &values, step);
         }
-        (recorder.finish().await.unwrap(), buffers.inputs, values)
+        // Only the graph holds the temporaries from here on.
+        let Buffers { inputs, .. } = buffers;
+        (recorder.finish().await.unwrap(), inputs, values)
     }
 }
 
@@ -273,8 +280,8 @@ fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-async fn run_cases(rt: &Runtime, count: u64) {
-    let case = Case::new(rt).await;
+async fn run_cases(rt: &Runtime, fuses: bool, count: u64) {
+    let case = Case::new(rt, fuses).await;
     let first = variable("KILN_SEED").unwrap_or(0);
     for seed in first..first + variable("KILN_GRAPH_CASES").unwrap_or(count) {
         case.run(seed).await;
@@ -283,7 +290,18 @@ async fn run_cases(rt: &Runtime, count: u64) {
 
 #[test]
 fn random_graphs_do_what_their_commands_do() {
-    block_on(support::on_each_device(async |rt| run_cases(&rt, 40).await));
+    block_on(support::on_each_device(async |rt| run_cases(&rt, false, 40).await));
+}
+
+#[test]
+fn random_graphs_with_fused_launches_do_what_their_commands_do() {
+    block_on(support::on_each_device(async |rt| {
+        let name = rt.device().name.clone();
+        for mode in [FusionMode::Always, FusionMode::Auto] {
+            let builder = support::builder().fusion(mode).device(name.clone());
+            run_cases(&builder.build().await.unwrap(), true, 8).await;
+        }
+    }));
 }
 
 #[test]
@@ -304,7 +322,7 @@ fn random_graphs_on_simulated_devices_do_what_their_commands_do() {
         }
         block_on(async {
             let rt = simulation::runtime(&simulator).await;
-            run_cases(&rt, 100).await;
+            run_cases(&rt, false, 100).await;
         });
     }
 }

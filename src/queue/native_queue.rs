@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+pub(crate) use self::sequence::Needs;
 use super::node::{EdgeKind, NodeId};
 use crate::backend::{self, NativeEvent, Notify, Operation, Profile, Progress};
 use crate::error::{Error, ErrorKind, Result};

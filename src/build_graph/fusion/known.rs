@@ -1,5 +1,6 @@
 //! Results of fusing scopes, and the cache of the known results.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use moka::policy::EvictionPolicy;
@@ -10,7 +11,7 @@ use super::group::{LaunchGroup, Policy, SelectedWay};
 use super::query::{self, Query};
 use super::trial::ONE_BY_ONE;
 use super::values::Values;
-use crate::compiler::fusion::FusionReport;
+use crate::compiler::fusion::{FusionReport, Place};
 use crate::sync::lock;
 
 /// Result of fusing the launches of a scope.
@@ -105,6 +106,17 @@ impl Fusion {
     /// Cancels the timed run of a kernel that was selected but did not take place.
     pub(crate) fn give_back(&self, group: usize, way: usize) {
         self.groups[group].trials.give_back(way);
+    }
+
+    /// Returns the positions of the launches with a scalar on whose value the result depends, among the scalars of
+    /// which `is_open` holds.
+    pub(crate) fn launches_depending_on(&self, is_open: impl Fn(Place) -> bool) -> BTreeSet<usize> {
+        self.values.launches_with(is_open)
+    }
+
+    /// Whether the fastest way to run each group is known.
+    pub(crate) fn is_decided(&self) -> bool {
+        self.groups.iter().all(|group| group.trials.fastest().is_some())
     }
 
     /// Whether the result may not hold for other values of the launches' scalars.

@@ -58,6 +58,14 @@ impl Values {
         other.constants.keys().all(is_fixed) && other.equal.iter().all(is_equal)
     }
 
+    /// Returns the positions of the launches with a scalar on whose value the result depends, among those of which
+    /// `is_open` holds.
+    pub(super) fn launches_with(&self, is_open: impl Fn(Place) -> bool) -> BTreeSet<usize> {
+        let constants = self.constants.keys();
+        let all = constants.chain(self.equal.iter().flatten()).chain(self.unequal.iter().flatten());
+        all.filter(|&&place| is_open(place)).map(|place| place.slot).collect()
+    }
+
     pub(super) fn are_none(&self) -> bool {
         self.constants.is_empty() && self.equal.is_empty() && self.unequal.is_empty()
     }
@@ -98,6 +106,18 @@ mod tests {
             equal: equal.iter().map(|set| set.iter().map(|&slot| place(slot)).collect()).collect(),
             unequal: BTreeSet::new(),
         }
+    }
+
+    #[test]
+    fn launches_with_open_values_are_found_in_all_conditions() {
+        let mut values = values(&[1, 2], &[&[3, 4]]);
+        values.unequal.insert([place(5), place(6)]);
+        let with = |open: &[usize]| {
+            let launches = values.launches_with(|place| open.contains(&place.slot));
+            launches.into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(with(&[0, 7]), []);
+        assert_eq!(with(&[2, 3, 6]), [2, 3, 6]);
     }
 
     #[test]

@@ -13,8 +13,8 @@ use super::parts::{self, Prepared};
 use super::plan::{self, FusionOptions, LaunchSnapshot, MemoryUsage};
 use super::recent::{Recent, Recents};
 use crate::build_graph::{
-    Awaited, FusedKernel, Fusion, FusionRequest, ONE_BY_ONE, Overdue, Policy, Query, Selection,
-    Step,
+    Awaited, BuildGraph, FusedKernel, Fusion, FusionRequest, ONE_BY_ONE, Overdue, Policy, Query,
+    Selection, Step,
 };
 use crate::compiler::fusion::Trust;
 use crate::error::{Error, ErrorKind, Result};
@@ -48,7 +48,7 @@ enum LaunchFacts<'a> {
 }
 
 /// Snapshot of a scope's launches, from which they are looked up or examined.
-pub(super) struct FusionLookup {
+pub(in crate::queue) struct FusionLookup {
     pub(super) scheduler: Arc<Scheduler>,
     pub(super) usage: MemoryUsage,
     /// `None` if a program is not built yet.
@@ -58,6 +58,25 @@ pub(super) struct FusionLookup {
 }
 
 impl FusionLookup {
+    /// Creates the lookup of recorded launches. `is_dead` returns whether the contents of an allocation are not read
+    /// after them.
+    pub(in crate::queue) fn of_recorded(
+        scheduler: &Arc<Scheduler>,
+        launches: &[&LaunchWork],
+        is_dead: impl Fn(u64) -> bool,
+    ) -> Self {
+        let usage = MemoryUsage::of_recorded(launches, is_dead);
+        let trust = Trust::ProofOnly;
+        let query = usage.query(launches, scheduler.slot().handle().index(), trust);
+        Self {
+            scheduler: scheduler.clone(),
+            usage,
+            query,
+            options: FusionOptions::default(),
+            trust,
+        }
+    }
+
     /// Returns the fusion of these launches if it is known already.
     pub(super) fn known(&self) -> Option<Arc<Fusion>> {
         self.scheduler.shared().graph.known_fusion(self.query.as_ref()?)
@@ -75,7 +94,10 @@ impl FusionLookup {
     }
 
     /// Like [`fusion`](Self::fusion), but waits for the fused kernel no longer than the runtime's limit.
-    async fn fusion_within_limit(&self, snapshot: &LaunchSnapshot) -> Result<Awaited> {
+    pub(in crate::queue) async fn fusion_within_limit(
+        &self,
+        snapshot: &LaunchSnapshot,
+    ) -> Result<Awaited> {
         let request = self.built_request(snapshot).await?;
         let shared = self.scheduler.shared();
         shared.graph.clone().fuse_within(request, shared.fusion_limit).await
@@ -224,7 +246,7 @@ impl Completion {
                 graph.drop_way(fusion, group, way);
             }
         }
-        match parts::outcome(fusion, &selection, blocked) {
+        match FusionOutcome::of(parts::parts(fusion, &selection, blocked)) {
             Ok(outcome) => {
                 self.queue.scheduler.shared().counters.fusions.add_one();
                 tracing::debug!(%outcome, "launches are fused");
@@ -293,7 +315,7 @@ impl Completion {
                 };
                 let prepared = match known {
                     // The values of scalars may differ, on which a proof may depend.
-                    Some(known) => Self::prove(launches, &launch, kernel).map(|()| known),
+                    Some(known) => plan::prove(launches, &launch, kernel).map(|()| known),
                     None => self
                         .prepare_kernel(launches, &launch, key, kernel, facts)
                         .inspect(|prepared| learned.push(Prepared::clone(prepared))),
@@ -329,7 +351,7 @@ impl Completion {
         facts: LaunchFacts<'_>,
     ) -> Result<Prepared> {
         launch.check(self.queue.device()).transpose()?;
-        Self::prove(launches, launch, kernel)?;
+        plan::prove(launches, launch, kernel)?;
         let FusedKernel { slots, repeated, internalized, recomputed, .. } = kernel;
         let lost: SmallVec<[u64; 8]> = match facts {
             LaunchFacts::Known(recent) => recent.allocations(internalized).collect(),
@@ -344,15 +366,6 @@ impl Completion {
         let repeated = Repeated { launches: &repeated, results: &results };
         let accesses = Arc::new(CombinedAccesses::of(&own, repeated, launch, &lost));
         Ok(Prepared { key, lost, accesses })
-    }
-
-    /// Checks that the launch of a fused kernel is proven, if one of the launches that it replaces is checked.
-    fn prove(launches: &[&LaunchWork], launch: &LaunchWork, kernel: &FusedKernel) -> Result<()> {
-        let mut members = kernel.slots.iter().chain(&kernel.repeated);
-        match members.any(|&slot| launches[slot].is_checked()) {
-            true => launch.prove(),
-            false => Ok(()),
-        }
     }
 
     /// Runs the launches one by one, because their kernel was not built within the limit.
@@ -394,14 +407,7 @@ impl Completion {
         selection: &Selection,
         group: usize,
     ) -> Option<Arc<Stopwatch>> {
-        let selected = &selection.0[group];
-        let way = selected.choice.way;
-        selected.choice.is_timed.then(|| {
-            let graph = Arc::clone(&self.queue.scheduler.shared().graph);
-            let fusion = Arc::clone(fusion);
-            let report = move |time| graph.note_run(&fusion, group, way, time);
-            Arc::new(Stopwatch::new(selected.way.commands(), Box::new(report)))
-        })
+        stopwatch(&self.queue.scheduler.shared().graph, fusion, selection, group)
     }
 
     fn run_separately(&mut self) {
@@ -409,6 +415,22 @@ impl Completion {
             self.queue.scheduler.run_separately(self.group, None);
         }
     }
+}
+
+/// Returns the stopwatch of a group of launches that is selected to be timed.
+pub(in crate::queue) fn stopwatch(
+    graph: &Arc<BuildGraph>,
+    fusion: &Arc<Fusion>,
+    selection: &Selection,
+    group: usize,
+) -> Option<Arc<Stopwatch>> {
+    let selected = &selection.0[group];
+    let way = selected.choice.way;
+    selected.choice.is_timed.then(|| {
+        let (graph, fusion) = (Arc::clone(graph), Arc::clone(fusion));
+        let report = move |time| graph.note_run(&fusion, group, way, time);
+        Arc::new(Stopwatch::new(selected.way.commands(), Box::new(report)))
+    })
 }
 
 /// Returns the error of a scope that requires fusion and whose launches are not fused.
@@ -424,7 +446,11 @@ fn required_error(why: Unfused) -> Error {
 
 /// Cancels the timed runs of the groups of which `is_blocked` holds for a step, by its position among all
 /// steps.
-fn give_back(fusion: &Fusion, selection: &Selection, is_blocked: impl Fn(usize) -> bool) {
+pub(in crate::queue) fn give_back(
+    fusion: &Fusion,
+    selection: &Selection,
+    is_blocked: impl Fn(usize) -> bool,
+) {
     for (group, way) in timed(selection, is_blocked) {
         fusion.give_back(group, way);
     }

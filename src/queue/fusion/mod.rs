@@ -1,10 +1,10 @@
 //! Fusion scopes: launches that are collected to run as one kernel.
 
-mod completion;
+pub(super) mod completion;
 pub(super) mod mode;
 mod outcome;
-mod parts;
-mod plan;
+pub(super) mod parts;
+pub(super) mod plan;
 pub(super) mod recent;
 mod scope;
 #[cfg(test)]

@@ -96,9 +96,15 @@ pub struct FusedPart {
 
 impl FusedPart {
     /// Creates the part of launches that run one by one.
-    pub(super) fn alone(launches: Vec<usize>, why: Unfused) -> Self {
+    pub(in crate::queue) fn alone(launches: Vec<usize>, why: Unfused) -> Self {
         let repeated = Vec::new();
         Self { launches, repeated, kernel: None, form: None, internalized: 0, why: Some(why) }
+    }
+
+    /// Returns the part with its launches at positions behind `before` others.
+    pub(in crate::queue) fn behind(mut self, before: usize) -> Self {
+        self.launches.iter_mut().chain(&mut self.repeated).for_each(|at| *at += before);
+        self
     }
 }
 
@@ -197,6 +203,25 @@ impl fmt::Display for Unfused {
 }
 
 impl FusionOutcome {
+    /// Returns the outcome for launches that run in these parts.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason if no launches run as one.
+    pub(in crate::queue) fn of(mut parts: Vec<FusedPart>) -> Result<Self, Unfused> {
+        if parts.iter().all(|part| part.kernel.is_none()) {
+            let mut reasons = parts.into_iter().filter_map(|part| part.why);
+            return Err(reasons.next().unwrap_or(Unfused::Empty));
+        }
+        if let [part] = &mut *parts
+            && let (Some(kernel), Some(form)) = (part.kernel.take(), part.form)
+        {
+            let (launches, internalized) = (part.launches.len(), part.internalized);
+            return Ok(Self::Fused { kernel, form, launches, internalized });
+        }
+        Ok(Self::Parts { parts })
+    }
+
     /// Returns whether all launches run as one kernel. It is false for launches that run in
     /// [parts](Self::Parts).
     ///

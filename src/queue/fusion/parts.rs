@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::outcome::{FusedPart, FusionOutcome, Unfused};
+use super::outcome::{FusedPart, Unfused};
 use crate::build_graph::{Fusion, ONE_BY_ONE, SelectedWay, Selection, Step};
 use crate::queue::accesses::CombinedAccesses;
 use crate::queue::scheduler::FusionBlocker;
@@ -19,27 +19,13 @@ pub(super) struct Prepared {
     pub(super) accesses: Arc<CombinedAccesses>,
 }
 
-/// Returns the outcome of a scope that ran in the selected ways, except for the steps in `blocked`, whose launches
-/// run one by one.
-///
-/// # Errors
-///
-/// Returns the reason if no launches run as one.
-pub(super) fn outcome(
+/// Returns the parts of launches that run in the selected ways, except for the steps in `blocked`, whose launches run
+/// one by one.
+pub(in crate::queue) fn parts(
     fusion: &Fusion,
     selection: &Selection,
     mut blocked: Vec<(usize, FusionBlocker)>,
-) -> Result<FusionOutcome, Unfused> {
-    if let ([selected], true) = (&*selection.0, blocked.is_empty())
-        && let [Step::Kernel(kernel)] = &*selected.way.steps
-    {
-        return Ok(FusionOutcome::Fused {
-            kernel: kernel.kernel.name().to_owned(),
-            form: kernel.form,
-            launches: kernel.slots.len(),
-            internalized: kernel.internalized.len(),
-        });
-    }
+) -> Vec<FusedPart> {
     let refused = |blocker: FusionBlocker| Unfused::Refused(blocker.to_string());
     let mut parts = Vec::new();
     let mut step_count = 0;
@@ -66,11 +52,7 @@ pub(super) fn outcome(
             }
         }
     }
-    if parts.iter().all(|part| part.kernel.is_none()) {
-        let mut reasons = parts.into_iter().filter_map(|part| part.why);
-        return Err(reasons.next().unwrap_or(Unfused::Empty));
-    }
-    Ok(FusionOutcome::Parts { parts })
+    parts
 }
 
 /// Returns the reason why all launches run one by one.

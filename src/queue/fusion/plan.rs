@@ -90,6 +90,28 @@ impl UsedMemory {
 impl MemoryUsage {
     /// Summarizes the memory of launches that are held by the DAG alone.
     pub(super) fn of(launches: &[&LaunchWork], options: &FusionOptions) -> Self {
+        let mut usage = Self::counted(launches);
+        for used in &mut usage.memories {
+            let options = options.get(used.allocation);
+            let is_dead = !options.is_kept && (used.is_unheld() || options.form.is_some());
+            used.dead = is_dead.then_some(options.form);
+        }
+        let FusionOptions { fix_scalars, is_required, .. } = *options;
+        Self { fix_scalars, is_required, ..usage }
+    }
+
+    /// Summarizes the memory of recorded launches. `is_dead` returns whether the contents of an allocation are not
+    /// read after them.
+    pub(super) fn of_recorded(launches: &[&LaunchWork], is_dead: impl Fn(u64) -> bool) -> Self {
+        let mut usage = Self::counted(launches);
+        for used in &mut usage.memories {
+            used.dead = is_dead(used.allocation).then_some(None);
+        }
+        usage
+    }
+
+    /// Numbers the memory of the launches, and counts the handles that others have.
+    fn counted(launches: &[&LaunchWork]) -> Self {
         let (mut memories, mut numbers) = (SmallVec::<[UsedMemory; 16]>::new(), SmallVec::new());
         let mut handles: SmallVec<[Handles<'_>; 16]> = SmallVec::new();
         for region in regions(launches) {
@@ -112,13 +134,7 @@ impl MemoryUsage {
         for handles in handles.iter().filter(|handles| handles.are_the_only_ones()) {
             memories[handles.memory].held -= 1;
         }
-        for used in &mut memories {
-            let options = options.get(used.allocation);
-            let is_dead = !options.is_kept && (used.is_unheld() || options.form.is_some());
-            used.dead = is_dead.then_some(options.form);
-        }
-        let FusionOptions { fix_scalars, is_required, .. } = *options;
-        Self { memories, numbers, fix_scalars, is_required }
+        Self { memories, numbers, fix_scalars: false, is_required: false }
     }
 
     /// Returns the key under which the fusion of the launches is cached; `None` if a program is not
@@ -262,17 +278,30 @@ impl Handles<'_> {
 }
 
 /// Returns a launch of the fused kernel in place of these launches.
-pub(super) fn fused(launches: &[&LaunchWork], fused: &FusedKernel) -> LaunchWork {
+pub(in crate::queue) fn fused(launches: &[&LaunchWork], fused: &FusedKernel) -> LaunchWork {
     let argument = |place: &Place| launches[place.slot].arguments[place.argument].clone();
     let arguments = fused.parameters.iter().map(argument).collect();
     LaunchWork::new(fused.kernel.clone(), fused.range, arguments)
 }
 
+/// Checks that the launch of a fused kernel is proven, if one of the launches that it replaces is checked.
+pub(in crate::queue) fn prove(
+    launches: &[&LaunchWork],
+    launch: &LaunchWork,
+    kernel: &FusedKernel,
+) -> Result<()> {
+    let mut members = kernel.slots.iter().chain(&kernel.repeated);
+    match members.any(|&slot| launches[slot].is_checked()) {
+        true => launch.prove(),
+        false => Ok(()),
+    }
+}
+
 /// Copies of a scope's launches. They hold handles of the buffers.
-pub(super) struct LaunchSnapshot(Vec<LaunchWork>);
+pub(in crate::queue) struct LaunchSnapshot(Vec<LaunchWork>);
 
 impl LaunchSnapshot {
-    pub(super) fn of(launches: &[&LaunchWork]) -> Self {
+    pub(in crate::queue) fn of(launches: &[&LaunchWork]) -> Self {
         Self(launches.iter().map(|&launch| launch.clone()).collect())
     }
 

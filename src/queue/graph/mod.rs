@@ -2,6 +2,9 @@
 //!
 //! * [`recorder`]: recording, with placeholders for the memory that a replay is given.
 //! * [`scalar`]: the values that a replay is given.
+//! * [`recorded`]: the recorded commands.
+//! * [`sections`]: launches that may run as one kernel.
+//! * [`plans`]: the plans of a graph, with and without fused kernels, and the one for the next replay.
 //! * [`prepare`]: from the recorded commands to a plan.
 //! * [`plan`]: the commands in the form in which they are enqueued.
 //! * [`uses`]: the memory accesses of a replay as a whole.
@@ -13,10 +16,13 @@
 //! hazards have to be found among them.
 
 mod plan;
+mod plans;
 mod prepare;
+mod recorded;
 mod recorder;
 mod replay;
 mod scalar;
+mod sections;
 mod temporaries;
 mod uses;
 pub(super) mod work;

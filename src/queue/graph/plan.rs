@@ -1,7 +1,6 @@
 //! Plans of graphs: the recorded commands in the form in which they are enqueued, with everything that does not
 //! change between replays decided.
 
-use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -46,12 +45,6 @@ pub(super) enum Node {
     },
 }
 
-/// Placeholder for memory, in the order in which placeholders were recorded.
-pub(super) struct Placeholder {
-    pub(super) region: Arc<Region>,
-    pub(super) is_temporary: bool,
-}
-
 /// Part of a placeholder that commands use.
 pub(super) struct PlaceholderPart {
     /// Index of the placeholder.
@@ -61,19 +54,18 @@ pub(super) struct PlaceholderPart {
 
 /// Plan of a graph.
 pub(super) struct Plan {
-    pub(super) number: NonZeroU32,
     pub(super) nodes: Box<[Node]>,
-    pub(super) placeholders: Box<[Placeholder]>,
     /// Parts of the inputs that commands use.
     pub(super) input_parts: Box<[PlaceholderPart]>,
     pub(super) fixed: Box<[Arc<Region>]>,
-    pub(super) open_values: Box<[Range<usize>]>,
     pub(super) temporaries: Option<TemporarySets>,
     /// Memory of copies, which must not overlap.
     pub(super) copied: Box<[(Source, Source)]>,
-    /// Parts of inputs, each with other memory that it must not overlap with, in a graph with checked launches: their
-    /// verdicts hold only then.
+    /// Parts of inputs, each with other memory that it must not overlap with if launches are checked or fused: their
+    /// proofs hold only then.
     pub(super) apart: Box<[(usize, Source)]>,
+    /// Whether one of the launches is checked.
+    pub(super) is_checked: bool,
     /// Accesses to memory that others can use.
     pub(super) uses: Box<[PlannedUse]>,
 }
@@ -86,5 +78,12 @@ impl Plan {
             Source::Fixed(at) | Source::Temporary(at) => Use::of(&self.fixed[at], used.access),
         });
         uses.collect()
+    }
+
+    /// Frees the temporaries that no unfinished replay uses, because further replays will use another plan.
+    pub(super) fn release_idle_temporaries(&self) {
+        if let Some(sets) = &self.temporaries {
+            sets.release_idle();
+        }
     }
 }

@@ -1,75 +1,71 @@
 //! Preparation of recorded commands: finds the memory that each uses, and lays out the temporaries.
 
-use std::num::NonZeroU32;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
-use super::plan::{Node, NodeArgument, Placeholder, PlaceholderPart, Plan};
+use super::plan::{Node, NodeArgument, PlaceholderPart, Plan};
+use super::recorded::{Recorded, RecordedCommand};
 use super::temporaries::{Layout, TemporarySets};
 use super::uses::{PlannedUse, Source, combine};
 use crate::args::region::{Freed, Region};
 use crate::args::{ArgumentKind, ArgumentValue};
 use crate::backend::DeviceSlot;
 use crate::compiler::signature::Access;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::queue::handle::Queue;
 use crate::queue::hazard::Use;
 use crate::queue::launch_work::LaunchWork;
-use crate::queue::work::Work;
 
-/// Everything that was recorded.
-pub(super) struct Recorded {
-    /// Number of the recording.
-    pub(super) number: NonZeroU32,
-    pub(super) works: Vec<Work>,
-    pub(super) placeholders: Vec<Placeholder>,
-    /// Ranges of the values that replays set, among the bytes of all of them.
-    pub(super) open_values: Vec<Range<usize>>,
+/// What a plan is for.
+#[derive(Clone, Copy)]
+pub(super) struct Options {
+    /// Whether the memory that fused kernels need to be apart is to be found.
+    pub(super) needs_apart: bool,
 }
 
-/// Prepares the commands. Calls the driver, which may block.
+/// Prepares commands, which are those of a recording or run in place of them. Calls the driver, which may block.
 ///
 /// # Errors
 ///
 /// [`OutOfResources`](crate::ErrorKind::OutOfResources) if the device lacks the memory for the temporaries, and
 /// the errors of the driver.
 pub(super) fn prepare(
-    slot: &Arc<DeviceSlot>,
-    freed: &Arc<Freed>,
-    recorded: Recorded,
+    queue: &Queue,
+    recorded: &Recorded,
+    commands: &[RecordedCommand],
+    Options { needs_apart }: Options,
 ) -> Result<Plan> {
-    let Recorded { number, works, placeholders, open_values } = recorded;
-    let has_checked =
-        works.iter().any(|work| matches!(work, Work::Launch(launch) if launch.is_checked()));
-    let mut sources = Sources::new(&placeholders);
+    let mut launches = commands.iter().filter_map(RecordedCommand::launch);
+    let is_checked = launches.any(LaunchWork::is_checked);
+    let mut sources = Sources::new(recorded);
     let mut accesses = Vec::new();
-    let mut nodes = Vec::with_capacity(works.len());
-    for (at, work) in works.into_iter().enumerate() {
-        for region in regions_of(&work) {
+    let mut nodes = Vec::with_capacity(commands.len());
+    for (at, command) in commands.iter().enumerate() {
+        for region in command.regions() {
             sources.add(at, region)?;
         }
-        accesses.extend(work.uses());
-        nodes.push(node(work, &sources, &open_values)?);
+        accesses.extend(command.uses());
+        nodes.push(node(command, &sources)?);
     }
     let uses = accesses.into_iter().filter_map(|used| sources.planned(used));
     let uses = combine(uses);
+    let (slot, freed) = (queue.scheduler.slot(), queue.scheduler.freed());
     let temporaries = sources.lay_out(slot, freed)?;
     let Sources { fixed, input_parts, .. } = sources;
     let copied = copied(&nodes);
-    let apart = if has_checked { apart(&uses, &input_parts, fixed.len()) } else { Vec::new() };
-    let (input_parts, fixed, uses) = (input_parts.into(), fixed.into(), uses.into());
+    let apart = match is_checked || needs_apart {
+        true => apart(&uses, &input_parts, fixed.len()),
+        false => Vec::new(),
+    };
     Ok(Plan {
-        number,
         nodes: nodes.into(),
-        placeholders: placeholders.into(),
-        input_parts,
-        fixed,
-        open_values: open_values.into(),
+        input_parts: input_parts.into(),
+        fixed: fixed.into(),
         temporaries,
         copied: copied.into(),
         apart: apart.into(),
-        uses,
+        is_checked,
+        uses: uses.into(),
     })
 }
 
@@ -107,54 +103,40 @@ fn apart(
     pairs
 }
 
-/// Returns the memory that a command uses.
-fn regions_of(work: &Work) -> SmallVec<[&Arc<Region>; 4]> {
-    match work {
-        Work::Launch(launch) => launch.regions().collect(),
-        Work::Fill { region, .. } => SmallVec::from_iter([region]),
-        Work::Copy { from, to } => SmallVec::from_iter([from, to]),
-        _ => SmallVec::new(),
-    }
-}
-
 /// Returns a command in the form in which it is enqueued.
-fn node(work: Work, sources: &Sources<'_>, open_values: &[Range<usize>]) -> Result<Node> {
-    Ok(match work {
-        Work::Launch(launch) => launch_node(*launch, sources, open_values)?,
-        Work::Fill { region, pattern } => Node::Fill { to: sources.of(&region), pattern },
-        Work::Copy { from, to } => Node::Copy { from: sources.of(&from), to: sources.of(&to) },
-        other => {
-            let what = other.in_words();
-            return Err(Error::invalid(format!("{what} cannot be recorded")));
+fn node(command: &RecordedCommand, sources: &Sources<'_>) -> Result<Node> {
+    Ok(match command {
+        RecordedCommand::Launch(launch) => launch_node(launch, sources)?,
+        RecordedCommand::Fill { region, pattern } => {
+            Node::Fill { to: sources.of(region), pattern: pattern.clone() }
+        }
+        RecordedCommand::Copy { from, to } => {
+            Node::Copy { from: sources.of(from), to: sources.of(to) }
         }
     })
 }
 
-fn launch_node(
-    launch: LaunchWork,
-    sources: &Sources<'_>,
-    open_values: &[Range<usize>],
-) -> Result<Node> {
+fn launch_node(launch: &LaunchWork, sources: &Sources<'_>) -> Result<Node> {
     let LaunchWork { kernel, range, arguments, .. } = launch;
     let native = &kernel.built()?.native;
     // Without an object of its own, the kernel's arguments are set again at each replay.
     let native = native.duplicate().unwrap_or_else(|| native.clone());
-    let argument = |ArgumentValue { kind, open, .. }: ArgumentValue| match (kind, open) {
+    let argument = |ArgumentValue { kind, open, .. }: &ArgumentValue| match (kind, open) {
         (ArgumentKind::Value(_), Some(id)) => {
-            NodeArgument::Open(open_values[id.index as usize].clone())
+            NodeArgument::Open(sources.recorded.open_values[id.index as usize].clone())
         }
-        (ArgumentKind::Value(bytes), None) => NodeArgument::Value(bytes),
-        (ArgumentKind::Memory(region, _), _) => NodeArgument::Memory(sources.of(&region)),
-        (ArgumentKind::Local(bytes), _) => NodeArgument::Local(bytes),
-        (ArgumentKind::Sampler(sampler), _) => NodeArgument::Sampler(sampler),
+        (ArgumentKind::Value(bytes), None) => NodeArgument::Value(bytes.clone()),
+        (ArgumentKind::Memory(region, _), _) => NodeArgument::Memory(sources.of(region)),
+        (ArgumentKind::Local(bytes), _) => NodeArgument::Local(*bytes),
+        (ArgumentKind::Sampler(sampler), _) => NodeArgument::Sampler(*sampler),
     };
-    let arguments = arguments.into_iter().map(argument).collect();
-    Ok(Node::Launch { native, _kernel: kernel, range, arguments })
+    let arguments = arguments.iter().map(argument).collect();
+    Ok(Node::Launch { native, _kernel: kernel.clone(), range: *range, arguments })
 }
 
 /// Sources of the memory of recorded commands.
 struct Sources<'a> {
-    placeholders: &'a [Placeholder],
+    recorded: &'a Recorded,
     fixed: Vec<Arc<Region>>,
     input_parts: Vec<PlaceholderPart>,
     temporary_parts: Vec<PlaceholderPart>,
@@ -163,19 +145,19 @@ struct Sources<'a> {
 }
 
 impl<'a> Sources<'a> {
-    fn new(placeholders: &'a [Placeholder]) -> Self {
+    fn new(recorded: &'a Recorded) -> Self {
         Self {
-            placeholders,
+            recorded,
             fixed: Vec::new(),
             input_parts: Vec::new(),
             temporary_parts: Vec::new(),
-            lifetimes: vec![None; placeholders.len()],
+            lifetimes: vec![None; recorded.placeholders.len()],
         }
     }
 
     /// Adds memory that the command number `command` uses.
     fn add(&mut self, command: usize, region: &Arc<Region>) -> Result<()> {
-        let Some(of) = self.placeholder_of(region.allocation()) else {
+        let Some(of) = self.recorded.placeholder_of(region.allocation()) else {
             if !self.fixed.iter().any(|known| Arc::ptr_eq(known, region)) {
                 // The driver's view is made now, so that no replay fails for want of it.
                 region.view()?;
@@ -185,7 +167,7 @@ impl<'a> Sources<'a> {
         };
         let first = self.lifetimes[of].as_ref().map_or(command, |lifetime| *lifetime.start());
         self.lifetimes[of] = Some(first..=command);
-        let parts = match self.placeholders[of].is_temporary {
+        let parts = match self.recorded.placeholders[of].is_temporary {
             true => &mut self.temporary_parts,
             false => &mut self.input_parts,
         };
@@ -196,13 +178,9 @@ impl<'a> Sources<'a> {
         Ok(())
     }
 
-    fn placeholder_of(&self, allocation: u64) -> Option<usize> {
-        self.placeholders.iter().position(|known| known.region.allocation() == allocation)
-    }
-
     /// Returns the source of memory that was [added](Self::add).
     fn of(&self, region: &Arc<Region>) -> Source {
-        let Some(of) = self.placeholder_of(region.allocation()) else {
+        let Some(of) = self.recorded.placeholder_of(region.allocation()) else {
             let at = self.fixed.iter().position(|known| Arc::ptr_eq(known, region));
             return Source::Fixed(at.expect("the memory was added"));
         };
@@ -213,7 +191,7 @@ impl<'a> Sources<'a> {
         let find = |parts: &[PlaceholderPart]| {
             parts.iter().position(|part| part.of == of && part.bytes == *bytes)
         };
-        match self.placeholders[of].is_temporary {
+        match self.recorded.placeholders[of].is_temporary {
             true => find(&self.temporary_parts).map(Source::Temporary),
             false => find(&self.input_parts).map(Source::Input),
         }
@@ -222,7 +200,7 @@ impl<'a> Sources<'a> {
     /// Returns an access in terms of its source; `None` for one to a temporary.
     fn planned(&self, used: Use) -> Option<PlannedUse> {
         let Use { allocation, bytes, access } = used;
-        let source = match self.placeholder_of(allocation) {
+        let source = match self.recorded.placeholder_of(allocation) {
             Some(of) => self.part(of, &bytes)?,
             None => {
                 let same = |known: &Arc<Region>| {
@@ -240,13 +218,15 @@ impl<'a> Sources<'a> {
         if self.temporary_parts.is_empty() {
             return Ok(None);
         }
-        let used: Vec<usize> = (0..self.placeholders.len())
-            .filter(|&at| self.placeholders[at].is_temporary && self.lifetimes[at].is_some())
+        let used: Vec<usize> = (0..self.recorded.placeholders.len())
+            .filter(|&at| {
+                self.recorded.placeholders[at].is_temporary && self.lifetimes[at].is_some()
+            })
             .collect();
         let lifetimes: Vec<_> = used
             .iter()
             .filter_map(|&at| {
-                let bytes = self.placeholders[at].region.bytes().len();
+                let bytes = self.recorded.placeholders[at].region.bytes().len();
                 Some((bytes, self.lifetimes[at].clone()?))
             })
             .collect();

@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use bytemuck::Pod;
 
-use super::plan::Placeholder;
-use super::prepare::{Recorded, prepare};
+use super::plans::Plans;
+use super::recorded::{Placeholder, Recorded, RecordedCommand};
 use super::replay::Graph;
 use super::scalar::GraphScalar;
+use super::sections::Sections;
 use crate::args::buffer::Buffer;
 use crate::args::memory::DeviceMemory;
 use crate::args::region::Region;
@@ -20,11 +21,11 @@ use crate::args::{ArgumentKind, OpenId, Seal};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Priority;
 use crate::future::named_future;
+use crate::queue::fusion::FusionMode;
 use crate::queue::handle::{Queue, check_apart, check_length, check_shapes, fill_pattern};
 use crate::queue::launch::Launch;
 use crate::queue::launch_work::LaunchWork;
 use crate::queue::operations::MAX_FILL_PIECE;
-use crate::queue::work::Work;
 
 /// Recording of commands that are to be run many times: from [`Queue::record`].
 ///
@@ -107,9 +108,10 @@ impl Queue {
             queue: self.clone(),
             recorded: Recorded {
                 number,
-                works: Vec::new(),
+                commands: Vec::new(),
                 placeholders: Vec::new(),
                 open_values: Vec::new(),
+                may_fuse: false,
             },
         }
     }
@@ -238,7 +240,7 @@ impl Recorder {
         if let Some(checked) = work.check(self.queue.device()) {
             checked?;
         }
-        self.recorded.works.push(Work::Launch(work));
+        self.recorded.commands.push(RecordedCommand::Launch(work));
         Ok(())
     }
 
@@ -271,7 +273,7 @@ impl Recorder {
         }
         check_shapes(from, to)?;
         check_apart(from, to)?;
-        self.recorded.works.push(Work::Copy { from: from.clone(), to: to.clone() });
+        self.recorded.commands.push(RecordedCommand::Copy { from: from.clone(), to: to.clone() });
         Ok(())
     }
 
@@ -304,15 +306,47 @@ impl Recorder {
         };
         let (region, bytes) = (place.region, place.region.bytes());
         if region.pixels().is_some() || bytes.len() <= MAX_FILL_PIECE {
-            self.recorded.works.push(Work::Fill { region: region.clone(), pattern });
+            self.recorded.commands.push(RecordedCommand::Fill { region: region.clone(), pattern });
             return Ok(());
         }
         for start in bytes.clone().step_by(MAX_FILL_PIECE) {
             let end = bytes.end.min(start.saturating_add(MAX_FILL_PIECE));
             let (region, pattern) = (Arc::new(region.slice(start..end)), pattern.clone());
-            self.recorded.works.push(Work::Fill { region, pattern });
+            self.recorded.commands.push(RecordedCommand::Fill { region, pattern });
         }
         Ok(())
+    }
+
+    /// Lets [`finish`](Self::finish) replace consecutive launches by kernels that do the work of several, as a
+    /// [fusion scope](crate::FusionScope) does, where it is proven that the results do not change. Temporaries that
+    /// such a kernel can do without take no memory.
+    ///
+    /// [`finish`](Self::finish) then waits for the fused kernels, but no longer than a
+    /// [limit](crate::RuntimeBuilder::fusion_limit) for up to 32 launches at a time. With
+    /// [`FusionMode::Auto`](crate::FusionMode::Auto), the first replays are timed, in different
+    /// [ways](crate::guides::fusion#trials) to run the launches, and take longer to submit; later replays use the
+    /// fastest way. [`Graph::fusion`] returns how the launches run.
+    ///
+    /// Launches run one by one if they could be fused only with certain values of [scalars](Self::scalar), and so do
+    /// all launches in a replay with an input that overlaps with other memory of the graph, of which one is written.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(queue: kiln::Queue, blur: kiln::Kernel, tone: kiln::Kernel, x: kiln::Buffer<f32>)
+    /// #     -> kiln::Result<()> {
+    /// let mut recorder = queue.record();
+    /// recorder.fuse();
+    /// let blurred = recorder.temporary::<f32>(x.len())?;
+    /// recorder.submit(blur.launch(x.len()).args((&x, &blurred)))?;
+    /// recorder.submit(tone.launch(x.len()).args((&blurred, &x)))?;
+    /// let graph = recorder.finish().await?;
+    /// println!("{}", graph.fusion());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn fuse(&mut self) {
+        self.recorded.may_fuse = true;
     }
 
     /// Ends the recording: waits for programs that are not built yet, decides how checked launches run, allocates the
@@ -341,22 +375,25 @@ impl Recorder {
     pub fn finish(self) -> Recording {
         let Self { queue, mut recorded } = self;
         Recording::new(async move {
-            if recorded.works.is_empty() {
+            if recorded.commands.is_empty() {
                 return Err(Error::invalid(
                     "nothing was recorded; record a launch, a copy or a fill before `finish`",
                 ));
             }
-            for work in &mut recorded.works {
-                if let Work::Launch(launch) = work {
+            for command in &mut recorded.commands {
+                if let RecordedCommand::Launch(launch) = command {
                     secure(launch, &queue).await?;
                 }
             }
-            let graph = &queue.scheduler.shared().graph;
-            let threads = graph.pool_for(false).threads();
-            let (slot, freed) = (queue.scheduler.slot().clone(), queue.scheduler.freed().clone());
-            let plan = threads.run(Priority::Short, move || prepare(&slot, &freed, recorded));
-            let plan = plan.await??;
-            Ok(Graph::new(queue, Arc::new(plan)))
+            let shared = queue.scheduler.shared();
+            let sections = match recorded.may_fuse && shared.fusion != FusionMode::Never {
+                true => Some(Sections::of(&queue, &recorded).await),
+                false => None,
+            };
+            let (threads, own) = (shared.graph.pool_for(false).threads(), queue.clone());
+            let prepare = move || Plans::new(&own, recorded, sections);
+            let plans = threads.run(Priority::Short, prepare).await??;
+            Ok(Graph::new(queue, Arc::new(plans)))
         })
     }
 
@@ -411,11 +448,11 @@ async fn secure(launch: &mut LaunchWork, queue: &Queue) -> Result<()> {
 
 impl fmt::Debug for Recorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Recorded { works, open_values, .. } = &self.recorded;
+        let Recorded { commands, open_values, .. } = &self.recorded;
         let values: &[Range<usize>] = open_values;
         f.debug_struct("Recorder")
             .field("queue", &self.queue)
-            .field("commands", &works.len())
+            .field("commands", &commands.len())
             .field("values", &values.len())
             .finish()
     }

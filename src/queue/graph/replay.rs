@@ -8,6 +8,8 @@ use bytemuck::Pod;
 use smallvec::SmallVec;
 
 use super::plan::Plan;
+use super::plans::{Next, Plans};
+use super::recorded::Recorded;
 use super::scalar::GraphScalar;
 use super::uses::Source;
 use super::work::ReplayWork;
@@ -16,6 +18,7 @@ use crate::args::region::Region;
 use crate::error::{Error, Result};
 use crate::process;
 use crate::queue::event::Event;
+use crate::queue::fusion::FusionOutcome;
 use crate::queue::handle::Queue;
 use crate::queue::work::Work;
 
@@ -43,12 +46,12 @@ use crate::queue::work::Work;
 #[derive(Clone)]
 pub struct Graph {
     queue: Queue,
-    plan: Arc<Plan>,
+    plans: Arc<Plans>,
 }
 
 impl Graph {
-    pub(super) fn new(queue: Queue, plan: Arc<Plan>) -> Self {
-        Self { queue, plan }
+    pub(super) fn new(queue: Queue, plans: Arc<Plans>) -> Self {
+        Self { queue, plans }
     }
 
     /// Returns the number of recorded commands.
@@ -62,7 +65,7 @@ impl Graph {
     /// ```
     #[must_use]
     pub fn commands(&self) -> usize {
-        self.plan.nodes.len()
+        self.plans.recorded.commands.len()
     }
 
     /// Returns the size in bytes of the memory that the temporaries of one replay share.
@@ -76,7 +79,22 @@ impl Graph {
     /// ```
     #[must_use]
     pub fn temporary_bytes(&self) -> usize {
-        self.plan.temporaries.as_ref().map_or(0, |sets| sets.bytes())
+        self.plans.usual().temporaries.as_ref().map_or(0, |sets| sets.bytes())
+    }
+
+    /// Returns how the launches run if [`Recorder::fuse`](crate::Recorder::fuse) was called: in the replays from now
+    /// on, or in the latest replay while the first ones are timed. Positions are those among the recorded commands.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(graph: kiln::Graph) {
+    /// println!("{}", graph.fusion()); // says which launches run as one kernel, and otherwise why not
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn fusion(&self) -> FusionOutcome {
+        self.plans.outcome()
     }
 
     /// Begins a replay, for which all inputs are to be [bound](Replay::bind) and all values [set](Replay::set).
@@ -91,7 +109,7 @@ impl Graph {
     /// # }
     /// ```
     pub fn replay(&self) -> Replay {
-        let Plan { placeholders, open_values, .. } = &*self.plan;
+        let Recorded { placeholders, open_values, .. } = &self.plans.recorded;
         let bytes = open_values.last().map_or(0, |last| last.end);
         Replay {
             graph: self.clone(),
@@ -178,8 +196,8 @@ impl Replay {
     /// # }
     /// ```
     pub fn set<T: Pod>(mut self, scalar: &GraphScalar<T>, value: T) -> Self {
-        let range = self.graph.plan.open_values.get(scalar.id.index as usize);
-        match range.filter(|_| scalar.id.recording == self.graph.plan.number) {
+        let range = self.graph.plans.recorded.open_values.get(scalar.id.index as usize);
+        match range.filter(|_| scalar.id.recording == self.graph.plans.recorded.number) {
             Some(range) => {
                 self.values[range.clone()].copy_from_slice(bytemuck::bytes_of(&value));
                 self.is_set[scalar.id.index as usize] = true;
@@ -245,26 +263,34 @@ impl Replay {
         if let Some(mistake) = mistake {
             return Err(mistake);
         }
-        let Graph { queue, plan } = graph;
+        let Graph { queue, plans } = graph;
         if let Some(at) = is_set.iter().position(|is_set| !is_set) {
             return Err(Error::invalid(format!(
                 "value {at} of a replay is not set; call `.set(&scalar, value)` for each scalar of the graph"
             )));
         }
-        let inputs = inputs(&plan, &bound)?;
-        check_overlaps(&plan, &inputs)?;
-        let work = ReplayWork::new(plan, inputs, values);
+        let Plans { recorded, plain, .. } = &*plans;
+        let given = inputs(recorded, plain, &bound)?;
+        let next = match are_apart(plain, &given)? {
+            true => plans.next(&queue),
+            false => Next { plan: plain.clone(), timing: None },
+        };
+        let given = match Arc::ptr_eq(&next.plan, plain) {
+            true => given,
+            false => inputs(recorded, &next.plan, &bound)?,
+        };
+        let work = ReplayWork::new(next, given, values)?;
         let command = queue.scheduler.command(Work::Replay(Box::new(work)), queue.number);
         Ok(queue.scheduler.submit(command, after, Vec::new()))
     }
 
     /// Returns the position of an input among the placeholders.
     fn position_of(&self, input: &Region) -> Result<usize> {
-        let mut placeholders = self.graph.plan.placeholders.iter();
+        let mut placeholders = self.graph.plans.recorded.placeholders.iter();
         let at = placeholders.position(|known| {
             known.region.allocation() == input.allocation() && known.region.bytes() == input.bytes()
         });
-        let at = at.filter(|&at| !self.graph.plan.placeholders[at].is_temporary);
+        let at = at.filter(|&at| !self.graph.plans.recorded.placeholders[at].is_temporary);
         at.ok_or_else(|| {
             Error::invalid(
                 "a replay was given a buffer that is not an input of its graph; give one that `Recorder::input` \
@@ -305,7 +331,11 @@ impl fmt::Debug for Replay {
 }
 
 /// Returns the parts of the bound buffers that commands use, with their views.
-fn inputs(plan: &Plan, bound: &[Option<Arc<Region>>]) -> Result<SmallVec<[Arc<Region>; 4]>> {
+fn inputs(
+    recorded: &Recorded,
+    plan: &Plan,
+    bound: &[Option<Arc<Region>>],
+) -> Result<SmallVec<[Arc<Region>; 4]>> {
     let parts = plan.input_parts.iter().map(|part| {
         let Some(whole) = &bound[part.of] else {
             return Err(Error::invalid(format!(
@@ -313,7 +343,7 @@ fn inputs(plan: &Plan, bound: &[Option<Arc<Region>>]) -> Result<SmallVec<[Arc<Re
                 part.of
             )));
         };
-        let is_whole = part.bytes == *plan.placeholders[part.of].region.bytes();
+        let is_whole = part.bytes == *recorded.placeholders[part.of].region.bytes();
         let region = if is_whole {
             whole.clone()
         } else {
@@ -326,8 +356,13 @@ fn inputs(plan: &Plan, bound: &[Option<Arc<Region>>]) -> Result<SmallVec<[Arc<Re
     parts.collect()
 }
 
-/// Fails for bound buffers that overlap with others where that would change what was decided at the recording.
-fn check_overlaps(plan: &Plan, inputs: &[Arc<Region>]) -> Result<()> {
+/// Returns whether no bound buffers overlap with others where that would change what was decided at the recording.
+///
+/// # Errors
+///
+/// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if they do, in a graph with copies between them or with
+/// checked launches.
+fn are_apart(plan: &Plan, inputs: &[Arc<Region>]) -> Result<bool> {
     let region = |source: Source| match source {
         Source::Input(at) => Some(&inputs[at]),
         Source::Fixed(at) => Some(&plan.fixed[at]),
@@ -343,11 +378,11 @@ fn check_overlaps(plan: &Plan, inputs: &[Arc<Region>]) -> Result<()> {
         ));
     }
     match plan.apart.iter().find(|&&(at, other)| overlap(Source::Input(at), other)) {
-        Some(&(at, _)) => Err(Error::invalid(format!(
+        Some(&(at, _)) if plan.is_checked => Err(Error::invalid(format!(
             "the buffer of input {} of a graph with checked launches overlaps with another buffer of the replay, and \
              one of them is written; bind buffers that do not overlap",
             plan.input_parts[at].of
         ))),
-        None => Ok(()),
+        overlapping => Ok(overlapping.is_none()),
     }
 }

@@ -120,18 +120,32 @@ impl TemporarySets {
 
     /// Returns a set that no unfinished replay uses. If all are in use and the limit is reached, or the device lacks
     /// the memory for another one, returns a set in use: the DAG then orders the replays.
-    pub(super) fn take(&self) -> Arc<TemporarySet> {
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfResources`](crate::ErrorKind::OutOfResources) if there are no sets any more, and the device lacks the
+    /// memory for one.
+    pub(super) fn take(&self) -> Result<Arc<TemporarySet>> {
         let mut sets = lock(&self.sets);
         if let Some(free) = sets.iter().find(|set| Arc::strong_count(set) == 1) {
-            return free.clone();
+            return Ok(free.clone());
         }
-        if sets.len() < MAX_SETS
-            && let Ok(set) = self.allocate()
-        {
-            sets.push(Arc::new(set));
-            return sets[sets.len() - 1].clone();
+        if sets.len() < MAX_SETS {
+            match self.allocate() {
+                Ok(set) => {
+                    sets.push(Arc::new(set));
+                    return Ok(sets[sets.len() - 1].clone());
+                }
+                Err(error) if sets.is_empty() => return Err(error),
+                Err(_) => {}
+            }
         }
-        sets[self.reused.fetch_add(1, Relaxed) % sets.len()].clone()
+        Ok(sets[self.reused.fetch_add(1, Relaxed) % sets.len()].clone())
+    }
+
+    /// Frees the sets that no unfinished replay uses.
+    pub(super) fn release_idle(&self) {
+        lock(&self.sets).retain(|set| Arc::strong_count(set) > 1);
     }
 
     fn allocate(&self) -> Result<TemporarySet> {

@@ -1,17 +1,22 @@
 //! Work of a replay, which is one command of the DAG.
 
-use std::sync::Arc;
+use std::iter::repeat;
+use std::sync::{Arc, Mutex};
 
 use smallvec::SmallVec;
 
 use super::plan::{Node, NodeArgument, Plan};
+use super::plans::Next;
 use super::temporaries::TemporarySet;
 use super::uses::Source;
 use crate::args::region::Region;
-use crate::backend::{self, Operation};
+use crate::backend::{self, NativeEvent, Operation, Profile};
 use crate::error::Result;
 use crate::queue::hazard::{Use, Uses};
+use crate::queue::native_queue::Needs;
 use crate::queue::operations::{copy, fill};
+use crate::queue::stopwatch::Stopwatch;
+use crate::sync::lock;
 
 /// Work of a replay.
 pub(crate) struct ReplayWork {
@@ -22,19 +27,39 @@ pub(crate) struct ReplayWork {
     values: SmallVec<[u8; 32]>,
     temporaries: Option<Arc<TemporarySet>>,
     uses: Uses,
+    timing: Option<Box<Timing>>,
+}
+
+/// Timing of some commands of a replay.
+pub(super) struct Timing {
+    /// Positions of the commands in the plan, with their stopwatches, in order.
+    watches: Vec<(usize, Arc<Stopwatch>)>,
+    /// Events of the commands that were enqueued, in order.
+    events: Mutex<Vec<Arc<dyn NativeEvent>>>,
+}
+
+impl Timing {
+    /// Returns the timing of commands; `None` if there are none.
+    pub(super) fn of(watches: Vec<(usize, Arc<Stopwatch>)>) -> Option<Box<Self>> {
+        (!watches.is_empty()).then(|| Box::new(Self { watches, events: Mutex::default() }))
+    }
 }
 
 impl ReplayWork {
     /// Creates the work. All parts have their views, so that no operation of it fails for want of one.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfResources`](crate::ErrorKind::OutOfResources) if the device lacks the memory for the temporaries.
     pub(super) fn new(
-        plan: Arc<Plan>,
+        Next { plan, timing }: Next,
         inputs: SmallVec<[Arc<Region>; 4]>,
         values: SmallVec<[u8; 32]>,
-    ) -> Self {
-        let temporaries = plan.temporaries.as_ref().map(|sets| sets.take());
+    ) -> Result<Self> {
+        let temporaries = plan.temporaries.as_ref().map(|sets| sets.take()).transpose()?;
         let mut uses = plan.uses_with(&inputs);
         uses.extend(temporaries.as_ref().map(|set| Use::overwriting(&set.memory)));
-        Self { plan, inputs, values, temporaries, uses }
+        Ok(Self { plan, inputs, values, temporaries, uses, timing })
     }
 
     /// Returns the number of commands that were recorded.
@@ -57,6 +82,21 @@ impl ReplayWork {
         self.inputs.iter().chain(&self.plan.fixed)
     }
 
+    /// Returns whether commands of the replay are timed.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.timing.is_some()
+    }
+
+    /// Returns the stopwatches of the timed commands, each with the times of its command if it ran.
+    pub(crate) fn take_times(&mut self) -> Vec<(Arc<Stopwatch>, Option<Profile>)> {
+        let Some(Timing { watches, events }) = self.timing.take().map(|timing| *timing) else {
+            return Vec::new();
+        };
+        let events = lock(&events);
+        let times = events.iter().map(|event| event.profile()).chain(repeat(None));
+        watches.into_iter().map(|(_, watch)| watch).zip(times).collect()
+    }
+
     /// See [`Command::release`](crate::queue::command::Command::release).
     pub(crate) fn release(&mut self) {
         self.inputs.drain(..).for_each(Region::release);
@@ -75,29 +115,32 @@ impl ReplayWork {
         std::mem::forget((self.plan.clone(), self.inputs.clone(), self.temporaries.clone()));
     }
 
-    /// Calls `run` with each operation, in order, and whether it is the last one. Stops at the first error.
+    /// Calls `run` with each operation, in order, and what its caller needs of it. Stops at the first error.
     pub(crate) fn for_each_operation(
         &self,
-        mut run: impl FnMut(&Operation<'_>, bool) -> Result<()>,
+        mut run: impl FnMut(&Operation<'_>, Needs) -> Result<Option<Arc<dyn NativeEvent>>>,
     ) -> Result<()> {
         let last = self.plan.nodes.len() - 1;
+        let watches = self.timing.as_deref().map_or(&[][..], |timing| &timing.watches);
+        let mut timed = watches.iter().map(|(at, _)| *at).peekable();
         let mut arguments: SmallVec<[backend::Argument<'_>; 8]> = SmallVec::new();
         for (at, node) in self.plan.nodes.iter().enumerate() {
-            let is_last = at == last;
-            match node {
+            let needs = Needs { event: timed.next_if_eq(&at).is_some(), end: at == last };
+            let event = match node {
                 Node::Launch { native, range, arguments: given, .. } => {
                     arguments.clear();
                     for argument in given {
                         arguments.push(self.argument(argument)?);
                     }
                     let kernel = &**native;
-                    run(&Operation::Launch { kernel, arguments: &arguments, range }, is_last)
+                    run(&Operation::Launch { kernel, arguments: &arguments, range }, needs)
                 }
-                Node::Fill { to, pattern } => run(&fill(self.region(*to), pattern), is_last),
-                Node::Copy { from, to } => {
-                    run(&copy(self.region(*from), self.region(*to)), is_last)
-                }
+                Node::Fill { to, pattern } => run(&fill(self.region(*to), pattern), needs),
+                Node::Copy { from, to } => run(&copy(self.region(*from), self.region(*to)), needs),
             }?;
+            if let (Some(event), Some(timing), true) = (event, &self.timing, needs.event) {
+                lock(&timing.events).push(event);
+            }
         }
         Ok(())
     }

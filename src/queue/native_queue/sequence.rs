@@ -56,9 +56,21 @@ pub(super) fn last_of(event: Arc<dyn NativeEvent>) -> Arc<dyn NativeEvent> {
     }
 }
 
+/// Events that are needed of an operation of a sequence.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Needs {
+    /// Whether the caller needs an event of the operation.
+    pub(crate) event: bool,
+    /// Whether the operation is the last one, so that its event is that of the sequence.
+    pub(crate) end: bool,
+}
+
+/// Enqueues an operation of a sequence, and returns its event if there is one.
+type Enqueue<'a> = dyn FnMut(&Operation<'_>, Needs) -> Result<Option<Arc<dyn NativeEvent>>> + 'a;
+
 impl TrackedQueue {
     /// Enqueues the operations of one command, and returns its position. `for_each` calls its argument with each
-    /// operation in order, and whether it is the last one.
+    /// operation in order, and the events that it needs.
     ///
     /// If an operation cannot be enqueued behind others, the command has a position all the same, and fails when
     /// these have ended.
@@ -70,27 +82,28 @@ impl TrackedQueue {
         &mut self,
         id: NodeId,
         wait: &[Arc<dyn NativeEvent>],
-        for_each: impl FnOnce(&mut dyn FnMut(&Operation<'_>, bool) -> Result<()>) -> Result<()>,
+        for_each: impl FnOnce(&mut Enqueue<'_>) -> Result<()>,
     ) -> Result<u64> {
         if !wait.is_empty() {
             self.report_all()?;
         }
         let (mut parts, mut last, mut enqueued) = (Vec::new(), None, 0);
-        let outcome = for_each(&mut |operation, is_last| {
+        let outcome = for_each(&mut |operation, needs| {
             // Only the first operation has to wait for others: the native queue is in order.
             let wait = if enqueued == 0 { wait } else { &[] };
-            if is_last {
+            let event = if needs.end || needs.event || !wait.is_empty() {
                 // SAFETY: the caller upholds the contract of the callee.
-                last = Some(unsafe { self.native.enqueue(operation, wait)? });
-            } else if wait.is_empty() {
-                // SAFETY: the caller upholds the contract of the callee.
-                parts.extend(unsafe { self.native.enqueue_without_event(operation)? });
+                Some(unsafe { self.native.enqueue(operation, wait)? })
             } else {
                 // SAFETY: the caller upholds the contract of the callee.
-                parts.push(unsafe { self.native.enqueue(operation, wait)? });
-            }
+                unsafe { self.native.enqueue_without_event(operation)? }
+            };
             enqueued += 1;
-            Ok(())
+            match needs.end {
+                true => last.clone_from(&event),
+                false => parts.extend(event.clone()),
+            }
+            Ok(event)
         });
         let failure = match outcome {
             Err(error) if enqueued == 0 => return Err(error),
@@ -175,8 +188,8 @@ mod tests {
         let mut dag = Dag::new(|(): &()| Uses::new());
         let id = dag.add((), &[] as &[Uses], [], 0, None, &mut NextList::new());
         let fill = Operation::Fill { memory: &NoMemory, offset: 0, bytes: 0, pattern: &[0] };
-        let for_each = |run: &mut dyn FnMut(&Operation<'_>, bool) -> Result<()>| {
-            (0..4).try_for_each(|at| run(&fill, at == 3))
+        let for_each = |run: &mut Enqueue<'_>| {
+            (0..4).try_for_each(|at| run(&fill, Needs { event: false, end: at == 3 }).map(drop))
         };
         // SAFETY: the operations access no memory.
         match unsafe { native_queue.enqueue_all(id, &[], for_each) } {

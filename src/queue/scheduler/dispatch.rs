@@ -189,8 +189,10 @@ impl State {
 
     /// Whether a stopwatch times one of the commands.
     pub(super) fn is_timed(&self, members: &[NodeId]) -> bool {
-        members
-            .iter()
-            .any(|&id| self.dag.command(id).is_some_and(|command| command.stopwatch.is_some()))
+        let mut commands = members.iter().filter_map(|&id| self.dag.command(id));
+        commands.any(|command| match &command.work {
+            Work::Replay(replay) => replay.is_timed(),
+            _ => command.stopwatch.is_some(),
+        })
     }
 }

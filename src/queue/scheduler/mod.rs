@@ -383,6 +383,11 @@ impl Scheduler {
         if let Some(stopwatch) = command.stopwatch.take() {
             state.actions.timed.push((stopwatch, profile.filter(|_| outcome.is_ok())));
         }
+        if let Work::Replay(replay) = &mut command.work {
+            let times = replay.take_times().into_iter();
+            let times = times.map(|(watch, profile)| (watch, profile.filter(|_| outcome.is_ok())));
+            state.actions.timed.extend(times);
+        }
         let profile = profile.filter(|_| self.options.profiling);
         if let Some(pending) = command.pending_span.take() {
             let device = self.slot.handle().clone();

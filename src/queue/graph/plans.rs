@@ -1,0 +1,293 @@
+//! Plans of a graph: the recorded commands one by one, and with fused kernels in place of some. Which kernels are
+//! the fastest is found out by timing the first replays, as for [fusion scopes](crate::FusionScope).
+
+use std::sync::{Arc, Mutex, OnceLock};
+
+use smallvec::SmallVec;
+
+use super::plan::Plan;
+use super::prepare::{Options, prepare};
+use super::recorded::{Recorded, RecordedCommand};
+use super::sections::{Section, Sections};
+use super::work::Timing;
+use crate::build_graph::{FusedKernel, Policy, Selection, Step};
+use crate::error::Result;
+use crate::queue::fusion::completion::{give_back, stopwatch};
+use crate::queue::fusion::{FusedPart, FusionMode, FusionOutcome, Unfused, parts, plan};
+use crate::queue::handle::Queue;
+use crate::queue::launch_work::LaunchWork;
+use crate::queue::scheduler::FusionBlocker;
+use crate::sync::lock;
+
+/// Maximum number of plans that are kept while the ways to run the launches take turns.
+const MAX_TRIED: usize = 3;
+
+/// Plans of a graph.
+pub(super) struct Plans {
+    pub(super) recorded: Recorded,
+    /// Plan of the recorded commands one by one.
+    pub(super) plain: Arc<Plan>,
+    fused: Option<FusedPlans>,
+}
+
+/// Plans with fused kernels.
+struct FusedPlans {
+    sections: Sections,
+    policy: Policy,
+    /// Plan for all further replays, once the fastest way of each group of launches is known.
+    decided: OnceLock<FusedPlan>,
+    /// Plans of the last replays until then, the latest first.
+    tried: Mutex<Vec<(Ways, FusedPlan)>>,
+}
+
+/// Index of the way in which each group of launches runs.
+type Ways = SmallVec<[usize; 8]>;
+
+/// Plan with fused kernels, and how the launches run in it.
+#[derive(Clone)]
+struct FusedPlan {
+    plan: Arc<Plan>,
+    /// Positions of each group's commands in the plan, by section and group.
+    timed: Arc<[(usize, [usize; 2])]>,
+    parts: Arc<[FusedPart]>,
+}
+
+/// Plan for one replay.
+pub(super) struct Next {
+    pub(super) plan: Arc<Plan>,
+    pub(super) timing: Option<Box<Timing>>,
+}
+
+impl Plans {
+    /// Prepares the commands of a recording. Calls the driver, which may block.
+    ///
+    /// # Errors
+    ///
+    /// As for [`prepare`].
+    pub(super) fn new(
+        queue: &Queue,
+        recorded: Recorded,
+        sections: Option<Sections>,
+    ) -> Result<Self> {
+        let options = Options { needs_apart: sections.is_some() };
+        let plain = Arc::new(prepare(queue, &recorded, &recorded.commands, options)?);
+        let mode = queue.scheduler.shared().fusion;
+        let fused = sections.map(|sections| FusedPlans {
+            sections,
+            policy: match mode {
+                FusionMode::Auto => Policy::Fastest,
+                FusionMode::Always | FusionMode::Never => Policy::Kernels,
+            },
+            decided: OnceLock::new(),
+            tried: Mutex::default(),
+        });
+        let plans = Self { recorded, plain, fused };
+        if let Some(fused) = &plans.fused
+            && fused.policy == Policy::Kernels
+        {
+            plans.decide(queue, fused)?;
+        }
+        Ok(plans)
+    }
+
+    /// Returns the plan for the next replay. While the ways to run the launches take turns, this may prepare a plan.
+    pub(super) fn next(&self, queue: &Queue) -> Next {
+        let plain = || Next { plan: self.plain.clone(), timing: None };
+        let Some(fused) = self.fused.as_ref().filter(|fused| !fused.sections.all.is_empty()) else {
+            return plain();
+        };
+        if let Some(decided) = fused.decided.get() {
+            return Next { plan: decided.plan.clone(), timing: None };
+        }
+        let is_decided = fused.sections.all.iter().all(|section| section.fusion.is_decided());
+        if is_decided {
+            // Without memory for the plan's temporaries, the next replay tries again.
+            return match self.decide(queue, fused) {
+                Ok(plan) => Next { plan, timing: None },
+                Err(_) => plain(),
+            };
+        }
+        let selections = fused.selections();
+        match self.tried(queue, fused, &selections) {
+            Ok(tried) => fused.timed(queue, &selections, tried),
+            Err(_) => {
+                for (section, selection) in fused.sections.all.iter().zip(&selections) {
+                    give_back(&section.fusion, selection, |_| true);
+                }
+                plain()
+            }
+        }
+    }
+
+    /// Returns how the launches run.
+    pub(super) fn outcome(&self) -> FusionOutcome {
+        let Some(fused) = &self.fused else {
+            return FusionOutcome::Unfused { why: Unfused::Disabled };
+        };
+        let latest = || lock(&fused.tried).first().map(|(_, plan)| plan.clone());
+        let parts = match fused.decided.get().cloned().or_else(latest) {
+            Some(plan) => plan.parts.to_vec(),
+            None => fused.parts_without_plan(),
+        };
+        FusionOutcome::of(parts).unwrap_or_else(|why| FusionOutcome::Unfused { why })
+    }
+
+    /// Returns the plan of most replays: the decided one if there is one.
+    pub(super) fn usual(&self) -> &Plan {
+        let decided = self.fused.as_ref().and_then(|fused| fused.decided.get());
+        decided.map_or(&self.plain, |decided| &decided.plan)
+    }
+
+    /// Prepares the plan with the way of each group that is to be used from now on.
+    fn decide(&self, queue: &Queue, fused: &FusedPlans) -> Result<Arc<Plan>> {
+        let selections = fused.selections();
+        let decided = self.prepared(queue, fused, &selections)?;
+        let decided = fused.decided.get_or_init(|| decided);
+        lock(&fused.tried).clear();
+        self.plain.release_idle_temporaries();
+        let outcome = self.outcome();
+        tracing::debug!(%outcome, "the launches of a graph are fused");
+        Ok(decided.plan.clone())
+    }
+
+    /// Returns the plan for the selected ways, which is prepared if it is not among the latest ones.
+    fn tried(
+        &self,
+        queue: &Queue,
+        fused: &FusedPlans,
+        selections: &[Selection],
+    ) -> Result<FusedPlan> {
+        let ways = selections.iter().flat_map(|selection| &selection.0);
+        let ways: Ways = ways.map(|selected| selected.choice.way).collect();
+        let mut tried = lock(&fused.tried);
+        let known = tried.iter().position(|(known, _)| *known == ways);
+        let entry = match known {
+            Some(at) => tried.remove(at),
+            None => (ways, self.prepared(queue, fused, selections)?),
+        };
+        let plan = entry.1.clone();
+        tried.insert(0, entry);
+        tried.truncate(MAX_TRIED);
+        Ok(plan)
+    }
+
+    /// Prepares the plan for the selected ways.
+    fn prepared(
+        &self,
+        queue: &Queue,
+        fused: &FusedPlans,
+        selections: &[Selection],
+    ) -> Result<FusedPlan> {
+        let recorded = &self.recorded.commands;
+        let (mut commands, mut timed, mut all_parts) =
+            (Vec::new(), Vec::new(), fused.sections.alone.clone());
+        let mut done = 0;
+        for (number, (section, selection)) in fused.sections.all.iter().zip(selections).enumerate()
+        {
+            let Section { commands: of, fusion } = section;
+            commands.extend_from_slice(&recorded[done..of.start]);
+            done = of.end;
+            let Replaced { steps, blocked } =
+                replaced(queue, &recorded[of.clone()], section, selection);
+            for (group, command) in steps {
+                timed.push((commands.len(), [number, group]));
+                commands.push(command);
+            }
+            let section_parts = parts::parts(fusion, selection, blocked);
+            all_parts.extend(section_parts.into_iter().map(|part| part.behind(of.start)));
+        }
+        commands.extend_from_slice(&recorded[done..]);
+        let options = Options { needs_apart: false };
+        let plan = Arc::new(prepare(queue, &self.recorded, &commands, options)?);
+        all_parts.sort_by_key(|part| part.launches.first().copied());
+        Ok(FusedPlan { plan, timed: timed.into(), parts: all_parts.into() })
+    }
+}
+
+impl FusedPlans {
+    /// Decides how each section runs this time.
+    fn selections(&self) -> Vec<Selection> {
+        let sections = self.sections.all.iter();
+        sections.filter_map(|section| section.fusion.select(self.policy)).collect()
+    }
+
+    /// Returns the next replay, with stopwatches for the groups that are to be timed.
+    fn timed(&self, queue: &Queue, selections: &[Selection], tried: FusedPlan) -> Next {
+        let graph = &queue.scheduler.shared().graph;
+        let sections = self.sections.all.iter().zip(selections);
+        let watches: Vec<Vec<_>> = sections
+            .map(|(section, selection)| {
+                let groups = 0..selection.0.len();
+                groups.map(|group| stopwatch(graph, &section.fusion, selection, group)).collect()
+            })
+            .collect();
+        let timed = tried
+            .timed
+            .iter()
+            .filter_map(|&(at, [section, group])| Some((at, watches[section][group].clone()?)));
+        Next { plan: tried.plan, timing: Timing::of(timed.collect()) }
+    }
+
+    /// Returns the parts in which the launches run before anything is known of a replay.
+    fn parts_without_plan(&self) -> Vec<FusedPart> {
+        let timed =
+            self.sections.all.iter().map(|section| {
+                FusedPart::alone(section.commands.clone().collect(), Unfused::Timing)
+            });
+        timed.chain(self.sections.alone.iter().cloned()).collect()
+    }
+}
+
+/// Commands in place of a section's launches.
+struct Replaced {
+    /// Commands in the order in which they run, each with its group.
+    steps: Vec<(usize, RecordedCommand)>,
+    /// Steps whose kernels do not fit, so that their launches run one by one.
+    blocked: Vec<(usize, FusionBlocker)>,
+}
+
+/// Returns the commands that run in place of a section's launches in the selected ways.
+fn replaced(
+    queue: &Queue,
+    recorded: &[RecordedCommand],
+    section: &Section,
+    selection: &Selection,
+) -> Replaced {
+    let launches: Vec<&LaunchWork> = recorded.iter().filter_map(RecordedCommand::launch).collect();
+    let mut replaced = Replaced { steps: Vec::new(), blocked: Vec::new() };
+    let mut number = 0;
+    for (group, selected) in selection.0.iter().enumerate() {
+        for step in &selected.way.steps {
+            match step {
+                Step::Launch(slot) => replaced.steps.push((group, recorded[*slot].clone())),
+                Step::Kernel(kernel) => match fused_launch(queue, &launches, kernel) {
+                    Ok(launch) => {
+                        replaced.steps.push((group, RecordedCommand::Launch(Box::new(launch))));
+                    }
+                    Err(error) => {
+                        let own = kernel.slots.iter().map(|&slot| (group, recorded[slot].clone()));
+                        replaced.steps.extend(own);
+                        replaced.blocked.push((number, FusionBlocker::Unfit(error)));
+                        // The kernel would not fit the next time, either.
+                        let graph = &queue.scheduler.shared().graph;
+                        graph.drop_way(&section.fusion, group, selected.choice.way);
+                    }
+                },
+            }
+            number += 1;
+        }
+    }
+    replaced
+}
+
+/// Returns the launch of a fused kernel, checked like the launches that it replaces.
+fn fused_launch(
+    queue: &Queue,
+    launches: &[&LaunchWork],
+    kernel: &FusedKernel,
+) -> Result<LaunchWork> {
+    let launch = plan::fused(launches, kernel);
+    launch.check(queue.device()).transpose()?;
+    plan::prove(launches, &launch, kernel)?;
+    Ok(launch)
+}
