@@ -493,3 +493,52 @@ everywhere! {
         assert!(others.contains("`counted`"), "{error}");
     }
 }
+
+const PRODUCTS: &str = "
+    kernel void unit(global const float *x, global float *y, uint n) {
+        float squares = 0;
+        for (uint k = 0; k < n; k++) squares += x[k] * x[k];
+        size_t i = get_global_id(0);
+        y[i] = x[i] * rsqrt(squares + 1.0f);
+    }
+    kernel void multiply(global const float *matrix, global const float *x, global float *y, uint n) {
+        size_t row = get_global_id(0);
+        float sum = 0;
+        for (uint k = 0; k < n; k++) sum += matrix[row * n + k] * x[k];
+        y[row] = sum;
+    }";
+
+// Each work-item of a kernel for all three would run the first launch 64 * 64 times.
+everywhere! {
+    async fn kernels_in_which_launches_run_again_too_often_are_not_tried(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
+        const N: usize = 64;
+        let [unit, multiply] =
+            kernels_of_text(&rt, PRODUCTS, ["unit", "multiply"]).await;
+        let x = rt.buffer_from(vec![1.0f32; N]).await.unwrap();
+        let matrix = rt.buffer_from(vec![1.0f32 / N as f32; N * N]).await.unwrap();
+        let (result, queue) = (rt.buffer::<f32>(N).unwrap(), rt.queue());
+        for _ in 0..30 {
+            let [normal, product] = [(); 2].map(|()| rt.buffer::<f32>(N).unwrap());
+            let scope = queue.start_fusion();
+            let n = N as u32;
+            scope.submit(unit.launch(N).args((&x, &normal, n))).unwrap();
+            scope.submit(multiply.launch(N).args((&matrix, &normal, &product, n))).unwrap();
+            scope.submit(multiply.launch(N).args((&matrix, &product, &result, n))).unwrap();
+            drop((normal, product));
+            scope.complete().await.unwrap();
+            let expected = 1.0 / (N as f32 + 1.0).sqrt();
+            let read = queue.read(&result).await.unwrap();
+            assert!(read.iter().all(|value| (value - expected).abs() < 1e-4), "{}", read[0]);
+            for way in scope.report().parts().iter().flat_map(|part| &part.ways) {
+                let kernels = way.steps.iter().filter(|step| step.kernel.is_some());
+                for step in kernels {
+                    let launches = step.launches.len() + step.repeated.len();
+                    assert!(launches < 3, "{}", scope.report());
+                }
+            }
+        }
+    }
+}

@@ -322,7 +322,7 @@ impl Recorder {
     /// such a kernel can do without take no memory.
     ///
     /// [`finish`](Self::finish) then waits for the fused kernels, but no longer than a
-    /// [limit](crate::RuntimeBuilder::fusion_limit) for up to 32 launches at a time. With
+    /// [limit](crate::RuntimeBuilder::fusion_limit) for up to 16 launches at a time. With
     /// [`FusionMode::Auto`](crate::FusionMode::Auto), the first replays are timed, in different
     /// [ways](crate::guides::fusion#trials) to run the launches, and take longer to submit; later replays use the
     /// fastest way. [`Graph::fusion`] returns how the launches run.

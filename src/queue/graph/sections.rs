@@ -17,7 +17,7 @@ use crate::queue::handle::Queue;
 use crate::queue::launch_work::LaunchWork;
 
 /// Maximum number of launches that are examined together. The compiler's time grows faster than their number.
-const MAX_LAUNCHES: usize = 32;
+const MAX_LAUNCHES: usize = 16;
 
 /// Consecutive launches some of which can run as one kernel.
 pub(super) struct Section {

@@ -8,7 +8,7 @@ use rspirv::spirv::StorageClass;
 use super::StageKernel;
 use super::arrays::{Array, Blocks, Reach};
 use super::bind::{self, Signature, Target};
-use super::elements::{Element, Reader, Written};
+use super::elements::{Reader, Written};
 use super::entry::{self, Entry, Layout};
 use super::redirect::{Accesses, Elements, Producer, Redirected, redirect};
 use super::stages::Stages;
@@ -517,7 +517,7 @@ impl<'a> Composition<'a> {
                     }
                     Accesses::Again(elements, producer) => {
                         let all = elements.values().flatten();
-                        let reads = all.map(|element| self.elements_of(at, element));
+                        let reads = all.map(|element| element.count(&self.stages[at].space));
                         let reads = reads.fold(0, u64::saturating_add);
                         let more = of_stages[at].saturating_mul(reads);
                         let known = &mut of_stages[producer.stage];
@@ -533,14 +533,6 @@ impl<'a> Composition<'a> {
             }
         }
         runs
-    }
-
-    /// Returns the number of elements that a read of a stage's function reads for each work-item.
-    fn elements_of(&self, at: usize, element: &Element) -> u64 {
-        let distances = element.distances(&self.stages[at].space).unwrap_or_default();
-        let counts = distances.iter().map(|(low, high)| u64::try_from(high - low + 1));
-        let counts = counts.map(|count| count.unwrap_or(u64::MAX));
-        counts.fold(1, u64::saturating_mul)
     }
 
     /// Adds the entry point.
