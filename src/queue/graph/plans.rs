@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use smallvec::SmallVec;
 
 use super::plan::Plan;
-use super::prepare::{Options, prepare};
+use super::prepare::prepare;
 use super::recorded::{Recorded, RecordedCommand};
 use super::sections::{Section, Sections};
 use super::work::Timing;
@@ -69,8 +69,8 @@ impl Plans {
         recorded: Recorded,
         sections: Option<Sections>,
     ) -> Result<Self> {
-        let options = Options { needs_apart: sections.is_some() };
-        let plain = Arc::new(prepare(queue, &recorded, &recorded.commands, options)?);
+        let can_fuse = sections.is_some();
+        let plain = Arc::new(prepare(queue, &recorded, &recorded.commands, can_fuse)?);
         let mode = queue.scheduler.shared().fusion;
         let fused = sections.map(|sections| FusedPlans {
             sections,
@@ -197,8 +197,8 @@ impl Plans {
             all_parts.extend(section_parts.into_iter().map(|part| part.behind(of.start)));
         }
         commands.extend_from_slice(&recorded[done..]);
-        let options = Options { needs_apart: false };
-        let plan = Arc::new(prepare(queue, &self.recorded, &commands, options)?);
+        // Only replays whose memory is apart use the plan.
+        let plan = Arc::new(prepare(queue, &self.recorded, &commands, false)?);
         all_parts.sort_by_key(|part| part.launches.first().copied());
         Ok(FusedPlan { plan, timed: timed.into(), parts: all_parts.into() })
     }

@@ -16,14 +16,8 @@ use crate::queue::handle::Queue;
 use crate::queue::hazard::Use;
 use crate::queue::launch_work::LaunchWork;
 
-/// What a plan is for.
-#[derive(Clone, Copy)]
-pub(super) struct Options {
-    /// Whether the memory that fused kernels need to be apart is to be found.
-    pub(super) needs_apart: bool,
-}
-
 /// Prepares commands, which are those of a recording or run in place of them. Calls the driver, which may block.
+/// `needs_apart` is whether launches can be fused, so that the memory that must be apart for that is needed.
 ///
 /// # Errors
 ///
@@ -33,7 +27,7 @@ pub(super) fn prepare(
     queue: &Queue,
     recorded: &Recorded,
     commands: &[RecordedCommand],
-    Options { needs_apart }: Options,
+    needs_apart: bool,
 ) -> Result<Plan> {
     let mut launches = commands.iter().filter_map(RecordedCommand::launch);
     let is_checked = launches.any(LaunchWork::is_checked);

@@ -271,15 +271,15 @@ impl Replay {
         }
         let Plans { recorded, plain, .. } = &*plans;
         let given = inputs(recorded, plain, &bound)?;
-        let next = match are_apart(plain, &given)? {
+        let Next { plan, timing } = match are_apart(plain, &given)? {
             true => plans.next(&queue),
             false => Next { plan: plain.clone(), timing: None },
         };
-        let given = match Arc::ptr_eq(&next.plan, plain) {
+        let given = match Arc::ptr_eq(&plan, plain) {
             true => given,
-            false => inputs(recorded, &next.plan, &bound)?,
+            false => inputs(recorded, &plan, &bound)?,
         };
-        let work = ReplayWork::new(next, given, values)?;
+        let work = ReplayWork::new((plan, timing), given, values)?;
         let command = queue.scheduler.command(Work::Replay(Box::new(work)), queue.number);
         Ok(queue.scheduler.submit(command, after, Vec::new()))
     }

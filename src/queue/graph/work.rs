@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex};
 use smallvec::SmallVec;
 
 use super::plan::{Node, NodeArgument, Plan};
-use super::plans::Next;
 use super::temporaries::TemporarySet;
 use super::uses::Source;
 use crate::args::region::Region;
@@ -52,7 +51,7 @@ impl ReplayWork {
     ///
     /// [`OutOfResources`](crate::ErrorKind::OutOfResources) if the device lacks the memory for the temporaries.
     pub(super) fn new(
-        Next { plan, timing }: Next,
+        (plan, timing): (Arc<Plan>, Option<Box<Timing>>),
         inputs: SmallVec<[Arc<Region>; 4]>,
         values: SmallVec<[u8; 32]>,
     ) -> Result<Self> {
