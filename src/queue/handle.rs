@@ -541,10 +541,7 @@ impl fmt::Debug for Queue {
 
 /// Returns the pattern with which the device fills memory: an element, or the color of a pixel. `None` if the host
 /// has to write the elements.
-pub(super) fn fill_pattern<M: DeviceMemory>(
-    memory: &M,
-    value: &M::Element,
-) -> Option<SmallVec<[u8; 16]>> {
+pub(super) fn fill_pattern<M: DeviceMemory>(memory: &M, value: &M::Element) -> Option<Box<[u8]>> {
     /// Maximum size of a pattern, in bytes, which must also be a power of two (OpenCL 3.0, 5.2.2,
     /// `clEnqueueFillBuffer`).
     const LARGEST_PATTERN: usize = 128;
@@ -563,7 +560,7 @@ pub(super) fn fill_pattern<M: DeviceMemory>(
         Some(color) => bytemuck::bytes_of(color),
         None => bytemuck::bytes_of(value),
     };
-    Some(SmallVec::from_slice(pattern))
+    Some(pattern.into())
 }
 
 /// Fails if a copy's memory has different numbers of pixels or rows in a dimension.

@@ -43,10 +43,7 @@ impl Scheduler {
             };
             let members = state.members(oldest);
             // The commands that it waited for come first, so that their failure does not come too late.
-            let before = members.iter().flat_map(|&id| state.dag.dependencies(id));
-            let others = before.filter(|(id, ..)| !members.contains(id));
-            let place = others.filter_map(|(_, _, command)| command.record.place()).next();
-            if let Some(place) = place {
+            if let Some(place) = state.place_before(&members) {
                 goals.push(place);
                 continue;
             }
@@ -127,10 +124,14 @@ impl Scheduler {
     }
 
     /// Carries out the actions that must not run under the lock.
-    pub(super) fn apply(&self, actions: DeferredActions) {
-        if actions.are_none() {
-            return;
+    #[inline]
+    pub(super) fn apply(&self, actions: Option<DeferredActions>) {
+        if let Some(actions) = actions {
+            self.carry_out(actions);
         }
+    }
+
+    fn carry_out(&self, actions: DeferredActions) {
         for request in actions.callback_requests {
             self.request_callback(request);
         }
@@ -335,5 +336,22 @@ impl Scheduler {
                 self.apply(state.unlock());
             }
         }
+    }
+}
+
+impl State {
+    /// Returns the place of a command that has not ended, is not one of `members`, and comes before one of them.
+    fn place_before(&self, members: &[NodeId]) -> Option<Place> {
+        for &id in members {
+            for (before, _, command) in self.dag.dependencies(id) {
+                if members.contains(&before) {
+                    continue;
+                }
+                if let Some(place) = command.record.place() {
+                    return Some(place);
+                }
+            }
+        }
+        None
     }
 }
