@@ -416,7 +416,14 @@ impl Region {
     ///
     /// Fails if a region that is given as an image does not start at a multiple of the device's `slice_alignment`,
     /// or if the driver cannot create the view.
+    #[inline]
     pub(crate) fn view(&self) -> Result<&dyn Memory> {
+        // Most arguments are whole buffers.
+        if self.image.is_none() && self.is_whole() { Ok(self.memory()) } else { self.other_view() }
+    }
+
+    /// Returns the region as a kernel argument, if it may be other than a whole buffer.
+    fn other_view(&self) -> Result<&dyn Memory> {
         let images = self.image.as_ref();
         let over_buffer = images.filter(|image| image.shape.kind == ImageKind::D1Buffer);
         if self.is_whole() && over_buffer.is_none() {

@@ -8,6 +8,7 @@ use std::time::Instant;
 use super::accesses::CombinedAccesses;
 use super::event::Record;
 use super::hazard::Uses;
+use super::launch_memory;
 use super::launch_work::LaunchWork;
 use super::node::NodeId;
 use super::stopwatch::Stopwatch;
@@ -169,6 +170,13 @@ impl Command {
     /// no driver.
     pub(crate) fn is_light(&self) -> bool {
         self.work.is_light() && self.group_launch().is_none_or(LaunchWork::is_light)
+    }
+
+    /// Drops a command that is [light](Self::is_light), and keeps the memory of its launch for another one.
+    pub(crate) fn recycle(self) {
+        if let Work::Launch(launch) = self.work {
+            launch_memory::recycle(launch);
+        }
     }
 
     /// Leaks the resources that the device may use for this command, so that they are never freed.

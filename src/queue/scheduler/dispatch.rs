@@ -9,7 +9,6 @@ use smallvec::SmallVec;
 use super::{CallbackRequest, Ending, Scheduler, State};
 use crate::device::DeviceKind;
 use crate::error::Result;
-use crate::queue::command::Command;
 use crate::queue::native_queue::{Place, TrackedQueue, wait_list};
 use crate::queue::node::{EdgeKind, NodeId, SkipReason};
 use crate::queue::work::Work;
@@ -165,16 +164,18 @@ impl Scheduler {
             DeviceKind::Cpu => 2,
             _ => 4,
         };
-        let ordinary = (0..state.native_queues.len())
-            .filter(|&native_queue| state.timing_queue != Some(native_queue));
-        let count = ordinary.clone().count();
-        let idlest = ordinary.min_by_key(|&native_queue| state.native_queues[native_queue].len());
-        match idlest {
-            Some(native_queue)
-                if state.native_queues[native_queue].len() == 0 || count >= max_queues =>
-            {
-                Ok(native_queue)
+        let (mut count, mut idlest, mut least) = (0, None, usize::MAX);
+        for (native_queue, tracked) in state.native_queues.iter().enumerate() {
+            if state.timing_queue == Some(native_queue) {
+                continue;
             }
+            count += 1;
+            if tracked.len() < least {
+                (idlest, least) = (Some(native_queue), tracked.len());
+            }
+        }
+        match idlest {
+            Some(native_queue) if least == 0 || count >= max_queues => Ok(native_queue),
             _ => {
                 let native = self.slot.open()?.create_native_queue(self.options.profiling);
                 match (native, idlest) {
@@ -219,10 +220,5 @@ impl State {
             }
         }
         Requirements { count, needs_event, is_timed, before }
-    }
-
-    /// Whether a stopwatch times one of the commands.
-    pub(super) fn is_timed(&self, members: &[NodeId]) -> bool {
-        members.iter().any(|&id| self.dag.command(id).is_some_and(Command::is_timed))
     }
 }

@@ -468,11 +468,6 @@ impl State {
         }
     }
 
-    /// Returns the number of submitted commands that `members` stand for.
-    fn count(&self, members: &[NodeId]) -> usize {
-        members.iter().filter_map(|&id| self.dag.command(id)).map(Command::count).sum()
-    }
-
     /// Whether a further command has to be parked. Commands parked earlier are handed over first.
     fn is_full(&self, options: Options) -> bool {
         self.in_flight >= options.max_in_flight || !self.parked.is_empty()

@@ -75,15 +75,18 @@ impl Scheduler {
             // A thread that is exiting has no buffer.
             state.actions.drops = DROPS_BUFFER.try_with(Cell::take).unwrap_or_default();
         }
-        state.in_flight -= state.count(members);
-        state.transferring -=
-            state.dag.command(id).map_or(0, |command| command.work.transfer_size());
+        let mut is_timed = self.options.profiling;
+        for &id in members {
+            let Some(command) = state.dag.command(id) else { continue };
+            is_timed |= command.is_timed();
+            state.in_flight -= command.count();
+            state.transferring -= command.work.transfer_size();
+        }
         if may_run {
             members.iter().for_each(|&id| state.abandon(id));
         }
         // A marker waits for commands to end, successfully or not.
         let result = if result.is_err() && state.is_marker(id) { Ok(()) } else { result };
-        let is_timed = self.options.profiling || state.is_timed(members);
         let event = native.as_ref().filter(|_| is_timed).map(|native| &native.event);
         let profile = event.and_then(|event| event.profile());
         state.remove_group_of(id);
@@ -161,7 +164,9 @@ impl Scheduler {
         let mut drops = actions.drops;
         for DeferredDrop { command, event } in drops.drain(..) {
             drop(event);
-            if !command.is_light() {
+            if command.is_light() {
+                command.recycle();
+            } else {
                 commands.push(command);
             }
         }

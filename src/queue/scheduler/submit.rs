@@ -21,6 +21,9 @@ use crate::queue::work::Work;
 /// Returns the edges from the commands of these events, all of the same device, and the failure if one has
 /// failed. Called under the lock, so that none of the commands ends before the edges are added.
 fn edges_from(events: &[Event]) -> (Edges, Option<Poison>) {
+    if events.is_empty() {
+        return (Edges::new(), None);
+    }
     let failure = events.iter().find_map(|event| match event.status() {
         Status::Failed(root) => Some(Poison { root, reason: SkipReason::After }),
         _ => None,
@@ -54,15 +57,15 @@ impl Scheduler {
             }
             _ => None,
         };
-        let host_futures: Vec<Arc<HostFuture>> =
-            preconditions.iter().map(|_| Arc::default()).collect();
-        if !host_futures.is_empty() {
-            command.extras_mut().host_futures = host_futures.clone();
+        // Most commands wait for no host future.
+        if !preconditions.is_empty() {
+            command.extras_mut().host_futures =
+                preconditions.iter().map(|_| Arc::default()).collect();
         }
+        let host_futures = command.host_futures().to_vec();
         let (event, id) = self.add(command, &after, |_| edges_from(&after));
         let Some(id) = id else { return event };
-        // Most commands wait for no host future.
-        if !host_futures.is_empty() {
+        if !preconditions.is_empty() {
             for (precondition, host_future) in preconditions.into_iter().zip(host_futures) {
                 host_future.set_record(event.record());
                 self.await_precondition(id, precondition, host_future);
