@@ -8,8 +8,9 @@ use smallvec::SmallVec;
 
 use super::event::Event;
 use super::host_task::{IntoOutcome, Precondition, ToOutcome};
+use super::launch_memory;
 use super::launch_work::LaunchWork;
-use crate::args::{Argument, Arguments, Seal};
+use crate::args::{Argument, ArgumentList, Arguments, Seal};
 use crate::build_graph::Kernel;
 use crate::compiler::nd_range::IntoNdSize;
 use crate::error::{Error, Result};
@@ -75,7 +76,8 @@ impl Kernel {
     /// ```
     pub fn launch(&self, range: impl IntoNdSize) -> Launch {
         let (kernel, range) = (self.clone(), range.into_nd_size().into());
-        Launch { work: LaunchWork::boxed(kernel, range), conditions: None }
+        let work = LaunchWork::new(kernel, range, ArgumentList::new());
+        Launch { work: launch_memory::boxed(work), conditions: None }
     }
 }
 

@@ -19,11 +19,12 @@ thread_local! {
     static KEPT: RefCell<Vec<Memory>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Returns memory for a launch: of an earlier one, if there is any.
-pub(super) fn take() -> Memory {
+/// Returns a launch in a box: in the memory of an earlier one, if there is any.
+#[inline]
+pub(super) fn boxed(work: LaunchWork) -> Box<LaunchWork> {
     // A thread that is exiting keeps nothing.
     let kept = KEPT.try_with(|kept| kept.borrow_mut().pop());
-    kept.ok().flatten().unwrap_or_else(Box::new_uninit)
+    Box::write(kept.ok().flatten().unwrap_or_else(Box::new_uninit), work)
 }
 
 /// Drops a launch, and keeps its memory for another one.

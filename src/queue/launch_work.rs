@@ -7,7 +7,6 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::hazard::{Use, Uses};
-use super::launch_memory;
 use crate::args::region::Region;
 use crate::args::{ArgumentKind, ArgumentList, describe};
 use crate::backend::{self, Operation};
@@ -42,12 +41,6 @@ pub(super) struct VariantKind {
 impl LaunchWork {
     pub(crate) fn new(kernel: Kernel, range: NdRange, arguments: ArgumentList) -> Self {
         Self { kernel, range, arguments, needs_proof: false, variant: None }
-    }
-
-    /// Returns a launch without arguments, in memory that an earlier launch may have left.
-    pub(super) fn boxed(kernel: Kernel, range: NdRange) -> Box<Self> {
-        let memory = launch_memory::take();
-        Box::write(memory, Self::new(kernel, range, ArgumentList::new()))
     }
 
     /// Returns the memory among the arguments, in order.
