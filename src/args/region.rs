@@ -416,8 +416,16 @@ impl Region {
     ///
     /// Fails if a region that is given as an image does not start at a multiple of the device's `slice_alignment`,
     /// or if the driver cannot create the view.
+    #[inline]
     pub(crate) fn view(&self) -> Result<&dyn Memory> {
-        let over_buffer = self.image.filter(|image| image.shape.kind == ImageKind::D1Buffer);
+        // Most arguments are whole buffers.
+        if self.image.is_none() && self.is_whole() { Ok(self.memory()) } else { self.other_view() }
+    }
+
+    /// Returns the region as a kernel argument, if it may be other than a whole buffer.
+    fn other_view(&self) -> Result<&dyn Memory> {
+        let images = self.image.as_ref();
+        let over_buffer = images.filter(|image| image.shape.kind == ImageKind::D1Buffer);
         if self.is_whole() && over_buffer.is_none() {
             return Ok(self.memory());
         }
@@ -440,7 +448,11 @@ impl Region {
 
     /// Returns the number of bytes from the last multiple of the device's `slice_alignment` to the region.
     fn beyond_alignment(&self) -> usize {
-        self.bytes.start % self.slot().handle().limits.slice_alignment
+        match self.bytes.start {
+            // Most buffers are not slices, and a division takes long.
+            0 => 0,
+            start => start % self.slot().handle().limits.slice_alignment,
+        }
     }
 
     /// Returns the error for a region that does not start where the device takes it as an argument.

@@ -42,10 +42,10 @@ impl LaunchWork {
             )));
         }
         // The check of a checked launch finds its slices by itself.
-        let unaligned = if is_checked { SmallVec::new() } else { self.unaligned() };
-        if !is_checked && unaligned.is_empty() {
+        if !is_checked && self.regions().all(|region| region.lead() == 0) {
             return Ok(true);
         }
+        let unaligned = if is_checked { SmallVec::new() } else { self.unaligned() };
         let Some(Ok(kernel)) = self.kernel.resolved() else { return Ok(false) };
         let variant = if is_checked {
             let launch = (&self.range, &self.arguments);
@@ -289,7 +289,7 @@ impl Launch {
     pub fn verdict(&self) -> Checking {
         let LaunchWork { kernel, range, arguments, .. } = &*self.work;
         let (kernel, shape) = (kernel.clone(), LaunchShape::of(range, arguments));
-        let mistake = self.mistake.clone();
+        let mistake = self.conditions().and_then(|conditions| conditions.mistake.clone());
         Checking::new(async move {
             if let Some(mistake) = mistake {
                 return Err(mistake);

@@ -1,5 +1,6 @@
 //! Commands: the nodes of the DAG.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
@@ -7,6 +8,7 @@ use std::time::Instant;
 use super::accesses::CombinedAccesses;
 use super::event::Record;
 use super::hazard::Uses;
+use super::launch_memory;
 use super::launch_work::LaunchWork;
 use super::node::NodeId;
 use super::stopwatch::Stopwatch;
@@ -19,13 +21,13 @@ use crate::error::Result;
 
 /// Identifier of a group: the launches of a fusion scope, or of a part of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct GroupId(pub(crate) u64);
+pub(crate) struct GroupId(pub(crate) NonZeroU64);
 
 impl GroupId {
     /// Returns an identifier that no other group has.
     pub(crate) fn next() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        Self(NEXT.fetch_add(1, Relaxed))
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NonZeroU64::MIN.saturating_add(NEXT.fetch_add(1, Relaxed)))
     }
 }
 
@@ -41,16 +43,23 @@ pub(crate) struct Command {
     pub(crate) is_held: bool,
     /// Group of launches that this launch may run together with, as one.
     pub(crate) group: Option<GroupId>,
+    /// State that most commands do not have. Boxed, because commands are moved and stored in large numbers.
+    extras: Option<Box<Extras>>,
+}
+
+/// State of a command that few commands have.
+#[derive(Default)]
+pub(crate) struct Extras {
     /// Set if several launches run as one with this command.
     pub(crate) fused: Option<Fused>,
     /// Host futures that the command waited for when it was submitted.
-    pub(crate) host_futures: Option<Box<[Arc<HostFuture>]>>,
+    pub(crate) host_futures: Vec<Arc<HostFuture>>,
     /// Waits of the closure of a native command.
     pub(crate) closure: Option<Arc<HostFuture>>,
     /// Stopwatch that times the command.
     pub(crate) stopwatch: Option<Arc<Stopwatch>>,
     /// Record of the command for the timeline, if a trace was recording at its submission.
-    pub(crate) pending_span: Option<Box<PendingSpan>>,
+    pub(crate) pending_span: Option<PendingSpan>,
 }
 
 impl Command {
@@ -58,29 +67,68 @@ impl Command {
         work: Work,
         record: Arc<Record>,
         queue: u64,
-        pending_span: Option<Box<PendingSpan>>,
+        pending_span: Option<PendingSpan>,
     ) -> Self {
-        Self {
-            work,
-            record,
-            queue,
-            building: false,
-            is_held: false,
-            group: None,
-            fused: None,
-            host_futures: None,
-            closure: None,
-            stopwatch: None,
-            pending_span,
+        let extras = pending_span
+            .map(|span| Box::new(Extras { pending_span: Some(span), ..Extras::default() }));
+        Self { work, record, queue, building: false, is_held: false, group: None, extras }
+    }
+
+    /// Returns the state that few commands have, if the command has any.
+    pub(crate) fn extras(&self) -> Option<&Extras> {
+        self.extras.as_deref()
+    }
+
+    /// Returns the state that few commands have, if the command has any.
+    pub(crate) fn known_extras(&mut self) -> Option<&mut Extras> {
+        self.extras.as_deref_mut()
+    }
+
+    /// Returns the state that few commands have, which is created if the command has none.
+    pub(crate) fn extras_mut(&mut self) -> &mut Extras {
+        self.extras.get_or_insert_default()
+    }
+
+    /// Returns how the command runs several launches as one, if it does.
+    pub(crate) fn fused(&self) -> Option<&Fused> {
+        self.extras()?.fused.as_ref()
+    }
+
+    /// Returns the host futures that the command waited for when it was submitted.
+    pub(crate) fn host_futures(&self) -> &[Arc<HostFuture>] {
+        self.extras().map_or(&[], |extras| &extras.host_futures)
+    }
+
+    /// Whether a stopwatch times the command, or some of those that it replays.
+    pub(crate) fn is_timed(&self) -> bool {
+        match &self.work {
+            Work::Replay(replay) => replay.is_timed(),
+            _ => self.extras().is_some_and(|extras| extras.stopwatch.is_some()),
         }
+    }
+
+    /// Sets the stopwatch that times the command, or removes it.
+    pub(crate) fn set_stopwatch(&mut self, stopwatch: Option<Arc<Stopwatch>>) {
+        if stopwatch.is_some() || self.extras.is_some() {
+            self.extras_mut().stopwatch = stopwatch;
+        }
+    }
+
+    /// Returns the record of the command for the timeline, if a trace was recording at its submission.
+    pub(crate) fn pending_span(&self) -> Option<&PendingSpan> {
+        self.extras()?.pending_span.as_ref()
+    }
+
+    /// Returns the record of the command for the timeline, if a trace was recording at its submission.
+    pub(crate) fn pending_span_mut(&mut self) -> Option<&mut PendingSpan> {
+        self.known_extras()?.pending_span.as_mut()
     }
 
     /// Returns the number of preconditions besides other commands: host futures, the program, the decision on
     /// the group, and the end of the hold.
     pub(crate) fn preconditions(&self) -> u32 {
-        let host_futures = self.host_futures.as_ref().map_or(0, |futures| futures.len());
         let others = [self.building, self.group.is_some(), self.is_held];
-        host_futures as u32 + others.into_iter().map(u32::from).sum::<u32>()
+        self.host_futures().len() as u32 + others.into_iter().map(u32::from).sum::<u32>()
     }
 
     /// Returns the number of submitted commands that this node stands for.
@@ -95,7 +143,7 @@ impl Command {
 
     /// Returns these records without the node's own.
     pub(crate) fn other_records(&self) -> &[Arc<Record>] {
-        match &self.fused {
+        match self.fused() {
             Some(Fused::OneNode(members)) => &members.records,
             _ => &[],
         }
@@ -103,7 +151,7 @@ impl Command {
 
     /// Returns the memory accesses of the command, or of the launches it stands for.
     pub(crate) fn uses(&self) -> Uses {
-        match &self.fused {
+        match self.fused() {
             Some(Fused::OneNode(members)) => {
                 members.accesses.remaining.iter().flatten().cloned().collect()
             }
@@ -114,7 +162,7 @@ impl Command {
     /// Releases all buffers, because the command has ended. Frees no memory and calls no driver.
     pub(crate) fn release(&mut self) {
         self.work.release();
-        match &mut self.fused {
+        match self.known_extras().and_then(|extras| extras.fused.as_mut()) {
             Some(Fused::OneNode(members)) => members.works.iter_mut().for_each(Work::release),
             Some(Fused::LastNode(launch)) => launch.release(),
             None => {}
@@ -125,6 +173,13 @@ impl Command {
     /// no driver.
     pub(crate) fn is_light(&self) -> bool {
         self.work.is_light() && self.group_launch().is_none_or(LaunchWork::is_light)
+    }
+
+    /// Drops a command that is [light](Self::is_light), and keeps the memory of its launch for another one.
+    pub(crate) fn recycle(self) {
+        if let Work::Launch(launch) = self.work {
+            launch_memory::recycle(launch);
+        }
     }
 
     /// Leaks the resources that the device may use for this command, so that they are never freed.
@@ -173,7 +228,7 @@ impl Command {
 
     /// Returns the launch that runs for the group whose last node this is.
     fn group_launch(&self) -> Option<&LaunchWork> {
-        match &self.fused {
+        match self.fused() {
             Some(Fused::LastNode(launch)) => Some(launch),
             _ => None,
         }

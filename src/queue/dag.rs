@@ -9,7 +9,9 @@
 mod replacement;
 
 use std::cmp::Reverse;
+use std::collections::HashSet;
 
+use foldhash::fast::RandomState;
 use petgraph::Direction::{Incoming, Outgoing};
 use petgraph::stable_graph::{NodeIndex, StableDiGraph};
 use petgraph::visit::EdgeRef;
@@ -48,11 +50,10 @@ struct Node<C> {
     awaits_completions: bool,
     /// Failures that affect the command; most commands have none.
     failure_state: Option<Box<FailureState>>,
-    /// Serial of the last command found to depend on this one, and the index of the edge among that
-    /// command's edges. Detects duplicate edges without a search.
-    last_dependent: (u64, u32),
-    /// Number of the last search that visited this node.
-    searched: u64,
+    /// Serial of the last command found to depend on this one. Detects duplicate edges without a search.
+    last_dependent: u64,
+    /// Index of the edge to that command among the command's edges.
+    last_edge: u32,
     /// Live commands that were added right before and right after this one.
     older: NodeIndex,
     newer: NodeIndex,
@@ -100,8 +101,6 @@ pub(crate) struct Dag<C> {
     serial: u64,
     /// Live command that was added last.
     newest: NodeIndex,
-    /// Number of searches ever made.
-    searches: u64,
     /// Edges of the command being added; kept to reuse the allocation.
     edges: Vec<(NodeId, EdgeKind)>,
     /// All commands that the command added last comes after, completed or not, possibly with duplicates.
@@ -116,7 +115,6 @@ impl<C> Dag<C> {
             uses_of,
             serial: 0,
             newest: NodeIndex::end(),
-            searches: 0,
             edges: Vec::new(),
             predecessors: Vec::new(),
         }
@@ -178,17 +176,17 @@ impl<C> ConflictVisitor for EdgeCollector<'_, C> {
     }
 
     fn depend(&mut self, on: NodeId, kind: EdgeKind) {
-        let new_edge = (self.serial, self.edges.len() as u32);
         if on.serial == self.serial {
             return;
         }
         self.predecessors.push(on);
         let Some(node) = node_of_mut(self.graph, on) else { return };
-        if node.last_dependent.0 == new_edge.0 {
-            let known = node.last_dependent.1 as usize;
-            self.edges[known].1 = self.edges[known].1.max(kind);
+        if node.last_dependent == self.serial {
+            let known = &mut self.edges[node.last_edge as usize];
+            known.1 = known.1.max(kind);
         } else {
-            node.last_dependent = new_edge;
+            node.last_dependent = self.serial;
+            node.last_edge = self.edges.len() as u32;
             self.edges.push((on, kind));
         }
     }
@@ -226,8 +224,8 @@ impl<C> Dag<C> {
             dispatched: false,
             awaits_completions: false,
             failure_state: None,
-            last_dependent: (0, 0),
-            searched: 0,
+            last_dependent: 0,
+            last_edge: 0,
             older: self.newest,
             newer: NodeIndex::end(),
         });
@@ -498,26 +496,21 @@ impl<C> Dag<C> {
     /// Searches these commands and all undispatched commands that they wait for. Returns the first for
     /// which `matches` holds; its last argument is the number of the command's unmet preconditions.
     pub(crate) fn find_preconditioned(
-        &mut self,
+        &self,
         starts: &[NodeId],
         mut matches: impl FnMut(NodeId, &C, u32) -> bool,
     ) -> Option<NodeId> {
         let mut stack: SmallVec<[NodeId; 16]> = SmallVec::from_slice(starts);
-        self.searches += 1;
-        for &id in starts {
-            self.graph[id.index].searched = self.searches;
-        }
+        let mut seen: HashSet<NodeIndex, RandomState> = starts.iter().map(|id| id.index).collect();
         while let Some(id) = stack.pop() {
             let mut undispatched = 0;
-            let mut edges = self.graph.neighbors_directed(id.index, Incoming).detach();
-            while let Some(index) = edges.next_node(&self.graph) {
-                let before = &mut self.graph[index];
+            for index in self.graph.neighbors_directed(id.index, Incoming) {
+                let before = &self.graph[index];
                 if before.dispatched {
                     continue;
                 }
                 undispatched += 1;
-                if before.searched != self.searches {
-                    before.searched = self.searches;
+                if seen.insert(index) {
                     stack.push(NodeId { index, serial: before.serial });
                 }
             }

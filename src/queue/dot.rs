@@ -78,7 +78,7 @@ fn nodes(scheduler: &Arc<Scheduler>) -> Vec<Node> {
     scheduler.visit(|id, command, after| {
         let look = if command.record.is_dispatched() { "solid" } else { "dashed" };
         // Only a trace records edges to commands that have ended.
-        let after = command.pending_span.as_ref().map_or(after, |span| &span.after).to_vec();
+        let after = command.pending_span().map_or(after, |span| &span.after).to_vec();
         let copy = match &command.work {
             Work::DeviceCopy(work) => Some(Arc::as_ptr(work.copy()).addr()),
             _ => None,

@@ -14,7 +14,7 @@ use super::event::{Event, Read, ReadPieces};
 use super::fusion::recent::Recents;
 use super::host_memory::{OwnedElements, ReadDestination, ReadSlot, room_for};
 use super::host_task::{IntoOutcome, Precondition, ToOutcome};
-use super::launch::Launch;
+use super::launch::{Conditions, Launch};
 use super::launch_work::check_same_device;
 use super::scheduler::{DeviceCopyEnd, Scheduler};
 use super::time_limit::TimeLimit;
@@ -140,14 +140,15 @@ impl Queue {
     /// Submits a launch to the queue or, if `group` is set, to that fusion scope of the queue.
     pub(super) fn submit_to(&self, launch: Launch, group: Option<GroupId>) -> Result<Event> {
         process::check()?;
-        let Launch { mut work, mistake, after, preconditions, timeout } = launch;
+        let (mut work, conditions) = launch.into_parts();
+        let Conditions { mistake, after, preconditions, timeout } = conditions;
         if let Some(mistake) = mistake {
             return Err(mistake);
         }
         for (index, argument) in work.arguments.iter().enumerate() {
             let place = || format!("kernel `{}`, argument {index}", work.kernel.name());
             if let ArgumentKind::Memory(region, _) = &argument.kind {
-                self.check_device(region, place)?;
+                self.check_memory(region, place)?;
             }
             if argument.open.is_some() {
                 let message =
@@ -516,6 +517,11 @@ impl Queue {
         what: impl FnOnce() -> String,
     ) -> Result<()> {
         process::check()?;
+        self.check_memory(region, what)
+    }
+
+    /// Fails if a command of this queue cannot use the region.
+    fn check_memory(&self, region: &Region, what: impl FnOnce() -> String) -> Result<()> {
         if region.is_placeholder() {
             let message =
                 "an input or a temporary of a graph, which only commands of its recording can use";
@@ -541,10 +547,7 @@ impl fmt::Debug for Queue {
 
 /// Returns the pattern with which the device fills memory: an element, or the color of a pixel. `None` if the host
 /// has to write the elements.
-pub(super) fn fill_pattern<M: DeviceMemory>(
-    memory: &M,
-    value: &M::Element,
-) -> Option<SmallVec<[u8; 16]>> {
+pub(super) fn fill_pattern<M: DeviceMemory>(memory: &M, value: &M::Element) -> Option<Box<[u8]>> {
     /// Maximum size of a pattern, in bytes, which must also be a power of two (OpenCL 3.0, 5.2.2,
     /// `clEnqueueFillBuffer`).
     const LARGEST_PATTERN: usize = 128;
@@ -563,7 +566,7 @@ pub(super) fn fill_pattern<M: DeviceMemory>(
         Some(color) => bytemuck::bytes_of(color),
         None => bytemuck::bytes_of(value),
     };
-    Some(SmallVec::from_slice(pattern))
+    Some(pattern.into())
 }
 
 /// Fails if a copy's memory has different numbers of pixels or rows in a dimension.

@@ -215,7 +215,8 @@ impl Hazards {
             Access::Read | Access::ReadWrite => EdgeKind::Data,
             Access::Write => EdgeKind::Order,
         };
-        for segment in &mut history.segments[covered.clone()] {
+        let segments = &mut history.segments[..];
+        for segment in &mut segments[covered.clone()] {
             match &segment.writer {
                 Writer::None => {}
                 Writer::Command(writer) => conflicts.depend(*writer, writer_edge),
@@ -237,9 +238,10 @@ impl Hazards {
                 }
                 segment.readers.push(id);
             } else {
-                for reader in segment.readers.drain(..) {
+                for &reader in &segment.readers {
                     conflicts.depend(reader, EdgeKind::Order);
                 }
+                segment.readers.clear();
                 let cause = std::mem::replace(&mut segment.writer, Writer::Command(id));
                 if matches!(cause, Writer::Failed(_) | Writer::Lost(..)) {
                     let (allocation, bytes) = (used.allocation, segment.bytes.clone());
@@ -248,7 +250,7 @@ impl Hazards {
             }
         }
         if used.access != Access::Read {
-            let written = &mut history.segments[covered.start];
+            let written = &mut segments[covered.start];
             written.bytes.end = used.bytes.end;
             if written.readers.spilled() {
                 written.readers.shrink_to_fit();
@@ -410,9 +412,18 @@ impl History {
 
     /// Splits and adds segments so that they cover `bytes` exactly. Returns the indexes of the covering
     /// segments.
+    #[inline]
     fn isolate(&mut self, bytes: &Range<usize>) -> Range<usize> {
+        // The usual case: all commands use the same range.
+        match &self.segments[..] {
+            [segment] if segment.bytes == *bytes => 0..1,
+            _ => self.isolate_among_others(bytes),
+        }
+    }
+
+    fn isolate_among_others(&mut self, bytes: &Range<usize>) -> Range<usize> {
         let start = self.index_of(bytes.start);
-        // The usual case: an earlier command used the same range.
+        // An earlier command used the same range.
         if self.segments.get(start).is_some_and(|segment| segment.bytes == *bytes) {
             return start..start + 1;
         }

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::event::Event;
 use super::host_task::{IntoOutcome, Precondition, ToOutcome};
+use super::launch_memory;
 use super::launch_work::LaunchWork;
 use crate::args::{Argument, ArgumentList, Arguments, Seal};
 use crate::build_graph::Kernel;
@@ -30,6 +31,13 @@ use crate::error::{Error, Result};
 #[must_use = "a launch does nothing until it is submitted to a queue"]
 pub struct Launch {
     pub(crate) work: Box<LaunchWork>,
+    /// Boxed, because most launches have none and launches are moved often.
+    conditions: Option<Box<Conditions>>,
+}
+
+/// Settings of a launch besides its work.
+#[derive(Default)]
+pub(crate) struct Conditions {
     /// First error of the methods called so far, for `submit` to report.
     pub(crate) mistake: Option<Error>,
     pub(crate) after: SmallVec<[Event; 1]>,
@@ -45,8 +53,11 @@ impl fmt::Debug for Launch {
             .field("kernel", &kernel.name())
             .field("range", range)
             .field("arguments", arguments)
-            .field("after", &self.after)
-            .field("after_futures", &self.preconditions.len())
+            .field("after", &self.conditions().map_or(&[][..], |conditions| &conditions.after))
+            .field(
+                "after_futures",
+                &self.conditions().map_or(0, |conditions| conditions.preconditions.len()),
+            )
             .finish()
     }
 }
@@ -65,17 +76,26 @@ impl Kernel {
     /// ```
     pub fn launch(&self, range: impl IntoNdSize) -> Launch {
         let (kernel, range) = (self.clone(), range.into_nd_size().into());
-        Launch {
-            work: Box::new(LaunchWork::new(kernel, range, ArgumentList::new())),
-            mistake: None,
-            after: SmallVec::new(),
-            preconditions: Vec::new(),
-            timeout: None,
-        }
+        let work = LaunchWork::new(kernel, range, ArgumentList::new());
+        Launch { work: launch_memory::boxed(work), conditions: None }
     }
 }
 
 impl Launch {
+    /// Returns the work and the settings besides it.
+    pub(super) fn into_parts(self) -> (Box<LaunchWork>, Conditions) {
+        (self.work, self.conditions.map(|conditions| *conditions).unwrap_or_default())
+    }
+
+    /// Returns the settings besides the work, if there are any.
+    pub(super) fn conditions(&self) -> Option<&Conditions> {
+        self.conditions.as_deref()
+    }
+
+    fn conditions_mut(&mut self) -> &mut Conditions {
+        self.conditions.get_or_insert_default()
+    }
+
     /// Sets the number of work-items per work-group. Without it, the attribute `reqd_work_group_size` in
     /// the kernel's code applies; without that attribute, the driver chooses.
     ///
@@ -118,8 +138,10 @@ impl Launch {
 
     /// Stores the error of `changed` for `submit`, unless an earlier one is stored.
     fn with_mistake_of(mut self, changed: Result<()>) -> Self {
-        let name = || format!("kernel `{}`", self.work.kernel.name());
-        self.mistake = self.mistake.or_else(|| changed.err().map(|error| error.within(name())));
+        if let Err(error) = changed {
+            let error = error.within(format_args!("kernel `{}`", self.work.kernel.name()));
+            self.conditions_mut().mistake.get_or_insert(error);
+        }
         self
     }
 
@@ -177,7 +199,7 @@ impl Launch {
     /// # }
     /// ```
     pub fn after(mut self, event: &Event) -> Self {
-        self.after.push(event.clone());
+        self.conditions_mut().after.push(event.clone());
         self
     }
 
@@ -205,7 +227,8 @@ impl Launch {
         F: IntoFuture<IntoFuture: Send + 'static, Output: IntoOutcome>,
     {
         let future = future.into_future();
-        self.preconditions.push(Box::pin(async move { future.await.into_outcome() }));
+        let precondition: Precondition = Box::pin(async move { future.await.into_outcome() });
+        self.conditions_mut().preconditions.push(precondition);
         self
     }
 
@@ -252,7 +275,7 @@ impl Launch {
     /// # }
     /// ```
     pub fn timeout(mut self, limit: Duration) -> Self {
-        self.timeout = Some(limit);
+        self.conditions_mut().timeout = Some(limit);
         self
     }
 }

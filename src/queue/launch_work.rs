@@ -111,10 +111,7 @@ impl LaunchWork {
                 ArgumentKind::Memory(region, _) if region.lead() > 0 && self.variant.is_none() => {
                     return Err(region.unaligned());
                 }
-                ArgumentKind::Memory(region, _) => backend::Argument::Memory(region.view()?),
-                ArgumentKind::Value(bytes) => backend::Argument::Value(bytes),
-                ArgumentKind::Local(bytes) => backend::Argument::Local(*bytes),
-                ArgumentKind::Sampler(sampler) => backend::Argument::Sampler(*sampler),
+                kind => native_argument(kind)?,
             });
         }
         run(&Operation::Launch { kernel, arguments: &native, range })
@@ -162,19 +159,12 @@ impl LaunchWork {
         let expected = parameters.iter().zip(kernel.elements());
         for (index, (argument, (parameter, element))) in given.iter().zip(expected).enumerate() {
             argument.check(name, index, parameter, *element)?;
-            let native = match &argument.kind {
-                ArgumentKind::Memory(region, _) => {
-                    backend::Argument::Memory(region.view().map_err(|error| {
-                        error.within(format!("kernel `{name}`, {}", describe(index, parameter)))
-                    })?)
-                }
-                ArgumentKind::Local(bytes) => {
-                    local = local.saturating_add(*bytes as u64);
-                    backend::Argument::Local(*bytes)
-                }
-                ArgumentKind::Value(bytes) => backend::Argument::Value(bytes),
-                ArgumentKind::Sampler(sampler) => backend::Argument::Sampler(*sampler),
-            };
+            let native = native_argument(&argument.kind).map_err(|error| {
+                error.within(format!("kernel `{name}`, {}", describe(index, parameter)))
+            })?;
+            if let ArgumentKind::Local(bytes) = &argument.kind {
+                local = local.saturating_add(*bytes as u64);
+            }
             // The signature does not determine whether the argument fits: the driver checks it.
             let needs_driver_check = match parameter.address_space {
                 // A placeholder has no memory that the driver could check.
@@ -198,6 +188,16 @@ impl LaunchWork {
         let required = kernel.native.required_work_group();
         required.map_or(Ok(()), |required| self.range.check_required(name, required))
     }
+}
+
+/// Returns an argument in the backend's form.
+fn native_argument(kind: &ArgumentKind) -> Result<backend::Argument<'_>> {
+    Ok(match kind {
+        ArgumentKind::Memory(region, _) => backend::Argument::Memory(region.view()?),
+        ArgumentKind::Value(bytes) => backend::Argument::Value(bytes),
+        ArgumentKind::Local(bytes) => backend::Argument::Local(*bytes),
+        ArgumentKind::Sampler(sampler) => backend::Argument::Sampler(*sampler),
+    })
 }
 
 /// Fails if `theirs` and `ours` are not the same device of the same runtime.

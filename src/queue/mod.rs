@@ -17,6 +17,7 @@ mod hazard;
 mod host_memory;
 mod host_task;
 mod launch;
+mod launch_memory;
 mod launch_work;
 mod map_work;
 mod mapping;

@@ -85,7 +85,7 @@ impl Queue {
         let mut command = self.scheduler.command(Work::Native(Arc::new(native)), self.number);
         let closure = Arc::<HostFuture>::default();
         closure.set_record(&command.record);
-        command.closure = Some(closure);
+        command.extras_mut().closure = Some(closure);
         Ok(self.scheduler.submit(command, SmallVec::new(), Vec::new()))
     }
 }

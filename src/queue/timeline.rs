@@ -84,9 +84,11 @@ impl Timeline {
     }
 
     /// Starts the record of a command, if a trace is recording.
-    pub(crate) fn start_span(&self) -> Option<Box<PendingSpan>> {
-        (self.recorders.load(SeqCst) > 0).then(|| {
-            Box::new(PendingSpan { after: Vec::new(), submitted: Instant::now(), enqueued: None })
+    pub(crate) fn start_span(&self) -> Option<PendingSpan> {
+        (self.recorders.load(SeqCst) > 0).then(|| PendingSpan {
+            after: Vec::new(),
+            submitted: Instant::now(),
+            enqueued: None,
         })
     }
 

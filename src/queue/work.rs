@@ -33,11 +33,11 @@ pub(crate) enum Work {
     Transferring {
         region: Arc<Region>,
         access: Access,
-        label: String,
+        label: Box<str>,
     },
     Fill {
         region: Arc<Region>,
-        pattern: SmallVec<[u8; 16]>,
+        pattern: Box<[u8]>,
     },
     /// Zeroing of new memory, before the first command that uses it.
     Zero {
@@ -52,7 +52,7 @@ pub(crate) enum Work {
     /// Replay of a recorded graph.
     Replay(Box<ReplayWork>),
     /// Copy between devices.
-    DeviceCopy(DeviceCopyWork),
+    DeviceCopy(Box<DeviceCopyWork>),
     /// Mapping of memory for the host.
     Map(MapWork),
     /// End of a mapping.
@@ -83,7 +83,7 @@ impl Work {
                 format!("{} (guarded)", launch.kernel.name())
             }
             Self::Launch(launch) => launch.kernel.name().to_owned(),
-            Self::Transferring { label, .. } => label.clone(),
+            Self::Transferring { label, .. } => (**label).to_owned(),
             Self::Write { .. } => "write".to_owned(),
             Self::Read { .. } => "read".to_owned(),
             Self::Fill { .. } => "fill".to_owned(),
@@ -297,7 +297,7 @@ impl Work {
             Self::Native(native) => return Some(Self::Native(Arc::clone(native))),
             _ => return None,
         };
-        let (region, label) = (region.clone(), self.label());
+        let (region, label) = (region.clone(), self.label().into_boxed_str());
         Some(std::mem::replace(self, Self::Transferring { region, access, label }))
     }
 

@@ -30,8 +30,9 @@ pub(super) enum Action {
     Copy { from: Region, to: Region },
     Map { region: Region, to: HostMemory<*mut u8> },
     Unmap { region: Region, from: HostMemory<*mut u8>, access: HostAccess },
-    Rows(RowsAction),
-    Pixels(PixelAction),
+    // Boxed: these are large and rare.
+    Rows(Box<RowsAction>),
+    Pixels(Box<PixelAction>),
     Marker,
 }
 
@@ -117,8 +118,12 @@ impl Action {
                 from: HostMemory(start),
                 access,
             },
-            Operation::Rows(operation) => Self::Rows(RowsAction::capture(shared, &operation)?),
-            Operation::Image(operation) => Self::Pixels(PixelAction::capture(shared, &operation)?),
+            Operation::Rows(operation) => {
+                Self::Rows(Box::new(RowsAction::capture(shared, &operation)?))
+            }
+            Operation::Image(operation) => {
+                Self::Pixels(Box::new(PixelAction::capture(shared, &operation)?))
+            }
             Operation::Marker => Self::Marker,
         })
     }

@@ -25,7 +25,8 @@ pub(super) struct Event {
     failure: OnceLock<Error>,
     callbacks: Mutex<Vec<Notify>>,
     ended: Condvar,
-    timestamps: Option<Timestamps>,
+    /// Boxed: most events have none.
+    timestamps: Option<Box<Timestamps>>,
 }
 
 /// Callbacks that were lost on request. They are kept, because dropping them could notify their owner after
@@ -49,11 +50,13 @@ impl Event {
             failure: OnceLock::new(),
             callbacks: Mutex::default(),
             ended: Condvar::new(),
-            timestamps: profiling.then(|| Timestamps {
-                queued: shared.now(),
-                submitted: AtomicU64::new(0),
-                started: AtomicU64::new(0),
-                ended: AtomicU64::new(0),
+            timestamps: profiling.then(|| {
+                Box::new(Timestamps {
+                    queued: shared.now(),
+                    submitted: AtomicU64::new(0),
+                    started: AtomicU64::new(0),
+                    ended: AtomicU64::new(0),
+                })
             }),
         })
     }

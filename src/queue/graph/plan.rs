@@ -37,7 +37,7 @@ pub(super) enum Node {
     },
     Fill {
         to: Source,
-        pattern: SmallVec<[u8; 16]>,
+        pattern: Box<[u8]>,
     },
     Copy {
         from: Source,

@@ -27,7 +27,7 @@ pub(super) struct Recorded {
 #[derive(Clone)]
 pub(super) enum RecordedCommand {
     Launch(Box<LaunchWork>),
-    Fill { region: Arc<Region>, pattern: SmallVec<[u8; 16]> },
+    Fill { region: Arc<Region>, pattern: Box<[u8]> },
     Copy { from: Arc<Region>, to: Arc<Region> },
 }
 

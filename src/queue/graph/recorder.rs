@@ -23,7 +23,7 @@ use crate::executor::Priority;
 use crate::future::named_future;
 use crate::queue::fusion::FusionMode;
 use crate::queue::handle::{Queue, check_apart, check_length, check_shapes, fill_pattern};
-use crate::queue::launch::Launch;
+use crate::queue::launch::{Conditions, Launch};
 use crate::queue::launch_work::LaunchWork;
 use crate::queue::operations::MAX_FILL_PIECE;
 
@@ -215,7 +215,8 @@ impl Recorder {
     /// # }
     /// ```
     pub fn submit(&mut self, launch: Launch) -> Result<()> {
-        let Launch { work, mistake, after, preconditions, timeout } = launch;
+        let (work, conditions) = launch.into_parts();
+        let Conditions { mistake, after, preconditions, timeout } = conditions;
         if let Some(mistake) = mistake {
             return Err(mistake);
         }

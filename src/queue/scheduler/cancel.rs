@@ -63,7 +63,7 @@ impl State {
     /// the host futures that it waited for, which are to be dropped.
     fn poison_canceled(&mut self, id: NodeId) -> Option<Vec<Arc<HostFuture>>> {
         let command = self.dag.command(id).filter(|_| !self.dag.is_poisoned(id))?;
-        let futures = || command.host_futures.iter().flatten();
+        let futures = || command.host_futures().iter();
         if matches!(command.work, Work::Host) && !futures().all(|future| future.cancel_unstarted())
         {
             return None;

@@ -200,8 +200,8 @@ impl State {
         let last = records.pop()?;
         let mut command = Command::new(Work::Launch(launch), last, queue, None);
         let members = FusedMembers { works, records, accesses: Arc::clone(accesses) };
-        command.fused = Some(Fused::OneNode(Box::new(members)));
-        command.stopwatch = stopwatch;
+        command.extras_mut().fused = Some(Fused::OneNode(Box::new(members)));
+        command.set_stopwatch(stopwatch);
         let id = self.dag.add(command, &accesses.remaining, [], 0, None, &mut self.next);
         self.dag.command(id)?.records().for_each(|record| record.set_node(id));
         Some(id)
@@ -210,7 +210,7 @@ impl State {
     /// Whether the command stands for several launches that are not in the DAG.
     pub(super) fn stands_for_several(&self, id: NodeId) -> bool {
         let command = self.dag.command(id);
-        command.is_some_and(|command| matches!(command.fused, Some(Fused::OneNode(_))))
+        command.is_some_and(|command| matches!(command.fused(), Some(Fused::OneNode(_))))
     }
 }
 
@@ -219,7 +219,8 @@ impl Scheduler {
     /// command of its own behind this one, which ends without having done anything.
     pub(super) fn split(&self, state: &mut State, id: NodeId) {
         let Some(command) = state.dag.command_mut(id) else { return };
-        let Some(Fused::OneNode(members)) = command.fused.take() else { return };
+        let fused = command.known_extras().and_then(|extras| extras.fused.take());
+        let Some(Fused::OneNode(members)) = fused else { return };
         let FusedMembers { works, mut records, .. } = *members;
         let queue = command.queue;
         let record = Record::new(command.record.weak_scheduler());
@@ -227,7 +228,7 @@ impl Scheduler {
         let mut unused = mem::replace(&mut command.work, Work::Host);
         unused.release();
         state.actions.unused.push(vec![unused]);
-        command.stopwatch = None;
+        command.set_stopwatch(None);
         // This command ends now, but its dependencies may not have ended: the launches inherit them.
         let before = state.dag.dependencies(id);
         let before: Vec<_> = before.map(|(id, kind, command)| (id, kind, command.uses())).collect();

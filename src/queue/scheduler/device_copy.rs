@@ -74,7 +74,7 @@ impl Scheduler {
         let works = [(Side::Source, source, target), (Side::Target, target, source)]
             .map(|(side, own, other)| DeviceCopyWork::new(side, own.region, other.region, &copy));
         for (command, work) in commands.iter_mut().zip(works) {
-            command.work = Work::DeviceCopy(work);
+            command.work = Work::DeviceCopy(Box::new(work));
         }
         let events = commands.each_ref().map(|command| Event::new(command.record.clone()));
         for (end, command) in [source, target].into_iter().zip(&commands) {
@@ -117,7 +117,7 @@ impl Scheduler {
         }
         let Some(command) = state.dag.command_mut(id) else { return };
         command.record.set_arrived();
-        if let Some(span) = &mut command.pending_span {
+        if let Some(span) = command.pending_span_mut() {
             span.set_enqueued();
         }
         if let Work::DeviceCopy(work) = &command.work
@@ -138,11 +138,6 @@ impl Scheduler {
 }
 
 impl State {
-    /// Returns whether the command is one of a copy between devices.
-    pub(super) fn is_device_copy(&self, id: NodeId) -> bool {
-        self.dag.command(id).is_some_and(|command| matches!(command.work, Work::DeviceCopy(_)))
-    }
-
     /// Notes that a command failed, if it is one of a copy between devices whose other command does not know.
     pub(super) fn note_failure_of_device_copy(&mut self, work: &Work, error: &Error) {
         if let Work::DeviceCopy(work) = work

@@ -4,16 +4,36 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
+use smallvec::SmallVec;
+
 use super::{CallbackRequest, Ending, Scheduler, State};
 use crate::device::DeviceKind;
 use crate::error::Result;
-use crate::queue::command::Command;
 use crate::queue::native_queue::{Place, TrackedQueue, wait_list};
-use crate::queue::node::{NodeId, SkipReason};
+use crate::queue::node::{EdgeKind, NodeId, SkipReason};
 use crate::queue::work::Work;
 
 /// Number of commands after which the next callback is requested on a native queue, even if nothing waits.
 const WATCH_EVERY: usize = 256;
+
+/// Command in flight that another one comes after.
+struct Predecessor {
+    serial: u64,
+    kind: EdgeKind,
+    place: Place,
+}
+
+/// Requirements of commands that run as one, for the native queue.
+struct Requirements {
+    /// Number of submitted commands that they stand for.
+    count: usize,
+    /// Whether the end of one of the commands has to be known when it comes: a task awaits it, a stopwatch times
+    /// it, or a trace records it.
+    needs_event: bool,
+    /// Whether a stopwatch times one of the commands.
+    is_timed: bool,
+    before: SmallVec<[Predecessor; 4]>,
+}
 
 impl Scheduler {
     /// Hands a command to the device.
@@ -21,15 +41,17 @@ impl Scheduler {
         if !state.dag.can_dispatch(id) || state.awaits_its_group(id) {
             return;
         }
-        if state.is_host(id) {
-            return self.finish(state, id, Ok(()), Ending::default());
-        }
-        if state.is_device_copy(id) {
-            return self.arrive(state, id);
-        }
-        let is_cpu = self.slot.handle().kind == DeviceKind::Cpu;
-        if state.is_native(id) || (!is_cpu && state.is_for_worker(id)) {
-            return self.offload(state, id);
+        match state.dag.command(id).map(|command| &command.work) {
+            Some(Work::Launch(_)) => {}
+            Some(Work::Host) => return self.finish(state, id, Ok(()), Ending::default()),
+            Some(Work::DeviceCopy(_)) => return self.arrive(state, id),
+            Some(Work::Native(_)) => return self.offload(state, id),
+            _ => {
+                let is_cpu = self.slot.handle().kind == DeviceKind::Cpu;
+                if !is_cpu && state.is_for_worker(id) {
+                    return self.offload(state, id);
+                }
+            }
         }
         let members = state.members(id);
         match self.enqueue(state, &members) {
@@ -65,14 +87,13 @@ impl Scheduler {
     /// Hands over a command, or several that run as one. The last one stands for all.
     fn enqueue(&self, state: &mut State, members: &[NodeId]) -> Result<()> {
         let Some(&id) = members.last() else { return Ok(()) };
-        let native_queue = self.choose_queue(state, members)?;
-        let before = members.iter().flat_map(|&id| state.dag.dependencies(id));
-        let places = before.filter_map(|(_, kind, command)| Some((kind, command.record.place()?)));
+        let Requirements { count, needs_event, is_timed, before } = state.requirements(members);
+        let native_queue = self.choose_queue(state, is_timed, &before)?;
+        let places = before.iter().map(|before| (before.kind, before.place));
         let wait = wait_list(&mut state.native_queues, native_queue, places)?;
-        let count = state.count(members);
         let watch_every = WATCH_EVERY.min(self.options.max_in_flight.div_ceil(4));
         let needs_event = self.options.profiling
-            || state.needs_event(members)
+            || needs_event
             || state.native_queues[native_queue].is_unwatched_for(watch_every - 1);
         let State { dag, native_queues, in_flight, transferring, actions, .. } = state;
         let command = dag.command_mut(id).expect("it can be dispatched");
@@ -92,20 +113,23 @@ impl Scheduler {
         }?;
         *in_flight += count;
         *transferring += command.work.transfer_size();
-        let last = command.record.clone();
-        let mut is_awaited = false;
-        for &id in members {
-            let Some(command) = dag.command_mut(id) else { continue };
-            for record in command.records() {
+        let (mut is_awaited, mut is_awaited_by_others) = (false, false);
+        for &member in members {
+            let Some(command) = dag.command_mut(member) else { continue };
+            let others = command.other_records().iter().map(|record| (record, true));
+            for (record, is_other) in others.chain([(&command.record, member != id)]) {
                 record.set_place(Place { native_queue, position });
                 if record.awaited.load(SeqCst) {
                     is_awaited = true;
-                    last.awaited_by_others.fetch_or(!Arc::ptr_eq(record, &last), SeqCst);
+                    is_awaited_by_others |= is_other;
                 }
             }
-            if let Some(span) = &mut command.pending_span {
+            if let Some(span) = command.pending_span_mut() {
                 span.set_enqueued();
             }
+        }
+        if is_awaited_by_others && let Some(last) = dag.command(id) {
+            last.record.awaited_by_others.store(true, SeqCst);
         }
         let native_queue = &mut native_queues[native_queue];
         if (is_awaited || native_queue.is_unwatched_for(watch_every))
@@ -121,35 +145,37 @@ impl Scheduler {
     /// Chooses the native queue of the latest dependency, where the order costs nothing. Without
     /// dependencies in flight, chooses the native queue with the least in flight. Creates a native queue
     /// if none is idle and there are fewer than 2 on a CPU, or fewer than 4 on other devices.
-    fn choose_queue(&self, state: &mut State, members: &[NodeId]) -> Result<usize> {
+    fn choose_queue(
+        &self,
+        state: &mut State,
+        is_timed: bool,
+        before: &[Predecessor],
+    ) -> Result<usize> {
         if !self.options.profiling
-            && state.is_timed(members)
+            && is_timed
             && let Some(native_queue) = self.timing_queue(state)
         {
             return Ok(native_queue);
         }
-        let latest = (members.iter().flat_map(|&id| state.dag.dependencies(id)))
-            .filter_map(|(id, _, command)| {
-                Some((id.serial(), command.record.place()?.native_queue))
-            })
-            .max();
-        if let Some((_, native_queue)) = latest {
-            return Ok(native_queue);
+        if let Some(latest) = before.iter().max_by_key(|before| before.serial) {
+            return Ok(latest.place.native_queue);
         }
         let max_queues = match self.slot.handle().kind {
             DeviceKind::Cpu => 2,
             _ => 4,
         };
-        let ordinary = (0..state.native_queues.len())
-            .filter(|&native_queue| state.timing_queue != Some(native_queue));
-        let count = ordinary.clone().count();
-        let idlest = ordinary.min_by_key(|&native_queue| state.native_queues[native_queue].len());
-        match idlest {
-            Some(native_queue)
-                if state.native_queues[native_queue].len() == 0 || count >= max_queues =>
-            {
-                Ok(native_queue)
+        let (mut count, mut idlest, mut least) = (0, None, usize::MAX);
+        for (native_queue, tracked) in state.native_queues.iter().enumerate() {
+            if state.timing_queue == Some(native_queue) {
+                continue;
             }
+            count += 1;
+            if tracked.len() < least {
+                (idlest, least) = (Some(native_queue), tracked.len());
+            }
+        }
+        match idlest {
+            Some(native_queue) if least == 0 || count >= max_queues => Ok(native_queue),
             _ => {
                 let native = self.slot.open()?.create_native_queue(self.options.profiling);
                 match (native, idlest) {
@@ -176,23 +202,23 @@ impl Scheduler {
 }
 
 impl State {
-    /// Whether the end of one of the commands has to be known when it comes: a task awaits it, a stopwatch times it,
-    /// or a trace records it.
-    fn needs_event(&self, members: &[NodeId]) -> bool {
-        let commands = || members.iter().filter_map(|&id| self.dag.command(id));
-        let is_awaited =
-            commands().flat_map(Command::records).any(|record| record.awaited.load(SeqCst));
-        is_awaited
-            || self.is_timed(members)
-            || commands().any(|command| command.pending_span.is_some())
-    }
-
-    /// Whether a stopwatch times one of the commands.
-    pub(super) fn is_timed(&self, members: &[NodeId]) -> bool {
-        let mut commands = members.iter().filter_map(|&id| self.dag.command(id));
-        commands.any(|command| match &command.work {
-            Work::Replay(replay) => replay.is_timed(),
-            _ => command.stopwatch.is_some(),
-        })
+    /// Returns what these commands, which run as one, require of the native queue.
+    fn requirements(&self, members: &[NodeId]) -> Requirements {
+        let (mut count, mut needs_event, mut is_timed) = (0, false, false);
+        let mut before = SmallVec::new();
+        for &id in members {
+            let Some(command) = self.dag.command(id) else { continue };
+            count += command.count();
+            is_timed |= command.is_timed();
+            needs_event |= command.is_timed()
+                || command.pending_span().is_some()
+                || command.records().any(|record| record.awaited.load(SeqCst));
+            for (before_id, kind, command) in self.dag.dependencies(id) {
+                if let Some(place) = command.record.place() {
+                    before.push(Predecessor { serial: before_id.serial(), kind, place });
+                }
+            }
+        }
+        Requirements { count, needs_event, is_timed, before }
     }
 }

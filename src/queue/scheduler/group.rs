@@ -480,7 +480,7 @@ impl State {
         let waits_for_host = |_, command: &Command, preconditions: u32| {
             preconditions > u32::from(command.building) + u32::from(command.group.is_some())
         };
-        let mut waits = |nodes: &[NodeId]| dag.find_preconditioned(nodes, waits_for_host).is_some();
+        let waits = |nodes: &[NodeId]| dag.find_preconditioned(nodes, waits_for_host).is_some();
         // Most often no launch waits for a host future.
         let waiting = waits(nodes).then(|| nodes.iter().position(|&node| waits(&[node])));
         let Some(at) = waiting.flatten() else { return Ok(()) };
@@ -501,8 +501,8 @@ impl State {
         let nodes = SmallVec::from_slice(group.nodes());
         // The last launch stands for all.
         if let Some(command) = nodes.last().and_then(|&last| dag.command_mut(last)) {
-            command.fused = Some(Fused::LastNode(launch));
-            command.stopwatch = stopwatch;
+            command.extras_mut().fused = Some(Fused::LastNode(launch));
+            command.set_stopwatch(stopwatch);
         }
         group.stage = Stage::Ready { detached: dag.detach_edges(&nodes) };
         nodes.iter().for_each(|&id| dag.meet_precondition(id, next));
@@ -510,6 +510,9 @@ impl State {
     }
 
     fn group_of(&self, id: NodeId) -> Option<&Group> {
+        if self.groups.is_empty() {
+            return None;
+        }
         let group = self.dag.command(id)?.group?;
         self.groups.get(&group)
     }
@@ -544,7 +547,9 @@ impl State {
     pub(super) fn dispatched(&mut self, id: NodeId) {
         let Some(command) = self.dag.command_mut(id) else { return };
         let group = command.group;
-        if let Some(Fused::OneNode(members)) = &mut command.fused {
+        if let Some(Fused::OneNode(members)) =
+            command.known_extras().and_then(|extras| extras.fused.as_mut())
+        {
             self.actions.unused.push(members.take_works());
             let accesses = Arc::clone(&members.accesses);
             self.dag.invalidate(&accesses.lost, &LOST);
@@ -574,8 +579,9 @@ impl State {
         for id in nodes {
             if let Some(command) = self.dag.command_mut(id) {
                 command.group = None;
-                command.stopwatch = None;
-                if let Some(Fused::LastNode(mut launch)) = command.fused.take() {
+                command.set_stopwatch(None);
+                let fused = command.known_extras().and_then(|extras| extras.fused.take());
+                if let Some(Fused::LastNode(mut launch)) = fused {
                     launch.release();
                     self.actions.unused.push(vec![Work::Launch(launch)]);
                 }
@@ -589,7 +595,7 @@ impl State {
         let nodes = self.groups.get(&group).map_or(&[][..], Group::nodes);
         for &id in nodes {
             if let Some(command) = self.dag.command_mut(id) {
-                command.stopwatch = stopwatch.cloned();
+                command.set_stopwatch(stopwatch.cloned());
             }
         }
     }

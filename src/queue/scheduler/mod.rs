@@ -380,7 +380,9 @@ impl Scheduler {
             Some(SkipReason::After) => root.spread_to(&command.work.subject(), AFTER_FAILED),
             Some(SkipReason::Refused | SkipReason::Missing) | None => root,
         });
-        if let Some(stopwatch) = command.stopwatch.take() {
+        let extras = command.known_extras();
+        let stopwatch = extras.and_then(|extras| extras.stopwatch.take());
+        if let Some(stopwatch) = stopwatch {
             state.actions.timed.push((stopwatch, profile.filter(|_| outcome.is_ok())));
         }
         if let Work::Replay(replay) = &mut command.work {
@@ -389,9 +391,10 @@ impl Scheduler {
             state.actions.timed.extend(times);
         }
         let profile = profile.filter(|_| self.options.profiling);
-        if let Some(pending) = command.pending_span.take() {
+        let pending = command.known_extras().and_then(|extras| extras.pending_span.take());
+        if let Some(pending) = pending {
             let device = self.slot.handle().clone();
-            let span = command.span(*pending, device, id, profile, &outcome);
+            let span = command.span(pending, device, id, profile, &outcome);
             self.shared.timeline.add(span);
         }
         match &outcome {
@@ -468,11 +471,6 @@ impl State {
         if let Some(command) = self.dag.command_mut(id) {
             command.abandon();
         }
-    }
-
-    /// Returns the number of submitted commands that `members` stand for.
-    fn count(&self, members: &[NodeId]) -> usize {
-        members.iter().filter_map(|&id| self.dag.command(id)).map(Command::count).sum()
     }
 
     /// Whether a further command has to be parked. Commands parked earlier are handed over first.

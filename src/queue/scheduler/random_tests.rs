@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where something does")]
 
 use std::fmt::Write as _;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
@@ -333,7 +333,7 @@ impl Case {
     /// Opens a scope, or moves one to its next stage.
     fn scope(&mut self) {
         if self.scopes.len() < 2 || self.scopes.len() < 4 && self.rng.bool() {
-            let id = GroupId(self.next_scope);
+            let id = GroupId(NonZeroU64::MIN.saturating_add(self.next_scope));
             self.next_scope += 1;
             self.queue.scheduler.open_group(id, self.queue.number, AbortReason::default());
             self.scopes.push(Scope { id, is_open: true, launches: 0 });

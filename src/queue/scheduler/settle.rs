@@ -43,10 +43,7 @@ impl Scheduler {
             };
             let members = state.members(oldest);
             // The commands that it waited for come first, so that their failure does not come too late.
-            let before = members.iter().flat_map(|&id| state.dag.dependencies(id));
-            let others = before.filter(|(id, ..)| !members.contains(id));
-            let place = others.filter_map(|(_, _, command)| command.record.place()).next();
-            if let Some(place) = place {
+            if let Some(place) = state.place_before(&members) {
                 goals.push(place);
                 continue;
             }
@@ -78,15 +75,18 @@ impl Scheduler {
             // A thread that is exiting has no buffer.
             state.actions.drops = DROPS_BUFFER.try_with(Cell::take).unwrap_or_default();
         }
-        state.in_flight -= state.count(members);
-        state.transferring -=
-            state.dag.command(id).map_or(0, |command| command.work.transfer_size());
+        let mut is_timed = self.options.profiling;
+        for &id in members {
+            let Some(command) = state.dag.command(id) else { continue };
+            is_timed |= command.is_timed();
+            state.in_flight -= command.count();
+            state.transferring -= command.work.transfer_size();
+        }
         if may_run {
             members.iter().for_each(|&id| state.abandon(id));
         }
         // A marker waits for commands to end, successfully or not.
         let result = if result.is_err() && state.is_marker(id) { Ok(()) } else { result };
-        let is_timed = self.options.profiling || state.is_timed(members);
         let event = native.as_ref().filter(|_| is_timed).map(|native| &native.event);
         let profile = event.and_then(|event| event.profile());
         state.remove_group_of(id);
@@ -127,10 +127,14 @@ impl Scheduler {
     }
 
     /// Carries out the actions that must not run under the lock.
-    pub(super) fn apply(&self, actions: DeferredActions) {
-        if actions.are_none() {
-            return;
+    #[inline]
+    pub(super) fn apply(&self, actions: Option<DeferredActions>) {
+        if let Some(actions) = actions {
+            self.carry_out(actions);
         }
+    }
+
+    fn carry_out(&self, actions: DeferredActions) {
         for request in actions.callback_requests {
             self.request_callback(request);
         }
@@ -160,7 +164,9 @@ impl Scheduler {
         let mut drops = actions.drops;
         for DeferredDrop { command, event } in drops.drain(..) {
             drop(event);
-            if !command.is_light() {
+            if command.is_light() {
+                command.recycle();
+            } else {
                 commands.push(command);
             }
         }
@@ -335,5 +341,22 @@ impl Scheduler {
                 self.apply(state.unlock());
             }
         }
+    }
+}
+
+impl State {
+    /// Returns the place of a command that has not ended, is not one of `members`, and comes before one of them.
+    fn place_before(&self, members: &[NodeId]) -> Option<Place> {
+        for &id in members {
+            for (before, _, command) in self.dag.dependencies(id) {
+                if members.contains(&before) {
+                    continue;
+                }
+                if let Some(place) = command.record.place() {
+                    return Some(place);
+                }
+            }
+        }
+        None
     }
 }

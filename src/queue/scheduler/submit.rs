@@ -21,6 +21,9 @@ use crate::queue::work::Work;
 /// Returns the edges from the commands of these events, all of the same device, and the failure if one has
 /// failed. Called under the lock, so that none of the commands ends before the edges are added.
 fn edges_from(events: &[Event]) -> (Edges, Option<Poison>) {
+    if events.is_empty() {
+        return (Edges::new(), None);
+    }
     let failure = events.iter().find_map(|event| match event.status() {
         Status::Failed(root) => Some(Poison { root, reason: SkipReason::After }),
         _ => None,
@@ -40,18 +43,9 @@ impl Scheduler {
     ) -> Event {
         let work = &command.work;
         work.for_each_fresh(|region| self.zero(region));
-        // A device does not wait for another device: the host waits for the event.
-        after.retain(|event| {
-            let is_own = event.belongs_to(self);
-            if !is_own && !matches!(event.status(), Status::Complete) {
-                event.release_group(&work.in_words());
-                let (event, work) = (event.unlimited(), work.subject());
-                preconditions.push(Box::pin(async move {
-                    event.await.map_err(|error| error.spread_to(&work, AFTER_FAILED))
-                }));
-            }
-            is_own
-        });
+        if !after.is_empty() {
+            self.wait_on_host_for_others(work, &mut after, &mut preconditions);
+        }
         let pending = match work {
             Work::Launch(launch) => {
                 self.shared.counters.launches.add_one();
@@ -63,20 +57,45 @@ impl Scheduler {
             }
             _ => None,
         };
-        let host_futures = host_futures_of(&preconditions);
-        command.host_futures = host_futures.clone();
+        // Most commands wait for no host future.
+        if !preconditions.is_empty() {
+            command.extras_mut().host_futures =
+                preconditions.iter().map(|_| Arc::default()).collect();
+        }
+        let host_futures = command.host_futures().to_vec();
         let (event, id) = self.add(command, &after, |_| edges_from(&after));
         let Some(id) = id else { return event };
-        for (precondition, host_future) in
-            preconditions.into_iter().zip(host_futures.into_iter().flatten())
-        {
-            host_future.set_record(event.record());
-            self.await_precondition(id, precondition, host_future);
+        if !preconditions.is_empty() {
+            for (precondition, host_future) in preconditions.into_iter().zip(host_futures) {
+                host_future.set_record(event.record());
+                self.await_precondition(id, precondition, host_future);
+            }
         }
         if let Some(pending) = pending {
             self.await_build(id, pending);
         }
         event
+    }
+
+    /// Replaces the events of other devices in `after` by preconditions: a device does not wait for another device,
+    /// but the host waits for the event.
+    fn wait_on_host_for_others(
+        self: &Arc<Self>,
+        work: &Work,
+        after: &mut SmallVec<[Event; 1]>,
+        preconditions: &mut Vec<Precondition>,
+    ) {
+        after.retain(|event| {
+            let is_own = event.belongs_to(self);
+            if !is_own && !matches!(event.status(), Status::Complete) {
+                event.release_group(&work.in_words());
+                let (event, work) = (event.unlimited(), work.subject());
+                preconditions.push(Box::pin(async move {
+                    event.await.map_err(|error| error.spread_to(&work, AFTER_FAILED))
+                }));
+            }
+            is_own
+        });
     }
 
     /// Polls a host future that the command `id` waits for, on the host executor.
@@ -148,9 +167,9 @@ impl Scheduler {
         find_edges: impl FnOnce(&State) -> (Edges, Option<Poison>),
     ) -> (Event, Option<NodeId>) {
         let event = Event::new(command.record.clone());
-        let needs_node = command.host_futures.is_some()
+        let needs_node = !command.host_futures().is_empty()
             || command.building
-            || command.pending_span.is_some()
+            || command.pending_span().is_some()
             || !after.is_empty();
         let mut transaction = self.lock();
         let state = &mut *transaction;
@@ -269,12 +288,6 @@ impl Scheduler {
     }
 }
 
-/// Creates the state that tracks the waits of each host future of a command.
-fn host_futures_of(preconditions: &[Precondition]) -> Option<Box<[Arc<HostFuture>]>> {
-    // Most commands wait for no host future.
-    (!preconditions.is_empty()).then(|| preconditions.iter().map(|_| Arc::default()).collect())
-}
-
 impl State {
     /// Counts a submitted command. Returns whether it is the only live one.
     pub(super) fn count_submission(&mut self, scheduler: &Arc<Scheduler>) -> bool {
@@ -310,14 +323,12 @@ impl State {
 
     /// Stores the command's edges for its span and for drawings, if a trace records it.
     fn trace_edges(&mut self, id: NodeId) {
-        if self.dag.command(id).is_some_and(|command| command.pending_span.is_some()) {
+        if self.dag.command(id).is_some_and(|command| command.pending_span().is_some()) {
             let mut before: Vec<_> =
                 self.dag.predecessors().iter().map(|before| before.serial()).collect();
             before.sort_unstable();
             before.dedup();
-            if let Some(span) =
-                self.dag.command_mut(id).and_then(|command| command.pending_span.as_mut())
-            {
+            if let Some(span) = self.dag.command_mut(id).and_then(Command::pending_span_mut) {
                 span.set_dependencies(before);
             }
         }

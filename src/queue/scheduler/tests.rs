@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where something does")]
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ const SOURCE: &str = "
     kernel void add(global const uint *from, global uint *to) {}
     kernel void add_twice(global const uint *from, global uint *to) {}";
 
-const GROUP: GroupId = GroupId(u64::MAX);
+const GROUP: GroupId = GroupId(NonZeroU64::MAX);
 
 struct Bench {
     simulator: Simulator,

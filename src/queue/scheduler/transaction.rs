@@ -80,13 +80,10 @@ impl<'s> Transaction<'s> {
         Self { state, retired: Retired(Vec::new()) }
     }
 
-    /// Ends the change by releasing the lock, and returns the actions that are left to do.
-    pub(super) fn unlock(mut self) -> DeferredActions {
-        // Most submissions to a fusion scope leave nothing to do.
-        if self.state.actions.are_none() {
-            return DeferredActions::default();
-        }
-        mem::take(&mut self.state.actions)
+    /// Ends the change by releasing the lock, and returns the actions that are left to do, if there are any.
+    pub(super) fn unlock(mut self) -> Option<DeferredActions> {
+        // Most submissions leave nothing to do, and the actions take long to move and to drop.
+        (!self.state.actions.are_none()).then(|| mem::take(&mut self.state.actions))
     }
 }
 

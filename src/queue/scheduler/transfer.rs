@@ -129,10 +129,6 @@ impl TransferWorkers {
 }
 
 impl State {
-    pub(super) fn is_native(&self, id: NodeId) -> bool {
-        self.dag.command(id).is_some_and(|command| matches!(command.work, Work::Native(_)))
-    }
-
     /// Whether a transfer worker has to perform the command, because the driver may block or execute it
     /// incorrectly.
     pub(super) fn is_for_worker(&self, id: NodeId) -> bool {
@@ -175,11 +171,12 @@ impl Scheduler {
         let Some(command) = state.dag.command_mut(id) else { return };
         let Some(work) = command.work.take_for_worker() else { return };
         command.record.set_on_no_queue();
-        if let Some(span) = &mut command.pending_span {
+        if let Some(span) = command.pending_span_mut() {
             span.set_enqueued();
         }
         let (scheduler, outcome) = (self.clone(), Err(no_thread()));
-        let (work, closure) = (Some(work), command.closure.clone());
+        let closure = command.extras().and_then(|extras| extras.closure.clone());
+        let work = Some(work);
         state.actions.transfers.push(Transfer { scheduler, id, work, closure, outcome });
     }
 

@@ -103,7 +103,8 @@ impl State {
                 return true;
             }
             // The closure of a native command waits while it runs.
-            records.extend(command.closure.as_ref().and_then(|closure| closure.certain_wait()));
+            let closure = command.extras().and_then(|extras| extras.closure.as_ref());
+            records.extend(closure.and_then(|closure| closure.certain_wait()));
             let other = match &command.work {
                 Work::DeviceCopy(work) => work.other_record(),
                 _ => None,
@@ -114,9 +115,7 @@ impl State {
             }
             records.extend(other);
             stack.extend(self.dag.dependencies(id).map(|(before, ..)| before));
-            records.extend(
-                command.host_futures.iter().flatten().filter_map(|host| host.certain_wait()),
-            );
+            records.extend(command.host_futures().iter().filter_map(|host| host.certain_wait()));
         }
         false
     }
@@ -129,7 +128,7 @@ impl State {
             _ if command.is_held => "which waits until the guard of the mapping is dropped",
             _ if command.building => "whose program is being built",
             _ if command.group.is_some() => "whose fusion scope is not completed",
-            _ if command.host_futures.is_some() => "whose host future has not completed",
+            _ if !command.host_futures().is_empty() => "whose host future has not completed",
             _ => "which was not submitted to the device",
         };
         CommandSummary { description: command.work.in_words(), queue: command.queue, state }
