@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::lists::CommandLists;
 use super::temporaries::TemporarySets;
 use super::uses::{PlannedUse, Source};
 use crate::args::region::Region;
@@ -61,6 +62,8 @@ pub(super) struct PlaceholderPart {
 
 /// Plan of a graph.
 pub(super) struct Plan {
+    /// Command lists. Declared before the nodes, whose kernels they use.
+    pub(super) lists: CommandLists,
     pub(super) number: NonZeroU32,
     pub(super) nodes: Box<[Node]>,
     pub(super) placeholders: Box<[Placeholder]>,

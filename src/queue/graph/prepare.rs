@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::lists::CommandLists;
 use super::plan::{Node, NodeArgument, Placeholder, PlaceholderPart, Plan};
 use super::temporaries::{Layout, TemporarySets};
 use super::uses::{PlannedUse, Source, combine};
@@ -60,6 +61,7 @@ pub(super) fn prepare(
     let apart = if has_checked { apart(&uses, &input_parts, fixed.len()) } else { Vec::new() };
     let (input_parts, fixed, uses) = (input_parts.into(), fixed.into(), uses.into());
     Ok(Plan {
+        lists: CommandLists::default(),
         number,
         nodes: nodes.into(),
         placeholders: placeholders.into(),
