@@ -186,9 +186,8 @@ impl NativeQueue for LzNativeQueue {
             let mut raw = closed.raw();
             // SAFETY: both lists are alive, and the closed one is kept until its commands have ended. The caller
             // guarantees that it is not in execution.
-            let appended = unsafe {
-                append_lists(list, 1, &raw mut raw, signal, wait.len(), wait.as_ptr())
-            };
+            let appended =
+                unsafe { append_lists(list, 1, &raw mut raw, signal, wait.len(), wait.as_ptr()) };
             check(appended)
                 .map_err(|code| context.error(code, "the driver refused a command list"))?;
             end_actions.list = Some(closed);

@@ -17,7 +17,7 @@ use crate::queue::node::NodeId;
 use crate::queue::operations::{copy, fill};
 
 /// Minimum number of recorded commands for which a command list costs less than the commands.
-const MIN_RECORDED: usize = 4;
+const MIN_RECORDED: usize = 2;
 
 /// Work of a replay.
 pub(crate) struct ReplayWork {
