@@ -19,22 +19,20 @@ const MAX_SEEN: usize = 8;
 
 /// Memory and values of a replay, which decide whether it can execute a command list.
 pub(super) struct Binding {
-    /// Parts of the inputs. A reference to an allocation identifies it even after it is freed.
-    inputs: SmallVec<[(Weak<Allocation>, Range<usize>); 2]>,
+    /// Parts of the inputs, and the temporaries. A reference to an allocation identifies it even after it is freed.
+    memory: SmallVec<[(Weak<Allocation>, Range<usize>); 3]>,
     values: SmallVec<[u8; 32]>,
-    /// Address of the set of temporaries, which the plan keeps.
-    temporaries: usize,
 }
 
 impl Binding {
-    pub(super) fn new(inputs: &[Arc<Region>], values: &[u8], temporaries: usize) -> Self {
-        let inputs = inputs.iter().map(|input| (input.downgrade(), input.bytes().clone()));
-        Self { inputs: inputs.collect(), values: SmallVec::from_slice(values), temporaries }
+    pub(super) fn new<'a>(memory: impl Iterator<Item = &'a Arc<Region>>, values: &[u8]) -> Self {
+        let memory = memory.map(|region| (region.downgrade(), region.bytes().clone()));
+        Self { memory: memory.collect(), values: SmallVec::from_slice(values) }
     }
 
     /// Returns whether no memory of the replay is freed.
     fn is_alive(&self) -> bool {
-        self.inputs.iter().all(|(allocation, _)| allocation.strong_count() > 0)
+        self.memory.iter().all(|(allocation, _)| allocation.strong_count() > 0)
     }
 }
 
@@ -43,9 +41,7 @@ impl PartialEq for Binding {
         let same = |((one, bytes), (two, others)): (&(Weak<_>, _), &(Weak<_>, _))| {
             bytes == others && one.ptr_eq(two)
         };
-        self.temporaries == other.temporaries
-            && self.values == other.values
-            && self.inputs.iter().zip(&other.inputs).all(same)
+        self.values == other.values && self.memory.iter().zip(&other.memory).all(same)
     }
 }
 

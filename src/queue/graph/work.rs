@@ -94,8 +94,8 @@ impl ReplayWork {
         wait: &[Arc<dyn NativeEvent>],
     ) -> Result<u64> {
         if native_queue.has_command_lists() && self.len() >= MIN_RECORDED {
-            let temporaries = self.temporaries.as_ref().map_or(0, |set| Arc::as_ptr(set).addr());
-            let binding = Binding::new(&self.inputs, &self.values, temporaries);
+            let temporaries = self.temporaries.iter().map(|set| &set.memory);
+            let binding = Binding::new(self.inputs.iter().chain(temporaries), &self.values);
             let Some(list) = self.command_list(native_queue, &binding) else {
                 self.plan.lists.remember(binding);
                 // SAFETY: guaranteed by the caller.
