@@ -7,6 +7,7 @@
 mod raw;
 mod support;
 
+use std::cell::Cell;
 use std::ffi::CString;
 use std::path::Path;
 use std::sync::Arc;
@@ -30,12 +31,16 @@ const ITEMS: usize = 64;
 /// Launches of the throughput runs.
 const LAUNCHES: u32 = 10_000;
 
+/// Launches of a recorded graph.
+const RECORDED: u32 = 100;
+
 fn main() -> kiln::Result<()> {
     let Some(raw) = Raw::new(SAXPY, c"saxpy", ITEMS as u32) else {
         println!("skipped: there is no Level Zero loader");
         return Ok(());
     };
     block_on(launches(raw))?;
+    block_on(replays(raw))?;
     let directory = tempfile::tempdir().expect("there is room");
     block_on(hits(raw, directory.path()))
 }
@@ -105,6 +110,52 @@ async fn launches(raw: &Raw) -> kiln::Result<()> {
         ],
     );
     compare("10,000 submitted, then one await", kiln, bare, LAUNCHES, 1.15);
+    Ok(())
+}
+
+/// Measures replays of a graph: those with the same value, which execute a command list, and those with a new value
+/// each, whose commands are enqueued one by one.
+async fn replays(raw: &Raw) -> kiln::Result<()> {
+    let Saxpy { rt, queue, kernel, buffers: [x, y] } = Saxpy::new(Duration::from_secs(1)).await?;
+    let mut recorder = queue.record();
+    let factor = recorder.scalar::<f32>();
+    for _ in 0..RECORDED {
+        recorder.submit(kernel.launch(ITEMS).local(ITEMS).args((&factor, &x, &y)))?;
+    }
+    let graph = recorder.finish().await?;
+    let new_value = Cell::new(1.0);
+    let replay = |value: f32| {
+        time(|| {
+            let event = graph.replay().set(&factor, value).submit().expect("it is right");
+            block_on(event).expect("it runs");
+        })
+    };
+    let [same, new, bare] = interleave(
+        100,
+        [
+            &mut || replay(1.0),
+            &mut || {
+                new_value.set(new_value.get() + 1.0);
+                replay(new_value.get())
+            },
+            &mut || {
+                time(|| {
+                    (1..RECORDED).for_each(|_| raw.append(false));
+                    raw.append(true);
+                    raw.spin();
+                })
+            },
+        ],
+    );
+    block_on(rt.drain());
+    let each = |time: Duration| micros(time) / f64::from(RECORDED);
+    println!(
+        "{:44} {:>11.2} us (goal: 0.3)",
+        "a command of a replay with the same value",
+        each(same)
+    );
+    println!("{:44} {:>11.2} us", "  with a new value", each(new));
+    println!("{:44} {:>11.2} us", "  appended by the raw driver", each(bare));
     Ok(())
 }
 

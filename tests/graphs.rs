@@ -373,3 +373,87 @@ fn mistakes_in_replays_are_errors_and_change_nothing() {
         assert_eq!(bench.read(&y).await[5], 18);
     });
 }
+
+/// Records `x = x * by + weights`.
+async fn record_step(
+    bench: &Bench,
+    weights: &Buffer<u32>,
+) -> (Graph, Buffer<u32>, GraphScalar<u32>) {
+    let mut recorder = bench.queue.record();
+    let x = recorder.input::<u32>(LEN).unwrap();
+    let (scaled, copied) =
+        (recorder.temporary::<u32>(LEN).unwrap(), recorder.temporary::<u32>(LEN).unwrap());
+    let by = recorder.scalar::<u32>();
+    recorder.fill(&scaled, 9).unwrap();
+    recorder.submit(bench.scale.launch(LEN).args((&x, scaled.write_only(), &by))).unwrap();
+    recorder.copy(&scaled, &copied).unwrap();
+    recorder.submit(bench.add.launch(LEN).args((&copied, weights, x.write_only()))).unwrap();
+    (recorder.finish().await.unwrap(), x, by)
+}
+
+/// Element `i` of the buffer, after the steps with these factors.
+fn after_steps(i: u32, factors: &[u32]) -> u32 {
+    factors.iter().fold(i, |x, by| x.wrapping_mul(*by).wrapping_add(5 * i + 1))
+}
+
+#[test]
+fn replays_with_the_same_buffers_and_values_can_be_repeated() {
+    on_each_device(async |bench| {
+        let weights = bench.buffer(|i| 5 * i + 1).await;
+        let (graph, x, by) = record_step(&bench, &weights).await;
+        let mut rng = fastrand::Rng::with_seed(4);
+        let mut buffers = Vec::new();
+        for _ in 0..3 {
+            buffers.push((bench.buffer(|i| i).await, Vec::new()));
+        }
+        for round in 0..400 {
+            let at = rng.usize(..buffers.len());
+            // Long runs of one binding, then others at each replay, and values that never come back.
+            let factor = match round / 100 {
+                0 => 3,
+                1 | 2 => rng.u32(1..4),
+                _ => round,
+            };
+            let (buffer, factors) = &mut buffers[if round < 50 { 0 } else { at }];
+            let event = graph.replay().bind(&x, buffer).set(&by, factor).submit().unwrap();
+            factors.push(factor);
+            match rng.u32(..8) {
+                0 | 1 => event.await.unwrap(),
+                2 => {
+                    let expected: Vec<u32> =
+                        (0..LEN as u32).map(|i| after_steps(i, factors)).collect();
+                    assert_eq!(bench.read(buffer).await, expected, "after replay {round}");
+                }
+                // Replays in flight keep their memory, and later buffers may get the same address.
+                3 => (*buffer, *factors) = (bench.buffer(|i| i).await, Vec::new()),
+                _ => {}
+            }
+        }
+        drop(graph);
+        for (buffer, factors) in &buffers {
+            let expected: Vec<u32> = (0..LEN as u32).map(|i| after_steps(i, factors)).collect();
+            assert_eq!(bench.read(buffer).await, expected);
+        }
+    });
+}
+
+#[test]
+fn replays_from_several_queues_can_use_the_same_buffers_and_values() {
+    on_each_device(async |bench| {
+        let weights = bench.buffer(|i| 5 * i + 1).await;
+        let (graph, x, by) = record_step(&bench, &weights).await;
+        let buffers = [bench.buffer(|i| i).await, bench.buffer(|i| i).await];
+        let other = bench.rt.queue();
+        let events = (0..200).map(|round| {
+            let buffer = &buffers[round % 2];
+            let launch = bench.scale.launch(LEN).args((buffer, buffer.write_only(), 1u32));
+            other.submit(launch).unwrap();
+            graph.replay().bind(&x, buffer).set(&by, 2).submit().unwrap()
+        });
+        try_join_all(events.collect::<Vec<_>>()).await.unwrap();
+        let expected: Vec<u32> = (0..LEN as u32).map(|i| after_steps(i, &[2; 100])).collect();
+        for buffer in &buffers {
+            assert_eq!(bench.read(buffer).await, expected);
+        }
+    });
+}

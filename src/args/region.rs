@@ -315,6 +315,11 @@ impl Region {
         self.allocation.id
     }
 
+    /// Returns a reference to the allocation that does not keep it alive.
+    pub(crate) fn downgrade(&self) -> Weak<Allocation> {
+        Arc::downgrade(&self.allocation)
+    }
+
     /// Returns whether host and device share the memory.
     pub(crate) fn is_on_host(&self) -> bool {
         matches!(self.allocation.storage, Storage::Host)

@@ -545,6 +545,19 @@ pub(crate) enum ImageOperation<'a> {
     CopyToBuffer { from: &'a dyn Memory, pixels: &'a ImageBox, to: &'a dyn Memory, offset: usize },
 }
 
+/// Operations that were recorded to be executed many times, one after another. Holds the arguments that its launches
+/// had when they were recorded. Passed only to native queues of the device that recorded it.
+pub(crate) trait CommandList: Any + Send + Sync {}
+
+/// Function that calls its argument with each of several operations, in order, and stops at the first error.
+pub(crate) type OperationSource<'a> =
+    &'a mut dyn FnMut(&mut dyn FnMut(&Operation<'_>) -> Result<()>) -> Result<()>;
+
+/// Returns the error for a command list of a backend that has none.
+fn no_command_lists() -> Error {
+    Error::unsupported("the device has no command lists that are executed many times")
+}
+
 /// In-order native queue: an operation starts after all operations enqueued before it have ended.
 pub(crate) trait NativeQueue: Send {
     /// Enqueues an operation behind all earlier ones and behind the events in `wait`, which belong to other
@@ -576,6 +589,39 @@ pub(crate) trait NativeQueue: Send {
     ) -> Result<Option<Arc<dyn NativeEvent>>> {
         // SAFETY: guaranteed by the caller.
         unsafe { self.enqueue(operation, &[]) }.map(Some)
+    }
+
+    /// Returns whether the native queue [executes](Self::execute) command lists.
+    fn has_command_lists(&self) -> bool {
+        false
+    }
+
+    /// Records operations to a command list. Nothing runs.
+    ///
+    /// Fails with `Unsupported` for operations that a list cannot hold.
+    ///
+    /// # Safety
+    ///
+    /// The safety of [`enqueue`](Self::enqueue) applies to each execution of the list. The kernels of its launches
+    /// live longer than the list.
+    unsafe fn record(&mut self, operations: OperationSource<'_>) -> Result<Arc<dyn CommandList>> {
+        let _ = operations;
+        Err(no_command_lists())
+    }
+
+    /// Enqueues a command list as one operation, like [`enqueue`](Self::enqueue).
+    ///
+    /// # Safety
+    ///
+    /// As for [`enqueue`](Self::enqueue), for each recorded operation. The event of the last execution of the list, on
+    /// any native queue, has ended.
+    unsafe fn execute(
+        &mut self,
+        list: &Arc<dyn CommandList>,
+        wait: &[Arc<dyn NativeEvent>],
+    ) -> Result<Arc<dyn NativeEvent>> {
+        let _ = (list, wait);
+        Err(no_command_lists())
     }
 
     /// Ensures that everything enqueued so far starts without another call.

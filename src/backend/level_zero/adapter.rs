@@ -31,6 +31,9 @@ const INTEL: u32 = 0x8086;
 /// `ZE_EVENT_POOL_COUNTER_BASED_EXP_NAME`.
 const COUNTED_EVENTS: &str = "ZE_experimental_event_pool_counter_based";
 
+/// `ZE_IMMEDIATE_COMMAND_LIST_APPEND_EXP_NAME`.
+const APPENDED_LISTS: &str = "ZE_experimental_immediate_command_list_append";
+
 /// A device of a driver.
 pub(super) struct LzAdapter {
     pub(super) api: &'static Api,
@@ -41,6 +44,8 @@ pub(super) struct LzAdapter {
     pub(super) clock: Clock,
     /// Whether events can be based on the counters of in-order lists.
     pub(super) has_counted_events: bool,
+    /// Whether closed command lists can be executed behind the commands of an immediate list.
+    pub(super) has_appended_lists: bool,
     pub(super) info: Arc<DeviceInfo>,
 }
 
@@ -78,6 +83,9 @@ impl LzAdapter {
         // Drivers got in-order lists and counter-based events together. An older driver accepts the flag for an
         // in-order list, and ignores it.
         let has_ordered_lists = has_counted_events;
+        let append_lists = api
+            .zeCommandListImmediateAppendCommandListsExp
+            .filter(|_| has_ordered_lists && self.has_appended_lists);
         let pool = |kind| EventPool::new(api, &context, device, kind);
         let context = Context {
             api,
@@ -87,6 +95,7 @@ impl LzAdapter {
             info: Arc::clone(info),
             poller: Poller::new(),
             has_ordered_lists,
+            append_lists,
             events: [pool(events), pool(Kind::Stamped)],
             staging: StagingPool::default(),
             samplers: Samplers::default(),
@@ -260,6 +269,7 @@ fn describe(
         ordinal,
         clock: query.clock(&properties),
         has_counted_events: query.has_extension(COUNTED_EVENTS),
+        has_appended_lists: query.has_extension(APPENDED_LISTS),
         info: Arc::new(info),
     })
 }

@@ -123,6 +123,7 @@ pub const ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES: _ze_structure_type_t = 7;
 pub const ZE_STRUCTURE_TYPE_DEVICE_IMAGE_PROPERTIES: _ze_structure_type_t = 10;
 pub const ZE_STRUCTURE_TYPE_CONTEXT_DESC: _ze_structure_type_t = 13;
 pub const ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC: _ze_structure_type_t = 14;
+pub const ZE_STRUCTURE_TYPE_COMMAND_LIST_DESC: _ze_structure_type_t = 15;
 pub const ZE_STRUCTURE_TYPE_EVENT_POOL_DESC: _ze_structure_type_t = 16;
 pub const ZE_STRUCTURE_TYPE_EVENT_DESC: _ze_structure_type_t = 17;
 pub const ZE_STRUCTURE_TYPE_IMAGE_DESC: _ze_structure_type_t = 19;
@@ -154,6 +155,7 @@ pub type ze_device_memory_properties_t = _ze_device_memory_properties_t;
 pub type ze_device_image_properties_t = _ze_device_image_properties_t;
 pub type ze_context_desc_t = _ze_context_desc_t;
 pub type ze_command_queue_desc_t = _ze_command_queue_desc_t;
+pub type ze_command_list_desc_t = _ze_command_list_desc_t;
 pub type ze_event_pool_desc_t = _ze_event_pool_desc_t;
 pub type ze_event_desc_t = _ze_event_desc_t;
 pub type ze_kernel_timestamp_data_t = _ze_kernel_timestamp_data_t;
@@ -443,6 +445,24 @@ pub struct _ze_command_queue_desc_t {
     pub priority: ze_command_queue_priority_t,
 }
 impl Default for _ze_command_queue_desc_t {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub type ze_command_list_flags_t = u32;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct _ze_command_list_desc_t {
+    pub stype: ze_structure_type_t,
+    pub pNext: *const ::core::ffi::c_void,
+    pub commandQueueGroupOrdinal: u32,
+    pub flags: ze_command_list_flags_t,
+}
+impl Default for _ze_command_list_desc_t {
     fn default() -> Self {
         let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
         unsafe {
@@ -797,6 +817,14 @@ pub type ze_pfnContextCreate_t = ::core::option::Option<
 >;
 pub type ze_pfnContextDestroy_t =
     ::core::option::Option<unsafe extern "C" fn(arg1: ze_context_handle_t) -> ze_result_t>;
+pub type ze_pfnCommandListCreate_t = ::core::option::Option<
+    unsafe extern "C" fn(
+        arg1: ze_context_handle_t,
+        arg2: ze_device_handle_t,
+        arg3: *const ze_command_list_desc_t,
+        arg4: *mut ze_command_list_handle_t,
+    ) -> ze_result_t,
+>;
 pub type ze_pfnCommandListCreateImmediate_t = ::core::option::Option<
     unsafe extern "C" fn(
         arg1: ze_context_handle_t,
@@ -806,6 +834,8 @@ pub type ze_pfnCommandListCreateImmediate_t = ::core::option::Option<
     ) -> ze_result_t,
 >;
 pub type ze_pfnCommandListDestroy_t =
+    ::core::option::Option<unsafe extern "C" fn(arg1: ze_command_list_handle_t) -> ze_result_t>;
+pub type ze_pfnCommandListClose_t =
     ::core::option::Option<unsafe extern "C" fn(arg1: ze_command_list_handle_t) -> ze_result_t>;
 pub type ze_pfnCommandListAppendBarrier_t = ::core::option::Option<
     unsafe extern "C" fn(
@@ -843,6 +873,16 @@ pub type ze_pfnCommandListAppendLaunchKernel_t = ::core::option::Option<
         arg1: ze_command_list_handle_t,
         arg2: ze_kernel_handle_t,
         arg3: *const ze_group_count_t,
+        arg4: ze_event_handle_t,
+        arg5: u32,
+        arg6: *mut ze_event_handle_t,
+    ) -> ze_result_t,
+>;
+pub type ze_pfnCommandListImmediateAppendCommandListsExp_t = ::core::option::Option<
+    unsafe extern "C" fn(
+        arg1: ze_command_list_handle_t,
+        arg2: u32,
+        arg3: *mut ze_command_list_handle_t,
         arg4: ze_event_handle_t,
         arg5: u32,
         arg6: *mut ze_event_handle_t,

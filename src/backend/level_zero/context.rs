@@ -8,13 +8,17 @@ use super::clock::Clock;
 use super::codes::{Code, check};
 use super::event_pool::EventPool;
 use super::handle::{DeviceHandle, OwnedContext};
-use super::loader::Api;
+use super::loader::{Api, Nullable};
 use super::sampler::Samplers;
 use super::staging_pool::StagingPool;
 use crate::backend::poller::Poller;
 use crate::backend::shutdown;
 use crate::device::DeviceInfo;
 use crate::error::{Error, ErrorKind};
+
+/// `zeCommandListImmediateAppendCommandListsExp`.
+pub(super) type AppendLists =
+    <ze_pfnCommandListImmediateAppendCommandListsExp_t as Nullable>::Function;
 
 /// A context of one device. Every object that is created in it keeps it alive.
 pub(super) struct Context {
@@ -26,6 +30,8 @@ pub(super) struct Context {
     pub(super) poller: Poller,
     /// Whether command lists keep their commands in order.
     pub(super) has_ordered_lists: bool,
+    /// Function that executes closed command lists behind the commands of a native queue, if the driver has it.
+    pub(super) append_lists: Option<AppendLists>,
     /// Pools of events, without timestamps and with timestamps.
     pub(super) events: [EventPool; 2],
     pub(super) staging: StagingPool,

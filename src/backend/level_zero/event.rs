@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 
 use super::bindings::*;
 use super::codes::{Code, check};
+use super::command_list::LzCommandList;
 use super::context::Context;
 use super::event_pool::RawEvent;
 use super::handle::OwnedList;
@@ -48,6 +49,8 @@ pub(super) struct EndActions {
     /// Destination of the data that a read has brought to the staging memory.
     pub(super) read: Option<Destination>,
     pub(super) waits_for: SmallVec<[Arc<LzEvent>; 2]>,
+    /// Closed command list that is in execution.
+    pub(super) list: Option<Arc<LzCommandList>>,
     notify: SmallVec<[Notify; 1]>,
 }
 
@@ -129,9 +132,10 @@ impl LzEvent {
     /// Performs the actions that are due now that the command has ended. Called once, by the thread that took
     /// the command from its native queue.
     fn finish(&self, outcome: Result<()>) {
-        let (staging, read, waits_for) = {
+        let (staging, read, waits_for, list) = {
             let mut actions = lock(&self.end_actions);
-            (actions.staging.take(), actions.read.take(), std::mem::take(&mut actions.waits_for))
+            let waits_for = std::mem::take(&mut actions.waits_for);
+            (actions.staging.take(), actions.read.take(), waits_for, actions.list.take())
         };
         if outcome.is_ok() {
             if let (Some(staging), Some(Destination { to, bytes })) = (&staging, read) {
@@ -143,7 +147,7 @@ impl LzEvent {
         } else if let Some(staging) = staging {
             staging.leak();
         }
-        drop(waits_for);
+        drop((waits_for, list));
         self.outcome.get_or_init(|| outcome);
         // `notify` checks the outcome under this lock: it has either added its callback already, or sees the
         // outcome.

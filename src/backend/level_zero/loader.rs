@@ -73,8 +73,10 @@ functions! {
     optional zeDeviceGetGlobalTimestamps: ze_pfnDeviceGetGlobalTimestamps_t;
     required zeContextCreate: ze_pfnContextCreate_t;
     required zeContextDestroy: ze_pfnContextDestroy_t;
+    required zeCommandListCreate: ze_pfnCommandListCreate_t;
     required zeCommandListCreateImmediate: ze_pfnCommandListCreateImmediate_t;
     required zeCommandListDestroy: ze_pfnCommandListDestroy_t;
+    required zeCommandListClose: ze_pfnCommandListClose_t;
     required zeCommandListAppendBarrier: ze_pfnCommandListAppendBarrier_t;
     required zeCommandListAppendMemoryCopy: ze_pfnCommandListAppendMemoryCopy_t;
     required zeCommandListAppendMemoryFill: ze_pfnCommandListAppendMemoryFill_t;
@@ -82,6 +84,7 @@ functions! {
     required zeCommandListAppendImageCopyToMemory: ze_pfnCommandListAppendImageCopyToMemory_t;
     required zeCommandListAppendImageCopyFromMemory: ze_pfnCommandListAppendImageCopyFromMemory_t;
     required zeCommandListAppendLaunchKernel: ze_pfnCommandListAppendLaunchKernel_t;
+    optional zeCommandListImmediateAppendCommandListsExp: ze_pfnCommandListImmediateAppendCommandListsExp_t;
     required zeEventPoolCreate: ze_pfnEventPoolCreate_t;
     required zeEventPoolDestroy: ze_pfnEventPoolDestroy_t;
     required zeEventCreate: ze_pfnEventCreate_t;

@@ -4,20 +4,20 @@
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
 use std::time::Instant;
 
 use super::bindings::*;
-use super::codes::{Code, check};
+use super::codes::check;
+use super::command_list::LzCommandList;
 use super::context::Context;
-use super::event::{Destination, EndActions, LzEvent, QueueState, WaitList};
+use super::event::{EndActions, LzEvent, QueueState, WaitList};
 use super::event_pool::RawEvent;
 use super::handle::OwnedList;
-use super::kernel::LzKernel;
-use super::memory::{LzMemory, Staging};
-use super::{image, rows};
+use super::operation::append;
 use crate::backend::handler_guard::{self, CallKind};
-use crate::backend::{NativeEvent, NativeQueue, Operation, shutdown};
+use crate::backend::{
+    CommandList, NativeEvent, NativeQueue, Operation, OperationSource, no_command_lists, shutdown,
+};
 use crate::error::Result;
 
 /// Size in bytes above which a read is large. Any thread that detects the end of a smaller read copies its data
@@ -69,143 +69,21 @@ impl LzNativeQueue {
         Ok(Self { list: Some(list), state, enqueued: 0, ends_without_event: false, profiling })
     }
 
-    /// Appends an operation that signals `signal`.
-    ///
-    /// # Safety
-    ///
-    /// As for [`NativeQueue::enqueue`], until `signal` is signalled.
-    unsafe fn append(
-        &self,
-        operation: &Operation<'_>,
-        signal: ze_event_handle_t,
-        wait: &WaitList,
-        end_actions: &mut EndActions,
-    ) -> Result<()> {
-        let context = &self.state.context;
-        let list = self.list.as_ref().map_or(ptr::null_mut(), OwnedList::raw);
-        let refused = |code: Code, what: &str, bytes: usize, offset: usize| {
-            context.error(code, format!("the driver refused {what} of {bytes} bytes at {offset}"))
-        };
-        match *operation {
-            Operation::Launch { kernel, arguments, range } => {
-                let kernel = LzKernel::of(kernel)?;
-                // SAFETY: the list is alive; the caller guarantees the rest.
-                unsafe { kernel.append(list, arguments, range, signal, wait) }
-            }
-            Operation::Write { bytes: 0, .. }
-            | Operation::Read { bytes: 0, .. }
-            | Operation::Fill { bytes: 0, .. }
-            | Operation::Copy { bytes: 0, .. }
-            | Operation::Unmap { .. }
-            | Operation::Marker => self.append_barrier(list, signal, wait),
-            Operation::Map { memory, offset, start, .. } => {
-                // Host and device use the same addresses.
-                start.store(LzMemory::of(memory)?.at(offset).cast(), SeqCst);
-                self.append_barrier(list, signal, wait)
-            }
-            Operation::Write { to, offset, from, bytes } => {
-                let staging = Staging::take(context, bytes)?;
-                // SAFETY: the caller provides `bytes` bytes, and the staging memory has room for them.
-                unsafe { ptr::copy_nonoverlapping(from, staging.start(), bytes) };
-                let (to, from) = (LzMemory::of(to)?.at(offset), staging.start());
-                end_actions.staging = Some(staging);
-                // SAFETY: the range is inside the memory, and the staging memory is kept.
-                unsafe { self.append_copy(list, to, from.cast(), bytes, signal, wait) }
-                    .map_err(|code| refused(code, "a write", bytes, offset))
-            }
-            Operation::Read { from, offset, to, bytes } => {
-                let staging = Staging::take(context, bytes)?;
-                let (from, through) = (LzMemory::of(from)?.at(offset), staging.start());
-                end_actions.staging = Some(staging);
-                end_actions.read = Some(Destination { to, bytes });
-                // SAFETY: the range is inside the memory, and the staging memory is kept.
-                unsafe { self.append_copy(list, through.cast(), from, bytes, signal, wait) }
-                    .map_err(|code| refused(code, "a read", bytes, offset))
-            }
-            Operation::Fill { memory, offset, bytes, pattern } => {
-                let memory = LzMemory::of(memory)?.at(offset);
-                // SAFETY: the list and the events are alive, the range is inside the memory, and the driver
-                // copies the pattern before it returns.
-                let appended = unsafe {
-                    (context.api.zeCommandListAppendMemoryFill)(
-                        list,
-                        memory,
-                        pattern.as_ptr().cast(),
-                        pattern.len(),
-                        bytes,
-                        signal,
-                        wait.len(),
-                        wait.as_ptr(),
-                    )
-                };
-                check(appended).map_err(|code| refused(code, "a fill", bytes, offset))
-            }
-            Operation::Copy { from, from_offset, to, to_offset, bytes } => {
-                let from = LzMemory::of(from)?.at(from_offset);
-                let to = LzMemory::of(to)?.at(to_offset);
-                // SAFETY: both ranges are inside their memory.
-                unsafe { self.append_copy(list, to, from, bytes, signal, wait) }
-                    .map_err(|code| refused(code, "a copy", bytes, to_offset))
-            }
-            // SAFETY: the list is alive; the caller guarantees the rest.
-            Operation::Image(operation) => unsafe {
-                image::append(context, list, &operation, signal, wait, end_actions)
-            },
-            // SAFETY: the list is alive; the caller guarantees the rest.
-            Operation::Rows(operation) => unsafe {
-                rows::append(context, list, &operation, signal, wait, end_actions)
-            },
-        }
+    /// Returns the command list, inside a call of the driver.
+    fn raw(&self) -> ze_command_list_handle_t {
+        self.list.as_ref().map_or(ptr::null_mut(), OwnedList::raw)
     }
 
-    fn append_barrier(
-        &self,
-        list: ze_command_list_handle_t,
-        signal: ze_event_handle_t,
-        wait: &WaitList,
-    ) -> Result<()> {
-        let context = &self.state.context;
-        // SAFETY: the list and the events are alive.
-        let appended = unsafe {
-            (context.api.zeCommandListAppendBarrier)(list, signal, wait.len(), wait.as_ptr())
-        };
-        check(appended).map_err(|code| context.error(code, "the driver refused a marker"))
-    }
-
-    /// # Safety
-    ///
-    /// `to` and `from` are memory of the device or staging memory, and have `bytes` bytes until `signal` is
-    /// signalled.
-    unsafe fn append_copy(
-        &self,
-        list: ze_command_list_handle_t,
-        to: *mut c_void,
-        from: *const c_void,
-        bytes: usize,
-        signal: ze_event_handle_t,
-        wait: &WaitList,
-    ) -> Result<(), Code> {
-        let api = self.state.context.api;
-        // SAFETY: the list and the events are alive; the caller guarantees the memory.
-        check(unsafe {
-            (api.zeCommandListAppendMemoryCopy)(
-                list,
-                to,
-                from,
-                bytes,
-                signal,
-                wait.len(),
-                wait.as_ptr(),
-            )
-        })
-    }
-}
-
-impl NativeQueue for LzNativeQueue {
-    unsafe fn enqueue(
+    /// Calls `append` with an event to signal and the events to wait for, and returns the event.
+    fn append_with_event(
         &mut self,
-        operation: &Operation<'_>,
         wait: &[Arc<dyn NativeEvent>],
+        append: impl FnOnce(
+            ze_command_list_handle_t,
+            ze_event_handle_t,
+            &WaitList,
+            &mut EndActions,
+        ) -> Result<()>,
     ) -> Result<Arc<dyn NativeEvent>> {
         let context = &self.state.context;
         if let Some(lost) = context.loss() {
@@ -223,9 +101,7 @@ impl NativeQueue for LzNativeQueue {
         let signal = pool.take().map_err(|(code, message)| context.error(code, message))?;
         let queued = self.profiling.then(Instant::now);
         let mut end_actions = EndActions::default();
-        // SAFETY: guaranteed by the caller. The event, and the events that are waited for, are kept.
-        let appended = unsafe { self.append(operation, signal.raw(), &wait, &mut end_actions) };
-        if let Err(error) = appended {
+        if let Err(error) = append(self.raw(), signal.raw(), &wait, &mut end_actions) {
             give_back(context, signal, self.profiling);
             return Err(error);
         }
@@ -241,6 +117,20 @@ impl NativeQueue for LzNativeQueue {
             self.state.watch(position);
         }
         Ok(event)
+    }
+}
+
+impl NativeQueue for LzNativeQueue {
+    unsafe fn enqueue(
+        &mut self,
+        operation: &Operation<'_>,
+        wait: &[Arc<dyn NativeEvent>],
+    ) -> Result<Arc<dyn NativeEvent>> {
+        let context = self.state.context.clone();
+        self.append_with_event(wait, |list, signal, wait, end_actions| {
+            // SAFETY: guaranteed by the caller. The event, and the events that are waited for, are kept.
+            unsafe { append(&context, list, operation, signal, wait, end_actions) }
+        })
     }
 
     unsafe fn enqueue_without_event(
@@ -261,12 +151,48 @@ impl NativeQueue for LzNativeQueue {
             let (no_event, no_wait) = (ptr::null_mut(), WaitList::default());
             let mut end_actions = EndActions::default();
             // SAFETY: guaranteed by the caller.
-            unsafe { self.append(operation, no_event, &no_wait, &mut end_actions) }?;
+            unsafe {
+                append(context, self.raw(), operation, no_event, &no_wait, &mut end_actions)
+            }?;
             self.ends_without_event = true;
             return Ok(None);
         }
         // SAFETY: guaranteed by the caller.
         unsafe { self.enqueue(operation, &[]) }.map(Some)
+    }
+
+    fn has_command_lists(&self) -> bool {
+        self.state.context.append_lists.is_some() && !self.profiling
+    }
+
+    unsafe fn record(&mut self, operations: OperationSource<'_>) -> Result<Arc<dyn CommandList>> {
+        let context = &self.state.context;
+        if let Some(lost) = context.loss() {
+            return Err(lost.clone());
+        }
+        // SAFETY: guaranteed by the caller.
+        Ok(Arc::new(unsafe { LzCommandList::record(context, operations) }?))
+    }
+
+    unsafe fn execute(
+        &mut self,
+        list: &Arc<dyn CommandList>,
+        wait: &[Arc<dyn NativeEvent>],
+    ) -> Result<Arc<dyn NativeEvent>> {
+        let closed = LzCommandList::of(list)?;
+        let context = self.state.context.clone();
+        let append_lists = context.append_lists.ok_or_else(no_command_lists)?;
+        self.append_with_event(wait, |list, signal, wait, end_actions| {
+            let mut raw = closed.raw();
+            // SAFETY: both lists are alive, and the closed one is kept until its commands have ended. The caller
+            // guarantees that it is not in execution.
+            let appended =
+                unsafe { append_lists(list, 1, &raw mut raw, signal, wait.len(), wait.as_ptr()) };
+            check(appended)
+                .map_err(|code| context.error(code, "the driver refused a command list"))?;
+            end_actions.list = Some(closed);
+            Ok(())
+        })
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -280,7 +206,7 @@ impl NativeQueue for LzNativeQueue {
         }
         // The callee may compile.
         let _call = handler_guard::begin(CallKind::Compile)?;
-        run(self.list.as_ref().map_or(ptr::null_mut(), OwnedList::raw).cast());
+        run(self.raw().cast());
         Ok(())
     }
 }

@@ -9,12 +9,14 @@
 //! * [`plan`]: the commands in the form in which they are enqueued.
 //! * [`uses`]: the memory accesses of a replay as a whole.
 //! * [`temporaries`]: the memory that the commands of a replay share.
+//! * [`lists`]: the driver's command lists, which replays execute.
 //! * [`replay`]: graphs and replays as applications use them.
 //! * [`work`]: the work of a replay, which is one command of the DAG.
 //!
 //! The commands of a graph run one after another, in the order of their recording, on one native queue. So no
 //! hazards have to be found among them.
 
+mod lists;
 mod plan;
 mod plans;
 mod prepare;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::lists::CommandLists;
 use super::temporaries::TemporarySets;
 use super::uses::{PlannedUse, Source};
 use crate::args::region::Region;
@@ -54,6 +55,8 @@ pub(super) struct PlaceholderPart {
 
 /// Plan of a graph.
 pub(super) struct Plan {
+    /// Command lists. Declared before the nodes, whose kernels they use.
+    pub(super) lists: CommandLists,
     pub(super) nodes: Box<[Node]>,
     /// Parts of the inputs that commands use.
     pub(super) input_parts: Box<[PlaceholderPart]>,

@@ -3,6 +3,7 @@
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
+use super::lists::CommandLists;
 use super::plan::{Node, NodeArgument, PlaceholderPart, Plan};
 use super::recorded::{Recorded, RecordedCommand};
 use super::temporaries::{Layout, TemporarySets};
@@ -52,6 +53,7 @@ pub(super) fn prepare(
         false => Vec::new(),
     };
     Ok(Plan {
+        lists: CommandLists::default(),
         nodes: nodes.into(),
         input_parts: input_parts.into(),
         fixed: fixed.into(),

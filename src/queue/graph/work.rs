@@ -5,17 +5,22 @@ use std::sync::{Arc, Mutex};
 
 use smallvec::SmallVec;
 
+use super::lists::{Binding, Choice};
 use super::plan::{Node, NodeArgument, Plan};
 use super::temporaries::TemporarySet;
 use super::uses::Source;
 use crate::args::region::Region;
-use crate::backend::{self, NativeEvent, Operation, Profile};
+use crate::backend::{self, CommandList, NativeEvent, Operation, OperationSource, Profile};
 use crate::error::Result;
 use crate::queue::hazard::{Use, Uses};
-use crate::queue::native_queue::Needs;
+use crate::queue::native_queue::{Needs, TrackedQueue};
+use crate::queue::node::NodeId;
 use crate::queue::operations::{copy, fill};
 use crate::queue::stopwatch::Stopwatch;
 use crate::sync::lock;
+
+/// Minimum number of recorded commands for which a command list costs less than the commands.
+const MIN_RECORDED: usize = 2;
 
 /// Work of a replay.
 pub(crate) struct ReplayWork {
@@ -114,8 +119,78 @@ impl ReplayWork {
         std::mem::forget((self.plan.clone(), self.inputs.clone(), self.temporaries.clone()));
     }
 
+    /// Enqueues the operations, and returns the position of the command: executes a command list where there is one
+    /// for the same memory and values.
+    ///
+    /// # Safety
+    ///
+    /// As for [`TrackedQueue::enqueue_all`], for each operation.
+    pub(crate) unsafe fn enqueue(
+        &self,
+        id: NodeId,
+        native_queue: &mut TrackedQueue,
+        wait: &[Arc<dyn NativeEvent>],
+    ) -> Result<u64> {
+        let can_record = !self.is_timed() && self.len() >= MIN_RECORDED;
+        if can_record && native_queue.has_command_lists() {
+            let temporaries = self.temporaries.iter().map(|set| &set.memory);
+            let binding = Binding::new(self.inputs.iter().chain(temporaries), &self.values);
+            let Some(list) = self.command_list(native_queue, &binding) else {
+                self.plan.lists.remember(binding);
+                // SAFETY: guaranteed by the caller.
+                return unsafe { self.enqueue_each(id, native_queue, wait) };
+            };
+            // SAFETY: guaranteed by the caller; the list is new, or its last execution has ended.
+            let (position, event) = unsafe { native_queue.execute(id, &list, wait) }?;
+            self.plan.lists.keep(binding, list, event);
+            return Ok(position);
+        }
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.enqueue_each(id, native_queue, wait) }
+    }
+
+    /// Enqueues the operations one after the other.
+    ///
+    /// # Safety
+    ///
+    /// As for [`enqueue`](Self::enqueue).
+    unsafe fn enqueue_each(
+        &self,
+        id: NodeId,
+        native_queue: &mut TrackedQueue,
+        wait: &[Arc<dyn NativeEvent>],
+    ) -> Result<u64> {
+        // SAFETY: guaranteed by the caller.
+        unsafe { native_queue.enqueue_all(id, wait, |run| self.for_each_operation(run)) }
+    }
+
+    /// Returns a command list for the replay that is not in execution, if there is one, or if it is worth while to
+    /// record one.
+    fn command_list(
+        &self,
+        native_queue: &mut TrackedQueue,
+        binding: &Binding,
+    ) -> Option<Arc<dyn CommandList>> {
+        match self.plan.lists.choose(binding) {
+            Choice::Execute(list) => return Some(list),
+            Choice::Enqueue => return None,
+            Choice::Record => {}
+        }
+        let operations: OperationSource<'_> =
+            &mut |run| self.for_each_operation(|operation, _| run(operation).map(|()| None));
+        // SAFETY: only replays with the same memory execute the list, and the plan keeps the kernels.
+        match unsafe { native_queue.record(operations) } {
+            Ok(list) => Some(list),
+            Err(error) => {
+                tracing::debug!(%error, "a graph is replayed without command lists");
+                self.plan.lists.disable();
+                None
+            }
+        }
+    }
+
     /// Calls `run` with each operation, in order, and what its caller needs of it. Stops at the first error.
-    pub(crate) fn for_each_operation(
+    fn for_each_operation(
         &self,
         mut run: impl FnMut(&Operation<'_>, Needs) -> Result<Option<Arc<dyn NativeEvent>>>,
     ) -> Result<()> {

@@ -4,7 +4,9 @@ use std::any::Any;
 use std::sync::Arc;
 
 use super::{NeverReported, TrackedQueue};
-use crate::backend::{NativeEvent, Notify, Operation, Profile, Progress};
+use crate::backend::{
+    CommandList, NativeEvent, Notify, Operation, OperationSource, Profile, Progress,
+};
 use crate::error::{Error, Result};
 use crate::queue::node::NodeId;
 
@@ -120,6 +122,46 @@ impl TrackedQueue {
         };
         self.push(id, Some(event), enqueued);
         Ok(self.end() - 1)
+    }
+}
+
+impl TrackedQueue {
+    /// Returns whether the native queue executes command lists.
+    pub(crate) fn has_command_lists(&self) -> bool {
+        self.native.has_command_lists()
+    }
+
+    /// Records a command list.
+    ///
+    /// # Safety
+    ///
+    /// As for [`backend::NativeQueue::record`](crate::backend::NativeQueue::record).
+    pub(crate) unsafe fn record(
+        &mut self,
+        operations: OperationSource<'_>,
+    ) -> Result<Arc<dyn CommandList>> {
+        // SAFETY: the caller upholds the contract of the callee.
+        unsafe { self.native.record(operations) }
+    }
+
+    /// Executes a command list as one command. Returns the command's position and its event.
+    ///
+    /// # Safety
+    ///
+    /// As for [`backend::NativeQueue::execute`](crate::backend::NativeQueue::execute).
+    pub(crate) unsafe fn execute(
+        &mut self,
+        id: NodeId,
+        list: &Arc<dyn CommandList>,
+        wait: &[Arc<dyn NativeEvent>],
+    ) -> Result<(u64, Arc<dyn NativeEvent>)> {
+        if !wait.is_empty() {
+            self.report_all()?;
+        }
+        // SAFETY: the caller upholds the contract of the callee.
+        let event = unsafe { self.native.execute(list, wait) }?;
+        self.push(id, Some(event.clone()), 1);
+        Ok((self.end() - 1, event))
     }
 }
 

@@ -103,9 +103,7 @@ impl Scheduler {
         // the kernel stays inside its buffers. A fused kernel does what its member kernels do.
         let position = match &command.work {
             // SAFETY: as stated above.
-            Work::Replay(replay) => unsafe {
-                tracked.enqueue_all(id, &wait, |run| replay.for_each_operation(run))
-            },
+            Work::Replay(replay) => unsafe { replay.enqueue(id, tracked, &wait) },
             _ => command.with_operation(|operation| {
                 // SAFETY: as stated above.
                 unsafe { tracked.enqueue(id, count, operation, &wait, needs_event) }

@@ -68,6 +68,8 @@ static struct {
     result (*set_group)(handle, uint32_t, uint32_t, uint32_t);
     result (*set_argument)(handle, uint32_t, size_t, const void *);
     result (*set_offset)(handle, uint32_t, uint32_t, uint32_t);
+    result (*create_list)(handle, handle, const void *, handle *);
+    result (*destroy_list)(handle);
     result (*launch)(handle, handle, const struct group_count *, handle, uint32_t, handle *);
 } intel;
 
@@ -113,9 +115,16 @@ struct kernel {
     uint32_t local[3], offset[3];
 };
 
+/* A list that is executed many times. */
+struct list {
+    struct list *next;
+    handle handle;
+};
+
 struct launch {
     struct launch *next;
     uint64_t number;
+    struct list *list; /* that the launch belongs to; NULL: the launch runs once */
     struct program *program;
     struct kernel kernel; /* copy from the time of the launch */
     struct group_count groups;
@@ -126,6 +135,7 @@ static pthread_mutex_t lists = PTHREAD_MUTEX_INITIALIZER;
 static struct module *modules;
 static struct kernel *kernels;
 static struct launch *launches;
+static struct list *closed_lists;
 
 /* Locked from the first argument of a launch of launch.cl to the launch that follows it. */
 static pthread_mutex_t launching = PTHREAD_MUTEX_INITIALIZER;
@@ -514,6 +524,7 @@ static void announce(handle list, struct kernel *kernel, const struct group_coun
     }
     while (buffers < MAX_BUFFERS)
         status |= intel.set_argument(module->launch_kernel, ++buffers, sizeof nothing, &nothing);
+    launch->list = FIND(closed_lists, handle, list);
     launch->number = ++last;
     status |= intel.set_argument(module->launch_kernel, 0, sizeof last, &last);
     ADD(launches, launch);
@@ -539,12 +550,41 @@ static result launch(handle list, handle of, const struct group_count *groups, h
     return status;
 }
 
+static void free_launch(struct launch *launch)
+{
+    free_values(&launch->kernel);
+    free(launch);
+}
+
+static result create_list(handle context, handle device, const void *description, handle *created)
+{
+    result status = intel.create_list(context, device, description, created);
+    if (status)
+        return status;
+    struct list *list = allocate(sizeof *list);
+    list->handle = *created;
+    ADD(closed_lists, list);
+    return status;
+}
+
+static result destroy_list(handle of)
+{
+    struct list *list = TAKE(closed_lists, handle, of);
+    struct launch *launch;
+    while (list && (launch = TAKE(launches, list, list)))
+        free_launch(launch);
+    free(list);
+    return intel.destroy_list(of);
+}
+
 /* Called by the imitated device in place of launch.cl. */
 void drmshim_kernel_kiln_stand_in(const struct drmshim_call *call)
 {
     uint64_t number;
     memcpy(&number, call->arg[0].value, sizeof number);
-    struct launch *launch = TAKE(launches, number, number);
+    struct launch *launch = FIND(launches, number, number);
+    if (launch && !launch->list)
+        launch = TAKE(launches, number, number);
     if (!launch)
         die("launch %llu is unknown", (unsigned long long)number);
     struct kernel *kernel = &launch->kernel;
@@ -563,8 +603,8 @@ void drmshim_kernel_kiln_stand_in(const struct drmshim_call *call)
     }
     run_kernel(launch->program, kernel->name, arguments, kernel->count, launch->groups.size, kernel->local,
                kernel->offset);
-    free_values(kernel);
-    free(launch);
+    if (!launch->list)
+        free_launch(launch);
 }
 
 /* The tables that the loader requests: those of Intel's driver, with some functions replaced. */
@@ -599,7 +639,7 @@ TABLE(zeGetModuleProcAddrTable,
 TABLE(zeGetKernelProcAddrTable,
       REPLACE(0, create_kernel) REPLACE(1, destroy_kernel) REPLACE(3, set_group) REPLACE(6, set_argument))
 TABLE(zeGetKernelExpProcAddrTable, REPLACE(0, set_offset))
-TABLE(zeGetCommandListProcAddrTable, REPLACE(22, launch) images_lists(table); older_lists(table);)
+TABLE(zeGetCommandListProcAddrTable, REPLACE(0, create_list) REPLACE(2, destroy_list) REPLACE(22, launch) images_lists(table); older_lists(table);)
 TABLE(zeGetImageProcAddrTable, images_images(table);)
 TABLE(zeGetSamplerProcAddrTable, images_samplers(table);)
 TABLE(zeGetMemProcAddrTable, images_memory(table);)
