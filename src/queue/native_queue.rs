@@ -8,7 +8,7 @@
 //! reports a failure. Commands that wait for events of other native queues have an event, and so has the command
 //! before each of them: some drivers fail a command as soon as one that it waits for has failed, before its turn.
 
-mod sequence;
+pub(crate) mod sequence;
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -16,7 +16,6 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-pub(crate) use self::sequence::Needs;
 use super::node::{EdgeKind, NodeId};
 use crate::backend::{self, NativeEvent, Notify, Operation, Profile, Progress};
 use crate::error::{Error, ErrorKind, Result};

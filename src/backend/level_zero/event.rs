@@ -16,13 +16,12 @@ use smallvec::SmallVec;
 
 use super::bindings::*;
 use super::codes::{Code, check};
-use super::command_list::LzCommandList;
 use super::context::Context;
 use super::event_pool::RawEvent;
 use super::handle::OwnedList;
 use super::memory::Staging;
 use crate::backend::poller::{PollOutcome, PolledQueue};
-use crate::backend::{NativeEvent, Notify, Profile, Progress, run_notify, shutdown};
+use crate::backend::{CommandList, NativeEvent, Notify, Profile, Progress, run_notify, shutdown};
 use crate::error::{Error, Result};
 use crate::sync::lock;
 
@@ -50,7 +49,7 @@ pub(super) struct EndActions {
     pub(super) read: Option<Destination>,
     pub(super) waits_for: SmallVec<[Arc<LzEvent>; 2]>,
     /// Closed command list that is in execution.
-    pub(super) list: Option<Arc<LzCommandList>>,
+    pub(super) list: Option<Arc<dyn CommandList>>,
     notify: SmallVec<[Notify; 1]>,
 }
 

@@ -48,7 +48,7 @@ enum LaunchFacts<'a> {
 }
 
 /// Snapshot of a scope's launches, from which they are looked up or examined.
-pub(in crate::queue) struct FusionLookup {
+pub(crate) struct FusionLookup {
     pub(super) scheduler: Arc<Scheduler>,
     pub(super) usage: MemoryUsage,
     /// `None` if a program is not built yet.
@@ -60,7 +60,7 @@ pub(in crate::queue) struct FusionLookup {
 impl FusionLookup {
     /// Creates the lookup of recorded launches. `is_dead` returns whether the contents of an allocation are not read
     /// after them.
-    pub(in crate::queue) fn of_recorded(
+    pub(crate) fn of_recorded(
         scheduler: &Arc<Scheduler>,
         launches: &[&LaunchWork],
         is_dead: impl Fn(u64) -> bool,
@@ -94,10 +94,7 @@ impl FusionLookup {
     }
 
     /// Like [`fusion`](Self::fusion), but waits for the fused kernel no longer than the runtime's limit.
-    pub(in crate::queue) async fn fusion_within_limit(
-        &self,
-        snapshot: &LaunchSnapshot,
-    ) -> Result<Awaited> {
+    pub(crate) async fn fusion_within_limit(&self, snapshot: &LaunchSnapshot) -> Result<Awaited> {
         let request = self.built_request(snapshot).await?;
         let shared = self.scheduler.shared();
         shared.graph.clone().fuse_within(request, shared.fusion_limit).await
@@ -418,7 +415,7 @@ impl Completion {
 }
 
 /// Returns the stopwatch of a group of launches that is selected to be timed.
-pub(in crate::queue) fn stopwatch(
+pub(crate) fn stopwatch(
     graph: &Arc<BuildGraph>,
     fusion: &Arc<Fusion>,
     selection: &Selection,
@@ -446,7 +443,7 @@ fn required_error(why: Unfused) -> Error {
 
 /// Cancels the timed runs of the groups of which `is_blocked` holds for a step, by its position among all
 /// steps.
-pub(in crate::queue) fn give_back(
+pub(crate) fn give_back(
     fusion: &Fusion,
     selection: &Selection,
     is_blocked: impl Fn(usize) -> bool,

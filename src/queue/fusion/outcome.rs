@@ -96,13 +96,13 @@ pub struct FusedPart {
 
 impl FusedPart {
     /// Creates the part of launches that run one by one.
-    pub(in crate::queue) fn alone(launches: Vec<usize>, why: Unfused) -> Self {
+    pub(crate) fn alone(launches: Vec<usize>, why: Unfused) -> Self {
         let repeated = Vec::new();
         Self { launches, repeated, kernel: None, form: None, internalized: 0, why: Some(why) }
     }
 
     /// Returns the part with its launches at positions behind `before` others.
-    pub(in crate::queue) fn behind(mut self, before: usize) -> Self {
+    pub(crate) fn behind(mut self, before: usize) -> Self {
         self.launches.iter_mut().chain(&mut self.repeated).for_each(|at| *at += before);
         self
     }
@@ -208,7 +208,7 @@ impl FusionOutcome {
     /// # Errors
     ///
     /// Returns the reason if no launches run as one.
-    pub(in crate::queue) fn of(mut parts: Vec<FusedPart>) -> Result<Self, Unfused> {
+    pub(crate) fn of(mut parts: Vec<FusedPart>) -> Result<Self, Unfused> {
         if parts.iter().all(|part| part.kernel.is_none()) {
             let mut reasons = parts.into_iter().filter_map(|part| part.why);
             return Err(reasons.next().unwrap_or(Unfused::Empty));

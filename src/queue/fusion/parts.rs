@@ -21,7 +21,7 @@ pub(super) struct Prepared {
 
 /// Returns the parts of launches that run in the selected ways, except for the steps in `blocked`, whose launches run
 /// one by one.
-pub(in crate::queue) fn parts(
+pub(crate) fn parts(
     fusion: &Fusion,
     selection: &Selection,
     mut blocked: Vec<(usize, FusionBlocker)>,

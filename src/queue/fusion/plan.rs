@@ -278,14 +278,14 @@ impl Handles<'_> {
 }
 
 /// Returns a launch of the fused kernel in place of these launches.
-pub(in crate::queue) fn fused(launches: &[&LaunchWork], fused: &FusedKernel) -> LaunchWork {
+pub(crate) fn fused(launches: &[&LaunchWork], fused: &FusedKernel) -> LaunchWork {
     let argument = |place: &Place| launches[place.slot].arguments[place.argument].clone();
     let arguments = fused.parameters.iter().map(argument).collect();
     LaunchWork::new(fused.kernel.clone(), fused.range, arguments)
 }
 
 /// Checks that the launch of a fused kernel is proven, if one of the launches that it replaces is checked.
-pub(in crate::queue) fn prove(
+pub(crate) fn prove(
     launches: &[&LaunchWork],
     launch: &LaunchWork,
     kernel: &FusedKernel,
@@ -298,10 +298,10 @@ pub(in crate::queue) fn prove(
 }
 
 /// Copies of a scope's launches. They hold handles of the buffers.
-pub(in crate::queue) struct LaunchSnapshot(Vec<LaunchWork>);
+pub(crate) struct LaunchSnapshot(Vec<LaunchWork>);
 
 impl LaunchSnapshot {
-    pub(in crate::queue) fn of(launches: &[&LaunchWork]) -> Self {
+    pub(crate) fn of(launches: &[&LaunchWork]) -> Self {
         Self(launches.iter().map(|&launch| launch.clone()).collect())
     }
 
