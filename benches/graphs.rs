@@ -1,5 +1,5 @@
 //! Time of replays of recorded graphs, relative to bare launches through the raw driver with arguments that are already
-//! set, in the same run: `cargo bench --bench graphs --features simulated`.
+//! set, and of launches one by one, relative to graphs with fused kernels, in the same run: `cargo bench --bench graphs --features simulated`.
 
 #![allow(clippy::print_stdout, reason = "printing is what benchmarks do")]
 
@@ -9,9 +9,12 @@ mod support;
 
 use futures_lite::future::block_on;
 use kiln::simulated::Simulator;
-use kiln::{Buffer, CacheConfig, Event, Graph, GraphScalar, Kernel, Module, Queue, Runtime};
+use kiln::{
+    Buffer, CacheConfig, Event, FusionMode, Graph, GraphScalar, Kernel, Launch, Module, Queue,
+    Runtime,
+};
 use raw::{AXPY, Raw};
-use support::{absolute, compare, heading, interleave, median, time};
+use support::{absolute, columns, compare, heading, interleave, median, time};
 
 /// Work-items of the kernel.
 const ITEMS: usize = 64;
@@ -29,6 +32,9 @@ fn main() -> kiln::Result<()> {
         let rt = block_on(builder.build())?;
         heading(&rt.device().to_string());
         block_on(over_bare_enqueues(&rt, &raw))?;
+        let builder = Runtime::builder().device(platform).cache(CacheConfig::memory_only());
+        let rt = block_on(builder.fusion(FusionMode::Always).build())?;
+        block_on(chains(&rt))?;
     }
     let simulator = Simulator::immediate().omitting_events();
     let rt = block_on(Runtime::builder().simulator(&simulator).build())?;
@@ -100,6 +106,83 @@ async fn over_bare_enqueues(rt: &Runtime, raw: &Raw) -> kiln::Result<()> {
     );
     compare("a command of 100 replays of 100 launches", replayed, bare, REPLAYS * LAUNCHES, 1.05);
     compare("the same launches one by one", launched, bare, REPLAYS * LAUNCHES, 0.0);
+    Ok(())
+}
+
+const LIGHT: &str = "kernel void decay(global const float *from, global float *to, float by) {
+    size_t i = get_global_id(0);
+    to[i] = from[i] * by + 1;
+}";
+
+/// Launches of a chain.
+const CHAIN: usize = 6;
+
+/// Work-items of each.
+const CHAIN_ITEMS: usize = 1024;
+
+/// A chain of light launches: recorded, and one by one.
+struct Chain {
+    queue: Queue,
+    kernel: Kernel,
+    buffers: Vec<Buffer<f32>>,
+}
+
+impl Chain {
+    async fn new(rt: &Runtime) -> kiln::Result<Self> {
+        let program = rt.build(&Module::opencl_c(LIGHT)).await?;
+        // SAFETY: `decay` stays below the global size, which is the buffers' length.
+        let kernel = unsafe { program.kernel("decay")? };
+        let buffers = (0..=CHAIN).map(|_| rt.buffer(CHAIN_ITEMS)).collect::<Result<_, _>>()?;
+        Ok(Self { queue: rt.queue(), kernel, buffers })
+    }
+
+    fn launch(&self, from: &Buffer<f32>, to: &Buffer<f32>) -> Launch {
+        self.kernel.launch(CHAIN_ITEMS).args((from, to.write_only(), 0.5f32))
+    }
+
+    /// Submits the launches, and returns the event of the last one.
+    fn submit(&self) -> Event {
+        let mut last = None;
+        for pair in self.buffers.windows(2) {
+            last = Some(self.queue.submit(self.launch(&pair[0], &pair[1])).expect("it is right"));
+        }
+        last.expect("there are launches")
+    }
+
+    async fn record(&self, fuses: bool) -> kiln::Result<Graph> {
+        let mut recorder = self.queue.record();
+        if fuses {
+            recorder.fuse();
+        }
+        let mut memory = vec![self.buffers[0].clone()];
+        for _ in 1..CHAIN {
+            memory.push(recorder.temporary(CHAIN_ITEMS)?);
+        }
+        memory.push(self.buffers[CHAIN].clone());
+        for pair in memory.windows(2) {
+            recorder.submit(self.launch(&pair[0], &pair[1]))?;
+        }
+        recorder.finish().await
+    }
+}
+
+/// Measures chains of light launches one by one, over recorded ones.
+async fn chains(rt: &Runtime) -> kiln::Result<()> {
+    let chain = Chain::new(rt).await?;
+    let (plain, fused) = (chain.record(false).await?, chain.record(true).await?);
+    let replay = |graph: &Graph| graph.replay().submit().expect("it is right");
+    let [one_by_one, plain, fused_time] = interleave(
+        31,
+        [
+            &mut || time(|| submit_and_await(REPLAYS, || chain.submit())),
+            &mut || time(|| submit_and_await(REPLAYS, || replay(&plain))),
+            &mut || time(|| submit_and_await(REPLAYS, || replay(&fused))),
+        ],
+    );
+    columns("100 chains of 6 light launches for each wait", ["one by one", "graph"]);
+    compare("a recorded chain", one_by_one, plain, REPLAYS, 0.0);
+    compare("a recorded and fused chain", one_by_one, fused_time, REPLAYS, 5.0);
+    println!("{}", fused.fusion());
     Ok(())
 }
 
