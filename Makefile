@@ -70,7 +70,7 @@ sanitize: rust ## run the soundness tests under Address and Leak Sanitizer
 		$(if $(wildcard target/opencl/vendors/*.icd),KILN_REQUIRE_DEVICES=$(DRIVERS) scripts/env) \
 		cargo test --target $(HOST) --target-dir target/asan --features simulated \
 		--test soundness --test guard_pages --test mapping --test interop --test between_devices \
-		--test graphs --test graph_failures
+		--test graphs --test graph_failures --test graph_fusion
 
 # cargo-fuzz drives libFuzzer, whose instrumentation is unstable in rustc, too. Its findings are kept
 # below `fuzz/`. SECONDS is the time of each target. For a longer run: `make fuzz SECONDS=3600`.
