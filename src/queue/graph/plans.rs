@@ -84,6 +84,7 @@ impl Plans {
         let plans = Self { recorded, plain, fused };
         if let Some(fused) = &plans.fused
             && fused.policy == Policy::Kernels
+            && !fused.sections.all.is_empty()
         {
             plans.decide(queue, fused)?;
         }

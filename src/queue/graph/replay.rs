@@ -84,6 +84,7 @@ impl Graph {
 
     /// Returns how the launches run if [`Recorder::fuse`](crate::Recorder::fuse) was called: in the replays from now
     /// on, or in the latest replay while the first ones are timed. Positions are those among the recorded commands.
+    /// Otherwise returns [`Unfused::Disabled`](crate::Unfused::Disabled).
     ///
     /// # Examples
     ///
