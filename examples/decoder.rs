@@ -331,7 +331,7 @@ impl Model {
                 (Some(graph), _) => drop(graph.replay().submit()?),
                 (None, Way::Fused) => self.submit_fused(&mut scopes)?,
                 (None, _) => {
-                    self.step(&self.scratch, |launch| self.queue.submit(launch).map(drop))?
+                    self.step(&self.scratch, |launch| self.queue.submit(launch).map(drop))?;
                 }
             }
             host += submitting.elapsed();

@@ -511,10 +511,9 @@ impl Element {
     /// Returns the number of elements that a work-item reads at most.
     pub(super) fn count(&self, space: &Space) -> u64 {
         let counts = self.coordinates.iter().enumerate().map(|(d, coordinate)| {
-            let (low, high) = coordinate.distances(d, space).unwrap_or_else(|| {
-                // The work-item reads those at the values that the form takes besides its ids.
-                (coordinate.form.low, coordinate.form.high)
-            });
+            // Without distances, the work-item reads the elements at the values that the form takes for one id.
+            let values = (coordinate.form.low, coordinate.form.high);
+            let (low, high) = coordinate.distances(d, space).unwrap_or(values);
             u64::try_from(high.saturating_sub(low).saturating_add(1)).unwrap_or(u64::MAX)
         });
         let parts = self.divided.map_or(1, |divided| u64::try_from(divided.parts).unwrap_or(1));
