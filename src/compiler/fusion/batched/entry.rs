@@ -9,7 +9,7 @@ use super::super::entry::{Entry, decorations, signature, unused};
 use super::super::merge::Whole;
 use super::super::modes::Modes;
 use super::super::plan::{Argument, Place, Plan};
-use super::Batch;
+use super::range::Batch;
 use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{
     Function, Interner, Section, Stream, complete_interfaces, string_words,

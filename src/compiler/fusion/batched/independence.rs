@@ -4,15 +4,14 @@
 //! the launches use different memories, or only read in common; the proof then holds for all values. Only where
 //! that does not suffice, the bytes are narrowed by the values, on which the proof then relies.
 
-use super::super::access::{self, Access, Accesses, Kind};
+use super::super::access::{self, Access, Accesses, Kind, Value};
 use super::super::affine::Space;
 use super::super::attempt::Obstacle;
 use super::super::declaration::Parameter;
 use super::super::examined::value;
 use super::super::extract::{Kernel, in_launch};
 use super::super::outcome::Outcome;
-use super::super::plan::{Memory, Place, Plan, Slot};
-use super::without_scalars;
+use super::super::plan::{Argument, Memory, Place, Plan, Slot};
 use crate::error::Result;
 
 /// Bytes of a memory that a launch accesses through one argument.
@@ -77,6 +76,15 @@ pub(super) fn prove(
     found.truncate(1);
     let first = found.pop().map(|(accesses, _)| accesses);
     Ok(first.unwrap_or_default())
+}
+
+/// Returns what the analysis of accesses knows of a launch's arguments if the values of its scalars do not count.
+fn without_scalars(slot: &Slot) -> Vec<Value> {
+    let values = slot.arguments.iter().map(|argument| match argument {
+        Argument::Scalar(_) => Value::Other,
+        other => value(other),
+    });
+    values.collect()
 }
 
 /// Returns the bytes that a launch accesses. A launch stays inside its buffers.

@@ -14,48 +14,28 @@
 
 mod entry;
 mod independence;
+mod range;
 
 use std::collections::BTreeSet;
 
-use super::access::{Accesses, Value};
+use super::access::Accesses;
 use super::attempt::{self, ONCE, Obstacle};
 use super::contraction;
 use super::declaration::Parameter;
 use super::examination::Programs;
-use super::examined::value;
 use super::extract::{self, Kernel};
 use super::legality::Judgement;
 use super::lower_version;
 use super::merge::Part;
 use super::modes::Modes;
 use super::outcome::{Fused, Outcome, SlotFindings, Trust};
-use super::plan::{Argument, Plan, Slot};
-use super::ranges::{Sizes, padded};
+use super::plan::Plan;
 use super::remap;
-use crate::compiler::nd_range::{NdRange, NdSize};
 use crate::error::{Error, Result};
+use range::Batch;
 
 /// Maximum number of launches that run as one kernel.
 pub(super) const MAX_MEMBERS: usize = 64;
-
-/// Largest size of work-groups that is chosen for launches without one, in work-items. All common devices have
-/// work-groups of this size.
-const LARGEST_GROUP: usize = 256;
-
-/// Smallest size of several work-groups that is chosen for launches without one, in work-items.
-const SMALLEST_GROUP: usize = 16;
-
-/// Nd-range of a batch.
-struct Batch {
-    /// Nd-range of each launch, with the size of its work-groups.
-    own: NdRange,
-    /// Nd-range of all launches together.
-    whole: NdRange,
-    /// Dimension along which the launches follow each other.
-    dimension: usize,
-    /// Number of work-groups of a launch along the dimension.
-    groups: usize,
-}
 
 /// Fuses the launches of a plan in the form `Batched`, and notes in `outcome` what was found on the way.
 pub(super) fn attempt(
@@ -182,79 +162,4 @@ fn assemble(
         local: BTreeSet::new(),
         barriers: BTreeSet::new(),
     })
-}
-
-impl Batch {
-    /// Finds the nd-range of `members` launches like `slot`.
-    fn of(slot: &Slot, kernel: &Kernel, members: usize) -> Result<Self, Obstacle> {
-        let name = &kernel.name;
-        let sizes = padded(slot.range.global(), 1);
-        let local = slot.range.local().map(|local| padded(local, 1));
-        let local = match (local, kernel.modes.local_size()) {
-            (Some(local), Some(required)) if local != required => {
-                return Err(Obstacle::Refusal(format!(
-                    "`{name}` requires work-groups of {required:?}, not {local:?}"
-                )));
-            }
-            (known, required) => known.or(required).map_or_else(|| group_size(sizes), Some),
-        };
-        let fits = |local: &Sizes| {
-            (0..3).all(|d| sizes[d] > 0 && local[d] > 0 && sizes[d].is_multiple_of(local[d]))
-        };
-        let Some(local) = local.filter(fits) else {
-            return Err(Obstacle::Refusal(format!(
-                "the global size of `{name}`, {:?}, is not a number of whole work-groups; set a \
-                 work-group size that divides it",
-                slot.range.global()
-            )));
-        };
-        let dimensions = slot.range.dimensions();
-        let dimension = dimensions.min(2);
-        let mut own = slot.range;
-        own.set_local(NdSize::of(&local[..dimensions]))?;
-        let mut all = sizes;
-        let total = sizes[dimension].checked_mul(members);
-        all[dimension] = total.ok_or_else(|| {
-            Obstacle::Refusal(format!("the launches of `{name}` have too many work-items"))
-        })?;
-        let mut whole = NdRange::from(NdSize::of(&all[..=dimension]));
-        whole.set_local(NdSize::of(&local[..=dimension]))?;
-        Ok(Self { own, whole, dimension, groups: sizes[dimension] / local[dimension] })
-    }
-}
-
-/// Returns a size of work-groups that divides these sizes: the largest one, by dimension. `None` if that is too
-/// small.
-fn group_size(sizes: Sizes) -> Option<Sizes> {
-    let mut local = [1; 3];
-    let mut rest = LARGEST_GROUP;
-    for (size, local) in sizes.iter().zip(&mut local) {
-        *local = (1..=rest).rev().find(|&part| size.is_multiple_of(part)).unwrap_or(1);
-        rest /= *local;
-    }
-    let is_large = local.iter().product::<usize>() >= SMALLEST_GROUP;
-    (is_large || local == sizes).then_some(local)
-}
-
-/// Returns what the analysis of accesses knows of a launch's arguments if the values of its scalars do not count.
-fn without_scalars(slot: &Slot) -> Vec<Value> {
-    let values = slot.arguments.iter().map(|argument| match argument {
-        Argument::Scalar(_) => Value::Other,
-        other => value(other),
-    });
-    values.collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn group_sizes_divide_the_global_size() {
-        assert_eq!(group_size([8192, 1, 1]), Some([256, 1, 1]));
-        assert_eq!(group_size([96, 10, 1]), Some([96, 2, 1]));
-        assert_eq!(group_size([13, 1, 1]), Some([13, 1, 1]), "one work-group");
-        assert_eq!(group_size([16, 4, 9]), Some([16, 4, 3]));
-        assert_eq!(group_size([8191, 1, 1]), None, "work-groups of one work-item");
-    }
 }
