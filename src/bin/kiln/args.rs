@@ -32,8 +32,9 @@ Environment:
   KILN_CACHE_TRACE     a file, or stderr: one line of JSON for every requested program
   KILN_DEVICE          the device, as for --device
   KILN_FUSION          auto, always or never: whether launches that can be fused are fused
-  KILN_FUSION_FORM     the form of all fused kernels: direct, inlined, tiles:16x16, strips:32 or
-                       windows:32, with any numbers; by default, the one expected to be fastest
+  KILN_FUSION_FORM     the form of all fused kernels: direct, inlined, tiles:16x16, strips:32,
+                       windows:32 (with any numbers) or batched; by default, the one expected to
+                       be fastest
   KILN_CLANG, KILN_LLVM_SPIRV
                        the compilers that translate OpenCL C to SPIR-V; by default, those in PATH
   KILN_COMPILE_OPTIONS, KILN_LINK_OPTIONS

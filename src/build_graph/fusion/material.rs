@@ -141,6 +141,11 @@ impl Material {
             Some(local) => local.iter().fold(1, |items: usize, &size| items.saturating_mul(size)),
             None => max_work_group_size,
         };
+        if items > max_work_group_size {
+            return Some(format!(
+                "the work-groups have {items} work-items; the device allows {max_work_group_size}"
+            ));
+        }
         if !self.is_gpu && private_bytes.saturating_mul(items) > MAX_PRIVATE_BYTES {
             return Some(format!(
                 "the arrays of a work-item need {private_bytes} bytes of private memory; \
@@ -309,11 +314,12 @@ fn refusal_of(refused_forms: &[(FusionForm, FusionReport)]) -> FusionReport {
 fn further_kernels(launches: &Launches<'_>, part: &Part) -> Vec<(Group, FusionForm)> {
     let Some(first) = part.candidates.first() else { return Vec::new() };
     let kernels = part.candidates.iter().flat_map(|candidate| {
-        let forms = match candidate.passes_values_on() {
-            true => launches.forms(&candidate.group),
-            false => vec![candidate.form],
+        let passes_values_on = candidate.passes_values_on();
+        let is_tried = move |form: &FusionForm| {
+            passes_values_on || matches!(form, FusionForm::Direct | FusionForm::Batched)
         };
-        forms.into_iter().map(|form| (candidate.group.clone(), form))
+        let forms = launches.forms(&candidate.group).into_iter().filter(is_tried);
+        forms.map(|form| (candidate.group.clone(), form))
     });
     let is_further =
         |(group, form): &(Group, FusionForm)| (group, *form) != (&first.group, first.form);

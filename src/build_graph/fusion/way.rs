@@ -173,7 +173,12 @@ mod tests {
 
     #[test]
     fn descriptions_are_read_as_they_are_written() {
-        for text in ["alone 0 | alone 1", "direct 0 1 2", "tiles:16x16 (0) 3 4 | alone 5"] {
+        for text in [
+            "alone 0 | alone 1",
+            "direct 0 1 2",
+            "batched 0 2 | alone 1",
+            "tiles:16x16 (0) 3 4 | alone 5",
+        ] {
             assert_eq!(text.parse::<Description>().unwrap().to_string(), text);
         }
         for other in

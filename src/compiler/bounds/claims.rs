@@ -19,6 +19,9 @@ use crate::compiler::spirv::edit::{Definitions, Function, Instruction, Section, 
 /// Maximum number of calculations of an address that are followed.
 const MAX_STEPS: usize = 16;
 
+/// Maximum number of copies and selections from which the address that a function gets is followed.
+const MAX_ORIGINS: usize = 256;
+
 /// Returns the reason why a kernel's module is refused for a claim, worded to follow "it".
 pub(super) fn refused(definitions: &Definitions<'_>) -> Option<String> {
     let module = definitions.module();
@@ -230,9 +233,10 @@ pub(super) fn alignments(
             continue;
         }
         for call in calls.iter().filter(|call| call.word(2) == Some(function)) {
-            let passed = call.word(3 + at).map(|id| origin(definitions, id));
-            match passed.filter(|id| functions.contains_key(id)) {
-                Some(id) => pending.push((id, bytes)),
+            let passed = call.word(3 + at).and_then(|id| origins(definitions, id));
+            let are_parameters = |ids: &Vec<u32>| ids.iter().all(|id| functions.contains_key(id));
+            match passed.filter(are_parameters) {
+                Some(ids) => pending.extend(ids.into_iter().map(|id| (id, bytes))),
                 None => {
                     return Err(
                         "a function that it calls claims that the address in a parameter is aligned"
@@ -262,15 +266,20 @@ pub(super) fn calls<'m>(definitions: &Definitions<'m>) -> Vec<Instruction<'m>> {
     bodies.filter(|i| i.op() == Some(Op::FunctionCall)).collect()
 }
 
-/// Returns the value that a value is a copy of, with the same address.
-fn origin(definitions: &Definitions<'_>, mut id: u32) -> u32 {
-    for _ in 0..MAX_STEPS {
-        let copied =
-            definitions.get(id).filter(|i| matches!(i.op(), Some(Op::CopyObject | Op::Bitcast)));
-        let Some(copied) = copied.and_then(|i| i.word(2)) else { break };
-        id = copied;
+/// Returns the values that a value is a copy of, or a selection from, with the same addresses. `None` if there are
+/// too many to follow.
+fn origins(definitions: &Definitions<'_>, id: u32) -> Option<Vec<u32>> {
+    let (mut pending, mut found) = (vec![id], Vec::new());
+    for _ in 0..MAX_ORIGINS {
+        let Some(id) = pending.pop() else { return Some(found) };
+        let definition = definitions.get(id);
+        match definition.and_then(|i| Some((i, i.op()?))) {
+            Some((i, Op::CopyObject | Op::Bitcast)) => pending.push(i.word(2)?),
+            Some((i, Op::Select)) => pending.extend([i.word(3)?, i.word(4)?]),
+            _ => found.push(id),
+        }
     }
-    id
+    None
 }
 
 /// Returns whether a decoration claims nothing, or whether the check covers what it claims.

@@ -510,14 +510,14 @@ pub(super) fn barrier(
 }
 
 /// Returns the ids and types of a function's parameters.
-fn signature(module: &Module, function: u32) -> Vec<(u32, u32)> {
+pub(super) fn signature(module: &Module, function: u32) -> Vec<(u32, u32)> {
     let function = module.functions.iter().find(|known| known.id == function);
     function.map_or_else(Vec::new, |function| Declaration::of(&function.body).parameters)
 }
 
 /// Returns the decorations of parameters that also hold for a caller's parameters. The absence of aliases is
 /// left out, because it only holds within one slot.
-fn decorations(module: &Module) -> BTreeMap<u32, BTreeSet<Vec<u32>>> {
+pub(super) fn decorations(module: &Module) -> BTreeMap<u32, BTreeSet<Vec<u32>>> {
     let mut by_target = BTreeMap::<_, BTreeSet<_>>::new();
     let annotations = module.section(Section::Annotations).iter();
     for i in annotations.filter(|i| i.op() == Some(Op::Decorate)) {
@@ -557,10 +557,14 @@ pub(crate) fn fused_name<'a>(kernels: impl Iterator<Item = &'a str>) -> String {
 
 /// Returns a name made of the kernels' names that the module does not use yet.
 pub(super) fn unused_name(module: &Module, plan: &Plan) -> String {
+    unused(module, fused_name(plan.slots.iter().map(|slot| &*slot.kernel)))
+}
+
+/// Returns a name that the module does not use yet, and that begins with `name`.
+pub(super) fn unused(module: &Module, mut name: String) -> String {
     let names = module.section(Section::Names).iter().filter_map(|i| i.string(1));
     let linkages = module.linkages();
     let taken: BTreeSet<_> = names.chain(linkages.iter().map(|l| l.name)).collect();
-    let mut name = fused_name(plan.slots.iter().map(|slot| &*slot.kernel));
     while taken.contains(name.as_str()) {
         name.push('_');
     }

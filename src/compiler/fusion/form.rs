@@ -1,5 +1,5 @@
 //! Forms of a fused kernel: how it does the work of launches that read what other work-items of earlier
-//! launches wrote.
+//! launches wrote, or that do not depend on each other.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use super::plan::{Plan, Slot};
 use crate::error::{Error, ErrorKind};
 
 /// Form of a fused kernel: whether it runs a launch again whose results other work-items need, and where it
-/// keeps these results. Forms differ in speed and never in results.
+/// keeps these results, or whether its launches run side by side. Forms differ in speed and never in results.
 ///
 /// By default, the [trials](crate::guides::fusion#trials) find the fastest form. The environment variable
 /// `KILN_FUSION_FORM` gives one form to [all fused kernels](crate::guides::fusion#forms), in the notation that
@@ -54,6 +54,20 @@ pub enum FusionForm {
         /// Number of rows of a strip.
         rows: u32,
     },
+    /// Each launch runs in work-groups of its own: the kernel has the work-groups of all launches, and each
+    /// work-group does the work of one. The launches have the same kernel and the same nd-range, and none of
+    /// them writes what another one accesses. This suits many small launches, such as those over the slices
+    /// of a batch.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kiln::FusionForm;
+    ///
+    /// assert_eq!("batched".parse::<FusionForm>()?, FusionForm::Batched);
+    /// # Ok::<(), kiln::Error>(())
+    /// ```
+    Batched,
 }
 
 impl FusionForm {
@@ -65,6 +79,7 @@ impl FusionForm {
             Self::Tiles { width, height } => format!("tiles:{width}x{height}"),
             Self::Strips { rows } => format!("strips:{rows}"),
             Self::Windows { rows } => format!("windows:{rows}"),
+            Self::Batched => "batched".to_owned(),
         }
     }
 }
@@ -77,11 +92,12 @@ impl fmt::Display for FusionForm {
             Self::Tiles { width, height } => write!(f, "tiles of {width} x {height}"),
             Self::Strips { rows } => write!(f, "strips of {rows} rows"),
             Self::Windows { rows } => write!(f, "windows over {rows} rows"),
+            Self::Batched => f.write_str("batched"),
         }
     }
 }
 
-/// Reads `direct`, `inlined`, `tiles:16x16`, `strips:32` or `windows:32`, with any numbers but 0.
+/// Reads `direct`, `inlined`, `tiles:16x16`, `strips:32`, `windows:32` or `batched`, with any numbers but 0.
 ///
 /// # Errors
 ///
@@ -94,6 +110,7 @@ impl FromStr for FusionForm {
         let form = match text.split_once(':') {
             None if text == "direct" => Some(Self::Direct),
             None if text == "inlined" => Some(Self::Inlined),
+            None if text == "batched" => Some(Self::Batched),
             Some(("tiles", size)) => size.split_once('x').and_then(|(width, height)| {
                 Some(Self::Tiles { width: count(width)?, height: count(height)? })
             }),
@@ -106,7 +123,7 @@ impl FromStr for FusionForm {
                 ErrorKind::InvalidArgument,
                 format!(
                     "{text:?} is not a form of fusion; expected `direct`, `inlined`, `tiles:16x16`, \
-                     `strips:32` or `windows:32`, with numbers above 0"
+                     `strips:32`, `windows:32` or `batched`, with numbers above 0"
                 ),
             )
         })
@@ -114,7 +131,7 @@ impl FromStr for FusionForm {
 }
 
 /// Returns the forms to try for a plan, [`Direct`](FusionForm::Direct) first, then those that are usually the
-/// fastest on the kind of device.
+/// fastest on the kind of device. Only equal launches are [batched](FusionForm::Batched).
 ///
 /// On a CPU, the private arrays of strips and windows stay in the fastest cache, and the loop over the rows
 /// is a loop of the kernel. On a GPU, tiles in local memory keep all work-items busy. Tiles are not tried where
@@ -123,6 +140,9 @@ pub(crate) fn forms(plan: &Plan, is_gpu: bool) -> Vec<FusionForm> {
     let mut forms = vec![FusionForm::Direct];
     if plan.slots.len() < 2 || plan.slots.iter().any(Slot::takes_objects) {
         return forms;
+    }
+    if plan.slots.iter().all(|slot| slot.is_like(&plan.slots[0])) {
+        forms.push(FusionForm::Batched);
     }
     let (tiles, strips) =
         if is_gpu { ([(16, 16), (32, 8)], 16) } else { ([(64, 16), (32, 8)], 32) };
@@ -149,11 +169,14 @@ mod tests {
             FusionForm::Tiles { width: 64, height: 16 },
             FusionForm::Strips { rows: 32 },
             FusionForm::Windows { rows: 8 },
+            FusionForm::Batched,
         ];
         for form in forms {
             assert_eq!(form.notation().parse::<FusionForm>().unwrap(), form);
         }
-        for other in ["", "tiles", "tiles:16", "tiles:0x16", "strips:", "strips:-1", "direct:1"] {
+        for other in
+            ["", "tiles", "tiles:16", "tiles:0x16", "strips:", "strips:-1", "direct:1", "batched:2"]
+        {
             let error = other.parse::<FusionForm>().unwrap_err();
             assert!(error.to_string().contains(&format!("{other:?}")), "{error}");
         }

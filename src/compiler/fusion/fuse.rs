@@ -2,6 +2,7 @@
 
 use super::arrangement::Arrangement;
 use super::attempt::{self, Obstacle};
+use super::batched;
 use super::coarsen::Width;
 use super::examination::Programs;
 use super::extract;
@@ -40,7 +41,7 @@ pub(crate) fn fuse(
     }
     let plain = Arrangement::plain(plan);
     outcome.fused = or_reason(in_form(&plain, programs, trust, width, form, &mut outcome))?;
-    if outcome.fused.is_ok() || plan.slots.len() < 2 {
+    if outcome.fused.is_ok() || plan.slots.len() < 2 || form == FusionForm::Batched {
         return Ok(outcome);
     }
     for arrangement in Arrangement::others(plan, programs.modules, form).unwrap_or_default() {
@@ -73,6 +74,7 @@ fn in_form(
             let examinations = programs.examinations;
             attempt::attempt(arrangement, &kernels, examinations, trust, width, outcome)?
         }
+        FusionForm::Batched => batched::attempt(&arrangement.plan, programs, trust, outcome)?,
         _ => recompute::attempt(&arrangement.plan, programs, trust, form, outcome)?,
     };
     if arrangement.plan.target.widen_vectors {

@@ -67,7 +67,11 @@ impl Candidate {
     pub(crate) fn passes_values_on(&self) -> bool {
         let has_barriers =
             || self.outcome.fused.as_ref().is_ok_and(|fused| !fused.barriers.is_empty());
-        self.form != FusionForm::Direct || has_barriers()
+        match self.form {
+            FusionForm::Direct => has_barriers(),
+            FusionForm::Batched => false,
+            _ => true,
+        }
     }
 }
 

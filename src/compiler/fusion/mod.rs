@@ -21,13 +21,15 @@
 //!    device's [version](lower_version) of SPIR-V.
 //!
 //! Launches that need what other work-items of earlier launches wrote are fused in other [forms](form): the
-//! kernel [runs the earlier launches again](recompute). Launches that cannot all be one kernel are
+//! kernel [runs the earlier launches again](recompute). Equal launches that do not depend on each other may
+//! be [batched]: each runs in work-groups of its own. Launches that cannot all be one kernel are
 //! [divided](partition) into groups that can, by an estimate of their [cost].
 
 pub(in crate::compiler) mod access;
 pub(in crate::compiler) mod affine;
 mod arrangement;
 mod attempt;
+mod batched;
 mod built_ins;
 mod coarsen;
 mod contraction;
@@ -66,6 +68,7 @@ mod private_legality;
 mod promote;
 mod ranges;
 mod recompute;
+mod remainder;
 mod remap;
 mod repetition;
 mod report;

@@ -2,13 +2,16 @@
 //!
 //! The search starts with a group for each launch. It merges the two groups that share memory and whose
 //! merging saves most by the [cost model](super::cost), as long as one kernel [can do](Launches::candidate)
-//! the work of both and the launches stay in an order that gives the same results. Finally, for each group,
+//! the work of both and the launches stay in an order that gives the same results. Equal launches that are
+//! left alone and do not depend on each other then form [batches](super::batched). Finally, for each group,
 //! the search tries kernels that run launches of other groups [again](Group::repeated), instead of reading
 //! their results from memory.
 
 use std::collections::BTreeSet;
 
+use super::batched::MAX_MEMBERS;
 use super::cost::Cost;
+use super::form::FusionForm;
 use super::launches::{Candidate, Group, Launches, Part};
 use crate::compiler::signature::Access;
 
@@ -16,11 +19,16 @@ use crate::compiler::signature::Access;
 /// or more forms. Once the attempts are used up, groups stay as they are.
 const MAX_ATTEMPTS: usize = 4;
 
+/// Minimum number of launches without common memory that form a batch, unless all kernels are batches. Fewer save
+/// too little for the kernel that has to be compiled.
+const FEWEST_BATCHED: usize = 4;
+
 impl Launches<'_> {
     /// Returns the best partition into groups, in the order in which they run.
     pub(crate) fn partition(&self) -> Vec<Part> {
         let mut search = Search::new(self);
         search.merge_all();
+        search.batch_all();
         search.repeat_producers();
         search.finish()
     }
@@ -179,9 +187,12 @@ impl<'a, 'b> Search<'a, 'b> {
 
     /// Whether a launch of `part` must come before one of `other`.
     fn is_before(&self, part: usize, other: usize) -> bool {
-        let later = &self.parts[other].slots;
-        let mut slots = self.parts[part].slots.iter();
-        slots.any(|&slot| {
+        self.must_precede(&self.parts[part].slots, &self.parts[other].slots)
+    }
+
+    /// Whether a launch in `slots` must come before one in `later`.
+    fn must_precede(&self, slots: &[usize], later: &[usize]) -> bool {
+        slots.iter().any(|&slot| {
             later.iter().any(|&other| slot < other && self.launches.conflict(slot, other))
         })
     }
@@ -206,6 +217,87 @@ impl<'a, 'b> Search<'a, 'b> {
             false
         };
         reaches(first, second) || reaches(second, first)
+    }
+
+    /// Merges launches that run alone into batches.
+    fn batch_all(&mut self) {
+        let fewest = match self.launches.forced_form {
+            None => FEWEST_BATCHED,
+            Some(FusionForm::Batched) => 2,
+            Some(_) => return,
+        };
+        let alone = self.parts.iter().filter(|part| part.slots.len() == 1);
+        let mut left: Vec<_> = alone.flat_map(|part| part.slots.iter().copied()).collect();
+        left.sort_unstable();
+        while !left.is_empty() {
+            let members = self.batch_of(&left);
+            left.retain(|slot| !members.contains(slot));
+            self.batch(&members, fewest);
+        }
+    }
+
+    /// Returns the first of some launches, and all others of them that are like it and can run beside it.
+    fn batch_of(&self, slots: &[usize]) -> Vec<usize> {
+        let mut members: Vec<usize> = Vec::new();
+        let all = &self.launches.plan.slots;
+        for &slot in slots {
+            let is_independent = |&member: &usize| {
+                all[slot].is_like(&all[member]) && !self.launches.conflict(member, slot)
+            };
+            if !members.iter().all(is_independent) {
+                continue;
+            }
+            members.push(slot);
+            if members.len() > 1 && self.is_interrupted(&members) {
+                members.pop();
+            }
+        }
+        members
+    }
+
+    /// Whether other groups would have to run between launches that run alone, if these were merged.
+    fn is_interrupted(&self, members: &[usize]) -> bool {
+        let mut seen: Vec<_> =
+            self.parts.iter().map(|part| members.contains(&part.slots[0])).collect();
+        let mut stack: Vec<_> = (0..seen.len()).filter(|&part| seen[part]).collect();
+        while let Some(at) = stack.pop() {
+            let slots = &self.parts[at].slots;
+            if !members.contains(&slots[0]) && self.must_precede(slots, members) {
+                return true;
+            }
+            for (next, seen) in seen.iter_mut().enumerate() {
+                if !*seen && self.is_before(at, next) {
+                    *seen = true;
+                    stack.push(next);
+                }
+            }
+        }
+        false
+    }
+
+    /// Makes batches of independent launches, each of at least `fewest`. If a kernel exceeds a limit, tries smaller
+    /// batches.
+    fn batch(&mut self, members: &[usize], fewest: usize) {
+        let (mut left, mut most) = (members, MAX_MEMBERS);
+        while left.len() >= fewest {
+            let (slots, others) = left.split_at(left.len().min(most));
+            let group = Group::of(slots.iter().copied());
+            let Some(attempts_left) = self.attempts_left.checked_sub(1) else { return };
+            self.attempts_left = attempts_left;
+            let apart = Cost::of(self.launches, &group, None).total();
+            let candidate = self.launches.candidate(&group, FusionForm::Batched);
+            let candidates = candidate.into_iter().collect();
+            let part = Part { slots: slots.to_vec(), candidates };
+            if !part.candidates.is_empty() && part.cost(self.launches).total() < apart {
+                self.parts.retain(|known| !slots.contains(&known.slots[0]));
+                self.parts.push(part);
+                left = others;
+            } else if slots.len() / 2 >= fewest {
+                most = slots.len() / 2;
+            } else {
+                return;
+            }
+        }
     }
 
     /// Returns the kernel of a group in the first form that costs less than `limit`, or else in the cheapest

@@ -110,6 +110,22 @@ impl Slot {
             |argument: &Argument| matches!(argument, Argument::Image(_) | Argument::Sampler(_));
         self.arguments.iter().any(is_object)
     }
+
+    /// Returns whether another launch is equal up to the values of its scalars and the bytes of its buffers: it
+    /// runs the same kernel over the same nd-range, with arguments of the same kinds and sizes.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let is_same_kind = |(one, other): (&Argument, &Argument)| match (one, other) {
+            (Argument::Buffer(_), Argument::Buffer(_)) => true,
+            (Argument::Scalar(one), Argument::Scalar(other)) => one.len() == other.len(),
+            _ => one == other,
+        };
+        self.module == other.module
+            && self.kernel == other.kernel
+            && self.constants == other.constants
+            && self.range == other.range
+            && self.arguments.len() == other.arguments.len()
+            && self.arguments.iter().zip(&other.arguments).all(is_same_kind)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -10,6 +10,7 @@ use rspirv::spirv::{BuiltIn, FunctionControl, Op, StorageClass};
 use super::built_ins::{BuiltInType, Global, number, vector};
 use super::declaration::Declaration;
 use super::ranges::{Assignment, Mapping, Ranges, Shape, Sizes, padded};
+use super::remainder::Remainder;
 use super::repetition;
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::spirv::Module;
@@ -27,6 +28,8 @@ enum Value {
     GlobalId,
     /// Id that follows from the global id which a parameter of the function gives.
     Given(GivenId),
+    /// Remainder of the device's value.
+    Remainder(Remainder),
 }
 
 /// Id of a work-item that follows from its global id.
@@ -127,6 +130,85 @@ pub(super) fn take_id(
     };
     rewrite(module, kernel, &variables, &mapping, range, &ids)?;
     module.prune()
+}
+
+/// Gives a kernel the ids and sizes of its own launch in a fused kernel that runs the work-groups of several
+/// launches with the nd-range `range`, one launch after another along `dimension`. The size of work-groups is
+/// that of `range`, and there is no offset.
+///
+/// # Errors
+///
+/// [`Unsupported`](crate::ErrorKind::Unsupported), naming the value that the kernel would not get.
+pub(super) fn take_portion(
+    module: &mut Module,
+    kernel: &str,
+    range: &NdRange,
+    dimension: usize,
+) -> Result<()> {
+    check_inputs(module, kernel)?;
+    let mut variables = HashMap::new();
+    for (variable, built_in) in module.built_ins().collect::<Vec<_>>() {
+        let value = portion_value(built_in, range, dimension).map_err(|what| {
+            Error::unsupported(format!(
+                "`{kernel}` uses {what}, which it does not have where it runs in a batch"
+            ))
+        })?;
+        variables.extend(value.map(|value| (variable, value)));
+    }
+    if variables.is_empty() {
+        return Ok(());
+    }
+    let mapping = Mapping {
+        range: *range,
+        shape: Shape::Same,
+        guard: None,
+        keeps_groups: true,
+        assignment: Assignment::Single,
+    };
+    rewrite(module, kernel, &variables, &mapping, range, &HashMap::new())?;
+    module.prune()
+}
+
+/// Returns the replacement for a built-in value in a [portion](take_portion) of a fused kernel, or `None` if the
+/// launch has the device's value. Fails with the name of a value that is not known.
+fn portion_value(
+    built_in: u32,
+    range: &NdRange,
+    dimension: usize,
+) -> Result<Option<Value>, String> {
+    let Some(built_in) = BuiltIn::from_u32(built_in) else {
+        return Err(format!("the built-in value {built_in}"));
+    };
+    let sizes = padded(range.global(), 1);
+    let local = padded(range.local().unwrap_or_default(), 1);
+    let groups: Sizes = std::array::from_fn(|d| sizes[d] / local[d].max(1));
+    let along = |sizes: Sizes| {
+        let size = sizes[dimension] as u64;
+        Value::Remainder(Remainder { dimension: Some(dimension), size })
+    };
+    Ok(match built_in {
+        BuiltIn::WorkDim => Some(Value::Constant([range.dimensions(); 3])),
+        BuiltIn::GlobalSize => Some(Value::Constant(sizes)),
+        BuiltIn::NumWorkgroups => Some(Value::Constant(groups)),
+        BuiltIn::GlobalInvocationId => Some(along(sizes)),
+        BuiltIn::WorkgroupId => Some(along(groups)),
+        BuiltIn::GlobalLinearId => {
+            let size = sizes.iter().map(|&size| size as u64).product();
+            Some(Value::Remainder(Remainder { dimension: None, size }))
+        }
+        BuiltIn::GlobalOffset
+        | BuiltIn::LocalInvocationId
+        | BuiltIn::LocalInvocationIndex
+        | BuiltIn::WorkgroupSize
+        | BuiltIn::EnqueuedWorkgroupSize
+        | BuiltIn::SubgroupSize
+        | BuiltIn::SubgroupMaxSize
+        | BuiltIn::NumSubgroups
+        | BuiltIn::NumEnqueuedSubgroups
+        | BuiltIn::SubgroupId
+        | BuiltIn::SubgroupLocalInvocationId => None,
+        _ => return Err(format!("the built-in value {built_in:?}")),
+    })
 }
 
 /// Returns the error for a kernel that uses something that other work-items do not have.
@@ -391,7 +473,9 @@ impl Writer<'_> {
             };
             let whole = if index.is_some() { self.module.fresh_id()? } else { id };
             match kind {
-                Value::GlobalId => new.push(Op::FunctionCall, [value_type.ty, whole, value]),
+                Value::GlobalId | Value::Remainder(_) => {
+                    new.push(Op::FunctionCall, [value_type.ty, whole, value]);
+                }
                 _ => new.push(Op::CopyObject, [value_type.ty, whole, value]),
             }
             if let Some(index) = index {
@@ -473,6 +557,13 @@ impl Writer<'_> {
                 number(self.module, &mut self.interner, value_type, first as u64)?
             }
             Value::GlobalId => self.global_id(variable, value_type)?,
+            Value::Remainder(remainder) => {
+                let (module, interner) = (&mut *self.module, &mut self.interner);
+                let function = remainder.function(module, interner, variable, value_type)?;
+                let id = function.id;
+                self.new.push(function);
+                id
+            }
             Value::Given(_) => {
                 return Err(Error::unsupported(
                     "a function reads a global id that it is not given",

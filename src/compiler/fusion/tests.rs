@@ -16,6 +16,7 @@ use crate::digest::Digest;
 use crate::error::ErrorKind;
 
 mod arrangements;
+mod batched;
 mod contraction;
 mod groups;
 mod halves;

@@ -45,7 +45,7 @@ impl Blocks {
             Some(Self { sizes, class: StorageClass::Function, is_window })
         };
         match form {
-            FusionForm::Direct | FusionForm::Inlined => None,
+            FusionForm::Direct | FusionForm::Inlined | FusionForm::Batched => None,
             FusionForm::Tiles { width, height } => {
                 let height = if counts[1] > 1 { i128::from(height) } else { 1 };
                 let sizes = [i128::from(width), height, 1];
