@@ -1,4 +1,5 @@
-//! Time of many cold builds with compile processes, relative to threads: `cargo bench --bench processes`.
+//! Time of many cold builds with compile processes, relative to threads: `cargo bench --bench processes`, or with
+//! other numbers of programs `cargo bench --bench processes -- 50 100`.
 
 #![allow(clippy::print_stdout, reason = "printing is what benchmarks do")]
 
@@ -10,7 +11,7 @@ use futures_lite::future::block_on;
 use kiln::{CacheConfig, CompileProcesses, Module, Runtime};
 use support::{heading, median};
 
-/// Numbers of programs that are requested at once.
+/// Numbers of programs that are requested at once, unless the arguments name others.
 const PROGRAMS: [u32; 2] = [12, 200];
 
 /// Rounds of each measurement.
@@ -18,12 +19,14 @@ const ROUNDS: usize = 3;
 
 fn main() -> kiln::Result<()> {
     kiln::build_child();
+    let given: Vec<u32> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
+    let numbers = if given.is_empty() { PROGRAMS.to_vec() } else { given };
     for platform in ["intel(r) opencl", "portable computing language", "nvidia"] {
         if let Ok(rt) =
             block_on(Runtime::builder().device(platform).cache(CacheConfig::memory_only()).build())
         {
             heading(&rt.device().to_string());
-            for programs in PROGRAMS {
+            for &programs in &numbers {
                 block_on(compare(platform, programs))?;
             }
         }
@@ -68,6 +71,7 @@ async fn build_all(
     let folder = tempfile::tempdir().expect("there is room for a cache");
     let builder = Runtime::builder().device(platform).cache(CacheConfig::at(folder.path()));
     let rt = builder.compile_processes(processes).build().await?;
+    let cpu = cpu_seconds();
     let nonce = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
     let start = Instant::now();
     let builds: Vec<_> =
@@ -80,14 +84,29 @@ async fn build_all(
     let times = Times { built, stored: start.elapsed() };
     let stats = rt.stats();
     assert_eq!(stats.compiles, u64::from(programs), "every program is compiled once");
+    drop(rt);
+    // The processors' time of a process counts once it has ended.
+    std::thread::sleep(Duration::from_millis(500));
     println!(
-        "  {processes:?}: built after {:.2} s, stored after {:.2} s, {} processes compiled {} of {programs}",
+        "  {processes:?}: built after {:.2} s, stored after {:.2} s, {:.2} s of processors, \
+         {} processes compiled {} of {programs}",
         times.built.as_secs_f64(),
         times.stored.as_secs_f64(),
+        cpu_seconds() - cpu,
         stats.compile_processes,
         stats.process_compiles,
     );
     Ok(times)
+}
+
+/// Returns the processors' time that this process and its children that have ended have used, on Linux.
+fn cpu_seconds() -> f64 {
+    /// Clock ticks in a second, as `/proc` counts them.
+    const TICKS: f64 = 100.0;
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
+    let ticks: f64 = fields.skip(11).take(4).filter_map(|field| field.parse::<f64>().ok()).sum();
+    ticks / TICKS
 }
 
 /// Returns a program of medium size that differs from all others.

@@ -393,7 +393,7 @@ mod tests {
     #[test]
     fn errors_keep_their_kind_code_source_and_log() {
         let code = DriverCode { code: -11, name: "CL_BUILD_PROGRAM_FAILURE" };
-        let inner = std::io::Error::other("the reason");
+        let inner = io::Error::other("the reason");
         let error = Error::new(ErrorKind::BuildFailed, "refused").with_code(code).with_log("log");
         let failure = Failure::of(&error.with_source(inner));
         let text = serde_json::to_vec(&failure).expect("it is plain data");
