@@ -118,7 +118,7 @@ impl Worker {
         }
     }
 
-    /// Has the process compile a program, or another process if the first one fails.
+    /// Compiles a program in the process, or in another one if the first one fails.
     fn compile(&mut self, job: &Job) -> Reply {
         let mut failure: Option<Error> = None;
         for _ in 0..ATTEMPTS {
