@@ -328,8 +328,8 @@ pub use crate::args::{Argument, Arguments, Local};
 pub use crate::backend::simulated;
 pub use crate::backend::{DriverHandles, Profile};
 pub use crate::build_graph::{
-    Attached, Build, BuildRequest, Checked, CompileObject, DuplicateExports, Kernel, LinkedSymbol,
-    Object, Origin, Program, SpecializationValue, build_child,
+    Attached, Build, BuildRequest, Checked, CompileObject, CompileProcesses, DuplicateExports,
+    Kernel, LinkedSymbol, Object, Origin, Program, SpecializationValue, build_child,
 };
 pub use crate::cache::config::CacheConfig;
 #[cfg(feature = "remote")]

@@ -111,6 +111,10 @@ counters! {
     links,
     /// Child processes that made such calls for untrusted modules: one for all modules of a program.
     build_children,
+    /// Compile processes that were started: see [`RuntimeBuilder::compile_processes`](crate::RuntimeBuilder::compile_processes).
+    compile_processes,
+    /// Programs that compile processes compiled or refused.
+    process_compiles,
     /// Translations of OpenCL C to SPIR-V by compilers that do not belong to a driver.
     translations,
     /// Builds that the compiler refused, or that could not succeed on any try.

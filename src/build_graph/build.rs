@@ -57,7 +57,7 @@ async fn make(in_flight: &mut InFlight, trail: &mut Trail) -> Result<(Arc<Built>
     let subject = in_flight.subject();
     if !subject.is_stored() {
         let linkage = subject.linkage().await?;
-        let _slot = subject.slots().acquire().await;
+        let _slot = subject.acquire_slot().await;
         return Ok((subject.compile(linkage).await?, Rest::Nothing));
     }
     let Trail { miss, remote } = trail;

@@ -1,17 +1,19 @@
 //! Calls of compilers, linkers and loaders for a build. They run on the threads of the graph's pools, with
 //! retries.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use async_lock::Semaphore;
+use async_lock::futures::AcquireArc;
+use async_lock::{Semaphore, SemaphoreGuardArc};
 use futures::FutureExt;
-use futures::future::{try_join, try_join_all};
+use futures::future::{Either, select, try_join, try_join_all};
 
 use super::artifact::Artifact;
 use super::built::{BuildMetadata, Built, Origin};
 use super::capabilities;
-use super::child::{ChildOutput, Order};
+use super::child::{ChildOutput, Order, ProcessPool, Reply, WaitingBuild};
 use super::entry_codec::{self, Loaded, Packed};
 use super::graph::{BuildGraph, BuildId};
 use super::kernel_record::{has_kernels, parameters};
@@ -84,11 +86,32 @@ impl Subject {
     pub(super) fn slots(&self) -> &Arc<Semaphore> {
         if self.is_link() {
             self.pool().links()
-        } else if self.workarounds().serialize_builds && !self.graph.has_child_compile(&self.plan) {
+        } else if self.processes().is_some() {
+            self.pool().shared_compiles()
+        } else {
+            self.thread_slots()
+        }
+    }
+
+    /// Returns the permits to begin compiles by threads, or in child processes for untrusted modules.
+    fn thread_slots(&self) -> &Arc<Semaphore> {
+        if self.workarounds().serialize_builds && !self.graph.has_child_compile(&self.plan) {
             self.pool().single_compile()
         } else {
             self.pool().compiles()
         }
+    }
+
+    /// Waits for one of the [`slots`](Self::slots).
+    pub(super) async fn acquire_slot(&self) -> SemaphoreGuardArc {
+        let _waiting: Option<WaitingBuild> =
+            self.processes().map(|processes| processes.wait(&self.graph.target(&self.plan)));
+        self.slots().acquire_arc().await
+    }
+
+    /// Returns the compile processes, if there are any and they can compile the program.
+    fn processes(&self) -> Option<&ProcessPool> {
+        self.graph.processes_for(&self.plan)
     }
 
     fn workarounds(&self) -> Workarounds {
@@ -157,10 +180,62 @@ impl Subject {
         } else if self.graph.has_child_compile(&self.plan) {
             self.compile_in_child().await
         } else {
-            self.with_retries(Priority::Long, Self::compile_here).await
+            match self.processes() {
+                Some(processes) => self.compile_in_process_or_here(processes).await,
+                None => self.with_retries(Priority::Long, Self::compile_here).await,
+            }
         };
         self.check_files().await?;
         outcome
+    }
+
+    /// Compiles the module in a compile process or on a thread, whichever is free first.
+    async fn compile_in_process_or_here(self: &Arc<Self>, processes: &ProcessPool) -> Outcome {
+        let encode = |subject: &Self| {
+            subject.plan.with_source(subject.graph.slot(&subject.plan).handle(), |source| {
+                subject.check_capabilities(source)?;
+                ProcessPool::encode(&subject.graph.target(&subject.plan), source)
+            })
+        };
+        let request = self.on_pool(Priority::Short, encode).await?;
+        let mut ticket = processes.submit(&self.graph.target(&self.plan), request);
+        if !ticket.is_soon_taken() {
+            let permit = match select(pin!(ticket.reply()), pin!(self.thread_permit())).await {
+                Either::Left((reply, _)) => return self.receive_reply(reply).await,
+                Either::Right((permit, _)) => permit,
+            };
+            if ticket.withdraw() {
+                let outcome = self.with_retries(Priority::Long, Self::compile_here).await;
+                drop(permit);
+                return outcome;
+            }
+        }
+        let reply = ticket.reply().await;
+        self.receive_reply(reply).await
+    }
+
+    /// Waits for a permit to compile on a thread.
+    fn thread_permit(&self) -> AcquireArc {
+        self.thread_slots().acquire_arc()
+    }
+
+    /// Returns the outcome of a compile process.
+    async fn receive_reply(self: &Arc<Self>, reply: Reply) -> Outcome {
+        match reply {
+            Reply::Made(output) => {
+                self.graph.counters().compiles.add_one();
+                self.load_output(output).await
+            }
+            Reply::Failed(error) => {
+                self.graph.counters().compiles.add_one();
+                Err(self.classify(error))
+            }
+            Reply::Unavailable(error) => {
+                tracing::debug!(%error, "a thread compiles in place of a compile process");
+                let _permit = self.thread_permit().await;
+                self.with_retries(Priority::Long, Self::compile_here).await
+            }
+        }
     }
 
     /// Links the objects of a program, or has a child process compile and link its modules.

@@ -14,11 +14,11 @@ use moka::sync::Cache;
 
 use super::built::Built;
 use super::checked::Checked;
-use super::child::{Children, Target};
+use super::child::{Children, ProcessPool, Target};
 use super::disk::Disk;
 use super::fusion::Attempts;
 use super::fusion::known::Fusions;
-use super::key::DeviceKey;
+use super::key::{DeviceKey, NodeKind};
 use super::link::{DuplicateExports, Libraries, LinkTarget};
 use super::options::EnvironmentOptions;
 use super::outcome::Outcome;
@@ -32,7 +32,7 @@ use crate::backend::{self, DeviceSlot};
 use crate::cache::config::DeviceIdentity;
 use crate::cache::remote::Remote;
 use crate::cache::store::Address;
-use crate::device::Device;
+use crate::device::{Device, ModuleFormat};
 use crate::digest::{BuildKey, Digest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::HostExecutor;
@@ -89,7 +89,9 @@ pub(crate) struct Setting {
     pub(crate) pool: CompilePool,
     /// Threads for calls that block on untrusted modules: a compiler that hangs delays no trusted build.
     pub(crate) untrusted_pool: CompilePool,
-    pub(crate) children: Children,
+    pub(crate) children: Arc<Children>,
+    /// Processes that compile trusted modules, if there are any.
+    pub(crate) processes: Option<ProcessPool>,
     /// Maximum number of bytes of device binaries kept in memory. With a limit of zero no program is kept, but
     /// in-flight builds are still shared.
     pub(crate) memory_limit: u64,
@@ -218,6 +220,17 @@ impl BuildGraph {
 
     pub(super) fn children(&self) -> &Children {
         &self.setting.children
+    }
+
+    /// Returns the compile processes, if there are any and they can compile a plan.
+    pub(super) fn processes_for(&self, plan: &BuildPlan) -> Option<&ProcessPool> {
+        let can_compile = plan.kind() == NodeKind::Program
+            && !plan.has_untrusted()
+            && !plan.strategy().is_link()
+            && plan.format() != ModuleFormat::Native
+            // The compiler of a simulated device is part of Kiln.
+            && self.device(plan.device()).runs_code;
+        self.setting.processes.as_ref().filter(|_| can_compile)
     }
 
     /// Whether a child process compiles the program if it is not in memory or on disk.

@@ -59,7 +59,7 @@ mod turn;
 pub use attached::Attached;
 pub use built::Origin;
 pub use checked::Checked;
-pub use child::build_child;
+pub use child::{CompileProcesses, build_child};
 pub use kernel::Kernel;
 pub use link::{DuplicateExports, LinkedSymbol};
 pub use object::{CompileObject, Object};
@@ -70,7 +70,7 @@ pub use specialization::SpecializationValue;
 
 pub(crate) use built::{ResolvedKernel, WeakKernel};
 pub(crate) use checked::{Decision, LaunchShape, Variant};
-pub(crate) use child::{Children, LIMIT as CHILD_LIMIT};
+pub(crate) use child::{Children, LIMIT as CHILD_LIMIT, ProcessPool};
 pub(crate) use disk::Disk;
 pub(crate) use fusion::{
     Awaited, FusedKernel, Fusion, FusionRequest, ONE_BY_ONE, Overdue, Policy, Query, SelectedWay,

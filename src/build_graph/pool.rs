@@ -12,6 +12,7 @@ pub(crate) struct CompilePool {
     threads: Pool,
     serial_thread: Pool,
     compiles: Arc<Semaphore>,
+    shared_compiles: Arc<Semaphore>,
     single_compile: Arc<Semaphore>,
     links: Arc<Semaphore>,
 }
@@ -19,14 +20,15 @@ pub(crate) struct CompilePool {
 impl CompilePool {
     /// Creates a pool that runs at most `limit` compiles at a time, and at least one. Its threads are named `name`
     /// followed by their number. There is one more of them, so that short calls need not wait for a compile to
-    /// end.
-    pub(crate) fn new(name: &'static str, limit: usize) -> Self {
+    /// end. Beside the threads, there are up to `processes` compile processes.
+    pub(crate) fn new(name: &'static str, limit: usize, processes: usize) -> Self {
         let permits = |number| Arc::new(Semaphore::new(number));
         let limit = limit.max(1);
         Self {
             threads: Pool::new(name, limit + 1),
             serial_thread: Pool::new("kiln-serial", 1),
             compiles: permits(limit),
+            shared_compiles: permits(limit.max(processes)),
             single_compile: permits(1),
             links: permits(limit),
         }
@@ -52,6 +54,12 @@ impl CompilePool {
     /// Returns the permit to begin a compile by a driver that builds one program at a time.
     pub(super) fn single_compile(&self) -> &Arc<Semaphore> {
         &self.single_compile
+    }
+
+    /// Returns the permits to begin compiles that a compile process or a thread can do. A thread also needs
+    /// one of the permits for compiles by threads.
+    pub(super) fn shared_compiles(&self) -> &Arc<Semaphore> {
+        &self.shared_compiles
     }
 
     /// Returns the permits to begin links. Links do not wait for compiles.

@@ -46,9 +46,10 @@ impl Bench {
         let slot = Arc::new(DeviceSlot::new(Device::new(0, info), adapter));
         let graph = BuildGraph::new(Setting {
             devices: [slot].into(),
-            pool: CompilePool::new("kiln-compile", 4),
-            untrusted_pool: CompilePool::new("kiln-compile", 4),
-            children: Children::new(None, CHILD_LIMIT).expect("none is chosen"),
+            pool: CompilePool::new("kiln-compile", 4, 0),
+            untrusted_pool: CompilePool::new("kiln-compile", 4, 0),
+            children: Children::new(None, CHILD_LIMIT).expect("none is chosen").into(),
+            processes: None,
             memory_limit,
             disk: None,
             remote: None,

@@ -57,7 +57,7 @@ impl Subject {
     ) -> Result<Either<Arc<Built>, Turn>> {
         let Some(disk) = self.graph().disk() else {
             return Ok(Either::Right(Turn {
-                slot: self.slots().acquire_arc().await,
+                slot: self.acquire_slot().await,
                 lock: BackgroundLock::new(None),
             }));
         };
@@ -68,7 +68,7 @@ impl Subject {
             if let Some(built) = self.find_on_disk(miss).await? {
                 return Ok(Either::Left(built));
             }
-            slot = Some(self.slots().acquire_arc().await);
+            slot = Some(self.acquire_slot().await);
         }
         let mut since = None;
         loop {
@@ -96,7 +96,7 @@ impl Subject {
             if since.elapsed() >= disk.max_wait {
                 disk.counters.lock_timeouts.add_one();
                 tracing::debug!(key = %self.key(), "another process has held the build lock for too long");
-                let slot = self.slots().acquire_arc().await;
+                let slot = self.acquire_slot().await;
                 return Ok(Either::Right(Turn { slot, lock: BackgroundLock::new(None) }));
             }
             executor::pause(next_pause(since.elapsed())).await?;

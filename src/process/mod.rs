@@ -1,9 +1,11 @@
 //! Compilers as child processes with limits, so that the application survives whatever they do.
 //!
 //! Nothing is left behind on disk, even if this process is killed: a child's input and output are files without
-//! a name, in memory where the system supports that. [`program`] finds the programs. [`watcher`] reports how a
-//! child ended if the application ignores SIGCHLD.
+//! a name, in memory where the system supports that. [`connected`] is a child that stays and exchanges messages.
+//! [`program`] finds the programs. [`watcher`] reports how a child ended if the application ignores SIGCHLD.
 
+#[cfg(unix)]
+mod connected;
 pub(crate) mod environment;
 pub(crate) mod file;
 mod identity;
@@ -31,6 +33,8 @@ use std::time::{Duration, Instant};
 use self::log::Cause;
 use crate::error::{Error, ErrorKind, Result};
 
+#[cfg(unix)]
+pub(crate) use self::connected::{ConnectedProcess, ExchangeError};
 pub(crate) use self::identity::{ForkedOutput, check, id, is_forked, start};
 pub(crate) use self::library::pin_library;
 pub(crate) use self::program::{ChosenProgram, SearchResult, find_program, search_folder};
@@ -96,14 +100,7 @@ pub(crate) fn run(mut command: Command, input: &[u8], limit: Duration) -> Result
         .map_err(|error| failed("cannot create temporary files for its input and output", error))?;
     let start = || -> io::Result<Group> {
         command.stdin(stdin).stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
-        #[cfg(unix)]
-        {
-            std::os::unix::process::CommandExt::process_group(&mut command, 0);
-            let watcher = Watcher::if_needed(&mut command)?;
-            Ok(Group { child: Some(command.spawn()?), watcher })
-        }
-        #[cfg(not(unix))]
-        Ok(Group { child: Some(command.spawn()?) })
+        Group::start(&mut command)
     };
     let mut group = start().map_err(|error| failed(not_started(&program, &error), error))?;
     group.limit_resources(limit);
@@ -180,6 +177,18 @@ fn read_from_start(file: &mut File, limit: u64) -> io::Result<Vec<u8>> {
 }
 
 impl Group {
+    /// Starts a command in a process group of its own.
+    fn start(command: &mut Command) -> io::Result<Self> {
+        #[cfg(unix)]
+        {
+            std::os::unix::process::CommandExt::process_group(command, 0);
+            let watcher = Watcher::if_needed(command)?;
+            Ok(Self { child: Some(command.spawn()?), watcher })
+        }
+        #[cfg(not(unix))]
+        Ok(Self { child: Some(command.spawn()?) })
+    }
+
     /// Disables core files, and limits the child's CPU time to what it can use within `limit` on all
     /// processors, in case this process ends before it can kill the child.
     fn limit_resources(&self, limit: Duration) {

@@ -1,5 +1,7 @@
 //! Settings of runtimes, and their construction.
 
+mod processes;
+
 use std::fmt;
 use std::future::ready;
 use std::num::NonZeroUsize;
@@ -10,8 +12,8 @@ use std::time::Duration;
 use super::{Inner, Runtime, Starting};
 use crate::backend::{self, Backend, DeviceSlot, Discovered, discover};
 use crate::build_graph::{
-    BuildGraph, CHILD_LIMIT, Checked, Children, CompilePool, Disk, DuplicateExports,
-    EnvironmentOptions, LookupTrace, Setting,
+    BuildGraph, CHILD_LIMIT, Checked, Children, CompilePool, CompileProcesses, Disk,
+    DuplicateExports, EnvironmentOptions, LookupTrace, Setting,
 };
 use crate::cache::config::CacheConfig;
 use crate::device::{Device, Selector};
@@ -63,6 +65,8 @@ pub struct RuntimeBuilder {
     llvm_spirv: Option<PathBuf>,
     build_child: Option<PathBuf>,
     build_child_limit: Duration,
+    compile_processes: Option<CompileProcesses>,
+    compile_niceness: u8,
     given: Option<Given>,
     #[cfg(feature = "simulated")]
     simulators: Vec<crate::simulated::Simulator>,
@@ -88,6 +92,8 @@ impl Default for RuntimeBuilder {
             llvm_spirv: None,
             build_child: None,
             build_child_limit: CHILD_LIMIT,
+            compile_processes: None,
+            compile_niceness: 0,
             given: None,
             #[cfg(feature = "simulated")]
             simulators: Vec::new(),
@@ -418,55 +424,6 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the program that compiles [untrusted modules](crate::Module::untrusted) as a child process. Its
-    /// `main` calls [`build_child`](crate::build_child). It can also be a script that starts such a program,
-    /// for example in a sandbox. The script must pass on standard input and output and the environment
-    /// variable `KILN_IS_BUILD_CHILD`, by which the program detects that it is a child, and must give it
-    /// access to the driver and the device.
-    ///
-    /// Without this setting, the environment variable `KILN_BUILD_CHILD` names the program. If that is not set,
-    /// it is the current program if it has called the function, and otherwise the tool `kiln` beside the
-    /// current program or in `PATH`. The program has to be of the same version of Kiln, and gets the
-    /// environment of this process. A path without a program is an error when the runtime is built; the error
-    /// names the setting that gave the path.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # use kiln::Runtime;
-    /// # async fn example(uploaded: kiln::Module) -> kiln::Result<()> {
-    /// let child = "/usr/libexec/renderer-compiler"; // its `main` calls `kiln::build_child`
-    /// let rt = Runtime::builder().build_child(child).build().await?;
-    /// let program = rt.build(&uploaded.untrusted()).await?; // compiled by the child
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn build_child(mut self, program: impl Into<PathBuf>) -> Self {
-        self.build_child = Some(program.into());
-        self
-    }
-
-    /// Sets the maximum duration of one child process. The default is 60 seconds. After that the child is
-    /// killed, together with all processes that it has started, and the build fails with
-    /// [`Driver`](crate::ErrorKind::Driver).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # use std::time::Duration;
-    /// # use kiln::Runtime;
-    /// # async fn example(uploaded: kiln::Module) -> kiln::Result<()> {
-    /// let limit = Duration::from_secs(10);
-    /// let rt = Runtime::builder().build_child_limit(limit).build().await?;
-    /// let program = rt.build(&uploaded.untrusted()).await?; // fails if it takes longer
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn build_child_limit(mut self, limit: Duration) -> Self {
-        self.build_child_limit = limit;
-        self
-    }
-
     /// Adds a simulated device. Real devices are then left out.
     ///
     /// # Examples
@@ -521,7 +478,11 @@ impl RuntimeBuilder {
             return Starting::new(ready(Err(error)));
         }
         backend::prepare_for_end();
-        let pool = CompilePool::new("kiln-compile", self.compile_workers);
+        let processes = match self.process_number() {
+            Ok(number) => number.limit(),
+            Err(error) => return Starting::new(ready(Err(error))),
+        };
+        let pool = CompilePool::new("kiln-compile", self.compile_workers, processes);
         Starting::new(async move {
             let find = move || self.find_devices().map(|found| (self, found));
             let (builder, found) = pool.threads().run(Priority::Short, find).await??;
@@ -567,11 +528,14 @@ impl RuntimeBuilder {
         let counters = Arc::new(Counters::default());
         let cache = self.cache_config();
         let caching = cache.resolve(&counters)?;
+        let children = Children::new(self.build_child.clone(), self.build_child_limit)?;
+        let children = Arc::new(children);
         let setting = Setting {
             devices: slots.clone(),
             pool,
-            untrusted_pool: CompilePool::new("kiln-untrusted", self.compile_workers),
-            children: Children::new(self.build_child, self.build_child_limit)?,
+            untrusted_pool: CompilePool::new("kiln-untrusted", self.compile_workers, 0),
+            processes: self.process_pool(&children, &counters)?,
+            children,
             memory_limit: if caching.memory { self.memory_limit } else { 0 },
             disk: caching.store.map(|store| Disk::new(store, cache.wait(), counters.clone())),
             remote: caching.remote,

@@ -1,10 +1,11 @@
-//! Messages between an application and a build child: greetings, one request, one answer.
+//! Messages between an application and a build child: greetings, requests, and an answer to each.
 //!
 //! Each side begins with its greeting, whose format never changes, so that different versions can detect each
 //! other. A frame follows: its length and checksum, a header as JSON, and sections of bytes. The answer comes
 //! from a process that untrusted code may have compromised: it must be validated before use.
 
 use std::fmt;
+use std::io;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -43,6 +44,27 @@ impl Greeting {
         bytes
     }
 
+    /// Reads a greeting from a stream. Returns `None` if the stream begins with something else.
+    pub(super) fn read_from(stream: &mut impl io::Read) -> io::Result<Option<Self>> {
+        let mut bytes = vec![0; Self::FIXED_BYTES];
+        stream.read_exact(&mut bytes)?;
+        if !bytes.starts_with(MAGIC) {
+            return Ok(None);
+        }
+        let mut version = vec![0; Self::version_len(&bytes)];
+        stream.read_exact(&mut version)?;
+        bytes.extend_from_slice(&version);
+        Ok(Self::read(&bytes).map(|(greeting, _)| greeting))
+    }
+
+    /// Number of bytes of a greeting before the version: magic, protocol and the version's length.
+    pub(super) const FIXED_BYTES: usize = MAGIC.len() + size_of::<u32>() + 1;
+
+    /// Returns the length of the version, by the bytes of a greeting before it.
+    pub(super) fn version_len(fixed: &[u8]) -> usize {
+        fixed.last().copied().map_or(0, usize::from)
+    }
+
     /// Splits `bytes` into the greeting at the beginning and the rest.
     pub(super) fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let rest = bytes.strip_prefix(MAGIC)?;
@@ -65,6 +87,8 @@ impl fmt::Display for Greeting {
 pub(super) enum Task {
     /// Build the one section.
     Build(ModuleHeader),
+    /// Open the device and make its compiler ready, so that the next request finds it so.
+    Prepare,
     /// Compile each section to an object, and link the objects with these options.
     Link { modules: Vec<ModuleHeader>, options: String },
 }
@@ -85,6 +109,8 @@ pub(super) struct Request {
     pub(super) device: Vec<(String, String)>,
     /// Index among the devices with this identity.
     pub(super) position: usize,
+    /// Current directory of the application, if the child may have been started in another one.
+    pub(super) directory: Option<String>,
     pub(super) task: Task,
 }
 
@@ -92,6 +118,7 @@ impl Request {
     /// Returns the number of sections behind the header: one for each module.
     pub(super) fn sections(&self) -> usize {
         match &self.task {
+            Task::Prepare => 0,
             Task::Build(_) => 1,
             Task::Link { modules, .. } => modules.len(),
         }
@@ -109,6 +136,9 @@ pub(super) enum Answer {
     },
     /// An error. The only section is empty.
     Failed(Failure),
+    /// The error of a driver that does not return the binary of a program that it has built. The only section is
+    /// empty.
+    Unreturned(Failure),
 }
 
 impl Answer {
@@ -116,11 +146,8 @@ impl Answer {
     pub(super) fn shortened(self) -> Self {
         match self {
             Self::Made { log, kernels } => Self::Made { log: shortened(log), kernels },
-            Self::Failed(failure) => Self::Failed(Failure {
-                message: shortened(failure.message),
-                log: failure.log.map(shortened),
-                ..failure
-            }),
+            Self::Failed(failure) => Self::Failed(failure.shortened()),
+            Self::Unreturned(failure) => Self::Unreturned(failure.shortened()),
         }
     }
 }
@@ -150,6 +177,10 @@ impl Failure {
             code: error.driver_code().map(|code| code.code),
             log: error.build_log().map(str::to_owned),
         }
+    }
+
+    fn shortened(self) -> Self {
+        Self { message: shortened(self.message), log: self.log.map(shortened), ..self }
     }
 
     /// Converts back to an error. `name` returns the driver's code of this number with its name.
@@ -200,6 +231,15 @@ pub(super) fn encode_frame(
     let checksum = blake3::hash(&bytes[start..]);
     bytes[start - CHECKSUM_BYTES..start].copy_from_slice(checksum.as_bytes());
     Ok(bytes)
+}
+
+/// Number of bytes of a frame before its body: the body's length and checksum.
+pub(super) const FRAME_START_BYTES: usize = size_of::<u64>() + CHECKSUM_BYTES;
+
+/// Returns the length of a whole frame that begins with these bytes, or `None` if it does not fit in memory.
+pub(super) fn frame_len(start: &[u8; FRAME_START_BYTES]) -> Option<usize> {
+    let (length, _) = start.split_first_chunk()?;
+    usize::try_from(u64::from_le_bytes(*length)).ok()?.checked_add(FRAME_START_BYTES)
 }
 
 /// Decodes a frame into its header and sections. `count` returns the expected number of sections for the
@@ -276,7 +316,7 @@ mod tests {
             constants: vec![(7, vec![1, 2])],
         };
         let device = vec![("backend".to_owned(), "fake".to_owned())];
-        Request { device, position: 1, task: Task::Build(header) }
+        Request { device, position: 1, directory: None, task: Task::Build(header) }
     }
 
     #[test]
@@ -353,7 +393,7 @@ mod tests {
     #[test]
     fn errors_keep_their_kind_code_source_and_log() {
         let code = DriverCode { code: -11, name: "CL_BUILD_PROGRAM_FAILURE" };
-        let inner = std::io::Error::other("the reason");
+        let inner = io::Error::other("the reason");
         let error = Error::new(ErrorKind::BuildFailed, "refused").with_code(code).with_log("log");
         let failure = Failure::of(&error.with_source(inner));
         let text = serde_json::to_vec(&failure).expect("it is plain data");

@@ -1,17 +1,23 @@
-//! Runs the driver's compiler in a separate process, for untrusted modules. If the compiler crashes, exits,
-//! hangs or writes invalid data, the build fails within a time limit, and the application continues.
+//! Runs the driver's compiler in a separate process. If the compiler crashes, exits, hangs or writes invalid
+//! data, the build fails within a time limit, and the application continues.
 //!
-//! The process is a *build child*: a program whose `main` calls [`build_child`]. A new one is started for every
-//! compile, since drivers keep state that untrusted code may have damaged. The child receives one request and
-//! finds the device by its identity, the one that keys cover. It answers with the device's own binary, which
-//! the parent loads like a binary from the disk, or with an error. See [`message`] for the format of both, and
+//! The process is a *build child*: a program whose `main` calls [`build_child`]. It receives requests and finds
+//! the device by its identity, the one that keys cover. It answers each with the device's own binary, which the
+//! parent loads like a binary from the disk, or with an error. See [`message`] for the format of both, and
 //! [`serve`] for the child's side.
+//!
+//! For an untrusted module, a new child is started for every compile, since drivers keep state that untrusted
+//! code may have damaged. Its input and output are files. Other modules can be compiled by
+//! [compile processes](processes): children that stay, and are connected by a socket.
 //!
 //! For a linked program, one child compiles and links all modules. Objects are not shared, and they do not
 //! leave the child: they are internal data of the compiler, made from untrusted input, and not every driver
 //! can export them.
 
 mod message;
+#[cfg(unix)]
+mod process_worker;
+mod processes;
 mod serve;
 
 use std::env;
@@ -21,7 +27,7 @@ use std::process::{self as std_process, Command};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use message::{Answer, Greeting, ModuleHeader, Request, Task, shortened};
+use message::{Answer, Failure, Greeting, ModuleHeader, Request, Task, shortened};
 
 use crate::backend::{self, Source};
 use crate::cache::store::KernelRecord;
@@ -29,6 +35,10 @@ use crate::device::DeviceInfo;
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::resources;
 use crate::process::{self, ChosenProgram, ProcessOutput, find_program};
+
+pub use processes::CompileProcesses;
+pub(crate) use processes::ProcessPool;
+pub(super) use processes::{Reply, WaitingBuild};
 
 /// Default maximum duration of one child process.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -45,11 +55,11 @@ const TOOL: &str = "kiln";
 /// Path of the current program, if it has called [`build_child`].
 static OWN_PATH: OnceLock<PathBuf> = OnceLock::new();
 
-/// Enables this program to compile [untrusted modules](crate::Module::untrusted) in a child process that runs
-/// the same program. Call it first in `main`, before anything else, in particular before starting threads.
+/// Enables this program to compile [untrusted modules](crate::Module::untrusted), and programs for which there are
+/// [compile processes](crate::RuntimeBuilder::compile_processes), in child processes that run the same program. Call it first in `main`, before anything else, in particular before starting threads.
 ///
-/// If the process was started as a build child, this function reads one request, has the driver compile it,
-/// writes the answer and ends the process. Otherwise it records that this program can be started as a child,
+/// If the process was started as a build child, this function reads requests, has the driver compile them, writes
+/// the answers and ends the process. Otherwise it records that this program can be started as a child,
 /// and returns at once.
 ///
 /// Code that runs in `main` before this call also runs in each child. With `#[tokio::main]` and similar
@@ -120,6 +130,15 @@ pub(super) enum Order<'a> {
     },
 }
 
+impl Target<'_> {
+    /// Returns the request of a task on this device. The child changes to `directory` first.
+    fn request(&self, directory: Option<String>, task: Task) -> Request {
+        let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        let device = self.info.identity().map(owned).into();
+        Request { device, position: self.position, directory, task }
+    }
+}
+
 /// Result of a build in a child.
 pub(super) struct ChildOutput {
     /// Native binary of the program. Empty if the module was itself a native binary; the child has then tested
@@ -168,24 +187,24 @@ impl Children {
                 (task, sources.iter().map(|source| source.code).collect())
             }
         };
-        let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
-        let device = target.info.identity().map(owned).into();
-        let request = Request { device, position: target.position, task };
+        let request = target.request(None, task);
         let mut input = Greeting::own().write();
         let frame = message::encode_frame(&request, &sections).map_err(|error| {
             Error::new(ErrorKind::Io, "the request to a build child cannot be encoded")
                 .with_source(error)
         })?;
         input.extend_from_slice(&frame);
-        let mut command = Command::new(&program);
-        command.env(IS_CHILD, "1");
-        let ended = process::run(command, &input, self.limit)
+        let ended = process::run(child_command(&program), &input, self.limit)
             .map_err(|error| error.within("the build child"))?;
         read_output(&program, ended, target.info.backend)
     }
 
     /// Returns the path of the program to start.
-    fn program(&self) -> Result<PathBuf> {
+    ///
+    /// # Errors
+    ///
+    /// [`Configuration`](ErrorKind::Configuration) if there is no program.
+    pub(crate) fn program(&self) -> Result<PathBuf> {
         if is_child() {
             return Err(configuration(
                 "this process was started as a build child, but its `main` has not called \
@@ -207,13 +226,25 @@ impl Children {
         let mut folders = beside.into_iter().chain(env::split_paths(&path));
         folders.find_map(|folder| find_program(&folder, TOOL)).ok_or_else(|| {
             configuration(format!(
-                "an untrusted module is compiled in a child process, but there is no program for \
-                 it; call `kiln::build_child()` first in `main`, or name a program that does so \
+                "a child process is to compile the program, as for an untrusted module, but there is no \
+                 program for it; call `kiln::build_child()` first in `main`, or name a program that does so \
                  with `RuntimeBuilder::build_child` or the environment variable {PROGRAM}, or \
                  install the tool `{TOOL}` next to this program or in PATH"
             ))
         })
     }
+}
+
+/// Returns the command that starts a program as a child.
+fn child_command(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.env(IS_CHILD, "1");
+    command
+}
+
+/// Returns the error that a child has reported.
+fn read_failure(failure: Failure, backend: &str) -> Error {
+    failure.into_error(|code| backend::driver_code(backend, code))
 }
 
 /// Returns the data of a source other than its code.
@@ -263,8 +294,8 @@ fn read_output(program: &Path, ended: ProcessOutput, backend: &str) -> Result<Ch
         Some((Answer::Made { log, kernels }, sections)) => {
             Ok(ChildOutput { binary: sections.concat(), log: shortened(log), kernels })
         }
-        Some((Answer::Failed(failure), _)) => {
-            Err(failure.into_error(|code| backend::driver_code(backend, code)))
+        Some((Answer::Failed(failure) | Answer::Unreturned(failure), _)) => {
+            Err(read_failure(failure, backend))
         }
         // A child inherits the limits of this process.
         _ if was_starved || resources::check_for_process().is_err() => Err(starved()),
