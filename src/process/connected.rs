@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{SendFlags, send};
 
-use super::{GRACE, Group, MAX_LOG, MAX_OUTPUT, not_started, pause, unnamed_file};
+use super::{ExchangeError, GRACE, Group, MAX_LOG, MAX_OUTPUT, not_started, pause, unnamed_file};
 use crate::error::{Error, Result};
 
 /// Maximum duration of one wait for the socket. Between two waits, the caller can stop the exchange.
@@ -31,19 +31,6 @@ pub(crate) struct ConnectedProcess {
     socket: UnixStream,
     /// The child's standard error. The child's descriptor and this one share their position.
     log: File,
-}
-
-/// Reason why an exchange of messages failed.
-#[derive(Debug)]
-pub(crate) enum ExchangeError {
-    /// The child has closed its end of the socket, which it does when it ends.
-    Closed,
-    /// The time limit has passed, or the child has written too much to its log.
-    Exceeded(String),
-    /// The caller stopped the exchange.
-    Stopped,
-    /// The system reported an error.
-    System(io::Error),
 }
 
 impl ConnectedProcess {

@@ -4,7 +4,7 @@
 //! a name, in memory where the system supports that. [`connected`] is a child that stays and exchanges messages.
 //! [`program`] finds the programs. [`watcher`] reports how a child ended if the application ignores SIGCHLD.
 
-#[cfg(unix)]
+#[cfg_attr(not(unix), path = "unconnected.rs")]
 mod connected;
 pub(crate) mod environment;
 pub(crate) mod file;
@@ -33,8 +33,7 @@ use std::time::{Duration, Instant};
 use self::log::Cause;
 use crate::error::{Error, ErrorKind, Result};
 
-#[cfg(unix)]
-pub(crate) use self::connected::{ConnectedProcess, ExchangeError};
+pub(crate) use self::connected::ConnectedProcess;
 pub(crate) use self::identity::{ForkedOutput, check, id, is_forked, start};
 pub(crate) use self::library::pin_library;
 pub(crate) use self::program::{ChosenProgram, SearchResult, find_program, search_folder};
@@ -66,6 +65,20 @@ pub(crate) struct ProcessOutput {
     pub(crate) output: Vec<u8>,
     /// The child's standard error.
     pub(crate) log: String,
+}
+
+/// Reason why an exchange of messages with a [connected](ConnectedProcess) child failed.
+#[derive(Debug)]
+#[cfg_attr(not(unix), expect(dead_code, reason = "there are no connected children"))]
+pub(crate) enum ExchangeError {
+    /// The child has closed its end of the socket, which it does when it ends.
+    Closed,
+    /// The time limit has passed, or the child has written too much to its log.
+    Exceeded(String),
+    /// The caller stopped the exchange.
+    Stopped,
+    /// The system reported an error.
+    System(io::Error),
 }
 
 /// Maximum time to wait for a killed child: one that is stuck in a driver's call may never end.

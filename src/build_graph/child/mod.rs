@@ -15,7 +15,6 @@
 //! can export them.
 
 mod message;
-#[cfg(unix)]
 mod process_worker;
 mod processes;
 mod serve;

@@ -240,7 +240,7 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         // The process ends before the worker is no longer counted.
-        drop(self.process.take());
+        self.process = None;
         self.shared.record_end(self.is_idle);
     }
 }

@@ -226,7 +226,6 @@ impl ProcessPool {
         let number = state.workers;
         state.workers += 1;
         drop(state);
-        #[cfg(unix)]
         super::process_worker::start(&self.0, number, target);
     }
 }
