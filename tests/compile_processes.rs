@@ -37,7 +37,10 @@ const FOLDER: &str = "KILN_TEST_FOLDER";
 const ENOUGH: usize = 24;
 
 /// Time limit of a compile in tests that stop processes.
-const LIMIT: Duration = Duration::from_secs(5);
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Time limit of a compile in the other tests, which no busy machine exceeds.
+const LONG: Duration = Duration::from_secs(300);
 
 /// A directory with the script that starts the tool.
 struct Folder(PathBuf);
@@ -97,12 +100,17 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
 
 /// Runs a test on each device, with a number of processes.
 fn on_each_device(number: usize, test: impl AsyncFn(Runtime, &Folder)) {
+    on_each_device_within(LONG, number, test);
+}
+
+/// Runs a test on each device, with a time limit of a compile and a number of processes.
+fn on_each_device_within(limit: Duration, number: usize, test: impl AsyncFn(Runtime, &Folder)) {
     let directory = tempfile::tempdir().unwrap();
     let folder = Folder::new(directory.path());
     let builder = || {
         let _ = fs::remove_file(folder.0.join("started"));
         folder.place(&format!("exec {}", env!("CARGO_BIN_EXE_kiln")));
-        folder.builder(number).build_child_limit(LIMIT)
+        folder.builder(number).build_child_limit(limit)
     };
     smol::block_on(on_each_device_with(builder, async |rt| test(rt, &folder).await));
 }
@@ -284,24 +292,21 @@ fn a_program_whose_process_is_killed_is_compiled_by_another() {
 }
 
 #[test]
-fn a_stopped_process_delays_its_program_by_the_limit() {
-    on_each_device(1, async |rt, folder| {
+fn a_program_whose_process_is_stopped_is_compiled_by_another() {
+    on_each_device_within(LIMIT, 1, async |rt, folder| {
         warm_up(&rt).await;
-        let since = Instant::now();
         kill_process(folder.last(), Signal::STOP).unwrap();
         let build = rt.build(&unique()).start();
         // Threads compile meanwhile.
         rt.build(&unique()).await.unwrap();
-        assert!(since.elapsed() < LIMIT);
         build.await.unwrap();
-        assert!(since.elapsed() < 4 * LIMIT, "{:?}", since.elapsed());
         assert_eq!(folder.started().len(), 2);
     });
 }
 
 #[test]
 fn a_program_that_no_process_compiles_in_time_fails_alone() {
-    on_each_device(1, async |rt, folder| {
+    on_each_device_within(LIMIT, 1, async |rt, folder| {
         warm_up(&rt).await;
         folder.place("sleep 1000");
         kill_process(folder.last(), Signal::STOP).unwrap();
@@ -324,7 +329,7 @@ fn a_compiler_that_never_ends_is_killed() {
     const HANGS: &str = "kernel void hang(global uchar4 *out) {
         size_t i = get_global_id(0);
         uchar4 v = (uchar4)((uchar)i); if (i > 1) v = v * (uchar)5 ^ v; out[i] = v.x; }";
-    on_each_device(1, async |rt, _| {
+    on_each_device_within(LIMIT, 1, async |rt, _| {
         if !rt.device().platform.contains("Intel") || rt.device().backend != "opencl" {
             return;
         }
