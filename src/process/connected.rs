@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{SendFlags, send};
 
-use super::{ExchangeError, GRACE, Group, MAX_LOG, MAX_OUTPUT, not_started, pause, unnamed_file};
+use super::exchange_error::ExchangeError;
+use super::group::{GRACE, Group, MAX_LOG, MAX_OUTPUT, not_started, pause, unnamed_file};
 use crate::error::{Error, Result};
 
 /// Maximum duration of one wait for the socket. Between two waits, the caller can stop the exchange.

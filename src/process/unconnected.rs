@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::time::Instant;
 
-use super::ExchangeError;
+use super::exchange_error::ExchangeError;
 use crate::error::{Error, Result};
 
 /// A child process that stays. This system has none.
