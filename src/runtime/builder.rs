@@ -10,7 +10,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::{Inner, Runtime, Starting};
-use crate::backend::{self, Backend, DeviceSlot, Discovered, discover};
+use crate::backend::discovery::{self, Discovered, discover};
+use crate::backend::{self, Backend, DeviceSlot};
 use crate::build_graph::{
     BuildGraph, CHILD_LIMIT, Checked, Children, CompilePool, CompileProcesses, Disk,
     DuplicateExports, EnvironmentOptions, LookupTrace, Setting,
@@ -615,7 +616,7 @@ impl RuntimeBuilder {
         if !self.simulators.is_empty() {
             return self.simulators.iter().map(crate::simulated::Simulator::backend).collect();
         }
-        backend::drivers()
+        discovery::drivers()
     }
 }
 

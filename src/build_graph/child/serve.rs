@@ -213,7 +213,7 @@ fn open_device(request: &Request) -> Result<Arc<dyn Device>> {
         field.map(|(_, value)| value.as_str()).unwrap_or_default()
     };
     let name = field_value("backend");
-    let backend = backend::drivers().into_iter().find(|backend| backend.name() == name);
+    let backend = backend::discovery::drivers().into_iter().find(|backend| backend.name() == name);
     let backend = backend.ok_or_else(|| {
         let message = format!("the build child has no backend `{name}`");
         Error::new(ErrorKind::NoDevice, message)
