@@ -55,7 +55,8 @@ const TOOL: &str = "kiln";
 static OWN_PATH: OnceLock<PathBuf> = OnceLock::new();
 
 /// Enables this program to compile [untrusted modules](crate::Module::untrusted), and programs for which there are
-/// [compile processes](crate::RuntimeBuilder::compile_processes), in child processes that run the same program. Call it first in `main`, before anything else, in particular before starting threads.
+/// [compile processes](crate::RuntimeBuilder::compile_processes), in child processes that run the same program. Call it
+/// first in `main`, before anything else, in particular before starting threads.
 ///
 /// If the process was started as a build child, this function reads requests, has the driver compile them, writes
 /// the answers and ends the process. Otherwise it records that this program can be started as a child,
@@ -225,8 +226,8 @@ impl Children {
         let mut folders = beside.into_iter().chain(env::split_paths(&path));
         folders.find_map(|folder| find_program(&folder, TOOL)).ok_or_else(|| {
             configuration(format!(
-                "a child process is to compile the program, as for an untrusted module, but there is no \
-                 program for it; call `kiln::build_child()` first in `main`, or name a program that does so \
+                "the module is to be compiled in a child process, but there is no executable for it; call \
+                 `kiln::build_child()` first in `main`, or name an executable that does so \
                  with `RuntimeBuilder::build_child` or the environment variable {PROGRAM}, or \
                  install the tool `{TOOL}` next to this program or in PATH"
             ))

@@ -13,8 +13,8 @@
 //! * [`replay`]: graphs and replays as applications use them.
 //! * [`work`]: the work of a replay, which is one command of the DAG.
 //!
-//! The commands of a graph run one after another, in the order of their recording, on one native queue. So no
-//! hazards have to be found among them.
+//! The commands of a plan run one after another on one native queue, in the order of their recording, or, where launches
+//! are fused, in one that is proven to give the same results. So no hazards have to be found among them.
 
 mod lists;
 mod plan;

@@ -47,8 +47,8 @@ type Ways = SmallVec<[usize; 8]>;
 #[derive(Clone)]
 struct FusedPlan {
     plan: Arc<Plan>,
-    /// Positions of each group's commands in the plan, by section and group.
-    timed: Arc<[(usize, [usize; 2])]>,
+    /// Positions of the commands in the plan that run groups of launches, each with its section and its group.
+    grouped: Arc<[(usize, [usize; 2])]>,
     parts: Arc<[FusedPart]>,
 }
 
@@ -180,7 +180,7 @@ impl Plans {
         selections: &[Selection],
     ) -> Result<FusedPlan> {
         let recorded = &self.recorded.commands;
-        let (mut commands, mut timed, mut all_parts) =
+        let (mut commands, mut grouped, mut all_parts) =
             (Vec::new(), Vec::new(), fused.sections.alone.clone());
         let mut done = 0;
         for (number, (section, selection)) in fused.sections.all.iter().zip(selections).enumerate()
@@ -191,7 +191,7 @@ impl Plans {
             let Replaced { steps, blocked } =
                 replaced(queue, &recorded[of.clone()], section, selection);
             for (group, command) in steps {
-                timed.push((commands.len(), [number, group]));
+                grouped.push((commands.len(), [number, group]));
                 commands.push(command);
             }
             let section_parts = parts::parts(fusion, selection, blocked);
@@ -201,7 +201,7 @@ impl Plans {
         // Only replays whose memory is apart use the plan.
         let plan = Arc::new(prepare(queue, &self.recorded, &commands, false)?);
         all_parts.sort_by_key(|part| part.launches.first().copied());
-        Ok(FusedPlan { plan, timed: timed.into(), parts: all_parts.into() })
+        Ok(FusedPlan { plan, grouped: grouped.into(), parts: all_parts.into() })
     }
 }
 
@@ -223,7 +223,7 @@ impl FusedPlans {
             })
             .collect();
         let timed = tried
-            .timed
+            .grouped
             .iter()
             .filter_map(|&(at, [section, group])| Some((at, watches[section][group].clone()?)));
         Next { plan: tried.plan, timing: Timing::of(timed.collect()) }

@@ -9,7 +9,7 @@ use super::recorded::{Recorded, RecordedCommand};
 use crate::args::OpenId;
 use crate::build_graph::{Awaited, Fusion};
 use crate::compiler::fusion::Place;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::queue::fusion::completion::FusionLookup;
 use crate::queue::fusion::plan::LaunchSnapshot;
 use crate::queue::fusion::{FusedPart, Unfused};
@@ -133,6 +133,6 @@ async fn fused(
             let limit = queue.scheduler.shared().fusion_limit;
             Err(Unfused::Overdue { kernel: overdue.kernel, limit })
         }
-        Err(error) => Err(Unfused::Failed(Error::clone(&error))),
+        Err(error) => Err(Unfused::Failed(error)),
     }
 }
