@@ -42,8 +42,11 @@ const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
 /// ```
 /// use kiln::CompileProcesses;
 ///
+/// # fn main() -> kiln::Result<()> {
 /// assert_eq!(CompileProcesses::from(0), CompileProcesses::Off);
-/// assert_eq!("cores".parse(), Ok(CompileProcesses::Cores));
+/// assert_eq!("cores".parse::<CompileProcesses>()?, CompileProcesses::Cores);
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
