@@ -5,9 +5,12 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker, ready};
+
+use futures::stream::{BoxStream, Stream, StreamExt};
 
 use crate::error::catch_and_log;
+use crate::process;
 
 /// A boxed future that passes only wakers that never panic to the inner future.
 ///
@@ -67,6 +70,28 @@ impl<T> Future for Guarded<T> {
 impl<T> fmt::Debug for Guarded<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Guarded").finish_non_exhaustive()
+    }
+}
+
+/// Stream that passes only wakers that never panic to the inner stream.
+pub(crate) struct GuardedStream<T> {
+    /// The next item, and the rest of the stream.
+    next: Guarded<(Option<T>, BoxStream<'static, T>)>,
+}
+
+impl<T: Send + 'static> GuardedStream<T> {
+    pub(crate) fn new(stream: impl Stream<Item = T> + Send + 'static) -> Self {
+        Self { next: Guarded::new(stream.fuse().boxed().into_future()) }
+    }
+
+    /// Returns the next item. In a forked child process, the stream has ended.
+    pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<T>> {
+        if process::is_forked() {
+            return Poll::Ready(None);
+        }
+        let (item, rest) = ready!(Pin::new(&mut self.next).poll(context));
+        self.next = Guarded::new(rest.into_future());
+        Poll::Ready(item)
     }
 }
 

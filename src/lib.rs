@@ -283,6 +283,8 @@ pub mod guides {
     pub mod caching {}
     #[doc = include_str!("docs/checked.md")]
     pub mod checked {}
+    #[doc = include_str!("docs/cold_start.md")]
+    pub mod cold_start {}
     #[doc = include_str!("docs/fusion.md")]
     pub mod fusion {}
     #[doc = include_str!("docs/graphs.md")]
@@ -329,9 +331,12 @@ pub use crate::backend::simulated;
 pub use crate::backend::{DriverHandles, Profile};
 pub use crate::build_graph::{
     Attached, Build, BuildRequest, Checked, CompileObject, CompileProcesses, DuplicateExports,
-    Kernel, LinkedSymbol, Object, Origin, Program, SpecializationValue, build_child,
+    Kernel, LinkedSymbol, Object, Origin, Program, SpecializationValue, WarmOutcome, build_child,
 };
 pub use crate::cache::config::CacheConfig;
+pub use crate::cache::manifest::{
+    BuildManifest, EntryKind, ManifestEntry, OpenManifest, SaveManifest,
+};
 #[cfg(feature = "remote")]
 pub use crate::cache::remote;
 pub use crate::cache::store;
@@ -356,6 +361,7 @@ pub use crate::queue::{
     Upload, WriteTrace,
 };
 pub use crate::runtime::builder::RuntimeBuilder;
+pub use crate::runtime::manifest::{RecordManifest, Warm, WarmProgress};
 pub use crate::runtime::{Drain, DrainTimeout, Runtime, Starting};
 pub use crate::source::library::{DeviceLibrary, Embedding, LibrarySource};
 pub use crate::source::module::{Module, OpenModule};

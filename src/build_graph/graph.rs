@@ -5,6 +5,7 @@
 //! module. [Requests](super::node_request) look into both.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use super::fusion::Attempts;
 use super::fusion::known::Fusions;
 use super::key::{DeviceKey, NodeKind};
 use super::link::{DuplicateExports, Libraries, LinkTarget};
+use super::manifest::ManifestRecorder;
 use super::options::EnvironmentOptions;
 use super::outcome::Outcome;
 use super::plan::{BuildPlan, LinkedModule};
@@ -123,6 +125,7 @@ pub(crate) struct BuildGraph {
     libraries: RwLock<Libraries>,
     fusions: Fusions,
     attempts: Attempts,
+    recorders: RwLock<Vec<Arc<ManifestRecorder>>>,
     /// Executor of the builds. It is not the one for the futures of applications, which may block.
     builds: Arc<HostExecutor>,
 }
@@ -167,6 +170,7 @@ impl BuildGraph {
             libraries,
             fusions,
             attempts,
+            recorders: RwLock::default(),
             builds,
         })
     }
@@ -308,6 +312,7 @@ impl BuildGraph {
         let disk = self.disk().map(|disk| disk.store().settled());
         let remote = self.remote().map(Remote::settled);
         let trace = self.setting.trace.as_ref().map(LookupTrace::settled);
+        let recorders: Vec<_> = self.recorders().iter().map(ManifestRecorder::settled).collect();
         async move {
             if let Some(disk) = disk {
                 disk.await;
@@ -317,6 +322,9 @@ impl BuildGraph {
             }
             if let Some(trace) = trace {
                 trace.await;
+            }
+            for recorder in recorders {
+                recorder.await;
             }
         }
     }
@@ -340,6 +348,16 @@ impl BuildGraph {
     /// Returns the plan that replaces the plan of `texts` once `modules`, their SPIR-V, exist.
     pub(super) fn translated(&self, texts: &BuildPlan, modules: Vec<Module>) -> Result<BuildPlan> {
         texts.translated(modules, self.device(texts.device()), self.setting.link_objects)
+    }
+
+    /// Records from now on what is built and used.
+    pub(crate) fn record(&self, recorder: ManifestRecorder) {
+        ignore_poison(self.recorders.write()).push(Arc::new(recorder));
+    }
+
+    pub(super) fn recorders(&self) -> RwLockReadGuard<'_, Vec<Arc<ManifestRecorder>>> {
+        // The list is only ever extended.
+        ignore_poison(self.recorders.read())
     }
 
     fn libraries(&self) -> RwLockReadGuard<'_, Libraries> {
@@ -454,6 +472,11 @@ impl BuildGraph {
     /// Returns the device at a position that came from [`position`](Self::position) or the runtime.
     pub(crate) fn device(&self, position: usize) -> &Device {
         self.setting.devices[position].handle()
+    }
+
+    /// Returns the positions of all devices.
+    pub(super) fn device_positions(&self) -> Range<usize> {
+        0..self.setting.devices.len()
     }
 
     /// Returns the position of a device in the graph.

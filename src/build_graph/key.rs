@@ -272,6 +272,16 @@ impl DeviceKey {
         &self.fields[..self.identity]
     }
 
+    /// Returns the name of the folder of the device's programs.
+    pub(crate) fn id(&self) -> String {
+        self.folder().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Returns the variables of the environment that change a compiler, by name and value.
+    pub(crate) fn environment(&self) -> &[(String, String)] {
+        &self.fields[self.identity..]
+    }
+
     /// Returns the first 8 bytes of the digest, which name the folder of the device's programs on disk.
     pub(crate) fn folder(&self) -> [u8; 8] {
         let mut folder = [0; 8];

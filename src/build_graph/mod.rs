@@ -32,7 +32,9 @@ mod input;
 mod kernel;
 mod kernel_record;
 mod key;
+mod line_writer;
 mod link;
+mod manifest;
 mod node_request;
 mod object;
 mod option_report;
@@ -62,6 +64,7 @@ pub use checked::Checked;
 pub use child::{CompileProcesses, build_child};
 pub use kernel::Kernel;
 pub use link::{DuplicateExports, LinkedSymbol};
+pub use manifest::WarmOutcome;
 pub use object::{CompileObject, Object};
 pub use pending::Build;
 pub use program::Program;
@@ -79,6 +82,7 @@ pub(crate) use fusion::{
 pub(crate) use graph::{BuildGraph, Setting};
 #[cfg(feature = "internal")]
 pub(crate) use input::BuildInput;
+pub(crate) use manifest::{ManifestRecorder, WarmMode};
 pub(crate) use options::EnvironmentOptions;
 pub(crate) use pool::CompilePool;
 pub(crate) use trace::LookupTrace;

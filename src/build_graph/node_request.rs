@@ -89,10 +89,27 @@ impl BuildGraph {
         guard: impl FnOnce(&BuildPlan) -> Option<Pending>,
     ) -> Answer {
         let counters = self.counters();
-        self.request_node(plan, guard, |found| match found {
-            Found::Kept => counters.memory_hits.add_one(),
-            Found::InFlight => counters.joined_builds.add_one(),
+        self.recorded(plan, |plan| {
+            self.request_node(plan, guard, |found| match found {
+                Found::Kept => counters.memory_hits.add_one(),
+                Found::InFlight => counters.joined_builds.add_one(),
+            })
         })
+    }
+
+    /// Makes a request, and records the use of the program if manifests are recorded.
+    pub(super) fn recorded(
+        self: &Arc<Self>,
+        plan: BuildPlan,
+        request: impl FnOnce(BuildPlan) -> Answer,
+    ) -> Answer {
+        if self.recorders().is_empty() {
+            return request(plan);
+        }
+        let recorded = plan.clone();
+        let answer = request(plan);
+        self.record_use(recorded, &answer);
+        answer
     }
 
     /// Requests a dependency of a program, an object or SPIR-V, without counting the request.

@@ -2,40 +2,17 @@
 //! from, and for every SPIR-V translation of OpenCL C, with all fields of its key. For a linked program, also
 //! the library that each symbol comes from.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use concurrent_queue::ConcurrentQueue;
-
 use super::disk::Miss;
+use super::line_writer::LineWriter;
 use super::link::LinkedSymbol;
 use crate::cache::config::TraceTo;
-use crate::cache::store::TaskTracker;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
-use crate::executor::unblock_detached;
-use crate::process::file;
-use crate::sync::lock;
 
-/// Destination of the lines. Each line is written in one call, so that lines of several processes do not mix.
-pub(crate) struct LookupTrace {
-    writer: Arc<Writer>,
-    background: Arc<TaskTracker>,
-}
-
-struct Writer {
-    /// Lines to be written, in their order.
-    lines: ConcurrentQueue<String>,
-    /// Locked while lines are taken and written.
-    sink: Mutex<Sink>,
-}
-
-enum Sink {
-    Stderr,
-    File(File),
-}
+/// Destination of the lines.
+pub(crate) struct LookupTrace(LineWriter);
 
 /// A line of the trace.
 pub(crate) struct Line<'a> {
@@ -70,22 +47,15 @@ pub(super) struct RemoteTrail {
 
 impl LookupTrace {
     pub(crate) fn open(to: &TraceTo) -> Result<Self> {
-        let TraceTo::File(path) = to else { return Ok(Self::new(Sink::Stderr)) };
-        let mut options = OpenOptions::new();
-        options.create(true).append(true);
-        let file = file::open_output(path, options).map_err(|error| {
+        let TraceTo::File(path) = to else { return Ok(Self(LineWriter::to_stderr())) };
+        let writer = LineWriter::append_to(path).map_err(|error| {
             let message = format!(
                 "KILN_CACHE_TRACE: cannot write to `{}`; give a file, or `stderr`",
                 path.display()
             );
             Error::new(ErrorKind::Configuration, message).with_source(error)
         })?;
-        Ok(Self::new(Sink::File(file)))
-    }
-
-    fn new(sink: Sink) -> Self {
-        let writer = Writer { lines: ConcurrentQueue::unbounded(), sink: Mutex::new(sink) };
-        Self { writer: Arc::new(writer), background: Arc::default() }
+        Ok(Self(writer))
     }
 
     /// Writes a line in the background. A failure is only logged.
@@ -104,19 +74,12 @@ impl LookupTrace {
             "fields": fields,
             "linked": linked,
         });
-        let (writer, pending) = (Arc::clone(&self.writer), self.background.begin());
-        // The queue is unbounded and never closed.
-        let _ = writer.lines.push(format!("{line}\n"));
-        unblock_detached(move || {
-            writer.write_all();
-            drop(pending);
-        });
+        self.0.write(format!("{line}\n"));
     }
 
     /// Completes once all lines are written that were given before the future is first polled.
     pub(crate) fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
-        let background = Arc::clone(&self.background);
-        async move { background.settled().await }
+        self.0.settled()
     }
 }
 
@@ -130,20 +93,4 @@ fn described(symbol: &LinkedSymbol) -> serde_json::Value {
         "source": symbol.source.as_ref().map(ToString::to_string),
         "replaces": symbol.replaces,
     })
-}
-
-impl Writer {
-    /// Writes all lines. Blocks.
-    fn write_all(&self) {
-        let mut sink = lock(&self.sink);
-        while let Ok(line) = self.lines.pop() {
-            let written = match &mut *sink {
-                Sink::Stderr => io::stderr().write_all(line.as_bytes()),
-                Sink::File(file) => file.write_all(line.as_bytes()),
-            };
-            if let Err(error) = written {
-                tracing::debug!(%error, "a lookup could not be traced");
-            }
-        }
-    }
 }

@@ -106,7 +106,8 @@ impl BuildGraph {
         adapt: impl FnOnce(Translation) -> Translation,
     ) -> Result<Module> {
         let plan = self.translation_of(input, device, adapt).await?;
-        let built = self.request_uncounted(plan).completed().await?;
+        let answer = self.recorded(plan, |plan| self.request_uncounted(plan));
+        let built = answer.completed().await?;
         built.spirv().cloned().ok_or_else(|| {
             Error::new(ErrorKind::Panicked, "the result of a translation is not SPIR-V")
         })
@@ -136,7 +137,7 @@ impl BuildGraph {
     }
 
     /// Returns the plan of the translation of a text. If the text includes files, clang reads them.
-    async fn translation_of(
+    pub(super) async fn translation_of(
         &self,
         input: &BuildInput,
         device: usize,

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::{Inner, Runtime, Starting};
+use super::{Inner, Runtime, Starting, manifest};
 use crate::backend::discovery::{self, Discovered, discover};
 use crate::backend::{self, Backend, DeviceSlot};
 use crate::build_graph::{
@@ -552,6 +552,9 @@ impl RuntimeBuilder {
         };
         let host = HostExecutor::new("kiln-host");
         let graph = BuildGraph::new(setting);
+        if let Some(recorder) = manifest::recorder_from_environment()? {
+            graph.record(recorder);
+        }
         let waits = Arc::<Waits>::default();
         let shared = Shared {
             reactor: Reactor::start(waits.clone())?,

@@ -4,6 +4,7 @@ pub(crate) mod builder;
 mod images;
 mod interop;
 mod libraries;
+pub(crate) mod manifest;
 
 use std::fmt;
 use std::future::{Future, ready};

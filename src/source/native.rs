@@ -10,6 +10,24 @@ use crate::compiler::spirv::{Reflection, Symbol};
 use crate::error::{Error, ErrorKind, Result};
 
 impl Module {
+    /// Creates a module from native code whose symbols and device are known. `exports` states for each name
+    /// whether other modules of a program may define it as well.
+    pub(crate) fn described_native(
+        code: Vec<u8>,
+        exports: impl IntoIterator<Item = (String, bool)>,
+        imports: impl IntoIterator<Item = String>,
+        made_for: Option<Vec<(String, String)>>,
+    ) -> Self {
+        let export = |(name, is_mergeable)| {
+            let linkage = if is_mergeable { LinkageType::LinkOnceODR } else { LinkageType::Export };
+            Symbol { name, linkage }
+        };
+        let import = |name| Symbol { name, linkage: LinkageType::Import };
+        let exports = exports.into_iter().map(export).collect();
+        let symbols = Reflection::of_symbols(exports, imports.into_iter().map(import).collect());
+        Self::of_native(code, symbols, made_for.map(MadeFor::new))
+    }
+
     /// Creates a module from native code, for exactly the device and driver on which it will run:
     ///
     /// * a program, from [`Program::binary`](crate::Program::binary) or a driver's own tool;

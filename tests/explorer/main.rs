@@ -10,6 +10,7 @@ mod chains;
 mod check;
 mod fuse;
 mod libraries;
+mod manifests;
 #[path = "../support/libraries.rs"]
 mod modules;
 mod objects;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use futures::stream::{FuturesUnordered, StreamExt};
-use kiln::{CacheConfig, LinkedSymbol, Module, Program, Stats};
+use kiln::{CacheConfig, LinkedSymbol, Module, Program, Runtime, Stats};
 use serde::Serialize;
 
 use crate::args::Build;
@@ -86,8 +86,14 @@ pub(crate) async fn run(out: &mut Output, build: &Build, config: CacheConfig) ->
             }
         }
     }
-    let stats = setup.rt.stats();
-    let stored = stats.disk_failures + stats.disk_skips == 0;
+    check_stored(&setup.rt)?;
+    Ok(Outcome::success_if(lines.iter().all(|line| line.error.is_none())))
+}
+
+/// Fails if not all programs that a runtime built are in its cache on disk. The user is told if not all are in the
+/// remote cache.
+pub(crate) fn check_stored(rt: &Runtime) -> Result<()> {
+    let stats = rt.stats();
     let Stats { remote_write_failures, remote_writes_dropped, .. } = stats;
     if remote_write_failures + remote_writes_dropped > 0 {
         note("note: not all programs could be written to the remote cache");
@@ -97,13 +103,13 @@ pub(crate) async fn run(out: &mut Output, build: &Build, config: CacheConfig) ->
             "the cache on disk could not be used, so not all programs are in it",
         ));
     }
-    if !stored {
+    if stats.disk_skips > 0 {
         return Err(Failure::failed(
             "not all programs are in the cache: some have no binary that can be stored, or a \
              newer version of Kiln stored its own entries in their place",
         ));
     }
-    Ok(Outcome::success_if(lines.iter().all(|line| line.error.is_none())))
+    Ok(())
 }
 
 /// Starts all builds together. Prints JSON as results come, in the order of the files.

@@ -14,6 +14,7 @@ mod file;
 mod fuse;
 mod launch;
 mod libraries;
+mod manifest;
 mod memory;
 mod object;
 mod options;
@@ -86,6 +87,8 @@ async fn run(arguments: Arguments, out: &mut Output) -> Result {
             Some(output) => object::run(out, &build, output, config).await,
             None => build::run(out, &build, config).await,
         },
+        Command::Warm(arguments) => manifest::warm::run(out, &arguments, config).await,
+        Command::Manifest { command } => manifest::run(out, command).await,
         Command::Libraries(settings) => libraries::run(out, &settings).await,
         Command::Check(check) => check::run(out, &check, config).await,
         Command::Fuse(fuse) => fuse::run(out, &fuse, config).await,

@@ -111,6 +111,7 @@ impl BuildGraph {
         let times = group.end_trials();
         tracing::debug!(launches = ?group.slots, ?times, "the trials have ended");
         let Some(timing) = group.timing.clone() else { return };
+        self.record_choice(&timing, &times);
         let Some(pending) = self.disk().map(|disk| disk.begin()) else { return };
         let graph = Arc::clone(self);
         let save = async move {

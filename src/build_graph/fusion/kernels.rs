@@ -40,8 +40,9 @@ impl BuildGraph {
             group.timing = Some(Arc::clone(&timing));
             if let Some(disk) = self.disk()
                 && let Some(times) = timing.load(disk.store()).await
-                && self.restore(material, values, &group, times).await
+                && self.restore(material, values, &group, &times).await
             {
+                self.record_choice(&timing, &times);
                 return Ok(group);
             }
         }
@@ -68,7 +69,7 @@ impl BuildGraph {
         material: &Arc<Material>,
         values: &Values,
         group: &LaunchGroup,
-        times: Times,
+        times: &Times,
     ) -> bool {
         let one_by_one = Way::one_by_one(&group.slots).description();
         let Some((fastest, _)) = times.iter().min_by_key(|(_, time)| *time) else { return false };
@@ -84,13 +85,13 @@ impl BuildGraph {
         let fastest = fastest.clone();
         let mut known = Vec::new();
         for (way, time) in times {
-            let index = if way == one_by_one { ONE_BY_ONE } else { group.trials.add() };
-            if way == fastest
+            let index = if *way == one_by_one { ONE_BY_ONE } else { group.trials.add() };
+            if *way == fastest
                 && let Some(built) = built.take()
             {
                 group.set_way(index, built);
             }
-            known.push((index, time));
+            known.push((index, *time));
         }
         group.trials.set_known(&known);
         true

@@ -32,5 +32,6 @@ pub(crate) use known::{Fusion, Selection};
 pub(crate) use material::FusionRequest;
 pub(super) use material::MAX_PRIVATE_BYTES;
 pub(crate) use query::Query;
+pub(super) use timing::{Times, Timing};
 pub(crate) use trial::ONE_BY_ONE;
 pub(crate) use way::{FusedKernel, Step};

@@ -6,18 +6,23 @@ use std::time::Duration;
 
 use super::way::Description;
 use crate::build_graph::key::{DeviceKey, TimingFields};
+use crate::cache::manifest::line::ChoiceLine;
 use crate::cache::store::{Address, Lookup, Manifest, Store, encode};
 use crate::compiler::fusion::{Argument, Plan};
 use crate::digest::Digest;
 
 /// Location where the times of one group of launches are stored.
-pub(super) struct Timing {
+pub(in crate::build_graph) struct Timing {
     address: Address,
     fields: Vec<(String, String)>,
+    /// Description of the launches.
+    launches: String,
+    /// Digest of the module of the first fused kernel.
+    module: Digest,
 }
 
 /// Times of ways.
-pub(super) type Times = Vec<(Description, Duration)>;
+pub(in crate::build_graph) type Times = Vec<(Description, Duration)>;
 
 impl Timing {
     /// Creates the location for a device with this key. `module` is the digest of the group's first kernel, and
@@ -26,13 +31,44 @@ impl Timing {
     pub(super) fn new(device: &DeviceKey, module: Digest, plan: &Plan, slots: &[usize]) -> Self {
         let mut launches = describe_launches(plan);
         _ = write!(launches, " of which {slots:?}");
+        Self::of_launches(device, module, launches)
+    }
+
+    fn of_launches(device: &DeviceKey, module: Digest, launches: String) -> Self {
         let fields = TimingFields { launches: &launches, module, device };
         let address = Address { device: device.folder(), key: fields.key() };
-        Self { address, fields: fields.fields() }
+        Self { address, fields: fields.fields(), launches, module }
+    }
+
+    /// Returns the location and the times that a manifest recorded for a device with this key; `None` for other
+    /// data.
+    pub(in crate::build_graph) fn recorded(
+        device: &DeviceKey,
+        line: &ChoiceLine,
+    ) -> Option<(Self, Times)> {
+        let timing = Self::of_launches(device, line.module, line.launches.clone());
+        (timing.address.key == line.key).then_some(())?;
+        Some((timing, read(line.times.as_bytes())?))
+    }
+
+    /// Returns the first bytes of the device's key.
+    pub(in crate::build_graph) fn folder(&self) -> [u8; 8] {
+        self.address.device
+    }
+
+    /// Returns the line of a manifest for times on a device, which is that of the location.
+    pub(in crate::build_graph) fn line(&self, device: &DeviceKey, times: &Times) -> ChoiceLine {
+        ChoiceLine {
+            key: self.address.key,
+            device: device.id(),
+            module: self.module,
+            launches: self.launches.clone(),
+            times: write(times),
+        }
     }
 
     /// Reads the stored times, if there are any.
-    pub(super) async fn load(&self, store: &Store) -> Option<Times> {
+    pub(in crate::build_graph) async fn load(&self, store: &Store) -> Option<Times> {
         match store.find(&self.address).await {
             Lookup::Hit(entry) => read(entry.payload()),
             Lookup::Absent | Lookup::Unusable(_) | Lookup::Unreadable(_) => None,
@@ -40,7 +76,11 @@ impl Timing {
     }
 
     /// Stores the times.
-    pub(super) async fn save(&self, store: &Store, times: &[(Description, Duration)]) {
+    pub(in crate::build_graph) async fn save(
+        &self,
+        store: &Store,
+        times: &[(Description, Duration)],
+    ) {
         let payload = write(times).into_bytes();
         let manifest = Manifest::new(self.fields.clone());
         let rest = encode(&self.address.key, &manifest, &payload);

@@ -84,10 +84,10 @@ impl Way {
 /// Description of a way, without its kernels. Its text is stored with the way's times, such as
 /// `direct 0 1 | alone 2`, or `tiles:16x16 (0) 1 2` for a kernel that repeats launch 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Description(pub(super) Vec<PartDescription>);
+pub(in crate::build_graph) struct Description(pub(super) Vec<PartDescription>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum PartDescription {
+pub(in crate::build_graph) enum PartDescription {
     Launch(usize),
     Kernel { form: FusionForm, group: fusion::Group },
 }
@@ -113,7 +113,7 @@ impl fmt::Display for Description {
 
 /// Error for a text that does not describe a way.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct NotAWay;
+pub(in crate::build_graph) struct NotAWay;
 
 impl FromStr for Description {
     type Err = NotAWay;

@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-use futures::stream::{BoxStream, Stream, StreamExt};
+use futures::stream::Stream;
 
 use super::info::{Checked, EntryInfo};
-use crate::future::Guarded;
+use crate::future::{Guarded, GuardedStream};
 use crate::process::{self, ForkedOutput};
 
 /// An operation of a [`Store`](super::Store), which is a future. It does nothing until it is awaited.
@@ -77,27 +77,6 @@ impl ForkedOutput for bool {
     }
 }
 
-/// A stream that passes only wakers that never panic to the inner stream.
-struct Items<T> {
-    /// The next item, and the rest of the stream.
-    next: Guarded<(Option<T>, BoxStream<'static, T>)>,
-}
-
-impl<T: Send + 'static> Items<T> {
-    fn new(stream: impl Stream<Item = T> + Send + 'static) -> Self {
-        Self { next: Guarded::new(stream.fuse().boxed().into_future()) }
-    }
-
-    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<T>> {
-        if process::is_forked() {
-            return Poll::Ready(None);
-        }
-        let (item, rest) = ready!(Pin::new(&mut self.next).poll(context));
-        self.next = Guarded::new(rest.into_future());
-        Poll::Ready(item)
-    }
-}
-
 /// Declares a public named stream of the given items.
 macro_rules! named_stream {
     ($(#[$doc:meta])* $name:ident => $item:ty) => {
@@ -109,11 +88,11 @@ macro_rules! named_stream {
         ///
         /// The stream changes nothing in the store, and can be dropped at any point.
         #[must_use = "a stream does nothing until it is polled"]
-        pub struct $name(Items<$item>);
+        pub struct $name(GuardedStream<$item>);
 
         impl $name {
             pub(super) fn new(stream: impl Stream<Item = $item> + Send + 'static) -> Self {
-                Self(Items::new(stream))
+                Self(GuardedStream::new(stream))
             }
         }
 

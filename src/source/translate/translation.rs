@@ -154,6 +154,16 @@ impl Translation {
         Self { has_lines: true, ..self }
     }
 
+    /// Returns the kernels that are translated; empty if the whole text is.
+    pub(crate) fn kernels(&self) -> &Names {
+        &self.kernels
+    }
+
+    /// Whether the SPIR-V states the lines of the source.
+    pub(crate) fn has_lines(&self) -> bool {
+        self.has_lines
+    }
+
     /// Returns the fields of keys that describe the translation: everything that affects the result except the
     /// text. Directories of included files are left out, because the text contains the files.
     pub(crate) fn fields(&self) -> Vec<(&'static str, String)> {
