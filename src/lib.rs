@@ -330,8 +330,9 @@ pub use crate::args::{Argument, Arguments, Local};
 pub use crate::backend::simulated;
 pub use crate::backend::{DriverHandles, Profile};
 pub use crate::build_graph::{
-    Attached, Build, BuildRequest, Checked, CompileObject, CompileProcesses, DuplicateExports,
-    Kernel, LinkedSymbol, Object, Origin, Program, SpecializationValue, WarmOutcome, build_child,
+    Attached, Build, BuildProgress, BuildRequest, Checked, CompileObject, CompileProcesses,
+    DuplicateExports, Kernel, LinkedSymbol, Object, Origin, Program, SpecializationValue,
+    WarmOutcome, build_child,
 };
 pub use crate::cache::config::CacheConfig;
 pub use crate::cache::manifest::{
@@ -362,6 +363,7 @@ pub use crate::queue::{
 };
 pub use crate::runtime::builder::RuntimeBuilder;
 pub use crate::runtime::manifest::{RecordManifest, Warm, WarmProgress};
+pub use crate::runtime::progress::Progress;
 pub use crate::runtime::{Drain, DrainTimeout, Runtime, Starting};
 pub use crate::source::library::{DeviceLibrary, Embedding, LibrarySource};
 pub use crate::source::module::{Module, OpenModule};

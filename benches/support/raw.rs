@@ -60,10 +60,30 @@ impl Raw {
 
     /// Opens a device, given by its number, of the platform whose name contains `platform`, if there is one.
     pub(crate) fn on(
-        (platform, number): (&str, usize),
+        device: (&str, usize),
         source: &str,
         name: &str,
         items: usize,
+    ) -> Option<Self> {
+        Self::with_program(device, name, items, |context, _| {
+            create_program_with_source(context, &[source]).ok()
+        })
+    }
+
+    /// Like [`new`](Self::new), with the binary of a program in a file.
+    pub(crate) fn of_binary(platform: &str, file: &Path, name: &str, items: usize) -> Option<Self> {
+        Self::with_program((platform, 0), name, items, |context, device| {
+            let binary = fs::read(file).ok()?;
+            // SAFETY: context and device are alive and belong together.
+            unsafe { create_program_with_binary(context, &[device], &[&binary]) }.ok()
+        })
+    }
+
+    fn with_program(
+        (platform, number): (&str, usize),
+        name: &str,
+        items: usize,
+        program: impl FnOnce(cl_context, cl_device_id) -> Option<cl_program>,
     ) -> Option<Self> {
         let found = get_platform_ids().ok()?.into_iter().find(|&id| {
             let name =
@@ -74,7 +94,7 @@ impl Raw {
         let context = create_context(&[device], null(), None, null_mut()).ok()?;
         // SAFETY: the device is the context's.
         let queue = unsafe { create_command_queue(context, device, 0) }.ok()?;
-        let program = create_program_with_source(context, &[source]).ok()?;
+        let program = program(context, device)?;
         build_program(program, &[device], c"", None, null_mut()).ok()?;
         let name = std::ffi::CString::new(name).ok()?;
         let kernel = create_kernel(program, &name).ok()?;
@@ -137,6 +157,26 @@ impl Raw {
             event.map_or(null_mut(), |event| event),
         );
         assert_eq!(status, Some(0), "it is enqueued");
+    }
+
+    /// Waits for the launches, and returns the numbers of the second buffer.
+    pub(crate) fn result(&self) -> Vec<f32> {
+        let mut result = vec![0.0f32; self.items];
+        // SAFETY: the buffer and the memory have as many numbers, and the call waits for the end of the copy.
+        let read = unsafe {
+            enqueue_read_buffer(
+                self.queue,
+                self.buffers[1],
+                CL_BLOCKING,
+                0,
+                self.items * 4,
+                result.as_mut_ptr().cast(),
+                0,
+                null(),
+            )
+        };
+        drop(OwnedEvent(read.expect("it is read")));
+        result
     }
 
     /// Allocates memory on the device.

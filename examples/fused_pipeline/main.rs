@@ -16,7 +16,7 @@
 //! Fusing OpenCL C needs two compilers, `clang` and `llvm-spirv`. Without them, all launches run one by
 //! one, and the outcome states what to install.
 
-#![allow(clippy::print_stdout)]
+#![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod chart;
 mod frame;
@@ -24,6 +24,8 @@ mod frame;
 mod options;
 #[path = "../pipeline/picture.rs"]
 mod picture;
+#[path = "../pipeline/progress.rs"]
+mod progress;
 mod report;
 #[path = "../pipeline/stages.rs"]
 mod stages;
@@ -83,14 +85,15 @@ async fn run(rt: &Runtime, photograph: &Picture, output: &Path) -> Result<()> {
     println!("{}, {}", rt.device(), rt.device().platform);
     let queue = &rt.queue();
     let stages = &Stages::start(rt)?;
-    stages.built().await?;
+    progress::shown(rt, stages.built()).await?;
 
     let mut panels = Vec::new();
     for (size, tiles) in [("photograph", 1), ("tiled", TILES)] {
         let picture = tiled(photograph, tiles);
         let frame = Frame::new(rt, queue, &picture).await?;
         let output = output.join(size);
-        let report = settle(rt, queue, stages, &frame, &output).await?;
+        let settling = settle(rt, queue, stages, &frame, &output);
+        let report = progress::shown(rt, settling).await?;
         let title = format!("{size}, {} x {} pixels", picture.width, picture.height);
         let rows = measure(rt, queue, stages, &frame).await?;
         report::table(&title, &rows);

@@ -16,12 +16,13 @@
 //! The core is [`frame`], and [`images`] is the same over images. Kiln does not bring an executor; here the
 //! one of `futures` suffices.
 
-#![allow(clippy::print_stdout)]
+#![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod frame;
 mod images;
 mod options;
 mod picture;
+mod progress;
 mod report;
 mod stages;
 
@@ -97,7 +98,7 @@ async fn run<P: Pipeline>(
     let frame = P::new(rt, width, height)?;
     let submitted = frame.submit(&queue, &stages, photograph.pixels.clone())?;
     let submitting = start.elapsed();
-    report::builds(&P::built(&stages).await?);
+    report::builds(&progress::shown(rt, P::built(&stages)).await?);
     let (result, sketch) = futures::try_join!(submitted.result, submitted.sketch)?;
     let first_frame = start.elapsed();
 

@@ -26,6 +26,7 @@ use super::options::EnvironmentOptions;
 use super::outcome::Outcome;
 use super::plan::{BuildPlan, LinkedModule};
 use super::pool::CompilePool;
+use super::progress::ProgressCounter;
 use super::shared_outcome::SharedOutcome;
 use super::spec::BuildSpec;
 use super::strategy::BuildStrategy;
@@ -126,6 +127,7 @@ pub(crate) struct BuildGraph {
     fusions: Fusions,
     attempts: Attempts,
     recorders: RwLock<Vec<Arc<ManifestRecorder>>>,
+    progress: ProgressCounter,
     /// Executor of the builds. It is not the one for the futures of applications, which may block.
     builds: Arc<HostExecutor>,
 }
@@ -171,6 +173,7 @@ impl BuildGraph {
             fusions,
             attempts,
             recorders: RwLock::default(),
+            progress: ProgressCounter::default(),
             builds,
         })
     }
@@ -348,6 +351,10 @@ impl BuildGraph {
     /// Returns the plan that replaces the plan of `texts` once `modules`, their SPIR-V, exist.
     pub(super) fn translated(&self, texts: &BuildPlan, modules: Vec<Module>) -> Result<BuildPlan> {
         texts.translated(modules, self.device(texts.device()), self.setting.link_objects)
+    }
+
+    pub(crate) fn progress(&self) -> &ProgressCounter {
+        &self.progress
     }
 
     /// Records from now on what is built and used.

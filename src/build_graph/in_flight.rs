@@ -12,6 +12,7 @@ use super::graph::BuildId;
 use super::input::BuildInput;
 use super::key::NodeKind;
 use super::outcome::Outcome;
+use super::progress::Building;
 use super::shared_outcome::Promise;
 use super::trace::Trail;
 use crate::cache::store::Pending;
@@ -27,6 +28,8 @@ pub(super) struct InFlight {
     text: Option<BuildInput>,
     /// Obligation to complete the waiters, until the build has ended.
     promise: Option<Promise<Outcome>>,
+    /// Counts the build, until it has ended.
+    building: Option<Building>,
     span: tracing::Span,
     start: Instant,
     /// Keeps `settled()` pending until the program is stored.
@@ -41,8 +44,9 @@ impl InFlight {
         pending: Option<Pending>,
     ) -> Self {
         let (promise, start) = (Some(promise), Instant::now());
+        let building = Some(subject.graph().progress().begin());
         let span = tracing::Span::none();
-        Self { node, subject, text: None, promise, span, start, _pending: pending }
+        Self { node, subject, text: None, promise, building, span, start, _pending: pending }
     }
 
     /// Sets the span in which the build reports.
@@ -103,6 +107,7 @@ impl InFlight {
         catch_and_log("the trace of lookups", || {
             graph.trace(plan, key, result, [miss, remote], Some(took));
         });
+        self.building = None;
         // The waiters are completed before the span: a subscriber of spans may panic.
         promise.complete(outcome);
         self.span.record("elapsed_ms", took.as_secs_f64() * 1e3);

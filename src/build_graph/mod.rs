@@ -44,6 +44,7 @@ mod pending;
 mod plan;
 mod pool;
 mod program;
+mod progress;
 mod refusal;
 mod request;
 mod requested;
@@ -68,6 +69,7 @@ pub use manifest::WarmOutcome;
 pub use object::{CompileObject, Object};
 pub use pending::Build;
 pub use program::Program;
+pub use progress::BuildProgress;
 pub use request::BuildRequest;
 pub use specialization::SpecializationValue;
 

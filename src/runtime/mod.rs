@@ -5,6 +5,7 @@ mod images;
 mod interop;
 mod libraries;
 pub(crate) mod manifest;
+pub(crate) mod progress;
 
 use std::fmt;
 use std::future::{Future, ready};

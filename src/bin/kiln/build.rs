@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use crate::args::Build;
 use crate::options::{SourcedOptions, sourced_options};
-use crate::output::{Failure, Listing, Outcome, Output, Result, Width, bytes, note, progress};
+use crate::output::{Failure, Listing, Outcome, Output, Result, Width, bytes, note};
+use crate::progress;
 use crate::request::{Problem, Setup};
 
 /// Result of building a file.
@@ -114,7 +115,7 @@ pub(crate) fn check_stored(rt: &Runtime) -> Result<()> {
 
 /// Starts all builds together. Prints JSON as results come, in the order of the files.
 async fn build_all(out: &mut Output, setup: &Setup<'_>, files: &[&Path]) -> Result<Vec<Line>> {
-    let bar = progress("building", files.len());
+    let bar = progress::bar("building", files.len());
     let start = Instant::now();
     let mut builds: FuturesUnordered<_> = files
         .iter()

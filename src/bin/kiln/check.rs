@@ -9,6 +9,7 @@ use crate::args::Check;
 use crate::bind::{self, Call, NamedBuffer};
 use crate::launch::ArgumentText;
 use crate::output::{Failure, Outcome, Output, Result, bytes, in_full, plain};
+use crate::progress::while_building;
 use crate::request::Setup;
 
 pub(crate) async fn run(out: &mut Output, check: &Check, config: CacheConfig) -> Result {
@@ -21,7 +22,7 @@ pub(crate) async fn run(out: &mut Output, check: &Check, config: CacheConfig) ->
 }
 
 async fn check_with(setup: &Setup<'_>, out: &mut Output, check: &Check, files: &[&Path]) -> Result {
-    let programs = bind::build(setup, files).await?;
+    let programs = while_building(&setup.rt, bind::build(setup, files)).await?;
     let calls = check.launches.iter().map(|launch| Call::new(launch, &programs));
     let calls = calls.collect::<Result<Vec<_>>>()?;
     let named = bind::name_buffers((&check.bytes, &check.format), &[], &calls)?;

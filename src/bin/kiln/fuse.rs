@@ -14,6 +14,7 @@ use crate::file;
 use crate::launch::ArgumentText;
 use crate::memory::NamedImage;
 use crate::output::{Failure, Outcome, Output, Result, bytes, in_full, note, plain};
+use crate::progress::while_building;
 use crate::request::Setup;
 
 pub(crate) async fn run(out: &mut Output, fuse: &Fuse, config: CacheConfig) -> Result {
@@ -34,11 +35,12 @@ pub(crate) async fn run(out: &mut Output, fuse: &Fuse, config: CacheConfig) -> R
 }
 
 async fn fuse_with(setup: &Setup<'_>, out: &mut Output, fuse: &Fuse, files: &[&Path]) -> Result {
-    let programs = bind::build(setup, files).await?;
+    let programs = while_building(&setup.rt, bind::build(setup, files)).await?;
     let calls = fuse.launches.iter().map(|launch| Call::new(launch, &programs));
     let calls = calls.collect::<Result<Vec<_>>>()?;
     let buffers = bind::name_buffers((&fuse.bytes, &fuse.format), &fuse.keep, &calls)?;
-    let report = examine(&setup.rt, fuse, &calls, &buffers).await?;
+    let examining = examine(&setup.rt, fuse, &calls, &buffers);
+    let report = while_building(&setup.rt, examining).await?;
     let device = setup.rt.device().name.clone();
     write_results(out, fuse, &Examination { device, calls, buffers, report })
 }

@@ -19,6 +19,7 @@ mod memory;
 mod object;
 mod options;
 mod output;
+mod progress;
 mod request;
 
 use std::process::ExitCode;

@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::args::Build;
 use crate::file;
 use crate::output::{Failure, Outcome, Output, Result, bytes};
+use crate::progress::while_building;
 use crate::request::{Problem, Setup};
 
 #[derive(Serialize)]
@@ -40,7 +41,8 @@ pub(crate) async fn run(
         Failure::failed(format_args!("{}: {}{log}", file.display(), problem.message))
     };
     let (_, request) = setup.request(file).await.map_err(failed)?;
-    let object = request.object().await.map_err(|error| failed(error.into()))?;
+    let object = while_building(&setup.rt, request.object()).await;
+    let object = object.map_err(|error| failed(error.into()))?;
     setup.rt.drain().await;
     let module = Module::native(object.bytes())?;
     file::write_output(output, object.bytes()).map_err(|error| {

@@ -8,7 +8,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{ColumnConstraint, ContentArrangement, Row, Table};
-use indicatif::{ProgressBar, ProgressStyle};
 use kiln::{BuildKey, ErrorKind};
 use serde::Serialize;
 
@@ -140,17 +139,6 @@ pub(crate) fn in_parts(error: &kiln::Error) -> (String, Option<&str>) {
         source = cause.source();
     }
     (text, log)
-}
-
-/// Creates a progress bar, which is shown on terminals only.
-pub(crate) fn progress(what: &str, all: usize) -> ProgressBar {
-    let bar = ProgressBar::new(all as u64);
-    let template = format!("{what} {{bar:30}} {{pos}}/{{len}} {{elapsed}}");
-    if let Ok(style) = ProgressStyle::with_template(&template) {
-        bar.set_style(style);
-    }
-    bar.tick();
-    bar
 }
 
 /// Prints a note for people to standard error.

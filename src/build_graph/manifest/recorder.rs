@@ -29,7 +29,7 @@ pub(crate) struct ManifestRecorder {
     known: Mutex<Known>,
 }
 
-/// What the file contains.
+/// Contents of the file.
 #[derive(Default)]
 struct Known {
     devices: HashSet<[u8; 8]>,

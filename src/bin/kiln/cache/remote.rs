@@ -14,7 +14,8 @@ use serde::Serialize;
 use super::bundle::Refused;
 use super::{is_portable, read_entry, select};
 use crate::args::KeyPrefix;
-use crate::output::{Failure, Outcome, Output, Result, bytes, count, in_full, note, progress};
+use crate::output::{Failure, Outcome, Output, Result, bytes, count, in_full, note};
+use crate::progress;
 
 /// Number of entries that are transferred at the same time.
 const MAX_TRANSFERS: usize = 8;
@@ -180,7 +181,7 @@ async fn transfer<T, D>(
     one: impl AsyncFn(T) -> std::result::Result<D, String>,
     mut done: impl FnMut(D),
 ) -> Vec<Refused> {
-    let bar = progress(what, all.len());
+    let bar = progress::bar(what, all.len());
     let mut refused = Vec::new();
     let transfers = stream::iter(all).map(async |(name, item)| (name, one(item).await));
     let mut transfers = pin!(transfers.buffer_unordered(MAX_TRANSFERS));

@@ -6,9 +6,8 @@ use futures::stream::StreamExt;
 use kiln::store::{Checked, Store, Unusable};
 use serde::Serialize;
 
-use crate::output::{
-    Failure, Listing, Outcome, Output, Result, Width, bytes, count, note, progress, short,
-};
+use crate::output::{Failure, Listing, Outcome, Output, Result, Width, bytes, count, note, short};
+use crate::progress;
 
 #[derive(Serialize)]
 struct Verified {
@@ -33,7 +32,7 @@ pub(super) async fn verify(out: &mut Output, store: &Store, fix: bool) -> Result
     let mut verified = Verified { entries: 0, whole: 0, newer: 0, damaged: Vec::new() };
     let mut listing =
         Listing::new(&[("KEY", Width::Whole), ("KIND", Width::Whole), ("REASON", Width::Flexible)]);
-    let bar = progress("verifying", store.entries().count().await);
+    let bar = progress::bar("verifying", store.entries().count().await);
     let mut results = store.verify();
     while let Some((entry, checked)) = results.next().await {
         bar.inc(1);

@@ -13,9 +13,9 @@ use super::open;
 use crate::args::Warm;
 use crate::build::check_stored;
 use crate::output::{
-    Failure, Listing, Outcome, Output, Problem, Result, Width, count, in_full, note, progress,
-    short,
+    Failure, Listing, Outcome, Output, Problem, Result, Width, count, in_full, note, short,
 };
+use crate::progress;
 
 /// Entry that has ended.
 #[derive(Serialize)]
@@ -119,7 +119,7 @@ pub(crate) async fn run(out: &mut Output, arguments: &Warm, config: CacheConfig)
         ("ENTRY", Width::Flexible),
         ("REASON", Width::Flexible),
     ]);
-    let bar = progress("warming", manifest.entries().len());
+    let bar = progress::bar("warming", manifest.entries().len());
     while let Some(progress) = warm.next().await {
         let WarmProgress { total, entry, outcome, .. } = &progress;
         bar.set_length(*total as u64);
