@@ -362,6 +362,67 @@ fn without_a_working_program_threads_compile() {
     }
 }
 
+#[test]
+fn processes_without_resources_lose_no_program() {
+    let limits = [
+        "ulimit -n 16",     // open files
+        "ulimit -v 400000", // address space in KiB
+        "ulimit -t 1",      // seconds of processors, after which a signal ends the process
+        "ulimit -f 0",      // size of written files
+        "ulimit -u 1",      // threads
+    ];
+    for limit in limits {
+        on_each_device_within(LIMIT, 2, async |rt, folder| {
+            let tool = env!("CARGO_BIN_EXE_kiln");
+            folder.place(&format!("{limit}\nexec {tool}"));
+            let modules: Vec<_> = (0..2 * ENOUGH).map(|_| unique()).collect();
+            let builds: Vec<_> = modules.iter().map(|module| rt.build(module).start()).collect();
+            let mut failed = Vec::new();
+            for (module, built) in modules.iter().zip(join_all(builds).await) {
+                if let Err(error) = built {
+                    assert!(!error.is_deterministic(), "{limit}: {error}");
+                    failed.push(module);
+                }
+            }
+            eprintln!("{limit}: {} started, {} failed", folder.started().len(), failed.len());
+            // With resources, everything is compiled.
+            folder.place(&format!("exec {tool}"));
+            for pid in folder.started() {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+            for module in failed {
+                rt.build(module).await.unwrap();
+            }
+            let program = rt.build(&Module::opencl_c(SAXPY)).await.unwrap();
+            assert_computes(&rt, &program).await;
+            drop((program, rt));
+            folder.wait_until_all_are_gone();
+        });
+    }
+}
+
+/// Returns the niceness of a process.
+fn niceness(pid: Pid) -> i64 {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap();
+    // The nineteenth field; the second one ends with the last parenthesis.
+    let fields = stat.rsplit(") ").next().unwrap();
+    fields.split(' ').nth(16).unwrap().parse().unwrap()
+}
+
+#[test]
+fn processes_have_the_niceness_that_is_set() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = Folder::new(directory.path());
+    let own = niceness(rustix::process::getpid());
+    for nice in [0, 7] {
+        let builder = || folder.builder(1).compile_niceness(nice);
+        smol::block_on(on_each_device_with(builder, async |rt| {
+            warm_up(&rt).await;
+            assert_eq!(niceness(folder.last()), (own + i64::from(nice)).min(19));
+        }));
+    }
+}
+
 // ---- Ends ---------------------------------------------------------------------------------------
 
 #[test]
