@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn known_names_are_accepted() {
-        assert_eq!(known().count(), 22);
+        assert_eq!(known().count(), 23);
         for name in known().chain(INTERNAL).chain(["HOME", "KILNS", "KILN", "POCL_DEBUG"]) {
             assert_eq!(warning_for(name), None);
         }

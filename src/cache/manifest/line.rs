@@ -4,11 +4,12 @@
 //! and the numbers of sessions, and lines may repeat. A line that was cut off by a crash is not JSON; the next one
 //! is still readable.
 
-use std::borrow::Cow;
 use std::fmt;
+use std::num::ParseIntError;
+use std::str::FromStr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::digest::{BuildKey, Digest};
 
@@ -47,8 +48,7 @@ pub(crate) struct SessionLine {
 }
 
 /// Number of a session, chosen at random.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Cow<'_, str>", into = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SessionId(pub(crate) u64);
 
 /// Device that programs were built for.
@@ -101,8 +101,7 @@ pub(crate) enum Code {
 }
 
 /// Bytes as hexadecimal digits.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Cow<'_, str>", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hex(pub(crate) Vec<u8>);
 
 /// Program that was built, or SPIR-V that was translated, with all inputs of its build.
@@ -235,25 +234,26 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-impl From<SessionId> for String {
-    fn from(SessionId(number): SessionId) -> Self {
-        format!("{number:016x}")
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
     }
 }
 
-impl TryFrom<Cow<'_, str>> for SessionId {
-    type Error = std::num::ParseIntError;
+impl FromStr for SessionId {
+    type Err = ParseIntError;
 
-    fn try_from(text: Cow<'_, str>) -> Result<Self, Self::Error> {
-        u64::from_str_radix(&text, 16).map(Self)
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        u64::from_str_radix(text, 16).map(Self)
     }
 }
 
-impl From<Hex> for String {
-    fn from(Hex(bytes): Hex) -> Self {
+impl fmt::Display for Hex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let digit = |half: u8| char::from(DIGITS[usize::from(half & 0xf)]);
-        bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
+        let digits = self.0.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]);
+        f.write_str(&digits.collect::<String>())
     }
 }
 
@@ -267,10 +267,10 @@ impl fmt::Display for NotHex {
     }
 }
 
-impl TryFrom<Cow<'_, str>> for Hex {
-    type Error = NotHex;
+impl FromStr for Hex {
+    type Err = NotHex;
 
-    fn try_from(text: Cow<'_, str>) -> Result<Self, NotHex> {
+    fn from_str(text: &str) -> Result<Self, NotHex> {
         let digit = |byte: u8| char::from(byte).to_digit(16).ok_or(NotHex);
         let byte = |pair: &[u8]| match *pair {
             [high, low] => Ok((digit(high)? << 4 | digit(low)?) as u8),
@@ -280,13 +280,35 @@ impl TryFrom<Cow<'_, str>> for Hex {
     }
 }
 
-/// Values as the text that they are displayed as.
+/// Implements serde's traits for types that are stored as the text that they are displayed as.
+macro_rules! stored_as_text {
+    ($($name:ident),*) => {
+        $(
+            impl Serialize for $name {
+                fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                    text::serialize(self, serializer)
+                }
+            }
+
+            impl<'a> Deserialize<'a> for $name {
+                fn deserialize<D: Deserializer<'a>>(deserializer: D) -> Result<Self, D::Error> {
+                    text::deserialize(deserializer)
+                }
+            }
+        )*
+    };
+}
+
+stored_as_text!(Hex, SessionId);
+
+/// Values as the text that they are displayed as, which is parsed without a copy.
 mod text {
-    use std::borrow::Cow;
-    use std::fmt::Display;
+    use std::fmt::{self, Display};
+    use std::marker::PhantomData;
     use std::str::FromStr;
 
-    use serde::{Deserialize, Deserializer, Serializer, de};
+    use serde::de::{self, Visitor};
+    use serde::{Deserializer, Serializer};
 
     pub(super) fn serialize<S: Serializer>(
         value: &impl Display,
@@ -300,8 +322,21 @@ mod text {
         D: Deserializer<'a>,
         T: FromStr<Err: Display>,
     {
-        let text = Cow::<str>::deserialize(deserializer)?;
-        text.parse().map_err(de::Error::custom)
+        deserializer.deserialize_str(Parsed(PhantomData))
+    }
+
+    struct Parsed<T>(PhantomData<T>);
+
+    impl<T: FromStr<Err: Display>> Visitor<'_> for Parsed<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a text")
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+            text.parse().map_err(de::Error::custom)
+        }
     }
 }
 
@@ -327,9 +362,9 @@ mod tests {
 
     #[test]
     fn only_whole_bytes_are_hexadecimal() {
-        let parse = |text: &str| Hex::try_from(Cow::from(text));
+        let parse = |text: &str| text.parse::<Hex>();
         assert_eq!(parse("00fF"), Ok(Hex(vec![0, 0xff])));
-        assert_eq!(String::from(Hex(vec![0, 0xff])), "00ff");
+        assert_eq!(Hex(vec![0, 0xff]).to_string(), "00ff");
         for text in ["0", "000", "0g", "é", "+1"] {
             assert_eq!(parse(text), Err(NotHex), "{text:?}");
         }

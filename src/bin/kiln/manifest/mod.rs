@@ -11,13 +11,31 @@ use serde::Serialize;
 use crate::args::{Keep, ManifestCommand};
 use crate::output::{Listing, Outcome, Output, Result, Width, age, count, note, seconds, short};
 
-/// Entry of a manifest.
+/// Fields of an entry that tell what it is.
 #[derive(Serialize)]
-struct Line {
+struct Description {
     entry: String,
     kind: String,
     key: String,
     device: String,
+}
+
+impl From<&ManifestEntry> for Description {
+    fn from(entry: &ManifestEntry) -> Self {
+        Self {
+            entry: entry.to_string(),
+            kind: entry.kind().to_string(),
+            key: entry.key().to_string(),
+            device: entry.device().to_owned(),
+        }
+    }
+}
+
+/// Entry of a manifest.
+#[derive(Serialize)]
+struct Line {
+    #[serde(flatten)]
+    description: Description,
     runs: usize,
     uses: u64,
     /// Start of the last run that used it, in seconds since 1970.
@@ -27,10 +45,7 @@ struct Line {
 impl From<&ManifestEntry> for Line {
     fn from(entry: &ManifestEntry) -> Self {
         Self {
-            entry: entry.to_string(),
-            kind: entry.kind().to_string(),
-            key: entry.key().to_string(),
-            device: entry.device().to_owned(),
+            description: Description::from(entry),
             runs: entry.runs(),
             uses: entry.uses(),
             last_used: seconds(entry.last_used()),

@@ -9,7 +9,7 @@ use kiln::{
 };
 use serde::Serialize;
 
-use super::open;
+use super::{Description, open};
 use crate::args::Warm;
 use crate::build::check_stored;
 use crate::output::{
@@ -20,10 +20,8 @@ use crate::progress;
 /// Entry that has ended.
 #[derive(Serialize)]
 struct Line {
-    entry: String,
-    kind: String,
-    key: String,
-    device: String,
+    #[serde(flatten)]
+    description: Description,
     outcome: &'static str,
     /// Cache that had the program.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,16 +43,7 @@ impl From<&WarmProgress> for Line {
             WarmOutcome::Failed(why) => error = Some(Problem::from(why)),
             _ => {}
         }
-        Self {
-            entry: entry.to_string(),
-            kind: entry.kind().to_string(),
-            key: entry.key().to_string(),
-            device: entry.device().to_owned(),
-            outcome: word(outcome),
-            cache,
-            reason,
-            error,
-        }
+        Self { description: Description::from(entry), outcome: word(outcome), cache, reason, error }
     }
 }
 
