@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "support/children.rs"]
+mod children;
 #[path = "support/libraries.rs"]
 mod libraries;
 #[path = "support/fusion.rs"]
@@ -12,7 +14,9 @@ mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use children::{Child, variable};
 use futures::executor::block_on;
 use futures::{StreamExt, future};
 use kiln::simulated::Simulator;
@@ -411,6 +415,64 @@ everywhere! {
             );
         }
     }
+}
+
+/// Environment variables of processes that record: the folder of the manifest, and a number of their own.
+const FOLDER: &str = "KILN_TEST_FOLDER";
+const NUMBER: &str = "KILN_TEST_NUMBER";
+
+/// Records programs until it is killed.
+#[test]
+#[ignore = "run by another test"]
+fn child_that_records() {
+    let number: usize = variable(NUMBER).parse().unwrap();
+    let cache = CacheConfig::memory_only();
+    block_on(async {
+        let rt = simulated(cache, &Simulator::immediate()).await;
+        rt.record_manifest(PathBuf::from(variable(FOLDER)).join("service.manifest")).await.unwrap();
+        for at in 0.. {
+            rt.build(&module(number * 1_000_000 + at)).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn killed_processes_lose_at_most_their_last_lines() {
+    let fleet = Fleet::new();
+    let mut killed = 0;
+    for round in 0..5 {
+        let start = |number: usize| {
+            let number = (round * 3 + number).to_string();
+            let variables = [(FOLDER, fleet.0.path().as_os_str()), (NUMBER, number.as_ref())];
+            Child::start("child_that_records", variables)
+        };
+        let children: Vec<_> = (0..3).map(start).collect();
+        std::thread::sleep(Duration::from_millis(300 + fastrand::u64(..300)));
+        killed += children.len();
+        // Dropping a child kills it.
+        drop(children);
+    }
+    let manifest = block_on(BuildManifest::open(fleet.manifest())).unwrap();
+    assert!(manifest.damaged_lines() <= killed, "{manifest:?}");
+    // Each process has recorded the first of its programs without a gap.
+    let mut last = vec![0; killed];
+    let mut count = vec![0; killed];
+    for entry in manifest.entries() {
+        let name = entry.to_string();
+        let number: usize = name[1..name.len() - 3].parse().unwrap();
+        let (process, at) = (number / 1_000_000, number % 1_000_000);
+        last[process] = last[process].max(at + 1);
+        count[process] += 1;
+    }
+    assert!(last.iter().sum::<usize>() > killed, "they have recorded: {last:?}");
+    for (last, count) in last.into_iter().zip(count) {
+        assert!(last - count <= 1, "{count} of {last}");
+    }
+    block_on(async {
+        let rt = simulated(fleet.cache("other"), &Simulator::immediate()).await;
+        let all = ended(rt.warm(&manifest)).await;
+        assert_eq!(counted(&all)[MADE], all.len());
+    });
 }
 
 #[test]
