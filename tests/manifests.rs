@@ -111,7 +111,11 @@ async fn build_all_kinds(rt: &Runtime) {
     let saxpy = Module::opencl_c(SAXPY).label("saxpy.cl");
     rt.build(&saxpy).options("-cl-fast-relaxed-math").await.unwrap();
     rt.build(&specialized()).specialize(7, 17u32).await.unwrap();
-    rt.build(&Module::opencl_c(SAXPY.replace("saxpy", "other")).untrusted()).await.unwrap();
+    // An imitated GPU is not there for the child.
+    if rt.device().backend == "opencl" {
+        let module = Module::opencl_c(SAXPY.replace("saxpy", "other")).untrusted();
+        rt.build(&module).await.unwrap();
+    }
     for format in [ModuleFormat::OpenClC, ModuleFormat::SpirV] {
         let (tone, kernel) = match format {
             ModuleFormat::SpirV => ("spirv_tone", "apply_spirv_tone"),
@@ -405,14 +409,11 @@ everywhere! {
                 None => fs::remove_file(folder.join("factor.h")).unwrap(),
             }
             let other = fleet.start("third", &rt).await;
-            let all = ended(other.warm(&manifest)).await;
-            assert_eq!(other.stats().compiles, 0, "{content:?}: {all:?}");
-            let reasons = skipped(&all);
-            assert!(
-                !reasons.is_empty()
-                    && reasons.iter().all(|why| why.contains("the files that its text includes")),
-                "{content:?}: {all:?}"
-            );
+            let mut all = ended(other.warm(&manifest)).await;
+            // The text of a translation to SPIR-V contains the files.
+            all.retain(|progress| progress.entry.kind() == EntryKind::Program);
+            let [reason] = skipped(&all)[..] else { panic!("{content:?}: {all:?}") };
+            assert!(reason.contains("the files that its text includes"), "{content:?}: {reason}");
         }
     }
 }

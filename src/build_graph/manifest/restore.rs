@@ -65,7 +65,10 @@ impl BuildGraph {
         let read = move || {
             let restore = |line: &InputLine| {
                 let mut restored = restored_input(&own, line)?;
-                restored.input.included = restored.input.read_files(limit)?;
+                // The text of a translation contains the files.
+                if restored.included.is_some() {
+                    restored.input.included = restored.input.read_files(limit)?;
+                }
                 Ok(restored)
             };
             Ok(lines.iter().map(restore).collect::<Result<Vec<_>>>())
