@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::args::Build;
 use crate::file;
-use crate::output::{Failure, Outcome, Output, Result, bytes};
+use crate::output::{Failure, Outcome, Output, Result};
 use crate::progress::while_building;
 use crate::request::{Problem, Setup};
 
@@ -63,13 +63,7 @@ pub(crate) async fn run(
     if out.is_json() {
         out.value(&line)?;
     } else {
-        out.line(format_args!(
-            "{} written to {}, for {} (driver {})",
-            bytes(line.bytes),
-            line.output,
-            line.device,
-            line.driver
-        ))?;
+        out.native_code(line.bytes, &line.output, &line.device, &line.driver)?;
         for (what, names) in [("exports", &line.exports), ("imports", &line.imports)] {
             if !names.is_empty() {
                 out.line(format_args!("{what} {}", names.join(", ")))?;

@@ -168,6 +168,19 @@ impl Output {
         self.write(|out| writeln!(out, "{text}"))
     }
 
+    /// Prints that native code was written to a file, and what it is for. Names of devices are long, and get a line
+    /// of their own.
+    pub(crate) fn native_code(
+        &mut self,
+        size: u64,
+        file: impl Display,
+        device: &str,
+        driver: &str,
+    ) -> io::Result<()> {
+        self.line(format_args!("{} written to {file}", bytes(size)))?;
+        self.line(format_args!("for {} (driver {})", plain(device), plain(driver)))
+    }
+
     /// Prints a value as JSON on a line of its own.
     pub(crate) fn value(&mut self, value: &impl Serialize) -> io::Result<()> {
         let text = serde_json::to_string(value)?;

@@ -68,13 +68,7 @@ pub(super) async fn extract(
             bytes: size,
         })?;
     } else {
-        out.line(format_args!(
-            "{} written to {}, for {} (driver {})",
-            bytes(size),
-            path.display(),
-            plain(device),
-            plain(driver)
-        ))?;
+        out.native_code(size, path.display(), device, driver)?;
     }
     Ok(Outcome::Success)
 }
