@@ -274,6 +274,23 @@ simulated! {
         assert_eq!(names(&fleet.open().await), ["k1.cl", "k0.cl"]);
     }
 
+    async fn building_ahead_is_no_use() {
+        let (fleet, simulator) = (Fleet::new(), Simulator::immediate());
+        let rt = simulated(fleet.cache("first"), &simulator).await;
+        rt.record_manifest(fleet.manifest()).await.unwrap();
+        build_and_drain(&rt, 0..3).await;
+
+        let manifest = fleet.open().await;
+        let other = simulated(fleet.cache("second"), &simulator).await;
+        other.record_manifest(fleet.manifest()).await.unwrap();
+        assert_eq!(counted(&ended(other.warm(&manifest)).await)[MADE], 3);
+        build_and_drain(&other, [1]).await;
+        let manifest = fleet.open().await;
+        assert_eq!(names(&manifest)[0], "k1.cl");
+        let runs: Vec<_> = manifest.entries().iter().map(kiln::ManifestEntry::runs).collect();
+        assert_eq!(runs, [2, 1, 1]);
+    }
+
     async fn a_check_compiles_and_stores_nothing() {
         let (fleet, simulator) = (Fleet::new(), Simulator::immediate());
         let rt = simulated(fleet.cache("first"), &simulator).await;

@@ -96,8 +96,9 @@ impl BuildGraph {
         }
     }
 
+    /// Builds a plan whose files are read. That is no use of the program, so it is neither counted nor recorded.
     async fn built_ahead(self: &Arc<Self>, plan: BuildPlan) -> Result<WarmOutcome> {
-        let answer = self.request_plan(plan);
+        let answer = self.request_uncounted(plan);
         let was_kept = matches!(answer, Answer::Kept(_));
         let built = answer.completed().await?;
         Ok(match built.origin() {
