@@ -41,6 +41,9 @@ async fn show_builds(rt: &Runtime) {
         }
         Timer::after(PATIENCE).await;
         let mut now = changes.next().now_or_never().flatten().unwrap_or(first);
+        if now.is_idle() {
+            continue;
+        }
         let shown = Shown(bar("compiling", 0));
         while !now.is_idle() {
             shown.update(first.done, now);
