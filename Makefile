@@ -97,7 +97,7 @@ api: rust ## compare the public interface with its list and with the last releas
 	scripts/check-api
 
 .PHONY: deny
-deny: rust ## check licences, versions and sources of the dependencies, if cargo-deny is installed
+deny: rust ## check the lock files, and licences, versions and sources of the dependencies, if cargo-deny is installed
 	scripts/check-deny
 
 platforms: rust ## lint for Windows, macOS and ARM, as far as rustup has their standard libraries
