@@ -299,8 +299,6 @@ fn random_graphs_with_fused_launches_do_what_their_commands_do() {
         let name = rt.device().name.clone();
         for mode in [FusionMode::Always, FusionMode::Auto] {
             let builder = support::builder().fusion(mode).device(name.clone());
-            // Drivers take far more memory for a fused kernel than the size of its binary.
-            let builder = builder.memory_limit(4 << 20);
             run_cases(&builder.build().await.unwrap(), true, 8).await;
         }
     }));

@@ -85,6 +85,13 @@ impl BuildId {
 /// Weight of a kept failure in bytes, not counting its log.
 const FAILURE_WEIGHT: usize = 256;
 
+/// Smallest weight of a program in bytes, because drivers take far more memory for a small program than its binary has.
+/// For a kernel of one line, Intel's runtime for CPUs takes 1.8 MiB (the binary has 7 KiB), and PoCL 0.1 to 1 MiB.
+const PROGRAM_WEIGHT: u64 = 256 << 10;
+
+/// Number of programs for which even a low memory limit has room, if their binaries are small.
+const FEWEST_PROGRAMS: u64 = 1024;
+
 /// Settings and services of a graph.
 pub(crate) struct Setting {
     pub(crate) devices: Arc<[Arc<DeviceSlot>]>,
@@ -95,8 +102,8 @@ pub(crate) struct Setting {
     pub(crate) children: Arc<Children>,
     /// Processes that compile trusted modules, if there are any.
     pub(crate) processes: Option<ProcessPool>,
-    /// Maximum number of bytes of device binaries kept in memory. With a limit of zero no program is kept, but
-    /// in-flight builds are still shared.
+    /// Maximum weight of the programs kept in memory, in bytes. With a limit of zero no program is kept, but in-flight
+    /// builds are still shared.
     pub(crate) memory_limit: u64,
     pub(crate) disk: Option<Disk>,
     pub(crate) remote: Option<Remote>,
@@ -149,11 +156,12 @@ impl BuildGraph {
         };
         let device_keys = setting.devices.iter().map(device_key).collect();
         let counters = Arc::clone(&setting.counters);
+        let memory_limit = setting.memory_limit;
         let kept = Cache::builder()
             // The default policy may reject a new entry.
             .eviction_policy(EvictionPolicy::lru())
-            .max_capacity(setting.memory_limit)
-            .weigher(|_, outcome| weight(outcome))
+            .max_capacity(memory_limit)
+            .weigher(move |_, outcome| weight(outcome, memory_limit))
             .eviction_listener(move |_, outcome: Outcome, cause| {
                 if outcome.is_ok() && cause != RemovalCause::Replaced {
                     counters.evictions.add_one();
@@ -550,7 +558,7 @@ impl BuildGraph {
             return;
         }
         let id = if outcome.is_ok() { node.program() } else { node.failure() };
-        if u64::from(weight(&outcome)) <= self.setting.memory_limit {
+        if u64::from(weight(&outcome, self.setting.memory_limit)) <= self.setting.memory_limit {
             self.kept.insert(id, outcome);
         } else {
             self.reject_too_large(id, &outcome);
@@ -561,7 +569,8 @@ impl BuildGraph {
     /// Keeps an outcome that is larger than the limit out of memory. If it were inserted in place of an earlier
     /// entry, moka would evict all other entries to make room.
     fn reject_too_large(&self, id: KeptId, outcome: &Outcome) {
-        let (key, bytes, limit) = (id.1, weight(outcome), self.setting.memory_limit);
+        let limit = self.setting.memory_limit;
+        let (key, bytes) = (id.1, weight(outcome, limit));
         tracing::debug!(%key, bytes, limit, "a program is larger than the memory limit");
         if self.kept.contains_key(&id) {
             // The cache's eviction listener counts this eviction.
@@ -605,12 +614,14 @@ impl BuildGraph {
     }
 }
 
-/// Returns the weight of an outcome in bytes, so that the limit is exact. moka's weights have 32 bits: a binary
-/// larger than 4 GiB, which no device accepts, would count as 4 GiB.
-fn weight(outcome: &Outcome) -> u32 {
+/// Returns the weight of an outcome in bytes, so that the limit is exact: the size of a program's binary, but not less
+/// than [`PROGRAM_WEIGHT`] or, where the limit is low, the part of it that each of [`FEWEST_PROGRAMS`] has. moka's
+/// weights have 32 bits: a binary larger than 4 GiB, which no device accepts, would count as 4 GiB.
+fn weight(outcome: &Outcome, limit: u64) -> u32 {
     let bytes = match outcome {
-        Ok(built) => built.weight(),
-        Err(error) => FAILURE_WEIGHT + error.build_log().map_or(0, str::len),
+        Ok(built) if built.spirv().is_some() => built.weight() as u64,
+        Ok(built) => (built.weight() as u64).max(PROGRAM_WEIGHT.min(limit / FEWEST_PROGRAMS)),
+        Err(error) => (FAILURE_WEIGHT + error.build_log().map_or(0, str::len)) as u64,
     };
     u32::try_from(bytes.max(1)).unwrap_or(u32::MAX)
 }

@@ -179,6 +179,10 @@ impl RuntimeBuilder {
     /// The default is 256 MiB. The least recently used programs are evicted first. With `0` no program is kept,
     /// but requests for a program that is being built still share the build.
     ///
+    /// A program counts as 256 KiB at least, because drivers take far more memory for a small program than its
+    /// binary has (Intel's runtime for CPUs 1.8 MiB for a kernel of one line). So the default has room for 1,024 small
+    /// programs. With a lower limit, they count as a 1,024th of it.
+    ///
     /// # Examples
     ///
     /// ```no_run
