@@ -11,9 +11,6 @@ use crate::build_graph::graph::BuildGraph;
 use crate::compiler::fusion::{Launches, Part};
 use crate::sync::lock;
 
-/// Smallest number of launches that can be split in two parts of which one is a kernel of several launches.
-const FEWEST_TO_SPLIT: usize = 3;
-
 impl BuildGraph {
     /// Compiles and builds the further kernels of all groups, in the background.
     pub(super) fn try_further(self: &Arc<Self>, material: &Arc<Material>, fusion: &Arc<Fusion>) {
@@ -59,10 +56,7 @@ impl BuildGraph {
     /// Builds the best way to run a group in two parts, in the background, as the way with index `split`.
     fn try_split(self: &Arc<Self>, fusion: &Arc<Fusion>, group: usize, split: usize) {
         let own = &fusion.groups[group];
-        let material = lock(&own.material).clone();
-        let Some(material) = material.filter(|_| own.slots.len() >= FEWEST_TO_SPLIT) else {
-            return self.drop_out(own, split);
-        };
+        let Some(material) = own.material() else { return self.drop_out(own, split) };
         let (graph, background) = (Arc::clone(self), Arc::clone(fusion));
         let slots = own.slots.clone();
         let build = async move {

@@ -10,6 +10,9 @@ use super::way::{Step, Way};
 use crate::compiler::fusion::{FusionForm, Group, PartReport, WayReport};
 use crate::sync::lock;
 
+/// Smallest number of launches that can be split in two parts of which one is a kernel of several launches.
+const FEWEST_TO_SPLIT: usize = 3;
+
 /// Launches that run together.
 pub(crate) struct LaunchGroup {
     /// Positions of the launches in the scope, in order.
@@ -19,8 +22,8 @@ pub(crate) struct LaunchGroup {
     ways: Mutex<Vec<Option<Arc<Way>>>>,
     /// Location where times are stored; `None` if they are not stored.
     pub(super) timing: Option<Arc<Timing>>,
-    /// Input for building further ways, until the trials have ended.
-    pub(super) material: Mutex<Option<Arc<Material>>>,
+    /// Input for trying the launches as two parts, until the trials have ended.
+    material: Mutex<Option<Arc<Material>>>,
     /// Kernels that are still to be compiled.
     pub(super) further: Mutex<Vec<Further>>,
 }
@@ -114,9 +117,30 @@ impl LaunchGroup {
         PartReport { launches: self.slots.clone(), ways: ways.collect() }
     }
 
+    /// Keeps the input for trying the launches as two parts, if they are enough for two parts of which one is a kernel
+    /// of several launches.
+    pub(super) fn keep_material(&self, material: &Arc<Material>) {
+        if self.slots.len() >= FEWEST_TO_SPLIT {
+            *lock(&self.material) = Some(Arc::clone(material));
+        }
+    }
+
+    pub(super) fn has_material(&self) -> bool {
+        lock(&self.material).is_some()
+    }
+
+    pub(super) fn material(&self) -> Option<Arc<Material>> {
+        lock(&self.material).clone()
+    }
+
+    /// Lets go of the input for trying the launches as two parts.
+    pub(super) fn release_material(&self) {
+        *lock(&self.material) = None;
+    }
+
     /// Lets go of the input for further ways, because the trials have ended. Returns the times of the ways.
     pub(super) fn end_trials(&self) -> Times {
-        *lock(&self.material) = None;
+        self.release_material();
         let times = self.trials.times();
         let ways = lock(&self.ways);
         let described = ways.iter().zip(times);

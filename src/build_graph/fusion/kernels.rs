@@ -50,7 +50,7 @@ impl BuildGraph {
         let kernel = self.build_candidate(material, first).await?;
         group.set_way(way, Way { steps: vec![Step::Kernel(Box::new(kernel))] });
         if material.is_tried {
-            *lock(&group.material) = Some(Arc::clone(material));
+            group.keep_material(material);
             let further = further.into_iter().map(|(kernels, form)| Further {
                 way: group.trials.add(),
                 group: kernels,

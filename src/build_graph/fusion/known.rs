@@ -1,7 +1,7 @@
 //! Results of fusing scopes, and the cache of the known results.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, Weak};
 
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
@@ -32,7 +32,11 @@ pub(crate) struct Selection(pub(crate) SmallVec<[SelectedWay; 2]>);
 type Variants = Arc<Mutex<Vec<Arc<Fusion>>>>;
 
 /// Cache of the scopes whose result is known.
-pub(crate) struct Fusions(Cache<query::Key, Variants, foldhash::fast::RandomState>);
+pub(crate) struct Fusions {
+    known: Cache<query::Key, Variants, foldhash::fast::RandomState>,
+    /// Results that keep input for building further ways, the latest last.
+    with_material: Mutex<VecDeque<Weak<Fusion>>>,
+}
 
 /// Maximum number of plans kept. The least recently used are evicted.
 const MAX_PLANS: u64 = 1024;
@@ -41,25 +45,28 @@ const MAX_PLANS: u64 = 1024;
 /// first.
 const MAX_VARIANTS: usize = 16;
 
+/// Maximum number of results that keep input for building further ways, the modules of their launches. The oldest lets
+/// go of it first; its launches are then not tried as two parts.
+const MAX_MATERIALS: usize = 64;
+
 impl Fusions {
     pub(crate) fn new() -> Self {
-        Self(
-            Cache::builder()
-                .eviction_policy(EvictionPolicy::lru())
-                .max_capacity(MAX_PLANS)
-                .build_with_hasher(foldhash::fast::RandomState::default()),
-        )
+        let known = Cache::builder()
+            .eviction_policy(EvictionPolicy::lru())
+            .max_capacity(MAX_PLANS)
+            .build_with_hasher(foldhash::fast::RandomState::default());
+        Self { known, with_material: Mutex::default() }
     }
 
     /// Drops all results, and with them their programs.
     pub(in crate::build_graph) fn clear(&self) {
-        self.0.invalidate_all();
-        self.0.run_pending_tasks();
+        self.known.invalidate_all();
+        self.known.run_pending_tasks();
     }
 
     /// Returns the result, if it is known.
     pub(super) fn get(&self, query: &Query) -> Option<Arc<Fusion>> {
-        let variants = self.0.get(&query.key)?;
+        let variants = self.known.get(&query.key)?;
         let variants = lock(&variants);
         variants.iter().find(|fusion| fusion.values.hold_for(query)).cloned()
     }
@@ -67,7 +74,7 @@ impl Fusions {
     /// Keeps a result and returns it. If another thread has kept one that holds for the query, returns that
     /// instead.
     pub(super) fn keep(&self, query: &Query, fusion: Fusion) -> Arc<Fusion> {
-        let variants = self.0.get_with(query.key.clone(), Variants::default);
+        let variants = self.known.get_with(query.key.clone(), Variants::default);
         let mut variants = lock(&variants);
         if let Some(known) = variants.iter().find(|fusion| fusion.values.hold_for(query)) {
             return Arc::clone(known);
@@ -77,7 +84,23 @@ impl Fusions {
         }
         let fusion = Arc::new(fusion);
         variants.push(Arc::clone(&fusion));
+        drop(variants);
+        if fusion.groups.iter().any(LaunchGroup::has_material) {
+            self.limit_materials(&fusion);
+        }
         fusion
+    }
+
+    /// Notes that a result keeps input for building further ways. If too many do, the oldest lets go of it.
+    fn limit_materials(&self, fusion: &Arc<Fusion>) {
+        let mut with_material = lock(&self.with_material);
+        with_material.push_back(Arc::downgrade(fusion));
+        let is_full = with_material.len() > MAX_MATERIALS;
+        let oldest = if is_full { with_material.pop_front() } else { None };
+        drop(with_material);
+        for group in oldest.and_then(|oldest| oldest.upgrade()).iter().flat_map(|old| &old.groups) {
+            group.release_material();
+        }
     }
 }
 
