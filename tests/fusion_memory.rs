@@ -1,26 +1,38 @@
-//! Memory that is kept for scopes whose fastest way to run is not known yet.
+//! Memory that is kept for scopes: the input of trials, and the kernels.
 //!
-//! This is the only test in its binary: the allocator counts for the whole process.
+//! The tests run one after the other: the allocator counts for the whole process.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where something does")]
 
 #[path = "support/simulation.rs"]
 mod simulation;
 
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
 use futures::executor::block_on;
 use kiln::simulated::Simulator;
 use kiln::{FusionMode, Module, Runtime};
 use peak_alloc::PeakAlloc;
 use rspirv::spirv::Op;
-use simulation::runtime_with;
+use simulation::{eventually, runtime_with};
 
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
 
+/// Held by the test that runs.
+static ALONE: Mutex<()> = Mutex::new(());
+
 /// Module of `data/fusion.cl`.
 const FUSION: &[u8] = include_bytes!("data/fusion.spv");
 
+/// Module of `data/stencils.cl`.
+const STENCILS: &[u8] = include_bytes!("data/stencils.spv");
+
 const ELEMENTS: usize = 64;
+
+/// Width and height of a picture, in pixels.
+const SIDE: usize = 64;
 
 /// Number of launches of a scope.
 const LAUNCHES: u32 = 8;
@@ -56,6 +68,7 @@ fn names_of_scope(number: usize) -> Vec<&'static str> {
 
 #[test]
 fn scopes_that_are_still_tried_keep_little_memory() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let scopes = 1 << LAUNCHES;
     let simulator = Simulator::immediate().fusing();
     // The tests of other suites check results.
@@ -88,5 +101,43 @@ fn scopes_that_are_still_tried_keep_little_memory() {
         }
         let each = MEMORY.current_usage().saturating_sub(before) / (scopes / 2);
         assert!(each < 100 << 10, "{each} bytes for each scope");
+    });
+}
+
+#[test]
+fn kernels_that_lost_the_trials_are_freed() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let simulator = Simulator::immediate().fusing();
+    for name in ["blur_x", "blur_y", "fused_blur_x_blur_y"] {
+        simulator.kernel(name, |_| {});
+    }
+    block_on(async {
+        // Programs are kept by those that use them only.
+        let builder = Runtime::builder().fusion(FusionMode::Auto).memory_limit(0);
+        let rt = runtime_with(&simulator, builder).await;
+        let program = rt.build(&Module::spirv(STENCILS).unwrap()).await.unwrap();
+        // SAFETY: the closures do nothing.
+        let blurs = ["blur_x", "blur_y"].map(|name| unsafe { program.kernel(name) }.unwrap());
+        let [src, dst] = [(); 2].map(|()| rt.buffer::<[f32; 4]>(SIDE * SIDE).unwrap());
+        let mut most_programs = 0;
+        let since = Instant::now();
+        while since.elapsed() < Duration::from_secs(60) {
+            let between = rt.buffer::<[f32; 4]>(SIDE * SIDE).unwrap();
+            let scope = rt.queue().start_fusion();
+            let [blur_x, blur_y] = &blurs;
+            scope.submit(blur_x.launch([SIDE, SIDE]).args((&src, &between))).unwrap();
+            scope.submit(blur_y.launch([SIDE, SIDE]).args((&between, &dst))).unwrap();
+            drop(between);
+            scope.complete().await.unwrap();
+            most_programs = most_programs.max(simulator.counts().live_programs);
+            let report = scope.report();
+            if report.parts()[0].ways.iter().any(|way| way.is_chosen) {
+                assert!(most_programs > 2, "{report}");
+                // One is the program of the launches.
+                eventually("one fused kernel is left", || simulator.counts().live_programs == 2);
+                return;
+            }
+        }
+        panic!("the trials do not end");
     });
 }

@@ -7,7 +7,7 @@ use super::material::Material;
 use super::timing::{Times, Timing};
 use super::trial::{Choice, ONE_BY_ONE, Trials};
 use super::way::{Step, Way};
-use crate::compiler::fusion::{FusionForm, Group, PartReport, WayReport};
+use crate::compiler::fusion::{FusionForm, Group, PartReport, StepReport, WayReport};
 use crate::sync::lock;
 
 /// Smallest number of launches that can be split in two parts of which one is a kernel of several launches.
@@ -19,13 +19,27 @@ pub(crate) struct LaunchGroup {
     pub(crate) slots: Vec<usize>,
     pub(super) trials: Trials,
     /// Ways by the index that they have in the trials, as far as they are built.
-    ways: Mutex<Vec<Option<Arc<Way>>>>,
+    ways: Mutex<Vec<Option<BuiltWay>>>,
     /// Location where times are stored; `None` if they are not stored.
     pub(super) timing: Option<Arc<Timing>>,
     /// Input for trying the launches as two parts, until the trials have ended.
     material: Mutex<Option<Arc<Material>>>,
     /// Kernels that are still to be compiled.
     pub(super) further: Mutex<Vec<Further>>,
+}
+
+/// Way whose kernels were built.
+struct BuiltWay {
+    /// Report of each step, in the order in which they run.
+    steps: Vec<StepReport>,
+    /// The way with its kernels; `None` once the trials have ended without choosing it.
+    way: Option<Arc<Way>>,
+}
+
+impl BuiltWay {
+    fn new(way: Way) -> Self {
+        Self { steps: way.steps.iter().map(Step::report).collect(), way: Some(Arc::new(way)) }
+    }
 }
 
 /// Way in which one group runs this time.
@@ -54,7 +68,7 @@ pub(super) struct Further {
 impl LaunchGroup {
     /// Creates a group whose launches run one by one.
     pub(super) fn new(slots: Vec<usize>) -> Self {
-        let one_by_one = Arc::new(Way::one_by_one(&slots));
+        let one_by_one = BuiltWay::new(Way::one_by_one(&slots));
         Self {
             slots,
             trials: Trials::new(),
@@ -83,15 +97,15 @@ impl LaunchGroup {
     }
 
     fn way(&self, index: usize) -> Option<Arc<Way>> {
-        lock(&self.ways).get(index)?.clone()
+        lock(&self.ways).get(index)?.as_ref()?.way.clone()
     }
 
     pub(super) fn set_way(&self, index: usize, way: Way) {
         let mut ways = lock(&self.ways);
         if ways.len() <= index {
-            ways.resize(index + 1, None);
+            ways.resize_with(index + 1, || None);
         }
-        ways[index] = Some(Arc::new(way));
+        ways[index] = Some(BuiltWay::new(way));
         drop(ways);
         self.trials.set_ready(index);
     }
@@ -109,7 +123,7 @@ impl LaunchGroup {
         let ways = lock(&self.ways);
         let ways = ways.iter().enumerate().filter_map(|(at, way)| {
             Some(WayReport {
-                steps: way.as_ref()?.steps.iter().map(Step::report).collect(),
+                steps: way.as_ref()?.steps.clone(),
                 time: times.get(at).copied().flatten(),
                 is_chosen: chosen == Some(at),
             })
@@ -138,12 +152,23 @@ impl LaunchGroup {
         *lock(&self.material) = None;
     }
 
-    /// Lets go of the input for further ways, because the trials have ended. Returns the times of the ways.
+    /// Lets go of the input for further ways and of the kernels that no longer run, because the trials have ended.
+    /// Returns the times of the ways.
     pub(super) fn end_trials(&self) -> Times {
         self.release_material();
         let times = self.trials.times();
-        let ways = lock(&self.ways);
-        let described = ways.iter().zip(times);
-        described.filter_map(|(way, time)| Some((way.as_ref()?.description(), time?))).collect()
+        let mut ways = lock(&self.ways);
+        let described = ways.iter().zip(times).filter_map(|(way, time)| {
+            let way = way.as_ref()?.way.as_ref()?;
+            Some((way.description(), time?))
+        });
+        let described = described.collect();
+        let retired = self.trials.retire().into_iter();
+        let kernels: Vec<_> =
+            retired.filter_map(|at| ways.get_mut(at)?.as_mut()?.way.take()).collect();
+        // Freeing kernels may call the driver.
+        drop(ways);
+        drop(kernels);
+        described
     }
 }

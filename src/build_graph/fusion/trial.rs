@@ -140,6 +140,18 @@ impl Trials {
         built.min_by_key(|&way| (shortest(way), way))
     }
 
+    /// Returns the ways whose kernels no longer run after the trials: all but the fastest kernel.
+    pub(super) fn retire(&self) -> Vec<usize> {
+        let best = self.best_kernel();
+        let mut state = self.lock();
+        let kept = state.fastest.filter(|&way| way != ONE_BY_ONE).or(best);
+        let retired: Vec<_> = (1..state.ways.len()).filter(|&way| Some(way) != kept).collect();
+        for &way in &retired {
+            state.ways[way].is_built = false;
+        }
+        retired
+    }
+
     /// Cancels a timed run that was chosen but did not take place.
     pub(crate) fn give_back(&self, way: usize) {
         let way = &mut self.lock().ways[way];
@@ -254,6 +266,18 @@ mod tests {
         let trials = trials(1);
         assert_eq!(run(&trials, &[100, 90], 12), [1, 0, 1, 0, 1, 0, 1, 0]);
         assert_eq!(trials.choose(), Choice { way: 1, is_timed: false });
+    }
+
+    #[test]
+    fn after_the_trials_the_fastest_kernel_remains() {
+        let trials = trials(3);
+        run(&trials, &[100, 130, 120, 110], 20);
+        assert_eq!(trials.fastest(), Some(ONE_BY_ONE));
+        // Two parts were tried last, as the fourth way; they could not be built.
+        assert_eq!(trials.retire(), [1, 2, 4]);
+        // A run that was in flight does not bring a way back.
+        trials.note(1, Duration::from_micros(1));
+        assert_eq!(trials.best_kernel(), Some(3));
     }
 
     #[test]
