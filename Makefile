@@ -38,6 +38,18 @@ PROGRAMS = 313
 soak-checked: setup ## check PROGRAMS programs of random kernels with buffers that are too short, between guard pages, on both drivers
 	KILN_CHECKED_CASES=$(PROGRAMS) scripts/test --test guard_pages -- --nocapture
 
+# Each driver has its own graphs, which are replayed with changing buffers and values.
+GRAPHS = 10000
+
+soak-graphs: setup ## replay GRAPHS random graphs, plain and with fused launches, on both drivers, and compare them with their commands
+	KILN_GRAPH_CASES=$(GRAPHS) scripts/test --release --test graphs_random
+
+# Each driver compiles this number of programs.
+BUILDS = 1000
+
+soak-processes: setup ## compile BUILDS programs in processes that are killed and stopped at random, on both drivers
+	KILN_TEST_MODULES=$(BUILDS) scripts/test --test compile_processes -- killed_and_stopped
+
 # Each run is a process with a cold store and cold drivers: `make soak-cold COLD_RUNS=500`.
 COLD_RUNS = 100
 
@@ -142,4 +154,4 @@ soak-exit: setup ## end processes whose threads use devices, again and again
 	KILN_SOAK_RUNS=$(RUNS) KILN_REQUIRE_DEVICES=$(DRIVERS) \
 		scripts/env cargo test --all-features --test process_end -- --exact soak --ignored --nocapture
 
-.PHONY: help demo test soak-internalize soak-fusion soak-checked soak-cold test-level-zero test-races bench lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rooms language rust
+.PHONY: help demo test soak-graphs soak-processes soak-internalize soak-fusion soak-checked soak-cold test-level-zero test-races bench lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rooms language rust

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use children::{Child, report, sum, variable};
+use children::{Child, DEVICE, report, sum, variable};
 use futures::executor::block_on;
 use futures::future::join_all;
 use kiln::{
@@ -489,7 +489,8 @@ fn child_processes() -> usize {
 fn child_whose_processes_are_killed_at_random() {
     let folder = Folder(PathBuf::from(variable(FOLDER)));
     let count = std::env::var("KILN_TEST_MODULES").map_or(60, |count| count.parse().unwrap());
-    let start = || block_on(folder.builder(2).build_child_limit(LIMIT).build()).unwrap();
+    let builder = || folder.builder(2).device(variable(DEVICE)).build_child_limit(LIMIT);
+    let start = || block_on(builder().build()).unwrap();
     // The driver opens files of its own.
     block_on(start().build(&unique()).start()).unwrap();
     let before = open_files();
@@ -524,11 +525,12 @@ fn child_whose_processes_are_killed_at_random() {
 
 #[test]
 fn killed_and_stopped_processes_leave_neither_files_nor_zombies() {
-    let directory = tempfile::tempdir().unwrap();
-    let _folder = Folder::new(directory.path());
-    let child =
-        Child::start("child_whose_processes_are_killed_at_random", [(FOLDER, directory.path())]);
-    assert!(child.report()["started"] > 0);
+    on_each_device(0, async |rt, folder| {
+        let device = rt.device().index().to_string();
+        let variables = [(FOLDER, folder.0.as_os_str()), (DEVICE, device.as_ref())];
+        let child = Child::start("child_whose_processes_are_killed_at_random", variables);
+        assert!(child.report()["started"] > 0);
+    });
 }
 
 // ---- Several applications -----------------------------------------------------------------------
