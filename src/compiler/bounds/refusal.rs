@@ -10,7 +10,7 @@ use rspirv::spirv::{Op, OpenclStd100Op as Extended};
 use super::{claims, images};
 use crate::compiler::fusion::explain;
 use crate::compiler::spirv::edit::{
-    Context as _, Definitions, ExtendedSet, Instruction, Location, Section, ids, located,
+    Context as _, Definitions, ExtendedSet, Instruction, Location, Section, ids, is_atomic, located,
 };
 use crate::error::{Error, Result};
 
@@ -218,7 +218,7 @@ fn is_structure(op: Op) -> bool {
 }
 
 fn is_memory(op: Op) -> bool {
-    matches!(
+    let is_plain = matches!(
         op,
         Op::Load
             | Op::Store
@@ -235,28 +235,8 @@ fn is_memory(op: Op) -> bool {
             | Op::PtrNotEqual
             | Op::PtrDiff
             | Op::ConvertPtrToU
-            | Op::AtomicLoad
-            | Op::AtomicStore
-            | Op::AtomicExchange
-            | Op::AtomicCompareExchange
-            | Op::AtomicCompareExchangeWeak
-            | Op::AtomicIIncrement
-            | Op::AtomicIDecrement
-            | Op::AtomicIAdd
-            | Op::AtomicISub
-            | Op::AtomicSMin
-            | Op::AtomicUMin
-            | Op::AtomicSMax
-            | Op::AtomicUMax
-            | Op::AtomicAnd
-            | Op::AtomicOr
-            | Op::AtomicXor
-            | Op::AtomicFlagTestAndSet
-            | Op::AtomicFlagClear
-            | Op::AtomicFAddEXT
-            | Op::AtomicFMinEXT
-            | Op::AtomicFMaxEXT
-    )
+    );
+    is_plain || is_atomic(op)
 }
 
 /// Returns whether an instruction is about several work-items at once.
