@@ -142,9 +142,8 @@ impl Trials {
 
     /// Returns the ways whose kernels no longer run after the trials: all but the fastest kernel.
     pub(super) fn retire(&self) -> Vec<usize> {
-        let best = self.best_kernel();
+        let kept = self.best_kernel();
         let mut state = self.lock();
-        let kept = state.fastest.filter(|&way| way != ONE_BY_ONE).or(best);
         let retired: Vec<_> = (1..state.ways.len()).filter(|&way| Some(way) != kept).collect();
         for &way in &retired {
             state.ways[way].is_built = false;
@@ -161,12 +160,13 @@ impl Trials {
     /// Records the duration of a timed run.
     pub(super) fn note(&self, way: usize, took: Duration) -> Progress {
         let mut state = self.lock();
-        let noted = &mut state.ways[way];
-        noted.shortest = Some(noted.shortest.map_or(took, |shortest| shortest.min(took)));
-        noted.finished += 1;
+        // A run that was in flight when the trials ended does not count.
         if state.fastest.is_some() {
             return Progress::Undecided;
         }
+        let noted = &mut state.ways[way];
+        noted.shortest = Some(noted.shortest.map_or(took, |shortest| shortest.min(took)));
+        noted.finished += 1;
         state.progress()
     }
 
@@ -191,9 +191,12 @@ impl State {
         ways.filter(|(_, way)| way.stage == Stage::Ready).map(|(at, _)| at)
     }
 
-    /// Returns the ready way with the shortest time. Without times, returns the first that has kernels.
+    /// Returns the way with the shortest time. A way that was too slow at first counts, too: a run of it that was in
+    /// flight then may have been faster. Without times, returns the first way that has kernels.
     fn best_so_far(&self) -> usize {
-        let fastest = self.ready().min_by_key(|&way| {
+        let usable =
+            (0..self.ways.len()).filter(|&way| way == ONE_BY_ONE || self.ways[way].is_built);
+        let fastest = usable.min_by_key(|&way| {
             (self.ways[way].shortest.unwrap_or(Duration::MAX), way == ONE_BY_ONE, way)
         });
         fastest.unwrap_or(ONE_BY_ONE)
@@ -278,6 +281,35 @@ mod tests {
         // A run that was in flight does not bring a way back.
         trials.note(1, Duration::from_micros(1));
         assert_eq!(trials.best_kernel(), Some(3));
+    }
+
+    #[test]
+    fn the_shortest_time_wins_although_its_way_was_too_slow_before() {
+        let trials = trials(3);
+        let first: Vec<_> = (0..5).map(|_| trials.choose().way).collect();
+        assert_eq!(first, [1, 2, 3, 0, 1]);
+        for (way, micros) in [(2, 10), (3, 11), (0, 12), (1, 50), (1, 5)] {
+            assert_eq!(trials.note(way, Duration::from_micros(micros)), Progress::Undecided);
+        }
+        run(&trials, &[12, 50, 10, 11], 20);
+        assert_eq!(trials.choose(), Choice { way: 1, is_timed: false });
+        // What is stored leads to the same choice.
+        let times: Vec<_> = trials.times().into_iter().enumerate().collect();
+        let times: Vec<_> = times.into_iter().map(|(way, time)| (way, time.unwrap())).collect();
+        let restored = self::trials(3);
+        restored.set_known(&times);
+        assert_eq!(restored.fastest(), Some(1));
+    }
+
+    #[test]
+    fn a_run_that_ends_after_the_trials_does_not_count() {
+        let trials = trials(1);
+        let choices = [(); 3].map(|()| trials.choose().way);
+        assert_eq!(choices, [1, 0, 1]);
+        assert_eq!(trials.note(1, Duration::from_micros(10)), Progress::Undecided);
+        assert_eq!(trials.note(0, Duration::from_micros(90)), Progress::Decided);
+        trials.note(1, Duration::from_micros(1));
+        assert_eq!(trials.times()[1], Some(Duration::from_micros(10)));
     }
 
     #[test]
