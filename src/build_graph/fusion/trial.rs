@@ -293,7 +293,7 @@ mod tests {
         }
         run(&trials, &[12, 50, 10, 11], 20);
         assert_eq!(trials.choose(), Choice { way: 1, is_timed: false });
-        // What is stored leads to the same choice.
+        // The times that are stored lead to the same choice.
         let times: Vec<_> = trials.times().into_iter().enumerate().collect();
         let times: Vec<_> = times.into_iter().map(|(way, time)| (way, time.unwrap())).collect();
         let restored = self::trials(3);
