@@ -152,8 +152,8 @@ impl LaunchGroup {
         *lock(&self.material) = None;
     }
 
-    /// Lets go of the input for further ways and of the kernels that no longer run, because the trials have ended.
-    /// Returns the times of the ways.
+    /// Lets go of the input for two parts and of the kernels that no longer run, because the trials have ended. Returns
+    /// the times of the ways.
     pub(super) fn end_trials(&self) -> Times {
         self.release_material();
         let times = self.trials.times();

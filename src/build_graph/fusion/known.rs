@@ -34,7 +34,7 @@ type Variants = Arc<Mutex<Vec<Arc<Fusion>>>>;
 /// Cache of the scopes whose result is known.
 pub(crate) struct Fusions {
     known: Cache<query::Key, Variants, foldhash::fast::RandomState>,
-    /// Results that keep input for building further ways, the latest last.
+    /// Results that keep the input for trying their launches as two parts, the latest last.
     with_material: Mutex<VecDeque<Weak<Fusion>>>,
 }
 
@@ -45,8 +45,8 @@ const MAX_PLANS: u64 = 1024;
 /// first.
 const MAX_VARIANTS: usize = 16;
 
-/// Maximum number of results that keep input for building further ways, the modules of their launches. The oldest lets
-/// go of it first; its launches are then not tried as two parts.
+/// Maximum number of results that keep the input for trying their launches as two parts: the modules of the launches.
+/// The oldest lets go of it first; its launches are then not tried as two parts.
 const MAX_MATERIALS: usize = 64;
 
 impl Fusions {
@@ -91,7 +91,8 @@ impl Fusions {
         fusion
     }
 
-    /// Notes that a result keeps input for building further ways. If too many do, the oldest lets go of it.
+    /// Records that a result keeps the input for trying its launches as two parts. If too many do, the oldest lets go
+    /// of it.
     fn limit_materials(&self, fusion: &Arc<Fusion>) {
         let mut with_material = lock(&self.with_material);
         with_material.push_back(Arc::downgrade(fusion));

@@ -2,8 +2,8 @@
 //! fastest way.
 //!
 //! The ways take turns. A way that is much slower than the fastest drops out early: after one run if it takes
-//! more than four times as long, after two runs if one and a half times, after three runs if 1.15 times. Of
-//! those that are left after four runs, the fastest is kept.
+//! more than four times as long, after two runs if one and a half times, after three runs if 1.15 times. When
+//! those that are left have run four times, the way with the shortest run is kept.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -294,8 +294,8 @@ mod tests {
         run(&trials, &[12, 50, 10, 11], 20);
         assert_eq!(trials.choose(), Choice { way: 1, is_timed: false });
         // The times that are stored lead to the same choice.
-        let times: Vec<_> = trials.times().into_iter().enumerate().collect();
-        let times: Vec<_> = times.into_iter().map(|(way, time)| (way, time.unwrap())).collect();
+        let times = trials.times().into_iter().map(Option::unwrap);
+        let times: Vec<_> = times.enumerate().collect();
         let restored = self::trials(3);
         restored.set_known(&times);
         assert_eq!(restored.fastest(), Some(1));
