@@ -23,38 +23,38 @@ test-races: setup ## run fused and checked kernels on Oclgrind, which reports da
 SCOPES = 4000
 
 soak-internalize: setup ## fuse SCOPES scopes of each kind, on both drivers, and require that every intermediate buffer is internalized
-	KILN_TEST_SCOPES=$(SCOPES) scripts/test --test released -- internalized
+	KILN_TEST_SCOPES=$(SCOPES) scripts/test --test queue -- internalized
 
 # Each chain is fused in all forms that its launches allow. A chain whose results differ is printed with the
 # settings that repeat it.
 CHAINS = 10000
 
 soak-fusion: setup ## fuse CHAINS random chains of stencils, rows and reductions in all forms, on both drivers, and compare the bytes
-	KILN_FUSION_CASES=$(CHAINS) scripts/test --release --test fusion_random -- --nocapture
+	KILN_FUSION_CASES=$(CHAINS) scripts/test --release --test fusion -- random:: --nocapture
 
 # Each program has 8 random kernels, which are launched 4 times: 10,000 launches on each driver.
 PROGRAMS = 313
 
 soak-checked: setup ## check PROGRAMS programs of random kernels with buffers that are too short, between guard pages, on both drivers
-	KILN_CHECKED_CASES=$(PROGRAMS) scripts/test --test guard_pages -- --nocapture
+	KILN_CHECKED_CASES=$(PROGRAMS) scripts/test --test checked -- guard_pages:: --nocapture
 
 # Each driver has its own graphs, which are replayed with changing buffers and values.
 GRAPHS = 10000
 
 soak-graphs: setup ## replay GRAPHS random graphs, plain and with fused launches, on both drivers, and compare them with their commands
-	KILN_GRAPH_CASES=$(GRAPHS) scripts/test --release --test graphs_random
+	KILN_GRAPH_CASES=$(GRAPHS) scripts/test --release --test graphs -- random::
 
 # Each driver compiles this number of programs.
 BUILDS = 1000
 
 soak-processes: setup ## compile BUILDS programs in processes that are killed and stopped at random, on both drivers
-	KILN_TEST_MODULES=$(BUILDS) scripts/test --test compile_processes -- killed_and_stopped
+	KILN_TEST_MODULES=$(BUILDS) scripts/test --test processes -- killed_and_stopped
 
 # Each run is a process with a cold store and cold drivers: `make soak-cold COLD_RUNS=500`.
 COLD_RUNS = 100
 
 soak-cold: setup ## launch and store fused kernels on a cold machine, again and again
-	KILN_COLD_RUNS=$(COLD_RUNS) scripts/test --test cold_launches -- cold_runs_end_well
+	KILN_COLD_RUNS=$(COLD_RUNS) scripts/test --test store -- cold_runs_end_well
 
 bench: setup services ## run the benchmarks, with the same drivers
 	scripts/env cargo bench --all-features
@@ -80,9 +80,7 @@ sanitize: rust ## run the soundness tests under Address and Leak Sanitizer
 		ASAN_OPTIONS=use_sigaltstack=0:allocator_may_return_null=1 \
 		LSAN_OPTIONS=suppressions=$(CURDIR)/scripts/leaks-of-drivers.txt:print_suppressions=0 \
 		$(if $(wildcard target/opencl/vendors/*.icd),KILN_REQUIRE_DEVICES=$(DRIVERS) scripts/env) \
-		cargo test --target $(HOST) --target-dir target/asan --features simulated \
-		--test soundness --test guard_pages --test mapping --test interop --test between_devices \
-		--test graphs --test graph_failures --test graph_fusion
+		scripts/test-sanitized $(HOST)
 
 # cargo-fuzz drives libFuzzer, whose instrumentation is unstable in rustc, too. Its findings are kept
 # below `fuzz/`. SECONDS is the time of each target. For a longer run: `make fuzz SECONDS=3600`.

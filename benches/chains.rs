@@ -7,13 +7,11 @@
 
 #![allow(clippy::print_stdout, reason = "printing is what benchmarks do")]
 
-#[path = "../tests/support/chains/mod.rs"]
-mod chains;
 mod support;
 
 use std::time::Duration;
 
-use chains::{Prepared, program};
+use ::support::chains::{self, Prepared, program};
 use futures_lite::future::block_on;
 use kiln::{Buffer, CacheConfig, FusionReport, Result, Runtime};
 use support::{columns, compare, interleave, time};

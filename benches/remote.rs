@@ -7,9 +7,12 @@
 
 #![allow(clippy::print_stdout, reason = "printing is what benchmarks do")]
 
-#[path = "../tests/support/remote/mod.rs"]
-mod remote;
+#[allow(dead_code, unreachable_pub, reason = "tests use the rest")]
+#[path = "../tests/remote/machines/mod.rs"]
+mod machines;
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
@@ -19,8 +22,8 @@ use futures::executor::block_on;
 use futures::future::join_all;
 use kiln::simulated::Simulator;
 use kiln::{CacheConfig, Module, Origin, Runtime};
-use remote::proxy::{Mode, Proxy};
-use remote::services::{Client, Redis, S3};
+use machines::proxy::{Mode, Proxy};
+use machines::services::{Client, Redis, S3};
 
 /// Number of programs that are loaded, each once, for every service and size.
 const ROUNDS: usize = 200;
@@ -68,7 +71,7 @@ fn main() {
         let Some(s3) = S3::start() else { return };
         let url = s3.url();
         publish(&url, bytes);
-        hit(&format!("{name} from S3"), &url, bytes, &s3.paths(), |path| s3.get(path));
+        hit(&format!("{name} from S3"), &url, bytes, &paths(&s3), |path| get(&s3, path));
     }
 }
 
@@ -220,4 +223,33 @@ fn cold_start(cache: CacheConfig, is_concurrent: bool) -> Duration {
         }
     });
     start.elapsed()
+}
+
+/// Returns the paths of all objects. Assumes that they fit in one answer.
+fn paths(s3: &S3) -> Vec<String> {
+    let listed = s3.request("GET", &format!("/{}?list-type=2", S3::BUCKET), b"");
+    let keys = listed.split("<Key>").skip(1).filter_map(|rest| rest.split_once("</Key>"));
+    keys.map(|(key, _)| format!("/{}/{key}", S3::BUCKET)).collect()
+}
+
+/// Returns the object at a path. This is the baseline for measurements of Kiln. Each call opens a
+/// connection, because moto serves one connection at a time and closes it after the first answer.
+fn get(s3: &S3, path: &str) -> Vec<u8> {
+    let mut connection = TcpStream::connect(s3.address()).expect("it listens");
+    connection.set_nodelay(true).expect("it is a socket");
+    let head = s3.head("GET", path, "");
+    connection.write_all(head.as_bytes()).expect("it listens");
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        connection.read_exact(&mut byte).expect("it answers");
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head).expect("it is text").to_ascii_lowercase();
+    assert!(head.starts_with("http/1.1 200"), "{head}");
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+    let length = length.and_then(|length| length.trim().parse().ok());
+    let mut body = vec![0; length.unwrap_or_else(|| panic!("no content length: {head}"))];
+    connection.read_exact(&mut body).expect("it answers");
+    body
 }

@@ -2,16 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 
-#[path = "support/simulation.rs"]
-mod simulation;
-mod support;
-
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use futures::executor::block_on;
 use kiln::Runtime;
 use kiln::simulated::Simulator;
+use support::simulation;
 
 /// Number of bytes of the elements.
 const BYTES: usize = 256 << 10;

@@ -5,20 +5,17 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stderr, reason = "a log states the outcome of each stage")]
 
-#[path = "support/children.rs"]
-mod children;
-mod support;
-
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use children::{Child, DEVICE, report, variable};
 use futures::executor::block_on;
 use kiln::simulated::Simulator;
 use kiln::{CacheConfig, ErrorKind, FusionMode, Kernel, Module, Queue, Result, Runtime};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use support::children::{Child, DEVICE, report, variable};
+use support::test_name;
 use support::{SAXPY, builder, on_each_device};
 use tempfile::TempDir;
 
@@ -196,7 +193,8 @@ fn run(resource: &str) {
             (RESOURCE, resource.to_owned()),
             ("POCL_CACHE_DIR", path(driver.path())),
         ];
-        let (report, output) = Child::start("device_child", variables).report_and_output();
+        let (report, output) =
+            Child::start(&test_name!("device_child"), variables).report_and_output();
         assert!(report["refused"] > 0, "{output}");
         eprintln!("{output}");
     }));
@@ -238,5 +236,5 @@ fn first_task_child() {
 #[test]
 fn the_first_host_task_without_a_thread_fails() {
     let none: [(&str, &str); 0] = [];
-    Child::start("first_task_child", none).report();
+    Child::start(&test_name!("first_task_child"), none).report();
 }

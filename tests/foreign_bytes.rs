@@ -4,14 +4,11 @@
 
 #![cfg(unix)]
 
-#[path = "support/scripts.rs"]
-mod scripts;
-mod support;
-
 use std::fs;
 
 use kiln::{ErrorKind, Module};
 use peak_alloc::PeakAlloc;
+use support::scripts;
 use support::{SAXPY, builder, on_each_device_with};
 
 #[global_allocator]

@@ -4,9 +4,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where something does")]
 
-#[path = "support/simulation.rs"]
-mod simulation;
-
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,7 +12,7 @@ use kiln::simulated::Simulator;
 use kiln::{FusionMode, Module, Runtime};
 use peak_alloc::PeakAlloc;
 use rspirv::spirv::Op;
-use simulation::{eventually, runtime_with};
+use support::simulation::{eventually, runtime_with};
 
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;

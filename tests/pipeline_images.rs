@@ -1,9 +1,5 @@
 //! The example `pipeline` over images: it makes the same pictures as over buffers.
 
-mod support;
-#[path = "support/tools.rs"]
-mod tools;
-
 macro_rules! of_the_example {
     ($($name:ident: $path:literal),*) => {
         $(#[allow(dead_code, unreachable_pub, reason = "the example uses the rest")]
@@ -26,7 +22,7 @@ use images::ImageFrame;
 use kiln::Runtime;
 use picture::Picture;
 use support::on_each_device_with_images;
-use tools::has_clang;
+use support::tools::has_clang;
 
 const PHOTOGRAPH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/astronaut.png");
 

@@ -4,12 +4,6 @@
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 
-#[path = "support/children.rs"]
-mod children;
-#[path = "support/plug_ins.rs"]
-mod plug_ins;
-mod support;
-
 use std::cell::RefCell;
 use std::process;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -18,12 +12,15 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use children::{Child, DEVICE, report, variable};
 use futures::FutureExt;
 use futures::executor::block_on;
 use kiln::{Error, ErrorKind, Module, Result, Runtime};
-use plug_ins::PlugIn;
 use support::SAXPY;
+use support::children;
+use support::children::{Child, DEVICE, report, variable};
+use support::plug_ins;
+use support::plug_ins::PlugIn;
+use support::test_name;
 
 /// Environment variable with the workload of a child's threads.
 const WORKLOAD: &str = "KILN_TEST_WORK";
@@ -54,7 +51,7 @@ fn child(device: usize, workload: &str, end: &str, delay: u64) -> Child {
         // glibc overwrites freed memory, so that its use fails each time.
         ("MALLOC_PERTURB_", "165".to_owned()),
     ];
-    Child::start("works_until_the_end", variables)
+    Child::start(&test_name!("works_until_the_end"), variables)
 }
 
 #[test]
@@ -74,7 +71,9 @@ fn a_process_can_end_while_its_threads_use_a_device() {
 #[test]
 fn a_forked_child_gets_errors_and_ends() {
     block_on(support::on_each_device(async |rt| {
-        let report = Child::start_on(rt.device(), "forks_while_threads_use_the_device").report();
+        let report =
+            Child::start_on(rt.device(), &test_name!("forks_while_threads_use_the_device"))
+                .report();
         assert_eq!(report["children that succeeded"], FORKS);
     }));
 }
@@ -207,7 +206,8 @@ fn a_plug_in_can_be_unloaded() {
                 (PLUG_IN, library.to_str().unwrap().to_owned()),
                 (END, end.to_owned()),
             ];
-            let report = Child::start("loads_and_unloads_a_plug_in", variables).report();
+            let report =
+                Child::start(&test_name!("loads_and_unloads_a_plug_in"), variables).report();
             assert_eq!(report["sum"], 3 * 4096);
         }
     }));

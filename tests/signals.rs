@@ -3,18 +3,15 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 
-#[path = "support/children.rs"]
-mod children;
-mod support;
-
 use std::mem::MaybeUninit;
 use std::os::unix::process::ExitStatusExt;
 use std::thread;
 use std::time::Duration;
 
-use children::{Child, DEVICE, report, variable};
 use futures::executor::block_on;
 use kiln::{Module, Runtime};
+use support::children::{Child, DEVICE, report, variable};
+use support::test_name;
 use support::{SAXPY, kernel};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -24,7 +21,10 @@ const WHEN: &str = "KILN_TEST_WHEN";
 const NEVER: &str = "never";
 
 fn child(rt: &Runtime, test: &str, when: &str) -> Child {
-    Child::start(test, [(DEVICE, rt.device().index().to_string()), (WHEN, when.to_owned())])
+    Child::start(
+        &test_name!(test),
+        [(DEVICE, rt.device().index().to_string()), (WHEN, when.to_owned())],
+    )
 }
 
 #[test]

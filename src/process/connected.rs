@@ -203,7 +203,7 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::scripts;
+    use support::scripts;
 
     fn start(folder: &tempfile::TempDir, script: &str) -> ConnectedProcess {
         let path = folder.path().join("child");

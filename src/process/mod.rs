@@ -17,9 +17,6 @@ mod program;
 mod regular_file;
 pub(crate) mod resources;
 #[cfg(all(test, unix))]
-#[path = "../../tests/support/scripts.rs"]
-pub(crate) mod scripts;
-#[cfg(all(test, unix))]
 mod tests;
 pub(crate) mod threads;
 pub(crate) mod warning;

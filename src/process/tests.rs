@@ -12,7 +12,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn run_script(script: &str, input: &[u8], limit: Duration) -> Result<ProcessOutput> {
     let folder = tempfile::tempdir().expect("there is disk space");
     let path = folder.path().join("program");
-    scripts::place(&path, script);
+    support::scripts::place(&path, script);
     run(Command::new(path), input, limit)
 }
 

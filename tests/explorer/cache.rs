@@ -9,8 +9,8 @@ use kiln::store::Checked;
 use kiln::{CacheConfig, Runtime};
 use serde_json::Value;
 
-use crate::chains::Chain;
 use crate::{Run, STAGES_OPTIONS, flip, on_benches, on_filled_benches, set_version};
+use support::scopes::Chain;
 
 #[test]
 fn entries_are_listed_by_last_use() {

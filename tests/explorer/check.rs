@@ -4,8 +4,8 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::tools::has_clang;
 use crate::{Bench, Run, on_benches};
+use support::tools::has_clang;
 
 /// Kernels as a module; `TEXT` is the source that it was compiled from.
 const KERNELS: &[u8] = include_bytes!("../data/fusion.spv");

@@ -8,8 +8,8 @@ use kiln::store::EntryInfo;
 use kiln::{Module, ModuleFormat};
 use serde_json::Value;
 
-use crate::modules::{function, module};
 use crate::{Bench, on_benches};
+use support::libraries::{function, module};
 
 /// Application, the library that it imports from, and the library that this one imports from.
 struct Linked {

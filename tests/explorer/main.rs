@@ -5,26 +5,14 @@
 mod builds;
 mod bundles;
 mod cache;
-#[path = "../support/fusion.rs"]
-mod chains;
 mod check;
 mod fuse;
 mod libraries;
 mod manifests;
-#[path = "../support/libraries.rs"]
-mod modules;
 mod objects;
 #[cfg(feature = "remote-fs")]
 mod remote;
 #[cfg(feature = "remote-fs")]
-#[path = "../support/share.rs"]
-mod share;
-#[path = "../support/stores.rs"]
-mod stores;
-#[path = "../support/mod.rs"]
-mod support;
-#[path = "../support/tools.rs"]
-mod tools;
 mod why;
 
 use std::ffi::OsStr;
@@ -36,6 +24,7 @@ use std::process::{Command, Output, Stdio};
 use kiln::Runtime;
 use kiln::store::{EntryInfo, Store};
 use serde_json::Value;
+use support::stores;
 use support::{SAXPY, on_each_device};
 use tempfile::TempDir;
 

@@ -4,8 +4,8 @@ use std::fs;
 
 use kiln::{Module, ModuleFormat};
 
-use crate::modules::{function, module};
 use crate::{Bench, on_benches};
+use support::libraries::{function, module};
 
 /// Writes a library `lib.cl` with the function `twice`, and an application `app.cl` that imports it.
 fn write_files(bench: &Bench) {

@@ -5,7 +5,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::{Bench, Run, flip, on_filled_benches, share};
+use crate::{Bench, Run, flip, on_filled_benches};
+use support::share;
 
 impl Bench {
     /// Returns the explorer's command, with a remote cache in the bench's own folder.

@@ -1,9 +1,5 @@
 //! Makes the access to the objects at the address of a remote cache.
 
-#[cfg(all(test, feature = "remote-fs"))]
-#[path = "../../../tests/support/share.rs"]
-mod share;
-
 use super::objects::Objects;
 use super::settings::Settings;
 use super::url::ServiceUrl;
@@ -125,7 +121,7 @@ mod tests {
     fn the_path_of_a_directory_follows_three_slashes() {
         let directory = tempfile::tempdir().expect("there is disk space");
         let shared = directory.path().join("share");
-        let text = share::address(&shared);
+        let text = support::share::address(&shared);
         let Ok(located) = locate(&text, &Settings::default()) else { panic!("it is valid") };
         assert_eq!(located.name, text);
         assert!(!shared.exists(), "it may be mounted later");

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::device::DeviceInfo;
 use crate::error::{Error, ErrorKind};
-use crate::process::scripts;
+use support::scripts;
 
 /// Last command of a working compiler: writes a module.
 const MODULE: &str = concat!("cat ", env!("CARGO_MANIFEST_DIR"), "/tests/data/saxpy.spv");

@@ -1,0 +1,18 @@
+//! Builds: the build graph, keys, options, front ends, translations, progress and manifests.
+
+mod build_time;
+mod front_end;
+mod included_files;
+#[cfg(feature = "cli")]
+mod manifests;
+mod many;
+mod needed_features;
+#[cfg(feature = "cli")]
+mod options;
+mod progress;
+mod shared;
+#[cfg(feature = "serde")]
+mod statistics;
+mod trace;
+mod translated_programs;
+mod translated_text;

@@ -1,0 +1,11 @@
+//! Checked launches: none leaves its buffers, and what is proven needs no guard.
+
+mod fusion;
+mod guard_pages;
+mod images;
+mod kernels;
+mod launches;
+mod lines;
+mod programs;
+mod random;
+mod random_kernels;

@@ -1,0 +1,5 @@
+//! SPIR-V modules that are translated to OpenCL C.
+
+mod arithmetic;
+mod booleans;
+mod modules;

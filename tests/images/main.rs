@@ -1,0 +1,8 @@
+//! Images: commands and kernels that use them.
+
+mod commands;
+#[cfg(feature = "opencl")]
+mod kernels;
+#[cfg(feature = "opencl")]
+mod objects;
+mod random;

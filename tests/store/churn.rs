@@ -1,0 +1,162 @@
+//! Sixteen processes that write far more to one store than its limit. They run for `KILN_CHURN_SECONDS`
+//! seconds, by default ten.
+
+#![cfg(feature = "simulated")]
+#![allow(clippy::print_stderr, reason = "a log tells how much was done")]
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use futures::executor::block_on;
+use futures::io::Cursor;
+use kiln::simulated::Simulator;
+use kiln::store::{Checked, Durability, EntryInfo, Store};
+use kiln::{CacheConfig, Module, Runtime};
+use support::children::{Child, Report, report, sum, variable};
+use support::stores;
+use support::test_name;
+
+const PROCESSES: u32 = 16;
+const PROGRAMS: u32 = 1000;
+
+/// One twentieth of the size of all programs.
+const LIMIT: u64 = 2 << 20;
+
+/// Time for which an entry must be found: collections keep entries for five seconds after their last use.
+const SURELY_THERE: Duration = Duration::from_secs(4);
+
+/// Time limit for a collector to put back an entry that it took out for a check.
+const SURELY_PUT_BACK: Duration = Duration::from_secs(10);
+
+fn seconds() -> u64 {
+    std::env::var("KILN_CHURN_SECONDS").map_or(10, |text| text.parse().expect("it is a number"))
+}
+
+/// Returns program `number`, of about 8 to 72 KiB; the number is in the name of its kernel.
+fn module(number: u32) -> Module {
+    let size = 8192 + number * 64;
+    Module::opencl_c(format!("#pragma binary_size {size}\nkernel void number_{number}() {{}}"))
+}
+
+fn xorshift(state: &mut u32) -> u32 {
+    *state ^= *state << 13;
+    *state ^= *state >> 17;
+    *state ^= *state << 5;
+    *state
+}
+
+/// One of the processes: builds programs that are mostly not on the disk, or only for a short time, and
+/// replaces entries in between.
+#[test]
+#[ignore = "run by the other test, in processes of their own"]
+fn child() {
+    let root = variable("KILN_TEST_STORE");
+    let mut random = variable("KILN_TEST_SEED").parse().expect("it is a number");
+    let end =
+        Instant::now() + Duration::from_secs(variable("KILN_TEST_SECONDS").parse().expect("one"));
+    let store = stores::open(&*root);
+    let cache = CacheConfig::at(&root).max_bytes(LIMIT).durability(Durability::None);
+    // Nothing stays in memory: every build uses the disk.
+    let builder = Runtime::builder().cache(cache).memory_limit(0);
+    let (mut watched, mut replaced) = (Vec::new(), 0);
+    block_on(async {
+        let rt = builder.simulator(&Simulator::immediate()).build().await.expect("it starts");
+        while Instant::now() < end {
+            for _ in 0..20 {
+                let number = xorshift(&mut random) % PROGRAMS;
+                let program = rt.build(&module(number)).await.expect("it builds");
+                assert_eq!(program.kernel_names(), [format!("number_{number}")]);
+                let size = program.binary().expect("it has one").len();
+                assert_eq!(size, 8192 + number as usize * 64, "program {number}");
+            }
+            // Entries that a collector takes next.
+            let mut entries: Vec<_> = store.entries().collect().await;
+            entries.sort_by_key(EntryInfo::used);
+            for entry in entries.into_iter().take(5) {
+                watched.extend(replace(&store, entry).await);
+            }
+            replaced += watched.len() as u64;
+            watched.retain(Watched::is_to_stay);
+            replaced -= watched.len() as u64;
+        }
+        rt.drain().await;
+        let stats = rt.stats();
+        report("loads", stats.disk_hits);
+        report("compiles", stats.compiles);
+        report("evictions", stats.disk_evictions);
+        report("replaced", replaced);
+        report("unwell", stats.disk_damaged + stats.disk_refused + stats.disk_failures);
+    });
+}
+
+/// An entry that this process has replaced by a copy of itself. A collector that had found the old file must
+/// not remove the new one.
+struct Watched {
+    entry: EntryInfo,
+    since: Instant,
+}
+
+/// Replaces an entry, unless it was collected just now.
+async fn replace(store: &Store, entry: EntryInfo) -> Option<Watched> {
+    let Checked::Whole(whole) = store.check(&entry).await else { return None };
+    let since = Instant::now();
+    let file = Cursor::new(whole.bytes().to_vec());
+    store.import(&entry.name(), file).await.expect("it can be written");
+    Some(Watched { entry, since })
+}
+
+impl Watched {
+    /// Whether the entry must still be kept for some time. Panics if it must exist and does not.
+    fn is_to_stay(&self) -> bool {
+        let look = Instant::now();
+        if self.since.elapsed() > SURELY_THERE {
+            return false; // From now on it may be removed because of its age.
+        }
+        loop {
+            if self.entry.path().exists() {
+                return true;
+            }
+            // A collector may have taken it out just now, to check it.
+            assert!(look.elapsed() < SURELY_PUT_BACK, "lost: {:?}", self.entry);
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[test]
+fn a_store_overfilled_by_many_processes_stays_valid_within_its_limit() {
+    let directory = tempfile::tempdir().expect("there is disk space");
+    let root = directory.path().join("store");
+    let seconds = seconds().to_string();
+    let children: Vec<_> = (1..=PROCESSES)
+        .map(|seed| {
+            Child::start(
+                &test_name!("child"),
+                [
+                    ("KILN_TEST_STORE", root.as_os_str()),
+                    ("KILN_TEST_SEED", seed.wrapping_mul(0x9E37_79B9).to_string().as_ref()),
+                    ("KILN_TEST_SECONDS", seconds.as_ref()),
+                ],
+            )
+        })
+        .collect();
+    let reports: Vec<Report> = children.into_iter().map(Child::report).collect();
+    let totals: Vec<_> = ["loads", "compiles", "evictions", "replaced", "unwell"]
+        .map(|name| (name, sum(&reports, name)))
+        .into();
+    eprintln!("{totals:?}");
+    assert_eq!(sum(&reports, "unwell"), 0, "{totals:?}");
+    for name in ["loads", "compiles", "evictions", "replaced"] {
+        assert!(sum(&reports, name) > 0, "there was no churn: {totals:?}");
+    }
+
+    let verified: Vec<_> = block_on(stores::open(&root).verify().collect());
+    let mut bytes = 0;
+    for (entry, checked) in verified {
+        assert!(matches!(checked, Checked::Whole(_)), "{entry:?}");
+        bytes += entry.bytes();
+    }
+    eprintln!("at rest: {bytes} bytes of {LIMIT}");
+    assert!(bytes <= LIMIT + LIMIT / 20, "{bytes} bytes are left of {LIMIT}");
+}

@@ -1,0 +1,13 @@
+//! The store on disk: what is kept, evicted and repaired, on one machine with many processes.
+
+mod async_files;
+mod churn;
+mod cold_launches;
+mod damage;
+mod eviction;
+mod faults;
+mod files;
+mod from_outside;
+mod processes;
+mod programs;
+mod settings;
