@@ -14,6 +14,27 @@ demo: setup ## run the pipeline examples, on a GPU if there is one
 test: setup services ## run all tests, on both drivers
 	scripts/test
 
+# The two tiers. The first checks every change, in 25 minutes on two cores. The second takes hours: before a release,
+# and each night.
+fast: ## run the checks of every change
+	DRMSHIM_DEVICES=$${DRMSHIM_DEVICES:-tgl} scripts/checks setup fmt rooms language deny clippy docs test test-level-zero sanitize changed
+
+full: ## run all checks, with each test under each executor, and samples of the soaks
+	KILN_TEST_EXECUTORS=all scripts/checks setup services fmt rooms language deny clippy docs api features \
+		platforms msrv test test-level-zero test-races loom sanitize examples soak-samples
+	git rev-parse HEAD >scripts/last-full.txt
+
+changed: rust ## run the checks of soundness for the folders of `src` that changed since the last `make full`
+	scripts/check-changed
+
+soak-samples: setup ## run a few cases of each soak
+	$(MAKE) --no-print-directory soak-graphs GRAPHS=500
+	$(MAKE) --no-print-directory soak-processes BUILDS=60
+	$(MAKE) --no-print-directory soak-fusion CHAINS=500
+	$(MAKE) --no-print-directory soak-checked PROGRAMS=40
+	$(MAKE) --no-print-directory soak-cold COLD_RUNS=10
+	$(MAKE) --no-print-directory soak-internalize SCOPES=200
+
 test-level-zero: setup ## run tests on Level Zero, where KILN_GPU_RUNNER names a command that imitates a GPU
 	scripts/test-level-zero
 
@@ -152,4 +173,4 @@ soak-exit: setup ## end processes whose threads use devices, again and again
 	KILN_SOAK_RUNS=$(RUNS) KILN_REQUIRE_DEVICES=$(DRIVERS) \
 		scripts/env cargo test --all-features --test process_end -- --exact soak --ignored --nocapture
 
-.PHONY: help demo test soak-graphs soak-processes soak-internalize soak-fusion soak-checked soak-cold test-level-zero test-races bench lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rooms language rust
+.PHONY: help demo fast full changed soak-samples test soak-graphs soak-processes soak-internalize soak-fusion soak-checked soak-cold test-level-zero test-races bench lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rooms language rust
