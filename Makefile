@@ -20,7 +20,7 @@ fast: ## run the checks of every change
 	DRMSHIM_DEVICES=$${DRMSHIM_DEVICES:-tgl} scripts/checks setup fmt rooms language deny clippy docs test test-level-zero sanitize changed
 
 full: ## run all checks, with each test under each executor, and samples of the soaks
-	KILN_TEST_EXECUTORS=all scripts/checks setup services fmt rooms language deny clippy docs api features \
+	KILN_TEST_TIER=full scripts/checks setup services fmt rooms language deny clippy docs api features \
 		platforms msrv test test-level-zero test-races loom sanitize examples soak-samples
 	git rev-parse HEAD >scripts/last-full.txt
 

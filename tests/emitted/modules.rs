@@ -6,6 +6,7 @@ use std::sync::Mutex;
 
 use kiln::internal::spirv::emit;
 use kiln::{Buffer, Kernel, Local, Module, ModuleFormat, Program, Queue, Runtime};
+use support::tier;
 
 macro_rules! modules {
     ($($name:literal),*) => {
@@ -256,7 +257,7 @@ impl Run {
 #[test]
 fn emitted_modules_give_the_same_bytes_as_the_drivers_own_build() {
     let differences = Mutex::new(Vec::new());
-    support::at_once(MODULES, |&(name, bytes)| {
+    support::at_once(&tier::sample(MODULES.to_vec(), 24), |&(name, bytes)| {
         let text = emit(bytes).expect(name);
         assert_eq!(text, emit(bytes).expect(name), "{name}: the same text each time");
         // Results, with the device and the form that computed them.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use kiln::{Runtime, RuntimeBuilder};
+use support::tier;
 
 /// Numbers of refused cases, by the reason without names and numbers.
 #[derive(Default)]
@@ -67,15 +68,17 @@ pub(crate) fn devices() -> Vec<Runtime> {
 }
 
 /// Calls `run` for each batch of at most `size` cases, with its seed, its number of cases and all devices,
-/// several at a time, and `add` with each result. Returns all results together.
+/// several at a time, and `add` with each result. The number of cases is one of the tiers, `full` or `fast`. Returns
+/// all results together.
 pub(crate) fn in_batches<T: Default + Send>(
-    cases: usize,
+    [full, fast]: [usize; 2],
     size: usize,
     run: impl Fn(usize, usize, &[Runtime]) -> T + Sync,
     add: impl Fn(&mut T, T) + Sync,
 ) -> T {
     let devices = devices();
-    let (cases, seed) = (setting("KILN_FUSION_CASES", cases), setting("KILN_FUSION_SEED", 1));
+    let cases = tier::cases("KILN_FUSION_CASES", full, fast);
+    let seed = tier::cases("KILN_FUSION_SEED", 1, 1);
     let all = Mutex::new(T::default());
     let batches: Vec<_> = (0..cases.div_ceil(size)).collect();
     support::at_once(&batches, |&number| {
@@ -83,10 +86,6 @@ pub(crate) fn in_batches<T: Default + Send>(
         add(&mut all.lock().expect("no other batch panicked"), done);
     });
     all.into_inner().expect("no batch panicked")
-}
-
-fn setting(name: &str, default: usize) -> usize {
-    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
 }
 
 /// Fails with the first failures, if there are any.

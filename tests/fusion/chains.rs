@@ -10,6 +10,7 @@ use fastrand::Rng;
 use kiln::{FusionMode, FusionOutcome, Runtime};
 use support::chains;
 use support::chains::{Chain, Expected, Prepared, program};
+use support::tier;
 
 /// Runs the chain once. Returns the contents of all buffers, without those of the intermediates if they are
 /// dropped before the launches run, the outcome of the scope, and its report.
@@ -37,7 +38,8 @@ async fn run(
 
 fn selected() -> Vec<Chain> {
     let only = std::env::var("KILN_CHAINS_ONLY").unwrap_or_default();
-    chains::all().into_iter().filter(|chain| chain.name.contains(&only)).collect()
+    let chosen = chains::all().into_iter().filter(|chain| chain.name.contains(&only));
+    tier::sample(chosen.collect(), 16)
 }
 
 async fn with_mode(rt: &Runtime, mode: FusionMode) -> Runtime {
@@ -92,7 +94,7 @@ fn chains_of_public_code_run_as_one_kernel_with_the_same_bytes() {
 
 #[test]
 fn random_chains_over_rows_and_elements_compute_the_same_bytes() {
-    let cases = std::env::var("KILN_FUSION_CASES").map_or(16, |text| text.parse().unwrap());
+    let cases = tier::cases("KILN_FUSION_CASES", 16, 6);
     let test = support::on_each_device(async |rt: Runtime| {
         let one_by_one = with_mode(&rt, FusionMode::Never).await;
         let fusing = with_mode(&rt, FusionMode::Always).await;

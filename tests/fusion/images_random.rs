@@ -14,6 +14,7 @@ use fastrand::Rng;
 use kiln::{
     Addressing, Buffer, FusionMode, Image, Launch, Pixel, Program, R, Rgba, Runtime, Sampler, Unorm,
 };
+use support::tier;
 
 const WIDTH: usize = 13;
 const HEIGHT: usize = 9;
@@ -222,9 +223,8 @@ async fn with_mode(rt: &Runtime, mode: FusionMode) -> (Runtime, Program) {
 
 #[test]
 fn random_chains_over_images_give_the_same_bytes_fused_as_one_by_one() {
-    let variable =
-        |name: &str, usual: u64| std::env::var(name).map_or(usual, |text| text.parse().unwrap());
-    let (cases, first) = (variable("KILN_FUSION_CASES", 300), variable("KILN_FUSION_SEED", 1));
+    let cases = tier::cases("KILN_FUSION_CASES", 300, 60) as u64;
+    let first = std::env::var("KILN_FUSION_SEED").map_or(1, |text| text.parse().unwrap());
     let devices = AtomicUsize::new(0);
     support::on_all_devices_at_once(async |rt: Runtime| {
         if rt.device().limits.images.d2 == [0, 0] {

@@ -3,6 +3,7 @@
 use kiln::internal::fusion::{Argument, Fused, FusionOptions, Launch, fuse, range};
 use kiln::internal::spirv::emit;
 use kiln::{Buffer, Internalization, Kernel, Module, NdRange, NdSize, Program, Runtime};
+use support::tier;
 
 const OPTIMISED: [&[u8]; 2] =
     [include_bytes!("../data/fusion.spv"), include_bytes!("../data/patterns.spv")];
@@ -162,13 +163,15 @@ fn random_chain(random: &mut fastrand::Rng) -> Chain {
     Chain { launches, buffers: count, dead }
 }
 
+/// Number of random chains of each kind of module in the full tier.
+const ROUNDS: usize = 40;
+
 #[test]
 #[allow(clippy::print_stderr, reason = "what was covered is of interest")]
 fn fused_random_chains_match_their_unfused_results() {
     support::on_all_devices_at_once(async |rt| {
         let mut random = fastrand::Rng::with_seed(5);
-        let rounds =
-            std::env::var("KILN_FUSION_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
+        let rounds = tier::cases("KILN_FUSION_ROUNDS", ROUNDS, 10);
         let (mut fused_chains, mut refused, mut kept, mut private, mut barriers) = (0, 0, 0, 0, 0);
         let mut local = 0;
         let mut wide = 0;
@@ -178,7 +181,7 @@ fn fused_random_chains_match_their_unfused_results() {
                 let module = Module::spirv(module.to_vec()).expect("it is a module");
                 originals.push(rt.build(&module).await.expect("the module builds"));
             }
-            for _ in 0..rounds.unwrap_or(40) {
+            for _ in 0..rounds {
                 let chain = random_chain(&mut random);
                 let into = random.bool().then_some(Internalization::Local);
                 let fused = |width| {
@@ -212,16 +215,11 @@ fn fused_random_chains_match_their_unfused_results() {
         let all = (fused_chains, refused, kept, private, local, barriers, wide);
         eprintln!("fused, refused, kept, private, local, barriers, wide: {all:?}");
         // Each kind of outcome occurs.
-        assert!(
-            fused_chains > 25
-                && refused > 10
-                && kept > 10
-                && private > 10
-                && barriers > 2
-                && wide > 5,
-            "{all:?}"
-        );
-        assert!(local > 10, "{all:?}");
+        assert!(fused_chains > 0 && refused > 0 && kept > 0 && private > 0, "{all:?}");
+        if rounds >= ROUNDS {
+            assert!(fused_chains > 25 && refused > 10 && kept > 10 && private > 10, "{all:?}");
+            assert!(barriers > 2 && wide > 5 && local > 10, "{all:?}");
+        }
     });
 }
 

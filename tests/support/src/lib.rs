@@ -23,6 +23,7 @@ pub mod share;
 pub mod simulation;
 pub mod specialized;
 pub mod stores;
+pub mod tier;
 pub mod tools;
 
 use std::future::Future;
@@ -145,15 +146,15 @@ enum Executor {
 impl Executor {
     const ALL: [Self; 3] = [Self::Tokio, Self::Smol, Self::BlockOn];
 
-    /// Returns the executors for a test. `KILN_TEST_EXECUTORS` selects `all` of them, or one by its name. Without
-    /// it, each test has one, which follows from the test's name, so that a failure repeats.
+    /// Returns the executors for a test. `KILN_TEST_EXECUTOR` selects one by its name. Otherwise, the full tier has
+    /// all of them, and the fast one has one, which follows from the test's name, so that a failure repeats.
     fn of_test(name: &str) -> Vec<Self> {
-        match std::env::var("KILN_TEST_EXECUTORS").as_deref() {
-            Ok("all") => Self::ALL.to_vec(),
+        match std::env::var("KILN_TEST_EXECUTOR").as_deref() {
             Ok("tokio") => vec![Self::Tokio],
             Ok("smol") => vec![Self::Smol],
             Ok("block_on") => vec![Self::BlockOn],
-            Ok(other) => panic!("KILN_TEST_EXECUTORS={other}: not all, tokio, smol or block_on"),
+            Ok(other) => panic!("KILN_TEST_EXECUTOR={other} is not tokio, smol or block_on"),
+            Err(_) if tier::is_full() => Self::ALL.to_vec(),
             Err(_) => {
                 let sum = name
                     .bytes()
@@ -177,8 +178,8 @@ impl Executor {
     }
 }
 
-/// Runs a test under the executors that this run selects: one of the common executors, or all. See
-/// `KILN_TEST_EXECUTORS` in `CONTRIBUTING.md`.
+/// Runs a test under the common executors in the full tier, and under one of them otherwise. `KILN_TEST_EXECUTOR`
+/// selects another one: `tokio`, `smol` or `block_on`.
 pub fn under_executors<F: Future<Output = ()> + Send + 'static>(test: impl Fn() -> F) {
     for executor in Executor::of_test(std::any::type_name_of_val(&test)) {
         eprintln!("under {executor:?}");
