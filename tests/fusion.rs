@@ -165,7 +165,7 @@ everywhere! {
         let start = async || {
             let builder = Runtime::builder().cache(kiln::CacheConfig::at(folder.path()));
             let builder = builder.fusion(FusionMode::Auto);
-            builder.device(rt.device().name.clone()).build().await.expect("the device is there")
+            builder.device(rt.device().index().to_string()).build().await.expect("the device is there")
         };
         let rt = start().await;
         let found = find_faster(&rt).await;
