@@ -20,6 +20,9 @@ test-level-zero: setup ## run tests on Level Zero, where KILN_GPU_RUNNER names a
 test-races: setup ## run fused and checked kernels on Oclgrind, which reports data races and accesses out of bounds
 	scripts/test-races
 
+test-processors: setup services ## run the tests with the drivers told to target other processors
+	scripts/test-processors
+
 SCOPES = 4000
 
 soak-internalize: setup ## fuse SCOPES scopes of each kind, on both drivers, and require that every intermediate buffer is internalized
@@ -154,4 +157,4 @@ soak-exit: setup ## end processes whose threads use devices, again and again
 	KILN_SOAK_RUNS=$(RUNS) KILN_REQUIRE_DEVICES=$(DRIVERS) \
 		scripts/env cargo test --all-features --test process_end -- --exact soak --ignored --nocapture
 
-.PHONY: help demo test soak-graphs soak-processes soak-internalize soak-fusion soak-checked soak-cold test-level-zero test-races bench lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rooms language rust
+.PHONY: help demo test soak-graphs soak-processes soak-internalize soak-fusion soak-checked soak-cold test-level-zero test-races test-processors bench lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rooms language rust
