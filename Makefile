@@ -21,7 +21,7 @@ fast: ## run the checks of every change
 
 full: ## run all checks, with each test under each executor, and samples of the soaks
 	KILN_TEST_TIER=full scripts/checks setup services fmt rooms language deny clippy docs api features \
-		platforms msrv test test-level-zero test-races loom sanitize examples soak-samples
+		platforms msrv test test-processors test-level-zero test-races loom sanitize examples soak-samples
 	git rev-parse HEAD >scripts/last-full.txt
 
 changed: rust ## run the checks of soundness for the folders of `src` that changed since the last `make full`
@@ -40,6 +40,9 @@ test-level-zero: setup ## run tests on Level Zero, where KILN_GPU_RUNNER names a
 
 test-races: setup ## run fused and checked kernels on Oclgrind, which reports data races and accesses out of bounds
 	scripts/test-races
+
+test-processors: setup services ## run the tests with the drivers told to target other processors
+	scripts/test-processors
 
 SCOPES = 4000
 
@@ -173,4 +176,4 @@ soak-exit: setup ## end processes whose threads use devices, again and again
 	KILN_SOAK_RUNS=$(RUNS) KILN_REQUIRE_DEVICES=$(DRIVERS) \
 		scripts/env cargo test --all-features --test process_end -- --exact soak --ignored --nocapture
 
-.PHONY: help demo fast full changed soak-samples test soak-graphs soak-processes soak-internalize soak-fusion soak-checked soak-cold test-level-zero test-races bench lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rooms language rust
+.PHONY: help demo fast full changed soak-samples test soak-graphs soak-processes soak-internalize soak-fusion soak-checked soak-cold test-level-zero test-races test-processors bench lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rooms language rust

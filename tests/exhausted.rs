@@ -52,7 +52,7 @@ fn without<T>(resource: &str, work: impl FnOnce() -> T) -> T {
             // Enough memory for two threads and their work, but not for a compiler.
             let pages = fs::read_to_string("/proc/self/statm").unwrap();
             let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
-            (Resource::As, pages * 4096 + (40 << 20))
+            (Resource::As, pages * rustix::param::page_size() as u64 + (40 << 20))
         }
         _ => panic!("{resource} is unknown"),
     };

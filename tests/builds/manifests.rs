@@ -44,7 +44,7 @@ impl Fleet {
     async fn start(&self, machine: &str, like: &Runtime) -> Runtime {
         let builder = Runtime::builder().cache(self.cache(machine)).fusion(FusionMode::Auto);
         let builder = builder.build_child(env!("CARGO_BIN_EXE_kiln"));
-        builder.device(like.device().name.clone()).build().await.unwrap()
+        builder.device(like.device().index().to_string()).build().await.unwrap()
     }
 
     /// Starts a runtime that has the store of a machine and records a manifest.

@@ -384,7 +384,8 @@ fn kernels_given_as_text_are_fused() {
     }));
 }
 
-/// clang creates integers of two bits for such a `switch`, which llvm-spirv does not accept.
+/// clang creates integers of two bits for such a `switch`, which llvm-spirv does not accept. All cases are exact:
+/// PoCL's `rsqrt` has other last bits in another kernel, on processors without AVX2.
 #[test]
 fn switches_with_few_cases_are_optimised() {
     if !has_clang() {
@@ -394,7 +395,7 @@ fn switches_with_few_cases_are_optimised() {
             switch (kind & 3) {
             case 0: return x + 1;
             case 1: return x * x;
-            case 2: return rsqrt(x);
+            case 2: return floor(x);
             default: return fabs(x);
             }
         }
@@ -424,7 +425,10 @@ fn switches_with_few_cases_are_optimised() {
             assert_eq!(outcome.is_fused(), mode == FusionMode::Always, "{outcome}");
             computed.push(result.into_iter().map(f32::to_bits).collect::<Vec<_>>());
         }
-        assert!(computed[0] == computed[1]);
+        let differences =
+            computed[0].iter().zip(&computed[1]).enumerate().filter(|(_, (a, b))| a != b);
+        let differences: Vec<_> = differences.collect();
+        assert!(differences.is_empty(), "at, one by one, fused: {differences:x?}");
     }));
 }
 

@@ -44,7 +44,7 @@ fn selected() -> Vec<Chain> {
 
 async fn with_mode(rt: &Runtime, mode: FusionMode) -> Runtime {
     let builder = support::builder().fusion(mode);
-    builder.device(rt.device().name.clone()).build().await.unwrap()
+    builder.device(rt.device().index().to_string()).build().await.unwrap()
 }
 
 #[test]

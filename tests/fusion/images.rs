@@ -100,7 +100,7 @@ const HEIGHT: usize = 22;
 /// Returns a runtime for the same device that always fuses, or never.
 async fn with_mode(rt: &Runtime, mode: FusionMode) -> Runtime {
     let builder = support::builder().fusion(mode);
-    builder.device(rt.device().name.clone()).build().await.unwrap()
+    builder.device(rt.device().index().to_string()).build().await.unwrap()
 }
 
 /// Runs `test` on each device with images, with a runtime that always fuses and with one that never does. The

@@ -216,7 +216,7 @@ impl Chain {
 
 async fn with_mode(rt: &Runtime, mode: FusionMode) -> (Runtime, Program) {
     let builder = support::builder().fusion(mode);
-    let rt = builder.device(rt.device().name.clone()).build().await.unwrap();
+    let rt = builder.device(rt.device().index().to_string()).build().await.unwrap();
     let program = support::program(&rt, &source()).await;
     (rt, program)
 }

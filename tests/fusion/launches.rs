@@ -160,7 +160,7 @@ everywhere! {
         let start = async || {
             let builder = Runtime::builder().cache(kiln::CacheConfig::at(folder.path()));
             let builder = builder.fusion(FusionMode::Auto);
-            builder.device(rt.device().name.clone()).build().await.expect("the device is there")
+            builder.device(rt.device().index().to_string()).build().await.expect("the device is there")
         };
         let rt = start().await;
         let found = find_faster(&rt).await;
@@ -333,18 +333,22 @@ everywhere! {
             }
             all
         };
+        // Known limit: Intel's driver chooses work-groups by the number of processors. With those of one
+        // processor, it estimates what all work-items share differently in a fused kernel, and Kiln fuses all the same.
+        let count = if rt.device().limits.compute_units == 1 { 1 } else { 2 };
         let scopes = || {
             let written = written.launch(N).args((&shared,));
             let by_scalar = |to| by_scalar.launch(N / 13).args((to, 13i32));
-            [
+            let all = [
                 [written, estimated.launch(N).args((&shared, &first))],
                 [by_scalar(&second), by_scalar(&third)],
-            ]
+            ];
+            all.into_iter().take(count)
         };
         for buffer in [&second, &third] {
             queue.fill(buffer, 0.0).unwrap();
         }
-        for launch in scopes().into_iter().flatten() {
+        for launch in scopes().flatten() {
             queue.submit(launch).unwrap();
         }
         let alone = results().await;

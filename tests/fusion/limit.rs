@@ -1,5 +1,6 @@
-//! Fused kernels whose compile takes longer than the limit, or never ends: the launches run one by one, and
-//! later scopes do not wait.
+//! Limits of fused kernels. If a compile takes longer than the limit, or never ends, the launches run one by one,
+//! and later scopes do not wait. If the device does not accept the work-groups of the launches for the fused
+//! kernel, the launches run one by one, too.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 
@@ -11,7 +12,8 @@ use futures::FutureExt;
 use futures::executor::block_on;
 use kiln::simulated::Simulator;
 use kiln::{
-    Buffer, ErrorKind, FusionMode, FusionOutcome, FusionScope, Kernel, Module, Runtime, Unfused,
+    Buffer, ErrorKind, FusionMode, FusionOutcome, FusionScope, Kernel, Launch, Module, Runtime,
+    Unfused,
 };
 use support::simulation::{eventually, runtime_with};
 
@@ -38,6 +40,10 @@ struct Bench {
 
 impl Bench {
     fn new(mode: FusionMode) -> Self {
+        Self::with_limit(mode, LIMIT)
+    }
+
+    fn with_limit(mode: FusionMode, limit: Duration) -> Self {
         let simulator = Simulator::new().fusing();
         let fused_runs = Arc::<AtomicUsize>::default();
         simulator.kernel("scale", |call| {
@@ -56,7 +62,7 @@ impl Bench {
             call.write(2, &src.iter().map(|x| x * factor + term).collect::<Vec<_>>());
         });
         block_on(async {
-            let builder = Runtime::builder().fusion(mode).fusion_limit(LIMIT);
+            let builder = Runtime::builder().fusion(mode).fusion_limit(limit);
             let rt = runtime_with(&simulator, builder).await;
             let program = rt.build(&Module::spirv(FUSION).unwrap()).await.unwrap();
             // SAFETY: the closures stay inside their arguments.
@@ -69,11 +75,20 @@ impl Bench {
 
     /// Returns a scope that computes `2 * src + term`.
     fn scope(&self, term: f32) -> FusionScope {
+        self.scope_with(term, |launch| launch)
+    }
+
+    /// Returns such a scope, whose launches have these work-groups.
+    fn scope_in_groups(&self, term: f32, local: usize) -> FusionScope {
+        self.scope_with(term, |launch| launch.local(local))
+    }
+
+    fn scope_with(&self, term: f32, change: impl Fn(Launch) -> Launch) -> FusionScope {
         let scope = self.rt.queue().start_fusion();
-        let [scale, offset] = &self.kernels;
+        let [scale, offset] = self.kernels.each_ref().map(|kernel| change(kernel.launch(ELEMENTS)));
         let between: Buffer<f32> = self.rt.buffer(ELEMENTS).unwrap();
-        scope.submit(scale.launch(ELEMENTS).args((&self.src, &between, 2.0f32))).unwrap();
-        scope.submit(offset.launch(ELEMENTS).args((&between, &self.dst, term))).unwrap();
+        scope.submit(scale.args((&self.src, &between, 2.0f32))).unwrap();
+        scope.submit(offset.args((&between, &self.dst, term))).unwrap();
         scope
     }
 
@@ -176,5 +191,55 @@ fn the_failure_of_an_overdue_build_is_the_outcome_of_later_scopes() {
         bench.assert_result(2.0);
         matches!(outcome, FusionOutcome::Unfused { why: Unfused::Refused(_), .. })
     });
+    assert_eq!(bench.fused_runs.load(SeqCst), 0);
+}
+
+/// Limit of a compile that no compile of these tests reaches.
+const LONG: Duration = Duration::from_secs(600);
+
+#[test]
+fn a_fused_kernel_that_does_not_fit_is_refused_each_time() {
+    let bench = Bench::with_limit(FusionMode::Always, LONG);
+    bench.simulator.limit_work_groups(FUSED, 8);
+    for term in [1.0, 1.0, 2.0, 1.0] {
+        let outcome = block_on(bench.scope_in_groups(term, 16).complete()).unwrap();
+        let why = outcome.to_string();
+        assert!(!outcome.is_fused(), "{why}");
+        for part in ["the fused kernel does not fit", FUSED, "16", "8"] {
+            assert!(why.contains(part), "{why}");
+        }
+        bench.assert_result(term);
+    }
+    assert_eq!(bench.fused_runs.load(SeqCst), 0);
+    // Smaller work-groups fit, in the same scopes otherwise.
+    let outcome = block_on(bench.scope_in_groups(3.0, 8).complete()).unwrap();
+    assert!(outcome.is_fused(), "{outcome}");
+    bench.assert_result(3.0);
+    assert_eq!(bench.fused_runs.load(SeqCst), 1);
+}
+
+#[test]
+fn a_fused_kernel_that_does_not_fit_fails_a_scope_that_requires_it() {
+    let bench = Bench::with_limit(FusionMode::Auto, LONG);
+    bench.simulator.limit_work_groups(FUSED, 8);
+    for term in [1.0, 2.0] {
+        let scope = bench.scope_in_groups(term, 16);
+        let error = block_on(scope.require().complete()).unwrap_err();
+        assert!(error.to_string().contains("the fused kernel does not fit"), "{error}");
+        bench.assert_result(term);
+    }
+    assert_eq!(bench.fused_runs.load(SeqCst), 0);
+}
+
+#[test]
+fn a_fused_kernel_that_does_not_fit_loses_the_trials() {
+    let bench = Bench::with_limit(FusionMode::Auto, LONG);
+    bench.simulator.limit_work_groups(FUSED, 8);
+    for round in 0..40 {
+        let term = round as f32;
+        let outcome = block_on(bench.scope_in_groups(term, 16).complete()).unwrap();
+        assert!(!outcome.is_fused(), "{outcome}");
+        bench.assert_result(term);
+    }
     assert_eq!(bench.fused_runs.load(SeqCst), 0);
 }

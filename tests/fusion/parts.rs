@@ -213,7 +213,7 @@ everywhere! {
         let folder = tempfile::tempdir().expect("there is room");
         let start = async || {
             let builder = Runtime::builder().cache(CacheConfig::at(folder.path()));
-            let builder = builder.fusion(FusionMode::Auto).device(rt.device().name.clone());
+            let builder = builder.fusion(FusionMode::Auto).device(rt.device().index().to_string());
             builder.build().await.expect("the device is there")
         };
         let run = async |rt: &Runtime, stages: &Stages, expected: &[Vec<f32>]| {
@@ -417,7 +417,7 @@ const WIDE_STENCILS: &str = "
 
 async fn automatic(rt: &Runtime) -> Runtime {
     let builder = support::builder().fusion(FusionMode::Auto);
-    builder.device(rt.device().name.clone()).build().await.unwrap()
+    builder.device(rt.device().index().to_string()).build().await.unwrap()
 }
 
 everywhere! {

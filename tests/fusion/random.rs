@@ -312,7 +312,7 @@ impl<'a> Run<'a> {
 /// does not end for the kernels as they are.
 async fn run_in_scopes(rt: &Runtime, batch: &Batch, at: usize, tally: &mut Tally) -> Option<()> {
     let builder = batches::builder().fusion(FusionMode::Always);
-    let fusing = builder.device(rt.device().name.clone()).build().await;
+    let fusing = builder.device(rt.device().index().to_string()).build().await;
     let fusing = fusing.expect("the device exists");
     let original = batch.build(rt, &batch.module).await?;
     let program = batch.build(&fusing, &batch.module).await?;

@@ -199,8 +199,8 @@ everywhere! {
         if !has_clang() {
             return;
         }
-        let name = rt.device().name.clone();
-        let builder = support::builder().fusion(FusionMode::Auto).device(name);
+        let index = rt.device().index().to_string();
+        let builder = support::builder().fusion(FusionMode::Auto).device(index);
         let bench = Bench::new(builder.build().await.unwrap()).await;
         let weights = bench.buffer(|i| 7 * i).await;
         let graph = bench.weighted(&weights).await;
@@ -228,7 +228,7 @@ everywhere! {
         if !has_clang() {
             return;
         }
-        let never = support::builder().fusion(FusionMode::Never).device(rt.device().name.clone());
+        let never = support::builder().fusion(FusionMode::Never).device(rt.device().index().to_string());
         let bench = Bench::new(never.build().await.unwrap()).await;
         let weights = bench.buffer(|i| i).await;
         let graph = bench.weighted(&weights).await;

@@ -293,9 +293,9 @@ fn random_graphs_do_what_their_commands_do() {
 #[test]
 fn random_graphs_with_fused_launches_do_what_their_commands_do() {
     block_on(support::on_each_device(async |rt| {
-        let name = rt.device().name.clone();
+        let index = rt.device().index().to_string();
         for mode in [FusionMode::Always, FusionMode::Auto] {
-            let builder = support::builder().fusion(mode).device(name.clone());
+            let builder = support::builder().fusion(mode).device(index.clone());
             run_cases(&builder.build().await.unwrap(), true, 8).await;
         }
     }));

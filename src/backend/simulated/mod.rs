@@ -499,6 +499,35 @@ impl Simulator {
         self.shared.staging.set_limit(bytes);
     }
 
+    /// Limits the work-groups of all kernels with a name to `work_items`, at most the device's own limit of 1,024.
+    /// Drivers have such limits for kernels that need many registers or much private memory. Kiln refuses a launch
+    /// with a larger work-group.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> kiln::Result<()> {
+    /// # smol::block_on(async {
+    /// # let simulator = kiln::simulated::Simulator::new();
+    /// # let rt = kiln::Runtime::builder().simulator(&simulator).build().await?;
+    /// # let module = kiln::Module::opencl_c("kernel void scale(float factor, global float *x) {}");
+    /// # let program = rt.build(&module).await?;
+    /// # // SAFETY: the kernel is a closure.
+    /// # let scale = unsafe { program.kernel("scale")? };
+    /// # let x = rt.buffer_from(vec![1.0f32; 64]).await?;
+    /// # let queue = rt.queue();
+    /// simulator.limit_work_groups("scale", 16);
+    /// let launch = || scale.launch(64).args((3.0f32, &x));
+    /// assert!(queue.submit(launch().local(32)).is_err());
+    /// queue.submit(launch().local(16))?.await?;
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    pub fn limit_work_groups(&self, kernel: &str, work_items: usize) {
+        self.shared.slot(kernel).limit_work_groups(work_items);
+    }
+
     /// Hangs the device: until the guard is dropped, no command starts. A command that has started ends as
     /// usual. With several guards, the device hangs until the last is dropped.
     ///

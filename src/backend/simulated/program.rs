@@ -13,7 +13,7 @@ use crate::compiler::spirv;
 use crate::device::ModuleFormat;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Maximum number of work-items in a work-group, for the device and all its kernels.
+/// Maximum number of work-items in a work-group of the device. Kernels can have lower limits.
 pub(super) const MAX_WORK_GROUP_SIZE: usize = 1024;
 
 /// Number of which the sizes of work-groups should be multiples.
@@ -293,7 +293,7 @@ impl Kernel for SimulatedKernel {
     }
 
     fn max_work_group_size(&self) -> Option<usize> {
-        Some(MAX_WORK_GROUP_SIZE)
+        Some(self.0.slot.max_work_group_size(MAX_WORK_GROUP_SIZE))
     }
 
     fn preferred_multiple(&self) -> Option<usize> {

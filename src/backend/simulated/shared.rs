@@ -94,17 +94,31 @@ impl Shared {
     }
 }
 
-/// Behaviour and requested faults of all kernels of a name, set before or after programs with such a kernel are
+/// Behaviour, limit and requested faults of all kernels of a name, set before or after programs with such a kernel are
 /// built.
 #[derive(Default)]
 pub(super) struct Slot {
     /// Whether there is a behaviour. Read without a lock, for the paths that must be fast.
     registered: AtomicBool,
     behaviour: RwLock<Option<Behaviour>>,
+    /// Maximum number of work-items in a work-group; zero if only the device limits it.
+    max_work_group_size: AtomicUsize,
     pub(super) faults: Faults,
 }
 
 impl Slot {
+    pub(super) fn limit_work_groups(&self, work_items: usize) {
+        self.max_work_group_size.store(work_items.max(1), SeqCst);
+    }
+
+    /// Returns the maximum number of work-items in a work-group, at most `of_device`.
+    pub(super) fn max_work_group_size(&self, of_device: usize) -> usize {
+        match self.max_work_group_size.load(SeqCst) {
+            0 => of_device,
+            own => own.min(of_device),
+        }
+    }
+
     pub(super) fn set_behaviour(&self, behaviour: Behaviour) {
         let mut slot = ignore_poison(self.behaviour.write());
         let replaced = slot.replace(behaviour);

@@ -1,5 +1,8 @@
 //! Arguments for clang that describe a device as its own compiler would know it.
 
+use std::env;
+use std::ffi::OsString;
+
 use super::find::Tools;
 use crate::device::{DeviceInfo, DeviceKind, spirv_versions};
 
@@ -35,7 +38,10 @@ impl Target {
             triple,
             contracts: match device.kind {
                 // Drivers report this wrongly for CPUs: Intel's driver denies it.
-                DeviceKind::Cpu => host_has_fma(),
+                DeviceKind::Cpu => {
+                    host_has_fma()
+                        && !is_set_to_compile_without_fma(device, |name| env::var_os(name))
+                }
                 _ => device.fused_multiply_add,
             },
             version: format!("{major}.{minor}"),
@@ -51,6 +57,24 @@ fn host_has_fma() -> bool {
     return std::arch::is_x86_feature_detected!("fma");
     #[cfg(not(any(target_arch = "x86", target_arch = "x86_64")))]
     true
+}
+
+/// Settings of drivers for CPUs that name a processor without a fused multiply-add: the driver's common name, the
+/// variable and the processors. The code that a driver then compiles does not contract, on any processor.
+const WITHOUT_FMA: [(&str, &str, &[&str]); 2] = [
+    ("intel", "CL_CONFIG_CPU_TARGET_ARCH", &["corei7", "corei7-avx"]),
+    ("pocl", "POCL_KERNELLIB_NAME", &["sse2", "ssse3", "sse41", "avx", "avx_f16c"]),
+];
+
+/// Whether the environment makes a driver compile for a processor without a fused multiply-add.
+fn is_set_to_compile_without_fma(
+    device: &DeviceInfo,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> bool {
+    WITHOUT_FMA.iter().any(|(driver, name, targets)| {
+        device.common_name() == Some(driver)
+            && variable(name).is_some_and(|value| targets.iter().any(|target| value == *target))
+    })
 }
 
 /// Returns the arguments for the macros and extensions that the device's compiler would define.
@@ -106,6 +130,24 @@ mod tests {
         assert_eq!(spirv_version("SPIR-V_1.0 SPIR-V_1.1 SPIR-V_1.4"), (1, 1));
         assert_eq!(spirv_version("SPIR-V_1.4 SPIR-V_1.2 SPIR_1.2"), (1, 2));
         assert_eq!(spirv_version("SPIR-V_1.6"), (1, 2));
+    }
+
+    #[test]
+    fn drivers_that_target_a_processor_without_fma_do_not_contract() {
+        let device = |platform: &str| DeviceInfo {
+            platform: platform.to_owned(),
+            kind: DeviceKind::Cpu,
+            ..DeviceInfo::fake()
+        };
+        let [intel, pocl] = ["Intel(R) OpenCL", "Portable Computing Language"].map(device);
+        let is_set = |device: &DeviceInfo, name: &str, value: &str| {
+            is_set_to_compile_without_fma(device, |asked| (asked == name).then(|| value.into()))
+        };
+        let (arch, library) = ("CL_CONFIG_CPU_TARGET_ARCH", "POCL_KERNELLIB_NAME");
+        assert!(is_set(&intel, arch, "corei7-avx") && is_set(&pocl, library, "avx"));
+        assert!(!is_set(&intel, arch, "core-avx2") && !is_set(&pocl, library, "avx2"));
+        assert!(!is_set(&intel, library, "avx") && !is_set(&pocl, arch, "corei7-avx"));
+        assert!(!is_set(&intel, arch, ""), "the driver chooses this processor");
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub fn is_imitated() -> bool {
 /// Creates a runtime for the same device, whose scopes fuse all launches for which this is legal.
 pub async fn always(rt: &Runtime) -> Runtime {
     let builder = crate::builder().fusion(FusionMode::Always);
-    builder.device(rt.device().name.clone()).build().await.expect("the device exists")
+    builder.device(rt.device().index().to_string()).build().await.expect("the device exists")
 }
 
 /// Creates a buffer with these numbers, and two empty ones of the same length.

@@ -91,6 +91,20 @@ fn kernels_are_found_outside_of_comments_strings_and_macros() {
 }
 
 #[test]
+fn kernels_of_a_name_have_their_own_limit_of_work_groups() {
+    let simulator = Simulator::immediate();
+    let device = device(&simulator);
+    simulator.limit_work_groups("before", 8);
+    let text = "kernel void before() {} kernel void after() {} kernel void wide() {}";
+    let program = compile(&*device, text).unwrap();
+    simulator.limit_work_groups("after", 0);
+    simulator.limit_work_groups("wide", 2048);
+    let kernels = program.kernels().iter();
+    let sizes: Vec<_> = kernels.map(|kernel| kernel.max_work_group_size()).collect();
+    assert_eq!(sizes, [Some(8), Some(1), Some(1024)]);
+}
+
+#[test]
 fn malformed_sources_build_without_kernels() {
     let device = device(&Simulator::immediate());
     let texts = [
