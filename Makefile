@@ -17,12 +17,16 @@ test: setup services ## run all tests, on both drivers
 # The two tiers. The first checks every change, in 25 minutes on two cores. The second takes hours: before a release,
 # and each night.
 fast: ## run the checks of every change
-	DRMSHIM_DEVICES=$${DRMSHIM_DEVICES:-tgl} scripts/checks setup fmt rooms language deny clippy docs test test-level-zero sanitize changed
+	DRMSHIM_DEVICES=$${DRMSHIM_DEVICES:-tgl} scripts/checks setup fmt rooms language deny clippy docs test counts test-level-zero \
+		sanitize changed
 
 full: ## run all checks, with each test under each executor, and samples of the soaks
 	KILN_TEST_TIER=full scripts/checks setup services fmt rooms language deny clippy docs api features \
-		platforms msrv test test-processors test-level-zero test-races loom sanitize examples soak-samples
+		platforms msrv test counts test-processors test-level-zero test-races loom sanitize examples soak-samples
 	git rev-parse HEAD >scripts/last-full.txt
+
+counts: rust ## check that there are as many tests as ever
+	scripts/check-tests all
 
 changed: rust ## run the checks of soundness for the folders of `src` that changed since the last `make full`
 	scripts/check-changed
@@ -174,6 +178,6 @@ RUNS = 14
 
 soak-exit: setup ## end processes whose threads use devices, again and again
 	KILN_SOAK_RUNS=$(RUNS) KILN_REQUIRE_DEVICES=$(DRIVERS) \
-		scripts/env cargo test --all-features --test process_end -- --exact soak --ignored --nocapture
+		scripts/env cargo test --all-features --test processes -- --exact end::soak --ignored --nocapture
 
-.PHONY: help demo fast full changed soak-samples test soak-graphs soak-processes soak-internalize soak-fusion soak-checked soak-cold test-level-zero test-races test-processors bench lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rooms language rust
+.PHONY: help demo fast full counts changed soak-samples test soak-graphs soak-processes soak-internalize soak-fusion soak-checked soak-cold test-level-zero test-races test-processors bench lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rooms language rust

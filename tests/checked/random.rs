@@ -6,10 +6,11 @@ use std::fmt::Write as _;
 use futures::executor::block_on;
 use kiln::internal::translate::spirv_of;
 use kiln::{Buffer, Module, Runtime};
+use support::tier;
 use support::tools::has_clang;
 
-/// Number of random programs, unless `KILN_CHECKED_CASES` says another one.
-const CASES: u64 = 2;
+/// Number of random programs in the full and in the fast tier, unless `KILN_CHECKED_CASES` says another one.
+const CASES: [usize; 2] = [2, 1];
 
 /// Kernels of a program.
 const KERNELS: usize = 8;
@@ -252,10 +253,10 @@ fn random_kernels_stay_inside_their_buffers() {
     if !has_clang() {
         return;
     }
-    let cases = std::env::var("KILN_CHECKED_CASES").ok().and_then(|cases| cases.parse().ok());
+    let cases = tier::cases("KILN_CHECKED_CASES", CASES[0], CASES[1]) as u64;
     let seed = std::env::var("KILN_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let test = async |rt: Runtime| {
-        for case in 0..cases.unwrap_or(CASES) {
+        for case in 0..cases {
             let mut rng = fastrand::Rng::with_seed(seed + case);
             let kernels: Vec<_> = (0..KERNELS).map(|_| Kernel::random(&mut rng)).collect();
             let mut text = HELPER.to_owned();

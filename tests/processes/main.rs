@@ -1,5 +1,12 @@
-//! Compilers in processes of their own: untrusted modules, compile processes, and text that overflows stacks.
+//! Processes: compilers in processes of their own, signals, exhausted resources, and the end of the process.
 
+#[cfg(feature = "cli")]
 mod compile;
+#[cfg(feature = "cli")]
 mod deep_text;
+mod end;
+#[cfg(feature = "cli")]
+mod exhausted;
+mod signals;
+#[cfg(feature = "cli")]
 mod untrusted;

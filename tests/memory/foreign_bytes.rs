@@ -1,18 +1,12 @@
 //! Memory that is used while foreign bytes are read: a small multiple of their size.
-//!
-//! This is the only test in its binary: the allocator counts for the whole process.
-
-#![cfg(unix)]
 
 use std::fs;
 
 use kiln::{ErrorKind, Module};
-use peak_alloc::PeakAlloc;
 use support::scripts;
 use support::{SAXPY, builder, on_each_device_with};
 
-#[global_allocator]
-static MEMORY: PeakAlloc = PeakAlloc;
+use crate::{MEMORY, alone};
 
 /// Returns an answer of a build child: a greeting and a frame with a header and `count` empty sections.
 fn answer(header: &str, count: usize) -> Vec<u8> {
@@ -32,6 +26,7 @@ fn answer(header: &str, count: usize) -> Vec<u8> {
 
 #[test]
 fn reading_a_build_child_answer_uses_at_most_twice_its_size_in_memory() {
+    let _alone = alone();
     let folder = tempfile::tempdir().expect("there is room");
     let (child, file) = (folder.path().join("child"), folder.path().join("answer"));
     scripts::place(&child, &format!("cat > /dev/null; cat {}", file.display()));

@@ -1,24 +1,12 @@
 //! Memory that is used to read and link SPIR-V modules, whatever they contain.
-//!
-//! This is the only test in its binary: the allocator counts for the whole process.
 
 use kiln::internal::spirv::{link, reassemble};
-use peak_alloc::PeakAlloc;
 use rspirv::spirv::{
     AddressingModel, Capability, Decoration, ExecutionMode, ExecutionModel, LinkageType,
     MAGIC_NUMBER, MemoryModel, Op,
 };
 
-#[global_allocator]
-static MEMORY: PeakAlloc = PeakAlloc;
-
-/// Returns the peak of the memory that `work` uses in addition to the earlier use, including its result.
-fn peak<T>(work: impl FnOnce() -> T) -> usize {
-    let before = MEMORY.current_usage();
-    MEMORY.reset_peak_usage();
-    drop(work());
-    MEMORY.peak_usage().saturating_sub(before)
-}
+use crate::{alone, peak};
 
 #[track_caller]
 fn assert_bounded(what: &str, bytes: usize, peak: usize) {
@@ -174,6 +162,7 @@ fn extremes() -> Vec<(&'static str, Builder)> {
 
 #[test]
 fn memory_is_at_most_twelve_times_the_module() {
+    let _alone = alone();
     // The tables of the grammar are created once and kept.
     let first = Builder::new().op(Op::TypeVoid, &[1]).bytes();
     assert!(link(&[("first", &first)], false).is_ok());

@@ -2,40 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use futures::executor::block_on;
 use kiln::simulated::Simulator;
 use kiln::{Module, Runtime};
 
-/// Allocator that counts the allocations of each thread.
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: all calls are passed on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // A thread that is exiting counts nothing.
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: guaranteed by the caller.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: guaranteed by the caller.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use crate::{ALLOCATIONS, alone};
 
 #[test]
 fn a_launch_allocates_once_besides_the_driver() {
+    let _alone = alone();
     const ROUNDS: usize = 20;
     const LAUNCHES: usize = 1000;
     block_on(async {

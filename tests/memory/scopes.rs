@@ -1,30 +1,22 @@
 //! Memory that is kept for scopes: the input of trials, and the kernels.
-//!
-//! The tests run one after the other: the allocator counts for the whole process.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where something does")]
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
 use kiln::simulated::Simulator;
 use kiln::{FusionMode, Module, Runtime};
-use peak_alloc::PeakAlloc;
 use rspirv::spirv::Op;
 use support::simulation::{eventually, runtime_with};
 
-#[global_allocator]
-static MEMORY: PeakAlloc = PeakAlloc;
-
-/// Held by the test that runs.
-static ALONE: Mutex<()> = Mutex::new(());
+use crate::{MEMORY, alone};
 
 /// Module of `data/fusion.cl`.
-const FUSION: &[u8] = include_bytes!("data/fusion.spv");
+const FUSION: &[u8] = include_bytes!("../data/fusion.spv");
 
 /// Module of `data/stencils.cl`.
-const STENCILS: &[u8] = include_bytes!("data/stencils.spv");
+const STENCILS: &[u8] = include_bytes!("../data/stencils.spv");
 
 const ELEMENTS: usize = 64;
 
@@ -65,7 +57,7 @@ fn names_of_scope(number: usize) -> Vec<&'static str> {
 
 #[test]
 fn scopes_that_are_still_tried_keep_little_memory() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let scopes = 1 << LAUNCHES;
     let simulator = Simulator::immediate().fusing();
     // The tests of other suites check results.
@@ -103,7 +95,7 @@ fn scopes_that_are_still_tried_keep_little_memory() {
 
 #[test]
 fn kernels_that_lost_the_trials_are_freed() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let simulator = Simulator::immediate().fusing();
     for name in ["blur_x", "blur_y", "fused_blur_x_blur_y"] {
         simulator.kernel(name, |_| {});

@@ -2,41 +2,21 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 
 use futures::executor::block_on;
 use kiln::Runtime;
 use kiln::simulated::Simulator;
 use support::simulation;
 
-/// Number of bytes of the elements.
-const BYTES: usize = 256 << 10;
+use crate::{LARGE, MIN_LARGE, alone};
 
-/// Allocator that counts allocations of at least half the size of the elements.
-struct Counting;
-
-static LARGE: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: all calls are passed on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LARGE.fetch_add(usize::from(layout.size() >= BYTES / 2), SeqCst);
-        // SAFETY: guaranteed by the caller.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: guaranteed by the caller.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+/// Number of bytes of the elements, which are a large allocation.
+const BYTES: usize = 2 * MIN_LARGE;
 
 #[test]
 fn a_thousand_reads_into_one_vector_allocate_no_memory_for_elements() {
+    let _alone = alone();
     let reads = async |rt: Runtime| {
         let buffer = rt.buffer_from(vec![7u8; BYTES]).await.unwrap();
         let queue = rt.queue();
