@@ -7,9 +7,10 @@ comma = ,
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-demo: setup ## run the pipeline examples, on a GPU if there is one
-	scripts/env --all-drivers cargo run --release --example pipeline
-	scripts/env --all-drivers cargo run --release --example fused_pipeline
+demo: setup ## run the examples `pipeline` and `film_look`, on a GPU if there is one
+	cargo build --profile demo --package pipeline --package film_look
+	scripts/env --all-drivers cargo run --quiet --profile demo --package pipeline
+	scripts/env --all-drivers cargo run --quiet --profile demo --package film_look
 
 test: setup services ## run all tests, on both drivers
 	scripts/test
@@ -145,7 +146,8 @@ msrv: rust ## compile with the oldest Rust that is supported
 	scripts/check-msrv
 
 examples: setup ## compile the examples, and run those that use other packages and libraries on both drivers
-	cargo build --examples --all-features
+	cargo build --workspace --examples --bins --all-features
+	cargo build --package pipeline --package film_look --package tokio_service
 	cargo build --manifest-path examples/fat_library/Cargo.toml --target-dir target/fat-library --workspace --locked
 	for driver in $(subst $(comma), ,$(DRIVERS)); do \
 		KILN_DEVICE=$$driver scripts/env target/fat-library/debug/application || exit; \
@@ -159,10 +161,10 @@ services: ## install the services for the tests of a fleet (done by `make test`)
 	@scripts/setup-services
 
 fmt: rust
-	cargo fmt --check
+	cargo fmt --all --check
 
 clippy: rust
-	cargo clippy --all-targets --all-features -- -D warnings
+	cargo clippy --workspace --all-targets --all-features -- -D warnings
 
 docs: rust
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --all-features

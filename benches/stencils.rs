@@ -6,6 +6,9 @@
 //! start of the first kernel and the end of the last. Before that, it prints how long the fusing compiler
 //! takes for six launches in each form: these five, and the edges that are drawn onto the picture.
 //!
+//! Two more rows are the whole frame of the photograph, eleven launches: one by one, and in a fusion scope after its
+//! trials. They need clang, and are left out with `--spirv`.
+//!
 //! Arguments after `--`:
 //!
 //! * widths of the square pictures, in pixels;
@@ -15,10 +18,16 @@
 
 #![allow(clippy::print_stdout, reason = "printing is what benchmarks do")]
 
+#[path = "stencils/frame.rs"]
+mod frame;
+#[allow(dead_code, unreachable_pub, reason = "the example uses the rest")]
+#[path = "../examples/pipeline/stages.rs"]
+mod stages;
 mod support;
 
 use std::time::Duration;
 
+use frame::Frame;
 use futures_lite::future::block_on;
 use kiln::internal::fusion::{Argument, FusionOptions, Launch, fuse, range};
 use kiln::internal::spirv::emit;
@@ -279,6 +288,9 @@ fn main() -> Result<()> {
         measure_compiles(&rt, &module)?;
         for &width in widths {
             measure(&rt, &module, width)?;
+            if setting.module.is_none() {
+                measure_frame(&rt, width)?;
+            }
         }
     }
     Ok(())
@@ -323,6 +335,18 @@ fn measure(rt: &Runtime, module: &[u8], width: usize) -> Result<()> {
             ratio(&times[0]),
             ratio(&times[1])
         );
+    }
+    Ok(())
+}
+
+/// Prints the rows of the whole frame.
+fn measure_frame(rt: &Runtime, width: usize) -> Result<()> {
+    let frame = block_on(Frame::new(rt, width))?;
+    let (outcome, [alone, fused]) = block_on(frame.measure(ROUNDS))?;
+    println!("whole frame, {outcome}");
+    for (name, time) in [("frame one by one", alone), ("frame in a scope", fused)] {
+        let gain = alone.as_secs_f64() / time.as_secs_f64();
+        println!("{name:28} {:>9.3} {:>9} {gain:>7.2}", time.as_secs_f64() * 1e3, "");
     }
     Ok(())
 }

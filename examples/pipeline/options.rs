@@ -1,11 +1,11 @@
-//! Command line of both pipeline examples.
+//! Command line, shared by the examples `pipeline` and `film_look`.
 
 use std::error::Error;
 use std::path::PathBuf;
 
 use crate::picture::Picture;
 
-const PHOTOGRAPH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/astronaut.png");
+const PHOTOGRAPH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../data/astronaut.png");
 
 pub(crate) struct Options {
     flags: Vec<String>,

@@ -52,4 +52,18 @@ impl Picture {
         let pairs = self.pixels.as_flattened().iter().zip(other.pixels.as_flattened());
         pairs.map(|(&a, &b)| a.abs_diff(b)).max().unwrap_or(0)
     }
+
+    /// Returns the pixels with a margin of one pixel on each side, which repeats those at the border.
+    #[allow(dead_code, reason = "only one of the examples uses it")]
+    pub(crate) fn padded(&self) -> Vec<[u8; 4]> {
+        let Self { width, height, pixels } = self;
+        let mut padded = Vec::with_capacity((width + 2) * (height + 2));
+        for y in 0..height + 2 {
+            let row = &pixels[y.saturating_sub(1).min(height - 1) * width..][..*width];
+            padded.push(row[0]);
+            padded.extend_from_slice(row);
+            padded.push(row[width - 1]);
+        }
+        padded
+    }
 }

@@ -1,13 +1,13 @@
-//! A line on the terminal while programs are compiled, shared by the pipeline examples.
+//! A line on the terminal while programs are compiled, shared by the examples `pipeline` and `film_look`.
 
 use std::io::{IsTerminal, stderr};
 use std::pin::pin;
 use std::time::Duration;
 
+use async_io::Timer;
 use futures::StreamExt;
 use futures::future::{Either, FutureExt, select};
 use kiln::Runtime;
-use smol::Timer;
 
 /// Time that compiling may take until a line is shown for it.
 const PATIENCE: Duration = Duration::from_secs(1);

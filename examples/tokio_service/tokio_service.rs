@@ -1,8 +1,8 @@
 //! HTTP service on axum and tokio that computes pictures of the Mandelbrot set on the device.
 //!
 //! ```sh
-//! cargo run --release --example tokio_service                       # calls itself, then ends
-//! cargo run --release --example tokio_service -- --serve 127.0.0.1:8080
+//! cargo run --release -p tokio_service                       # calls itself, then ends
+//! cargo run --release -p tokio_service -- --serve 127.0.0.1:8080
 //! curl 'http://127.0.0.1:8080/mandelbrot?width=640&height=480&x=-0.745&y=0.11&zoom=50' >set.png
 //! curl 'http://127.0.0.1:8080/stats'
 //! ```

@@ -2,11 +2,11 @@
 //! photograph's edges drawn on top.
 //!
 //! ```sh
-//! cargo run --release --example pipeline                 # on the best device
-//! KILN_DEVICE=cpu cargo run --release --example pipeline # on one of your choice
-//! cargo run --release --example pipeline -- --all        # on every device
-//! cargo run --release --example pipeline -- --images     # over images instead of buffers
-//! cargo run --release --example pipeline -- PICTURE.png  # with a picture of your own
+//! cargo run --release -p pipeline                 # on the best device
+//! KILN_DEVICE=cpu cargo run --release -p pipeline # on one of your choice
+//! cargo run --release -p pipeline -- --all        # on every device
+//! cargo run --release -p pipeline -- --images     # over images instead of buffers
+//! cargo run --release -p pipeline -- PICTURE.png  # with a picture of your own
 //! ```
 //!
 //! It shows how programs build while launches are already being submitted, how the order of launches
@@ -38,7 +38,7 @@ use kiln::Runtime;
 use options::Options;
 use picture::Picture;
 
-const OUTPUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/pipeline");
+const OUTPUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/pipeline");
 
 /// Number of frames over which the throughput is measured. `IN_FLIGHT` of them run at a time.
 const FRAMES: usize = 100;
