@@ -1,4 +1,5 @@
-//! The example `pipeline` over images: it makes the same pictures as over buffers.
+//! The example `pipeline` over images makes the same pictures as over buffers. A suite of its own, since the files
+//! of the example name each other by their paths from the root.
 
 macro_rules! of_the_example {
     ($($name:ident: $path:literal),*) => {

@@ -9,7 +9,7 @@ use futures::future::join_all;
 use kiln::simulated::{Fault, Simulator};
 use kiln::{Buffer, FusionOutcome, Runtime};
 use support::everywhere;
-use support::scopes as fusion;
+use support::scopes;
 use support::simulation;
 
 const N: usize = 1024;
@@ -52,7 +52,7 @@ const KINDS: [Before; 12] = [
     Before::Drain,
 ];
 
-async fn intermediate(chain: &fusion::Chain, rt: &Runtime, before: Before) -> Buffer<f32> {
+async fn intermediate(chain: &scopes::Chain, rt: &Runtime, before: Before) -> Buffer<f32> {
     let queue = &chain.queue;
     let len = if matches!(before, Before::LargeUpload) { 4 << 20 } else { N };
     let tmp = match before {
@@ -100,9 +100,9 @@ async fn intermediate(chain: &fusion::Chain, rt: &Runtime, before: Before) -> Bu
 
 everywhere! {
     async fn a_buffer_used_by_completed_commands_is_internalized(rt: Runtime) {
-        let rt = fusion::always(&rt).await;
+        let rt = scopes::always(&rt).await;
         let numbers: Vec<_> = (0..N).map(|n| n as f32 - 100.0).collect();
-        let mut chain = fusion::Chain::new(&rt, numbers, 3.0).await;
+        let mut chain = scopes::Chain::new(&rt, numbers, 3.0).await;
         for kind in KINDS {
             let count = if matches!(kind, Before::LargeUpload) { scopes() / 10 } else { scopes() };
             for scope in 0..count {

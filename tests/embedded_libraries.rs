@@ -1,5 +1,5 @@
-//! Device libraries that crates and plug-ins embed, preloaded modules, and the order in which symbols are
-//! searched.
+//! Device libraries that crates and plug-ins embed, in a suite of their own, since every runtime of a process finds
+//! them; preloaded modules; and the order in which symbols are searched.
 
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
@@ -17,11 +17,11 @@ use support::plug_ins::PlugIn;
 
 // Ten functions. `tone_9(x)` is `tone_3(x) + tone_5(x)`, and `tone_n(x)` is `x + n` otherwise.
 const TONES: u32 = line!() + 1;
-kiln::device_library!("../data/tones.spv");
+kiln::device_library!("data/tones.spv");
 
 // `library.spv` with other names: it exports `wreck` and ends within a function.
 const DAMAGED: u32 = line!() + 1;
-kiln::device_library!("../data/damaged.spv");
+kiln::device_library!("data/damaged.spv");
 
 kiln::device_library!(opencl_c: "float layered(float x) { return x + 4; }", exporting: ["layered"]);
 kiln::device_library!(

@@ -1,7 +1,9 @@
-//! Native device code as libraries: objects that Kiln made for a device, and binaries without a description,
-//! linked with OpenCL C, with SPIR-V and with each other.
+//! Native device code as libraries, in a suite of its own, since every runtime of a process finds the libraries that
+//! it embeds: objects that Kiln made for a device, and binaries without a description, linked with OpenCL C, with
+//! SPIR-V and with each other.
 
-use super::cl_library;
+mod cl_library;
+
 use futures::executor::block_on;
 use kiln::simulated::Simulator;
 use kiln::{
@@ -464,7 +466,7 @@ fn embedded_objects_serve_their_device_and_their_twins_serve_others() {
         let [symbol] = &program.linked_symbols()[..] else { panic!("one symbol") };
         assert_eq!(symbol.exporter.digest(), made_now.digest(), "see tests/data/README.md");
         let Some(LibrarySource::Embedded(embedding)) = &symbol.source else { panic!("{symbol}") };
-        assert_eq!(embedding.file, "data/simulated.o");
+        assert_eq!(embedding.file, "../data/simulated.o");
     });
     block_on(on_each_device(async |rt| {
         let program = rt.build(&application).await.expect("the twin is embedded");
