@@ -78,16 +78,17 @@ fn change(instructions: &mut Vec<Vec<u32>>, random: &mut Random) {
 }
 
 /// Calls `test` with randomly changed modules, each changed as many times as `changes` says, and requires that it does
-/// not panic. There are `count` modules, unless the environment variable `KILN_MALFORMED` sets another number.
+/// not panic. There are `count` modules, and a fourth of them in the fast tier, unless the environment variable
+/// `KILN_MALFORMED` sets another number.
 pub(super) fn test_changed(
     modules: &[&[u8]],
-    count: u64,
+    count: usize,
     changes: impl Fn(&mut Random) -> usize,
     test: impl Fn(&[u8], &mut Random),
 ) {
-    let requested = std::env::var("KILN_MALFORMED").ok().and_then(|number| number.parse().ok());
+    let count = support::tier::cases("KILN_MALFORMED", count, count / 4);
     let all: Vec<_> = modules.iter().map(|bytes| instructions(bytes)).collect();
-    for seed in 1..=requested.unwrap_or(count) {
+    for seed in 1..=count as u64 {
         let mut random = Random::of(seed);
         let module = random.below(all.len());
         let mut changed = all[module].clone();

@@ -39,7 +39,7 @@ async fn run(
 fn selected() -> Vec<Chain> {
     let only = std::env::var("KILN_CHAINS_ONLY").unwrap_or_default();
     let chosen = chains::all().into_iter().filter(|chain| chain.name.contains(&only));
-    tier::sample(chosen.collect(), 16)
+    tier::sample(chosen.collect(), 10)
 }
 
 async fn with_mode(rt: &Runtime, mode: FusionMode) -> Runtime {

@@ -345,7 +345,7 @@ fn fused_random_launches_match_their_unfused_results() {
     if !has_clang() || !has_tool("spirv-val", &["spirv-val", "--version"]) {
         return;
     }
-    let tally = in_batches([200, 60], BATCH, batch, Tally::add);
+    let tally = in_batches([200, 30], BATCH, batch, Tally::add);
     eprintln!(
         "{} cases: {} fused, of {} launches, {} of them of different nd-ranges, {} with {} private \
          buffers; {} in other forms; {} run as OpenCL C; {} that must be refused",

@@ -15,6 +15,7 @@ use support::libraries::{
     work_counts, work_counts_of_one,
 };
 use support::stores;
+use support::tier;
 use support::{builder, on_each_device};
 
 /// Creates a runtime that shares nothing with `like`, so that counts and libraries are its own.
@@ -331,14 +332,16 @@ fn programs_that_differ_only_in_a_comment_link_concurrently() {
             let program = rt.build(&module).await.expect("the driver made it");
             assert_eq!(program.kernel_names(), ["apply"]);
         };
+        let rounds = tier::cases("KILN_TEST_ROUNDS", 20, 6);
         std::thread::scope(|scope| {
             for thread in 0..4 {
-                let rounds = async move || {
-                    for round in 0..20 {
+                let build = &build;
+                let builds = async move || {
+                    for round in 0..rounds {
                         build(thread, round).await;
                     }
                 };
-                scope.spawn(move || smol::block_on(rounds()));
+                scope.spawn(move || smol::block_on(builds()));
             }
         });
     }));

@@ -14,7 +14,7 @@ const MODULES: [&[u8]; 5] = [
 ];
 
 /// Number of changed modules in a run.
-const CHANGES: u64 = 1500;
+const CHANGES: usize = 1500;
 
 #[test]
 fn randomly_changed_modules_are_proven_rightly_or_not_at_all() {

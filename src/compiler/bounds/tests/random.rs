@@ -8,11 +8,9 @@ use super::*;
 use crate::compiler::fusion::access::random_tests::{self, Picture};
 use crate::device::{Addressing, Sampler};
 
-/// Number of random kernels, unless `KILN_BOUNDS_CASES` says another one.
-const CASES: u32 = 150;
-
+/// Returns the number of random kernels.
 pub(super) fn cases() -> u32 {
-    std::env::var("KILN_BOUNDS_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(CASES)
+    support::tier::cases("KILN_BOUNDS_CASES", 150, 50) as u32
 }
 
 /// Launch of a random kernel.

@@ -643,7 +643,7 @@ fn check(all: &[Statement], touches: usize, scalar: i32, size: usize, is_size_kn
 
 /// Returns the number of kernels to try.
 fn cases() -> u32 {
-    std::env::var("KILN_ACCESS_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(500)
+    support::tier::cases("KILN_ACCESS_CASES", 500, 150) as u32
 }
 
 proptest! {

@@ -25,7 +25,7 @@ const MODULES: [&[u8]; 14] = [
 ];
 
 /// Number of changed modules in a run.
-const CHANGES: u64 = 400;
+const CHANGES: usize = 400;
 
 fn exercise(bytes: &[u8], choices: &[u8]) {
     spirv_fuzzing::exercise(&[bytes]);
