@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use super::machines::warnings::LogCapture;
 use futures::executor::block_on;
 use kiln::remote::opendal::{Operator, services::Memory};
 use kiln::{CacheConfig, Module, Origin, Runtime};
@@ -26,6 +27,7 @@ async fn assert_runs(rt: &Runtime, module: &Module, origin: Origin) {
 
 #[test]
 fn a_program_compiled_on_one_machine_runs_on_another() {
+    let _alone = LogCapture::begin();
     block_on(async {
         let operator = Operator::new(Memory::default()).expect("it is right");
         let machine = || {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::machines;
 use super::machines::services::Redis;
+use super::machines::warnings::LogCapture;
 use super::machines::{Machine, PATIENT, assert_right, module};
 use futures::executor::block_on;
 use futures::future::join_all;
@@ -51,6 +52,7 @@ fn machine() {
 
 #[test]
 fn a_program_is_compiled_once_in_a_fleet() {
+    let _alone = LogCapture::begin();
     let Some(redis) = Redis::start(&[]) else { return };
     let all = u64::from(PROGRAMS);
     for number in 0..3 {
@@ -75,6 +77,7 @@ fn a_program_is_compiled_once_in_a_fleet() {
 
 #[test]
 fn memory_and_disk_hits_make_no_remote_request() {
+    let _alone = LogCapture::begin();
     let Some(redis) = Redis::start(&[]) else { return };
     let machine = Machine::new();
     let (origin, _) = machine.build(machine.cache(&redis.url()), 1);
@@ -94,6 +97,7 @@ fn memory_and_disk_hits_make_no_remote_request() {
 
 #[test]
 fn a_thousand_builds_of_a_program_make_one_remote_request() {
+    let _alone = LogCapture::begin();
     let Some(redis) = Redis::start(&[]) else { return };
     let machine = Machine::new();
     block_on(async {
@@ -111,6 +115,7 @@ fn a_thousand_builds_of_a_program_make_one_remote_request() {
 
 #[test]
 fn remote_hits_are_stored_on_disk_for_the_next_start() {
+    let _alone = LogCapture::begin();
     let Some(redis) = Redis::start(&[]) else { return };
     let (first, second) = (Machine::new(), Machine::new());
     first.build(first.cache(&redis.url()), 1);
@@ -123,6 +128,7 @@ fn remote_hits_are_stored_on_disk_for_the_next_start() {
 
 #[test]
 fn the_remote_cache_works_without_a_disk_cache() {
+    let _alone = LogCapture::begin();
     let Some(redis) = Redis::start(&[]) else { return };
     let machine = Machine::new();
     let cache = || {
@@ -137,6 +143,7 @@ fn the_remote_cache_works_without_a_disk_cache() {
 
 #[test]
 fn read_only_writes_nothing_and_write_only_reads_nothing() {
+    let _alone = LogCapture::begin();
     let Some(redis) = Redis::start(&[]) else { return };
     let with = |access| {
         let machine = Machine::new();
@@ -156,6 +163,7 @@ fn read_only_writes_nothing_and_write_only_reads_nothing() {
 
 #[test]
 fn the_remote_cache_works_under_every_executor() {
+    let _alone = LogCapture::begin();
     let Some(redis) = Redis::start(&[]) else { return };
     let fleet = |number: u32| {
         let url = redis.url();
@@ -181,6 +189,7 @@ fn the_remote_cache_works_under_every_executor() {
 
 #[test]
 fn programs_are_not_shared_between_prefixes() {
+    let _alone = LogCapture::begin();
     let Some(redis) = Redis::start(&[]) else { return };
     let machine = Machine::new();
     machine.build(machine.cache(&redis.url()), 1);

@@ -22,6 +22,7 @@ fn build(url: &str, number: u32) -> (Origin, Stats) {
 
 #[test]
 fn objects_are_read_and_written_with_one_command_each() {
+    let _alone = LogCapture::begin();
     let Some(redis) = Redis::start(&[]) else { return };
     assert_eq!(build(&redis.url(), 1).0, Origin::Compiled);
     assert_eq!(build(&redis.url(), 1).0, Origin::Remote);
@@ -33,6 +34,7 @@ fn objects_are_read_and_written_with_one_command_each() {
 
 #[test]
 fn an_unreachable_service_is_an_error_rather_than_a_timeout() {
+    let _alone = LogCapture::begin();
     if Redis::start(&[]).is_none() {
         return;
     }
@@ -42,6 +44,7 @@ fn an_unreachable_service_is_an_error_rather_than_a_timeout() {
 
 #[test]
 fn a_connection_closed_while_idle_is_reopened() {
+    let _alone = LogCapture::begin();
     let Some(redis) = Redis::start(&[]) else { return };
     let proxy = Proxy::to(redis.address());
     for number in 0..2 {
@@ -63,6 +66,7 @@ fn a_connection_closed_while_idle_is_reopened() {
 
 #[test]
 fn an_unresponsive_connection_is_replaced() {
+    let _alone = LogCapture::begin();
     let Some(redis) = Redis::start(&[]) else { return };
     let proxy = Proxy::to(redis.address());
     for number in 0..2 {
@@ -86,6 +90,7 @@ fn an_unresponsive_connection_is_replaced() {
 
 #[test]
 fn oversized_objects_are_not_transferred_completely() {
+    let _alone = LogCapture::begin();
     let Some(redis) = Redis::start(&[]) else { return };
     build(&redis.url(), 1);
     let (key, _) = redis.only();
@@ -100,6 +105,7 @@ fn oversized_objects_are_not_transferred_completely() {
 
 #[test]
 fn an_oversized_reply_is_an_error_and_is_not_read_to_the_end() {
+    let _alone = LogCapture::begin();
     let redis = Flood::start(|_, request| match request {
         _ if request.contains("GETRANGE") => Reply::Endless("$10000000000\r\n"),
         // One reply for each command.
@@ -113,6 +119,7 @@ fn an_oversized_reply_is_an_error_and_is_not_read_to_the_end() {
 
 #[test]
 fn entries_expire_only_if_a_time_to_live_is_set() {
+    let _alone = LogCapture::begin();
     let Some(redis) = Redis::start(&[]) else { return };
     build(&format!("{}?ttl=7d", redis.url()), 1);
     let (key, _) = redis.only();

@@ -42,6 +42,7 @@ fn requests(service: SocketAddr, url: &str) -> Vec<String> {
 
 #[test]
 fn s3_objects_are_read_and_written_with_one_request_each() {
+    let _alone = LogCapture::begin();
     let Some(s3) = S3::start() else { return };
     let requests = requests(s3.address(), &s3.url());
     let methods: Vec<_> = requests.iter().filter_map(|request| request.split(' ').next()).collect();
@@ -51,6 +52,7 @@ fn s3_objects_are_read_and_written_with_one_request_each() {
 
 #[test]
 fn s3_transfers_large_objects_completely() {
+    let _alone = LogCapture::begin();
     let Some(s3) = S3::start() else { return };
     let build = || {
         let machine = Machine::new();
@@ -68,6 +70,7 @@ fn s3_transfers_large_objects_completely() {
 
 #[test]
 fn a_program_is_compiled_if_its_s3_object_is_truncated() {
+    let _alone = LogCapture::begin();
     let Some(s3) = S3::start() else { return };
     let proxy = Proxy::to(s3.address());
     let url = through_proxy(&proxy, s3.address(), &s3.url());
@@ -88,6 +91,7 @@ fn a_program_is_compiled_if_its_s3_object_is_truncated() {
 
 #[test]
 fn an_endless_response_is_rejected() {
+    let _alone = LogCapture::begin();
     for beginning in ["HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 500 Internal Server Error\r\n\r\n"] {
         let webdav = Flood::start(move |_, request| match request {
             _ if request.starts_with("GET ") => Reply::Endless(beginning),
@@ -129,6 +133,7 @@ fn a_missing_bucket_is_reported_once_per_operation() {
 
 #[test]
 fn webdav_objects_are_read_with_one_request() {
+    let _alone = LogCapture::begin();
     let Some(webdav) = WebDav::start() else { return };
     let requests = requests(webdav.address(), &webdav.url("hunter2"));
     let of = |method: &str| requests.iter().filter(|request| request.starts_with(method)).count();
@@ -162,6 +167,7 @@ fn a_password_rejected_by_webdav_is_reported_once_per_operation() {
 
 #[test]
 fn a_directory_serves_a_fleet_and_contains_no_temporary_files() {
+    let _alone = LogCapture::begin();
     let share = tempfile::tempdir().expect("there is room");
     let url = share::address(share.path());
     for origin in [Origin::Compiled, Origin::Remote] {
@@ -219,6 +225,7 @@ fn a_read_only_directory_is_not_created() {
 
 #[test]
 fn an_application_can_provide_its_own_operator() {
+    let _alone = LogCapture::begin();
     let operator = Operator::new(Memory::default()).expect("it is right");
     for origin in [Origin::Compiled, Origin::Remote] {
         let machine = Machine::new();
@@ -230,6 +237,7 @@ fn an_application_can_provide_its_own_operator() {
 
 #[test]
 fn objects_of_linked_programs_are_shared_and_requested_only_if_needed() {
+    let _alone = LogCapture::begin();
     let operator = Operator::new(Memory::default()).expect("it is right");
     let library = Module::opencl_c("uint two(uint x) { return 2 * x; }").exporting(["two"]);
     let application = |number: u32| {
@@ -263,6 +271,7 @@ fn objects_of_linked_programs_are_shared_and_requested_only_if_needed() {
 
 #[test]
 fn an_invalid_address_is_an_error_at_startup() {
+    let _alone = LogCapture::begin();
     for url in ["nonsense", "gopher://host/", "s3://?region=x", "fs://host/directory"] {
         let builder = Runtime::builder().simulator(&machines::simulator());
         let started = block_on(builder.cache(CacheConfig::memory_only().remote(url)).build());

@@ -6,7 +6,8 @@ use tracing::Level;
 
 use support::log_recorder::LogRecorder;
 
-/// Exclusive use of the log, from [`begin`](Self::begin) until dropped.
+/// Exclusive use of the log, from [`begin`](Self::begin) until dropped. All tests that may log hold it, so that none
+/// finds the messages of another.
 pub(crate) struct LogCapture {
     recorder: LogRecorder,
     _alone: MutexGuard<'static, ()>,
