@@ -21,7 +21,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use support::children::{Child, DEVICE, report, sum, variable};
 use support::scripts;
 use support::test_name;
-use support::{SAXPY, builder, on_each_device_with};
+use support::{SAXPY, builder, on_a_device_with, on_each_device_with, tier};
 use tempfile::TempDir;
 
 const SAXPY_SPIRV: &[u8] = include_bytes!("../data/saxpy.spv");
@@ -94,12 +94,12 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Runs a test on each device, with a number of processes.
+/// Runs a test on each device, and on one in the fast tier, with a number of processes.
 fn on_each_device(number: usize, test: impl AsyncFn(Runtime, &Folder)) {
     on_each_device_within(LONG, number, test);
 }
 
-/// Runs a test on each device, with a time limit of a compile and a number of processes.
+/// Like [`on_each_device`], with a time limit of a compile.
 fn on_each_device_within(limit: Duration, number: usize, test: impl AsyncFn(Runtime, &Folder)) {
     let directory = tempfile::tempdir().unwrap();
     let folder = Folder::new(directory.path());
@@ -108,7 +108,7 @@ fn on_each_device_within(limit: Duration, number: usize, test: impl AsyncFn(Runt
         folder.place(&format!("exec {}", env!("CARGO_BIN_EXE_kiln")));
         folder.builder(number).build_child_limit(limit)
     };
-    smol::block_on(on_each_device_with(builder, async |rt| test(rt, &folder).await));
+    smol::block_on(on_a_device_with(builder, async |rt| test(rt, &folder).await));
 }
 
 /// Returns a small program that no other call returns.
@@ -342,12 +342,13 @@ fn a_compiler_that_never_ends_is_killed() {
 
 #[test]
 fn without_a_working_program_threads_compile() {
-    for script in ["exit 3", "echo hello", "cat > /dev/null", "kill -KILL $$"] {
+    let scripts = vec!["exit 3", "echo hello", "cat > /dev/null", "kill -KILL $$"];
+    for script in tier::sample(scripts, 2) {
         let directory = tempfile::tempdir().unwrap();
         let folder = Folder::new(directory.path());
         folder.place(script);
         let builder = || folder.builder(2).build_child_limit(Duration::from_secs(1));
-        smol::block_on(on_each_device_with(builder, async |rt| {
+        smol::block_on(on_a_device_with(builder, async |rt| {
             let builds = (0..2 * ENOUGH).map(|_| rt.build(&unique()).start());
             for built in join_all(builds).await {
                 built.unwrap();
@@ -367,7 +368,7 @@ fn processes_without_resources_lose_no_program() {
         "ulimit -f 0",      // size of written files
         "ulimit -u 1",      // threads
     ];
-    for limit in limits {
+    for limit in tier::sample(limits.to_vec(), 2) {
         on_each_device_within(LIMIT, 2, async |rt, folder| {
             let tool = env!("CARGO_BIN_EXE_kiln");
             folder.place(&format!("{limit}\nexec {tool}"));
@@ -484,7 +485,7 @@ fn child_processes() -> usize {
 #[ignore = "run by another test"]
 fn child_whose_processes_are_killed_at_random() {
     let folder = Folder(PathBuf::from(variable(FOLDER)));
-    let count = std::env::var("KILN_TEST_MODULES").map_or(60, |count| count.parse().unwrap());
+    let count = tier::cases("KILN_TEST_MODULES", 60, 40);
     let builder = || folder.builder(2).device(variable(DEVICE)).build_child_limit(LIMIT);
     let start = || block_on(builder().build()).unwrap();
     // The driver opens files of its own.

@@ -89,6 +89,21 @@ pub async fn on_each_device_with(
     }
 }
 
+/// Like [`on_each_device_with`] in the full tier. Otherwise on one device: for tests whose subject hardly depends on
+/// the device.
+pub async fn on_a_device_with(with: impl Fn() -> RuntimeBuilder, test: impl AsyncFn(Runtime)) {
+    let mut found = Vec::new();
+    for known in KNOWN {
+        if on_device(known, builder()).await.is_some() {
+            found.push(known);
+        }
+    }
+    for known in tier::sample(found, 1) {
+        let rt = on_device(known, with()).await.expect("it was found");
+        test(rt).await;
+    }
+}
+
 /// Like [`on_each_device`], but on all devices at the same time: for the one long test of a suite.
 pub fn on_all_devices_at_once(test: impl AsyncFn(Runtime) + Sync) {
     at_once(&KNOWN, |known| {
