@@ -89,7 +89,9 @@ impl KernelRun {
             launches.iter().map(|&launch| STEPS[launch]).collect::<Vec<_>>().join(", ")
         };
         let Some(form) = self.form else {
-            return format!("{}: kept one by one", names(&self.launches));
+            let is_left_out = self.launches.iter().all(|launch| *launch < UNFUSED);
+            let how = if is_left_out { "by itself, not in the scope" } else { "kept one by one" };
+            return format!("{}: {how}", names(&self.launches));
         };
         let again = match self.repeated.is_empty() {
             true => String::new(),
