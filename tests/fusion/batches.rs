@@ -2,6 +2,8 @@
 //!
 //! `KILN_FUSION_CASES` is the number of cases, and `KILN_FUSION_SEED` the first seed.
 
+#![allow(clippy::print_stderr, reason = "what was covered is of interest")]
+
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
