@@ -23,13 +23,13 @@ fast: ## run the checks of every change
 
 full: ## run all checks, with each test under each executor, and samples of the soaks
 	KILN_TEST_TIER=full scripts/checks setup services fmt rooms language deny clippy docs api features \
-		platforms msrv test counts test-processors test-level-zero test-races loom sanitize examples soak-samples
+		platforms msrv test counts test-ui test-processors test-level-zero test-races loom sanitize examples soak-samples
 	git rev-parse HEAD >scripts/last-full.txt
 
 counts: rust ## check that there are as many tests as ever
 	scripts/check-tests all
 
-changed: rust ## run the checks of soundness for the folders of `src` that changed since the last `make full`
+changed: rust ## run the slow checks of the folders that changed since the last `make full`
 	scripts/check-changed
 
 soak-samples: setup ## run a few cases of each soak
@@ -39,6 +39,9 @@ soak-samples: setup ## run a few cases of each soak
 	$(MAKE) --no-print-directory soak-checked PROGRAMS=40
 	$(MAKE) --no-print-directory soak-cold COLD_RUNS=10
 	$(MAKE) --no-print-directory soak-internalize SCOPES=200
+
+test-ui: rust ## compile programs that must not compile, and compare the messages
+	cargo test --all-features --test interface -- --ignored compile_fail
 
 test-level-zero: setup ## run tests on Level Zero, where KILN_GPU_RUNNER names a command that imitates a GPU
 	scripts/test-level-zero
@@ -182,4 +185,4 @@ soak-exit: setup ## end processes whose threads use devices, again and again
 	KILN_SOAK_RUNS=$(RUNS) KILN_REQUIRE_DEVICES=$(DRIVERS) \
 		scripts/env cargo test --all-features --test processes -- --exact end::soak --ignored --nocapture
 
-.PHONY: help demo fast full counts changed soak-samples test soak-graphs soak-processes soak-internalize soak-fusion soak-checked soak-cold test-level-zero test-races test-processors bench lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rooms language rust
+.PHONY: help demo fast full counts changed soak-samples test test-ui soak-graphs soak-processes soak-internalize soak-fusion soak-checked soak-cold test-level-zero test-races test-processors bench lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rooms language rust

@@ -1,6 +1,6 @@
 //! Programs that must not compile: the compiler's message is short and states what to write instead.
 //!
-//! `TRYBUILD=overwrite cargo test --test interface -- compile_fail` regenerates the expected messages.
+//! `TRYBUILD=overwrite cargo test --test interface -- --ignored compile_fail` regenerates the expected messages.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,6 +25,7 @@ fn is_expected_compiler() -> bool {
 }
 
 #[test]
+#[ignore = "it compiles Kiln anew: `make test-ui` runs it"]
 fn invalid_programs_are_refused_with_a_suggestion() {
     if let Some(programs) = env::var_os(PROGRAMS) {
         trybuild::TestCases::new().compile_fail(Path::new(&programs).join("*.rs"));
@@ -64,6 +65,7 @@ fn run_trybuild(programs: &Path, update: Option<&str>) {
         .args([
             &test_name!("invalid_programs_are_refused_with_a_suggestion"),
             "--exact",
+            "--ignored",
             "--nocapture",
         ])
         .env(PROGRAMS, programs)
