@@ -91,6 +91,9 @@ soak-cold: setup ## launch and store fused kernels on a cold machine, again and 
 bench: setup services ## run the benchmarks, with the same drivers
 	scripts/env cargo bench --all-features
 
+compile-cost: rust ## measure what Kiln costs to compile, beside opencl3, cudarc and wgpu
+	scripts/compile-cost
+
 lint: fmt clippy docs rooms language ## check formatting, lints, docs, rooms and how comments begin
 
 rooms: ## check that each room of `src` uses only rooms below it
@@ -185,4 +188,4 @@ soak-exit: setup ## end processes whose threads use devices, again and again
 	KILN_SOAK_RUNS=$(RUNS) KILN_REQUIRE_DEVICES=$(DRIVERS) \
 		scripts/env cargo test --all-features --test processes -- --exact end::soak --ignored --nocapture
 
-.PHONY: help demo fast full counts changed soak-samples test test-ui soak-graphs soak-processes soak-internalize soak-fusion soak-checked soak-cold test-level-zero test-races test-processors bench lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rooms language rust
+.PHONY: help demo fast full counts changed soak-samples test test-ui soak-graphs soak-processes soak-internalize soak-fusion soak-checked soak-cold test-level-zero test-races test-processors bench compile-cost lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rooms language rust

@@ -14,6 +14,7 @@ pub mod entries;
 pub mod forgotten;
 pub mod libraries;
 pub mod log_recorder;
+#[cfg(unix)]
 pub mod plug_ins;
 #[cfg(unix)]
 pub mod processes;
