@@ -12,10 +12,10 @@ demo: setup ## run the examples `pipeline` and `film_look`, on a GPU if there is
 	scripts/env --all-drivers cargo run --quiet --profile demo --package pipeline
 	scripts/env --all-drivers cargo run --quiet --profile demo --package film_look
 
-test: setup services ## run all tests, on both drivers
+test: setup services ## run all suites, on both drivers
 	scripts/test
 
-# The two tiers. The first checks every change, in 25 minutes on two cores. The second takes hours: before a release,
+# The two tiers. The first checks every change; the goal is 25 minutes on two cores. The second takes hours: before a release,
 # and each night.
 fast: ## run the checks of every change
 	DRMSHIM_DEVICES=$${DRMSHIM_DEVICES:-tgl} scripts/checks setup fmt rooms language deny clippy docs test counts test-level-zero \
