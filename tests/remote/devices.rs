@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::machines::warnings::LogCapture;
+use super::warnings::LogCapture;
 use futures::executor::block_on;
 use kiln::remote::opendal::{Operator, services::Memory};
 use kiln::{CacheConfig, Module, Origin, Runtime};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::machines::proxy::{Mode, Proxy};
 use super::machines::services::{Redis, free_port};
-use super::machines::warnings::LogCapture;
+use super::warnings::LogCapture;
 use super::machines::{Machine, assert_right, eventually, large_module, module};
 use futures::executor::block_on;
 use kiln::{CacheConfig, Origin, Runtime, Stats};

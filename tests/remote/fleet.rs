@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::machines;
 use super::machines::services::Redis;
-use super::machines::warnings::LogCapture;
+use super::warnings::LogCapture;
 use super::machines::{Machine, PATIENT, assert_right, module};
 use futures::executor::block_on;
 use futures::future::join_all;

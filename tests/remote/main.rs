@@ -6,7 +6,10 @@ mod devices;
 mod faults;
 #[cfg(feature = "remote-redis")]
 mod fleet;
-#[cfg(feature = "remote")]
+#[cfg(any(
+    feature = "remote-redis",
+    all(feature = "remote-fs", feature = "remote-s3", feature = "remote-webdav")
+))]
 mod machines;
 #[cfg(feature = "remote-redis")]
 mod redis;
@@ -16,3 +19,9 @@ mod services;
 mod tls;
 #[cfg(feature = "remote-redis")]
 mod trust;
+#[cfg(feature = "remote-opendal")]
+#[cfg_attr(
+    not(feature = "remote-redis"),
+    allow(dead_code, reason = "the tests of services alone read the messages")
+)]
+mod warnings;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::machines::flood::{Flood, Reply};
 use super::machines::proxy::{Mode, Proxy};
 use super::machines::services::{Redis, free_port};
-use super::machines::warnings::LogCapture;
+use super::warnings::LogCapture;
 use super::machines::{Machine, eventually, module};
 use futures::executor::block_on;
 use kiln::{Origin, Stats};

@@ -13,7 +13,7 @@ use super::machines;
 use super::machines::flood::{Flood, Reply};
 use super::machines::proxy::{Mode, Proxy};
 use super::machines::services::{S3, WebDav};
-use super::machines::warnings::LogCapture;
+use super::warnings::LogCapture;
 use super::machines::{Machine, PATIENT, eventually, large_module, module};
 use futures::executor::block_on;
 use kiln::remote::RemoteAccess;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::machines::Machine;
 use super::machines::services::{CERTIFICATE, Redis, WebDav};
-use super::machines::warnings::LogCapture;
+use super::warnings::LogCapture;
 use support::children::{Child, Report, report, variable};
 use support::test_name;
 use tracing::Level;

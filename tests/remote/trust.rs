@@ -5,7 +5,7 @@
 
 use super::machines::Machine;
 use super::machines::services::Redis;
-use super::machines::warnings::LogCapture;
+use super::warnings::LogCapture;
 use kiln::remote::RemoteAccess;
 use kiln::{CacheConfig, Origin};
 use support::entries::Parts;

@@ -14,6 +14,7 @@ use kiln::store::{Collected, Store};
 use kiln::{BuildKey, CacheConfig, Module, Origin, Runtime};
 use support::children;
 use support::stores;
+#[cfg(target_os = "linux")]
 use support::test_name;
 
 const SIZE: u64 = 64 << 10;

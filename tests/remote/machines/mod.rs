@@ -4,7 +4,6 @@
 pub(crate) mod flood;
 pub(crate) mod proxy;
 pub(crate) mod services;
-pub(crate) mod warnings;
 
 use std::time::{Duration, Instant};
 
