@@ -8,20 +8,49 @@ use super::kernel::{Kernel, ParameterMemory};
 use super::report::{Checked, Memory, Reason, Report, Verdict};
 use super::{Argument, Launch, pixels, refusal};
 use crate::compiler::fusion::access::{
-    Findings, Kind, PixelTouch, Root, Touch, Undefined, Value, Watcher,
+    Budget, Findings, Kind, PixelTouch, Root, Touch, Undefined, Value, Watcher,
 };
 use crate::compiler::fusion::affine::Space;
 use crate::compiler::fusion::{Memory as Allocation, Region};
 use crate::compiler::spirv::edit::{Definitions, Location, Section};
 use crate::error::{Error, ErrorKind, Result};
 
+/// Number of steps that the check of a launch may take: less than a second.
+const FULL_EFFORT: usize = 1 << 21;
+
+/// Number of steps that a check may take while its caller waits: a few milliseconds.
+const SMALL_EFFORT: usize = 1 << 14;
+
 /// Checks a launch of a kernel.
 ///
 /// # Errors
 ///
 /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the arguments do not fit the kernel's parameters.
-/// [`Unsupported`](crate::ErrorKind::Unsupported) if the kernel is refused: it cannot be guarded, either.
+/// [`Unsupported`](crate::ErrorKind::Unsupported) if the kernel is refused: it cannot be guarded, either. So is a
+/// kernel whose check would take too long.
 pub(crate) fn check(kernel: &Kernel, launch: &Launch<'_>) -> Result<Report> {
+    let budget = Budget::of(FULL_EFFORT);
+    let checked = check_within(kernel, launch, &budget);
+    match checked {
+        Err(_) if budget.is_spent() => {
+            Err(refusal::refuse(&kernel.name, "it is too complex to check"))
+        }
+        checked => checked,
+    }
+}
+
+/// Checks a launch of a kernel if that takes little time, and returns `None` if it takes longer.
+///
+/// # Errors
+///
+/// As for [`check`].
+pub(crate) fn check_quickly(kernel: &Kernel, launch: &Launch<'_>) -> Option<Result<Report>> {
+    let budget = Budget::of(SMALL_EFFORT);
+    let checked = check_within(kernel, launch, &budget);
+    (!budget.is_spent()).then_some(checked)
+}
+
+fn check_within(kernel: &Kernel, launch: &Launch<'_>, budget: &Budget) -> Result<Report> {
     let values = values(kernel, launch)?;
     let definitions = kernel.module.definitions();
     let space = space(kernel, launch);
@@ -29,7 +58,8 @@ pub(crate) fn check(kernel: &Kernel, launch: &Launch<'_>) -> Result<Report> {
         return Ok(Report::default());
     }
     let sizes = image_sizes(kernel, launch.arguments);
-    let watcher = Watcher::new(&definitions, &space, kernel.function).with_image_sizes(sizes);
+    let watcher = Watcher::new(&definitions, &space, kernel.function);
+    let watcher = watcher.with_image_sizes(sizes).within(budget);
     Check { kernel, launch, definitions: &definitions, watcher }.run(values)
 }
 

@@ -6,15 +6,16 @@
 use std::collections::{HashMap, HashSet};
 
 use rspirv::spirv::{
-    Decoration, ExecutionMode, FunctionControl, LoopControl, MemoryAccess, Op, StorageClass,
+    AddressingModel, Decoration, ExecutionMode, FunctionControl, LoopControl, MemoryAccess, Op,
+    StorageClass,
 };
 
 use super::images;
 use crate::compiler::fusion::merge::set_control;
 use crate::compiler::fusion::modes::Modes;
 use crate::compiler::fusion::vector_access::extended;
-use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, Function, Instruction, Section, is_atomic};
+use crate::compiler::spirv::{Module, unfit_built_in};
 
 /// Maximum number of calculations of an address that are followed.
 const MAX_STEPS: usize = 16;
@@ -27,12 +28,43 @@ pub(super) fn refused(definitions: &Definitions<'_>) -> Option<String> {
     let module = definitions.module();
     let mut annotations = module.section(Section::Annotations).iter();
     let decorations = annotations.find_map(|i| refused_decoration(definitions, &i));
-    decorations.or_else(|| {
+    decorations.or_else(|| refused_built_in(definitions)).or_else(|| {
         let is_false = !false_claims(definitions).is_empty();
         is_false.then(|| {
             "it calls a function that claims to have no effects, but accesses memory".to_owned()
         })
     })
+}
+
+/// Returns the reason why a built-in value or an input variable is refused, if one is.
+fn refused_built_in(definitions: &Definitions<'_>) -> Option<String> {
+    let module = definitions.module();
+    let models = module.section(Section::MemoryModel).iter();
+    let addressing = models.filter(|i| i.op() == Some(Op::MemoryModel)).find_map(|i| i.word(0));
+    let address_bits = match addressing {
+        Some(model) if model == AddressingModel::Physical32 as u32 => 32,
+        _ => 64,
+    };
+    let is_built_in = |i: &Instruction<'_>| {
+        let at = usize::from(i.op() == Some(Op::MemberDecorate)) + 1;
+        i.word(at) == Some(Decoration::BuiltIn as u32)
+    };
+    let mut known = HashSet::new();
+    for i in module.section(Section::Annotations).iter().filter(is_built_in) {
+        let unfit = unfit_built_in(definitions, &i, address_bits);
+        let is_new = i.word(0).is_some_and(|id| known.insert(id));
+        let twice = (!is_new).then(|| "has a variable with two built-in values".to_owned());
+        if let Some(reason) = unfit.or(twice) {
+            return Some(format!("its module {reason}"));
+        }
+    }
+    let mut globals = module.section(Section::Globals).iter();
+    let other = globals.find(|i| {
+        let is_input =
+            i.op() == Some(Op::Variable) && i.word(2) == Some(StorageClass::Input as u32);
+        is_input && i.result().is_some_and(|id| !known.contains(&id))
+    });
+    other.map(|_| "its module has an input variable without a built-in value".to_owned())
 }
 
 /// Returns the reason why an execution mode of a kernel is refused, if one is.
@@ -286,8 +318,7 @@ fn origins(definitions: &Definitions<'_>, id: u32) -> Option<Vec<u32>> {
 fn is_covered(decoration: Decoration) -> bool {
     matches!(
         decoration,
-        Decoration::RelaxedPrecision
-            | Decoration::SpecId
+        Decoration::SpecId
             | Decoration::CPacked
             | Decoration::BuiltIn
             | Decoration::Restrict

@@ -169,6 +169,9 @@ struct Taint<'a, 'm> {
     written: HashSet<u32>,
     /// Whether a value that is not defined may be in memory.
     is_stored: bool,
+    /// Whether a value that depends on memory which other work-items may write may be in any private variable.
+    /// [`shared`](Self::shared) has the variables that such a value was stored to directly.
+    is_shared_stored: bool,
     /// Parameters of each function, by the function's id.
     parameters: HashMap<u32, Vec<u32>>,
 }
@@ -201,6 +204,7 @@ impl<'a, 'm> Taint<'a, 'm> {
             shared: HashSet::new(),
             written: HashSet::new(),
             is_stored: false,
+            is_shared_stored: false,
             parameters: parameters.collect(),
         }
     }
@@ -208,13 +212,17 @@ impl<'a, 'm> Taint<'a, 'm> {
     /// Adds all values that depend on those known.
     fn close(&mut self) {
         loop {
-            let before = (self.undefined.len(), self.shared.len(), self.is_stored);
+            let size = |taint: &Self| {
+                let stored = [taint.is_stored, taint.is_shared_stored];
+                (taint.undefined.len(), taint.shared.len(), stored)
+            };
+            let before = size(self);
             for function in &self.definitions.module().functions {
                 for i in function.body.iter() {
                     self.step(function.id, &i);
                 }
             }
-            if before == (self.undefined.len(), self.shared.len(), self.is_stored) {
+            if before == size(self) {
                 return;
             }
         }
@@ -239,7 +247,14 @@ impl<'a, 'm> Taint<'a, 'm> {
                 }
             }
             Op::Store => {
-                self.is_stored |= i.word(1).is_some_and(|value| self.undefined.contains(&value));
+                if let Some((pointer, value)) = i.word(0).zip(i.word(1)) {
+                    self.store(pointer, value);
+                }
+            }
+            Op::CopyMemory | Op::CopyMemorySized => {
+                if let Some((to, from)) = i.word(0).zip(i.word(1)) {
+                    self.copy(to, from);
+                }
             }
             Op::Load => self.load(i),
             Op::Undef | Op::PtrDiff | Op::PtrEqual | Op::PtrNotEqual | Op::ConvertPtrToU => {
@@ -265,14 +280,25 @@ impl<'a, 'm> Taint<'a, 'm> {
                 let component = i.word(2).zip(i.word(3)).map(|(of, at)| self.component(of, at));
                 self.depend_on_components(i, component.into_iter().collect());
             }
-            Op::ExtInst if VectorAccess::of(self.definitions, i).is_some() => self.load(i),
+            Op::ExtInst if VectorAccess::of(self.definitions, i).is_some() => {
+                let access = VectorAccess::of(self.definitions, i);
+                let stored = access
+                    .and_then(|access| Some((i.word(access.pointer())?, i.word(access.stored?)?)));
+                match stored {
+                    Some((pointer, value)) => self.store(pointer, value),
+                    None => self.load(i),
+                }
+            }
             Op::ImageWrite => {
                 self.is_stored |= i.word(2).is_some_and(|value| self.undefined.contains(&value));
             }
             // The pixels of an image that is only read do not change, and were written.
             Op::ImageRead | Op::ImageSampleExplicitLod => self.read_pixel(i),
-            // An atomic operation is done once.
-            _ if is_atomic(op) => {}
+            // An atomic operation is done once. What it stores may not be defined.
+            _ if is_atomic(op) => {
+                let operands = self.operands(i);
+                self.is_stored |= operands.iter().any(|value| self.undefined.contains(value));
+            }
             _ => {
                 let operands = self.operands(i);
                 self.depend(i, operands.into_iter());
@@ -308,6 +334,55 @@ impl<'a, 'm> Taint<'a, 'm> {
         }
     }
 
+    /// Notes that a value is stored.
+    fn store(&mut self, pointer: u32, value: u32) {
+        self.is_stored |= self.undefined.contains(&value);
+        if self.shared.contains(&value) {
+            self.store_shared(pointer);
+        }
+    }
+
+    /// Notes that memory is copied.
+    fn copy(&mut self, to: u32, from: u32) {
+        let class = self.definitions.type_of(from).and_then(|ty| ty.word(1));
+        let (is_shared, is_undefined) = match class.and_then(StorageClass::from_u32) {
+            Some(StorageClass::Function) => {
+                let is_shared = self.is_shared_stored || self.is_shared_variable(from);
+                (is_shared, !self.is_initialised(from))
+            }
+            Some(StorageClass::Input | StorageClass::UniformConstant) => (false, false),
+            Some(StorageClass::CrossWorkgroup) => (true, false),
+            _ => (true, true),
+        };
+        if is_shared {
+            self.store_shared(to);
+        }
+        self.is_stored |= is_undefined && !self.is_written(from);
+    }
+
+    /// Notes that a value which depends on memory that other work-items may write is stored.
+    fn store_shared(&mut self, pointer: u32) {
+        match claims::base(self.definitions, pointer) {
+            // What other work-items see counts as shared anyway.
+            _ if !self.is_private(pointer) => {}
+            Some((id, i)) if i.op() == Some(Op::Variable) => _ = self.shared.insert(id),
+            _ => self.is_shared_stored = true,
+        }
+    }
+
+    /// Returns whether a pointer leads to memory of the work-item alone. A generic one may lead there.
+    fn is_private(&self, pointer: u32) -> bool {
+        let class = self.definitions.type_of(pointer).and_then(|ty| ty.word(1));
+        let class = class.and_then(StorageClass::from_u32);
+        matches!(class, Some(StorageClass::Function | StorageClass::Generic))
+    }
+
+    /// Returns whether a pointer leads to a variable that a value from shared memory was stored to.
+    fn is_shared_variable(&self, pointer: u32) -> bool {
+        let base = claims::base(self.definitions, pointer);
+        base.is_none_or(|(id, _)| self.shared.contains(&id))
+    }
+
     fn load(&mut self, i: &Instruction<'m>) {
         let pointer = match VectorAccess::of(self.definitions, i) {
             Some(access) => access.pointer(),
@@ -331,9 +406,13 @@ impl<'a, 'm> Taint<'a, 'm> {
                 if self.is_stored || !self.is_initialised(pointer) {
                     self.undefined.insert(result);
                 }
+                if self.is_shared_stored || self.is_shared_variable(pointer) {
+                    self.shared.insert(result);
+                }
             }
             Some(StorageClass::Workgroup | StorageClass::Generic) => {
-                _ = self.undefined.insert(result);
+                self.undefined.insert(result);
+                self.shared.insert(result);
             }
             _ => {
                 if self.is_stored {

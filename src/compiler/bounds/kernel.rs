@@ -6,6 +6,7 @@ use rspirv::spirv::{Decoration, FunctionParameterAttribute as Attribute, Op, Sto
 
 use super::hazards::{Hazard, hazards};
 use super::images::{ImageType, Images};
+use super::stack::Stack;
 use super::{claims, refusal};
 use crate::compiler::fusion::access::{Layouts, deciding_parameters};
 use crate::compiler::fusion::extract;
@@ -47,8 +48,10 @@ pub(super) struct Parameter {
     pub(super) size: Option<i128>,
     /// Number of bytes of which the declaration says that addresses are multiples.
     pub(super) alignment: i128,
+    /// Whether the parameter is a pointer to constant memory.
+    pub(super) is_constant: bool,
     /// Whether the memory may not be written through another argument: the declaration promises that no other
-    /// pointer leads to it (`restrict`), or it is an image that is only read.
+    /// pointer leads to it (`restrict`), it is constant memory, or it is an image that is only read.
     pub(super) is_restricted: bool,
 }
 
@@ -140,13 +143,14 @@ impl Kernel {
         Ok(Self { name, module, function, parameters, modes, required, deciding, hazards, images })
     }
 
-    /// Returns the number of bytes of the variables that a work-item has at the same time, at most; `None` if
-    /// the size of a variable is not known.
+    /// Returns the number of bytes that a work-item needs on the [stack] of a thread, at most; `None` if the size of a
+    /// value is not known.
+    ///
+    /// [stack]: super::stack
     pub(crate) fn private_bytes(&self) -> Option<u64> {
         let definitions = self.module.definitions();
         let layouts = Layouts::of(&self.module, &definitions);
-        let mut known = HashMap::new();
-        frame_bytes(&definitions, &layouts, self.function, &mut known)
+        Stack::of(&definitions, &layouts).bytes(self.function)
     }
 
     /// Returns the positions of the parameters whose memory may not overlap with that of other arguments,
@@ -161,6 +165,9 @@ impl Kernel {
     pub(crate) fn restriction(&self, at: usize) -> &'static str {
         match self.parameters.get(at).map(|known| known.memory) {
             Some(ParameterMemory::Image(_)) => "is declared `read_only`",
+            _ if self.parameters.get(at).is_some_and(|known| known.is_constant) => {
+                "is declared `constant`"
+            }
             _ => "is declared `restrict`",
         }
     }
@@ -183,37 +190,6 @@ impl Parameter {
             None => format!("its argument {at}"),
         }
     }
-}
-
-/// Returns the number of bytes of the variables of a function and of the functions that it calls, each as often
-/// as it is called. No function calls itself.
-fn frame_bytes(
-    definitions: &Definitions<'_>,
-    layouts: &Layouts,
-    function: u32,
-    known: &mut HashMap<u32, Option<u64>>,
-) -> Option<u64> {
-    if let Some(&bytes) = known.get(&function) {
-        return bytes;
-    }
-    let module = definitions.module();
-    let body = module.functions.iter().find(|known| known.id == function)?;
-    let mut bytes = Some(0_u64);
-    for i in body.body.iter() {
-        let own = match i.op() {
-            Some(Op::Variable) => {
-                let pointee = i.result_type().and_then(|ty| definitions.get(ty)?.word(2));
-                pointee.and_then(|ty| u64::try_from(layouts.size(ty)?).ok())
-            }
-            Some(Op::FunctionCall) => {
-                frame_bytes(definitions, layouts, i.word(2).unwrap_or_default(), known)
-            }
-            _ => continue,
-        };
-        bytes = bytes.zip(own).map(|(sum, own)| sum.saturating_add(own));
-    }
-    known.insert(function, bytes);
-    bytes
 }
 
 /// Returns the parameters of a function, or the reason why one of them is refused.
@@ -252,6 +228,7 @@ fn parameters(
                 || decorated(id, Decoration::NonWritable).is_some(),
             size: None,
             alignment: alignments.get(&id).copied().unwrap_or(1),
+            is_constant: false,
             is_restricted: has(Attribute::NoAlias)
                 || decorated(id, Decoration::Restrict).is_some()
                 || decorated(id, Decoration::RestrictPointer).is_some(),
@@ -264,6 +241,8 @@ fn parameters(
             }
             (Some(Op::TypePointer), Some(StorageClass::UniformConstant)) => {
                 (parameter.memory, parameter.is_read_only) = (ParameterMemory::Buffer, true);
+                // The analysis relies on it that constant memory does not change during a launch.
+                (parameter.is_constant, parameter.is_restricted) = (true, true);
             }
             (Some(Op::TypePointer), Some(StorageClass::Workgroup)) => {
                 parameter.memory = ParameterMemory::Local;

@@ -48,12 +48,14 @@ mod lifetimes;
 mod pixels;
 mod refusal;
 mod report;
+mod stack;
 #[cfg(test)]
 mod tests;
+mod types;
 mod uniformity;
 mod verdict;
 
-pub(crate) use check::check;
+pub(crate) use check::{check, check_quickly};
 pub(crate) use claims::without_false_claims;
 pub(crate) use guard::{Offset, variant};
 pub(crate) use kernel::Kernel;

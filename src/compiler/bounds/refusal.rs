@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use rspirv::spirv::{Op, OpenclStd100Op as Extended};
 
-use super::{claims, images};
+use super::{claims, images, types};
 use crate::compiler::fusion::explain;
 use crate::compiler::spirv::edit::{
     Context as _, Definitions, ExtendedSet, Instruction, Location, Section, ids, is_atomic, located,
@@ -50,6 +50,9 @@ pub(super) fn check_code(definitions: &Definitions<'_>, function: u32, kernel: &
         for (location, i) in located((stream, &known.body)) {
             let reason = refused_instruction(definitions, &i);
             let reason = reason.or_else(|| claims::refused_flags(&i));
+            let unfit =
+                || types::unfit(definitions, known, &i).map(|reason| format!("it {reason}"));
+            let reason = reason.or_else(unfit);
             if let Some(reason) = reason.or_else(|| unknown_operands(definitions, &i)) {
                 return Err(refuse(kernel, &at_line(definitions, location, reason)));
             }
@@ -258,8 +261,9 @@ pub(super) fn is_collective(op: Op) -> bool {
     )
 }
 
+/// Returns whether the result of an instruction depends on the values of its operands alone.
 #[rustfmt::skip]
-fn is_calculation(op: Op) -> bool {
+pub(super) fn is_calculation(op: Op) -> bool {
     matches!(
         op,
         Op::CopyObject | Op::CopyLogical | Op::Select | Op::Bitcast

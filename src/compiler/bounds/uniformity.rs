@@ -8,13 +8,13 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use petgraph::algo::dominators::simple_fast;
 use petgraph::graph::DiGraph;
-use rspirv::spirv::{BuiltIn, Op, StorageClass};
+use rspirv::spirv::{BuiltIn, GroupOperation, Op, Scope, StorageClass};
 
 use super::blocks::{Block, blocks};
 use super::images::reads_changing;
-use super::refusal::is_collective;
+use super::refusal::{is_calculation, is_collective};
 use crate::compiler::spirv::edit::{
-    Definitions, Instruction, Location, Role, Section, ids, is_atomic, located,
+    Definitions, Instruction, Location, Role, Section, ids, located,
 };
 
 /// Returns the instructions that all work-items of a work-group have to reach together, and that are not proven
@@ -37,6 +37,7 @@ pub(super) fn divergent_collectives(definitions: &Definitions<'_>) -> BTreeSet<L
         parameters: functions.iter().map(|known| (known.id, known.parameters.clone())).collect(),
         divergent: HashSet::new(),
         divergent_calls: HashSet::new(),
+        divergent_blocks: functions.iter().map(|known| vec![false; known.blocks.len()]).collect(),
         functions,
     };
     search.close();
@@ -48,12 +49,51 @@ fn needs_all(op: Op) -> bool {
     is_collective(op) && op != Op::MemoryBarrier
 }
 
+/// Returns whether the result of an instruction is the same for work-items whose operands are the same, or the
+/// instruction is one whose result is followed in another way.
+fn is_followed(op: Op) -> bool {
+    is_calculation(op)
+        || matches!(
+            op,
+            Op::FunctionCall
+                | Op::FunctionParameter
+                | Op::Function
+                | Op::Label
+                | Op::Variable
+                | Op::AccessChain
+                | Op::InBoundsAccessChain
+                | Op::PtrAccessChain
+                | Op::InBoundsPtrAccessChain
+                | Op::PtrCastToGeneric
+                | Op::GenericCastToPtr
+                | Op::SampledImage
+                | Op::ImageSampleExplicitLod
+                | Op::ImageQuerySizeLod
+                | Op::ImageQuerySize
+                | Op::ImageQueryFormat
+                | Op::ImageQueryOrder
+        )
+}
+
 struct Function<'m> {
     id: u32,
     parameters: Vec<u32>,
     blocks: Vec<Block<'m>>,
-    /// For each block, the blocks whose branch decides whether it runs.
-    deciding: Vec<BTreeSet<usize>>,
+    /// Operands of each instruction of each block.
+    operands: Vec<Vec<Vec<u32>>>,
+    /// For each block, the blocks that may run right before it.
+    previous: Vec<Vec<usize>>,
+    /// For each block, the value that its branch depends on, if it has one.
+    conditions: Vec<Option<u32>>,
+    deciding: Deciding,
+}
+
+/// Blocks whose branch decides whether another block runs.
+struct Deciding {
+    /// For each block, those that decide about it directly. They may themselves be decided by others.
+    direct: Vec<Vec<usize>>,
+    /// Whether each block never ends. Such blocks are decided by every branch.
+    is_endless: Vec<bool>,
 }
 
 impl<'m> Function<'m> {
@@ -63,51 +103,71 @@ impl<'m> Function<'m> {
         body: impl Iterator<Item = (Location, Instruction<'m>)>,
     ) -> Self {
         let (parameters, blocks) = blocks(definitions, body);
-        let deciding = deciding(&blocks);
-        Self { id, parameters, blocks, deciding }
+        let operands_of = |i: &Instruction<'m>| {
+            let mut operands = Vec::new();
+            _ = ids(i, definitions, |word, role| {
+                if role == Role::Operand {
+                    operands.extend(i.word(word));
+                }
+            });
+            operands
+        };
+        let operands = blocks.iter().map(|block| {
+            let all = block.body.iter().map(|(_, i)| operands_of(i));
+            all.collect()
+        });
+        let operands = operands.collect();
+        let mut previous = vec![Vec::new(); blocks.len()];
+        for (at, block) in blocks.iter().enumerate() {
+            for &next in &block.next {
+                previous[next].push(at);
+            }
+        }
+        let condition = |block: &Block<'m>| {
+            let mut all = block.body.iter().map(|(_, i)| i);
+            let branch = all.find(|i| matches!(i.op(), Some(Op::BranchConditional | Op::Switch)));
+            branch.and_then(|i| i.word(0))
+        };
+        let conditions = blocks.iter().map(condition).collect();
+        let deciding = Deciding::of(&blocks);
+        Self { id, parameters, blocks, operands, previous, conditions, deciding }
     }
 }
 
-/// Returns, for each block, the blocks whose branch decides whether it runs, directly or through others.
-fn deciding(blocks: &[Block<'_>]) -> Vec<BTreeSet<usize>> {
-    let end = blocks.len();
-    let mut graph = DiGraph::<(), ()>::new();
-    let nodes: Vec<_> = (0..=end).map(|_| graph.add_node(())).collect();
-    for (at, block) in blocks.iter().enumerate() {
-        for &next in &block.next {
-            graph.add_edge(nodes[next], nodes[at], ());
-        }
-        if block.next.is_empty() {
-            graph.add_edge(nodes[end], nodes[at], ());
-        }
-    }
-    let dominators = simple_fast(&graph, nodes[end]);
-    // A block that never ends is decided by every branch.
-    let is_endless = |at: usize| dominators.immediate_dominator(nodes[at]).is_none();
-    let mut direct = vec![BTreeSet::new(); blocks.len()];
-    for (at, block) in blocks.iter().enumerate().filter(|(_, block)| block.next.len() > 1) {
-        let stop = dominators.immediate_dominator(nodes[at]);
-        for &next in &block.next {
-            let mut runner = Some(nodes[next]);
-            while let Some(node) = runner.filter(|node| Some(*node) != stop && *node != nodes[end])
-            {
-                direct[node.index()].insert(at);
-                runner = dominators.immediate_dominator(node);
+impl Deciding {
+    /// Returns which blocks decide about others: their control dependences (J. Ferrante, K. J. Ottenstein and J. D.
+    /// Warren, The Program Dependence Graph and Its Use in Optimization, 1987).
+    fn of(blocks: &[Block<'_>]) -> Self {
+        let end = blocks.len();
+        let mut graph = DiGraph::<(), ()>::new();
+        let nodes: Vec<_> = (0..=end).map(|_| graph.add_node(())).collect();
+        for (at, block) in blocks.iter().enumerate() {
+            for &next in &block.next {
+                graph.add_edge(nodes[next], nodes[at], ());
+            }
+            if block.next.is_empty() {
+                graph.add_edge(nodes[end], nodes[at], ());
             }
         }
-        for other in (0..blocks.len()).filter(|&other| is_endless(other)) {
-            direct[other].insert(at);
+        let dominators = simple_fast(&graph, nodes[end]);
+        let is_endless = |at: usize| dominators.immediate_dominator(nodes[at]).is_none();
+        let mut direct = vec![Vec::new(); blocks.len()];
+        for (at, block) in blocks.iter().enumerate().filter(|(_, block)| block.next.len() > 1) {
+            let stop = dominators.immediate_dominator(nodes[at]);
+            for &next in &block.next {
+                let mut runner = Some(nodes[next]);
+                while let Some(node) =
+                    runner.filter(|node| Some(*node) != stop && *node != nodes[end])
+                {
+                    // The branches of a block come one after another.
+                    if direct[node.index()].last() != Some(&at) {
+                        direct[node.index()].push(at);
+                    }
+                    runner = dominators.immediate_dominator(node);
+                }
+            }
         }
-    }
-    loop {
-        let before: usize = direct.iter().map(BTreeSet::len).sum();
-        for at in 0..direct.len() {
-            let more: Vec<_> = direct[at].iter().flat_map(|&by| direct[by].clone()).collect();
-            direct[at].extend(more);
-        }
-        if before == direct.iter().map(BTreeSet::len).sum::<usize>() {
-            return direct;
-        }
+        Self { direct, is_endless: (0..end).map(is_endless).collect() }
     }
 }
 
@@ -115,6 +175,8 @@ struct Search<'a, 'm> {
     definitions: &'a Definitions<'m>,
     built_ins: HashMap<u32, u32>,
     functions: Vec<Function<'m>>,
+    /// For each function, whether work-items of a work-group may differ in whether they run each block.
+    divergent_blocks: Vec<Vec<bool>>,
     parameters: HashMap<u32, Vec<u32>>,
     /// Ids of divergent values. A function's id stands for its result.
     divergent: HashSet<u32>,
@@ -127,6 +189,7 @@ impl<'m> Search<'_, 'm> {
         loop {
             let before = (self.divergent.len(), self.divergent_calls.len());
             for at in 0..self.functions.len() {
+                self.find_blocks(at);
                 self.function(at);
             }
             if before == (self.divergent.len(), self.divergent_calls.len()) {
@@ -135,62 +198,70 @@ impl<'m> Search<'_, 'm> {
         }
     }
 
-    /// Returns whether the branch at the end of a block is divergent.
-    fn branches(&self, function: &Function<'m>, at: usize) -> bool {
-        let last = function.blocks[at].body.iter().rev().map(|(_, i)| i);
-        let mut last = last.filter(|i| matches!(i.op(), Some(Op::BranchConditional | Op::Switch)));
-        last.next().and_then(|i| i.word(0)).is_some_and(|id| self.divergent.contains(&id))
-    }
-
-    /// Returns whether work-items of a work-group may differ in whether they run a block.
-    fn is_divergent(&self, function: &Function<'m>, at: usize) -> bool {
-        self.divergent_calls.contains(&function.id)
-            || function.deciding[at].iter().any(|&by| self.branches(function, by))
-    }
-
-    fn function(&mut self, at: usize) {
-        let (mut values, mut calls) = (Vec::new(), Vec::new());
+    /// Finds more divergent blocks of a function, given the divergent values.
+    fn find_blocks(&mut self, at: usize) {
         let function = &self.functions[at];
+        let values = &self.divergent;
+        let branches = function.conditions.iter();
+        let branches: Vec<_> =
+            branches.map(|id| id.is_some_and(|id| values.contains(&id))).collect();
+        let is_called = self.divergent_calls.contains(&function.id);
+        let Deciding { direct, is_endless } = &function.deciding;
+        let divergent = &mut self.divergent_blocks[at];
+        let any_branch = branches.contains(&true);
+        let decided = |block: usize, divergent: &[bool]| {
+            is_called
+                || (any_branch && is_endless[block])
+                || direct[block].iter().any(|&by| branches[by] || divergent[by])
+        };
+        let mut is_changed = true;
+        while std::mem::take(&mut is_changed) {
+            for block in 0..direct.len() {
+                if !divergent[block] && decided(block, divergent) {
+                    (divergent[block], is_changed) = (true, true);
+                }
+            }
+        }
+    }
+
+    /// Finds more divergent values of a function, and calls of other functions where work-items diverge.
+    fn function(&mut self, at: usize) {
+        let mut calls = Vec::new();
+        let mut values = std::mem::take(&mut self.divergent);
+        let (function, divergent) = (&self.functions[at], &self.divergent_blocks[at]);
         for (block, own) in function.blocks.iter().enumerate() {
-            let is_divergent = self.is_divergent(function, block);
+            let is_divergent = divergent[block];
             // Work-items that come to a block from different branches join other values there. In a loop that
             // some leave before others, they do so, too.
-            let joins_divergent = function.blocks.iter().enumerate().any(|(from, other)| {
-                other.next.contains(&block)
-                    && (self.is_divergent(function, from) || self.branches(function, from))
+            let mut previous = function.previous[block].iter();
+            let joins_divergent = previous.any(|&from| {
+                divergent[from] || function.conditions[from].is_some_and(|id| values.contains(&id))
             });
-            for (_, i) in &own.body {
+            for ((_, i), operands) in own.body.iter().zip(&function.operands[block]) {
                 let Some(op) = i.op() else { continue };
-                let mut operands = Vec::new();
-                _ = ids(i, self.definitions, |word, role| {
-                    if role == Role::Operand {
-                        operands.extend(i.word(word));
-                    }
-                });
-                let depends = operands.iter().any(|id| self.divergent.contains(id));
+                let depends = operands.iter().any(|id| values.contains(id));
                 let is_source = match op {
                     Op::Load => self.is_divergent_load(i),
                     Op::Phi => joins_divergent || is_divergent,
-                    _ if is_atomic(op) => true,
-                    Op::Undef => true,
                     Op::ImageRead => reads_changing(self.definitions, i),
                     Op::ExtInst => self.has_pointer(i),
-                    _ => false,
+                    _ if is_collective(op) => !self.gives_all_the_same(op, i),
+                    _ => !is_followed(op),
                 };
                 // A value that leaves a loop which some work-items leave before others differs between them.
                 let leaves = is_divergent && op != Op::FunctionCall;
                 if let Some(result) = i.result()
                     && (depends || is_source || leaves)
                 {
-                    values.push(result);
+                    values.insert(result);
                 }
                 match op {
                     Op::FunctionCall => {
                         let called = i.word(2).unwrap_or_default();
                         let parameters = self.parameters.get(&called).into_iter().flatten();
                         for (&parameter, argument) in parameters.zip(i.words_from(3)) {
-                            if self.divergent.contains(&argument) {
-                                values.push(parameter);
+                            if values.contains(&argument) {
+                                values.insert(parameter);
                             }
                         }
                         if is_divergent {
@@ -198,13 +269,27 @@ impl<'m> Search<'_, 'm> {
                             values.extend(i.result());
                         }
                     }
-                    Op::ReturnValue if depends || is_divergent => values.push(function.id),
+                    Op::ReturnValue if depends || is_divergent => _ = values.insert(function.id),
                     _ => {}
                 }
             }
         }
-        self.divergent.extend(values);
+        self.divergent = values;
         self.divergent_calls.extend(calls);
+    }
+
+    /// Returns whether a function of the work-group gives all its work-items the same result: one that combines their
+    /// values, over the whole group. Each work-item has its own result of a scan, each sub-group its own of a function
+    /// of the sub-group.
+    fn gives_all_the_same(&self, op: Op, i: &Instruction<'m>) -> bool {
+        let scope = i.word(2).and_then(|id| self.definitions.get(id));
+        let scope = scope.filter(|i| i.op() == Some(Op::Constant)).and_then(|i| i.word(2));
+        let combines = match op {
+            Op::GroupAll | Op::GroupAny => true,
+            Op::ControlBarrier | Op::MemoryBarrier => return true,
+            _ => i.word(3) == Some(GroupOperation::Reduce as u32),
+        };
+        combines && scope == Some(Scope::Workgroup as u32)
     }
 
     /// Returns whether a function is passed a pointer, as functions that load are, such as `vload4`.
@@ -232,16 +317,16 @@ impl<'m> Search<'_, 'm> {
                 )
             );
         }
-        // Constant memory is the same for all work-items.
+        // Constant memory is the same for all work-items: launches do not write what they are given as constant.
         let class = self.definitions.type_of(pointer).and_then(|ty| ty.word(1));
         class != Some(StorageClass::UniformConstant as u32)
     }
 
     fn found(&self) -> BTreeSet<Location> {
         let mut found = BTreeSet::new();
-        for function in &self.functions {
+        for (function, divergent) in self.functions.iter().zip(&self.divergent_blocks) {
             for (at, block) in function.blocks.iter().enumerate() {
-                if self.is_divergent(function, at) {
+                if divergent[at] {
                     let own = block.body.iter().filter(|(_, i)| i.op().is_some_and(needs_all));
                     found.extend(own.map(|(location, _)| *location));
                 }

@@ -1,10 +1,12 @@
 //! Indexes of the definitions and uses of ids.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use rspirv::spirv::Op;
 
 use super::grammar::{self, Context, ExtendedSet, Role};
+use super::meaning;
 use super::module::{Module, Section};
 use super::stream::Stream;
 use super::words::{Header, Instruction};
@@ -137,6 +139,8 @@ pub(crate) struct Definitions<'m> {
     module: &'m Module,
     locations: IdMap<Location>,
     extended_sets: HashMap<u32, ExtendedSet>,
+    /// Ids of results that a decoration may change, once they are asked for.
+    changed: OnceCell<IdSet>,
 }
 
 impl<'m> Definitions<'m> {
@@ -147,7 +151,7 @@ impl<'m> Definitions<'m> {
                 locations.insert(id, location);
             }
         }
-        Self { module, locations, extended_sets: module.extended_sets() }
+        Self { module, locations, extended_sets: module.extended_sets(), changed: OnceCell::new() }
     }
 
     pub(crate) fn module(&self) -> &'m Module {
@@ -173,6 +177,13 @@ impl<'m> Definitions<'m> {
     /// Returns the instruction that declares the type of a value.
     pub(crate) fn type_of(&self, id: u32) -> Option<Instruction<'m>> {
         self.get(self.get(id)?.result_type()?)
+    }
+
+    /// Returns the opcode of an instruction whose result is what the opcode says; `None` if a decoration of the
+    /// result may [change](super::meaning) it, as one that saturates a conversion does.
+    pub(crate) fn value_op(&self, i: &Instruction<'_>) -> Option<Op> {
+        let changed = || self.changed.get_or_init(|| meaning::changed(self.module));
+        i.op().filter(|_| !i.result().is_some_and(|id| changed().contains(id)))
     }
 
     /// Returns whether a value is the constant 0.

@@ -6,8 +6,9 @@
 //! accepted like any other.
 //!
 //! For rewriting, a module is [parsed](parse) into sections of instructions ([`module`]). Ids are indexed by
-//! definition and use ([`index`]), following the specification's grammar ([`grammar`]). Types and constants
-//! are interned ([`intern`]), dead code is removed ([`prune`]), definitions become imports ([`remove`]), and
+//! definition and use ([`index`]), following the specification's grammar ([`grammar`]) and the [`meaning`] of
+//! decorations. Types and constants
+//! are interned ([`intern`]), dead code is removed ([`prune`]), definitions become imports ([`remove`]), names become Kiln's own ([`names`]), and
 //! several modules are linked into one ([`merge`](mod@merge)). Modules are compared without regard to lines of the
 //! source ([`lines`]).
 //!
@@ -22,11 +23,14 @@ mod grammar;
 mod index;
 mod intern;
 mod lines;
+mod meaning;
 mod merge;
 mod module;
+mod names;
 mod parse;
 mod prune;
 mod record;
+mod recursion;
 mod reflect;
 mod remove;
 mod requirements;
@@ -50,8 +54,11 @@ use crate::error::Result;
 use words::Words;
 
 pub(crate) use lines::{file_name, is_same_code, name_standard_input, remove_debug_info};
+pub(crate) use meaning::unfit_built_in;
 pub(crate) use merge::{Input, Merged, Options, VERSION as MERGER, check_signatures, merge};
 pub(crate) use module::Module;
+pub(crate) use names::{own_names, user_name};
+pub(crate) use recursion::recursive_function;
 pub(crate) use reflect::exported_names;
 pub(crate) use remove::{VERSION as REMOVER, remove_definitions};
 pub(crate) use requirements::{Demand, Demands, demands};

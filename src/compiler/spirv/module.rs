@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use rspirv::spirv::{Decoration, LinkageType, Op};
+use rspirv::spirv::{Decoration, LinkageType, Op, StorageClass};
 
 use super::grammar::ExtendedSet;
 use super::stream::Stream;
@@ -194,7 +194,7 @@ impl Module {
             .collect()
     }
 
-    /// Returns the variables with built-in values of the device, each with its `BuiltIn` number. Translators
+    /// Returns the input variables with built-in values of the device, each with its `BuiltIn` number. Translators
     /// declare them as imports, which only the driver can resolve. The decoration may be on a group.
     pub(crate) fn built_ins(&self) -> impl Iterator<Item = (u32, u32)> {
         let annotations = || self.section(Section::Annotations).iter();
@@ -208,7 +208,12 @@ impl Module {
             .filter_map(|i| Some((own.get(&i.word(0)?).copied()?, i)))
             .flat_map(|(built_in, i)| i.words_from(1).map(move |target| (target, built_in)))
             .collect();
-        own.into_iter().chain(of_groups)
+        let globals = self.section(Section::Globals).iter();
+        let inputs = globals.filter(|i| {
+            i.op() == Some(Op::Variable) && i.word(2) == Some(StorageClass::Input as u32)
+        });
+        let inputs: HashSet<_> = inputs.filter_map(|i| i.result()).collect();
+        own.into_iter().chain(of_groups).filter(move |(id, _)| inputs.contains(id))
     }
 
     /// Replaces instructions of functions. `replaced` has a list for each function, with one entry per

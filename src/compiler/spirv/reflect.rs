@@ -10,6 +10,7 @@ use rspirv::spirv::{
 
 use super::grammar::Shape;
 use super::module::Linkage;
+use super::names::user_name;
 use super::record::{self, DEBUG_ENTRY_POINT, INSTRUCTION_SETS};
 use super::types::{Declarations, Type, constant_scalar};
 use super::words::{ByteOrder, Header, Instruction, Instructions, Words, byte_order};
@@ -116,7 +117,7 @@ impl<'m> Index<'m> {
             Op::EntryPoint if word(0)? == ExecutionModel::Kernel as u32 => {
                 // A kernel whose name is not UTF-8 cannot be requested, so it is left out.
                 let (name, function) = (instruction.string(2)?, word(1)?);
-                self.entry_points.push((name, function));
+                self.entry_points.push((user_name(name), function));
                 self.functions.entry(function).or_default();
             }
             Op::ExtInstImport if INSTRUCTION_SETS.contains(&instruction.string(1)?) => {
@@ -186,6 +187,7 @@ impl<'m> Index<'m> {
         let (what, rest) = string.split_once('.')?;
         // A kernel's name may contain dots; its types do not.
         let (kernel, list) = rest.rsplit_once('.')?;
+        let kernel = user_name(kernel);
         match what {
             "kernel_arg_type" => self.declared.entry(kernel).or_default().types = Some(list),
             "kernel_arg_type_qual" => {

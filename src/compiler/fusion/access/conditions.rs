@@ -86,6 +86,10 @@ impl<'m> Evaluation<'m> {
         if let Some(found) = facts.found(id) {
             return found;
         }
+        // The evaluation fails at its next instruction then.
+        if !self.budget().step() {
+            return known;
+        }
         let again = (depth < MAX_DEPTH).then(|| self.recomputed(frame, facts, id, depth + 1));
         let known = match (known, again.flatten()) {
             (Known::Integer(form), again) => {
@@ -266,7 +270,7 @@ impl<'m> Evaluation<'m> {
         holds: bool,
         depth: usize,
     ) {
-        if depth > MAX_DEPTH {
+        if depth > MAX_DEPTH || !self.budget().step() {
             return;
         }
         _ = self.assume_parts(frame, facts, condition, holds, depth + 1);
@@ -444,7 +448,7 @@ impl<'m> Evaluation<'m> {
             _ => None,
         };
         let own = Arithmetic { space: self.space, width };
-        let (source, (low, high)) = match i.op()? {
+        let (source, (low, high)) = match self.definitions.value_op(&i)? {
             Op::IAdd | Op::ISub => {
                 let (low, high) = form.bounds(self.space);
                 let is_sum = i.op() == Some(Op::IAdd);

@@ -23,6 +23,7 @@ use rspirv::spirv::{Op, StorageClass};
 
 use super::arithmetic::Arithmetic;
 use super::blocks::{Blocks, spilled};
+use super::budget::Budget;
 use super::facts::{Facts, Known, join};
 use super::flow::Flow;
 use super::images::Images;
@@ -41,6 +42,8 @@ const MAX_DEPTH: usize = 16;
 /// Maximum number of instructions in one evaluation of a kernel. The instructions of a called function
 /// count once per call.
 const MAX_STEPS: usize = 1 << 18;
+/// Number of steps that an evaluation may take which was given no budget.
+const MAX_LOOKS: usize = 1 << 22;
 /// Maximum number of components of a vector whose values are kept.
 pub(super) const MAX_PARTS: usize = 16;
 
@@ -55,7 +58,13 @@ pub(super) struct Evaluation<'m> {
     known_functions: HashMap<usize, Option<Rc<Body<'m>>>>,
     /// Regions of the buffers, by the index of the kernel's parameter.
     pub(super) buffers: BTreeMap<usize, Region>,
+    /// Storage classes of the memory that the kernel's parameters point to.
+    pub(super) parameter_classes: Vec<Option<StorageClass>>,
     steps: usize,
+    /// Budget of all evaluations.
+    budget: Budget,
+    /// Budget that takes its place, if one was given.
+    given_budget: Option<&'m Budget>,
     /// Whether a loop was found that may add up more than [`SHORT_SUM`](super::SHORT_SUM) floating-point
     /// numbers.
     has_long_sums: bool,
@@ -180,7 +189,10 @@ impl<'m> Evaluation<'m> {
             built_ins: module.built_ins().collect(),
             known_functions: HashMap::new(),
             buffers: BTreeMap::new(),
+            parameter_classes: Vec::new(),
             steps: 0,
+            budget: Budget::of(MAX_LOOKS),
+            given_budget: None,
             has_long_sums: false,
             is_strict: false,
             images: Images::of(definitions),
@@ -188,6 +200,14 @@ impl<'m> Evaluation<'m> {
             watch: None,
             definitions,
         }
+    }
+
+    pub(super) fn set_budget(&mut self, budget: &'m Budget) {
+        self.given_budget = Some(budget);
+    }
+
+    pub(super) fn budget(&self) -> &Budget {
+        self.given_budget.unwrap_or(&self.budget)
     }
 
     pub(super) fn run(mut self, kernel: u32, values: &[Value]) -> Result<Accesses> {
@@ -277,6 +297,12 @@ impl<'m> Evaluation<'m> {
             ));
         }
         self.buffers.clear();
+        let definitions = self.definitions;
+        let class = |id: &u32| {
+            let ty = definitions.type_of(*id).filter(|ty| ty.op() == Some(Op::TypePointer))?;
+            StorageClass::from_u32(ty.word(1)?)
+        };
+        self.parameter_classes = parameters.iter().map(class).collect();
         let mut arguments = Vec::new();
         for (at, (&parameter, value)) in parameters.iter().zip(values).enumerate() {
             arguments.push(match value {
@@ -403,6 +429,11 @@ impl<'m> Evaluation<'m> {
             if self.steps > MAX_STEPS {
                 return Err(Error::unsupported(
                     "the kernel is too large to determine which bytes it accesses",
+                ));
+            }
+            if !self.budget().step() {
+                return Err(Error::unsupported(
+                    "the kernel is too complex to determine which bytes it accesses",
                 ));
             }
             let known = match instruction.op() {

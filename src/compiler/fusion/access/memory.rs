@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use rspirv::spirv::{BuiltIn, Op, OpenclStd100Op as Extended};
+use rspirv::spirv::{BuiltIn, Op, OpenclStd100Op as Extended, StorageClass};
 
 use super::arithmetic::Arithmetic;
 use super::eval::{At, Evaluation, Frame};
@@ -71,8 +71,11 @@ impl<'m> Evaluation<'m> {
             | Op::InBoundsAccessChain
             | Op::PtrAccessChain
             | Op::InBoundsPtrAccessChain => self.chain(op, i, &|id| self.value(frame, id)),
-            Op::PtrCastToGeneric | Op::GenericCastToPtr | Op::CopyObject => {
-                Some(self.value(frame, i.word(2)?))
+            Op::PtrCastToGeneric | Op::CopyObject => Some(self.value(frame, i.word(2)?)),
+            Op::GenericCastToPtr => {
+                let value = self.value(frame, i.word(2)?);
+                let class = self.definitions.get(i.result_type()?).and_then(|ty| ty.word(1));
+                Some(if self.is_strict { self.cast_to(class, value) } else { value })
             }
             // The result is null if the memory is of another kind.
             Op::GenericCastToPtrExplicit => match self.value(frame, i.word(2)?) {
@@ -276,6 +279,34 @@ impl<'m> Evaluation<'m> {
         parts.collect::<Option<_>>().map(Known::Parts)
     }
 
+    /// Returns a pointer after a cast to a storage class that promises where it leads. A pointer to other memory leads
+    /// anywhere then.
+    fn cast_to(&self, class: Option<u32>, value: Known) -> Known {
+        let class = class.and_then(StorageClass::from_u32);
+        let is_in_class = |base: &Base| match base {
+            Base::Parameter(at) => class.is_some() && self.parameter_class(*at) == class,
+            Base::OneOf(all, is_complete) => {
+                let mut all = all.iter().map(|&at| self.parameter_class(at));
+                *is_complete && class.is_some() && all.all(|own| own == class)
+            }
+            Base::Variable(id) => {
+                let variable = self.definitions.get(*id).and_then(|i| i.word(2));
+                class.is_some_and(|class| variable == Some(class as u32))
+            }
+            Base::Null => true,
+            Base::BuiltIn(_) | Base::Harmless | Base::Anything => false,
+        };
+        match &value {
+            Known::Pointer(Pointer { base, .. }) if is_in_class(base) => value,
+            _ => Known::Pointer(Pointer::to(Base::Anything)),
+        }
+    }
+
+    /// Returns the storage class of the memory that a parameter of the kernel points to.
+    fn parameter_class(&self, at: usize) -> Option<StorageClass> {
+        self.parameter_classes.get(at).copied().flatten()
+    }
+
     pub(super) fn pointee(&self, pointer: u32) -> Option<u32> {
         let ty = self.definitions.type_of(pointer)?;
         (ty.op() == Some(Op::TypePointer)).then(|| ty.word(2)).flatten()
@@ -401,6 +432,7 @@ impl<'m> Evaluation<'m> {
         facts: &Facts,
         see: &impl Fn(u32) -> Known,
     ) -> Option<Known> {
+        self.definitions.value_op(i)?;
         let set = i.word(2).and_then(|set| self.definitions.get(set))?;
         let function = i.word(3).and_then(Extended::from_u32);
         let function = function.filter(|_| set.string(1) == Some("OpenCL.std"))?;
@@ -470,7 +502,8 @@ impl<'m> Evaluation<'m> {
             _ => None,
         };
         let arithmetic = Arithmetic { space: self.space, width: self.part_width(ty)? };
-        let form = match op {
+        // Decorations may change what an operation gives.
+        let form = match self.definitions.value_op(i)? {
             Op::UConvert | Op::SConvert => {
                 arithmetic.convert(op, &operand(2)?, self.part_width_of(i.word(2)?)?)
             }

@@ -12,6 +12,7 @@
 
 mod arithmetic;
 mod blocks;
+mod budget;
 mod comparisons;
 mod conditions;
 mod eval;
@@ -41,11 +42,12 @@ use std::collections::BTreeSet;
 
 use super::affine::{Form, Space};
 use super::plan::Region;
-use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, Linkage, Location, Section};
+use crate::compiler::spirv::{Module, user_name};
 use crate::device::{ImageShape, Sampler};
 use crate::error::{Error, ErrorKind, Result};
 
+pub(in crate::compiler) use budget::Budget;
 pub(super) use eval::Values;
 pub(super) use flow::Flow;
 pub(super) use groups::{GroupUse, group_use};
@@ -185,7 +187,8 @@ pub(in crate::compiler) enum Value {
 ///
 /// [`UnknownKernel`](ErrorKind::UnknownKernel) if the module has no entry point of that name.
 pub(in crate::compiler) fn function_of(module: &Module, kernel: &str) -> Result<(u32, u32)> {
-    let entry = module.section(Section::EntryPoints).iter().find(|i| i.string(2) == Some(kernel));
+    let mut entries = module.section(Section::EntryPoints).iter();
+    let entry = entries.find(|i| i.string(2).map(user_name) == Some(kernel));
     let entry = entry.and_then(|entry| entry.word(1)).ok_or_else(|| {
         Error::new(
             ErrorKind::UnknownKernel,

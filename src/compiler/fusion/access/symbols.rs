@@ -226,7 +226,7 @@ impl<'a> Symbols<'a> {
             return (ty.op() == Some(Op::TypeInt)).then_some(Symbol::Scalar(parameter));
         }
         let i = definitions.get(id)?;
-        let op = i.op()?;
+        let op = definitions.value_op(&i)?;
         let ty = definitions.get(i.result_type()?)?;
         let width = match ty.op()? {
             Op::TypeBool => 1,

@@ -9,6 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use rspirv::spirv::{Decoration, MemoryAccess, Op, OpenclStd100Op as Extended};
 
 use super::arithmetic::Arithmetic;
+use super::budget::Budget;
 use super::eval::{Evaluation, Frame};
 use super::facts::Known;
 use super::pointers::Pointer;
@@ -40,6 +41,12 @@ impl<'m> Watcher<'m> {
         let declared = annotations.filter(|i| i.word(1) == Some(Decoration::Alignment as u32));
         let declared = declared.filter_map(|i| Some((i.word(0)?, i128::from(i.word(2)?))));
         Self { evaluation, kernel, alignments: declared.collect() }
+    }
+
+    /// Limits the work of all evaluations.
+    pub(in crate::compiler) fn within(mut self, budget: &'m Budget) -> Self {
+        self.evaluation.set_budget(budget);
+        self
     }
 
     /// Sets the sizes of images, by the ids of the parameters that stand for them.

@@ -380,7 +380,7 @@ impl Reader<'_, '_> {
     fn parts(&self, value: u32) -> Option<Vec<(u32, i128)>> {
         let i = self.definitions.get(value)?;
         let (a, b) = (i.word(2)?, i.word(3));
-        Some(match i.op()? {
+        Some(match self.definitions.value_op(&i)? {
             Op::IAdd => vec![(a, 1), (b?, 1)],
             Op::ISub => vec![(a, 1), (b?, -1)],
             Op::SConvert | Op::CopyObject => vec![(a, 1)],

@@ -187,9 +187,15 @@ fn built_in_variables_are_found_through_group_decorations() {
         .decorate(10, Decoration::BuiltIn, global)
         .op(Op::DecorationGroup, &[10])
         .op(Op::GroupDecorate, &[10, 70, 71])
-        .decorate(72, Decoration::BuiltIn, local);
+        .decorate(72, Decoration::BuiltIn, local)
+        .decorate(73, Decoration::BuiltIn, local)
+        .op(Op::Variable, &[5, 70, StorageClass::Input as u32])
+        .op(Op::Variable, &[5, 71, StorageClass::Input as u32])
+        .op(Op::Variable, &[5, 72, StorageClass::Input as u32])
+        .op(Op::Variable, &[5, 73, StorageClass::Workgroup as u32]);
     let known: HashMap<_, _> = parse(&module.bytes()).built_ins().collect();
     assert_eq!([70, 71, 72].map(|id| known[&id]), [global, global, local]);
+    assert!(!known.contains_key(&73), "other variables are not built-in, whatever is claimed");
 }
 
 /// Literals of a switch have 1 or 2 words, by the type of the selector.
