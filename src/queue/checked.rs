@@ -32,12 +32,12 @@ impl LaunchWork {
     /// # Errors
     ///
     /// As for [`Queue::submit`](crate::Queue::submit).
-    pub(super) fn secure(&mut self, device: &Device, counters: &Counters) -> Result<bool> {
+    pub(super) fn secure(&mut self, device: &Device) -> Result<bool> {
         let is_checked = self.kernel.is_checked();
         if self.needs_proof && !is_checked {
             return Err(Error::invalid(format!(
-                "a launch of `{0}` must be proven, but the kernel is not checked; get it from \
-                 `program.checked(\"{0}\")`",
+                "a launch of `{}` must be proven, but the kernel is not checked; get it from a \
+                 `CheckedProgram`, as `rt.build(&module).checked().await?` returns",
                 self.kernel.name()
             )));
         }
@@ -63,7 +63,6 @@ impl LaunchWork {
                 None => return Ok(false),
             }
         };
-        let is_guarded = variant.as_ref().is_some_and(|variant| variant.is_guarded());
         if let Some(variant) = variant {
             match variant.kernel.resolved() {
                 Some(Ok(_)) => {}
@@ -72,11 +71,6 @@ impl LaunchWork {
             }
             self.replace_by(&variant)?;
             self.check(device).transpose()?;
-        }
-        match is_guarded {
-            true => counters.launches_guarded.add_one(),
-            false if is_checked => counters.launches_proven.add_one(),
-            false => {}
         }
         Ok(true)
     }
@@ -204,6 +198,33 @@ impl LaunchWork {
     }
 }
 
+/// Numbers of checked launches, by how they run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CheckCounts {
+    proven: u64,
+    guarded: u64,
+}
+
+impl CheckCounts {
+    /// Counts launches of which it is decided how they run.
+    pub(super) fn of<'a>(launches: impl IntoIterator<Item = &'a LaunchWork>) -> Self {
+        let mut counts = Self::default();
+        for launch in launches.into_iter().filter(|launch| launch.is_checked()) {
+            match launch.is_guarded() {
+                true => counts.guarded += 1,
+                false => counts.proven += 1,
+            }
+        }
+        counts
+    }
+
+    /// Adds the numbers to the statistics: once each time that the launches are submitted.
+    pub(super) fn add_to(self, counters: &Counters) {
+        counters.launches_proven.add(self.proven);
+        counters.launches_guarded.add(self.guarded);
+    }
+}
+
 /// Launch that was submitted before its program was built, or before it was decided how it runs.
 pub(super) struct PendingLaunch {
     kernel: Kernel,
@@ -221,10 +242,6 @@ enum Decided {
 }
 
 impl PendingLaunch {
-    pub(super) fn is_checked(&self) -> bool {
-        matches!(self.decided, Decided::Checked { .. })
-    }
-
     /// Waits until the launch can run. Returns the variant if it must run in place of the kernel.
     /// Errors of the kernel's own build are not returned: the kernel has them.
     ///
@@ -269,12 +286,12 @@ impl Launch {
     /// is run, and no guarded variant is built. If there are findings about OpenCL C, it is translated once more,
     /// for their lines.
     ///
-    /// The kernel need not be [checked](crate::Program::checked). Of an unchecked kernel of OpenCL C, the
+    /// The kernel need not be one of a [`CheckedProgram`](crate::CheckedProgram). Of an unchecked kernel of OpenCL C, the
     /// verdict is about the text as clang reads it.
     ///
     /// # Errors
     ///
-    /// From the future: the error of the build, those of [`Program::checked`](crate::Program::checked), and
+    /// From the future: the error of the build, those of [`CheckedProgram::kernel`](crate::CheckedProgram::kernel), and
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for arguments that do not fit the kernel.
     ///
     /// # Examples
@@ -304,7 +321,7 @@ impl Launch {
     /// variant of the kernel. [`RuntimeBuilder::checked`](crate::RuntimeBuilder::checked) sets this for all
     /// checked launches.
     ///
-    /// The kernel must be [checked](crate::Program::checked); otherwise the launch is an error, too.
+    /// The kernel must be one of a [`CheckedProgram`](crate::CheckedProgram); otherwise the launch is an error, too.
     ///
     /// The error names the findings. [`Queue::submit`](crate::Queue::submit) does not wait for compilers, so that
     /// its error names lines of OpenCL C only after [`verdict`](Self::verdict) did for the same kernel.

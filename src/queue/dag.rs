@@ -17,27 +17,11 @@ use petgraph::stable_graph::{NodeIndex, StableDiGraph};
 use petgraph::visit::EdgeRef;
 use smallvec::SmallVec;
 
-use super::hazard::{ConflictVisitor, Hazards, MissingBytes, Use, Uses};
+use super::hazard::{ConflictVisitor, Hazards, Use, Uses};
 use super::node::{EdgeKind, NodeId, Poison, SkipReason};
 use crate::compiler::signature::Access;
 use crate::error::{Error, Result};
 pub(crate) use replacement::DetachedEdge;
-
-/// Failures that affect a command which has not completed.
-#[derive(Debug, Default)]
-struct FailureState {
-    /// Set once the command can no longer succeed.
-    poison: Option<Poison>,
-    /// Bytes that were missing before the command, which writes them. They stay missing if it is refused.
-    missing_if_refused: Vec<MissingBytes>,
-}
-
-impl FailureState {
-    /// Makes the command fail for this reason, unless it fails already.
-    fn poison(&mut self, root: &Error, reason: SkipReason) {
-        self.poison.get_or_insert_with(|| Poison { root: root.clone(), reason });
-    }
-}
 
 #[derive(Debug)]
 struct Node<C> {
@@ -48,8 +32,8 @@ struct Node<C> {
     dispatched: bool,
     /// Whether the command waits for the completion of its dependencies.
     awaits_completions: bool,
-    /// Failures that affect the command; most commands have none.
-    failure_state: Option<Box<FailureState>>,
+    /// Set once the command can no longer succeed.
+    poison: Option<Box<Poison>>,
     /// Serial of the last command found to depend on this one. Detects duplicate edges without a search.
     last_dependent: u64,
     /// Index of the edge to that command among the command's edges.
@@ -60,12 +44,13 @@ struct Node<C> {
 }
 
 impl<C> Node<C> {
-    fn failure_state(&mut self) -> &mut FailureState {
-        self.failure_state.get_or_insert_default()
+    fn is_poisoned(&self) -> bool {
+        self.poison.is_some()
     }
 
-    fn poison(&self) -> Option<&Poison> {
-        self.failure_state.as_ref()?.poison.as_ref()
+    /// Makes the command fail for this reason, unless it fails already.
+    fn poison(&mut self, root: &Error, reason: SkipReason) {
+        self.poison.get_or_insert_with(|| Box::new(Poison { root: root.clone(), reason }));
     }
 }
 
@@ -127,7 +112,7 @@ struct EdgeCollector<'a, C> {
     edges: &'a mut Vec<(NodeId, EdgeKind)>,
     predecessors: &'a mut Vec<NodeId>,
     serial: u64,
-    failure_state: FailureState,
+    poison: Option<Poison>,
 }
 
 /// Returns the node of a command, unless the command has completed.
@@ -140,34 +125,6 @@ fn node_of_mut<C>(
     id: NodeId,
 ) -> Option<&mut Node<C>> {
     graph.node_weight_mut(id.index).filter(|node| node.serial == id.serial)
-}
-
-/// Records in `dependent` that a command it depends on failed with a root cause and leaves bytes
-/// missing.
-fn fail_dependent<C>(
-    dependent: &mut Node<C>,
-    kind: EdgeKind,
-    (root, reason): (&Error, Option<SkipReason>),
-    missing: &[MissingBytes],
-    uses_of: fn(&C) -> Uses,
-) {
-    if kind == EdgeKind::After {
-        dependent.failure_state().poison(root, SkipReason::After);
-    }
-    let is_refused = reason == Some(SkipReason::Refused);
-    if kind != EdgeKind::Order && !is_refused {
-        dependent.failure_state().poison(root, SkipReason::Data);
-    }
-    if missing.is_empty() || dependent.dispatched {
-        return;
-    }
-    let uses = uses_of(&dependent.command);
-    if is_refused && let Some(root) = missing.iter().find_map(|bytes| bytes.missed_by(&uses)) {
-        dependent.failure_state().poison(root, SkipReason::Data);
-    }
-    // If the dependent is refused in turn, these bytes stay missing.
-    let covered = missing.iter().filter(|bytes| bytes.is_covered_by(&uses)).cloned();
-    dependent.failure_state().missing_if_refused.extend(covered);
 }
 
 impl<C> ConflictVisitor for EdgeCollector<'_, C> {
@@ -192,11 +149,7 @@ impl<C> ConflictVisitor for EdgeCollector<'_, C> {
     }
 
     fn fail(&mut self, root: &Error) {
-        self.failure_state.poison(root, SkipReason::Data);
-    }
-
-    fn cover(&mut self, missing: MissingBytes) {
-        self.failure_state.missing_if_refused.push(missing);
+        self.poison.get_or_insert_with(|| Poison { root: root.clone(), reason: SkipReason::Data });
     }
 }
 
@@ -223,7 +176,7 @@ impl<C> Dag<C> {
             blockers: preconditions,
             dispatched: false,
             awaits_completions: false,
-            failure_state: None,
+            poison: None,
             last_dependent: 0,
             last_edge: 0,
             older: self.newest,
@@ -234,26 +187,24 @@ impl<C> Dag<C> {
         }
         self.newest = index;
         let id = NodeId { index, serial };
-        let FailureState { poison, missing_if_refused } =
-            self.collect_edges(id, uses, after, poison);
+        let poison = self.collect_edges(id, uses, after, poison);
         let blockers = preconditions + self.add_edges(index);
         let node = &mut self.graph[index];
         node.blockers = blockers;
-        if poison.is_some() || !missing_if_refused.is_empty() {
-            node.failure_state = Some(Box::new(FailureState { poison, missing_if_refused }));
-        }
+        node.poison = poison.map(Box::new);
         self.push_next_step(id, next);
         id
     }
 
-    /// Collects the edges to a new command in `edges`, and its predecessors. Returns its failure state.
+    /// Collects the edges to a new command in `edges`, and its predecessors. Returns why
+    /// it fails, if that is certain.
     fn collect_edges(
         &mut self,
         id: NodeId,
         uses: &[impl AsRef<[Use]>],
         after: impl IntoIterator<Item = (NodeId, EdgeKind)>,
         poison: Option<Poison>,
-    ) -> FailureState {
+    ) -> Option<Poison> {
         self.edges.clear();
         self.predecessors.clear();
         let mut collector = EdgeCollector {
@@ -261,7 +212,7 @@ impl<C> Dag<C> {
             edges: &mut self.edges,
             predecessors: &mut self.predecessors,
             serial: id.serial,
-            failure_state: FailureState { poison, missing_if_refused: Vec::new() },
+            poison,
         };
         for (node, kind) in after {
             collector.depend(node, kind);
@@ -274,7 +225,7 @@ impl<C> Dag<C> {
                 }
             }
         }
-        collector.failure_state
+        collector.poison
     }
 
     /// Adds the collected edges to a new command. Returns the number of its dependencies that are not
@@ -302,7 +253,7 @@ impl<C> Dag<C> {
     pub(crate) fn meet_precondition(&mut self, id: NodeId, next: &mut NextList) {
         if let Some(node) = self.node_mut(id) {
             node.blockers -= 1;
-            if node.poison().is_none() {
+            if !node.is_poisoned() {
                 self.push_next_step(id, next);
             }
         }
@@ -318,9 +269,9 @@ impl<C> Dag<C> {
         next: &mut NextList,
     ) {
         if let Some(node) = self.node_mut(id)
-            && node.poison().is_none()
+            && !node.is_poisoned()
         {
-            node.failure_state().poison = Some(Poison { root, reason });
+            node.poison = Some(Box::new(Poison { root, reason }));
             self.push_next_step(id, next);
         } else {
             self.hazards.retire(root);
@@ -357,7 +308,7 @@ impl<C> Dag<C> {
         while let Some(index) = dependents.next_node(&self.graph) {
             let node = &mut self.graph[index];
             node.blockers -= 1;
-            if node.blockers == 0 && node.poison().is_none() {
+            if node.blockers == 0 && !node.is_poisoned() {
                 next.push(Next::Dispatch(NodeId { index, serial: node.serial }));
             }
         }
@@ -374,8 +325,7 @@ impl<C> Dag<C> {
         let mut dependents: SmallVec<[NodeId; 8]> = SmallVec::new();
         let node = &mut self.graph[id.index];
         let undispatched = u32::from(!node.dispatched);
-        let poison = node.failure_state.as_mut().and_then(|state| state.poison.take());
-        let (outcome, reason) = match poison {
+        let (outcome, reason) = match node.poison.take().map(|poison| *poison) {
             Some(Poison { root, reason }) => {
                 if let Err(own) = result {
                     self.hazards.retire(own);
@@ -384,16 +334,15 @@ impl<C> Dag<C> {
             }
             None => (result, None),
         };
-        let missing = self.missing_after(id, &outcome, reason);
         let mut edges = self.graph.neighbors_directed(id.index, Outgoing).detach();
         while let Some((edge, index)) = edges.next(&self.graph) {
-            if let Err(root) = &outcome {
-                let missing = self.missing_before(index, id, &missing);
-                let kind = self.graph[edge];
-                let dependent = &mut self.graph[index];
-                fail_dependent(dependent, kind, (root, reason), &missing, self.uses_of);
-            }
+            let kind = self.graph[edge];
             let dependent = &mut self.graph[index];
+            match (&outcome, kind) {
+                (Ok(()), _) | (Err(_), EdgeKind::Order) => {}
+                (Err(root), EdgeKind::Data) => dependent.poison(root, SkipReason::Data),
+                (Err(root), EdgeKind::After) => dependent.poison(root, SkipReason::After),
+            }
             dependent.blockers -= undispatched;
             if !dependent.dispatched {
                 dependents.push(NodeId { index, serial: dependent.serial });
@@ -401,68 +350,20 @@ impl<C> Dag<C> {
         }
         let node = self.graph.remove_node(id.index).expect("an id names a live command");
         self.unlink(node.older, node.newer);
-        if outcome.is_err() {
+        if let Err(root) = &outcome {
             for used in (self.uses_of)(&node.command) {
-                self.hazards.writer_failed(id, &used, &missing);
+                self.hazards.writer_failed(id, &used, root);
             }
-            self.hazards.retire_all(missing);
-        }
-        if let Some(state) = node.failure_state {
-            self.hazards.retire_all(state.missing_if_refused);
         }
         // Adjacency lists start with the latest edge. Dependents proceed in the order in which they
         // were added.
         for dependent in dependents.into_iter().rev() {
             let node = &self.graph[dependent.index];
-            if undispatched > 0 || node.poison().is_some() || node.awaits_completions {
+            if undispatched > 0 || node.is_poisoned() || node.awaits_completions {
                 self.push_next_step(dependent, next);
             }
         }
         CompletedCommand { command: node.command, outcome, reason }
-    }
-
-    /// Returns the bytes that are missing after the command: its outputs if it failed or, if it was
-    /// refused, the bytes that were missing before it.
-    fn missing_after(
-        &mut self,
-        id: NodeId,
-        outcome: &Result<()>,
-        reason: Option<SkipReason>,
-    ) -> SmallVec<[MissingBytes; 2]> {
-        let Err(root) = outcome else { return SmallVec::new() };
-        let node = &mut self.graph[id.index];
-        if reason == Some(SkipReason::Refused) {
-            return std::mem::take(&mut node.failure_state().missing_if_refused).into();
-        }
-        let uses = (self.uses_of)(&node.command).into_iter();
-        let written = uses.filter(|used| used.access != Access::Read);
-        written
-            .map(|Use { allocation, bytes, .. }| MissingBytes::failed(allocation, bytes, root))
-            .collect()
-    }
-
-    /// Returns which of the bytes that a failed command leaves missing are still missing for a
-    /// dependent: commands between the two may write some of them.
-    fn missing_before(
-        &self,
-        dependent: NodeIndex,
-        failed: NodeId,
-        missing: &[MissingBytes],
-    ) -> SmallVec<[MissingBytes; 2]> {
-        let mut still_missing = SmallVec::from(missing);
-        if still_missing.is_empty() {
-            return still_missing;
-        }
-        for before in self.graph.neighbors_directed(dependent, Incoming) {
-            let node = &self.graph[before];
-            if node.serial > failed.serial {
-                for used in (self.uses_of)(&node.command) {
-                    let bytes = still_missing.into_iter();
-                    still_missing = bytes.flat_map(|bytes| bytes.after(&used)).collect();
-                }
-            }
-        }
-        still_missing
     }
 
     /// Links the neighbours of a removed command in the list of live commands.
@@ -482,7 +383,7 @@ impl<C> Dag<C> {
         if node.dispatched {
             return;
         }
-        if node.poison().is_some() {
+        if node.is_poisoned() {
             if self.has_no_dependencies(id.index) {
                 next.push(Next::Fail(id));
             }
@@ -524,12 +425,12 @@ impl<C> Dag<C> {
 
     /// Returns the root cause for which the command is going to fail, if that is certain.
     pub(crate) fn poison_of(&self, id: NodeId) -> Option<&Error> {
-        self.node(id)?.poison().map(|poison| &poison.root)
+        self.node(id)?.poison.as_ref().map(|poison| &poison.root)
     }
 
     /// Returns whether the command is certain to fail.
     pub(crate) fn is_poisoned(&self, id: NodeId) -> bool {
-        self.node(id).is_some_and(|node| node.poison().is_some())
+        self.node(id).is_some_and(Node::is_poisoned)
     }
 
     fn node(&self, id: NodeId) -> Option<&Node<C>> {
@@ -553,8 +454,7 @@ impl<C> Dag<C> {
     /// Returns whether the command can be dispatched now: it is live, not dispatched, not blocked and
     /// not poisoned.
     pub(crate) fn can_dispatch(&self, id: NodeId) -> bool {
-        let can =
-            |node: &Node<C>| !node.dispatched && node.blockers == 0 && node.poison().is_none();
+        let can = |node: &Node<C>| !node.dispatched && node.blockers == 0 && !node.is_poisoned();
         self.node(id).is_some_and(can)
     }
 

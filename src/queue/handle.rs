@@ -47,16 +47,38 @@ use crate::process;
 ///
 /// # Failures
 ///
-/// If a command fails, the commands that use its results fail, too. They are not run, and their errors
-/// say so and contain [the same](Error::same) failure. The outputs of the failed command count as
-/// failed until they are completely overwritten: by a write, a fill, a copy, or a launch to which they
-/// are passed as [`Buffer::write_only`]. A launch that was ordered [after](Launch::after) a failed command
-/// is not run either, and its outputs are missing, too.
+/// What a command was to write is lost if the command does not run or does not end well, whatever the reason:
+/// its program cannot be built, its kernel turns out to be unfit for checked launches, the driver rejects it,
+/// the device fails, or it was [canceled](Event::cancel). The commands that need what is lost fail, too: reads,
+/// maps, copies and launches, whether they were submitted before the failure or after it. They are not run, and
+/// their errors say so and contain [the same](Error::same) failure. So nothing reads old contents for new ones,
+/// also where events are dropped. Commands that need nothing of the failed one are not affected.
 ///
-/// A launch that is refused before it runs changes nothing: its arguments do not fit, its program
-/// cannot be built, or the driver rejects it. Only its own event and the launches that were ordered
-/// after it fail. Commands that use its buffers find their earlier contents. If the device was out of
-/// resources or lost, however, the outputs of the launch are missing.
+/// A launch writes the memory that its kernel's signature does not declare read-only. Before the signature is
+/// known, because the program is still being built, each plain `&buffer` counts as written;
+/// [`Buffer::read_only`] states that one is not. A launch that was ordered [after](Launch::after) a failed
+/// command is not run either, and what it was to write is lost, too.
+///
+/// Memory is good again once it is completely overwritten: by a write, a fill, a copy, or a launch to which it
+/// is passed as [`Buffer::write_only`]. An image that a kernel writes counts as written in part.
+///
+/// What [`submit`](Self::submit) returns as an error has not been submitted, and has changed nothing.
+///
+/// ```no_run
+/// # async fn example(queue: kiln::Queue, step: kiln::Kernel, state: kiln::Buffer<f32>, saved: Vec<f32>)
+/// #     -> kiln::Result<()> {
+/// queue.submit(step.launch(state.len()).args((&state,)))?; // the event is dropped
+/// let result = match queue.read(&state).await {
+///     Ok(result) => result,
+///     Err(error) => {
+///         eprintln!("{error}"); // why `step` did not run
+///         queue.write(&state, saved.clone())?.await?; // `state` can be used again
+///         saved
+///     }
+/// };
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Examples
 ///
@@ -107,10 +129,10 @@ impl Queue {
     /// Submits a launch.
     ///
     /// If its program is still building, the launch waits for the build. Mistakes that can only be
-    /// found with the program are then returned by the event instead. Such a launch [changes
-    /// nothing](Queue#failures).
+    /// found with the program are then returned by the event instead, and what the launch was to write is
+    /// [lost](Queue#failures).
     ///
-    /// A launch of a [checked](crate::Program::checked) kernel is analysed first, on this thread, unless an
+    /// A launch of a [checked](crate::CheckedProgram) kernel is analysed first, on this thread, unless an
     /// earlier launch was like it. If it is not proven to stay inside its buffers, it waits for the guarded
     /// variant of its kernel.
     ///
@@ -159,7 +181,7 @@ impl Queue {
         let mut building = true;
         if let Some(checked) = work.check(self.device()) {
             checked?;
-            building = !work.secure(self.device(), &self.scheduler.shared().counters)?;
+            building = !work.secure(self.device())?;
         }
         let limit = timeout.map(|limit| TimeLimit::starting_now(work.kernel.name(), limit));
         let mut command = self.scheduler.command(Work::Launch(work), self.number);

@@ -82,57 +82,6 @@ impl Writer {
     }
 }
 
-/// Bytes of an allocation whose contents must not be read.
-#[derive(Clone, Debug)]
-pub(crate) struct MissingBytes {
-    allocation: u64,
-    bytes: Range<usize>,
-    /// Reason; never [`Writer::Command`].
-    cause: Writer,
-}
-
-impl MissingBytes {
-    /// Returns the bytes that a failed command should have written.
-    pub(crate) fn failed(allocation: u64, bytes: Range<usize>, root: &Error) -> Self {
-        Self { allocation, bytes, cause: Writer::Failed(root.clone()) }
-    }
-
-    fn touches(&self, used: &Use) -> bool {
-        self.allocation == used.allocation
-            && self.bytes.start < used.bytes.end
-            && used.bytes.start < self.bytes.end
-    }
-
-    /// Returns the bytes that are still missing after a command's use: bytes that it writes are no
-    /// longer missing.
-    pub(crate) fn after(self, used: &Use) -> impl Iterator<Item = Self> {
-        let overwritten = if used.access != Access::Read && self.touches(used) {
-            used.bytes.clone()
-        } else {
-            self.bytes.end..self.bytes.end
-        };
-        let Self { allocation, bytes, cause } = self;
-        let parts = [bytes.start..overwritten.start, overwritten.end..bytes.end];
-        let parts = parts.into_iter().filter(|part| !part.is_empty());
-        parts.map(move |bytes| Self { allocation, bytes, cause: cause.clone() })
-    }
-
-    /// Returns whether a command with these uses writes some of the bytes.
-    pub(crate) fn is_covered_by(&self, uses: &[Use]) -> bool {
-        uses.iter().any(|used| used.access != Access::Read && self.touches(used))
-    }
-
-    /// Returns the root cause if a command with these uses fails because the bytes are missing.
-    pub(crate) fn missed_by(&self, uses: &[Use]) -> Option<&Error> {
-        let mut uses = uses.iter().filter(|used| self.touches(used));
-        match &self.cause {
-            Writer::Failed(root) => uses.any(|used| used.access != Access::Write).then_some(root),
-            Writer::Lost(_, root) => uses.any(|used| used.access == Access::Read).then_some(*root),
-            Writer::None | Writer::Command(_) => None,
-        }
-    }
-}
-
 /// Bytes of an allocation that the same commands wrote and read.
 #[derive(Clone, Debug)]
 struct Segment {
@@ -201,8 +150,6 @@ pub(crate) trait ConflictVisitor {
     fn depend(&mut self, on: NodeId, kind: EdgeKind);
     /// Called if the new command reads bytes that a failed one should have written.
     fn fail(&mut self, root: &Error);
-    /// Called if the new command writes bytes that were missing until then.
-    fn cover(&mut self, missing: MissingBytes);
 }
 
 impl Hazards {
@@ -242,11 +189,8 @@ impl Hazards {
                     conflicts.depend(reader, EdgeKind::Order);
                 }
                 segment.readers.clear();
-                let cause = std::mem::replace(&mut segment.writer, Writer::Command(id));
-                if matches!(cause, Writer::Failed(_) | Writer::Lost(..)) {
-                    let (allocation, bytes) = (used.allocation, segment.bytes.clone());
-                    conflicts.cover(MissingBytes { allocation, bytes, cause });
-                }
+                let before = std::mem::replace(&mut segment.writer, Writer::Command(id));
+                self.retired.extend(before.error());
             }
         }
         if used.access != Access::Read {
@@ -283,30 +227,13 @@ impl Hazards {
         (0..uses.len()).all(|at| uses[at].as_ref().iter().all(|used| is_clear(at, used)))
     }
 
-    /// Records that `id`, which made this use, failed. The `missing` bytes are marked wherever no other
+    /// Records that `id`, which made this use, failed: what it was to write must not be read, wherever no other
     /// command has written since.
-    pub(crate) fn writer_failed(&mut self, id: NodeId, used: &Use, missing: &[MissingBytes]) {
+    pub(crate) fn writer_failed(&mut self, id: NodeId, used: &Use, root: &Error) {
         let Some(history) = self.histories.get_mut(&used.allocation) else { return };
-        let missing = missing.iter().filter(|missing| missing.allocation == used.allocation);
-        let mut marks = SmallVec::<[_; 2]>::new();
         for segment in &mut history.segments {
-            if !matches!(segment.writer, Writer::Command(writer) if writer == id) {
-                continue;
-            }
-            segment.writer = Writer::None;
-            for MissingBytes { bytes, cause, .. } in missing.clone() {
-                let start = bytes.start.max(segment.bytes.start);
-                let end = bytes.end.min(segment.bytes.end);
-                if start < end {
-                    marks.push((start..end, cause));
-                }
-            }
-        }
-        for (bytes, cause) in marks {
-            let covered = history.isolate(&bytes);
-            for segment in &mut history.segments[covered] {
-                let before = std::mem::replace(&mut segment.writer, cause.clone());
-                self.retired.extend(before.error());
+            if matches!(segment.writer, Writer::Command(writer) if writer == id) {
+                segment.writer = Writer::Failed(root.clone());
             }
         }
     }
@@ -376,12 +303,6 @@ impl Hazards {
     /// Queues an error to be dropped by the caller of [`take_retired`](Self::take_retired).
     pub(crate) fn retire(&mut self, error: Error) {
         self.retired.push(error);
-    }
-
-    /// Queues the errors of these bytes to be dropped by the caller of
-    /// [`take_retired`](Self::take_retired).
-    pub(crate) fn retire_all(&mut self, missing: impl IntoIterator<Item = MissingBytes>) {
-        self.retired.extend(missing.into_iter().filter_map(|missing| missing.cause.error()));
     }
 
     pub(crate) fn has_retired(&self) -> bool {

@@ -138,7 +138,7 @@ impl LaunchWork {
     }
 
     fn check_against(&self, kernel: &ResolvedKernel, device: &Device) -> Result<()> {
-        let name = kernel.native.name();
+        let name = kernel.name();
         check_same_device("its program was built for", kernel.built.device(), device)
             .map_err(|error| error.within(format!("kernel `{name}`")))?;
         let (parameters, given) = (kernel.parameters(), &self.arguments);

@@ -2,7 +2,7 @@
 
 use petgraph::stable_graph::NodeIndex;
 
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 
 /// Identity of a command in a [`Dag`](super::dag::Dag). It is never reused, even after the command has
 /// completed.
@@ -39,29 +39,15 @@ pub(crate) enum EdgeKind {
     After,
 }
 
-/// Reason why a command fails without being run.
+/// Reason why a command fails without being run. What it was to write is missing, whatever the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SkipReason {
-    /// The command cannot be run as it is. It changes nothing: other commands find its buffers as they
-    /// were before it.
-    Refused,
-    /// The command lacks something other than its input data, so its outputs are missing.
-    Missing,
+    /// The command cannot be run as it is, or lacks something other than its input data.
+    NotRun,
     /// Data that the command reads is missing.
     Data,
     /// The command was explicitly ordered after one that failed.
     After,
-}
-
-impl SkipReason {
-    /// Returns the reason for a launch that could not be started because of `error`. If the device was
-    /// out of resources or lost, the launch itself was valid, so its outputs are missing.
-    pub(crate) fn launch_failed(error: &Error) -> Self {
-        match error.kind() {
-            ErrorKind::OutOfResources | ErrorKind::DeviceLost => Self::Missing,
-            _ => Self::Refused,
-        }
-    }
 }
 
 /// Root cause of the failure of a command that is not run.

@@ -299,7 +299,7 @@ fn undispatched_failures_end_after_all_earlier_commands() {
         dag.add((1, uses.to_vec()), &[&uses], [], 1, None, &mut next)
     };
     let behind = add(&mut dag, 2, &[used(1, 0..8, Access::Write)], &mut next);
-    dag.poison(waiting, failure(), SkipReason::Missing, &mut next);
+    dag.poison(waiting, failure(), SkipReason::NotRun, &mut next);
     assert!(next.is_empty(), "the reader still runs: {next:?}");
     dag.complete(running, Ok(()), &mut next);
     assert_eq!(next.as_slice(), [Next::Fail(waiting)]);
@@ -315,8 +315,8 @@ struct Plan {
     uses: Vec<Use>,
     fails: bool,
     has_precondition: bool,
-    /// Whether the command is refused when its precondition would be met.
-    refused: bool,
+    /// Whether the command turns out to be unfit when its precondition would be met, so that it is not run.
+    is_unfit: bool,
     after: Option<prop::sample::Index>,
 }
 
@@ -331,11 +331,11 @@ fn plans() -> impl Strategy<Value = Vec<Plan>> {
         prop::bool::weighted(0.4),
         prop::option::weighted(0.1, any::<prop::sample::Index>()),
     )
-        .prop_map(|(uses, fails, has_precondition, refused, after)| Plan {
+        .prop_map(|(uses, fails, has_precondition, is_unfit, after)| Plan {
             uses,
             fails,
             has_precondition,
-            refused: has_precondition && refused,
+            is_unfit: has_precondition && is_unfit,
             after,
         });
     prop::collection::vec(plan, 1..40)
@@ -352,9 +352,8 @@ fn conflict(a: &[Use], b: &[Use]) -> bool {
     })
 }
 
-/// Returns the earlier commands whose failure must fail a command: for each byte that it reads, the
-/// last writer, ignoring commands that were refused.
-fn sources(plans: &[Plan], refused: &[bool], of: usize) -> HashSet<usize> {
+/// Returns the earlier commands whose failure must fail a command: for each byte that it reads, the last writer.
+fn sources(plans: &[Plan], of: usize) -> HashSet<usize> {
     let reads = plans[of].uses.iter().filter(|used| used.access != Access::Write);
     let bytes = reads.flat_map(|used| used.bytes.clone().map(|byte| (used.allocation, byte)));
     let writes = |plan: &Plan, at: (u64, usize)| {
@@ -362,8 +361,7 @@ fn sources(plans: &[Plan], refused: &[bool], of: usize) -> HashSet<usize> {
             used.allocation == at.0 && used.bytes.contains(&at.1) && used.access != Access::Read
         })
     };
-    let wrote = |at, earlier: usize| !refused[earlier] && writes(&plans[earlier], at);
-    bytes.filter_map(|at| (0..of).rev().find(|&earlier| wrote(at, earlier))).collect()
+    bytes.filter_map(|at| (0..of).rev().find(|&earlier| writes(&plans[earlier], at))).collect()
 }
 
 proptest! {
@@ -383,7 +381,6 @@ proptest! {
         let mut running: Vec<usize> = Vec::new();
         let mut dispatched = vec![false; plans.len()];
         let mut outcome: Vec<Option<bool>> = vec![None; plans.len()];
-        let mut refused = vec![false; plans.len()];
         let mut submitted = 0;
         while submitted < plans.len() || !running.is_empty() || !preconditions.is_empty() {
             let pick = picks.next().expect("a cycle never ends");
@@ -416,8 +413,8 @@ proptest! {
                 1 if !preconditions.is_empty() => {
                     let id = preconditions.swap_remove(pick.index(preconditions.len()));
                     match dag.command(id) {
-                        Some(command) if plans[command.0].refused => {
-                            dag.poison(id, failure(), SkipReason::Refused, &mut next);
+                        Some(command) if plans[command.0].is_unfit => {
+                            dag.poison(id, failure(), SkipReason::NotRun, &mut next);
                         }
                         _ => dag.meet_precondition(id, &mut next),
                     }
@@ -461,7 +458,6 @@ proptest! {
                     Next::Fail(id) => {
                         let ended = dag.complete(id, Ok(()), &mut next);
                         prop_assert!(ended.outcome.is_err());
-                        refused[ended.command.0] = ended.reason == Some(SkipReason::Refused);
                         prop_assert!(outcome[ended.command.0].replace(false).is_none());
                     }
                 }
@@ -469,11 +465,11 @@ proptest! {
             next.clear();
         }
         for number in 0..plans.len() {
-            let mut sources = sources(&plans, &refused, number);
+            let mut sources = sources(&plans, number);
             let after = plans[number].after.filter(|_| number > 0);
             sources.extend(after.map(|index| index.index(number)));
             let source_failed = sources.iter().any(|&source| outcome[source] == Some(false));
-            let fails = plans[number].fails || refused[number] || source_failed;
+            let fails = plans[number].fails || plans[number].is_unfit || source_failed;
             prop_assert_eq!(outcome[number], Some(!fails), "command {}", number);
         }
     }

@@ -182,8 +182,11 @@ fn a_canceled_launch_of_a_scope_does_not_affect_the_others() {
     let error = cancel(&events[0]);
     assert!(scope.is_fusing(), "the scope still collects");
     let last = scope.submit(bench.launch(4, 2, 0)).unwrap();
-    let outcome = block_on(scope.complete()).unwrap();
-    assert!(outcome.to_string().contains("`mark` was canceled"), "{outcome}");
+    let completed = block_on(scope.complete()).unwrap_err();
+    assert!(
+        completed.same(&error) && completed.to_string().contains("`mark` was canceled"),
+        "{completed}"
+    );
     block_on(events[1].clone()).unwrap();
     assert!(block_on(events[2].clone()).unwrap_err().same(&error));
     block_on(last).unwrap();

@@ -464,11 +464,117 @@ fn launches_that_wait_for_a_failed_build_fail_with_its_error() {
         assert_eq!(root.kind(), ErrorKind::BuildFailed);
         assert!(root.build_log().is_some_and(|log| log.contains("no luck")), "{root}");
         assert_same(&event.await.expect_err("it has no program"), &root);
-        assert_eq!(read.await.unwrap(), [1; LEN], "a launch without a program changes nothing");
+        assert_same(&read.await.expect_err("what it reads was not written"), &root);
+        bench.queue.fill(&x, 5).unwrap().await.unwrap();
         let late = bench.queue.submit(scale.launch(LEN).args((2u32, &x)));
         assert_same(&late.expect_err("there is no program"), &root);
-        bench.queue.fill(&x, 5).unwrap().await.unwrap();
         assert_eq!(bench.queue.read(&x).await.unwrap(), [5; LEN]);
+    });
+}
+
+/// Reads, copies and launches, submitted before the failure and after it, with the event dropped.
+#[test]
+fn what_a_launch_was_to_write_is_lost_whatever_the_reason() {
+    on_both(async |bench| {
+        let Bench { simulator, rt, queue, .. } = &bench;
+        let builds = simulator.pause_builds();
+        let broken = |text: &str| {
+            let build = rt.build(&Module::opencl_c(text)).start();
+            // SAFETY: a program that is never built touches nothing.
+            unsafe { build.kernel("scale") }
+        };
+        let no_program = broken("kernel void scale(uint f, global uint *x) {}\n#error no luck\n");
+        let no_kernel = broken("kernel void other(uint f, global uint *x) { x[0] = f; }");
+        let few_arguments = broken("kernel void scale(uint f) {}");
+        let buffers: Vec<_> = (0..5).map(|_| bench.buffer_now(1)).collect();
+        let spectator = bench.buffer_now(6);
+        for (kernel, x) in [&no_program, &no_kernel, &few_arguments].into_iter().zip(&buffers) {
+            drop(queue.submit(kernel.launch(LEN).args((2u32, x))).unwrap());
+        }
+        let gate = queue.submit(
+            bench
+                .scale
+                .launch(LEN)
+                .args((2u32, &buffers[3]))
+                .after_future(std::future::pending::<()>()),
+        );
+        assert!(gate.unwrap().cancel());
+        rt.drain_timeout(Duration::ZERO).await.ok();
+        simulator.fail_enqueues_after(0, 1, Fault::Refused);
+        drop(queue.submit(bench.scale.launch(LEN).args((2u32, &buffers[4]))).unwrap());
+        let copies: Vec<_> = buffers.iter().map(|_| rt.buffer::<u32>(LEN).unwrap()).collect();
+        let early: Vec<_> = buffers.iter().map(|x| queue.read(x)).collect();
+        let copied = buffers.iter().zip(&copies).map(|(x, y)| queue.copy(x, y).unwrap());
+        let copied: Vec<_> = copied.collect();
+        let launched = buffers.iter().zip(&copies).map(|(x, y)| bench.duplicate(x, y));
+        let launched: Vec<_> = launched.collect();
+        let untouched = queue.read(&spectator);
+        drop(builds);
+        assert_eq!(untouched.await.unwrap(), [6; LEN], "what needs nothing of it goes on");
+        let roots =
+            join_all(early).await.into_iter().map(|read| read.expect_err("it was not written"));
+        for (at, root) in roots.enumerate() {
+            let x = &buffers[at];
+            let later = queue.read(x).await.expect_err("it is still not written");
+            assert_same(&later, &root);
+            assert_same(&queue.read(&x.slice(3..9).unwrap()).await.expect_err("nor a part"), &root);
+            assert_same(&copied[at].clone().await.expect_err("nor copied"), &root);
+            assert_same(&launched[at].clone().await.expect_err("nor used"), &root);
+            let scaled = queue.submit(bench.scale.launch(LEN).args((2u32, x))).unwrap();
+            assert_same(&scaled.await.expect_err("nor changed"), &root);
+            // A write of a part leaves the rest as it is, and a complete one makes it good.
+            queue.write(&x.slice(..9).unwrap(), vec![4; 9]).unwrap().await.unwrap();
+            assert_eq!(queue.read(&x.slice(..9).unwrap()).await.unwrap(), [4; 9]);
+            assert_same(&queue.read(x).await.expect_err("the rest is missing"), &root);
+            match at % 3 {
+                0 => _ = queue.write(x, vec![5; LEN]).unwrap(),
+                1 => _ = queue.fill(x, 5).unwrap(),
+                _ => _ = bench.duplicate(&bench.buffer_now(5), x),
+            }
+            assert_eq!(queue.read(x).await.unwrap(), [5; LEN]);
+        }
+    });
+}
+
+/// Memory that the signature of the kernel, or the launch, says is only read.
+#[test]
+fn what_a_launch_was_only_to_read_is_not_lost() {
+    on_both(async |bench| {
+        let (x, y) = (bench.buffer(3).await, bench.buffer(4).await);
+        bench.simulator.fail_launches("duplicate", 1, Fault::Refused);
+        drop(bench.duplicate(&x, &y));
+        assert_eq!(bench.queue.read(&x).await.unwrap(), [3; LEN]);
+        bench.queue.read(&y).await.expect_err("it was not written");
+        let pause = bench.simulator.pause_builds();
+        let module = Module::opencl_c("#error no luck\n");
+        let build = bench.rt.build(&module).start();
+        // SAFETY: a program that is never built touches nothing.
+        let unbuilt = unsafe { build.kernel("k") };
+        drop(bench.queue.submit(unbuilt.launch(LEN).args((x.read_only(), &y))).unwrap());
+        let read = bench.queue.read(&x);
+        drop(pause);
+        assert_eq!(read.await.unwrap(), [3; LEN]);
+        assert_eq!(bench.queue.read(&x).await.unwrap(), [3; LEN]);
+    });
+}
+
+#[test]
+fn a_scope_whose_launch_cannot_run_returns_its_error() {
+    on_both(async |bench| {
+        let (x, y) = (bench.buffer(1).await, bench.buffer(2).await);
+        let pause = bench.simulator.pause_builds();
+        let build = bench.rt.build(&Module::opencl_c("#error no luck\n")).start();
+        // SAFETY: a program that is never built touches nothing.
+        let unbuilt = unsafe { build.kernel("k") };
+        let scope = bench.queue.start_fusion();
+        drop(scope.submit(bench.scale.launch(LEN).args((3u32, &y))).unwrap());
+        drop(scope.submit(unbuilt.launch(LEN).args((&x,))).unwrap());
+        let completed = scope.complete();
+        drop(pause);
+        let root = completed.await.expect_err("a launch of the scope cannot run");
+        assert!(root.build_log().is_some_and(|log| log.contains("no luck")), "{root}");
+        assert_same(&bench.queue.read(&x).await.expect_err("it was not written"), &root);
+        assert_eq!(bench.queue.read(&y).await.unwrap(), [6; LEN], "the other launch runs");
     });
 }
 

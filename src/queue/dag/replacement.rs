@@ -5,11 +5,11 @@ use petgraph::Direction::{Incoming, Outgoing};
 use petgraph::stable_graph::StableDiGraph;
 use petgraph::visit::EdgeRef;
 
-use super::{Dag, FailureState, Node, node_of};
+use super::{Dag, Node, node_of, node_of_mut};
 use crate::compiler::signature::Access;
 use crate::error::Error;
-use crate::queue::hazard::{ConflictVisitor, MissingBytes, Use};
-use crate::queue::node::{EdgeKind, NodeId, Poison, SkipReason};
+use crate::queue::hazard::{ConflictVisitor, Use};
+use crate::queue::node::{EdgeKind, NodeId, SkipReason};
 
 /// Edge that is detached for a while.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,6 @@ pub(crate) struct DetachedEdge {
 struct AddedUses<'a, C> {
     graph: &'a mut StableDiGraph<Node<C>, EdgeKind>,
     id: NodeId,
-    failure_state: FailureState,
 }
 
 impl<C> ConflictVisitor for AddedUses<'_, C> {
@@ -45,11 +44,9 @@ impl<C> ConflictVisitor for AddedUses<'_, C> {
     }
 
     fn fail(&mut self, root: &Error) {
-        self.failure_state.poison(root, SkipReason::Data);
-    }
-
-    fn cover(&mut self, missing: MissingBytes) {
-        self.failure_state.missing_if_refused.push(missing);
+        if let Some(node) = node_of_mut(self.graph, self.id) {
+            node.poison(root, SkipReason::Data);
+        }
     }
 }
 
@@ -109,18 +106,9 @@ impl<C> Dag<C> {
     /// other command may have been that conflicts with them.
     pub(crate) fn add_uses(&mut self, id: NodeId, uses: &[Use]) {
         let Self { graph, hazards, .. } = self;
-        let mut added = AddedUses { graph, id, failure_state: FailureState::default() };
+        let mut added = AddedUses { graph, id };
         for used in uses {
             hazards.touch(id, used, &mut added);
-        }
-        let FailureState { poison, missing_if_refused } = added.failure_state;
-        if let Some(node) = self.node_mut(id) {
-            if let Some(Poison { root, reason }) = poison {
-                node.failure_state().poison(&root, reason);
-            }
-            if !missing_if_refused.is_empty() {
-                node.failure_state().missing_if_refused.extend(missing_if_refused);
-            }
         }
     }
 

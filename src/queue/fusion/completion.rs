@@ -173,8 +173,8 @@ impl Completion {
         }
         let snapshot = self.queue.scheduler.visit_group(self.group, LaunchSnapshot::of);
         let Some((_, snapshot)) = snapshot.filter(|(_, snapshot)| snapshot.len() == count) else {
-            let cause = self.queue.scheduler.failure_in_group(self.group);
-            return Fusing::known(self.unfused(Unfused::of_failed(cause.as_ref())));
+            let root = self.queue.scheduler.failure_in_group(self.group);
+            return Fusing::known(self.failed(root));
         };
         let (sender, receiver) = oneshot::channel();
         let host = shared.host.clone();
@@ -197,8 +197,12 @@ impl Completion {
     /// Fuses the launches, and runs them.
     async fn fuse(self, lookup: FusionLookup, snapshot: LaunchSnapshot) -> Result<FusionOutcome> {
         let fusion = lookup.fusion_within_limit(&snapshot).await;
+        let failure = snapshot.failure().await;
         // The launches may run from here on. The snapshot must not hold handles of their buffers then.
         drop(snapshot);
+        if let Some(root) = failure {
+            return self.failed(Some(root));
+        }
         match fusion {
             Ok(Awaited::Known(fusion)) => self.run(&fusion, LaunchFacts::New(&lookup)),
             Ok(Awaited::Overdue(overdue)) => self.unfused_because_overdue(overdue),
@@ -228,9 +232,16 @@ impl Completion {
             Ok(blocked) => blocked,
             Err(blocker) => {
                 give_back(fusion, &selection, |_| true);
-                return self.unfused(Unfused::Refused(blocker.to_string()));
+                return match blocker {
+                    FusionBlocker::Failed(root) => self.failed(Some(root)),
+                    blocker => self.unfused(Unfused::Refused(blocker.to_string())),
+                };
             }
         };
+        let failure = blocked.iter().find_map(|(_, blocker)| match blocker {
+            FusionBlocker::Failed(root) => Some(root.clone()),
+            _ => None,
+        });
         if !blocked.is_empty() {
             let blocks = |step: usize, for_good: bool| {
                 let is_unfit = |blocker: &_| matches!(blocker, FusionBlocker::Unfit(_));
@@ -242,6 +253,9 @@ impl Completion {
             for (group, way) in timed(&selection, |step| blocks(step, true)) {
                 graph.drop_way(fusion, group, way);
             }
+        }
+        if failure.is_some() {
+            return self.failed(failure);
         }
         match FusionOutcome::of(parts::parts(fusion, &selection, blocked)) {
             Ok(outcome) => {
@@ -395,6 +409,15 @@ impl Completion {
             return Err(required_error(why));
         }
         Ok(FusionOutcome::Unfused { why })
+    }
+
+    /// Runs the launches one by one, unless they run already. Returns the error of a scope of which a launch has
+    /// failed or is certain to fail.
+    pub(super) fn failed(mut self, root: Option<Error>) -> Result<FusionOutcome> {
+        self.run_separately();
+        self.queue.scheduler.shared().counters.fusions_failed.add_one();
+        let root = root.unwrap_or_else(|| Error::invalid("a launch of the scope has failed"));
+        Err(root.spread_to("the fused kernel", "a launch of its scope failed before it started"))
     }
 
     /// Returns the stopwatch of a group that is selected to be timed.

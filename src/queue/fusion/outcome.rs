@@ -160,20 +160,8 @@ pub enum Unfused {
     /// Fusing is disabled: [`FusionMode::Never`](crate::FusionMode::Never).
     Disabled,
     /// The fused kernel could not be built because of a failure of circumstance, such as exhausted
-    /// memory, or the build of a launch's own program failed.
+    /// memory.
     Failed(Error),
-}
-
-impl Unfused {
-    /// Returns the reason for a scope of which a launch has failed, with the cause if it is known.
-    pub(super) fn of_failed(cause: Option<&Error>) -> Self {
-        let mut why = "a launch of the scope failed before it started".to_owned();
-        if let Some(cause) = cause {
-            why.push_str(": ");
-            why.push_str(&cause.summary());
-        }
-        Self::Refused(why)
-    }
 }
 
 impl fmt::Display for Unfused {

@@ -316,6 +316,17 @@ impl LaunchSnapshot {
     pub(super) fn kernels(&self) -> impl Iterator<Item = &Kernel> {
         self.0.iter().map(|launch| &launch.kernel)
     }
+
+    /// Returns the error of the first launch that cannot run, because its program is not built or its kernel cannot
+    /// be checked. Waits for both.
+    pub(super) async fn failure(&self) -> Option<Error> {
+        for launch in &self.0 {
+            if let Err(error) = launch.kernel.fitness().await {
+                return Some(error);
+            }
+        }
+        None
+    }
 }
 
 /// Returns the device properties that the compiler needs.

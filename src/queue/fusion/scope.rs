@@ -433,10 +433,17 @@ impl FusionScope {
     ///
     /// # Errors
     ///
-    /// From the future: if `require` is set, [`Unsupported`](crate::ErrorKind::Unsupported), with the reason,
-    /// if the launches are not fused, or [`TimedOut`](crate::ErrorKind::TimedOut) if their kernel was not built
-    /// within the limit; [`Panicked`](crate::ErrorKind::Panicked) if fusing panicked. The
-    /// launches then run one by one.
+    /// From the future:
+    ///
+    /// * The error of a launch of the scope that has failed or is certain to fail, such as the error of its
+    ///   program's build. What the launch was to write is [lost](Queue#failures).
+    /// * [`Unsupported`](crate::ErrorKind::Unsupported), with the reason, if `require` is set and the launches
+    ///   are not fused, or [`TimedOut`](crate::ErrorKind::TimedOut) if their kernel was not built within the
+    ///   limit.
+    /// * [`Panicked`](crate::ErrorKind::Panicked) if fusing panicked.
+    ///
+    /// The other launches then run one by one. The future does not wait for the launches: one that fails later
+    /// fails its own event, and what needs its results.
     ///
     /// # Examples
     ///
@@ -476,8 +483,7 @@ impl FusionScope {
             return Fusing::known(completion.unfused(why));
         };
         if unfailed < count {
-            let cause = scheduler.failure_in_group(self.group);
-            return Fusing::known(completion.unfused(Unfused::of_failed(cause.as_ref())));
+            return Fusing::known(completion.failed(scheduler.failure_in_group(self.group)));
         }
         completion.decide(recent, count)
     }

@@ -14,6 +14,7 @@ use crate::backend;
 use crate::build_graph::Kernel;
 use crate::compiler::nd_range::NdRange;
 use crate::device::Sampler;
+use crate::queue::checked::CheckCounts;
 use crate::queue::hazard::{Use, Uses};
 
 /// Argument of a recorded launch.
@@ -69,6 +70,8 @@ pub(super) struct Plan {
     pub(super) apart: Box<[(usize, Source)]>,
     /// Whether one of the launches is checked.
     pub(super) is_checked: bool,
+    /// Numbers of the recorded launches that are checked.
+    pub(super) checks: CheckCounts,
     /// Accesses to memory that others can use.
     pub(super) uses: Box<[PlannedUse]>,
 }

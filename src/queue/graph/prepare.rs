@@ -13,6 +13,7 @@ use crate::args::{ArgumentKind, ArgumentValue};
 use crate::backend::DeviceSlot;
 use crate::compiler::signature::Access;
 use crate::error::Result;
+use crate::queue::checked::CheckCounts;
 use crate::queue::handle::Queue;
 use crate::queue::hazard::Use;
 use crate::queue::launch_work::LaunchWork;
@@ -61,6 +62,7 @@ pub(super) fn prepare(
         copied: copied.into(),
         apart: apart.into(),
         is_checked,
+        checks: CheckCounts::of(recorded.commands.iter().filter_map(RecordedCommand::launch)),
         uses: uses.into(),
     })
 }

@@ -171,7 +171,7 @@ impl Recorder {
 
     /// Returns a value that each replay [sets](super::Replay::set), as an argument for launches.
     ///
-    /// For [checked](crate::Program::checked) kernels, it must not decide which memory a launch accesses:
+    /// For [checked](crate::CheckedProgram) kernels, it must not decide which memory a launch accesses:
     /// [`finish`](Self::finish) then fails.
     ///
     /// # Examples
@@ -433,7 +433,7 @@ async fn secure(launch: &mut LaunchWork, queue: &Queue) -> Result<()> {
     if let Some(checked) = launch.check(queue.device()) {
         checked?;
     }
-    if launch.secure(queue.device(), &queue.scheduler.shared().counters)? {
+    if launch.secure(queue.device())? {
         return Ok(());
     }
     let pending = launch.pending();

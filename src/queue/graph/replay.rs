@@ -245,7 +245,7 @@ impl Replay {
     /// * for a buffer with another number of elements than its input, of another device, or one that does not start
     ///   where the device takes it as an argument;
     /// * for a buffer that overlaps with another one of the replay, of which the graph writes one, if the graph
-    ///   has launches of [checked](crate::Program::checked) kernels or copies between the two.
+    ///   has launches of [checked](crate::CheckedProgram) kernels or copies between the two.
     ///
     /// # Examples
     ///

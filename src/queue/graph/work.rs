@@ -12,6 +12,7 @@ use super::uses::Source;
 use crate::args::region::Region;
 use crate::backend::{self, CommandList, NativeEvent, Operation, OperationSource, Profile};
 use crate::error::Result;
+use crate::queue::checked::CheckCounts;
 use crate::queue::hazard::{Use, Uses};
 use crate::queue::native_queue::TrackedQueue;
 use crate::queue::native_queue::sequence::Needs;
@@ -75,6 +76,11 @@ impl ReplayWork {
     /// Returns the number of launches among the recorded commands.
     pub(crate) fn launches(&self) -> u64 {
         self.plan.nodes.iter().filter(|node| matches!(node, Node::Launch { .. })).count() as u64
+    }
+
+    /// Returns the numbers of the recorded launches that are checked.
+    pub(in crate::queue) fn checks(&self) -> CheckCounts {
+        self.plan.checks
     }
 
     /// Returns the accesses to memory that others can use.

@@ -69,7 +69,7 @@ impl State {
             return None;
         }
         let (error, futures) = (canceled(command), futures().cloned().collect());
-        self.dag.poison(id, error, SkipReason::Missing, &mut self.next);
+        self.dag.poison(id, error, SkipReason::NotRun, &mut self.next);
         Some(futures)
     }
 }

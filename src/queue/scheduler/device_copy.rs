@@ -179,7 +179,7 @@ impl DeviceCopyFailure {
         let (Some(scheduler), Some(id)) = (record.scheduler(), record.node()) else { return };
         let root = error.spread_to(SUBJECT, OTHER_SIDE_FAILED);
         scheduler.change(|state| {
-            state.dag.poison(id, root, SkipReason::Missing, &mut state.next);
+            state.dag.poison(id, root, SkipReason::NotRun, &mut state.next);
         });
     }
 }

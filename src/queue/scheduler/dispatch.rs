@@ -72,15 +72,7 @@ impl Scheduler {
                 }
             }
             // The command ends once all before it have ended, so that nothing behind it starts too early.
-            Err(error) => {
-                let work = state.dag.command(id).map(|command| &command.work);
-                let reason = match work {
-                    Some(Work::Launch(_) | Work::Replay(_)) => SkipReason::launch_failed(&error),
-                    // The command defines the contents of the buffer from here on.
-                    _ => SkipReason::Missing,
-                };
-                state.dag.poison(id, error, reason, &mut state.next);
-            }
+            Err(error) => state.dag.poison(id, error, SkipReason::NotRun, &mut state.next),
         }
     }
 

@@ -160,10 +160,7 @@ impl Scheduler {
 
     /// Returns the error with which a launch of the group has failed, or is going to fail.
     pub(crate) fn failure_in_group(&self, group: GroupId) -> Option<Error> {
-        let state = self.lock();
-        let group = state.groups.get(&group)?;
-        let future_failure = || group.nodes().iter().find_map(|&id| state.dag.poison_of(id));
-        group.failure.as_ref().or_else(future_failure).cloned()
+        self.lock().failure_in(group)
     }
 
     /// Calls `visit` with the launches of a group that have not failed. Returns the number of all launches
@@ -202,7 +199,7 @@ impl Scheduler {
             for id in nodes {
                 if let Some(command) = state.dag.command_mut(id) {
                     command.group = None;
-                    state.dag.poison(id, DISCARDED.clone(), SkipReason::Missing, &mut state.next);
+                    state.dag.poison(id, DISCARDED.clone(), SkipReason::NotRun, &mut state.next);
                 }
             }
             true
@@ -397,14 +394,16 @@ impl State {
         self.release(group);
     }
 
-    /// Fails if a launch of the group has failed.
+    /// Returns the error with which a launch of the group has failed, or is going to fail.
+    fn failure_in(&self, group: GroupId) -> Option<Error> {
+        let group = self.groups.get(&group)?;
+        let future_failure = || group.nodes().iter().find_map(|&id| self.dag.poison_of(id));
+        group.failure.as_ref().or_else(future_failure).cloned()
+    }
+
+    /// Fails if a launch of the group has failed, or is going to fail.
     fn find_failed(&self, group: GroupId) -> Result<(), FusionBlocker> {
-        let nodes = self.groups.get(&group).map_or(&[][..], Group::nodes);
-        let has_failed = |id: &NodeId| self.dag.command(*id).is_none() || self.dag.is_poisoned(*id);
-        match nodes.iter().position(has_failed) {
-            Some(at) => Err(FusionBlocker::Failed(at)),
-            None => Ok(()),
-        }
+        self.failure_in(group).map_or(Ok(()), |root| Err(FusionBlocker::Failed(root)))
     }
 
     /// Makes a group of each part, and returns the groups. A single part stays in the group.

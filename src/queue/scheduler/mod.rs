@@ -378,7 +378,7 @@ impl Scheduler {
         let outcome = outcome.map_err(|root| match reason {
             Some(SkipReason::Data) => root.spread_to(&command.work.subject(), DATA_FAILED),
             Some(SkipReason::After) => root.spread_to(&command.work.subject(), AFTER_FAILED),
-            Some(SkipReason::Refused | SkipReason::Missing) | None => root,
+            Some(SkipReason::NotRun) | None => root,
         });
         let extras = command.known_extras();
         let stopwatch = extras.and_then(|extras| extras.stopwatch.take());

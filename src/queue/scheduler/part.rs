@@ -17,8 +17,8 @@ pub(crate) enum FusionBlocker {
     /// The launch with this position and kernel name waits for a host future, which may wait for another
     /// launch of the group.
     HostFuture(usize, String),
-    /// The launch at this position has failed.
-    Failed(usize),
+    /// A launch has failed, or is certain to fail, for this reason.
+    Failed(Error),
     /// The fused kernel cannot be launched with these arguments.
     Unfit(Error),
     /// The command described here reads data that would be missing.
@@ -37,7 +37,7 @@ impl fmt::Display for FusionBlocker {
                 "launch {at}, of `{kernel}`, waits for a host future, which may wait for another \
                  launch of the scope"
             ),
-            Self::Failed(at) => write!(f, "launch {at} failed before it started"),
+            Self::Failed(root) => write!(f, "a launch failed before it started: {root}"),
             Self::Unfit(error) => write!(f, "the fused kernel does not fit the launches: {error}"),
             Self::InternalizedRead(reader) => write!(
                 f,
@@ -62,7 +62,6 @@ impl FusionBlocker {
         let position = |at: usize| launches.get(at).copied().unwrap_or(at);
         match self {
             Self::HostFuture(at, kernel) => Self::HostFuture(position(at), kernel),
-            Self::Failed(at) => Self::Failed(position(at)),
             other => other,
         }
     }

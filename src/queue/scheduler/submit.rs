@@ -10,7 +10,7 @@ use super::{AFTER_FAILED, Edges, Scheduler, State};
 use crate::args::region::Region;
 use crate::build_graph::Variant;
 use crate::error::{Result, catch_panics};
-use crate::queue::checked::PendingLaunch;
+use crate::queue::checked::{CheckCounts, PendingLaunch};
 use crate::queue::command::Command;
 use crate::queue::event::{Event, Record, Status};
 use crate::queue::host_task::{Precondition, catch_panic};
@@ -49,10 +49,14 @@ impl Scheduler {
         let pending = match work {
             Work::Launch(launch) => {
                 self.shared.counters.launches.add_one();
+                if !command.building {
+                    CheckCounts::of([&**launch]).add_to(&self.shared.counters);
+                }
                 command.building.then(|| launch.pending())
             }
             Work::Replay(replay) => {
                 self.shared.counters.launches.add(replay.launches());
+                replay.checks().add_to(&self.shared.counters);
                 None
             }
             _ => None,
@@ -209,7 +213,7 @@ impl Scheduler {
                 }
                 let (edges, mut poison) = find_edges(state);
                 if requested_group.is_some_and(|group| state.is_discarded(group)) {
-                    poison = Some(Poison { root: DISCARDED.clone(), reason: SkipReason::Missing });
+                    poison = Some(Poison { root: DISCARDED.clone(), reason: SkipReason::NotRun });
                 }
                 Some(state.add_node(command, edges, poison, event.record()))
             }
@@ -227,7 +231,7 @@ impl Scheduler {
     fn precondition_ended(self: &Arc<Self>, id: NodeId, outcome: Result<()>) {
         self.change(|state| match outcome {
             Ok(()) => state.dag.meet_precondition(id, &mut state.next),
-            Err(error) => state.dag.poison(id, error, SkipReason::Missing, &mut state.next),
+            Err(error) => state.dag.poison(id, error, SkipReason::NotRun, &mut state.next),
         });
     }
 
@@ -265,23 +269,14 @@ impl Scheduler {
                 None | Some(Ok(())) => {
                     if let Some(command) = state.dag.command_mut(id) {
                         command.building = false;
-                    }
-                    if pending.is_checked() {
-                        let counters = &self.shared.counters;
-                        let is_guarded =
-                            matches!(&ready, Ok(Some(variant)) if variant.is_guarded());
-                        let counter = if is_guarded {
-                            &counters.launches_guarded
-                        } else {
-                            &counters.launches_proven
-                        };
-                        counter.add_one();
+                        if let Work::Launch(launch) = &command.work {
+                            CheckCounts::of([&**launch]).add_to(&self.shared.counters);
+                        }
                     }
                     state.dag.meet_precondition(id, &mut state.next);
                 }
                 Some(Err(error)) => {
-                    let reason = SkipReason::launch_failed(&error);
-                    state.dag.poison(id, error, reason, &mut state.next);
+                    state.dag.poison(id, error, SkipReason::NotRun, &mut state.next);
                 }
             }
         });

@@ -80,7 +80,7 @@ impl Scheduler {
     pub(crate) fn fail_host(self: &Arc<Self>, record: &Record, error: &Error) {
         if let Some(id) = record.node() {
             self.change(|state| {
-                state.dag.poison(id, error.clone(), SkipReason::Missing, &mut state.next);
+                state.dag.poison(id, error.clone(), SkipReason::NotRun, &mut state.next);
             });
         }
     }
