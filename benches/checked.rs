@@ -44,7 +44,7 @@ fn main() -> kiln::Result<()> {
 
 async fn measure(rt: &Runtime) -> kiln::Result<()> {
     let module = spirv_of(rt, &Module::opencl_c(SOURCE), "").await?;
-    let program = rt.build(&module).await?;
+    let (program, checked) = (rt.build(&module).await?, rt.build(&module).checked().await?);
     columns(&rt.device().to_string(), ["checked, us", "unchecked"]);
     let x = rt.buffer_from(vec![1.0f32; ITEMS]).await?;
     let y = rt.buffer_from(vec![1.0f32; ITEMS]).await?;
@@ -52,7 +52,7 @@ async fn measure(rt: &Runtime) -> kiln::Result<()> {
         // SAFETY: the kernels stay below the global size or `n`, which are the buffers' length.
         let unchecked = unsafe { program.kernel(name)? };
         let sides = Sides { queue: rt.queue(), x: &x, y: &y, has_length: name == "bounded" };
-        sides.compare(name, &program.checked(name)?, &unchecked);
+        sides.compare(name, &checked.kernel(name)?, &unchecked);
     }
     Ok(())
 }

@@ -63,7 +63,8 @@ fn main() -> kiln::Result<()> {
 }
 
 async fn measure(rt: &Runtime) -> kiln::Result<()> {
-    let program = rt.build(&Module::opencl_c(SOURCE)).await?;
+    let module = Module::opencl_c(SOURCE);
+    let (program, checked) = (rt.build(&module).await?, rt.build(&module).checked().await?);
     columns(&rt.device().to_string(), ["guarded, us", "unguarded"]);
     let numbers = |n: usize| (n % 251) as f32;
     let x = rt.buffer_from((0..ITEMS).map(numbers).collect::<Vec<_>>()).await?;
@@ -71,7 +72,7 @@ async fn measure(rt: &Runtime) -> kiln::Result<()> {
     for (name, items) in KERNELS {
         // SAFETY: the kernels access elements below the number of work-items, or of 65,536 products.
         let unguarded = unsafe { program.kernel(name)? };
-        let guarded = program.checked(name)?;
+        let guarded = checked.kernel(name)?;
         let [x, y] = &whole;
         let short = [x.slice(..items - 1)?, y.slice(..items - 1)?];
         let verdict = launch(&guarded, items, &short).verdict().await?;

@@ -55,7 +55,7 @@ async fn contest(
     let program = rt.build(module).await?;
     // SAFETY: the kernels stay inside the picture, and its pixels are the buffers' elements.
     let unchecked = unsafe { program.kernel(name)? };
-    let checked = program.checked(name)?;
+    let checked = rt.build(module).checked().await?.kernel(name)?;
     let verdict = launch(&checked).verdict().await?;
     assert!(verdict.is_proven(), "{verdict}");
     let queue = rt.queue();

@@ -32,8 +32,8 @@
 //!          y[i] += a * x[i];
 //!      }",
 //! );
-//! let program = rt.build(&module).await?; // built once, whoever asks
-//! let saxpy = program.checked("saxpy")?; // its launches cannot leave their buffers
+//! let program = rt.build(&module).checked().await?; // built once, whoever asks
+//! let saxpy = program.kernel("saxpy")?; // its launches cannot leave their buffers
 //!
 //! let x = rt.buffer_from(vec![1.0f32; 1 << 20]).await?;
 //! let y = rt.buffer_from(vec![2.0f32; 1 << 20]).await?;
@@ -162,8 +162,8 @@
 //! write after read, write after write, overlapping slices included). It passes the command to the driver at
 //! once, unless the command waits for a build, a host future or another device. A chain stays on one in-order
 //! native queue, which keeps the order without any events; only edges between two native queues wait for a
-//! native event. If a command fails, the commands that need its results fail with the same error, the root
-//! cause. A launch that is rejected before it runs [changes nothing](Queue#failures).
+//! native event. If a command does not run or fails, what it was to write is [lost](Queue#failures): the commands
+//! that need it fail with the same error, the root cause.
 //!
 //! **Completion.** The first poll of an [`Event`] requests a callback from the driver. If the driver's
 //! callbacks are missing or milliseconds late, a thread polls for completion instead. The callback stores a
@@ -330,9 +330,9 @@ pub use crate::args::{Argument, Arguments, Local};
 pub use crate::backend::simulated;
 pub use crate::backend::{DriverHandles, Profile};
 pub use crate::build_graph::{
-    Attached, Build, BuildProgress, BuildRequest, Checked, CompileObject, CompileProcesses,
-    DuplicateExports, Kernel, LinkedSymbol, Object, Origin, Program, SpecializationValue,
-    WarmOutcome, build_child,
+    Attached, Build, BuildProgress, BuildRequest, Checked, CheckedBuild, CheckedBuildRequest,
+    CheckedProgram, CompileObject, CompileProcesses, DuplicateExports, Kernel, LinkedSymbol,
+    Object, Origin, Program, SpecializationValue, WarmOutcome, build_child,
 };
 pub use crate::cache::config::CacheConfig;
 pub use crate::cache::manifest::{

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kiln::{Buffer, Event, Launch, Local, Program, Queue, Read, Runtime};
+use kiln::{Buffer, CheckedProgram, Event, Launch, Local, Queue, Read, Runtime};
 
 use crate::stages::{GROUP_SIZE, GROUPS, Stages};
 
@@ -15,7 +15,9 @@ pub(crate) trait Pipeline: Sized {
     fn start(rt: &Runtime) -> kiln::Result<Self::Stages>;
 
     /// Returns the programs, with their names and the time from the start until each was ready.
-    async fn built(stages: &Self::Stages) -> kiln::Result<Vec<(&'static str, Program, Duration)>>;
+    async fn built(
+        stages: &Self::Stages,
+    ) -> kiln::Result<Vec<(&'static str, CheckedProgram, Duration)>>;
 
     /// Allocates the memory of a frame.
     fn new(rt: &Runtime, width: usize, height: usize) -> kiln::Result<Self>;
@@ -61,7 +63,7 @@ impl Pipeline for Frame {
         Stages::start(rt)
     }
 
-    async fn built(stages: &Stages) -> kiln::Result<Vec<(&'static str, Program, Duration)>> {
+    async fn built(stages: &Stages) -> kiln::Result<Vec<(&'static str, CheckedProgram, Duration)>> {
         stages.built().await
     }
 

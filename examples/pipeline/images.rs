@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use kiln::{
-    Addressing, Buffer, Build, Image, Launch, Local, Program, Queue, R, Rgba, Runtime, Sampler,
+    Addressing, Buffer, CheckedBuild, CheckedProgram, Image, Launch, Local, Queue, R, Rgba,
+    Runtime, Sampler,
 };
 
 use crate::frame::{Pipeline, Submitted};
@@ -18,7 +19,7 @@ const EDGE: Sampler = Sampler::new().addressing(Addressing::ClampToEdge);
 
 /// Kernels of all stages, which may still be building.
 pub(crate) struct ImageStages {
-    builds: [(&'static str, Build); 2],
+    builds: [(&'static str, CheckedBuild); 2],
     started: Instant,
     images: images::Kernels,
     /// Kernels of the stage that takes no picture, only sums.
@@ -57,7 +58,9 @@ impl Pipeline for ImageFrame {
         })
     }
 
-    async fn built(stages: &ImageStages) -> kiln::Result<Vec<(&'static str, Program, Duration)>> {
+    async fn built(
+        stages: &ImageStages,
+    ) -> kiln::Result<Vec<(&'static str, CheckedProgram, Duration)>> {
         built(&stages.builds, stages.started).await
     }
 

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use kiln::{Event, Program};
+use kiln::{CheckedProgram, Event};
 use layout::backends::svg::SVGWriter;
 use layout::gv::{DotParser, GraphBuilder};
 
 /// Prints the origin of each program, and when it was ready.
-pub(crate) fn builds(programs: &[(&str, Program, Duration)]) {
+pub(crate) fn builds(programs: &[(&str, CheckedProgram, Duration)]) {
     println!("  programs, all asked for at once");
     for (name, program, after) in programs {
         let kernels = program.kernel_names().join(", ");

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
-use kiln::{Build, Program, Runtime};
+use kiln::{CheckedBuild, CheckedProgram, Runtime};
 
 kiln::kernels! {
     pub(crate) mod pixels = "pixels.cl";
@@ -19,7 +19,7 @@ pub(crate) const GROUP_SIZE: usize = 64;
 
 /// Kernels of all stages, which may still be building.
 pub(crate) struct Stages {
-    builds: [(&'static str, Build); 5],
+    builds: [(&'static str, CheckedBuild); 5],
     started: Instant,
     pub(crate) pixels: pixels::Kernels,
     pub(crate) denoise: denoise::Kernels,
@@ -57,16 +57,18 @@ impl Stages {
     }
 
     /// Returns the programs, with their names and the time from the start until each was ready.
-    pub(crate) async fn built(&self) -> kiln::Result<Vec<(&'static str, Program, Duration)>> {
+    pub(crate) async fn built(
+        &self,
+    ) -> kiln::Result<Vec<(&'static str, CheckedProgram, Duration)>> {
         built(&self.builds, self.started).await
     }
 }
 
 /// Returns the programs of builds that were started at a time, as [`Stages::built`] does.
 pub(crate) async fn built(
-    builds: &[(&'static str, Build)],
+    builds: &[(&'static str, CheckedBuild)],
     started: Instant,
-) -> kiln::Result<Vec<(&'static str, Program, Duration)>> {
+) -> kiln::Result<Vec<(&'static str, CheckedProgram, Duration)>> {
     let builds = builds.iter().map(async |(name, build)| {
         let program = build.clone().await?;
         Ok((*name, program, started.elapsed()))

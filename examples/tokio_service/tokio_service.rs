@@ -175,7 +175,7 @@ async fn mandelbrot(
 ) -> Result<Response, Failure> {
     view.check()?;
     let options = format!("-D ITERATIONS={}", view.iterations);
-    let program = rt.build(&module).options(&options).await?;
+    let program = rt.build(&module).options(&options).checked().await?;
     let kernels = sets::Kernels::from_program(&program)?;
     let View { width, height, .. } = view;
     let pixels = rt.buffer::<u8>(width * height)?;

@@ -342,16 +342,15 @@ impl<'a> Emitter<'a> {
                 /// # Errors
                 ///
                 /// If the program lacks a kernel, or if a kernel cannot be checked.
-                pub fn from_program(program: &#kiln::Program) -> #kiln::Result<Self> {
-                    ::core::result::Result::Ok(Self { #(#fields: program.checked(#names)?,)* })
+                pub fn from_program(program: &#kiln::CheckedProgram) -> #kiln::Result<Self> {
+                    ::core::result::Result::Ok(Self { #(#fields: program.kernel(#names)?,)* })
                 }
 
                 /// Takes the kernels from a build of [`module`](Self::module) that may not have ended.
-                /// Launches wait for the build, and fail with its error. A build that was requested with
-                /// `BuildRequest::checked` saves a compile.
+                /// Launches wait for the build, and fail with its error.
                 #[must_use]
-                pub fn from_build(build: &#kiln::Build) -> Self {
-                    Self { #(#fields: build.checked(#names),)* }
+                pub fn from_build(build: &#kiln::CheckedBuild) -> Self {
+                    Self { #(#fields: build.kernel(#names),)* }
                 }
 
                 #(#bodies)*

@@ -80,8 +80,8 @@ fn each_kernel_becomes_a_function() {
     assert_contains(&code, "pub(crate) mod m {");
     assert_contains(&code, r#"#[doc = " Docs. #[cfg(test)]"]"#);
     assert_contains(&code, r#"#[doc = " Adds."]"#);
-    assert_contains(&code, r#"saxpy: program.checked("saxpy")?"#);
-    assert_contains(&code, r#"sum: build.checked("sum")"#);
+    assert_contains(&code, r#"saxpy: program.kernel("saxpy")?"#);
+    assert_contains(&code, r#"sum: build.kernel("sum")"#);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn names_that_rust_lacks_are_replaced() {
         "pub fn module_(&self, range_: impl kiln::IntoNdSize, range: i32, self_: i32, None_: i32, \
          r#type: i32, argument_4: i32, argument_4_: i32)",
     );
-    assert_contains(&code, r#"module_: program.checked("module")?"#);
+    assert_contains(&code, r#"module_: program.kernel("module")?"#);
 }
 
 #[test]

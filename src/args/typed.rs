@@ -180,11 +180,11 @@ mod sealed {
 ///
 /// # The generated struct
 ///
-/// * `Kernels::build(&runtime)` builds the module for [checked launches](crate::BuildRequest::checked) and
-///   returns the kernels, as a future that can be dropped at any time.
+/// * `Kernels::build(&runtime)` builds the [checked program](crate::CheckedProgram) of the module and returns the kernels,
+///   as a future that can be dropped at any time.
 /// * `Kernels::module()` returns the [`Module`](crate::Module), to be built with other settings or for other
 ///   devices. `Kernels::from_program(&program)` and `Kernels::from_build(&build)` take the kernels from that
-///   build; the latter does not wait for it.
+///   build, which is one of [`BuildRequest::checked`](crate::BuildRequest::checked); the latter does not wait for it.
 ///
 /// # Errors
 ///
@@ -199,7 +199,7 @@ mod sealed {
 /// * a type that is not stated, is stated but not used, has another size or is not `Pod`
 ///
 /// `Kernels::build` fails as [`Runtime::build`](crate::Runtime::build) and
-/// [`Program::checked`](crate::Program::checked) do.
+/// [`CheckedProgram::kernel`](crate::CheckedProgram::kernel) do.
 ///
 /// # Examples
 ///

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::backend::{self, Kernel};
 use crate::compiler::signature::Parameter;
+use crate::compiler::spirv::user_name;
 use crate::error::{Error, Result};
 use crate::source::module::Module;
 
@@ -17,6 +18,7 @@ pub(super) enum Artifact {
 
 /// Kernel of an artifact, by reference.
 pub(super) struct ArtifactKernel<'a> {
+    /// Name that users know it by.
     pub(super) name: &'a str,
     /// Parameters; empty if the artifact does not describe them.
     pub(super) parameters: &'a [Parameter],
@@ -31,7 +33,7 @@ impl Artifact {
                 .kernels()
                 .iter()
                 .map(|kernel| ArtifactKernel {
-                    name: kernel.name(),
+                    name: user_name(kernel.name()),
                     parameters: kernel.parameters(),
                     native: Some(kernel),
                 })

@@ -236,36 +236,36 @@ impl Built {
             let native = kernel.native.as_ref().filter(|_| *kernel.name == *name)?;
             Some((index, Arc::clone(native)))
         });
-        let (index, native) = native.ok_or_else(|| self.unknown_kernel(name))?;
+        let (index, native) = native.ok_or_else(|| unknown_kernel(name, &self.kernel_names()))?;
         Ok(ResolvedKernel { native, built: Arc::clone(self), index })
-    }
-
-    fn unknown_kernel(&self, name: &str) -> Error {
-        let names = self.kernel_names();
-        let message = match names.as_slice() {
-            [] => format!("the program has no kernel `{name}`; it has no kernels"),
-            names => {
-                // PoCL's headers rename its built-in functions this way, and also kernels that have the name of
-                // a built-in function.
-                let is_built_in = names.iter().any(|known| *known == format!("_cl_{name}"));
-                let hint = match similar_names(name, names.iter().copied()).first() {
-                    _ if is_built_in => {
-                        "; it has the name of a built-in function of OpenCL C, which PoCL renames: \
-                         give it another name"
-                            .to_owned()
-                    }
-                    Some(similar) => format!("; did you mean `{similar}`?"),
-                    None => String::new(),
-                };
-                format!("the program has no kernel `{name}`; it has: {}{hint}", names.join(", "))
-            }
-        };
-        Error::new(ErrorKind::UnknownKernel, message)
     }
 
     pub(super) fn kernel_names(&self) -> Vec<&str> {
         self.kernels.iter().map(|kernel| &*kernel.name).collect()
     }
+}
+
+/// Returns the error for a program without a kernel of this name. `names` has those of its kernels.
+pub(super) fn unknown_kernel(name: &str, names: &[&str]) -> Error {
+    let message = match names {
+        [] => format!("the program has no kernel `{name}`; it has no kernels"),
+        names => {
+            // PoCL's headers rename its built-in functions this way, and also kernels that have the name of
+            // a built-in function.
+            let is_built_in = names.iter().any(|known| *known == format!("_cl_{name}"));
+            let hint = match similar_names(name, names.iter().copied()).first() {
+                _ if is_built_in => {
+                    "; it has the name of a built-in function of OpenCL C, which PoCL renames: \
+                     give it another name"
+                        .to_owned()
+                }
+                Some(similar) => format!("; did you mean `{similar}`?"),
+                None => String::new(),
+            };
+            format!("the program has no kernel `{name}`; it has: {}{hint}", names.join(", "))
+        }
+    };
+    Error::new(ErrorKind::UnknownKernel, message)
 }
 
 /// Merges the parameters that the driver reports with those from the module or the stored entry.
@@ -318,7 +318,12 @@ impl WeakKernel {
 impl ResolvedKernel {
     /// Returns the label of the module that contains the kernel, if it has one.
     pub(crate) fn label(&self) -> Option<&str> {
-        self.built.plan()?.label_of(self.native.name())
+        self.built.plan()?.label_of(self.name())
+    }
+
+    /// Returns the name that users know the kernel by. The driver may know it by another one.
+    pub(crate) fn name(&self) -> &str {
+        &self.built.kernels[self.index].name
     }
 
     pub(crate) fn downgrade(&self) -> WeakKernel {

@@ -167,6 +167,7 @@ impl Subject {
     /// Compiles or links the program, and adds likely causes to an error.
     pub(super) async fn compile(self: &Arc<Self>, linkage: Option<Linkage>) -> Outcome {
         let _compiling = self.graph.progress().begin_compile();
+        self.on_pool(Priority::Short, |subject| subject.plan.check_calls()).await?;
         let outcome = match linkage {
             None => self.compile_modules().await,
             Some(Linkage { objects, signatures }) => self.link(objects, signatures).await,

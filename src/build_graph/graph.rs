@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, Weak};
 use std::time::Duration;
 
 use moka::notification::RemovalCause;
@@ -14,7 +14,7 @@ use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 
 use super::built::Built;
-use super::checked::Checked;
+use super::checked::{Checked, CheckedKernels};
 use super::child::{Children, ProcessPool, Target};
 use super::disk::Disk;
 use super::fusion::Attempts;
@@ -123,6 +123,9 @@ pub(crate) struct Setting {
     pub(crate) counters: Arc<Counters>,
 }
 
+/// Device, key and trust of the plan that a checked program was requested by.
+type CheckedId = (usize, BuildKey, bool);
+
 /// All builds of a runtime.
 pub(crate) struct BuildGraph {
     setting: Setting,
@@ -134,6 +137,8 @@ pub(crate) struct BuildGraph {
     fusions: Fusions,
     attempts: Attempts,
     recorders: RwLock<Vec<Arc<ManifestRecorder>>>,
+    /// Checked programs that are in use.
+    checked: Mutex<HashMap<CheckedId, Weak<CheckedKernels>>>,
     progress: ProgressCounter,
     /// Executor of the builds. It is not the one for the futures of applications, which may block.
     builds: Arc<HostExecutor>,
@@ -181,6 +186,7 @@ impl BuildGraph {
             fusions,
             attempts,
             recorders: RwLock::default(),
+            checked: Mutex::default(),
             progress: ProgressCounter::default(),
             builds,
         })
@@ -282,6 +288,18 @@ impl BuildGraph {
 
     pub(super) fn front_end(&self) -> &FrontEnd {
         &self.setting.front_end
+    }
+
+    /// Returns the checked program of a plan, if it is in use.
+    pub(super) fn known_checked(&self, id: &CheckedId) -> Option<Arc<CheckedKernels>> {
+        lock(&self.checked).get(id)?.upgrade()
+    }
+
+    /// Notes the checked program of a plan for later requests, as long as it is in use.
+    pub(super) fn keep_checked(&self, id: CheckedId, kernels: &Arc<CheckedKernels>) {
+        let mut known = lock(&self.checked);
+        known.retain(|_, kernels| kernels.strong_count() > 0);
+        known.insert(id, Arc::downgrade(kernels));
     }
 
     /// Returns the treatment of checked launches that are not proven.

@@ -196,6 +196,21 @@ impl Kernel {
         }
     }
 
+    /// Waits until it is known whether the kernel can be launched: for the build of its program and, if its launches
+    /// are checked, for the analysis of the kernel.
+    ///
+    /// # Errors
+    ///
+    /// The errors of the build and of the analysis.
+    pub(crate) async fn fitness(&self) -> Result<()> {
+        self.resolve().await;
+        self.built()?;
+        match self.is_checked() {
+            true => self.checks()?.analysis().await.map(drop),
+            false => Ok(()),
+        }
+    }
+
     /// Whether another handle is of the same kernel object.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -211,7 +226,7 @@ impl Kernel {
     ///
     /// # Errors
     ///
-    /// The errors of the build, and those of [`Program::checked`](super::Program::checked).
+    /// The errors of the build, and those of [`CheckedProgram::kernel`](super::CheckedProgram::kernel).
     pub(crate) fn checks(&self) -> Result<&Arc<Checks>> {
         let Inner { name, graph, checks, is_fused, .. } = &*self.0;
         if let Some(known) = checks.get() {

@@ -61,7 +61,7 @@ mod turn;
 
 pub use attached::Attached;
 pub use built::Origin;
-pub use checked::Checked;
+pub use checked::{Checked, CheckedBuild, CheckedBuildRequest, CheckedProgram};
 pub use child::{CompileProcesses, build_child};
 pub use kernel::Kernel;
 pub use link::{DuplicateExports, LinkedSymbol};

@@ -5,7 +5,6 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::checked::runtime_ended;
 use super::kernel::Kernel;
 use super::outcome::Answer;
 use super::program::Program;
@@ -95,32 +94,6 @@ impl Build {
     #[must_use]
     pub unsafe fn kernel(&self, name: &str) -> Kernel {
         Kernel::of_build(&self.0, name)
-    }
-
-    /// Returns a kernel of the program that is being built, whose launches are checked before they run, as by
-    /// [`Program::checked`]. What that function returns as an error, the launches return.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(rt: kiln::Runtime, module: kiln::Module, x: kiln::Buffer<f32>) -> kiln::Result<()> {
-    /// let blur = rt.build(&module).start().checked("blur"); // no `unsafe`
-    /// rt.queue().submit(blur.launch(x.len()).args((&x,)))?.await?; // runs after the build
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn checked(&self, name: &str) -> Kernel {
-        match self.0.graph().upgrade() {
-            Some(graph) => graph.checked_kernel_of(&self.0, name),
-            None => {
-                let error = match self.0.peek() {
-                    Some(Err(error)) => error,
-                    _ => runtime_ended(name),
-                };
-                Kernel::of_build(&RequestedProgram::failed(error), name)
-            }
-        }
     }
 
     /// Returns the result, if the build has ended. Does not block.

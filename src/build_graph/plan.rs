@@ -2,6 +2,7 @@
 //! as possible without a driver.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -263,6 +264,35 @@ impl BuildPlan {
         }
     }
 
+    /// Returns a plan with one module in place of the modules of this plan, which Kiln made of them. `constants` are the
+    /// specialization constants of the module.
+    pub(super) fn with_merged(&self, module: Module, constants: Constants) -> Self {
+        let requested = self.requested();
+        let module = module.labeled_like(&requested.module).untrusted_if(self.has_untrusted());
+        let constants = constants.into_iter().map(|(id, bytes)| (id, bytes.into()));
+        let input = BuildInput {
+            constants: constants.collect(),
+            options: requested.options.clone(),
+            link_options: requested.link_options.clone(),
+            is_requested: true,
+            is_time_dependent: self.is_time_dependent(),
+            ..BuildInput::new(module)
+        };
+        Self {
+            inputs: smallvec![input],
+            strategy: BuildStrategy::Build,
+            link_options: SourcedOptions::default(),
+            translation: None,
+            ..self.clone()
+        }
+    }
+
+    /// Returns the names of the kernels that the modules state, each once.
+    pub(super) fn kernel_names(&self) -> impl Iterator<Item = &str> {
+        let all = self.inputs.iter().flat_map(|input| input.module.kernels());
+        all.map(AsRef::as_ref).collect::<BTreeSet<&str>>().into_iter()
+    }
+
     /// Returns the modules of the program and their symbols, if the requested module shares symbols.
     pub(crate) fn resolution(&self) -> Option<&Arc<Resolution>> {
         self.resolution.as_ref()
@@ -287,14 +317,6 @@ impl BuildPlan {
     pub(crate) fn program_link_options(&self) -> &str {
         let own = &self.requested().link_options;
         if own.is_empty() { self.link_options.text() } else { own.text() }
-    }
-
-    /// Whether the program is built by one call of the driver's compiler, from one text that includes no files.
-    pub(super) fn is_plain_text(&self) -> bool {
-        self.inputs.len() == 1
-            && self.strategy == BuildStrategy::Build
-            && self.format() == ModuleFormat::OpenClC
-            && !self.includes_files()
     }
 
     /// Returns the abbreviated digests and the labels of the modules.
@@ -452,6 +474,25 @@ impl BuildPlan {
     /// names and types that differ from those in the module.
     pub(crate) fn signature_source(&self) -> SignatureSource {
         if self.is_emitted { SignatureSource::Module } else { SignatureSource::Driver }
+    }
+
+    /// Checks that no function of SPIR-V calls itself, before a driver's compiler gets it.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](ErrorKind::Unsupported), naming the function.
+    pub(super) fn check_calls(&self) -> Result<()> {
+        let is_spirv = |input: &&BuildInput| input.module.format() == ModuleFormat::SpirV;
+        let modules = self.inputs.iter().filter(is_spirv);
+        let modules = modules.map(|input| spirv::Module::parse(&*input.code()?));
+        let modules = modules.collect::<Result<Vec<_>>>()?;
+        match spirv::recursive_function(&modules.iter().collect::<Vec<_>>()) {
+            Some(function) => Err(Error::unsupported(format!(
+                "{}: {function} calls itself, directly or through other functions, which OpenCL forbids",
+                self.describe()
+            ))),
+            None => Ok(()),
+        }
     }
 
     /// Calls `build` with the input of the device's compiler: the single module, or the module merged from

@@ -6,7 +6,6 @@ use std::sync::{Arc, Weak};
 
 use super::artifact::{Artifact, SignatureSource};
 use super::built::{BuildMetadata, Built, Origin};
-use super::checked::graph_of;
 use super::graph::BuildGraph;
 use super::kernel::Kernel;
 use super::link::{LinkedSymbol, Resolution};
@@ -22,6 +21,8 @@ use crate::process::threads;
 /// The program includes the modules that its module imports from, if there are any, and all their kernels. A
 /// request for a module that shares symbols can be answered by a larger program in memory that contains the
 /// module, such as a request for a library by the program of an application: the kernels are the same.
+///
+/// Getting a kernel of it is `unsafe`: see [`CheckedProgram`](crate::CheckedProgram) for launches without `unsafe`.
 ///
 /// # Examples
 ///
@@ -244,42 +245,6 @@ impl Program {
     /// ```
     pub unsafe fn kernel(&self, name: &str) -> Result<Kernel> {
         Kernel::of(&self.built, name, &self.graph)
-    }
-
-    /// Returns a kernel of the program, by name, whose launches are checked before they run. Launching it is
-    /// safe.
-    ///
-    /// Kiln analyses which bytes each work-item may access. A launch that is proven to stay inside its buffers,
-    /// and to have no other undefined behaviour, runs as it is. Otherwise a guarded variant of the kernel runs:
-    /// a read outside of a buffer gives zero, and a write outside is dropped.
-    /// [`Launch::verdict`](crate::Launch::verdict) says which, and why. The [guide](crate::guides::checked)
-    /// describes the whole contract.
-    ///
-    /// A program that was built from OpenCL C, or whose modules the driver linked, is built again from the
-    /// SPIR-V that is analysed, since other compilers may read the text in another way. OpenCL C is translated
-    /// for this, by clang and llvm-spirv.
-    ///
-    /// # Errors
-    ///
-    /// [`UnknownKernel`](crate::ErrorKind::UnknownKernel) and
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) as for [`kernel`](Self::kernel).
-    /// [`Unsupported`](crate::ErrorKind::Unsupported), with the reason, if launches of the kernel cannot be
-    /// checked: for code that the check does not cover, for native binaries, and for the kernels of simulated
-    /// devices. What is only known after the translation of OpenCL C is returned by the events of the launches
-    /// instead, with what to install if there are no compilers.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(rt: kiln::Runtime, module: kiln::Module, x: kiln::Buffer<f32>) -> kiln::Result<()> {
-    /// let program = rt.build(&module).await?;
-    /// let blur = program.checked("blur")?; // no `unsafe`
-    /// rt.queue().submit(blur.launch(x.len()).args((&x,)))?.await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn checked(&self, name: &str) -> Result<Kernel> {
-        graph_of(&self.graph, name)?.checked_kernel(&self.built, name)
     }
 }
 

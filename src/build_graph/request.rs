@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::checked::CheckedBuildRequest;
 use super::graph::BuildGraph;
 use super::object::CompileObject;
 use super::option_report::OptionReport;
@@ -38,8 +39,6 @@ use crate::source::module::Module;
 pub struct BuildRequest {
     graph: Arc<BuildGraph>,
     spec: BuildSpec,
-    /// Whether the program is for checked launches only.
-    is_checked: bool,
     /// Error of the first invalid setting. Reported when the build is requested.
     first_error: Option<Error>,
 }
@@ -48,7 +47,7 @@ impl BuildRequest {
     /// Creates a request for the device at position `device` in the graph.
     pub(crate) fn new(graph: Arc<BuildGraph>, device: usize, module: &Module) -> Self {
         let spec = BuildSpec::new(module.clone(), device);
-        Self { graph, spec, is_checked: false, first_error: None }
+        Self { graph, spec, first_error: None }
     }
 
     /// Sets the options for the driver's compiler, as OpenCL's `clBuildProgram` defines them. Replaces options
@@ -187,27 +186,24 @@ impl BuildRequest {
         self
     }
 
-    /// Builds the program for [checked](crate::Program::checked) launches only. For OpenCL C, this saves a
-    /// compile: checked kernels are compiled from a translation of the text to SPIR-V, and without this setting,
-    /// the driver compiles the text as well.
+    /// Builds a [`CheckedProgram`](crate::CheckedProgram) instead: one whose kernels are analysed and can be launched
+    /// without `unsafe`.
     ///
-    /// The program is the one of the translation. If there is none, because clang or llvm-spirv is missing or
-    /// refuses the text, or because the driver refuses the translation, the program is the one of the text.
-    /// [`key`](Self::key) is always of the latter. The setting has no effect on other modules, on texts that
-    /// include files or are linked with libraries, and on devices that do not take OpenCL C.
+    /// The program is built from the SPIR-V that is analysed. OpenCL C is translated for this: if clang or llvm-spirv is
+    /// missing or refuses the text, the build fails. Kernels that cannot be checked disable no others.
     ///
     /// # Examples
     ///
     /// ```no_run
     /// # async fn example(rt: kiln::Runtime, module: kiln::Module, x: kiln::Buffer<f32>) -> kiln::Result<()> {
-    /// let blur = rt.build(&module).checked().start().checked("blur");
-    /// rt.queue().submit(blur.launch(x.len()).args((&x,)))?.await?; // runs after the build
+    /// let program = rt.build(&module).checked().await?;
+    /// let blur = program.kernel("blur")?; // no `unsafe`
+    /// rt.queue().submit(blur.launch(x.len()).args((&x,)))?.await?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn checked(mut self) -> Self {
-        self.is_checked = true;
-        self
+    pub fn checked(self) -> CheckedBuildRequest {
+        CheckedBuildRequest::new(self)
     }
 
     /// Starts the build without waiting for it, to warm up or to launch its kernels before it has ended. The
@@ -226,22 +222,30 @@ impl BuildRequest {
     /// # }
     /// ```
     pub fn start(self) -> Build {
-        if let Err(error) = process::check() {
-            return Build::failed(error);
-        }
-        if let Some(error) = self.first_error {
-            return Build::failed(self.graph.refuse(error));
-        }
-        match self.graph.resolve(self.spec) {
-            Ok(plan) => {
-                let request = RequestDetails::of(&plan, &self.graph);
-                let answer = match self.is_checked {
-                    true => self.graph.request_checked(plan),
-                    false => self.graph.request_plan(plan),
-                };
-                Build::new(answer, request)
+        match self.into_plan() {
+            Ok((graph, plan)) => {
+                let request = RequestDetails::of(&plan, &graph);
+                Build::new(graph.request_plan(plan), request)
             }
-            Err(error) => Build::failed(self.graph.refuse(error)),
+            Err(error) => Build::failed(error),
+        }
+    }
+
+    /// Returns the plan of the program.
+    ///
+    /// # Errors
+    ///
+    /// The error of the first invalid setting, and those of resolving imports.
+    pub(super) fn into_plan(self) -> Result<(Arc<BuildGraph>, BuildPlan)> {
+        process::check()?;
+        let Self { graph, spec, first_error } = self;
+        let plan = match first_error {
+            Some(error) => Err(error),
+            None => graph.resolve(spec),
+        };
+        match plan {
+            Ok(plan) => Ok((graph, plan)),
+            Err(error) => Err(graph.refuse(error)),
         }
     }
 
@@ -267,7 +271,7 @@ impl BuildRequest {
     /// ```
     pub fn object(self) -> CompileObject {
         let started = process::check();
-        let Self { graph, spec, first_error, .. } = self;
+        let Self { graph, spec, first_error } = self;
         CompileObject::new(async move {
             started?;
             match first_error {

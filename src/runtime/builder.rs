@@ -343,7 +343,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets how [checked](crate::Program::checked) launches run that are not proven to stay inside their
+    /// Sets how [checked](crate::CheckedProgram) launches run that are not proven to stay inside their
     /// buffers. By default a guarded variant of the kernel runs.
     ///
     /// # Examples

@@ -292,7 +292,7 @@ impl Runtime {
     /// [context](Self::driver_handles). Kiln keeps a reference of its own, and creates kernels of its own.
     ///
     /// Such a program is in no cache. Kiln does not know the modules that it was built from, so its launches run one
-    /// by one in a [scope of fusion](crate::FusionScope), and cannot be [checked](Program::checked). Some drivers
+    /// by one in a [scope of fusion](crate::FusionScope), and cannot be [checked](crate::CheckedProgram). Some drivers
     /// describe the parameters of kernels only if the program was built with the option `-cl-kernel-arg-info`;
     /// without it, arguments are checked by the driver alone, and buffers count as read and written.
     ///

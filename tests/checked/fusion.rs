@@ -55,8 +55,8 @@ struct Chain {
 
 impl Chain {
     async fn new(rt: &Runtime, names: &[&str]) -> Self {
-        let program = support::program(rt, KERNELS).await;
-        let kernel = |name: &&str| program.checked(name).expect("it can be checked");
+        let program = support::checked_program(rt, KERNELS).await;
+        let kernel = |name: &&str| program.kernel(name).expect("it can be checked");
         let byte = |n: usize| (n * 37 % 251) as u8;
         let file = (0..PIXELS).map(|n| [0, 1, 2, 3].map(|at| byte(4 * n + at * at)));
         Self {

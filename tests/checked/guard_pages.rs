@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 
 use super::random_kernels::compare::check;
 use futures::executor::block_on;
-use kiln::{DeviceKind, FusionMode, Module, Runtime};
+use kiln::{DeviceKind, FusionMode, Runtime};
 use support::children::{DEVICE, report, this_binary, variable};
 use support::test_name;
 use support::tools::{has_clang, has_tool};
@@ -230,12 +230,12 @@ fn volatile_reads() {
     block_on(async {
         let builder = support::builder().fusion(FusionMode::Always).device(variable(DEVICE));
         let rt = builder.build().await.expect("the parent uses it");
-        let program = rt.build(&Module::opencl_c(VOLATILE_READS)).await.expect("it compiles");
-        let increase = rt.build(&Module::opencl_c(INCREASE)).await.expect("it compiles");
-        let increase = increase.checked("increase").expect("the program has it");
+        let program = support::checked_program(&rt, VOLATILE_READS).await;
+        let increase = support::checked_program(&rt, INCREASE).await;
+        let increase = increase.kernel("increase").expect("the program has it");
         let mut fused = 0;
         for name in program.kernel_names() {
-            let kernel = program.checked(name).expect("the program has it");
+            let kernel = program.kernel(name).expect("the program has it");
             // The buffers begin behind a page and end before one in turn.
             let x = async || rt.buffer_from((0..32).collect::<Vec<i32>>()).await;
             let inputs = [x().await, x().await].map(|x| x.expect("there is memory"));

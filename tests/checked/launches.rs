@@ -83,7 +83,7 @@ async fn upload<T: bytemuck::Pod + Send>(rt: &Runtime, elements: Vec<T>) -> Buff
 }
 
 async fn checked(rt: &Runtime, module: &Module, name: &str) -> Kernel {
-    rt.build(module).await.expect("it builds").checked(name).expect("it can be checked")
+    rt.build(module).checked().await.expect("it builds").kernel(name).expect("it can be checked")
 }
 
 everywhere! {
@@ -352,30 +352,28 @@ everywhere! {
         if !has_clang() {
             return;
         }
-        let spirv = modules(&rt).await.pop().expect("there are two");
-        let program = rt.build(&spirv).await.expect("it builds");
-        let printed = program.checked("printed").expect_err("`printf` is not checked");
-        assert_eq!(printed.kind(), ErrorKind::Unsupported);
-        let message = printed.to_string();
-        assert!(message.contains("`printed`") && message.contains("printf"), "{message}");
-        assert!(message.contains("unsafe program.kernel(\"printed\")"), "{message}");
-        let unknown = program.checked("saxpi").expect_err("there is no such kernel");
-        assert_eq!(unknown.kind(), ErrorKind::UnknownKernel);
-        assert!(unknown.to_string().contains("did you mean `saxpy`"), "{unknown}");
-        for name in ACCEPTED {
-            program.checked(name).unwrap_or_else(|error| panic!("{name}: {error}"));
-        }
-        // For a text, the launch returns the error.
-        let program = rt.build(&Module::opencl_c(KERNELS)).await.expect("it builds");
-        let x = rt.buffer::<f32>(4).expect("it fits");
-        let error = match program.checked("printed") {
-            Ok(printed) => match rt.queue().submit(printed.launch(4).args((&x,))) {
+        for module in modules(&rt).await {
+            let program = rt.build(&module).checked().await.expect("other kernels can be checked");
+            let printed = program.kernel("printed").expect_err("`printf` is not checked");
+            assert_eq!(printed.kind(), ErrorKind::Unsupported);
+            let message = printed.to_string();
+            assert!(message.contains("`printed`") && message.contains("printf"), "{message}");
+            assert!(message.contains("unsafe program.kernel(\"printed\")"), "{message}");
+            let unknown = program.kernel("saxpi").expect_err("there is no such kernel");
+            assert_eq!(unknown.kind(), ErrorKind::UnknownKernel);
+            assert!(unknown.to_string().contains("did you mean `saxpy`"), "{unknown}");
+            for name in ACCEPTED {
+                program.kernel(name).unwrap_or_else(|error| panic!("{name}: {error}"));
+            }
+            // A launch that is submitted before the build has ended has the same error.
+            let x = rt.buffer::<f32>(4).expect("it fits");
+            let printed = rt.build(&module).checked().start().kernel("printed");
+            let error = match rt.queue().submit(printed.launch(4).args((&x,))) {
                 Ok(event) => event.await.expect_err("it is refused"),
                 Err(error) => error,
-            },
-            Err(error) => error,
-        };
-        assert!(error.to_string().contains("printf"), "{error}");
+            };
+            assert!(error.to_string().contains("printf"), "{error}");
+        }
     }
 }
 
@@ -474,11 +472,12 @@ everywhere! {
             return;
         }
         for module in modules(&rt).await {
-            let build = rt.build(&module).start();
-            let (saxpy, none) = (build.checked("saxpy"), build.checked("none"));
+            let build = rt.build(&module).checked().start();
+            let (saxpy, none) = (build.kernel("saxpy"), build.kernel("none"));
             let (x, y) = (upload(&rt, vec![2.0f32; 8]).await, rt.buffer::<f32>(16).expect("it fits"));
             let launch = |kernel: &Kernel| kernel.launch(16).args((1.0f32, &x, &y));
-            let missing = match rt.queue().submit(launch(&none)) {
+            let other = rt.buffer::<f32>(16).expect("it fits");
+            let missing = match rt.queue().submit(none.launch(16).args((1.0f32, x.read_only(), &other))) {
                 Ok(event) => event.await.expect_err("there is no such kernel"),
                 Err(error) => error,
             };
@@ -493,14 +492,48 @@ everywhere! {
 }
 
 everywhere! {
+    async fn what_a_launch_that_is_refused_late_was_to_write_is_lost(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
+        let queue = rt.queue();
+        // The analysis refuses the first and the second, clang the third, and the last one has no such kernel.
+        let printed = "kernel void k(global float *x) { printf(\"%f\", x[0]); x[0] = 2; } kernel void fit(global float *x) {}";
+        let divergent = "kernel void k(global float *x) {
+            if (get_local_id(0) == 1) barrier(CLK_LOCAL_MEM_FENCE);
+            x[0] = 2;
+        }";
+        let untranslated = "#if !defined(POCL_DEVICE_ADDRESS_BITS) && !defined(__INTEL_LLVM_COMPILER)
+            #error for drivers only
+            #endif
+            kernel void k(global float *x) { x[0] = 2; }";
+        for text in [printed, divergent, untranslated, support::SAXPY] {
+            let x = upload(&rt, vec![1.0f32; 16]).await;
+            let y = upload(&rt, vec![3.0f32; 16]).await;
+            let k = rt.build(&Module::opencl_c(text)).checked().start().kernel("k");
+            let submitted = queue.submit(k.launch(16).args((&x,))).map(drop);
+            if let Err(error) = submitted {
+                // It is known already, so that nothing has happened.
+                assert!(queue.read(&x).await.is_ok(), "{error}");
+                continue;
+            }
+            let root = queue.read(&x).await.expect_err("it was not written");
+            assert!(queue.read(&x).await.expect_err("it was not written").same(&root), "{root}");
+            assert_eq!(queue.read(&y).await.expect("it is another buffer"), [3.0; 16]);
+            queue.fill(&x, 5.0).expect("it fits").await.expect("it is written");
+            assert_eq!(queue.read(&x).await.expect("it was written"), [5.0; 16]);
+        }
+    }
+}
+
+everywhere! {
     async fn native_binaries_are_refused_by_name(rt: Runtime) {
         if !rt.device().formats.contains(&ModuleFormat::Native) {
             return;
         }
         let program = rt.build(&Module::opencl_c(support::SAXPY)).await.expect("it builds");
         let native = Module::native(program.binary().expect("it has one")).expect("it is a module");
-        let program = rt.build(&native).await.expect("it loads");
-        let error = program.checked("saxpy").expect_err("nothing is known of its code");
+        let error = rt.build(&native).checked().await.expect_err("nothing is known of its code");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("native binary"), "{error}");
     }
@@ -537,8 +570,8 @@ everywhere! {
         if std::env::var_os("KILN_STAND_INS_OPENCL").is_some() {
             return;
         }
-        let program = support::program(&rt, VECTORS).await;
-        let pick = program.checked("pick").unwrap();
+        let program = support::checked_program(&rt, VECTORS).await;
+        let pick = program.kernel("pick").unwrap();
         let numbers: Vec<f32> = (0..SIZE[0] * SIZE[1]).map(|n| n as f32).collect();
         let src = rt.buffer_from(numbers.clone()).await.unwrap();
         let dst = rt.buffer::<f32>(numbers.len()).unwrap();

@@ -3,7 +3,7 @@
 use std::fs;
 
 use kiln::internal::translate::spirv_of;
-use kiln::{Buffer, ErrorKind, Kernel, LaunchVerdict, Module, ModuleFormat, Program, Runtime};
+use kiln::{Buffer, CheckedProgram, ErrorKind, Kernel, LaunchVerdict, Module, Runtime};
 use support::everywhere;
 use support::tools::has_clang;
 use tempfile::TempDir;
@@ -54,13 +54,8 @@ fn lines(verdict: &LaunchVerdict) -> Vec<(&str, &str)> {
     lines
 }
 
-/// Returns whether the device takes OpenCL C. For others, programs are translations, and are analysed at once.
-fn takes_text(rt: &Runtime) -> bool {
-    rt.device().formats.contains(&ModuleFormat::OpenClC)
-}
-
-async fn build(rt: &Runtime, module: &Module) -> Program {
-    rt.build(module).await.expect("it builds")
+async fn build(rt: &Runtime, module: &Module) -> CheckedProgram {
+    rt.build(module).checked().await.expect("it builds")
 }
 
 everywhere! {
@@ -70,14 +65,14 @@ everywhere! {
         }
         let module = Module::opencl_c(TEXT).label("filters/filter.cl");
         let expected = [("x", "filter.cl:3"), ("x", "filter.cl:9"), ("y", "filter.cl:10")];
-        let filter = build(&rt, &module).await.checked("filter").expect("it can be checked");
+        let filter = build(&rt, &module).await.kernel("filter").expect("it can be checked");
         let found = verdict(&rt, &filter).await;
         assert_eq!(lines(&found), expected, "{found}");
         assert!(found.to_string().contains(" (filter.cl:10)"), "{found}");
         // SAFETY: no launch of the kernel runs.
-        let unchecked = unsafe { build(&rt, &module).await.kernel("filter") };
+        let unchecked = unsafe { rt.build(&module).await.expect("it builds").kernel("filter") };
         assert_eq!(lines(&verdict(&rt, &unchecked.expect("it is there")).await), expected);
-        let only_checked = rt.build(&module).checked().start().checked("filter");
+        let only_checked = rt.build(&module).checked().start().kernel("filter");
         assert_eq!(lines(&verdict(&rt, &only_checked).await), expected);
     }
 }
@@ -90,7 +85,7 @@ everywhere! {
         let text = "kernel void filter(global const float *x, global float *y, int n) {\n\
                     \ty[get_global_id(0)] =\n\
                     \t\tx[get_global_id(0) + n];\n}";
-        let filter = build(&rt, &Module::opencl_c(text)).await.checked("filter").expect("it is fine");
+        let filter = build(&rt, &Module::opencl_c(text)).await.kernel("filter").expect("it is fine");
         assert_eq!(lines(&verdict(&rt, &filter).await), [("x", "line 3")]);
     }
 }
@@ -114,8 +109,8 @@ everywhere! {
                     \tput(y, i, value);\n}";
         let module = Module::opencl_c(text).label("main.cl");
         let options = format!("-I {}", folder.path().display());
-        let program = rt.build(&module).options(&options).await.expect("it builds");
-        let filter = program.checked("filter").expect("it can be checked");
+        let program = rt.build(&module).options(&options).checked().await.expect("it builds");
+        let filter = program.kernel("filter").expect("it can be checked");
         let found = verdict(&rt, &filter).await;
         assert_eq!(lines(&found), [("x", "main.cl:6"), ("y", "accesses.h:3")], "{found}");
     }
@@ -123,13 +118,11 @@ everywhere! {
 
 everywhere! {
     async fn refused_kernels_are_refused_with_a_line(rt: Runtime) {
-        if !has_clang() || !takes_text(&rt) {
+        if !has_clang() {
             return;
         }
         let module = Module::opencl_c(TEXT).label("filter.cl");
-        let shown = build(&rt, &module).await.checked("shown").expect("the analysis is not done yet");
-        let (x, _) = buffers(&rt).await;
-        let refusal = shown.launch(1).args((&x,)).verdict().await.expect_err("it is refused");
+        let refusal = build(&rt, &module).await.kernel("shown").expect_err("it is refused");
         assert_eq!(refusal.kind(), ErrorKind::Unsupported);
         let message = refusal.to_string();
         assert!(message.contains("`printf`") && message.contains("filter.cl:16"), "{message}");
@@ -144,8 +137,8 @@ everywhere! {
         let module = Module::opencl_c(TEXT).label("filter.cl");
         let (x, y) = buffers(&rt).await;
         // The launch is submitted before the program is built, so that it can wait for the compilers.
-        let build = rt.build(&module).start();
-        let filter = build.checked("filter");
+        let build = rt.build(&module).checked().start();
+        let filter = build.kernel("filter");
         let launch = || filter.launch(SIZE).args((&x, &y, 2)).require_proof();
         let error = match rt.queue().submit(launch()) {
             Ok(event) => event.await.expect_err("it is not proven"),
@@ -156,8 +149,10 @@ everywhere! {
         let error = rt.queue().submit(launch()).expect_err("it is not proven");
         assert!(error.to_string().contains("(filter.cl:10)"), "{error}");
         assert!(!error.to_string().contains("Launch::verdict"), "{error}");
-        // A launch of another handle does not wait for the compilers.
-        let filter = build.await.expect("it builds").checked("filter").expect("it can be checked");
+        // A launch of another program does not wait for the compilers.
+        let moved = Module::opencl_c(format!("\n{TEXT}")).label("moved.cl");
+        let program = rt.build(&moved).checked().await.expect("it builds");
+        let filter = program.kernel("filter").expect("it can be checked");
         let launch = || filter.launch(SIZE).args((&x, &y, 2)).require_proof();
         verdict_is_advised(&rt, &filter, launch).await;
     }
@@ -172,10 +167,10 @@ async fn verdict_is_advised(rt: &Runtime, kernel: &Kernel, launch: impl Fn() -> 
     rt.queue().submit(proven).expect("it fits").await.expect("it runs");
     let error = rt.queue().submit(launch()).expect_err("it is not proven");
     assert!(error.to_string().ends_with("; `Launch::verdict` names the lines"), "{error}");
-    assert!(!error.to_string().contains("filter.cl:"), "{error}");
+    assert!(!error.to_string().contains("moved.cl:"), "{error}");
     launch().verdict().await.expect("the launch can be checked");
     let error = rt.queue().submit(launch()).expect_err("it is not proven");
-    assert!(error.to_string().contains("(filter.cl:10)"), "{error}");
+    assert!(error.to_string().contains("(moved.cl:11)"), "{error}");
 }
 
 everywhere! {
@@ -186,20 +181,16 @@ everywhere! {
         let module = Module::opencl_c(TEXT).label("filter.cl");
         let moved = Module::opencl_c(format!("// A comment.\n{TEXT}")).label("filter.cl");
         let expected = [("x", "filter.cl:3"), ("x", "filter.cl:9"), ("y", "filter.cl:10")];
-        let filter = build(&rt, &module).await.checked("filter").expect("it can be checked");
+        let filter = build(&rt, &module).await.kernel("filter").expect("it can be checked");
         assert_eq!(lines(&verdict(&rt, &filter).await), expected);
         let expected = [("x", "filter.cl:10"), ("x", "filter.cl:4"), ("y", "filter.cl:11")];
-        let filter = build(&rt, &moved).await.checked("filter").expect("it can be checked");
+        let filter = build(&rt, &moved).await.kernel("filter").expect("it can be checked");
         assert_eq!(lines(&verdict(&rt, &filter).await), expected);
-        if !takes_text(&rt) {
-            return;
-        }
-        // The requests get one program, whose text is one or the other.
-        let first = rt.build(&module).checked().await.expect("it builds");
-        let second = rt.build(&moved).checked().await.expect("it builds");
+        // The requests get one program, and the lines of their own text.
+        let (first, second) = (build(&rt, &module).await, build(&rt, &moved).await);
         assert_eq!(first.key(), second.key());
-        let filter = second.checked("filter").expect("it can be checked");
-        assert_eq!(lines(&verdict(&rt, &filter).await), [("x", ""), ("x", ""), ("y", "")]);
+        let filter = second.kernel("filter").expect("it can be checked");
+        assert_eq!(lines(&verdict(&rt, &filter).await), expected);
     }
 }
 
@@ -208,12 +199,14 @@ everywhere! {
         if !has_clang() {
             return;
         }
-        let module = Module::opencl_c(TEXT).label("filter.cl");
+        // Lines are read at the build for kernels that are refused.
+        let fit = TEXT.split("kernel void shown").next().expect("there is text before it");
+        let module = Module::opencl_c(fit).label("filter.cl");
         let before = rt.build(&module).checked().await.expect("it builds");
         let spirv = spirv_of(&rt, &module, "").await.expect("it is translated");
         let translations = || rt.stats().translations;
         let counted = translations();
-        let filter = before.checked("filter").expect("it can be checked");
+        let filter = before.kernel("filter").expect("it can be checked");
         let (x, y) = (rt.buffer::<f32>(8192).expect("it fits"), rt.buffer::<f32>(8192).expect("it fits"));
         let proven = filter.launch(SIZE).args((&x, &y, 2));
         assert!(proven.verdict().await.expect("it can be checked").is_proven());
@@ -223,7 +216,7 @@ everywhere! {
         assert!(!lines(&verdict(&rt, &filter).await).is_empty());
         assert_eq!(rt.stats().compiles, compiles, "no program is compiled for lines");
         assert_eq!(translations(), counted + 1);
-        verdict(&rt, &before.checked("filter").expect("it can be checked")).await;
+        verdict(&rt, &before.kernel("filter").expect("it can be checked")).await;
         assert_eq!(translations(), counted + 1, "the translation with lines is kept");
         let again = spirv_of(&rt, &module, "").await.expect("it is translated");
         assert_eq!(again.digest(), spirv.digest());

@@ -1,5 +1,6 @@
 //! Checked launches: none leaves its buffers, and what is proven needs no guard.
 
+mod attacks;
 mod fusion;
 mod guard_pages;
 mod images;

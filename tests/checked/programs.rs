@@ -4,8 +4,8 @@ use std::fs;
 
 use kiln::internal::translate::spirv_of;
 use kiln::{
-    Buffer, CacheConfig, ErrorKind, FusionMode, FusionOutcome, Kernel, Module, ModuleFormat,
-    Origin, Program, Runtime,
+    Buffer, CacheConfig, CheckedProgram, ErrorKind, FusionMode, FusionOutcome, Kernel, Module,
+    Runtime,
 };
 use support::everywhere;
 use support::tools::has_clang;
@@ -20,13 +20,13 @@ kernel void offset(global const float *x, global float *y, float by) {
     y[i] = x[i] + by;
 }";
 
-async fn build(rt: &Runtime, module: &Module) -> Program {
-    rt.build(module).await.expect("it builds")
+async fn build(rt: &Runtime, module: &Module) -> CheckedProgram {
+    rt.build(module).checked().await.expect("it builds")
 }
 
 async fn stages(rt: &Runtime) -> [Kernel; 2] {
     let program = build(rt, &Module::opencl_c(STAGES)).await;
-    ["scale", "offset"].map(|name| program.checked(name).expect("it can be checked"))
+    ["scale", "offset"].map(|name| program.kernel(name).expect("it can be checked"))
 }
 
 async fn upload(rt: &Runtime, elements: Vec<f32>) -> Buffer<f32> {
@@ -51,7 +51,7 @@ everywhere! {
         let application = Module::opencl_c(application).importing(["pick"]);
         rt.register(&library.exporting(["pick"])).expect("it exports its function");
         let program = build(&rt, &application).await;
-        let shifted = program.checked("shifted").expect("it can be checked");
+        let shifted = program.kernel("shifted").expect("it can be checked");
         let (x, y) = (upload(&rt, vec![1.0, 2.0, 3.0, 4.0]).await, upload(&rt, vec![9.0; 4]).await);
         for (by, is_proven, expected) in [(0, true, [1.0, 2.0, 3.0, 4.0]), (2, false, [3.0, 4.0, 0.0, 0.0])] {
             let launch = shifted.launch(4).args((&x, &y, by));
@@ -73,8 +73,8 @@ everywhere! {
         let module = specialized(&module);
         let x = rt.buffer::<f32>(8).expect("it fits");
         for (stride, is_proven) in [(1_u64, true), (2, false)] {
-            let program = rt.build(&module).specialize(3, stride).await.expect("it builds");
-            let strided = program.checked("strided").expect("it can be checked");
+            let program = rt.build(&module).specialize(3, stride).checked().await.expect("it builds");
+            let strided = program.kernel("strided").expect("it can be checked");
             let launch = strided.launch(8).args((&x,));
             assert_eq!(launch.verdict().await.expect("it is checked").is_proven(), is_proven);
             rt.queue().submit(launch).expect("it fits").await.expect("it runs");
@@ -110,14 +110,15 @@ everywhere! {
         }
         let module = spirv_of(&rt, &Module::opencl_c(STAGES), "").await.expect("it is valid");
         let x = upload(&rt, vec![2.0; 4]).await;
-        for (options, compiles) in [("-cl-mad-enable", 1), ("-cl-finite-math-only", 2)] {
+        // The second program is the first one, without the option.
+        for (options, compiles) in [("", 1), ("-cl-finite-math-only", 0), ("-cl-mad-enable", 1)] {
             let before = rt.stats().compiles;
-            let program = rt.build(&module).options(options).await.expect("it builds");
-            let scale = program.checked("scale").expect("it can be checked");
+            let program = rt.build(&module).options(options).checked().await.expect("it builds");
+            let scale = program.kernel("scale").expect("it can be checked");
             rt.queue().submit(scale.launch(4).args((&x, &x, 0.5f32))).expect("it fits").await.expect("it runs");
             assert_eq!(rt.stats().compiles - before, compiles, "{options}");
         }
-        assert_eq!(read(&rt, &x).await, [0.5; 4]);
+        assert_eq!(read(&rt, &x).await, [0.25; 4]);
     }
 }
 
@@ -128,8 +129,8 @@ everywhere! {
         }
         // This process is no build child, so that the program has to be in memory.
         let _kept = build(&rt, &Module::opencl_c(STAGES)).await;
-        let program = rt.build(&Module::opencl_c(STAGES).untrusted()).await.expect("it is in memory");
-        let scale = program.checked("scale").expect("it can be checked");
+        let program = build(&rt, &Module::opencl_c(STAGES).untrusted()).await;
+        let scale = program.kernel("scale").expect("it can be checked");
         let (x, y) = (upload(&rt, vec![1.0; 4]).await, upload(&rt, vec![7.0; 4]).await);
         let verdict = scale.launch(5).args((&x, &y, 2.0f32)).verdict().await;
         assert!(!verdict.expect("it is checked").is_proven());
@@ -207,14 +208,14 @@ everywhere! {
         }
         let other = support::builder().device(rt.device().index().to_string()).build().await;
         let other = other.expect("it starts");
-        // The analysis of a SPIR-V module leaves nothing that uses the runtime.
-        let module = spirv_of(&rt, &Module::opencl_c(STAGES), "").await.expect("it is valid");
-        let program = build(&other, &module).await;
+        let program = build(&other, &Module::opencl_c(STAGES)).await;
+        let x = other.buffer_from(vec![1.0f32; 4]).await.expect("there is memory");
         other.drain().await;
         drop(other);
+        let scale = program.kernel("scale").expect("it is a look-up");
         // Threads of the runtime may still hold it for a moment.
         let error = loop {
-            match program.checked("scale") {
+            match scale.launch(4).args((&x, &x, 2.0f32)).verdict().await {
                 Ok(_) => std::thread::yield_now(),
                 Err(error) => break error,
             }
@@ -266,91 +267,117 @@ fn fused_kernels_of_checked_launches_are_proven() {
 }
 
 everywhere! {
-    async fn checked_programs_of_modules_are_the_programs_themselves(rt: Runtime) {
+    async fn a_checked_program_is_compiled_once(rt: Runtime) {
         if !has_clang() {
             return;
         }
-        let module = spirv_of(&rt, &Module::opencl_c(STAGES), "").await.expect("it is valid");
-        let program = build(&rt, &module).await;
-        let before = rt.stats();
-        let scale = program.checked("scale").expect("it can be checked");
-        assert!(scale.params().is_some(), "it is there at once");
-        let x = upload(&rt, vec![2.0; 4]).await;
-        rt.queue().submit(scale.launch(4).args((&x, &x, 0.5f32))).expect("it fits").await.expect("it runs");
-        assert_eq!(rt.stats().compiles, before.compiles);
-        assert_eq!(rt.build(&module).await.expect("it is in memory").origin(), Origin::Memory);
-        assert!(!rt.device().formats.is_empty() && module.format() == ModuleFormat::SpirV);
+        let text = Module::opencl_c(STAGES);
+        let spirv = spirv_of(&rt, &text, "").await.expect("it is valid");
+        for (module, is_text) in [(text, true), (spirv, false)] {
+            let x = upload(&rt, vec![2.0; 4]).await;
+            let before = rt.stats();
+            let request = rt.build(&module).checked().start();
+            let kernels = [request.kernel("scale"), request.kernel("offset")];
+            let program = request.await.expect("it builds");
+            assert_eq!(program.kernel_names(), ["offset", "scale"]);
+            let again = [(); 2].map(|()| program.kernel("scale").expect("it has the kernel"));
+            assert!(again.iter().all(|kernel| kernel.params().is_some()), "they are there at once");
+            for kernel in kernels.into_iter().chain(again) {
+                rt.queue().submit(kernel.launch(4).args((&x, &x, 0.5f32))).expect("it fits").await.expect("it runs");
+            }
+            assert_eq!(read(&rt, &x).await, [0.375; 4]);
+            // Where the text is compiled as SPIR-V, its program is that of its translation.
+            let compiles = rt.stats().compiles - before.compiles;
+            assert!(compiles == 1 || (compiles == 0 && !is_text), "{compiles}");
+            let other = rt.build(&module).checked().await.expect("it is in memory");
+            assert_eq!(other.key(), program.key());
+            // A variant is made of the program, too.
+            let launch = program.kernel("scale").expect("it has the kernel").launch(8).args((&x, &x, 2.0f32));
+            assert!(!launch.verdict().await.expect("it is checked").is_proven());
+            rt.queue().submit(launch).expect("it fits").await.expect("it runs");
+            assert_eq!(read(&rt, &x).await, [0.75; 4]);
+        }
     }
 }
 
 everywhere! {
-    async fn requests_for_checked_launches_compile_one_program(rt: Runtime) {
+    async fn a_checked_program_fails_if_no_kernel_can_be_checked(rt: Runtime) {
         if !has_clang() {
             return;
         }
-        let module = Module::opencl_c(STAGES);
-        let x = upload(&rt, vec![2.0; 4]).await;
-        let before = rt.stats();
-        let request = rt.build(&module).checked().start();
-        let kernels = [request.checked("scale"), request.checked("offset")];
-        let program = request.await.expect("it builds");
-        for kernel in kernels.into_iter().chain([program.checked("scale").expect("it has the kernel")]) {
-            rt.queue().submit(kernel.launch(4).args((&x, &x, 0.5f32))).expect("it fits").await.expect("it runs");
-        }
-        assert_eq!(rt.stats().compiles - before.compiles, 1);
-        let again = rt.build(&module).checked().await.expect("it is in memory");
-        assert_eq!((again.origin(), again.key()), (Origin::Memory, program.key()));
-        // The text itself is another program, with checked kernels of the same one.
-        let plain = build(&rt, &module).await;
-        assert_eq!(plain.origin(), Origin::Compiled);
-        let scale = plain.checked("scale").expect("it can be checked");
-        rt.queue().submit(scale.launch(4).args((&x, &x, 2.0f32))).expect("it fits").await.expect("it runs");
-        assert_eq!(rt.stats().compiles - before.compiles, 2);
-        assert_eq!(read(&rt, &x).await, [1.5; 4]);
-        // A variant is made of the program, too.
-        let launch = program.checked("scale").expect("it has the kernel").launch(8).args((&x, &x, 2.0f32));
-        assert!(!launch.verdict().await.expect("it is checked").is_proven());
-        rt.queue().submit(launch).expect("it fits").await.expect("it runs");
-        assert_eq!(read(&rt, &x).await, [3.0; 4]);
-    }
-}
-
-everywhere! {
-    async fn requests_for_checked_launches_have_the_errors_of_others(rt: Runtime) {
-        if !has_clang() {
-            return;
-        }
-        let x = upload(&rt, vec![2.0; 4]).await;
-        let printed = "kernel void printed(global float *x) { printf(\"%f\", x[get_global_id(0)]); }
-            kernel void doubled(global float *x) { x[get_global_id(0)] *= 2.0f; }";
+        let printed = "kernel void printed(global float *x) { printf(\"%f\", x[get_global_id(0)]); }";
         // The drivers accept this text, and clang does not.
         let refused = "#if !defined(POCL_DEVICE_ADDRESS_BITS) && !defined(__INTEL_LLVM_COMPILER)
             #error for drivers only
             #endif
             kernel void doubled(global float *x) { x[get_global_id(0)] *= 2.0f; }";
-        for (text, kernel) in [(printed, "printed"), (printed, "missing"), (refused, "doubled")] {
-            let module = Module::opencl_c(text);
-            let mut errors = Vec::new();
-            for request in [rt.build(&module), rt.build(&module).checked()] {
-                let program = request.await.expect("it builds");
-                let error = match program.checked(kernel) {
-                    Ok(kernel) => match rt.queue().submit(kernel.launch(4).args((&x,))) {
-                        Ok(event) => event.await.expect_err("it cannot be checked"),
-                        Err(error) => error,
-                    },
-                    Err(error) => error,
-                };
-                errors.push(error);
-            }
-            assert_eq!(errors[0].kind(), errors[1].kind(), "{errors:?}");
-            assert_eq!(errors[0].to_string(), errors[1].to_string());
+        let broken = "kernel void broken(global float *x) { x[0] = nothing; }";
+        for (text, kind, part) in [
+            (printed, ErrorKind::Unsupported, "printf"),
+            (refused, ErrorKind::BuildFailed, "for drivers only"),
+            (broken, ErrorKind::BuildFailed, "nothing"),
+        ] {
+            let before = rt.stats().compiles;
+            let error = rt.build(&Module::opencl_c(text)).checked().await.expect_err("it is not built");
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(error.to_string().contains(part), "{error}");
+            assert_eq!(rt.stats().compiles, before, "no driver was asked");
         }
-        let program = rt.build(&Module::opencl_c(printed)).checked().await.expect("it builds");
-        let doubled = program.checked("doubled").expect("it can be checked");
-        rt.queue().submit(doubled.launch(4).args((&x,))).expect("it fits").await.expect("it runs");
-        assert_eq!(read(&rt, &x).await, [4.0; 4]);
-        let broken = Module::opencl_c("kernel void broken(global float *x) { x[0] = nothing; }");
-        let error = rt.build(&broken).checked().await.expect_err("it is not valid");
-        assert!(error.kind() == ErrorKind::BuildFailed && error.to_string().contains("nothing"), "{error}");
     }
+}
+
+everywhere! {
+    async fn names_that_drivers_know_mean_nothing_in_checked_programs(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
+        // Readers of SPIR-V take the functions for those of OpenCL C, whatever their bodies say.
+        let text = "
+            __attribute__((overloadable)) int first(int a, int b) { return a < 4 ? a : b; }
+            kernel void least(global const int *x, global int *y) {
+                size_t i = get_global_id(0);
+                y[i] = x[first(i, 0)];
+            }
+            kernel void _Z3minii(global int *y) { y[get_global_id(0)] = 3; }";
+        let module = spirv_of(&rt, &Module::opencl_c(text), "").await.expect("it is valid");
+        for name in ["_Z3minii", "_Z13get_global_idj", "least", "kiln_kernel_least"] {
+            let named = renamed(&module, "first", name);
+            let program = build(&rt, &named).await;
+            let least = program.kernel("least").expect("it can be checked");
+            let x = rt.buffer_from((0..4).collect::<Vec<i32>>()).await.expect("there is memory");
+            let y = rt.buffer_from(vec![9i32; 16]).await.expect("there is memory");
+            let launch = least.launch(16).args((&x, &y));
+            assert!(launch.verdict().await.expect("it is checked").is_proven(), "{name}");
+            rt.queue().submit(launch).expect("it fits").await.expect("it runs");
+            let expected: Vec<_> = (0..4).chain([0; 12]).collect();
+            assert_eq!(rt.queue().read(&y).await.expect("it runs"), expected, "{name}");
+            let other = program.kernel("_Z3minii").expect("it can be checked");
+            rt.queue().submit(other.launch(16).args((&y,))).expect("it fits").await.expect("it runs");
+            assert_eq!(rt.queue().read(&y).await.expect("it runs"), [3; 16], "{name}");
+        }
+    }
+}
+
+/// Lets the function of a module whose name contains `part` have the name `name`, and export it.
+fn renamed(module: &Module, part: &str, name: &str) -> Module {
+    use rspirv::binary::Assemble as _;
+    use rspirv::dr::{Instruction, Operand, load_bytes};
+    use rspirv::spirv::{Decoration, LinkageType, Op};
+    let mut known = load_bytes(module.code()).expect("it is valid");
+    let is_function = |i: &Instruction| matches!(&i.operands[..], [_, Operand::LiteralString(own)] if i.class.opcode == Op::Name && own.contains(part));
+    let found = known.debug_names.iter_mut().find(|i| is_function(i)).expect("it has the function");
+    found.operands[1] = Operand::LiteralString(name.to_owned());
+    let target = found.operands[0].clone();
+    known.annotations.retain(|i| {
+        i.operands[0] != target
+            || i.operands[1] != Operand::Decoration(Decoration::LinkageAttributes)
+    });
+    let linkage = vec![
+        target,
+        Operand::Decoration(Decoration::LinkageAttributes),
+        Operand::LiteralString(name.to_owned()),
+        Operand::LinkageType(LinkageType::Export),
+    ];
+    known.annotations.push(Instruction::new(Op::Decorate, None, None, linkage));
+    Module::spirv(bytemuck::cast_slice::<u32, u8>(&known.assemble())).expect("it is valid")
 }

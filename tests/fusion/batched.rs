@@ -316,8 +316,8 @@ fn checked_launches_are_proven_as_a_batch() {
 fn checked_launches_in_the_form() {
     futures::executor::block_on(async {
         let mut bench = Bench::of_child(2 * COUNT).await;
-        let program = support::program(&bench.rt, SOURCE).await;
-        bench.affine = program.checked("affine").unwrap();
+        let program = support::checked_program(&bench.rt, SOURCE).await;
+        bench.affine = program.kernel("affine").unwrap();
         let outcome = bench
             .run(|bench| (0..COUNT).map(|n| bench.affine(2 * n, 2 * n + 1, n as u32)).collect());
         assert_eq!(batches(&outcome.await), [(0..COUNT).collect::<Vec<_>>()]);

@@ -406,10 +406,11 @@ fn checked_launches_over_images_are_checked_as_one_kernel() {
     block_on(support::on_each_device_with_images(async |rt| {
         let rt = with_mode(&rt, FusionMode::Always).await;
         let program = support::program(&rt, KERNELS).await;
+        let checked = support::checked_program(&rt, KERNELS).await;
         let bench = Bench { is_fusing: true, program, rt };
         let from = bench.photograph();
         let [toned, to] = [(); 2].map(|()| bench.image::<Rgba<f32>>());
-        let kernel = |name: &str| bench.program.checked(name).unwrap();
+        let kernel = |name: &str| checked.kernel(name).unwrap();
         let launches = [
             kernel("tone").launch([WIDTH, HEIGHT]).args((&from, &toned, 0.5_f32)),
             kernel("copied").launch([WIDTH, HEIGHT]).args((&toned, &to)),

@@ -246,8 +246,8 @@ everywhere! {
             return;
         }
         let rt = always(&rt).await;
-        let program = support::program(&rt, SOURCE).await;
-        let [scale, shift] = ["scale", "shift"].map(|name| program.checked(name).unwrap());
+        let program = support::checked_program(&rt, SOURCE).await;
+        let [scale, shift] = ["scale", "shift"].map(|name| program.kernel(name).unwrap());
         let queue = rt.queue();
         let mut recorder = queue.record();
         recorder.fuse();

@@ -238,9 +238,9 @@ fn new_buffers_are_zeros_for_replays_too() {
 #[test]
 fn checked_kernels_are_decided_at_the_recording() {
     on_each_device(async |bench| {
-        let program = support::program(&bench.rt, SOURCE).await;
-        let shift = program.checked("shift").unwrap();
-        let scale = program.checked("scale").unwrap();
+        let program = support::checked_program(&bench.rt, SOURCE).await;
+        let shift = program.kernel("shift").unwrap();
+        let scale = program.kernel("scale").unwrap();
         let mut recorder = bench.queue.record();
         let x = recorder.input::<u32>(LEN).unwrap();
         let moved = recorder.temporary::<u32>(LEN).unwrap();
@@ -269,11 +269,33 @@ fn checked_kernels_are_decided_at_the_recording() {
 }
 
 #[test]
+fn each_replay_counts_its_checked_launches() {
+    on_each_device(async |bench| {
+        let source = "kernel void double_all(global uint *x) { x[get_global_id(0)] *= 2; }";
+        let program = support::checked_program(&bench.rt, source).await;
+        let double = program.kernel("double_all").unwrap();
+        let x = bench.rt.buffer::<u32>(LEN).unwrap();
+        let mut recorder = bench.queue.record();
+        recorder.submit(double.launch(LEN).args((&x,))).unwrap();
+        recorder.submit(double.launch(LEN + 1).args((&x,))).unwrap();
+        let before = bench.rt.stats();
+        let graph = recorder.finish().await.unwrap();
+        for _ in 0..10 {
+            let _ = graph.replay().submit().unwrap();
+        }
+        bench.rt.drain().await;
+        let after = bench.rt.stats();
+        assert_eq!(after.launches_proven - before.launches_proven, 10);
+        assert_eq!(after.launches_guarded - before.launches_guarded, 10);
+    });
+}
+
+#[test]
 fn values_that_decide_about_accesses_of_checked_kernels_cannot_be_open() {
     on_each_device(async |bench| {
         let source = "kernel void at(global uint *x, uint i) { x[i] = 1; }";
-        let program = support::program(&bench.rt, source).await;
-        let at = program.checked("at").unwrap();
+        let program = support::checked_program(&bench.rt, source).await;
+        let at = program.kernel("at").unwrap();
         let mut recorder = bench.queue.record();
         let x = recorder.input::<u32>(LEN).unwrap();
         let i = recorder.scalar::<u32>();

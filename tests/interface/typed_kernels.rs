@@ -203,12 +203,12 @@ fn files_are_found_and_built_in_every_form() {
         saxpy(&rt, |n, a, x, y| kernels.saxpy(n, a, x, y)).await;
 
         let program = rt.build(&absolute::Kernels::module().expect("it is valid"));
-        let kernels = absolute::Kernels::from_build(&program.start());
+        let kernels = absolute::Kernels::from_build(&program.checked().start());
         saxpy(&rt, |n, a, x, y| kernels.saxpy(n, a, x, y)).await;
 
         let module = module::Kernels::module().expect("it is valid");
         if rt.device().formats.contains(&module.format()) {
-            let program = rt.build(&module).await.expect("it builds");
+            let program = rt.build(&module).checked().await.expect("it builds");
             let kernels = module::Kernels::from_program(&program).expect("it has the kernel");
             saxpy(&rt, |n, a, x, y| kernels.saxpy(n, a, x, y)).await;
         }
@@ -338,7 +338,7 @@ fn a_program_without_the_kernels_is_refused() {
     }
     block_on(on_each_device(async |rt| {
         let program = rt.build(&options::Kernels::module().expect("it is valid"));
-        let program = program.await.expect("it builds");
+        let program = program.checked().await.expect("it builds");
         let error = absolute::Kernels::from_program(&program).expect_err("another program");
         assert!(error.to_string().contains("`saxpy`"), "{error}");
     }));

@@ -538,8 +538,8 @@ fn pictured() {
             [R([3.0]), R([1.0])]
         );
         if tools::has_clang() {
-            let program = rt.build(&Module::opencl_c(BLUR)).await.expect("it is right");
-            let blur = program.checked("blur").unwrap();
+            let program = rt.build(&Module::opencl_c(BLUR)).checked().await.expect("it is right");
+            let blur = program.kernel("blur").unwrap();
             let edge = Sampler::new().addressing(Addressing::ClampToEdge);
             for _ in 0..10 {
                 queue.submit(blur.launch([64, 8]).args((&from, edge, &to))).unwrap();

@@ -515,7 +515,7 @@ fn given_programs_launch_their_kernels() {
         let outcome = scope.complete().await.unwrap();
         assert!(!outcome.is_fused(), "{outcome:?}");
         assert_eq!(queue.read(&y).await.unwrap(), [5; 64]);
-        let refused = program.checked("add").map(drop).unwrap_err();
+        let refused = add.launch(64).args((&x, 4u32)).verdict().await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Unsupported);
         assert!(refused.to_string().contains("are not known"), "{refused}");
     }));

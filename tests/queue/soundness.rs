@@ -63,7 +63,9 @@ impl Bench {
         fs::write(directory.path().join("module.cl"), DUPLICATE).unwrap();
         let is_checked = rt.device().backend == "opencl" && has_clang();
         let checked = match is_checked {
-            true => Some(support::program(&rt, DUPLICATE).await.checked("duplicate").unwrap()),
+            true => {
+                Some(support::checked_program(&rt, DUPLICATE).await.kernel("duplicate").unwrap())
+            }
             false => None,
         };
         Self {

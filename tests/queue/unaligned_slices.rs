@@ -1,6 +1,8 @@
 //! Launches whose slices begin at no multiple of the device's alignment: the kernel adds the offset itself.
 
-use kiln::{Buffer, Error, ErrorKind, Event, Kernel, Module, Program, Result, Runtime};
+use kiln::{
+    Buffer, CheckedProgram, Error, ErrorKind, Event, Kernel, Module, Program, Result, Runtime,
+};
 use support::everywhere;
 use support::tools::has_clang;
 
@@ -29,15 +31,16 @@ kernel void next(global const float *x, global float *y) {
 
 const LEN: usize = 96;
 
-async fn program(rt: &Runtime) -> Program {
-    rt.build(&Module::opencl_c(KERNELS)).await.expect("it builds")
+/// Returns the programs, unchecked and checked.
+async fn programs(rt: &Runtime) -> (Program, CheckedProgram) {
+    (support::program(rt, KERNELS).await, support::checked_program(rt, KERNELS).await)
 }
 
 /// Returns the kernel, unchecked and checked.
-fn both(program: &Program, name: &str) -> [Kernel; 2] {
+fn both((program, checked): &(Program, CheckedProgram), name: &str) -> [Kernel; 2] {
     // SAFETY: the kernels touch as many elements as the launches below have work-items.
     let unchecked = unsafe { program.kernel(name) };
-    [unchecked.expect("it exists"), program.checked(name).expect("it can be checked")]
+    [unchecked.expect("it exists"), checked.kernel(name).expect("it can be checked")]
 }
 
 async fn floats(rt: &Runtime, len: usize) -> Buffer<f32> {
@@ -66,8 +69,8 @@ everywhere! {
             return;
         }
         let aligned = rt.device().limits.slice_alignment / size_of::<f32>();
-        let program = program(&rt).await;
-        for saxpy in both(&program, "saxpy") {
+        let programs = programs(&rt).await;
+        for saxpy in both(&programs, "saxpy") {
             for (from, to) in [(0, 1), (3, 0), (1, 1), (aligned + 5, 2), (7, aligned), (31, 2 * aligned + 3)] {
                 let len = 3 * aligned + LEN + 4;
                 let (x, y) = (floats(&rt, len).await, floats(&rt, len).await);
@@ -91,10 +94,10 @@ everywhere! {
         if !has_clang() {
             return;
         }
-        let program = program(&rt).await;
+        let programs = programs(&rt).await;
         let table = rt.buffer_from((0..=255).map(|at: u8| at ^ 0x5a).collect::<Vec<_>>()).await.unwrap();
         let at = rt.buffer_from((0..100).collect::<Vec<u8>>()).await.unwrap();
-        for looked_up in both(&program, "looked_up") {
+        for looked_up in both(&programs, "looked_up") {
             let y = rt.buffer_from(vec![7u16; 100]).await.unwrap();
             let (table, at) = (table.slice(9..).unwrap(), at.slice(3..83).unwrap());
             runs(rt.queue().submit(looked_up.launch(80).args((&table, &at, &y.slice(5..85).unwrap())))).await;
@@ -105,7 +108,7 @@ everywhere! {
             assert_eq!(rt.queue().read(&y).await.unwrap(), expected.collect::<Vec<u16>>());
         }
         let x = floats(&rt, 80).await;
-        for sums in both(&program, "sums") {
+        for sums in both(&programs, "sums") {
             let y = rt.buffer_from(vec![0.5f32; 9]).await.unwrap();
             // The vectors are aligned to their size, and not to the device's alignment.
             let (from, to) = (x.slice(4..68).unwrap(), y.slice(1..5).unwrap());
@@ -124,8 +127,8 @@ everywhere! {
         if !has_clang() {
             return;
         }
-        let program = program(&rt).await;
-        let [unchecked, checked] = both(&program, "sums");
+        let programs = programs(&rt).await;
+        let [unchecked, checked] = both(&programs, "sums");
         let x = floats(&rt, 80).await;
         let from = x.slice(1..65).unwrap();
         let y = rt.buffer_from(vec![0.0f32; 4]).await.unwrap();
@@ -145,8 +148,8 @@ everywhere! {
         if !has_clang() {
             return;
         }
-        let program = program(&rt).await;
-        let saxpy = program.checked("saxpy").expect("it can be checked");
+        let program = support::checked_program(&rt, KERNELS).await;
+        let saxpy = program.kernel("saxpy").expect("it can be checked");
         let (x, y) = (floats(&rt, 64).await, rt.buffer_from(vec![1.0f32; 64]).await.unwrap());
         // The buffers go on where the slices end.
         let (from, to) = (x.slice(3..13).unwrap(), y.slice(5..21).unwrap());
@@ -176,7 +179,7 @@ everywhere! {
         let build = rt.build(&Module::opencl_c(KERNELS)).start();
         // SAFETY: it touches as many elements as there are work-items.
         let unchecked = unsafe { build.kernel("saxpy") };
-        let checked = build.checked("saxpy");
+        let checked = rt.build(&Module::opencl_c(KERNELS)).checked().start().kernel("saxpy");
         let (x, y) = (floats(&rt, LEN).await, floats(&rt, LEN).await);
         let (xs, ys) = (x.slice(1..).unwrap(), y.slice(..LEN - 1).unwrap());
         for saxpy in [&unchecked, &checked] {
@@ -193,8 +196,8 @@ everywhere! {
         if !has_clang() {
             return;
         }
-        let program = program(&rt).await;
-        for next in both(&program, "next") {
+        let programs = programs(&rt).await;
+        for next in both(&programs, "next") {
             // Each launch reads the last element of the slice behind its own, and writes its own ones.
             let x = floats(&rt, LEN).await;
             for round in 0..8 {
@@ -220,8 +223,8 @@ everywhere! {
         if !has_clang() {
             return;
         }
-        let program = program(&rt).await;
-        for saxpy in both(&program, "saxpy") {
+        let programs = programs(&rt).await;
+        for saxpy in both(&programs, "saxpy") {
             let (x, y) = (floats(&rt, LEN).await, floats(&rt, LEN).await);
             let ys = y.slice(1..).unwrap();
             let scope = rt.queue().start_fusion();
@@ -239,7 +242,7 @@ everywhere! {
 
 everywhere! {
     async fn kernels_without_known_code_refuse_such_slices(rt: Runtime) {
-        let binary = program(&rt).await.binary().expect("the driver has one");
+        let binary = support::program(&rt, KERNELS).await.binary().expect("the driver has one");
         let native = rt.build(&Module::native(binary).expect("it is a binary")).await.expect("it is loaded");
         // SAFETY: it touches as many elements as there are work-items.
         let saxpy = unsafe { native.kernel("saxpy") }.expect("it exists");

@@ -2,17 +2,15 @@
 
 use std::sync::Arc;
 
-use super::plan::{faithful_plan, prepare};
+use super::plan::{faithful_plan, plan_to_run, prepare, prepare_all};
 use super::sources::Sources;
 use crate::build_graph::built::Built;
 use crate::build_graph::graph::BuildGraph;
 use crate::build_graph::link::describe;
-use crate::build_graph::outcome::{Answer, Outcome};
 use crate::build_graph::plan::BuildPlan;
-use crate::build_graph::shared_outcome::shared_outcome;
 use crate::compiler::bounds;
 use crate::device::{Device, ModuleFormat};
-use crate::error::{Error, ErrorKind, Result, catch_panics};
+use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Priority;
 use crate::source::module::Module;
 use crate::source::translate::Names;
@@ -20,7 +18,7 @@ use crate::source::translate::Names;
 /// Kernel that is prepared for the check.
 pub(crate) struct Analysis {
     pub(super) kernel: bounds::Kernel,
-    /// Number of bytes of the variables of a work-item, if it is known.
+    /// Number of bytes that a work-item needs on the stack of a CPU's thread, if it is known.
     pub(super) private_bytes: Option<u64>,
     /// Plan of the program whose kernel runs.
     pub(super) plan: BuildPlan,
@@ -29,7 +27,17 @@ pub(crate) struct Analysis {
 }
 
 impl Analysis {
-    /// Prepares a kernel of a checked program, which was built from OpenCL C, or which fusion made.
+    /// Returns the analysis of a kernel that is prepared, whose program is that of a plan.
+    pub(super) fn prepared(
+        kernel: bounds::Kernel,
+        plan: BuildPlan,
+        sources: Option<Sources>,
+    ) -> Self {
+        let private_bytes = kernel.private_bytes();
+        Self { kernel, private_bytes, plan, sources }
+    }
+
+    /// Prepares a kernel of a program that is not a checked one, or which fusion made.
     fn of(
         plan: BuildPlan,
         device: &Device,
@@ -38,49 +46,63 @@ impl Analysis {
         sources: Option<Sources>,
     ) -> Result<Self> {
         let kernel = prepare(&plan, device, name, is_fused)?;
-        let private_bytes = kernel.private_bytes();
-        Ok(Self { kernel, private_bytes, plan, sources })
+        Ok(Self::prepared(kernel, plan, sources))
+    }
+}
+
+/// Kernels of the modules of a plan, as far as they can be checked.
+pub(super) struct Analysed {
+    /// Plan of the program of the kernels that can be checked.
+    pub(super) plan_to_run: BuildPlan,
+    /// Each kernel by name, or the reason why its launches cannot be checked.
+    pub(super) kernels: Vec<(String, Result<bounds::Kernel>)>,
+    /// Modules of the plan as SPIR-V.
+    pub(super) modules: Vec<Module>,
+}
+
+impl Analysed {
+    /// Analyses the kernels of a plan, given the SPIR-V of its modules.
+    ///
+    /// # Errors
+    ///
+    /// The reason for the first kernel, if none of them can be checked.
+    pub(super) fn of(plan: &BuildPlan, modules: &[Module], device: &Device) -> Result<Self> {
+        let checked = faithful_plan(plan, modules, device)?;
+        checked.check_calls()?;
+        let kernels = prepare_all(&checked, device)?;
+        let is_fit = |name: &str| kernels.iter().any(|(own, kernel)| own == name && kernel.is_ok());
+        if !kernels.iter().any(|(_, kernel)| kernel.is_ok()) {
+            let first = kernels.into_iter().find_map(|(_, kernel)| kernel.err());
+            return Err(first.unwrap_or_else(|| {
+                Error::unsupported(format!("{} has no kernels to be launched", plan.describe()))
+            }));
+        }
+        let plan_to_run = plan_to_run(&checked, device, is_fit)?;
+        Ok(Self { plan_to_run, kernels, modules: modules.to_vec() })
+    }
+}
+
+/// Fails if nothing can be known of the code of a plan.
+pub(super) fn analysable(plan: &BuildPlan, device: &Device) -> Result<()> {
+    let refuse = |reason: &str| {
+        Error::unsupported(format!(
+            "launches cannot be checked: {reason}; `unsafe program.kernel(..)` gives kernels unchecked"
+        ))
+    };
+    if !device.runs_code {
+        return Err(refuse("kernels of a simulated device are closures"));
+    }
+    let is_native = |module: &Module| module.format() == ModuleFormat::Native;
+    match plan.inputs().iter().find(|input| is_native(input.module())) {
+        Some(input) => Err(refuse(&format!(
+            "{} is a native binary, which has no SPIR-V",
+            describe(input.module())
+        ))),
+        None => Ok(()),
     }
 }
 
 impl BuildGraph {
-    /// Requests the program that runs if only checked launches use its kernels. For a text that a driver would
-    /// compile, this is the [checked program](super): the driver does not compile the text itself. If that
-    /// cannot be translated or compiled, the answer is that for the text, whose checked kernels have the errors.
-    /// For other plans it is the program itself, which may be the checked one.
-    pub(in crate::build_graph) fn request_checked(self: &Arc<Self>, plan: BuildPlan) -> Answer {
-        if !plan.is_plain_text() || !self.device(plan.device()).runs_code {
-            return self.request_plan(plan);
-        }
-        let (shared, promise) = shared_outcome();
-        let graph = Arc::clone(self);
-        let request = async move {
-            match graph.checked_answer(&plan).await {
-                Ok(answer) => Ok(answer),
-                Err(error) => {
-                    tracing::debug!(%error, "a text is compiled as it is, and not for checked launches");
-                    Ok(graph.request_plan(plan))
-                }
-            }
-        };
-        let spawned = self.builds().spawn(async move {
-            promise.complete(catch_panics(request).await.unwrap_or_else(Answer::Refused));
-        });
-        spawned.map_or_else(Answer::Refused, |()| Answer::Reading(shared))
-    }
-
-    /// Requests the checked program of a text, and waits for it.
-    async fn checked_answer(self: &Arc<Self>, text: &BuildPlan) -> Result<Answer> {
-        let (input, device) = (text.requested(), self.device(text.device()).clone());
-        let modules = [self.spirv_of(input, text.device()).await?];
-        let (plan, is_untrusted) = (text.clone(), text.has_untrusted());
-        let make = move || faithful_plan(&plan, &modules, &device);
-        let plan = self.pool_for(is_untrusted).threads().run(Priority::Short, make).await??;
-        let answer = self.request_plan(plan);
-        answer.clone().completed().await?.set_text(input);
-        Ok(answer)
-    }
-
     /// Analyses a kernel whose program consists of trusted SPIR-V, at once. Returns `None` for other programs.
     ///
     /// # Errors
@@ -105,7 +127,7 @@ impl BuildGraph {
         }
         let device = built.device();
         let modules: Vec<_> = modules.into_iter().cloned().collect();
-        let sources = Sources::of(built, plan, &modules, name);
+        let sources = Sources::of(plan, built.device(), &modules, name, built.text());
         let checked = faithful_plan(plan, &modules, device);
         let analysed = checked.and_then(|plan| Analysis::of(plan, device, name, is_fused, sources));
         Some(analysed.map(Arc::new))
@@ -140,7 +162,7 @@ impl BuildGraph {
                 ))
             })?);
         }
-        let sources = Sources::of(built, &plan, &modules, name);
+        let sources = Sources::of(&plan, built.device(), &modules, name, built.text());
         let (device, kernel) = (built.device().clone(), name.to_owned());
         let analyse = move || {
             let plan = faithful_plan(&plan, &modules, &device)?;
@@ -159,48 +181,13 @@ impl BuildGraph {
 
     /// Returns the plan of a program, unless nothing can be known of its code.
     fn analysable<'a>(&self, built: &'a Built, name: &str) -> Result<&'a BuildPlan> {
-        let refuse = |reason: &str| {
+        let plan = built.plan().ok_or_else(|| {
             Error::unsupported(format!(
-                "the launches of `{name}` cannot be checked: {reason}; `unsafe program.kernel(\"{name}\")` \
-                 gives the kernel unchecked"
+                "the launches of `{name}` cannot be checked: the modules that the program was built from are not known"
             ))
-        };
-        if !built.device().runs_code {
-            return Err(refuse("kernels of a simulated device are closures"));
-        }
-        let plan = built
-            .plan()
-            .ok_or_else(|| refuse("the modules that the program was built from are not known"))?;
-        let is_native = |module: &Module| module.format() == ModuleFormat::Native;
-        match plan.inputs().iter().find(|input| is_native(input.module())) {
-            Some(input) => Err(refuse(&format!(
-                "{} is a native binary, which has no SPIR-V",
-                describe(input.module())
-            ))),
-            None => Ok(plan),
-        }
-    }
-
-    /// Returns the program whose kernel runs: `built` itself if it was compiled as it was analysed.
-    pub(super) async fn checked_program(
-        self: &Arc<Self>,
-        built: Arc<Built>,
-        analysis: Arc<Analysis>,
-    ) -> Outcome {
-        if self.runs_as_analysed(&built, &analysis) {
-            return Ok(built);
-        }
-        let plan = &analysis.plan;
-        let program = self.request_plan(plan.clone()).completed().await;
-        match program {
-            // OpenCL C cannot express everything.
-            Err(error) if error.kind() == ErrorKind::Unsupported && plan.is_emitted => {
-                let spirv = BuildPlan { is_emitted: false, ..plan.clone() };
-                let takes_spirv = built.device().formats.contains(&ModuleFormat::SpirV);
-                if takes_spirv { self.request_plan(spirv).completed().await } else { Err(error) }
-            }
-            program => program,
-        }
+        })?;
+        analysable(plan, built.device()).map_err(|error| error.within(format_args!("`{name}`")))?;
+        Ok(plan)
     }
 
     /// Returns whether a program was compiled from what was analysed.

@@ -14,7 +14,7 @@ use crate::build_graph::fusion::MAX_PRIVATE_BYTES;
 use crate::build_graph::graph::BuildGraph;
 use crate::build_graph::kernel::Kernel;
 use crate::build_graph::shared_outcome::SharedOutcome;
-use crate::compiler::bounds::{self, LaunchVerdict};
+use crate::compiler::bounds::{self, LaunchVerdict, check_quickly};
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::signature::Access;
 use crate::device::DeviceKind;
@@ -71,7 +71,7 @@ impl Checks {
     }
 
     /// Returns the analysis of the kernel, as a future.
-    pub(super) fn analysis(&self) -> SharedOutcome<Result<Arc<Analysis>>> {
+    pub(in crate::build_graph) fn analysis(&self) -> SharedOutcome<Result<Arc<Analysis>>> {
         self.analysis.clone()
     }
 
@@ -81,7 +81,8 @@ impl Checks {
     }
 
     /// Decides how a launch of the kernel runs. Analyses it if no earlier launch was like it. Returns `None`
-    /// while the kernel itself is being analysed, or if that must not be done on the caller's thread.
+    /// while the kernel itself is being analysed, and if analysing the launch would take long or must not be done on
+    /// the caller's thread.
     ///
     /// # Errors
     ///
@@ -120,12 +121,17 @@ impl Checks {
         if known.is_none() && analysis.plan.has_untrusted() {
             return None;
         }
-        let decision = known.unwrap_or_else(|| {
-            let run = |analysis: &Analysis, report: &_, with_offset: &_| {
-                self.run(analysis, report, with_offset)
-            };
-            self.decide_anew(&analysis, kernel, LaunchShape::of(range, arguments), run)
-        });
+        let decision = match known {
+            Some(known) => known,
+            None => {
+                let run = |analysis: &Analysis, report: &_, with_offset: &_| {
+                    self.run(analysis, report, with_offset)
+                };
+                let shape = LaunchShape::of(range, arguments);
+                let report = self.report(&analysis, &shape, &check_quickly)?;
+                self.decide_by(report, &analysis, kernel, shape, run)
+            }
+        };
         Some(decision.and_then(prove))
     }
 
@@ -226,7 +232,7 @@ impl Checks {
         let (checks, shared, launch) = (Arc::clone(&self), Arc::clone(&analysis), shape.clone());
         let describe = move || {
             let resolved = kernel.built()?;
-            let report = report(&analysis.kernel, &shape, true)?;
+            let report = full_report(&analysis.kernel, &shape)?;
             checks.check_overlaps(&analysis, resolved, &shape.regions)?;
             checks.check_stated(&analysis, resolved, &shape, &report)?;
             checks.check_private(&analysis, resolved, &shape.range)?;
@@ -288,7 +294,23 @@ impl Checks {
         shape: LaunchShape,
         decide: impl FnOnce(&Analysis, &bounds::Report, &[usize]) -> Result<Decision>,
     ) -> Result<Decision> {
-        let report = self.report(analysis, &shape);
+        let check = |kernel: &bounds::Kernel, launch: &bounds::Launch<'_>| {
+            Some(bounds::check(kernel, launch))
+        };
+        let report = self.report(analysis, &shape, &check);
+        let report = report.unwrap_or_else(|| Err(Error::unsupported("the launch is not checked")));
+        self.decide_by(report, analysis, kernel, shape, decide)
+    }
+
+    /// Decides how a launch runs, given the report on it, and remembers the decision.
+    fn decide_by(
+        &self,
+        report: Result<bounds::Report>,
+        analysis: &Analysis,
+        kernel: &ResolvedKernel,
+        shape: LaunchShape,
+        decide: impl FnOnce(&Analysis, &bounds::Report, &[usize]) -> Result<Decision>,
+    ) -> Result<Decision> {
         let constants = report.as_ref().ok().map(|report| report.constants.clone());
         let decision = report.and_then(|report| {
             self.check_stated(analysis, kernel, &shape, &report)?;
@@ -311,10 +333,19 @@ impl Checks {
     /// Checks a launch. Looks for a verdict that depends on few scalars if an earlier launch differed in scalars
     /// only, or if a guarded variant is needed. Most launches are repeated with the same scalars, and the search
     /// takes several times as long as one check.
-    fn report(&self, analysis: &Analysis, shape: &LaunchShape) -> Result<bounds::Report> {
+    /// Returns `None` if `check` does.
+    fn report(
+        &self,
+        analysis: &Analysis,
+        shape: &LaunchShape,
+        check: &dyn Fn(&bounds::Kernel, &bounds::Launch<'_>) -> Option<Result<bounds::Report>>,
+    ) -> Option<Result<bounds::Report>> {
         if shape.open_values().next().is_some() {
-            let report = report(&analysis.kernel, shape, true)?;
-            return match shape.open_values().find(|at| report.constants.contains(at)) {
+            let report = match report(&analysis.kernel, shape, true, check)? {
+                Ok(report) => report,
+                Err(error) => return Some(Err(error)),
+            };
+            return Some(match shape.open_values().find(|at| report.constants.contains(at)) {
                 Some(at) => Err(Error::unsupported(format!(
                     "kernel `{}`: the verdict on the launch depends on {}, which every replay sets; record \
                      the launch with a fixed value, or use `unsafe program.kernel(\"{0}\")`",
@@ -322,15 +353,15 @@ impl Checks {
                     analysis.kernel.parameter(at)
                 ))),
                 None => Ok(report),
-            };
+            });
         }
         if !lock(&self.known).iter().any(|known| known.shape.differs_in_scalars(shape)) {
-            let report = report(&analysis.kernel, shape, false)?;
-            if report.is_proven() {
-                return Ok(report);
+            let report = report(&analysis.kernel, shape, false, check)?;
+            if report.as_ref().map_or(true, bounds::Report::is_proven) {
+                return Some(report);
             }
         }
-        report(&analysis.kernel, shape, true)
+        report(&analysis.kernel, shape, true, check)
     }
 
     /// Fails for a launch that is not proven. The error names lines of OpenCL C only if these were read before,
@@ -399,8 +430,8 @@ impl Checks {
         }
     }
 
-    /// Fails if the variables of the work-items of a work-group may exceed the stack of a CPU's thread, on
-    /// which drivers allocate them.
+    /// Fails if the variables and values of the work-items of a work-group may exceed the stack of a CPU's thread,
+    /// on which drivers allocate them.
     fn check_private(
         &self,
         analysis: &Analysis,
@@ -429,7 +460,7 @@ impl Checks {
         let bytes =
             bytes.map_or_else(|| "an unknown number of".to_owned(), |bytes| bytes.to_string());
         Err(Error::unsupported(format!(
-            "the launches of `{0}` cannot be checked: each work-item has {bytes} bytes of variables, and a work-group \
+            "the launches of `{0}` cannot be checked: each work-item has {bytes} bytes of variables and kept values, and a work-group \
              of {items} work-items may exceed the stack of {MAX_PRIVATE_BYTES} bytes on which a CPU's driver allocates \
              them; give a smaller local size, or use `unsafe program.kernel(\"{0}\")`",
             self.name
@@ -474,16 +505,22 @@ fn is_declared_read_only(kernel: &ResolvedKernel, at: usize) -> bool {
 /// Returns the verdict on a launch with the lines of its kernel's source, if these are known.
 fn verdict_with_known_lines(analysis: &Analysis, shape: &LaunchShape) -> Option<LaunchVerdict> {
     let kernel = analysis.sources.as_ref()?.kernel()?;
-    let verdict = report(kernel, shape, true).ok()?.verdict(kernel);
+    let verdict = full_report(kernel, shape).ok()?.verdict(kernel);
     (!verdict.is_proven()).then_some(verdict)
 }
 
-/// Checks a launch of a kernel.
-fn report(
+/// Checks a launch of a kernel, with a verdict that depends on few scalars.
+fn full_report(kernel: &bounds::Kernel, shape: &LaunchShape) -> Result<bounds::Report> {
+    report(kernel, shape, true, bounds::check)
+}
+
+/// Checks a launch of a kernel by a function.
+fn report<R>(
     kernel: &bounds::Kernel,
     shape: &LaunchShape,
     few_constants: bool,
-) -> Result<bounds::Report> {
+    check: impl FnOnce(&bounds::Kernel, &bounds::Launch<'_>) -> R,
+) -> R {
     let arguments = shape.to_check();
     let launch = bounds::Launch {
         range: &shape.range,
@@ -492,5 +529,5 @@ fn report(
         uniform_groups: false,
         few_constants,
     };
-    bounds::check(kernel, &launch)
+    check(kernel, &launch)
 }

@@ -4,8 +4,10 @@
 //! from text that Kiln made of it. A [checked program](plan) holds this: for a program of SPIR-V modules that
 //! Kiln builds or merges itself, it is the program itself. For OpenCL C, the device's own compiler would read
 //! the text in its own way; for objects that the driver links, its linker would choose the definitions. So the
-//! checked program is built from the translated, merged modules instead, as a node of its own.
+//! checked program is built from the translated, merged modules instead, as a node of its own. Its kernels and functions
+//! have [names](crate::compiler::spirv::own_names) that Kiln made.
 //!
+//! * [`program`]: checked programs as applications request and use them.
 //! * [`analysis`]: a program's kernel, prepared for the check.
 //! * [`plan`]: the plan of the checked program.
 //! * [`checks`]: verdicts of one kernel, with those of recent launches.
@@ -13,19 +15,22 @@
 //! * [`sources`]: the lines of the source that findings about OpenCL C name.
 //! * [`variant`]: variants with guards and offsets, as nodes of the graph.
 //! * [`offsets`]: variants for unchecked launches with slices that the device does not take as arguments.
-//! * [`kernels`]: kernels as applications request them.
+//! * [`kernels`]: builds of checked programs, and checks of single kernels.
 
 mod analysis;
 mod checks;
 mod kernels;
 mod offsets;
 mod plan;
+mod program;
 mod shape;
 mod sources;
 mod variant;
 
 pub(crate) use checks::{Checks, Decision};
-pub(super) use kernels::{graph_of, runtime_ended};
+pub(super) use kernels::graph_of;
+pub(super) use program::CheckedKernels;
+pub use program::{CheckedBuild, CheckedBuildRequest, CheckedProgram};
 pub(crate) use shape::LaunchShape;
 pub(crate) use variant::Variant;
 

@@ -1,5 +1,7 @@
 //! Plans of checked programs: the SPIR-V of a program, to be compiled as it was analysed; and their kernels.
 
+use std::collections::BTreeSet;
+
 use crate::build_graph::formats::is_emitted;
 use crate::build_graph::plan::BuildPlan;
 use crate::compiler::bounds;
@@ -82,6 +84,47 @@ pub(super) fn faithful_plan(
     checked_plan(plan, modules.collect::<Result<_>>()?, device)
 }
 
+/// Returns the plan of the program that runs: of one module that has the kernels of a checked plan which are fit, under
+/// [names](spirv::own_names) that Kiln made.
+pub(super) fn plan_to_run(
+    checked: &BuildPlan,
+    device: &Device,
+    is_fit: impl Fn(&str) -> bool,
+) -> Result<BuildPlan> {
+    let analysed = BuildPlan { is_emitted: false, ..checked.clone() };
+    let (code, constants) = analysed.with_source(device, |source| {
+        let mut module = spirv::Module::parse(source.code)?;
+        spirv::own_names(&mut module, is_fit)?;
+        Ok((module.assemble(), source.constants.to_vec()))
+    })?;
+    Ok(checked.with_merged(Module::spirv(code)?, constants))
+}
+
+/// Prepares the kernels of a checked program for the check. Returns each with its name, or the reason why its launches
+/// cannot be checked.
+pub(super) fn prepare_all(
+    plan: &BuildPlan,
+    device: &Device,
+) -> Result<Vec<(String, Result<bounds::Kernel>)>> {
+    let analysed = BuildPlan { is_emitted: false, ..plan.clone() };
+    analysed.with_source(device, |source| {
+        let module = spirv::Module::parse(source.code)?;
+        let names: Vec<_> = analysed.kernel_names().map(str::to_owned).collect();
+        let prepare = |name: &String| {
+            let read_only = read_only(&analysed, name);
+            bounds::Kernel::of(&module, name, source.constants, &read_only)
+        };
+        Ok(names.into_iter().map(|name| (name.clone(), prepare(&name))).collect())
+    })
+}
+
+/// Returns the positions of a kernel's parameters that its declaration says are only read.
+fn read_only(plan: &BuildPlan, kernel: &str) -> BTreeSet<usize> {
+    let parameters = plan.parameters(kernel).unwrap_or_default().iter().enumerate();
+    let read_only = parameters.filter(|(_, known)| known.access == Some(Access::Read));
+    read_only.map(|(at, _)| at).collect()
+}
+
 /// Prepares a kernel of a checked program for the check. `is_fused` states whether fusion made the kernel.
 pub(super) fn prepare(
     plan: &BuildPlan,
@@ -92,9 +135,7 @@ pub(super) fn prepare(
     let analysed = BuildPlan { is_emitted: false, ..plan.clone() };
     analysed.with_source(device, |source| {
         let module = spirv::Module::parse(source.code)?;
-        let parameters = analysed.parameters(name).unwrap_or_default().iter().enumerate();
-        let read_only = parameters.filter(|(_, known)| known.access == Some(Access::Read));
-        let read_only = read_only.map(|(at, _)| at).collect();
+        let read_only = read_only(&analysed, name);
         match is_fused {
             true => bounds::Kernel::of_fused(&module, name, &read_only),
             false => bounds::Kernel::of(&module, name, source.constants, &read_only),

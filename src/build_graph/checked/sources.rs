@@ -10,7 +10,6 @@ use async_lock::OnceCell;
 use futures::future::join_all;
 
 use super::plan::{self, faithful, faithful_plan};
-use crate::build_graph::built::Built;
 use crate::build_graph::graph::BuildGraph;
 use crate::build_graph::input::BuildInput;
 use crate::build_graph::plan::BuildPlan;
@@ -36,26 +35,27 @@ pub(super) struct Sources {
 }
 
 impl Sources {
-    /// Returns the sources of a program's kernel; `None` if none of its modules is known as OpenCL C. `modules`
-    /// are those of the plan as SPIR-V.
+    /// Returns the sources of a kernel of a plan's program; `None` if none of its modules is known as OpenCL C.
+    /// `modules` are those of the plan as SPIR-V, and `translated` is the text that the SPIR-V of the plan was made of.
     pub(super) fn of(
-        built: &Built,
         plan: &BuildPlan,
+        device: &Device,
         modules: &[Module],
         kernel: &str,
+        translated: Option<&BuildInput>,
     ) -> Option<Self> {
         let text = |input: &BuildInput| match input.module().format() {
             ModuleFormat::OpenClC => Some(input.clone()),
-            ModuleFormat::SpirV => built.text().cloned(),
+            ModuleFormat::SpirV => translated.cloned(),
             ModuleFormat::Native => None,
         };
         let modules: Vec<_> = modules.iter().cloned().zip(plan.inputs().iter().map(text)).collect();
         modules.iter().any(|(_, text)| text.is_some()).then(|| Self {
             kernel: kernel.to_owned(),
-            device: built.device().clone(),
+            device: device.clone(),
             plan: plan.clone(),
             modules,
-            is_untrusted: built.is_untrusted(),
+            is_untrusted: plan.has_untrusted(),
             with_lines: OnceCell::new(),
         })
     }

@@ -66,6 +66,7 @@ impl BuildGraph {
         if Workarounds::of(device).split_volatile_loads {
             spirv::split_volatile_loads(&mut new.module)?;
         }
+        spirv::own_names(&mut new.module, |_| true)?;
         let requested = analysis.plan.requested();
         let is_untrusted = analysis.plan.has_untrusted();
         let module = Module::spirv(new.module.assemble())?.untrusted_if(is_untrusted);

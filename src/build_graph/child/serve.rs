@@ -12,6 +12,7 @@ use super::message::{
 };
 use crate::backend::{self, Device, Program, Source};
 use crate::build_graph::kernel_record::record;
+use crate::compiler::spirv::user_name;
 use crate::device::ModuleFormat;
 use crate::error::{Error, ErrorKind, Result, catch_panic};
 use crate::process::resources;
@@ -83,7 +84,8 @@ fn answer(devices: &mut Devices, request: &Request, sections: &[&[u8]]) -> (Answ
         }
         Ok(Done::Compiled(program, Ok(binary))) => {
             let kernels = program.kernels().iter();
-            let kernels = kernels.map(|kernel| record(kernel.name(), kernel.parameters()));
+            let kernels =
+                kernels.map(|kernel| record(user_name(kernel.name()), kernel.parameters()));
             let log = program.build_log().to_owned();
             (Answer::Made { log, kernels: kernels.collect() }, binary)
         }

@@ -22,7 +22,7 @@ use crate::source::module::Module;
 
 /// Version of the processing that the arguments do not describe. It is part of every key, and is raised with
 /// each change that affects results.
-const PIPELINE: &str = "7";
+const PIPELINE: &str = "8";
 
 /// Strategy for translating OpenCL C to SPIR-V.
 #[derive(Clone, Copy)]
@@ -62,6 +62,8 @@ const CLANG_ALONE: &[Strategy] = &[PLAIN];
 /// messages.
 const COMMON_ARGUMENTS: &[&str] = &[
     "-ffp-contract=on",
+    // LLVM would make tables of switches, at program scope in private memory, which few compilers take.
+    "-fno-jump-tables",
     "-fno-discard-value-names",
     "-fno-crash-diagnostics",
     "-fno-color-diagnostics",

@@ -34,8 +34,8 @@ use std::thread;
 
 use futures::future::BoxFuture;
 use kiln::{
-    CacheConfig, ErrorKind, Kernel, Launch, Module, ModuleFormat, NdRange, NdSize, Program,
-    Runtime, RuntimeBuilder, internal::translate,
+    CacheConfig, CheckedProgram, ErrorKind, Kernel, Launch, Module, ModuleFormat, NdRange, NdSize,
+    Program, Runtime, RuntimeBuilder, internal::translate,
 };
 
 /// Directory of the repository.
@@ -233,6 +233,11 @@ pub async fn module_for(rt: &Runtime, source: &str) -> Module {
 /// Builds the program of a source text.
 pub async fn program(rt: &Runtime, source: &str) -> Program {
     rt.build(&Module::opencl_c(source)).await.expect("the source is valid")
+}
+
+/// Builds the checked program of an OpenCL C source.
+pub async fn checked_program(rt: &Runtime, source: &str) -> CheckedProgram {
+    rt.build(&Module::opencl_c(source)).checked().await.expect("its kernels can be checked")
 }
 
 /// Converts sizes, one for each dimension, for launches.
