@@ -199,7 +199,16 @@ impl Subject {
                 ProcessPool::encode(&subject.graph.target(&subject.plan), source)
             })
         };
-        let request = self.on_pool(Priority::Short, encode).await?;
+        let request = match self.on_pool(Priority::Short, encode).await {
+            Ok(request) => request,
+            // A process cannot be asked, for example because this one's directory is gone. A thread finds the errors
+            // of the program itself.
+            Err(error) => {
+                tracing::debug!(%error, "a thread compiles in place of a compile process");
+                let _permit = self.thread_permit().await;
+                return self.with_retries(Priority::Long, Self::compile_here).await;
+            }
+        };
         let mut ticket = processes.submit(&self.graph.target(&self.plan), request);
         if !ticket.is_soon_taken() {
             let permit = match select(pin!(ticket.reply()), pin!(self.thread_permit())).await {

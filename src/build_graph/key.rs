@@ -83,7 +83,7 @@ const HARMLESS: &[&str] = &[
 ];
 
 /// Whether an environment variable may affect a compiler's output.
-fn affects_compiler(name: &str) -> bool {
+pub(super) fn affects_compiler(name: &str) -> bool {
     let has_prefix = ENVIRONMENT_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
     ENVIRONMENT.contains(&name) || has_prefix && !HARMLESS.contains(&name)
 }

@@ -16,8 +16,8 @@ pub(crate) enum Cause {
     Unknown,
 }
 
-/// Phrases of compilers and the C library that report an exhausted resource.
-const EXHAUSTION: [&str; 11] = [
+/// Phrases of compilers and the C library that report an exhausted resource, or a disk that fails.
+const EXHAUSTION: [&str; 13] = [
     "out of memory",
     "memory exhausted",
     "bad_alloc",
@@ -25,6 +25,8 @@ const EXHAUSTION: [&str; 11] = [
     "No space left on device",
     "File too large",
     "Disk quota exceeded",
+    "Input/output error",
+    "Read-only file system",
     "Too many open files",
     "Resource temporarily unavailable",
     "pthread_create failed",

@@ -132,6 +132,22 @@ pub(crate) fn describe_exit(status: ExitStatus) -> String {
     }
 }
 
+/// Returns whether a program was ended by a signal that other programs or limits send, and not by an error of its own.
+#[cfg(unix)]
+pub(crate) fn was_stopped(status: ExitStatus) -> bool {
+    /// Signals for errors of the program itself, by their numbers on Linux and macOS: an illegal instruction, a trap, an
+    /// abort, access errors and arithmetic.
+    const OWN: [i32; 7] = [4, 5, 6, 7, 8, 10, 11];
+    let signal = std::os::unix::process::ExitStatusExt::signal(&status);
+    signal.is_some_and(|signal| !OWN.contains(&signal))
+}
+
+/// Returns whether a program was ended by a signal: there are none here.
+#[cfg(not(unix))]
+pub(crate) fn was_stopped(_: ExitStatus) -> bool {
+    false
+}
+
 /// Returns whether the program failed because a system resource was exhausted, as far as its status and log
 /// show.
 pub(crate) fn ran_out_of_resources(ended: &ProcessOutput) -> bool {

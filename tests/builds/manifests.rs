@@ -429,6 +429,34 @@ everywhere! {
     }
 }
 
+/// Anybody may have edited the manifest, to have a file read, or a pipe.
+#[test]
+fn texts_that_include_files_of_unknown_contents_are_skipped() {
+    block_on(support::on_a_device_with(support::builder, async |rt| {
+        let fleet = Fleet::new();
+        let folder = fleet.0.path().join("include");
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("factor.h"), "#define F 3").unwrap();
+        let recording = fleet.start_recording("first", &rt).await;
+        build_including(&recording, &folder).await;
+        drop(fleet.open().await);
+        let edited = fs::read_to_string(fleet.manifest()).unwrap();
+        let (before, digest) = edited.split_once("\"included\":\"").expect("a line has the digest");
+        let (_, after) = digest.split_once("\",").expect("more fields follow");
+        let lines = format!("{before}{after}");
+        assert_ne!(edited, lines, "a line has the digest of its included files");
+        fs::write(fleet.manifest(), lines).unwrap();
+        fs::write(folder.join("factor.h"), "#error hunter2-is-a-secret").unwrap();
+        let manifest = fleet.open().await;
+        let other = fleet.start("second", &rt).await;
+        let mut all = ended(other.warm(&manifest)).await;
+        all.retain(|progress| progress.entry.kind() == EntryKind::Program);
+        let [reason] = skipped(&all)[..] else { panic!("{all:?}") };
+        assert!(reason.contains("does not say which contents they had"), "{reason}");
+        assert!(!format!("{all:?}").contains("hunter2"), "{all:?}");
+    }));
+}
+
 /// Environment variables of processes that record: the folder of the manifest, and a number of their own.
 const FOLDER: &str = "KILN_TEST_FOLDER";
 const NUMBER: &str = "KILN_TEST_NUMBER";

@@ -315,3 +315,60 @@ everywhere! {
         assert_eq!(rt.stats().compiles, before, "no driver was asked");
     }
 }
+
+everywhere! {
+    async fn a_verdict_says_what_a_launch_would_do(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
+        let texts = [
+            "typedef struct { int a[8]; } Row;
+            kernel void k(global const Row *x, global Row *y) {
+                y[get_global_id(0)] = x[get_global_id(0) + 3];
+            }",
+            "typedef struct { char a[3]; short b; long c; } Odd;
+            kernel void k(global const Odd *x, global Odd *y) {
+                Odd own = x[get_global_id(0) + 3];
+                own.b++;
+                y[get_global_id(0) + 2] = own;
+            }",
+            "kernel void k(global const int *x, global int *y) {
+                int own[64];
+                for (int n = 0; n < 64; n++) own[n] = x[n + get_global_id(0)];
+                for (int n = 0; n < 64; n++) y[get_global_id(0) * 64 + n] = own[n];
+            }",
+            "__attribute__((noinline)) global int *at(global int *y, int n) { return y + n; }
+            kernel void k(global const int *x, global int *y) {
+                *at(y, get_global_id(0) * 9) = x[get_global_id(0)];
+            }",
+            "__attribute__((noinline)) global int *either(global int *a, global int *b, int n) { return n > 3 ? a : b + n; }
+            kernel void k(global int *x, global int *y) {
+                *either(x, y, get_global_id(0)) = 7;
+            }",
+        ];
+        for text in texts {
+            let k = support::checked_program(&rt, text).await.kernel("k");
+            let Ok(k) = k else { continue };
+            let (x, target) = (rt.buffer::<i32>(LEN).unwrap(), Target::new(&rt).await);
+            let launch = || k.launch(LEN).args((&x, &target.slice));
+            let verdict = launch().verdict().await;
+            let ran = match rt.queue().submit(launch()) {
+                Ok(event) => event.await,
+                Err(error) => Err(error),
+            };
+            match (verdict, ran) {
+                (Ok(_), Ok(())) => {}
+                (Err(told), Err(ran)) => {
+                    assert_eq!(told.to_string(), ran.to_string(), "{text}");
+                    assert!(told.to_string().contains("(line "), "{told}");
+                }
+                (told, ran) => panic!("{text}\n{told:?}\n{ran:?}"),
+            }
+            let found = rt.queue().read(&target.whole).await;
+            if let Ok(found) = found {
+                let around = found[..AROUND].iter().chain(&found[AROUND + LEN..]);
+                assert!(around.into_iter().all(|&x| x == UNTOUCHED), "{text}");
+            }
+        }
+    }
+}

@@ -111,6 +111,45 @@ fn on_each_device_within(limit: Duration, number: usize, test: impl AsyncFn(Runt
     smol::block_on(on_a_device_with(builder, async |rt| test(rt, &folder).await));
 }
 
+/// The working directory is gone, or has a name that is not text, so that a process cannot be told about it.
+#[test]
+fn programs_are_compiled_from_any_directory() {
+    use std::os::unix::ffi::OsStringExt as _;
+    let directory = tempfile::tempdir().unwrap();
+    let folder = Folder::new(directory.path());
+    for (name, is_removed) in [(b"gone".to_vec(), true), (b"\xff\xfe".to_vec(), false)] {
+        let working = directory.path().join(std::ffi::OsString::from_vec(name));
+        fs::create_dir(&working).unwrap();
+        let mut command = std::process::Command::new(support::children::this_binary());
+        command.current_dir(&working);
+        let variables =
+            [(FOLDER, folder.0.to_str().unwrap()), (REMOVED, if is_removed { "1" } else { "" })];
+        let report =
+            Child::start_from(command, &test_name!("from_its_directory"), variables).report();
+        assert_eq!(report["built"], ENOUGH as u64);
+    }
+}
+
+/// Environment variable that tells a child to remove its working directory.
+const REMOVED: &str = "KILN_TEST_REMOVED";
+
+#[test]
+#[ignore = "another test runs it"]
+fn from_its_directory() {
+    let folder = Folder(PathBuf::from(variable(FOLDER)));
+    if !variable(REMOVED).is_empty() {
+        fs::remove_dir(std::env::current_dir().unwrap()).unwrap();
+    }
+    smol::block_on(on_a_device_with(
+        || folder.builder(2),
+        async |rt| {
+            let builds = (0..ENOUGH).map(|_| rt.build(&unique()).start());
+            let built = join_all(builds).await.into_iter().map(Result::unwrap).count();
+            report("built", built as u64);
+        },
+    ));
+}
+
 /// Returns a small program that no other call returns.
 fn unique() -> Module {
     let number = fastrand::u64(..);

@@ -506,6 +506,21 @@ fn by_environment() {
 }
 
 #[test]
+fn a_build_child_finds_no_passwords() {
+    let folder = Folder::new();
+    let child = folder.child(&format!("env >> seen\n{WORKING}"));
+    let variables = [
+        ("KILN_BUILD_CHILD", child.to_str().unwrap()),
+        ("KILN_CACHE_REMOTE_SECRET", "hunter2-is-a-secret"),
+        ("AWS_SECRET_ACCESS_KEY", "hunter2-is-a-secret"),
+        ("OF_THE_APPLICATION", "hunter2-is-a-secret"),
+    ];
+    in_another_process("by_path", &variables);
+    let seen = fs::read_to_string(folder.file("seen")).expect("a child was started");
+    assert!(seen.contains("PATH=") && !seen.contains("hunter2"), "{seen}");
+}
+
+#[test]
 fn the_tool_is_found_in_path() {
     let folder = Folder::new();
     let child = folder.child(WORKING);

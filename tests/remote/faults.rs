@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use super::machines::proxy::{Mode, Proxy};
 use super::machines::services::{Redis, free_port};
-use super::warnings::LogCapture;
 use super::machines::{Machine, assert_right, eventually, large_module, module};
+use super::warnings::LogCapture;
 use futures::executor::block_on;
 use kiln::{CacheConfig, Origin, Runtime, Stats};
 use tracing::Level;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::machines;
 use super::machines::services::Redis;
-use super::warnings::LogCapture;
 use super::machines::{Machine, PATIENT, assert_right, module};
+use super::warnings::LogCapture;
 use futures::executor::block_on;
 use futures::future::join_all;
 use kiln::remote::RemoteAccess;

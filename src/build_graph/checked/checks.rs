@@ -121,6 +121,14 @@ impl Checks {
         if known.is_none() && analysis.plan.has_untrusted() {
             return None;
         }
+        let with_line = |error: Error| match error.kind() {
+            ErrorKind::Unsupported => {
+                let alignment = kernel.built.device().limits.slice_alignment;
+                let shape = LaunchShape::of(range, arguments);
+                refusal_with_known_line(&analysis, &shape, alignment).unwrap_or(error)
+            }
+            _ => error,
+        };
         let decision = match known {
             Some(known) => known,
             None => {
@@ -132,7 +140,7 @@ impl Checks {
                 self.decide_by(report, &analysis, kernel, shape, run)
             }
         };
-        Some(decision.and_then(prove))
+        Some(decision.map_err(with_line).and_then(prove))
     }
 
     /// Decides like [`decide`](Self::decide), on a thread of the pool, and waits until the variant is built.
@@ -161,7 +169,10 @@ impl Checks {
             })
         };
         let decided = self.graph()?.pool_for(is_untrusted).threads().run(Priority::Short, decide);
-        let decision = decided.await??;
+        let decision = match decided.await? {
+            Ok(decision) => decision,
+            Err(error) => return Err(self.refusal_with_line(shared, launch, error).await),
+        };
         if let Decision::Variant(variant) = &decision {
             if (needs_proof || self.needs_proof)
                 && let Some(verdict) = variant.unproven()
@@ -236,11 +247,16 @@ impl Checks {
             checks.check_overlaps(&analysis, resolved, &shape.regions)?;
             checks.check_stated(&analysis, resolved, &shape, &report)?;
             checks.check_private(&analysis, resolved, &shape.range)?;
+            let alignment = resolved.built.device().limits.slice_alignment;
+            check_guards(&analysis.kernel, &report, &shape.unaligned(alignment))?;
             Ok(report.verdict(&analysis.kernel))
         };
         let described = graph.pool_for(is_untrusted).threads().run(Priority::Short, describe);
         let verdict: Result<LaunchVerdict> = described.await?;
-        let verdict = verdict?;
+        let verdict = match verdict {
+            Ok(verdict) => verdict,
+            Err(error) => return Err(self.refusal_with_line(shared, launch, error).await),
+        };
         match verdict.is_proven() {
             true => Ok(verdict),
             false => Ok(self.verdict_with_lines(shared, launch).await.unwrap_or(verdict)),
@@ -395,6 +411,26 @@ impl Checks {
         pool.threads().run(Priority::Short, describe).await.ok()?
     }
 
+    /// Returns the refusal of a launch with a line of its kernel's source, if these can be read.
+    async fn refusal_with_line(
+        &self,
+        analysis: Arc<Analysis>,
+        shape: LaunchShape,
+        error: Error,
+    ) -> Error {
+        let (Ok(graph), Some(sources)) = (self.graph(), &analysis.sources) else { return error };
+        if error.kind() != ErrorKind::Unsupported {
+            return error;
+        }
+        sources.read(&graph).await;
+        let pool = graph.pool_for(analysis.plan.has_untrusted());
+        let device = graph.device(analysis.plan.device()).clone();
+        let refuse =
+            move || refusal_with_known_line(&analysis, &shape, device.limits.slice_alignment);
+        let refused = pool.threads().run(Priority::Short, refuse).await;
+        refused.ok().flatten().unwrap_or(error)
+    }
+
     /// Returns the error for a launch that must be proven, and is not. `advice` follows the findings.
     fn not_proven(&self, verdict: &LaunchVerdict, advice: &str) -> Error {
         let reasons: Vec<_> =
@@ -507,6 +543,33 @@ fn verdict_with_known_lines(analysis: &Analysis, shape: &LaunchShape) -> Option<
     let kernel = analysis.sources.as_ref()?.kernel()?;
     let verdict = full_report(kernel, shape).ok()?.verdict(kernel);
     (!verdict.is_proven()).then_some(verdict)
+}
+
+/// Returns the refusal of a launch with a line of its kernel's source, if these are known.
+fn refusal_with_known_line(
+    analysis: &Analysis,
+    shape: &LaunchShape,
+    alignment: usize,
+) -> Option<Error> {
+    let kernel = analysis.sources.as_ref()?.kernel()?;
+    let checked = full_report(kernel, shape)
+        .and_then(|report| check_guards(kernel, &report, &shape.unaligned(alignment)));
+    checked.err().filter(|error| error.kind() == ErrorKind::Unsupported)
+}
+
+/// Fails if what a report does not prove cannot be guarded: the launch is refused then.
+fn check_guards(
+    kernel: &bounds::Kernel,
+    report: &bounds::Report,
+    with_offset: &[usize],
+) -> Result<()> {
+    match report.is_proven() && with_offset.is_empty() {
+        true => Ok(()),
+        false => {
+            let unproven = Some(report).filter(|report| !report.is_proven());
+            bounds::variant(kernel, unproven, with_offset).map(drop)
+        }
+    }
 }
 
 /// Checks a launch of a kernel, with a verdict that depends on few scalars.

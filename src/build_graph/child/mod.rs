@@ -29,6 +29,7 @@ use std::time::Duration;
 use message::{Answer, Failure, Greeting, ModuleHeader, Request, Task, shortened};
 
 use crate::backend::{self, Source};
+use crate::build_graph::key::affects_compiler;
 use crate::cache::store::KernelRecord;
 use crate::device::DeviceInfo;
 use crate::error::{Error, ErrorKind, Result};
@@ -194,7 +195,7 @@ impl Children {
                 .with_source(error)
         })?;
         input.extend_from_slice(&frame);
-        let ended = process::run(child_command(&program), &input, self.limit)
+        let ended = process::run(untrusted_command(&program), &input, self.limit)
             .map_err(|error| error.within("the build child"))?;
         read_output(&program, ended, target.info.backend)
     }
@@ -233,6 +234,61 @@ impl Children {
             ))
         })
     }
+}
+
+/// Environment variables that a build child of an untrusted module gets, besides those that change a compiler: what
+/// programs and drivers need to start. A module that takes its compiler over must not find passwords there.
+const PASSED: [&str; 14] = [
+    "PATH",
+    "HOME",
+    "TMPDIR",
+    "TEMP",
+    "TMP",
+    "LANG",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "DYLD_LIBRARY_PATH",
+    "SystemRoot",
+    "XDG_CACHE_HOME",
+    "XDG_RUNTIME_DIR",
+    "RUST_BACKTRACE",
+    "EXTRA_LIBS",
+];
+
+/// Prefixes of further variables that such a child gets: settings of drivers, their loaders and their tools.
+const PASSED_PREFIXES: [&str; 19] = [
+    "AMD_",
+    "ASAN_",
+    "CUDA_",
+    "DRMSHIM_",
+    "GPU_",
+    "HSA_",
+    "INTEL_",
+    "KILN_STAND_INS_",
+    "LC_",
+    "LSAN_",
+    "MESA_",
+    "NEO_",
+    "NV_",
+    "OCL_",
+    "OPENCL_",
+    "ROCM_",
+    "ZES_",
+    "ZET_",
+    "ZE_",
+];
+
+/// Returns the command that starts a program as a child for untrusted modules, with few environment variables.
+fn untrusted_command(program: &Path) -> Command {
+    let is_passed = |name: &str| {
+        PASSED.contains(&name)
+            || PASSED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+            || affects_compiler(name)
+    };
+    let variables = env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_passed));
+    let mut command = Command::new(program);
+    command.env_clear().envs(variables).env(IS_CHILD, "1");
+    command
 }
 
 /// Returns the command that starts a program as a child.

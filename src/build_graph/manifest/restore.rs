@@ -111,6 +111,13 @@ impl BuildGraph {
         let is_same_device = self.device_key(device).id() == program.device;
         for RestoredInput { input, included } in inputs {
             let module = input.module();
+            // The files are read only if it is known which contents they should have. Anybody may have written the line.
+            if included.is_none() && input.includes_files() {
+                return Some(
+                    "its text includes files, and the manifest does not say which contents they had; record it again"
+                        .to_owned(),
+                );
+            }
             if module.format() == ModuleFormat::Native && !is_same_device {
                 return Some(format!(
                     "it contains native code for another device or driver version than that of {}",

@@ -31,7 +31,14 @@ pub(super) fn compiler<S: AsRef<OsStr>>(
     command
 }
 
-/// Runs a compiler. Fails if it ran out of memory, or of space for its output.
+/// Runs a compiler. What it made is no answer about the text if the system kept it from its work.
+///
+/// # Errors
+///
+/// * [`OutOfResources`](ErrorKind::OutOfResources) if it ran out of memory, files or space, or could not read or
+///   write a file.
+/// * [`Io`](ErrorKind::Io) if it was stopped, wrote nothing, or failed without a message.
+/// * Those of [`process::run`].
 pub(super) fn run(
     program: &Path,
     arguments: impl IntoIterator<Item = String>,
@@ -40,8 +47,19 @@ pub(super) fn run(
 ) -> Result<ProcessOutput> {
     let ended = process::run(compiler(program, arguments), input, limit)?;
     if !ended.status.success() && process::ran_out_of_resources(&ended) {
-        let message = format!("{}: it ran out of memory", program.display());
+        let message = format!(
+            "{}: it ran out of memory, files or space, or could not use a file: it {}",
+            program.display(),
+            process::describe_exit(ended.status)
+        );
         return Err(Error::new(ErrorKind::OutOfResources, message).with_log(ended.log));
+    }
+    let is_silent = ended.status.success() && ended.output.is_empty();
+    if is_silent || process::was_stopped(ended.status) {
+        let what = if is_silent { "it wrote nothing" } else { "it was stopped" };
+        let (path, exit) = (program.display(), process::describe_exit(ended.status));
+        let message = format!("{path}: {what}: it {exit}; try again");
+        return Err(Error::new(ErrorKind::Io, message).with_log(ended.log));
     }
     // Messages and output are written to files, which may have failed. On most systems the files are in memory.
     if ended.status.code() == Some(REFUSED) && ended.log.is_empty() {

@@ -335,8 +335,19 @@ fn a_compiler_that_crashes_is_an_error_with_its_log() {
 #[test]
 fn compilers_that_run_out_of_memory_may_be_retried() {
     let folder = Folder::new();
-    for script in ["kill -KILL $$", "echo 'LLVM ERROR: out of memory' >&2; exit 1"] {
+    for script in [
+        "kill -KILL $$",
+        "echo 'LLVM ERROR: out of memory' >&2; exit 1",
+        "echo 'error: unable to open output file: Input/output error' >&2; exit 1",
+        "echo 'LLVM ERROR: IO failure on output stream: File too large' >&2; exit 1",
+        "echo 'LLVM ERROR: IO failure on output stream: No space left on device' >&2; exit 1",
+    ] {
         let error = assert_error(folder.translate(script, ""), ErrorKind::OutOfResources, &[]);
+        assert!(!error.is_deterministic());
+    }
+    for signal in ["TERM", "XFSZ", "XCPU", "INT", "HUP"] {
+        let script = format!("kill -{signal} $$");
+        let error = assert_error(folder.translate(&script, ""), ErrorKind::Io, &["it was stopped"]);
         assert!(!error.is_deterministic());
     }
 }
@@ -360,7 +371,10 @@ fn compilers_that_time_out_may_be_retried() {
 #[test]
 fn invalid_or_empty_output_is_an_error() {
     let folder = Folder::new();
-    for script in ["", "echo garbage", &format!("{MODULE} | head -c 200")] {
+    // A tool that writes nothing has not done its work.
+    let error = assert_error(folder.translate("cat", ""), ErrorKind::Io, &["wrote nothing"]);
+    assert!(!error.is_deterministic());
+    for script in ["echo garbage", &format!("{MODULE} | head -c 200")] {
         let words = ["did not write usable SPIR-V"];
         let error = assert_error(folder.translate("cat", script), ErrorKind::BuildFailed, &words);
         assert!(std::error::Error::source(&error).is_some(), "{error:?}");

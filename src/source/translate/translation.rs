@@ -198,10 +198,11 @@ impl Translation {
         if !ended.status.success() {
             return Err(failed(&self.tools.clang, "rejected the text", &ended));
         }
-        String::from_utf8(ended.output).map_err(|error| {
+        let text = String::from_utf8(ended.output).map_err(|error| {
             let message = "the OpenCL C text with its included files is not valid UTF-8";
             Error::new(ErrorKind::BuildFailed, message).with_source(error)
-        })
+        })?;
+        Ok(without_directives_of_files(&text))
     }
 
     /// Translates a text that includes no files, or in which they are already expanded. Blocks.
@@ -410,6 +411,35 @@ pub(super) fn translatable(text: &str) -> String {
     without_freezes(&without_reductions(text))
 }
 
+/// Blanks the directives that clang disabled when it put the contents of files in their place, so that nothing in the
+/// text names a file any more. The numbers of lines stay.
+fn without_directives_of_files(text: &str) -> String {
+    const BLOCKS: [(&str, &str); 2] = [
+        (
+            "#if 0 /* expanded by -frewrite-includes */",
+            "#endif /* expanded by -frewrite-includes */",
+        ),
+        (
+            "#if 0 /* disabled by -frewrite-includes */",
+            "#endif /* disabled by -frewrite-includes */",
+        ),
+    ];
+    let mut plain = String::with_capacity(text.len());
+    let mut end = None;
+    for line in text.lines() {
+        match end {
+            Some(last) if line == last => end = None,
+            Some(_) => {}
+            None => match BLOCKS.iter().find(|(first, _)| line == *first) {
+                Some((_, last)) => end = Some(*last),
+                None => plain.push_str(line),
+            },
+        }
+        plain.push('\n');
+    }
+    plain
+}
+
 /// Parses SPIR-V and corrects what the tools write wrongly.
 fn corrected(bytes: Vec<u8>) -> Result<Module> {
     let mut module = parse_and_fix(bytes)?;
@@ -493,6 +523,7 @@ fn failed(tool: &Tool, what: &str, ended: &ProcessOutput) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::includes::includes_files;
 
     #[test]
     fn native_integers_are_added_to_the_data_layout() {
@@ -500,6 +531,17 @@ mod tests {
         let expected = text.replace("i64:64", "i64:64-n8:16:32:64");
         assert_eq!(with_integer_widths(text.into()), expected.as_bytes());
         assert_eq!(with_integer_widths(b"define void @f()".to_vec()), b"define void @f()");
+    }
+
+    #[test]
+    fn nothing_in_an_expanded_text_names_a_file() {
+        let text = "#if 0 /* expanded by -frewrite-includes */\n#include \"a.h\"\n\
+                    #endif /* expanded by -frewrite-includes */\n# 1 \"./a.h\" 1\nint a;\n\
+                    #if 0 /* disabled by -frewrite-includes */\n#if __has_include(\"b.h\")\n#endif\n\
+                    #endif /* disabled by -frewrite-includes */\n#if 1 /* evaluated */\n#endif\n";
+        let plain = without_directives_of_files(text);
+        assert_eq!(plain, "\n\n\n# 1 \"./a.h\" 1\nint a;\n\n\n\n\n#if 1 /* evaluated */\n#endif\n");
+        assert!(!includes_files(plain.as_bytes()));
     }
 
     #[test]

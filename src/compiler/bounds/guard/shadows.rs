@@ -6,7 +6,7 @@ use rspirv::spirv::{Op, OpenclStd100Op as Extended};
 
 use super::super::images;
 use super::super::kernel::{Kernel, ParameterMemory};
-use super::super::refusal::refuse;
+use super::super::refusal::{at_line, refuse};
 use super::super::report::Report;
 use crate::compiler::fusion::access::Layouts;
 use crate::compiler::fusion::vector_access::{VectorAccess, extended};
@@ -61,17 +61,24 @@ impl Shadows {
             }
             let words = i.as_ref().map(|i| pointers_of(definitions, i)).unwrap_or_default();
             if words.is_empty() {
-                return Err(refuse(&kernel.name, "an access cannot be guarded"));
+                let name = i.as_ref().map_or("an instruction".into(), Instruction::name);
+                let reason = format!("{name} accesses memory in a way that is not guarded");
+                let reason = at_line(definitions, checked.location, reason);
+                return Err(refuse(&kernel.name, &reason));
             }
-            pending.extend(words.iter().filter_map(|&word| i.as_ref()?.word(word)));
+            let pointers = words.iter().filter_map(|&word| i.as_ref()?.word(word));
+            pending.extend(pointers.map(|pointer| (pointer, checked.location)));
             shadows.guarded.insert(checked.location, words);
         }
         let functions = Functions::of(definitions);
-        while let Some(pointer) = pending.pop() {
+        while let Some((pointer, access)) = pending.pop() {
             if shadows.pointers.insert(pointer) {
-                shadows.follow(definitions, &functions, pointer, &mut pending).map_err(|why| {
-                    refuse(&kernel.name, &format!("an access cannot be guarded: {why}"))
+                let mut more = Vec::new();
+                shadows.follow(definitions, &functions, pointer, &mut more).map_err(|why| {
+                    let reason = format!("an access cannot be guarded: {why}");
+                    refuse(&kernel.name, &at_line(definitions, access, reason))
                 })?;
+                pending.extend(more.into_iter().map(|pointer| (pointer, access)));
             }
         }
         Ok(shadows)
