@@ -79,14 +79,11 @@ impl<T: Pod> Buffer<T> {
             Error::invalid(format!("{len} elements of `{element}` are no size of a buffer"))
         })?;
         // SAFETY: guaranteed by the caller.
-        let memory = unsafe { slot.open()?.adopt_buffer(object, bytes)? };
-        Ok(Self::of(Region::of(
-            slot,
-            freed,
-            memory,
-            (bytes, Storage::Device),
-            Contents::Unspecified,
-        )))
+        let given = unsafe { slot.open()?.adopt_buffer(object, bytes)? };
+        let start = given.start;
+        let whole = Region::given(slot, freed, given, Storage::Device)?;
+        let start = whole.bytes().start + start;
+        Ok(Self::of(whole.slice(start..start + bytes)))
     }
 
     fn of(region: Region) -> Self {

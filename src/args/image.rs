@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::buffer::Buffer;
 use super::region::{Contents, Freed, MemoryHandle, Region, Storage};
-use crate::backend::DeviceSlot;
+use crate::backend::{DeviceSlot, GivenMemory};
 use crate::device::{ImageBox, ImageKind, ImageShape};
 use crate::error::{Error, ErrorKind, Result};
 use pixel::Pixel;
@@ -97,8 +97,9 @@ impl<P: Pixel> Image<P> {
                 "the given image has the format `{given}`, not `{wanted}`; give the type of its pixels"
             )));
         }
-        let size = (shape.bytes().unwrap_or_default(), Storage::Image(shape));
-        let region = Region::of(slot, freed, memory, size, Contents::Unspecified);
+        let bytes = shape.bytes().unwrap_or_default();
+        let given = GivenMemory { memory, bytes, start: 0 };
+        let region = Region::given(slot, freed, given, Storage::Image(shape))?;
         Ok(Self { region: Arc::new(region), shape, pixel: PhantomData })
     }
 
@@ -142,8 +143,8 @@ impl<P: Pixel> Image<P> {
         };
         // SAFETY: guaranteed by the caller.
         let memory = unsafe { slot.open()?.adopt_image_of(object, &shape)? };
-        let storage = (bytes, Storage::Image(shape));
-        let region = Region::of(slot, freed, memory, storage, Contents::Unspecified);
+        let given = GivenMemory { memory, bytes, start: 0 };
+        let region = Region::given(slot, freed, given, Storage::Image(shape))?;
         Ok(Self { region: Arc::new(region), shape, pixel: PhantomData })
     }
 

@@ -4,6 +4,7 @@ pub(crate) mod buffer;
 mod element;
 pub(crate) mod grid;
 pub(crate) mod image;
+mod known;
 pub(crate) mod memory;
 pub(crate) mod region;
 pub(crate) mod typed;

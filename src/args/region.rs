@@ -19,10 +19,10 @@ use crate::sync::lock;
 
 /// Part of an allocation: a range of bytes, rows of bytes or, in an image, a box of pixels.
 pub(crate) struct Region {
-    allocation: Arc<Allocation>,
+    pub(super) allocation: Arc<Allocation>,
     /// Token that the allocation's regions share if users hold them, directly or through launches. The
     /// reference count is the number of these regions.
-    holders: Arc<()>,
+    pub(super) holders: Arc<()>,
     /// Range of bytes. For a box of an image, from its first pixel to its last one, as if rows had no padding.
     bytes: Range<usize>,
     /// Rows of bytes within the range, if there are other bytes between them.
@@ -36,14 +36,16 @@ pub(crate) struct Region {
 /// Single allocation of a device's memory.
 pub(crate) struct Allocation {
     id: u64,
-    slot: Arc<DeviceSlot>,
+    pub(super) slot: Arc<DeviceSlot>,
     memory: Arc<dyn Memory>,
-    bytes: usize,
-    storage: Storage,
+    pub(super) bytes: usize,
+    pub(super) storage: Storage,
     freed: Arc<Freed>,
     /// Whether the memory must still be zeroed, because no command has used it yet. Changes only under the
     /// scheduler's lock, together with the DAG.
     is_fresh: AtomicBool,
+    /// Whether other code knows the driver's object.
+    pub(super) is_known: AtomicBool,
 }
 
 /// Driver's object of some device memory, for code that calls the driver itself: from
@@ -80,6 +82,16 @@ pub(crate) enum Storage {
     Image(ImageShape),
     /// Buffer without memory, in whose place a replay of a graph uses another.
     Placeholder,
+}
+
+impl Storage {
+    /// Returns the shape of an image.
+    pub(super) fn image(self) -> Option<ImageShape> {
+        match self {
+            Self::Device | Self::Host | Self::Placeholder => None,
+            Self::Image(shape) => Some(shape),
+        }
+    }
 }
 
 /// Memory of a placeholder. No command uses it.
@@ -226,6 +238,7 @@ impl Region {
             storage,
             freed: freed.clone(),
             is_fresh: AtomicBool::new(contents == Contents::Zeros),
+            is_known: AtomicBool::new(false),
         };
         Self::whole(Arc::new(allocation))
     }
@@ -242,12 +255,13 @@ impl Region {
     }
 
     fn whole(allocation: Arc<Allocation>) -> Self {
+        Self::held(allocation, Arc::default())
+    }
+
+    /// Returns the whole of an allocation, which users hold with this token.
+    pub(super) fn held(allocation: Arc<Allocation>, holders: Arc<()>) -> Self {
         let bytes = 0..allocation.bytes;
-        let image = match allocation.storage {
-            Storage::Device | Storage::Host | Storage::Placeholder => None,
-            Storage::Image(shape) => Some(ImageBox::whole(shape)),
-        };
-        let holders = Arc::default();
+        let image = allocation.storage.image().map(ImageBox::whole);
         Self { allocation, holders, bytes, rows: None, image, view: OnceLock::new() }
     }
 
@@ -394,6 +408,7 @@ impl Region {
 
     /// Returns the driver's object of the whole allocation, and where the region begins in it.
     pub(crate) fn handle(&self) -> Result<MemoryHandle> {
+        self.note_known()?;
         let offset = if self.pixels().is_some() { 0 } else { self.bytes.start };
         Ok(MemoryHandle { object: self.memory().handle()?, offset })
     }

@@ -36,6 +36,7 @@ mod slot;
 use std::any::Any;
 use std::ffi::c_void;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicPtr;
 
@@ -127,13 +128,13 @@ pub(crate) trait Device: Send + Sync {
         Err(no_driver_objects())
     }
 
-    /// Returns a buffer of the driver as memory of `bytes` bytes. It keeps a reference of its own, if the driver
-    /// counts references.
+    /// Returns a buffer of the driver of which `bytes` bytes are used, or the buffer that it is a part of. The memory
+    /// keeps a reference of its own, if the driver counts references.
     ///
     /// # Safety
     ///
     /// `handle` is an object of this backend's driver that is alive, if it is not null.
-    unsafe fn adopt_buffer(&self, handle: *mut c_void, bytes: usize) -> Result<Arc<dyn Memory>> {
+    unsafe fn adopt_buffer(&self, handle: *mut c_void, bytes: usize) -> Result<GivenMemory> {
         let _ = (handle, bytes);
         Err(no_driver_objects())
     }
@@ -172,6 +173,16 @@ pub(crate) trait Device: Send + Sync {
         let _ = handle;
         Err(no_driver_objects())
     }
+}
+
+/// Memory of other code.
+pub(crate) struct GivenMemory {
+    /// The whole of the memory that is known.
+    pub(crate) memory: Arc<dyn Memory>,
+    /// Number of bytes of the whole.
+    pub(crate) bytes: usize,
+    /// Offset of the given object in the whole, in bytes.
+    pub(crate) start: usize,
 }
 
 /// Driver's objects of an open device, from [`Runtime::driver_handles`](crate::Runtime::driver_handles), for code
@@ -285,12 +296,27 @@ pub(crate) trait Memory: Any + Send + Sync {
         Err(no_driver_objects())
     }
 
+    /// Returns what the memory, as a whole of `bytes` bytes, occupies. Memory that shares bytes with other memory
+    /// occupies the same of the same object.
+    fn place(&self, bytes: usize) -> Result<Place> {
+        Ok(Place { object: self.handle()?.addr(), bytes: 0..bytes })
+    }
+
     /// Returns a kernel argument that is an image of one dimension over the memory from `offset` on. `offset` is as
     /// for [`view`](Self::view). Fails like [`Device::create_image`].
     fn image(&self, offset: usize, shape: &ImageShape) -> Result<Arc<dyn Memory>> {
         let _ = (offset, shape);
         Err(no_images_over_buffers())
     }
+}
+
+/// What memory occupies of the driver's objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Address of the object; 0 for memory that has an address on the device.
+    pub(crate) object: usize,
+    /// Range of bytes in the object, or of addresses.
+    pub(crate) bytes: Range<usize>,
 }
 
 /// Returns the error for a part of an image as a kernel's argument.

@@ -47,7 +47,7 @@ use crate::process;
 ///
 /// # Failures
 ///
-/// What a command was to write is lost if the command does not run or does not end well, whatever the reason:
+/// The memory that a command was to write is lost if the command does not run or does not end well, whatever the reason:
 /// its program cannot be built, its kernel turns out to be unfit for checked launches, the driver rejects it,
 /// the device fails, or it was [canceled](Event::cancel). The commands that need what is lost fail, too: reads,
 /// maps, copies and launches, whether they were submitted before the failure or after it. They are not run, and
@@ -62,7 +62,7 @@ use crate::process;
 /// Memory is good again once it is completely overwritten: by a write, a fill, a copy, or a launch to which it
 /// is passed as [`Buffer::write_only`]. An image that a kernel writes counts as written in part.
 ///
-/// What [`submit`](Self::submit) returns as an error has not been submitted, and has changed nothing.
+/// A launch that [`submit`](Self::submit) refuses with an error has not been submitted, and has changed nothing.
 ///
 /// ```no_run
 /// # async fn example(queue: kiln::Queue, step: kiln::Kernel, state: kiln::Buffer<f32>, saved: Vec<f32>)

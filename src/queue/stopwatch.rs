@@ -1,6 +1,6 @@
 //! Timing of several commands together, by the device's own clock.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -8,11 +8,11 @@ use smallvec::SmallVec;
 use crate::backend::Profile;
 use crate::sync::lock;
 
-/// Callback that receives the device time of the timed commands.
-pub(crate) type Report = Box<dyn Fn(Duration) + Send + Sync>;
+/// Callback that receives the device time of the timed commands; `None` if it is unknown.
+pub(crate) type Report = Box<dyn Fn(Option<Duration>) + Send + Sync>;
 
-/// Stopwatch for several commands as a whole. Reports nothing if one of them failed or its times are
-/// unknown.
+/// Stopwatch for several commands as a whole. Reports once, at the end of the last command. The time is unknown if
+/// one of the commands failed, was not run or has no times.
 pub(crate) struct Stopwatch {
     measurement: Mutex<Measurement>,
     report: Report,
@@ -24,6 +24,7 @@ struct Measurement {
     remaining: usize,
     /// Starts and ends in nanoseconds; `None` once the time of a command is missing.
     spans: Option<Spans>,
+    is_reported: bool,
 }
 
 type Spans = SmallVec<[(u64, u64); 8]>;
@@ -36,7 +37,8 @@ const LONGEST_GAP: u64 = 20_000;
 impl Stopwatch {
     /// Creates a stopwatch for this number of commands.
     pub(crate) fn new(commands: usize, report: Report) -> Self {
-        let measurement = Measurement { remaining: commands, spans: Some(Spans::new()) };
+        let spans = Some(Spans::new());
+        let measurement = Measurement { remaining: commands, spans, is_reported: false };
         Self { measurement: Mutex::new(measurement), report }
     }
 
@@ -48,11 +50,20 @@ impl Stopwatch {
             (Some(spans), Some(profile)) => spans.push((profile.started, profile.ended)),
             (spans, _) => *spans = None,
         }
-        let is_last = measurement.remaining == 0;
-        let spans = if is_last { measurement.spans.take() } else { None };
+        if measurement.remaining > 0 || std::mem::replace(&mut measurement.is_reported, true) {
+            return;
+        }
+        let spans = measurement.spans.take();
         drop(measurement);
-        if let Some(spans) = spans {
-            (self.report)(Duration::from_nanos(elapsed_nanos(spans)));
+        (self.report)(spans.map(|spans| Duration::from_nanos(elapsed_nanos(spans))));
+    }
+}
+
+impl Drop for Stopwatch {
+    fn drop(&mut self) {
+        let measurement = self.measurement.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if !measurement.is_reported {
+            (self.report)(None);
         }
     }
 }
@@ -80,7 +91,7 @@ mod tests {
         Some(Profile { queued: 0, submitted: 0, started, ended })
     }
 
-    fn measured(profiles: [Option<Profile>; 2]) -> Vec<Duration> {
+    fn measured(profiles: [Option<Profile>; 2]) -> Vec<Option<Duration>> {
         let measured = Arc::new(Mutex::new(Vec::new()));
         let times = measured.clone();
         let watch = Stopwatch::new(2, Box::new(move |time| times.lock().unwrap().push(time)));
@@ -91,7 +102,7 @@ mod tests {
 
     #[test]
     fn commands_are_timed_from_the_first_start_to_the_last_end() {
-        let expected = [Duration::from_nanos(50)];
+        let expected = [Some(Duration::from_nanos(50))];
         assert_eq!(measured([profile(10, 20), profile(30, 60)]), expected);
         assert_eq!(measured([profile(30, 60), profile(10, 20)]), expected);
         assert_eq!(measured([profile(10, 50), profile(30, 60)]), expected);
@@ -100,13 +111,23 @@ mod tests {
     #[test]
     fn time_of_other_commands_in_between_is_not_counted() {
         let between = LONGEST_GAP * 1000;
-        let expected = [Duration::from_nanos(10 + LONGEST_GAP + 30)];
+        let expected = [Some(Duration::from_nanos(10 + LONGEST_GAP + 30))];
         assert_eq!(measured([profile(10, 20), profile(20 + between, 50 + between)]), expected);
     }
 
     #[test]
-    fn no_time_is_reported_if_a_command_has_none() {
-        assert!(measured([profile(10, 20), None]).is_empty());
-        assert!(measured([None, profile(10, 20)]).is_empty());
+    fn the_time_is_unknown_if_a_command_has_none() {
+        assert_eq!(measured([profile(10, 20), None]), [None]);
+        assert_eq!(measured([None, profile(10, 20)]), [None]);
+    }
+
+    #[test]
+    fn the_time_is_unknown_if_a_command_does_not_run() {
+        let reports = Arc::new(Mutex::new(Vec::new()));
+        let times = reports.clone();
+        let watch = Stopwatch::new(2, Box::new(move |time| times.lock().unwrap().push(time)));
+        watch.ended(profile(10, 20));
+        drop(watch);
+        assert_eq!(*reports.lock().unwrap(), [None]);
     }
 }

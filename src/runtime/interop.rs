@@ -181,6 +181,10 @@ impl Runtime {
     /// Returns an OpenCL buffer that other code created as a buffer of `len` elements: a `cl_mem` of the runtime's
     /// [context](Self::driver_handles). It may be longer, and may be a sub-buffer. Kiln keeps a reference of its own.
     ///
+    /// Memory that Kiln has already, because it was given before, as a whole or as another part, or because its
+    /// object is that of a [buffer of Kiln](Buffer::driver_handle), becomes a [slice](Buffer::slice) of that buffer:
+    /// commands on both are ordered like those on two slices.
+    ///
     /// # Safety
     ///
     /// The object is alive. While a command of Kiln uses the buffer, other code does not change its contents, and
@@ -191,7 +195,8 @@ impl Runtime {
     /// # Errors
     ///
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the object is null, is no buffer, belongs to another
-    /// context, or has fewer bytes than the elements, and for a size of zero bytes.
+    /// context, or has fewer bytes than the elements, for a size of zero bytes, and for memory that another device or
+    /// runtime of Kiln uses, whose commands are not ordered with those of this one.
     /// [`Unsupported`](crate::ErrorKind::Unsupported) for a device that is not one of OpenCL.
     ///
     /// # Examples
@@ -229,7 +234,8 @@ impl Runtime {
     /// # Errors
     ///
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the address is null or no multiple of the device's
-    /// [`slice_alignment`](crate::Limits::slice_alignment), and for a size of zero bytes.
+    /// [`slice_alignment`](crate::Limits::slice_alignment), for a size of zero bytes, and if another buffer has only a
+    /// part of the memory: give the whole first.
     /// [`Unsupported`](crate::ErrorKind::Unsupported) for a device that is not one of Level Zero.
     ///
     /// # Examples

@@ -134,6 +134,24 @@ everywhere! {
     }
 }
 
+everywhere! {
+    async fn dimensions_that_do_not_exist_have_the_values_of_opencl_c(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
+        const SOURCE: &str = "kernel void sizes(global ulong *y) {
+            y[get_global_id(0)] = get_global_id(3) + get_local_id(5) + get_group_id(77) + get_global_offset(3)
+                + 10 * get_global_size(7) + 100 * get_local_size(4) + 1000 * get_num_groups(UINT_MAX);
+        }";
+        let sizes = checked(&rt, &Module::opencl_c(SOURCE), "sizes").await;
+        let y = upload(&rt, vec![0u64; 64]).await;
+        let launch = sizes.launch(64).args((&y,));
+        assert!(launch.verdict().await.expect("it is checked").is_proven());
+        rt.queue().submit(launch).expect("it fits").await.expect("it runs");
+        assert_eq!(rt.queue().read(&y).await.expect("it runs"), [1110; 64]);
+    }
+}
+
 const LOOPS: &str = "
 kernel void zeroed(global int *x, int n) { for (int i = 0; i < n; i++) x[i] = 0; }
 kernel void copied(global int *restrict x, global const int *restrict y, int n) {

@@ -224,6 +224,72 @@ everywhere! {
 }
 
 everywhere! {
+    async fn a_graph_says_how_its_launches_run_once_all_replays_have_ended(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
+        let index = rt.device().index().to_string();
+        let builder = support::builder().fusion(FusionMode::Auto).device(index);
+        let bench = Bench::new(builder.build().await.unwrap()).await;
+        let weights = bench.buffer(|i| 7 * i).await;
+        let x = bench.buffer(|i| i).await;
+        let result = bench.rt.buffer::<u32>(N).unwrap();
+
+        // No replay is submitted after the times of the first ones are known, or the times stay unknown, because the
+        // replays are canceled.
+        for is_canceled in [false, true] {
+            let graph = bench.weighted(&weights).await;
+            let mut is_decided = false;
+            for _ in 0..20 {
+                let (open, gate) = async_channel::bounded::<()>(1);
+                let gate = bench.queue.host_task(async move {
+                    gate.recv().await.map_err(|_| std::io::Error::other("the application gave up"))
+                });
+                let gate = gate.unwrap();
+                let replays: Vec<_> = (0..40)
+                    .map(|by| {
+                        let replay = graph.graph.replay().bind(&graph.x, &x).bind(&graph.result, &result);
+                        replay.set(&graph.by, by).after(&gate).submit().unwrap()
+                    })
+                    .collect();
+                match is_canceled {
+                    true => drop(open),
+                    false => open.try_send(()).unwrap(),
+                }
+                for replay in replays {
+                    assert_eq!(replay.await.is_err(), is_canceled);
+                }
+                is_decided = !graph.graph.fusion().to_string().contains("timed");
+                if is_decided {
+                    break;
+                }
+            }
+            assert!(is_decided, "{}", graph.graph.fusion());
+        }
+    }
+}
+
+everywhere! {
+    async fn a_graph_says_that_buffers_of_its_replays_overlap(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
+        let index = rt.device().index().to_string();
+        let builder = support::builder().fusion(FusionMode::Auto).device(index);
+        let bench = Bench::new(builder.build().await.unwrap()).await;
+        let weights = bench.buffer(|i| i).await;
+        let graph = bench.weighted(&weights).await;
+        let x = bench.buffer(|i| i + 1).await;
+        graph.submit(&x, &x, 5).await.unwrap();
+        let outcome = graph.graph.fusion();
+        assert!(
+            matches!(outcome, FusionOutcome::Unfused { why: Unfused::Overlapping, .. }),
+            "{outcome}"
+        );
+    }
+}
+
+everywhere! {
     async fn graphs_do_not_fuse_where_fusion_is_off(rt: Runtime) {
         if !has_clang() {
             return;

@@ -477,3 +477,23 @@ fn replays_from_several_queues_can_use_the_same_buffers_and_values() {
         }
     });
 }
+
+support::everywhere! {
+    async fn values_and_inputs_that_no_command_uses_need_not_be_given(rt: Runtime) {
+        let bench = Bench::new(rt).await;
+        let mut recorder = bench.queue.record();
+        let _ = recorder.scalar::<[f32; 4]>();
+        let by = recorder.scalar::<u32>();
+        let _ = recorder.scalar::<u64>();
+        let _ = recorder.input::<u32>(7).unwrap();
+        let (from, to) = (bench.buffer(|i| i).await, bench.buffer(|_| 0).await);
+        recorder.submit(bench.scale.launch(LEN).args((&from, &to, &by))).unwrap();
+        let graph = recorder.finish().await.unwrap();
+        graph.replay().set(&by, 3).submit().unwrap().await.unwrap();
+        assert_eq!(bench.read(&to).await, (0..LEN as u32).map(|i| 3 * i).collect::<Vec<_>>());
+
+        let error = graph.replay().submit().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains("value 1 of a replay is not set"), "{error}");
+    }
+}

@@ -389,6 +389,70 @@ fn a_runtime_in_a_given_context_shares_its_memory() {
 }
 
 #[test]
+fn buffers_over_the_same_memory_are_ordered() {
+    block_on(on_each_opencl(async |own| {
+        const LEN: usize = 1 << 16;
+        let device = Device::new(own.driver_handles().unwrap().device);
+        let context = Context::from_device(&device).unwrap();
+        // SAFETY: both live until the runtime has started.
+        let starting = unsafe { support::builder().opencl_context(device.id(), context.get()) };
+        let rt = starting.build().await.unwrap();
+        let add = support::kernel(&rt, SOURCE, "add").await;
+        let queues = [rt.queue(), rt.queue()];
+        // SAFETY: no host memory is given.
+        let create = |len| unsafe {
+            memory::Buffer::<u32>::create(&context, CL_MEM_READ_WRITE, len, ptr::null_mut())
+        };
+        let theirs = create(2 * LEN).unwrap();
+        // SAFETY: the part lies inside the buffer and is aligned as every device requires.
+        let part = unsafe { theirs.create_sub_buffer(CL_MEM_READ_WRITE, LEN, LEN) }.unwrap();
+        let ours = rt.buffer::<u32>(2 * LEN).unwrap();
+        let known = ours.driver_handle().unwrap();
+        // SAFETY: all are alive, and only Kiln uses them.
+        let given = |object, len| unsafe { rt.buffer_from_opencl::<u32>(object, len) }.unwrap();
+        let pairs = [
+            (
+                "a part, then the whole",
+                given(part.get(), LEN),
+                given(theirs.get(), 2 * LEN).slice(LEN..).unwrap(),
+            ),
+            ("twice", given(theirs.get(), LEN), given(theirs.get(), LEN)),
+            ("Kiln's own", ours.slice(..LEN).unwrap(), given(known.object, LEN)),
+        ];
+        for (case, one, two) in pairs {
+            queues[0].fill(&one, 0).unwrap().await.unwrap();
+            for round in 1..=30 {
+                for (queue, buffer) in queues.iter().zip([&one, &two]) {
+                    let _ = queue.submit(add.launch(LEN).args((buffer, 1u32))).unwrap();
+                }
+                let sums = queues[0].read(&one).await.unwrap();
+                assert!(sums.iter().all(|sum| *sum == 2 * round), "{case}, round {round}");
+                assert_eq!(sums, queues[1].read(&two).await.unwrap(), "{case}, round {round}");
+            }
+        }
+
+        // Commands of another runtime would not be ordered with those of this one.
+        // SAFETY: as above.
+        let starting = unsafe { support::builder().opencl_context(device.id(), context.get()) };
+        let other = starting.build().await.unwrap();
+        let kept = given(theirs.get(), LEN);
+        for object in [theirs.get(), part.get(), known.object] {
+            // SAFETY: as above.
+            let error = unsafe { other.buffer_from_opencl::<u32>(object, LEN) }.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert!(
+                error.to_string().contains("shares bytes with memory that Kiln has"),
+                "{error}"
+            );
+        }
+        drop(kept);
+        rt.drain().await;
+        // SAFETY: as above.
+        unsafe { other.buffer_from_opencl::<u32>(part.get(), LEN) }.unwrap();
+    }));
+}
+
+#[test]
 fn unusable_objects_are_refused_by_name() {
     block_on(on_each_opencl(async |rt| {
         let null = ptr::null_mut();

@@ -8,7 +8,9 @@ use super::image::LzImage;
 use super::memory::LzMemory;
 use super::native_queue::LzNativeQueue;
 use super::program;
-use crate::backend::{Device, DriverHandles, Memory, NativeQueue, Program, Source, shutdown};
+use crate::backend::{
+    Device, DriverHandles, GivenMemory, Memory, NativeQueue, Program, Source, shutdown,
+};
 use crate::device::ImageShape;
 use crate::error::{Error, Result};
 
@@ -57,9 +59,10 @@ impl Device for LzDevice {
         Ok(DriverHandles { context, device })
     }
 
-    unsafe fn adopt_buffer(&self, handle: *mut c_void, bytes: usize) -> Result<Arc<dyn Memory>> {
+    unsafe fn adopt_buffer(&self, handle: *mut c_void, bytes: usize) -> Result<GivenMemory> {
         // SAFETY: guaranteed by the caller.
-        Ok(Arc::new(unsafe { LzMemory::adopt(&self.context, handle, bytes)? }))
+        let memory = unsafe { LzMemory::adopt(&self.context, handle, bytes)? };
+        Ok(GivenMemory { memory: Arc::new(memory), bytes, start: 0 })
     }
 
     unsafe fn adopt_image_of(

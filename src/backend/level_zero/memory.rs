@@ -16,7 +16,7 @@ use super::codes::check;
 use super::context::Context;
 use super::handle::OwnedMemory;
 use super::staging_pool::staging_size;
-use crate::backend::{Memory, check_view, shutdown};
+use crate::backend::{Memory, Place, check_view, shutdown};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Alignment of allocations, in bytes. The device's compiler may assume that a buffer starts at a multiple of
@@ -161,6 +161,14 @@ impl LzMemory {
 impl Memory for LzMemory {
     fn handle(&self) -> Result<*mut c_void> {
         Ok(self.at(0))
+    }
+
+    fn place(&self, bytes: usize) -> Result<Place> {
+        let start = self.at(0).addr();
+        let end = start.checked_add(bytes).ok_or_else(|| {
+            Error::invalid(format!("{bytes} bytes from {start:#x} on exceed the address space"))
+        })?;
+        Ok(Place { object: 0, bytes: start..end })
     }
 
     fn view(&self, offset: usize, bytes: usize) -> Result<Arc<dyn Memory>> {

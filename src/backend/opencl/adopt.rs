@@ -19,16 +19,16 @@ use super::integer;
 use crate::device::{ImageKind, ImageShape};
 use crate::error::{Error, Result};
 
-/// Buffer of other code, with a reference of its own.
+/// Buffer of other code, or the buffer that it is a part of, with a reference of its own.
 pub(super) struct GivenBuffer {
-    pub(super) memory: OwnedMemory,
-    /// Buffer that the given one is a part of, if it is a sub-buffer.
-    pub(super) parent: Option<OwnedMemory>,
-    /// Offset of the given buffer in its parent, in bytes.
-    pub(super) start: usize,
+    pub(super) whole: OwnedMemory,
+    /// Size of the whole in bytes.
+    pub(super) bytes: usize,
+    /// Given buffer, and its offset in the whole in bytes, if it is a sub-buffer.
+    pub(super) part: Option<(OwnedMemory, usize)>,
 }
 
-/// Retains a buffer and checks that it has at least `bytes` bytes in the context.
+/// Retains a buffer, or the buffer that it is a part of, and checks that it has at least `bytes` bytes in the context.
 ///
 /// # Safety
 ///
@@ -51,12 +51,13 @@ pub(super) unsafe fn buffer(context: &Context, raw: cl_mem, bytes: usize) -> Res
     }
     let parent = query(&memory, CL_MEM_ASSOCIATED_MEMOBJECT)? as usize as cl_mem;
     if parent.is_null() {
-        return Ok(GivenBuffer { memory, parent: None, start: 0 });
+        return Ok(GivenBuffer { whole: memory, bytes: size as usize, part: None });
     }
     let start = query(&memory, CL_MEM_OFFSET)? as usize;
     // SAFETY: the driver keeps the parent of a sub-buffer alive.
-    let parent = unsafe { retained_memory(context, parent)? };
-    Ok(GivenBuffer { memory, parent: Some(parent), start })
+    let whole = unsafe { retained_memory(context, parent)? };
+    let bytes = query(&whole, CL_MEM_SIZE)? as usize;
+    Ok(GivenBuffer { whole, bytes, part: Some((memory, start)) })
 }
 
 /// Retains an image of the context. Returns it with its shape.

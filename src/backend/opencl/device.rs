@@ -8,7 +8,9 @@ use super::image::ClImage;
 use super::memory::ClMemory;
 use super::native_queue::ClNativeQueue;
 use super::program;
-use crate::backend::{Device, DriverHandles, Memory, NativeQueue, Program, Source, shutdown};
+use crate::backend::{
+    Device, DriverHandles, GivenMemory, Memory, NativeQueue, Program, Source, shutdown,
+};
 use crate::device::ImageShape;
 use crate::error::Result;
 
@@ -50,9 +52,9 @@ impl Device for ClDevice {
         Ok(DriverHandles { context: self.context.raw(), device: self.context.device() })
     }
 
-    unsafe fn adopt_buffer(&self, handle: *mut c_void, bytes: usize) -> Result<Arc<dyn Memory>> {
+    unsafe fn adopt_buffer(&self, handle: *mut c_void, bytes: usize) -> Result<GivenMemory> {
         // SAFETY: guaranteed by the caller.
-        Ok(Arc::new(unsafe { ClMemory::adopt(&self.context, handle, bytes)? }))
+        unsafe { ClMemory::adopt(&self.context, handle, bytes) }
     }
 
     unsafe fn adopt_image(&self, handle: *mut c_void) -> Result<(Arc<dyn Memory>, ImageShape)> {

@@ -17,7 +17,7 @@ use super::context::Context;
 use super::handle::OwnedMemory;
 use super::image::ClImage;
 use super::spare_memory::Piece;
-use crate::backend::{Memory, check_view, shutdown};
+use crate::backend::{GivenMemory, Memory, check_view, shutdown};
 use crate::device::ImageShape;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -78,22 +78,26 @@ impl ClMemory {
         Ok(Self::whole(context, piece, bytes, true))
     }
 
-    /// Takes a buffer that the driver allocated for other code, as memory of `bytes` bytes.
+    /// Takes a buffer that the driver allocated for other code, of which `bytes` bytes are used.
     ///
     /// # Safety
     ///
     /// `raw` is a memory object that is alive, if it is not null.
-    pub(super) unsafe fn adopt(context: &Arc<Context>, raw: cl_mem, bytes: usize) -> Result<Self> {
+    pub(super) unsafe fn adopt(
+        context: &Arc<Context>,
+        raw: cl_mem,
+        bytes: usize,
+    ) -> Result<GivenMemory> {
         let _call = shutdown::begin()?;
         // SAFETY: guaranteed by the caller.
         let given = unsafe { adopt::buffer(context, raw, bytes)? };
-        let Some(parent) = given.parent else {
-            return Ok(Self::whole(context, Piece::new(given.memory), bytes, false));
-        };
-        let (piece, view) = (Piece::new(parent), Arc::new(given.memory));
-        piece.keep_first(&view, given.start, bytes);
-        let whole = Self::whole(context, piece, bytes, false);
-        Ok(Self { view: Some(view), start: given.start, ..whole })
+        let (piece, mut start) = (Piece::new(given.whole), 0);
+        if let Some((part, at)) = given.part {
+            piece.keep_first(&Arc::new(part), at, bytes);
+            start = at;
+        }
+        let memory = Self::whole(context, piece, given.bytes, false);
+        Ok(GivenMemory { memory: Arc::new(memory), bytes: given.bytes, start })
     }
 
     /// Allocates memory that host and device share.

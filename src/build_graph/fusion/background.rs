@@ -43,7 +43,7 @@ impl BuildGraph {
         fusion: &Arc<Fusion>,
         group: usize,
         way: usize,
-        took: Duration,
+        took: Option<Duration>,
     ) {
         tracing::debug!(group, way, ?took, "timed");
         match fusion.groups[group].trials.note(way, took) {
@@ -104,7 +104,7 @@ impl BuildGraph {
     fn finish(self: &Arc<Self>, group: &LaunchGroup) {
         let times = group.end_trials();
         tracing::debug!(launches = ?group.slots, ?times, "the trials have ended");
-        let Some(timing) = group.timing.clone() else { return };
+        let Some(timing) = group.timing.clone().filter(|_| !times.is_empty()) else { return };
         self.record_choice(&timing, &times);
         let Some(pending) = self.disk().map(|disk| disk.begin()) else { return };
         let graph = Arc::clone(self);

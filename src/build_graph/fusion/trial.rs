@@ -157,15 +157,16 @@ impl Trials {
         way.started = way.started.saturating_sub(1);
     }
 
-    /// Records the duration of a timed run.
-    pub(super) fn note(&self, way: usize, took: Duration) -> Progress {
+    /// Records the end of a timed run. A run whose duration is unknown, because a command failed or the device does not
+    /// measure times, counts as a run, so that the trials end in any case.
+    pub(super) fn note(&self, way: usize, took: Option<Duration>) -> Progress {
         let mut state = self.lock();
         // A run that was in flight when the trials ended does not count.
         if state.fastest.is_some() {
             return Progress::Undecided;
         }
         let noted = &mut state.ways[way];
-        noted.shortest = Some(noted.shortest.map_or(took, |shortest| shortest.min(took)));
+        noted.shortest = noted.shortest.into_iter().chain(took).min();
         noted.finished += 1;
         state.progress()
     }
@@ -246,7 +247,9 @@ mod tests {
             let Choice { way, is_timed } = trials.choose();
             if is_timed {
                 timed.push(way);
-                if let Progress::Lost(split) = trials.note(way, Duration::from_micros(times[way])) {
+                if let Progress::Lost(split) =
+                    trials.note(way, Some(Duration::from_micros(times[way])))
+                {
                     trials.drop_out(split);
                 }
             }
@@ -279,7 +282,7 @@ mod tests {
         // Two parts were tried last, as the fourth way; they could not be built.
         assert_eq!(trials.retire(), [1, 2, 4]);
         // A run that was in flight does not bring a way back.
-        trials.note(1, Duration::from_micros(1));
+        trials.note(1, Some(Duration::from_micros(1)));
         assert_eq!(trials.best_kernel(), Some(3));
     }
 
@@ -289,7 +292,7 @@ mod tests {
         let first: Vec<_> = (0..5).map(|_| trials.choose().way).collect();
         assert_eq!(first, [1, 2, 3, 0, 1]);
         for (way, micros) in [(2, 10), (3, 11), (0, 12), (1, 50), (1, 5)] {
-            assert_eq!(trials.note(way, Duration::from_micros(micros)), Progress::Undecided);
+            assert_eq!(trials.note(way, Some(Duration::from_micros(micros))), Progress::Undecided);
         }
         run(&trials, &[12, 50, 10, 11], 20);
         assert_eq!(trials.choose(), Choice { way: 1, is_timed: false });
@@ -306,9 +309,9 @@ mod tests {
         let trials = trials(1);
         let choices = [(); 3].map(|()| trials.choose().way);
         assert_eq!(choices, [1, 0, 1]);
-        assert_eq!(trials.note(1, Duration::from_micros(10)), Progress::Undecided);
-        assert_eq!(trials.note(0, Duration::from_micros(90)), Progress::Decided);
-        trials.note(1, Duration::from_micros(1));
+        assert_eq!(trials.note(1, Some(Duration::from_micros(10))), Progress::Undecided);
+        assert_eq!(trials.note(0, Some(Duration::from_micros(90))), Progress::Decided);
+        trials.note(1, Some(Duration::from_micros(1)));
         assert_eq!(trials.times()[1], Some(Duration::from_micros(10)));
     }
 

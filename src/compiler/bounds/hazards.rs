@@ -363,7 +363,7 @@ impl<'a, 'm> Taint<'a, 'm> {
     /// Notes that a value which depends on memory that other work-items may write is stored.
     fn store_shared(&mut self, pointer: u32) {
         match claims::base(self.definitions, pointer) {
-            // What other work-items see counts as shared anyway.
+            // Memory that other work-items see counts as shared anyway.
             _ if !self.is_private(pointer) => {}
             Some((id, i)) if i.op() == Some(Op::Variable) => _ = self.shared.insert(id),
             _ => self.is_shared_stored = true,

@@ -393,7 +393,9 @@ impl Completion {
             // Canceled scopes are already counted.
             Unfused::Empty | Unfused::Single | Unfused::Canceled => None,
             Unfused::Aborted(_) => Some(&counters.fusions_aborted),
-            Unfused::Refused(_) | Unfused::Disabled => Some(&counters.fusions_refused),
+            Unfused::Refused(_) | Unfused::Disabled | Unfused::Overlapping => {
+                Some(&counters.fusions_refused)
+            }
             Unfused::Slower { .. } | Unfused::Timing => Some(&counters.fusions_slower),
             Unfused::Failed(_) => Some(&counters.fusions_failed),
             Unfused::Overdue { .. } => Some(&counters.fusions_overdue),

@@ -147,6 +147,8 @@ pub enum Unfused {
     },
     /// This run is timed, to find out whether fusing is faster. Later runs use the fastest way.
     Timing,
+    /// The replays of a graph ran one by one, because buffers that were bound overlap, or overlap with fixed ones.
+    Overlapping,
     /// The fused kernel was not built within the
     /// [limit](crate::RuntimeBuilder::fusion_limit). The build continues in the background. Until it ends,
     /// scopes with the same launches have this outcome at once; afterwards they use the kernel.
@@ -178,6 +180,9 @@ impl fmt::Display for Unfused {
                  takes {fused:.1?}"
             ),
             Self::Timing => f.write_str("this run is timed, to decide whether fusion is faster"),
+            Self::Overlapping => {
+                f.write_str("buffers of the replays overlap; bind buffers that do not overlap")
+            }
             Self::Overdue { kernel, limit } => write!(
                 f,
                 "`{}` was not built within {limit:?}; the build continues, and later scopes use the \

@@ -1,6 +1,7 @@
 //! Plans of a graph: the recorded commands one by one, and with fused kernels in place of some. Which kernels are
 //! the fastest is found out by timing the first replays, as for [fusion scopes](crate::FusionScope).
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use smallvec::SmallVec;
@@ -25,9 +26,13 @@ const MAX_TRIED: usize = 3;
 /// Plans of a graph.
 pub(super) struct Plans {
     pub(super) recorded: Recorded,
+    /// For each value whether no launch uses it.
+    pub(super) unused_values: SmallVec<[bool; 8]>,
     /// Plan of the recorded commands one by one.
     pub(super) plain: Arc<Plan>,
     fused: Option<FusedPlans>,
+    /// Whether a replay ran the launches one by one because its buffers overlap.
+    is_overlapping: AtomicBool,
 }
 
 /// Plans with fused kernels.
@@ -37,11 +42,11 @@ struct FusedPlans {
     /// Plan for all further replays, once the fastest way of each group of launches is known.
     decided: OnceLock<FusedPlan>,
     /// Plans of the last replays until then, the latest first.
-    tried: Mutex<Vec<(Ways, FusedPlan)>>,
+    tried: Mutex<Vec<(Choices, FusedPlan)>>,
 }
 
-/// Index of the way in which each group of launches runs.
-type Ways = SmallVec<[usize; 8]>;
+/// Index of the way in which each group of launches runs, and whether its run is timed.
+type Choices = SmallVec<[(usize, bool); 8]>;
 
 /// Plan with fused kernels, and how the launches run in it.
 #[derive(Clone)]
@@ -81,7 +86,9 @@ impl Plans {
             decided: OnceLock::new(),
             tried: Mutex::default(),
         });
-        let plans = Self { recorded, plain, fused };
+        let unused_values = recorded.unused_values();
+        let is_overlapping = AtomicBool::new(false);
+        let plans = Self { recorded, unused_values, plain, fused, is_overlapping };
         if let Some(fused) = &plans.fused
             && fused.policy == Policy::Kernels
             && !fused.sections.all.is_empty()
@@ -100,8 +107,7 @@ impl Plans {
         if let Some(decided) = fused.decided.get() {
             return Next { plan: decided.plan.clone(), timing: None };
         }
-        let is_decided = fused.sections.all.iter().all(|section| section.fusion.is_decided());
-        if is_decided {
+        if fused.are_decided() {
             // Without memory for the plan's temporaries, the next replay tries again.
             return match self.decide(queue, fused) {
                 Ok(plan) => Next { plan, timing: None },
@@ -120,15 +126,23 @@ impl Plans {
         }
     }
 
+    /// Returns the plan for the next replay if its buffers overlap: fused kernels need memory that is apart.
+    pub(super) fn next_overlapping(&self) -> Next {
+        self.is_overlapping.store(true, Ordering::Relaxed);
+        Next { plan: self.plain.clone(), timing: None }
+    }
+
     /// Returns how the launches run.
     pub(super) fn outcome(&self) -> FusionOutcome {
         let Some(fused) = &self.fused else {
             return FusionOutcome::Unfused { why: Unfused::Disabled };
         };
-        let latest = || lock(&fused.tried).first().map(|(_, plan)| plan.clone());
-        let parts = match fused.decided.get().cloned().or_else(latest) {
-            Some(plan) => plan.parts.to_vec(),
-            None => fused.parts_without_plan(),
+        let latest = || lock(&fused.tried).first().map(|(_, plan)| plan.parts.to_vec());
+        let decided = || fused.are_decided().then(|| fused.decided_parts());
+        let prepared = fused.decided.get().map(|plan| plan.parts.to_vec());
+        let parts = match prepared.or_else(decided).or_else(latest) {
+            Some(parts) => parts,
+            None => fused.parts_without_plan(self.is_overlapping.load(Ordering::Relaxed)),
         };
         FusionOutcome::of(parts).unwrap_or_else(|why| FusionOutcome::Unfused { why })
     }
@@ -158,13 +172,13 @@ impl Plans {
         fused: &FusedPlans,
         selections: &[Selection],
     ) -> Result<FusedPlan> {
-        let ways = selections.iter().flat_map(|selection| &selection.0);
-        let ways: Ways = ways.map(|selected| selected.choice.way).collect();
+        let choices = selections.iter().flat_map(|selection| &selection.0).map(|way| way.choice);
+        let choices: Choices = choices.map(|choice| (choice.way, choice.is_timed)).collect();
         let mut tried = lock(&fused.tried);
-        let known = tried.iter().position(|(known, _)| *known == ways);
+        let known = tried.iter().position(|(known, _)| *known == choices);
         let entry = match known {
             Some(at) => tried.remove(at),
-            None => (ways, self.prepared(queue, fused, selections)?),
+            None => (choices, self.prepared(queue, fused, selections)?),
         };
         let plan = entry.1.clone();
         tried.insert(0, entry);
@@ -206,6 +220,24 @@ impl Plans {
 }
 
 impl FusedPlans {
+    /// Returns whether the fastest way of each group of launches is known.
+    fn are_decided(&self) -> bool {
+        !self.sections.all.is_empty()
+            && self.sections.all.iter().all(|section| section.fusion.is_decided())
+    }
+
+    /// Returns the parts in which the launches run once the fastest ways are known.
+    fn decided_parts(&self) -> Vec<FusedPart> {
+        let selections = self.selections();
+        let mut all_parts = self.sections.alone.clone();
+        for (section, selection) in self.sections.all.iter().zip(&selections) {
+            let own = parts::parts(&section.fusion, selection, Vec::new()).into_iter();
+            all_parts.extend(own.map(|part| part.behind(section.commands.start)));
+        }
+        all_parts.sort_by_key(|part| part.launches.first().copied());
+        all_parts
+    }
+
     /// Decides how each section runs this time.
     fn selections(&self) -> Vec<Selection> {
         let sections = self.sections.all.iter();
@@ -229,13 +261,15 @@ impl FusedPlans {
         Next { plan: tried.plan, timing: Timing::of(timed.collect()) }
     }
 
-    /// Returns the parts in which the launches run before anything is known of a replay.
-    fn parts_without_plan(&self) -> Vec<FusedPart> {
-        let timed =
-            self.sections.all.iter().map(|section| {
-                FusedPart::alone(section.commands.clone().collect(), Unfused::Timing)
-            });
-        timed.chain(self.sections.alone.iter().cloned()).collect()
+    /// Returns the parts in which the launches run before a replay has run fused kernels. `is_overlapping` states
+    /// whether replays have run one by one because their buffers overlap.
+    fn parts_without_plan(&self, is_overlapping: bool) -> Vec<FusedPart> {
+        let sections = self.sections.all.iter();
+        let own = sections.map(|section| {
+            let why = if is_overlapping { Unfused::Overlapping } else { Unfused::Timing };
+            FusedPart::alone(section.commands.clone().collect(), why)
+        });
+        own.chain(self.sections.alone.iter().cloned()).collect()
     }
 }
 

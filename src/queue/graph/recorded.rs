@@ -37,6 +37,18 @@ pub(super) struct Placeholder {
     pub(super) is_temporary: bool,
 }
 
+impl Recorded {
+    /// Returns for each value whether no launch uses it, so that a replay need not set it.
+    pub(super) fn unused_values(&self) -> SmallVec<[bool; 8]> {
+        let mut unused = SmallVec::from_elem(true, self.open_values.len());
+        let launches = self.commands.iter().filter_map(RecordedCommand::launch);
+        for value in launches.flat_map(|launch| &launch.arguments).filter_map(|given| given.open) {
+            unused[value.index as usize] = false;
+        }
+        unused
+    }
+}
+
 impl RecordedCommand {
     /// Returns the launch, if the command is one.
     pub(super) fn launch(&self) -> Option<&LaunchWork> {

@@ -116,7 +116,7 @@ impl Graph {
             graph: self.clone(),
             bound: SmallVec::from_elem(None, placeholders.len()),
             values: SmallVec::from_elem(0, bytes),
-            is_set: SmallVec::from_elem(false, open_values.len()),
+            is_set: self.plans.unused_values.clone(),
             mistake: None,
             after: SmallVec::new(),
         }
@@ -152,7 +152,7 @@ pub struct Replay {
     /// Buffer of each placeholder, if it is bound.
     bound: SmallVec<[Option<Arc<Region>>; 4]>,
     values: SmallVec<[u8; 32]>,
-    /// Whether each value is set.
+    /// Whether each value is set or unused.
     is_set: SmallVec<[bool; 8]>,
     /// First error of the methods called so far, for `submit` to return.
     mistake: Option<Error>,
@@ -240,7 +240,7 @@ impl Replay {
     ///
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument):
     ///
-    /// * for an input that is not bound, and a value that is not set;
+    /// * for an input that is not bound, and a value that is not set, if a command uses it;
     /// * for what is not an input or a value of this graph;
     /// * for a buffer with another number of elements than its input, of another device, or one that does not start
     ///   where the device takes it as an argument;
@@ -267,14 +267,14 @@ impl Replay {
         let Graph { queue, plans } = graph;
         if let Some(at) = is_set.iter().position(|is_set| !is_set) {
             return Err(Error::invalid(format!(
-                "value {at} of a replay is not set; call `.set(&scalar, value)` for each scalar of the graph"
+                "value {at} of a replay is not set; call `.set(&scalar, value)` for each scalar that a launch of the graph uses"
             )));
         }
         let Plans { recorded, plain, .. } = &*plans;
         let given = inputs(recorded, plain, &bound)?;
         let Next { plan, timing } = match are_apart(plain, &given)? {
             true => plans.next(&queue),
-            false => Next { plan: plain.clone(), timing: None },
+            false => plans.next_overlapping(),
         };
         let given = match Arc::ptr_eq(&plan, plain) {
             true => given,
@@ -340,7 +340,7 @@ fn inputs(
     let parts = plan.input_parts.iter().map(|part| {
         let Some(whole) = &bound[part.of] else {
             return Err(Error::invalid(format!(
-                "input {} of a replay is not bound; call `.bind(&input, &buffer)` for each input of the graph",
+                "input {} of a replay is not bound; call `.bind(&input, &buffer)` for each input that a command of the graph uses",
                 part.of
             )));
         };

@@ -1,9 +1,9 @@
 //! Makes `get_global_size(d)` and similar functions return what OpenCL C specifies also if `d` is 3 or more.
 //!
 //! The functions take any number: for a dimension that does not exist, a size is 1, and an id or offset is 0
-//! (OpenCL C, "Work-Item Functions"). If `d` is only known at run time, llvm-spirv extracts a component of a
-//! vector (OpVectorExtractDynamic), which SPIR-V defines for three components only: Intel's CPU runtime then
-//! returns another component.
+//! (OpenCL C, "Work-Item Functions"). llvm-spirv extracts component `d` of a vector, which SPIR-V defines for three
+//! components only. If `d` is a constant (OpCompositeExtract), the module is not valid; if `d` is only known at run
+//! time (OpVectorExtractDynamic), Intel's CPU runtime returns another component.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,8 @@ use crate::error::Result;
 
 const DIMENSIONS: u32 = 3;
 
-/// Adds a bounds check to every dimension that is only known at run time.
+/// Adds a bounds check to every dimension that is only known at run time, and replaces constant dimensions that do
+/// not exist.
 ///
 /// # Errors
 ///
@@ -29,14 +30,12 @@ pub(super) fn add_dimension_checks(module: &mut Module) -> Result<()> {
         Some((i.result()?, *defaults.get(&variable)?))
     });
     let loaded_defaults: HashMap<_, _> = loads.collect();
-    let extract = |i: Instruction<'_>| DynamicExtract::of(&i, &definitions, &loaded_defaults);
+    let extract = |i: Instruction<'_>| Extract::of(&i, &definitions, &loaded_defaults);
     let functions = module.functions.iter();
     let extracts: Vec<Vec<_>> =
         functions.map(|function| function.body.iter().map(extract).collect()).collect();
     let mut interner = Interner::of(module);
-    module.replace(extracts, |extract, module, body| {
-        extract.with_bounds_check(module, &mut interner, body)
-    })
+    module.replace(extracts, |extract, module, body| extract.write(module, &mut interner, body))
 }
 
 /// Returns the values of the built-in variables for dimensions that do not exist, by variable.
@@ -82,49 +81,62 @@ impl Integer {
     }
 }
 
-/// Extraction of a component of a built-in vector, with an index that is only known at run time.
-struct DynamicExtract {
+/// Extraction of a component of a built-in vector, which may be a component that does not exist.
+struct Extract {
     component_type: Integer,
     result: u32,
-    vector: u32,
-    index: u32,
-    index_type: Integer,
     /// Value for a dimension that does not exist.
     default: u32,
+    dimension: Dimension,
 }
 
-impl DynamicExtract {
+/// Dimension that a component of a built-in vector is for.
+enum Dimension {
+    /// A constant for which the vector has no component.
+    Missing,
+    /// A value that is only known at run time.
+    Dynamic { vector: u32, index: u32, index_type: Integer },
+}
+
+impl Extract {
+    /// Returns the extraction if it has to be replaced.
     fn of(
         instruction: &Instruction<'_>,
         definitions: &Definitions<'_>,
         loaded_defaults: &HashMap<u32, u32>,
     ) -> Option<Self> {
-        if instruction.op() != Some(Op::VectorExtractDynamic) {
-            return None;
-        }
         let word = |at| instruction.word(at);
-        let index = word(3)?;
+        let (vector, index) = (word(2)?, word(3)?);
+        let dimension = match instruction.op()? {
+            Op::CompositeExtract if index >= DIMENSIONS => Dimension::Missing,
+            Op::VectorExtractDynamic => {
+                let index_type = definitions.type_of(index)?.result()?;
+                Dimension::Dynamic {
+                    vector,
+                    index,
+                    index_type: Integer::of(index_type, definitions)?,
+                }
+            }
+            _ => return None,
+        };
         Some(Self {
             component_type: Integer::of(word(0)?, definitions)?,
             result: word(1)?,
-            vector: word(2)?,
-            index,
-            index_type: Integer::of(definitions.type_of(index)?.result()?, definitions)?,
-            default: *loaded_defaults.get(&word(2)?)?,
+            default: *loaded_defaults.get(&vector)?,
+            dimension,
         })
     }
 
     /// Writes the instructions that replace the extraction.
-    fn with_bounds_check(
-        &self,
-        module: &mut Module,
-        interner: &mut Interner,
-        body: &mut Stream,
-    ) -> Result<()> {
-        let Self { component_type, result, vector, index, index_type, default } = *self;
+    fn write(&self, module: &mut Module, interner: &mut Interner, body: &mut Stream) -> Result<()> {
+        let Self { component_type, result, default, ref dimension } = *self;
+        let default = component_type.number(module, interner, default)?;
+        let Dimension::Dynamic { vector, index, index_type } = *dimension else {
+            body.push(Op::CopyObject, [component_type.ty, result, default]);
+            return Ok(());
+        };
         let count = index_type.number(module, interner, DIMENSIONS)?;
         let first = index_type.number(module, interner, 0)?;
-        let default = component_type.number(module, interner, default)?;
         let bool = interner.type_id(module, Op::TypeBool, &[])?;
         let [is_valid, valid_index, value] =
             [module.fresh_id()?, module.fresh_id()?, module.fresh_id()?];
