@@ -49,6 +49,10 @@ pub(crate) struct Element {
     pub(crate) names: Vec<Rc<str>>,
     pub(crate) shape: Shape,
     pub(crate) layout: Option<Layout>,
+    /// How the source writes the type, if clang can tell its size.
+    pub(crate) spelling: Option<String>,
+    /// Whether the source defines the type in a way that only clang knows the layout of.
+    pub(crate) needs_clang: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -65,6 +69,44 @@ pub(crate) enum Shape {
 
 impl Element {
     pub(crate) fn new(name: &str, shape: Shape, layout: Option<Layout>) -> Self {
-        Self { names: vec![name.into()], shape, layout }
+        let names = vec![name.into()];
+        Self { names, shape, layout, spelling: None, needs_clang: false }
+    }
+
+    /// Adds the types for which clang can tell the size, each once.
+    pub(crate) fn add_spellings(&self, types: &mut Vec<String>) {
+        types.extend(
+            self.spelling.iter().filter(|ty| !types.contains(ty)).cloned().collect::<Vec<_>>(),
+        );
+        if let Shape::Array(inner, _) = &self.shape {
+            inner.add_spellings(types);
+        }
+    }
+
+    /// Takes the sizes that clang knows of types, and the lengths of arrays that follow.
+    pub(crate) fn take_sizes(&mut self, size_of: &dyn Fn(&str) -> Option<u64>) {
+        let size = self.spelling.as_deref().and_then(size_of);
+        if let Shape::Array(inner, length) = &mut self.shape {
+            inner.take_sizes(size_of);
+            let element = inner.layout.map(|layout| layout.size).filter(|size| *size > 0);
+            if let (Some(size), Some(element)) = (size, element) {
+                *length = size / element;
+            }
+        }
+        if let Some(size) = size {
+            let align = self.layout.map_or(1, |layout| layout.align);
+            self.layout = Some(Layout { size, align });
+        }
+    }
+
+    /// Returns the name of the type whose size only clang knows, if it is not known.
+    pub(crate) fn of_unknown_size(&self) -> Option<&str> {
+        if self.needs_clang && self.layout.is_none() {
+            return Some(self.names.first().map_or("type", |name| name));
+        }
+        match &self.shape {
+            Shape::Array(inner, _) => inner.of_unknown_size(),
+            _ => None,
+        }
     }
 }

@@ -310,7 +310,7 @@ impl Module {
                 let element =
                     self.element_of(inner, self.layouts.get(&inner).copied(), depth + 1)?;
                 let shape = Shape::Array(Box::new(element), u64::from(*length));
-                Ok(Element { names: Vec::new(), shape, layout })
+                Ok(Element { names: Vec::new(), ..Element::new("", shape, layout) })
             }
             op::TYPE_STRUCT => match self.names.get(&ty).map(|name| source_name(name)) {
                 Some(name) if !name.is_empty() => Ok(stated(name, layout)),

@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use super::expression::evaluate;
+use super::expression::{Context, evaluate};
+use super::preprocess::UNKNOWN_PRAGMA;
 use super::token::{Kind, Place, Token};
 use super::types::{Qualified, Type};
 use super::unreadable::{Result, Unreadable};
@@ -57,9 +58,26 @@ impl<'t> Cursor<'t> {
         cursor
     }
 
+    /// Returns whether a pragma may change the layouts of types.
+    pub(super) fn has_unknown_pragmas(&self) -> bool {
+        self.tokens.iter().any(|token| &*token.text == UNKNOWN_PRAGMA || token.is("_Pragma"))
+    }
+
+    /// Skips comments and pragmas, which may stand anywhere.
     fn skip_comments(&mut self) {
-        while self.peek().is_some_and(|token| token.kind == Kind::Comment) {
-            self.at += 1;
+        loop {
+            match self.tokens.get(self.at..) {
+                Some([comment, ..]) if comment.kind == Kind::Comment => self.at += 1,
+                Some([pragma, open, text, close, ..])
+                    if pragma.is("_Pragma")
+                        && open.is("(")
+                        && text.kind == Kind::Quoted
+                        && close.is(")") =>
+                {
+                    self.at += 4;
+                }
+                _ => return,
+            }
         }
     }
 
@@ -240,7 +258,8 @@ impl<'t> Cursor<'t> {
                 before.last_line == comment.line && before.kind != Kind::Comment
             });
             let touches = comment.file == first.file && comment.last_line + 1 >= next_line;
-            if comment.kind != Kind::Comment || trails || !touches {
+            let is_comment = comment.kind == Kind::Comment && &*comment.text != UNKNOWN_PRAGMA;
+            if !is_comment || trails || !touches {
                 break;
             }
             let mut above = lines_of_comment(&comment.text);
@@ -294,7 +313,7 @@ impl Attributes {
         let value = || match rest {
             [open, value @ ..] if open.is("(") => {
                 let close = value.iter().position(|token| token.is(")"))?;
-                evaluate(&value[..close], &|_| None)
+                evaluate(&value[..close], Context::Declaration, &|_| None)
             }
             _ => None,
         };

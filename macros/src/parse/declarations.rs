@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::cursor::{Attributes, Cursor};
 use super::declarator::Declarator;
 use super::token::Place;
-use super::types::{Alias, Layout, Qualified, Structure, Type, structure_layout};
+use super::types::{Alias, Enumeration, Layout, Qualified, Structure, Type, structure_layout};
 use super::unreadable::{Result, Unreadable};
 
 /// Maximum depth of structures and parameters inside each other.
@@ -38,7 +38,10 @@ pub(crate) struct Parser<'t> {
     pub(super) cursor: Cursor<'t>,
     pub(super) aliases: HashMap<Rc<str>, Rc<Alias>>,
     pub(super) structures: HashMap<Rc<str>, Rc<Structure>>,
+    pub(super) enumerations: HashMap<Rc<str>, Rc<Enumeration>>,
     pub(super) constants: HashMap<Rc<str>, i64>,
+    /// Whether a pragma may change the layouts of structures.
+    has_unknown_pragmas: bool,
     /// Attributes around the name that is being read.
     pub(super) attributes: Attributes,
     pub(super) depth: usize,
@@ -52,9 +55,11 @@ pub(crate) type Kernels = (Vec<KernelDefinition>, Vec<Unreadable>);
 /// Returns the kernels that a text defines.
 pub(crate) fn kernels(cursor: Cursor<'_>) -> Kernels {
     let mut parser = Parser {
+        has_unknown_pragmas: cursor.has_unknown_pragmas(),
         cursor,
         aliases: HashMap::new(),
         structures: HashMap::new(),
+        enumerations: HashMap::new(),
         constants: HashMap::new(),
         attributes: Attributes::default(),
         depth: 0,
@@ -172,8 +177,8 @@ impl Parser<'_> {
             };
             let declared = self.structures.get(&tag).cloned();
             return Ok(Type::Structure(declared.unwrap_or_else(|| {
-                let (tag, layout) = (Some(tag), None);
-                Rc::new(Structure { keyword, tag, layout, has_pointers: false })
+                let (tag, layout, has_pointers) = (Some(tag), None, false);
+                Rc::new(Structure { keyword, tag, layout, has_pointers, is_defined: false })
             })));
         }
         self.cursor.skip();
@@ -182,9 +187,11 @@ impl Parser<'_> {
         let layouts = members.iter().map(|member| member.layout);
         let layout =
             structure_layout(keyword == "union", layouts, attributes.is_packed, attributes.aligned)
-                .filter(|_| !attributes.is_unknown);
+                .filter(|_| !attributes.is_unknown && !self.has_unknown_pragmas);
         let has_pointers = members.iter().any(|member| member.has_pointers);
-        let structure = Rc::new(Structure { keyword, tag: tag.clone(), layout, has_pointers });
+        let structure =
+            Structure { keyword, tag: tag.clone(), layout, has_pointers, is_defined: true };
+        let structure = Rc::new(structure);
         if let Some(tag) = tag {
             self.structures.insert(tag, Rc::clone(&structure));
         }
@@ -236,19 +243,36 @@ impl Parser<'_> {
 
     /// Reads an `enum` behind its keyword.
     pub(super) fn enumeration(&mut self) -> Result<Type> {
-        self.cursor.attributes();
+        let mut attributes = self.cursor.attributes();
         let tag = self.cursor.eat_word();
-        if self.cursor.eat("{") {
-            self.enumerators()?;
-        } else if tag.is_none() {
-            return Err(self.cursor.error("an `enum` without a name"));
+        let has_stated_type = self.cursor.eat(":");
+        if has_stated_type {
+            self.specifiers()?;
         }
-        Ok(Type::Enumeration(tag.unwrap_or_else(|| "enum".into())))
+        if !self.cursor.eat("{") {
+            let Some(tag) = tag else {
+                return Err(self.cursor.error("an `enum` without a name"));
+            };
+            let declared = self.enumerations.get(&tag).cloned();
+            return Ok(Type::Enumeration(declared.unwrap_or_else(|| {
+                Rc::new(Enumeration { tag: Some(tag), layout: None, is_defined: false })
+            })));
+        }
+        let values = self.enumerators()?;
+        attributes.add(self.cursor.attributes());
+        let is_plain = !(has_stated_type || attributes.is_packed || attributes.is_unknown)
+            && attributes.aligned.is_none();
+        let layout = values.filter(|_| is_plain).and_then(|values| enumeration_layout(&values));
+        let enumeration = Rc::new(Enumeration { tag: tag.clone(), layout, is_defined: true });
+        if let Some(tag) = tag {
+            self.enumerations.insert(tag, Rc::clone(&enumeration));
+        }
+        Ok(Type::Enumeration(enumeration))
     }
 
-    /// Reads the constants of an `enum`, up to the closing brace.
-    fn enumerators(&mut self) -> Result<()> {
-        let mut next = Some(0i64);
+    /// Reads the constants of an `enum`, up to the closing brace. Returns their values if all are known.
+    fn enumerators(&mut self) -> Result<Option<Vec<i64>>> {
+        let (mut next, mut values) = (Some(0i64), Some(Vec::new()));
         while !self.cursor.eat("}") {
             let Some(name) = self.cursor.eat_word() else {
                 return Err(self.cursor.error("a constant of an `enum` without a name"));
@@ -258,16 +282,29 @@ impl Parser<'_> {
                 let value = self.cursor.skip_initializer();
                 next = self.constant(&value);
             }
-            if let Some(value) = next {
-                self.constants.insert(name, value);
+            match next {
+                Some(value) => _ = self.constants.insert(name, value),
+                None => _ = self.constants.remove(&name),
+            }
+            match (&mut values, next) {
+                (Some(values), Some(value)) => values.push(value),
+                _ => values = None,
             }
             next = next.and_then(|value| value.checked_add(1));
             if !self.cursor.eat(",") {
-                return self.cursor.expect("}", "an `enum`");
+                self.cursor.expect("}", "an `enum`")?;
+                break;
             }
         }
-        Ok(())
+        Ok(values)
     }
+}
+
+/// Returns the layout of an `enum` with these values: that of an `int`, if one holds them all. Compilers differ
+/// in what they do with others.
+fn enumeration_layout(values: &[i64]) -> Option<Layout> {
+    let fits = values.iter().all(|value| i32::try_from(*value).is_ok());
+    fits.then_some(Layout { size: 4, align: 4 })
 }
 
 struct Member {

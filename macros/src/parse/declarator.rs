@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::cursor::Attributes;
 use super::declarations::{ParameterDeclaration, Parser};
-use super::expression::evaluate;
+use super::expression::{Context, evaluate};
 use super::token::{Place, Token};
 use super::types::{ImageAccess, Qualified, Scalar, Space, Type};
 use super::unreadable::Result;
@@ -359,6 +359,6 @@ impl Parser<'_> {
 
     /// Returns the value of a constant expression, if it is known.
     pub(super) fn constant(&self, expression: &[Token]) -> Option<i64> {
-        evaluate(expression, &|name| self.constants.get(name).copied())
+        evaluate(expression, Context::Declaration, &|name| self.constants.get(name).copied())
     }
 }

@@ -5,18 +5,85 @@ use super::token::{Kind, Token};
 /// Maximum depth of nested expressions.
 const MAX_DEPTH: usize = 64;
 
-/// Returns the value of an expression; `None` if it is not valid or not known. `value_of` returns the values of
-/// names.
-pub(crate) fn evaluate(tokens: &[Token], value_of: &dyn Fn(&str) -> Option<i64>) -> Option<i64> {
-    let mut parser = Parser { tokens, at: 0, depth: 0, value_of };
+/// Where an expression stands, which determines the types of its values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Context {
+    /// In a condition of the preprocessor: all values have 64 bits.
+    Condition,
+    /// In a declaration of OpenCL C: values have the types that C gives them.
+    Declaration,
+}
+
+/// Returns the value of an expression; `None` if it is not valid, not known or not in the range of an `i64`.
+/// `value_of` returns the values of names.
+pub(crate) fn evaluate(
+    tokens: &[Token],
+    context: Context,
+    value_of: &dyn Fn(&str) -> Option<i64>,
+) -> Option<i64> {
+    let mut parser = Parser { tokens, at: 0, depth: 0, context, value_of };
     let value = parser.conditional()?;
-    (parser.at == tokens.len()).then_some(value)
+    (parser.at == tokens.len()).then_some(i64::try_from(value.number).ok()?)
+}
+
+/// Value of a type of C.
+#[derive(Clone, Copy, Debug)]
+struct Value {
+    number: i128,
+    ty: Integer,
+}
+
+/// Integer type, without those that C promotes to `int`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Integer {
+    is_long: bool,
+    is_unsigned: bool,
+}
+
+const INT: Integer = Integer { is_long: false, is_unsigned: false };
+
+impl Integer {
+    fn bits(self) -> u32 {
+        if self.is_long { 64 } else { 32 }
+    }
+
+    fn holds(self, number: i128) -> bool {
+        let bits = self.bits();
+        let range = match self.is_unsigned {
+            true => 0..1i128 << bits,
+            false => -(1i128 << (bits - 1))..1i128 << (bits - 1),
+        };
+        range.contains(&number)
+    }
+
+    /// Returns the type to which C converts the operands of an operator.
+    fn common(self, other: Self) -> Self {
+        match self.is_long == other.is_long {
+            true => Self { is_unsigned: self.is_unsigned || other.is_unsigned, ..self },
+            false if self.is_long => self,
+            false => other,
+        }
+    }
+
+    /// Converts a number to the type.
+    fn converted(self, number: i128) -> Value {
+        let wrapped = number.rem_euclid(1i128 << self.bits());
+        let number = if self.holds(wrapped) { wrapped } else { wrapped - (1i128 << self.bits()) };
+        Value { number, ty: self }
+    }
+
+    /// Returns a result of the type: unsigned ones wrap around, signed ones have no value if they overflow.
+    fn result(self, number: i128) -> Option<Value> {
+        let has_value = self.is_unsigned || self.holds(number);
+        has_value.then(|| self.converted(number))
+    }
 }
 
 struct Parser<'a> {
     tokens: &'a [Token],
     at: usize,
     depth: usize,
+    context: Context,
     value_of: &'a dyn Fn(&str) -> Option<i64>,
 }
 
@@ -41,7 +108,7 @@ impl Parser<'_> {
         found
     }
 
-    fn conditional(&mut self) -> Option<i64> {
+    fn conditional(&mut self) -> Option<Value> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
             return None;
@@ -50,7 +117,8 @@ impl Parser<'_> {
         let value = if self.eat("?") {
             let then = self.conditional()?;
             let otherwise = self.eat(":").then(|| self.conditional())??;
-            if condition != 0 { then } else { otherwise }
+            let ty = then.ty.common(otherwise.ty);
+            ty.converted(if condition.number != 0 { then.number } else { otherwise.number })
         } else {
             condition
         };
@@ -58,17 +126,17 @@ impl Parser<'_> {
         Some(value)
     }
 
-    fn binary(&mut self, level: usize) -> Option<i64> {
+    fn binary(&mut self, level: usize) -> Option<Value> {
         let Some(operators) = LEVELS.get(level) else { return self.unary() };
         let mut left = self.binary(level + 1)?;
         while let Some(operator) = operators.iter().find(|operator| self.eat(operator)) {
             let right = self.binary(level + 1)?;
-            left = apply(operator, left, right)?;
+            left = self.apply(operator, left, right)?;
         }
         Some(left)
     }
 
-    fn unary(&mut self) -> Option<i64> {
+    fn unary(&mut self) -> Option<Value> {
         let mut applied = Vec::new();
         while let Some(operator) = ["!", "-", "+", "~"].into_iter().find(|sign| self.eat(sign)) {
             applied.push(operator);
@@ -76,16 +144,16 @@ impl Parser<'_> {
         let mut value = self.primary()?;
         while let Some(operator) = applied.pop() {
             value = match operator {
-                "!" => i64::from(value == 0),
-                "-" => value.wrapping_neg(),
-                "~" => !value,
+                "!" => self.truth(value.number == 0),
+                "-" => value.ty.result(-value.number)?,
+                "~" => value.ty.converted(!value.number),
                 _ => value,
             };
         }
         Some(value)
     }
 
-    fn primary(&mut self) -> Option<i64> {
+    fn primary(&mut self) -> Option<Value> {
         if self.eat("(") {
             let value = self.conditional()?;
             return self.eat(")").then_some(value);
@@ -93,50 +161,77 @@ impl Parser<'_> {
         let token = self.tokens.get(self.at)?;
         self.at += 1;
         match token.kind {
-            Kind::Number => number(&token.text),
-            Kind::Word => (self.value_of)(&token.text),
-            Kind::Quoted => character(&token.text),
+            Kind::Number => self.number(&token.text),
+            // Constants have the type `int`; what becomes of larger ones depends on the compiler.
+            Kind::Word => self.int().result((self.value_of)(&token.text)?.into()),
+            Kind::Quoted => self.int().result(character(&token.text)?.into()),
             Kind::Comment | Kind::Sign => None,
         }
     }
-}
 
-fn apply(operator: &str, left: i64, right: i64) -> Option<i64> {
-    let shift = u32::try_from(right).ok().filter(|right| *right < 64);
-    Some(match operator {
-        "||" => i64::from(left != 0 || right != 0),
-        "&&" => i64::from(left != 0 && right != 0),
-        "|" => left | right,
-        "^" => left ^ right,
-        "&" => left & right,
-        "==" => i64::from(left == right),
-        "!=" => i64::from(left != right),
-        "<" => i64::from(left < right),
-        ">" => i64::from(left > right),
-        "<=" => i64::from(left <= right),
-        ">=" => i64::from(left >= right),
-        "<<" => left.wrapping_shl(shift?),
-        ">>" => left.wrapping_shr(shift?),
-        "+" => left.wrapping_add(right),
-        "-" => left.wrapping_sub(right),
-        "*" => left.wrapping_mul(right),
-        "/" => left.checked_div(right)?,
-        "%" => left.checked_rem(right)?,
-        _ => return None,
-    })
-}
+    /// Returns the type of a value that is `int` in C.
+    fn int(&self) -> Integer {
+        Integer { is_long: self.context == Context::Condition, ..INT }
+    }
 
-/// Returns the value of an integer literal.
-fn number(text: &str) -> Option<i64> {
-    let text = text.to_ascii_lowercase().replace('\'', "");
-    let digits = text.trim_end_matches(['u', 'l']);
-    let (digits, radix) = match digits.as_bytes() {
-        [b'0', b'x', ..] => (&digits[2..], 16),
-        [b'0', b'b', ..] => (&digits[2..], 2),
-        [b'0', _, ..] => (&digits[1..], 8),
-        _ => (digits, 10),
-    };
-    u64::from_str_radix(digits, radix).ok().map(u64::cast_signed)
+    fn truth(&self, holds: bool) -> Value {
+        Value { number: i128::from(holds), ty: self.int() }
+    }
+
+    fn apply(&self, operator: &str, left: Value, right: Value) -> Option<Value> {
+        let ty = left.ty.common(right.ty);
+        let (a, b) = (ty.converted(left.number).number, ty.converted(right.number).number);
+        let shift = || u32::try_from(right.number).ok().filter(|by| *by < left.ty.bits());
+        Some(match operator {
+            "||" => self.truth(left.number != 0 || right.number != 0),
+            "&&" => self.truth(left.number != 0 && right.number != 0),
+            "|" => ty.converted(a | b),
+            "^" => ty.converted(a ^ b),
+            "&" => ty.converted(a & b),
+            "==" => self.truth(a == b),
+            "!=" => self.truth(a != b),
+            "<" => self.truth(a < b),
+            ">" => self.truth(a > b),
+            "<=" => self.truth(a <= b),
+            ">=" => self.truth(a >= b),
+            "<<" => left.ty.result(left.number << shift()?)?,
+            ">>" => left.ty.converted(left.number >> shift()?),
+            "+" => ty.result(a + b)?,
+            "-" => ty.result(a - b)?,
+            "*" => ty.result(a.checked_mul(b)?)?,
+            "/" => ty.result(a.checked_div(b)?)?,
+            "%" => ty.result(a.checked_rem(b)?)?,
+            _ => return None,
+        })
+    }
+
+    /// Returns the value of an integer literal, with the first type that C tries for it and that holds it.
+    fn number(&self, text: &str) -> Option<Value> {
+        let text = text.to_ascii_lowercase().replace('\'', "");
+        let digits = text.trim_end_matches(['u', 'l']);
+        let suffix = &text[digits.len()..];
+        let (digits, radix) = match digits.as_bytes() {
+            [b'0', b'x', ..] => (&digits[2..], 16),
+            [b'0', b'b', ..] => (&digits[2..], 2),
+            [b'0', _, ..] => (&digits[1..], 8),
+            _ => (digits, 10),
+        };
+        let number = i128::from(u64::from_str_radix(digits, radix).ok()?);
+        let is_stated_unsigned = suffix.contains('u');
+        let is_stated_long = suffix.contains('l') || self.context == Context::Condition;
+        let may_be_unsigned = is_stated_unsigned || radix != 10;
+        let mut types = [false, true]
+            .into_iter()
+            .flat_map(|is_long| [false, true].map(|is_unsigned| Integer { is_long, is_unsigned }));
+        let ty = types.find(|ty| {
+            let is_tried = match ty.is_unsigned {
+                true => may_be_unsigned || self.context == Context::Condition,
+                false => !is_stated_unsigned,
+            };
+            is_tried && (ty.is_long || !is_stated_long) && ty.holds(number)
+        });
+        Some(Value { number, ty: ty? })
+    }
 }
 
 /// Returns the value of a character literal of one character.
@@ -159,8 +254,12 @@ mod tests {
     use super::super::token::tokens;
     use super::*;
 
+    fn value_in(context: Context, text: &str) -> Option<i64> {
+        evaluate(&tokens(text, &"f.cl".into()), context, &|name| (name == "N").then_some(4))
+    }
+
     fn value(text: &str) -> Option<i64> {
-        evaluate(&tokens(text, &"f.cl".into()), &|name| (name == "N").then_some(4))
+        value_in(Context::Declaration, text)
     }
 
     #[test]
@@ -178,17 +277,51 @@ mod tests {
             ("~0 & 0xff", 255),
             ("7 % 4 / 3", 1),
             ("'A' == 65", 1),
-            ("18446744073709551615u", -1),
+            ("-1 < 0u", 0),
+            ("-1 < 0ul", 0),
+            ("-1l < 0u", 1),
+            ("0xffffffff + 1", 0),
+            ("0xffffffffl + 1", 1 << 32),
+            ("4294967295 + 1", 1 << 32),
+            ("1u - 2 > 0 ? 3 : 5", 3),
+            ("-1 / 2u", 0x7fff_ffff),
+            ("-8 >> 1", -4),
+            ("~0u", 0xffff_ffff),
+            ("18446744073709551615u == -1", 1),
         ] {
             assert_eq!(value(text), Some(expected), "{text}");
+        }
+        for (text, expected) in [
+            ("-1 < 0u", 0),
+            ("0xffffffff + 1", 1 << 32),
+            ("1u - 2 > 0xffffffff", 1),
+            ("18446744073709551615 == -1", 1),
+            ("1 << 40", 1 << 40),
+        ] {
+            assert_eq!(value_in(Context::Condition, text), Some(expected), "{text}");
         }
     }
 
     #[test]
     fn other_texts_have_no_value() {
         for text in [
-            "", "1 +", "M", "(1", "1 / 0", "1 % 0", "1 2", "1.5", "\"a\"", "1 << 64", "1 ? 2",
-            "- -", "1 = 1",
+            "",
+            "1 +",
+            "M",
+            "(1",
+            "1 / 0",
+            "1 % 0",
+            "1 2",
+            "1.5",
+            "\"a\"",
+            "1 << 64",
+            "1 ? 2",
+            "- -",
+            "1 = 1",
+            "1 << 31",
+            "2147483647 + 1",
+            "18446744073709551615u",
+            "(long) 1",
         ] {
             assert_eq!(value(text), None, "{text}");
         }

@@ -82,9 +82,7 @@ fn element_behind_pointer(pointee: &Qualified, resolved: &Qualified) -> Result<E
                 .to_owned(),
         ),
         Type::Function => Err("a pointer to a function is not a valid argument".to_owned()),
-        Type::Void => {
-            Ok(Element { names: vec!["void".into()], shape: Shape::Rust("u8"), layout: None })
-        }
+        Type::Void => Ok(Element::new("void", Shape::Rust("u8"), None)),
         _ => element(&pointee.ty),
     }
 }
@@ -121,6 +119,10 @@ pub(crate) fn element(ty: &Type) -> Result<Element, String> {
             Shape::Array(Box::new(component), lanes_in_memory(*lanes))
         }
         Type::Array(inner, Some(length)) => Shape::Array(Box::new(element(&inner.ty)?), *length),
+        // clang knows the length.
+        Type::Array(inner, None) if ty.spelling().is_some() => {
+            Shape::Array(Box::new(element(&inner.ty)?), 0)
+        }
         Type::Array(_, None) => return Err("the length of the array is not known".to_owned()),
         Type::Structure(structure) => {
             let keyword = structure.keyword;
@@ -146,7 +148,13 @@ pub(crate) fn element(ty: &Type) -> Result<Element, String> {
             return Err("this is not a valid argument of a kernel".to_owned());
         }
     };
-    Ok(Element { names, shape, layout: ty.layout() })
+    Ok(Element {
+        names,
+        shape,
+        layout: ty.layout(),
+        spelling: ty.spelling(),
+        needs_clang: ty.has_unknown_layout(),
+    })
 }
 
 /// Returns how Rust represents a scalar of OpenCL C.

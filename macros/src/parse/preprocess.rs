@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::definition::{Macro, expand};
-use super::expression::evaluate;
+use super::expression::{Context, evaluate};
 use super::token::{Kind, Place, Token, tokens};
 use super::unreadable::{Result, Unreadable};
 
 /// Macros that every text finds defined if clang does not supply those of a device: a device of OpenCL 1.2 with
-/// double precision.
-const PREDEFINED: [&str; 14] = [
+/// double precision, whose compiler is built on clang, as those of all known drivers are.
+const PREDEFINED: [&str; 18] = [
     "__OPENCL_VERSION__=120",
     "__OPENCL_C_VERSION__=120",
     "CL_VERSION_1_0=100",
@@ -25,11 +25,21 @@ const PREDEFINED: [&str; 14] = [
     "cl_khr_fp16=1",
     "cl_khr_int64_base_atomics=1",
     "NULL=0",
+    "__GNUC__=4",
+    "__GNUC_MINOR__=2",
+    "__GNUC_PATCHLEVEL__=1",
+    "__clang__=1",
 ];
 
 /// Names that conditions use like functions, and that have the value zero here.
 const QUERIES: [&str; 5] =
     ["__has_include", "__has_builtin", "__has_feature", "__has_extension", "__has_attribute"];
+
+/// First words of pragmas that change no types.
+const KNOWN_PRAGMAS: [&str; 5] = ["OPENCL", "unroll", "nounroll", "once", "STDC"];
+
+/// Text of the token in place of a pragma that may change the layouts of types, such as `pack`.
+pub(crate) const UNKNOWN_PRAGMA: &str = "#pragma";
 
 /// Advice for an included file that is not found.
 pub(crate) const FOLDER_ADVICE: &str = "give the folder of the file by `options = \"-I folder\"`, and name the file itself, not a macro";
@@ -66,6 +76,16 @@ pub(crate) fn preprocess(
 /// Same as [`preprocess`].
 pub(crate) fn follow_line_markers(text: &str, file: &Rc<str>) -> Result<Vec<Token>> {
     Preprocessor::default().run(tokens(text, file))
+}
+
+/// Returns whether the words of a pragma change no types.
+fn is_known(words: &[Token]) -> bool {
+    match words {
+        [] => true,
+        [clang, second, ..] if clang.is("clang") => second.is("loop") || second.is("diagnostic"),
+        [gcc, second, ..] if gcc.is("GCC") => second.is("diagnostic"),
+        [first, ..] => KNOWN_PRAGMAS.iter().any(|known| first.is(known)),
+    }
 }
 
 /// State of a condition and of the conditions around it.
@@ -184,7 +204,12 @@ impl Preprocessor {
             }
             "line" => self.line_marker(sign, rest),
             _ if name.kind == Kind::Number => self.line_marker(sign, directive),
-            // Pragmas, and directives of other compilers.
+            "pragma" if !is_known(rest) => self.output.push(Token {
+                kind: Kind::Comment,
+                text: UNKNOWN_PRAGMA.into(),
+                ..self.placed(sign.clone())
+            }),
+            // Other pragmas, and directives of other compilers.
             _ => {}
         }
         Ok(())
@@ -232,7 +257,8 @@ impl Preprocessor {
         let resolved = self.with_queries_resolved(condition);
         let expanded = expand(&self.macros, resolved, &mut self.steps)?;
         // The preprocessor takes all names that are not macros for zero.
-        let value = evaluate(&expanded, &|name| Some(i64::from(name == "true")));
+        let value =
+            evaluate(&expanded, Context::Condition, &|name| Some(i64::from(name == "true")));
         value.map(|value| value != 0).ok_or_else(|| {
             let words: Vec<_> = condition.iter().map(|token| &*token.text).collect();
             self.error(sign, format!("the condition `{}` cannot be evaluated", words.join(" ")))

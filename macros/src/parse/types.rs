@@ -40,7 +40,7 @@ pub(crate) enum Type {
     /// Type that kernels cannot take, such as `size_t` or `image2d_depth_t`.
     Unsupported(Rc<str>),
     Structure(Rc<Structure>),
-    Enumeration(Rc<str>),
+    Enumeration(Rc<Enumeration>),
     /// Name of a `typedef`.
     Alias(Rc<Alias>),
     /// Name that nothing declares.
@@ -81,6 +81,16 @@ pub(crate) struct Structure {
     pub(crate) layout: Option<Layout>,
     /// Whether a member is a pointer.
     pub(crate) has_pointers: bool,
+    pub(crate) is_defined: bool,
+}
+
+/// An `enum`.
+#[derive(Debug)]
+pub(crate) struct Enumeration {
+    pub(crate) tag: Option<Rc<str>>,
+    /// Size and alignment, if they are known.
+    pub(crate) layout: Option<Layout>,
+    pub(crate) is_defined: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,7 +214,7 @@ impl Type {
                 Some(Layout { size, align: size })
             }
             Self::Structure(structure) => structure.layout,
-            Self::Enumeration(_) => Some(Layout { size: 4, align: 4 }),
+            Self::Enumeration(enumeration) => enumeration.layout,
             Self::Array(element, Some(length)) => {
                 let Layout { size, align } = element.ty.layout()?;
                 let size = size.checked_mul(*length).filter(|size| *size <= MAX_SIZE)?;
@@ -224,6 +234,35 @@ impl Type {
         }
     }
 
+    /// Returns how the source writes the type, if it is one with a layout of its own that has a name.
+    pub(crate) fn spelling(&self) -> Option<String> {
+        match self {
+            Self::Alias(alias) => match alias.target.ty.resolved().ty {
+                Self::Structure(_) | Self::Enumeration(_) | Self::Array(..) => {
+                    Some(alias.name.to_string())
+                }
+                _ => None,
+            },
+            Self::Structure(structure) => {
+                structure.tag.as_ref().map(|tag| format!("{} {tag}", structure.keyword))
+            }
+            Self::Enumeration(enumeration) => {
+                enumeration.tag.as_ref().map(|tag| format!("enum {tag}"))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the type is defined, but its layout is not known.
+    pub(crate) fn has_unknown_layout(&self) -> bool {
+        match &self.resolved().ty {
+            Self::Structure(structure) => structure.is_defined && structure.layout.is_none(),
+            Self::Enumeration(known) => known.is_defined && known.layout.is_none(),
+            Self::Array(_, length) => length.is_none(),
+            _ => false,
+        }
+    }
+
     /// Returns the names that the type has in the source, the one that was written first.
     pub(crate) fn names(&self) -> Vec<Rc<str>> {
         let mut names = Vec::new();
@@ -237,10 +276,10 @@ impl Type {
             Self::Scalar(scalar) => names.push(scalar.name().into()),
             Self::Vector(scalar, lanes) => names.push(format!("{}{lanes}", scalar.name()).into()),
             Self::Structure(structure) => names.extend(structure.tag.clone()),
-            Self::Enumeration(name)
-            | Self::Unknown(name)
-            | Self::Unsupported(name)
-            | Self::Image(name) => names.push(Rc::clone(name)),
+            Self::Enumeration(enumeration) => names.extend(enumeration.tag.clone()),
+            Self::Unknown(name) | Self::Unsupported(name) | Self::Image(name) => {
+                names.push(Rc::clone(name))
+            }
             Self::Sampler => names.push(SAMPLER.into()),
             _ => {}
         }

@@ -1,10 +1,11 @@
-//! The preprocessor of clang, where it is installed: it knows the macros of OpenCL C better than this crate
+//! clang, where it is installed: it knows the macros of OpenCL C and the sizes of types better than this crate
 //! does.
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::{env, fs, thread};
 
 /// Environment variable with the path of clang, as for Kiln itself.
@@ -62,34 +63,14 @@ pub(crate) fn preprocess(
     standard: &str,
     arguments: &[String],
 ) -> Preprocessed {
-    let mut command = Command::new(clang);
-    command.args(["-x", "cl", "--target=spir64", "-E", "-C", "-w", "-fno-color-diagnostics"]);
-    command.arg(format!("-cl-std={standard}")).args(arguments).args(["-o", "-", "-"]);
-    command.env_clear().env("LC_ALL", "C");
-    for variable in ENVIRONMENT {
-        if let Some(value) = env::var_os(variable) {
-            command.env(variable, value);
-        }
-    }
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    match run(command, text) {
-        Ok(preprocessed) => preprocessed,
-        Err(error) => Preprocessed::Unusable(format!("`{}`: {error}", clang.display())),
-    }
-}
-
-fn run(mut command: Command, text: &str) -> std::io::Result<Preprocessed> {
-    let mut child = command.spawn()?;
-    let input = child.stdin.take();
-    let output = thread::scope(|scope| {
-        scope.spawn(move || {
-            // A program that does not read all of its input says why, or is not clang.
-            let _ = input.map(|mut input| input.write_all(text.as_bytes()));
-        });
-        child.wait_with_output()
-    })?;
+    let mut command = command(clang, standard);
+    command.args(["-E", "-C"]).args(arguments).args(["-o", "-", "-"]);
+    let output = match run(command, text) {
+        Ok(output) => output,
+        Err(error) => return Preprocessed::Unusable(format!("`{}`: {error}", clang.display())),
+    };
     let log = String::from_utf8_lossy(&output.stderr);
-    Ok(match (output.status.success(), String::from_utf8(output.stdout)) {
+    match (output.status.success(), String::from_utf8(output.stdout)) {
         (true, Ok(text)) => Preprocessed::Text(text),
         (true, Err(_)) => Preprocessed::Unusable("its output is not UTF-8".to_owned()),
         (false, _) => match first_error(&log) {
@@ -98,6 +79,77 @@ fn run(mut command: Command, text: &str) -> std::io::Result<Preprocessed> {
                 Preprocessed::Unusable(format!("it ended with {}: {}", output.status, log.trim()))
             }
         },
+    }
+}
+
+/// File that the messages about sizes name.
+const SIZES: &str = "kiln-sizes";
+
+/// Returns the sizes that types of a preprocessed text have, in bytes; `None` for those that are not known. The text
+/// may have errors elsewhere.
+///
+/// clang states a size when it complains about two equal cases of a `switch`, also if it cannot compile the text.
+pub(crate) fn sizes(
+    clang: &Path,
+    text: &str,
+    standard: &str,
+    types: &[String],
+) -> Vec<Option<u64>> {
+    let mut text = text.to_owned();
+    for (at, ty) in types.iter().enumerate() {
+        let case = format!("case sizeof({ty}):");
+        _ = write!(
+            text,
+            "\n#line {} \"{SIZES}\"\nvoid kiln_size_{at}(ulong x) {{ switch (x) {{ {case} {case} break; }} }}\n",
+            at + 1
+        );
+    }
+    let mut command = command(clang, standard);
+    command.args(["-fsyntax-only", "-ferror-limit=0", "-fno-caret-diagnostics", "-"]);
+    let log = run(command, &text).map(|output| output.stderr).unwrap_or_default();
+    let log = String::from_utf8_lossy(&log);
+    let mut sizes = vec![None; types.len()];
+    for (at, size) in log.lines().filter_map(stated_size) {
+        if let Some(slot) = sizes.get_mut(at) {
+            *slot = Some(size);
+        }
+    }
+    sizes
+}
+
+/// Returns the position of a type and its size, if a line of a log states one.
+fn stated_size(line: &str) -> Option<(usize, u64)> {
+    let (place, message) =
+        line.strip_prefix(SIZES)?.split_once(": error: duplicate case value '")?;
+    let line: usize = place.trim_start_matches(':').split(':').next()?.parse().ok()?;
+    Some((line.checked_sub(1)?, message.strip_suffix('\'')?.parse().ok()?))
+}
+
+/// Returns a call of clang for OpenCL C, without its warnings.
+fn command(clang: &Path, standard: &str) -> Command {
+    let mut command = Command::new(clang);
+    command.args(["-x", "cl", "--target=spir64", "-w", "-fno-color-diagnostics"]);
+    command.arg(format!("-cl-std={standard}"));
+    command.env_clear().env("LC_ALL", "C");
+    for variable in ENVIRONMENT {
+        if let Some(value) = env::var_os(variable) {
+            command.env(variable, value);
+        }
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs a command with a text as its input.
+fn run(mut command: Command, text: &str) -> std::io::Result<Output> {
+    let mut child = command.spawn()?;
+    let input = child.stdin.take();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            // A program that does not read all of its input says why, or is not clang.
+            let _ = input.map(|mut input| input.write_all(text.as_bytes()));
+        });
+        child.wait_with_output()
     })
 }
 

@@ -4,6 +4,7 @@ pub(crate) mod clang;
 mod includes;
 mod options;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::{env, fs};
@@ -12,7 +13,7 @@ use self::clang::Preprocessed;
 use self::options::Options;
 use crate::parse::preprocess::{FOLDER_ADVICE, follow_line_markers, preprocess};
 use crate::parse::token::Token;
-use crate::signature::Kernel;
+use crate::signature::{Kernel, Parameter};
 use crate::{parse, spirv};
 
 /// Device code with its kernels.
@@ -159,8 +160,14 @@ pub(crate) fn read_text(
         Err(problem) => return DeviceCode::missing(name, problem),
     };
     let (kernels, problems) = match expanded(&spliced.text, name, host, &options) {
-        Ok(tokens) => {
-            let (kernels, problems) = parse::read(&tokens);
+        Ok(Expanded { tokens, by_clang }) => {
+            let (mut kernels, problems) = parse::read(&tokens);
+            if let (Some(clang), Some(text)) = (&host.clang, by_clang) {
+                take_sizes(&mut kernels, |types| {
+                    clang::sizes(clang, &text, options.standard(), types)
+                });
+            }
+            refuse_unknown_layouts(&mut kernels);
             (kernels, problems.iter().map(ToString::to_string).collect())
         }
         Err(problem) => (Vec::new(), vec![problem]),
@@ -176,14 +183,54 @@ pub(crate) fn read_text(
     }
 }
 
+/// Gives the types of parameters the sizes that clang states, where the source names the types.
+fn take_sizes(kernels: &mut [Kernel], sizes: impl FnOnce(&[String]) -> Vec<Option<u64>>) {
+    let mut types: Vec<String> = Vec::new();
+    for parameter in kernels.iter().flat_map(|kernel| kernel.parameters.iter().flatten()) {
+        parameter.element.add_spellings(&mut types);
+    }
+    if types.is_empty() {
+        return;
+    }
+    let sizes: HashMap<_, _> = types.iter().cloned().zip(sizes(&types)).collect();
+    for parameter in kernels.iter_mut().flat_map(|kernel| kernel.parameters.iter_mut().flatten()) {
+        parameter.element.take_sizes(&|ty| sizes.get(ty).copied().flatten());
+    }
+}
+
+/// Refuses the parameters whose types have a size that is not known.
+fn refuse_unknown_layouts(kernels: &mut [Kernel]) {
+    for kernel in kernels {
+        let place = kernel.place.clone();
+        for parameter in &mut kernel.parameters {
+            let Ok(Parameter { declaration, element, .. }) = parameter else { continue };
+            let Some(name) = element.of_unknown_size() else { continue };
+            let place = place.as_ref().map(|place| format!("{place}: ")).unwrap_or_default();
+            *parameter = Err(format!(
+                "{place}parameter `{declaration}`: only clang knows the size of `{name}`, because of an attribute, a \
+                 pragma, a bit-field or a value; install clang, or name it with `{}`",
+                clang::CLANG
+            ));
+        }
+    }
+}
+
+/// Device code without macros.
+struct Expanded {
+    tokens: Vec<Token>,
+    /// Text as clang has preprocessed it.
+    by_clang: Option<String>,
+}
+
 /// Preprocesses a text: by clang if it is installed, and otherwise here.
-fn expanded(text: &str, name: &str, host: &Host, options: &Options) -> Result<Vec<Token>, String> {
+fn expanded(text: &str, name: &str, host: &Host, options: &Options) -> Result<Expanded, String> {
     let file: Rc<str> = name.into();
     let by_clang = host.clang.as_ref().map(|clang| by_clang(clang, text, &file, options));
     match by_clang {
         Some(Preprocessed::Text(text)) => {
             let tokens = follow_line_markers(&text, &file).map_err(|error| error.to_string())?;
-            Ok(tokens.into_iter().filter(|token| !is_compilers(&token.file)).collect())
+            let tokens = tokens.into_iter().filter(|token| !is_compilers(&token.file)).collect();
+            Ok(Expanded { tokens, by_clang: Some(text) })
         }
         Some(Preprocessed::Refused(problem)) if problem.ends_with("file not found") => {
             Err(format!("{problem}; {FOLDER_ADVICE}"))
@@ -194,7 +241,9 @@ fn expanded(text: &str, name: &str, host: &Host, options: &Options) -> Result<Ve
             Err(format!("{}: {problem}", clang::CLANG))
         }
         Some(Preprocessed::Unusable(_)) | None => {
-            preprocess(text, &file, &options.definitions).map_err(|error| error.to_string())
+            let tokens = preprocess(text, &file, &options.definitions);
+            let tokens = tokens.map_err(|error| error.to_string())?;
+            Ok(Expanded { tokens, by_clang: None })
         }
     }
 }

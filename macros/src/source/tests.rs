@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::fs;
 
 use super::*;
-use crate::signature::Passing;
+use crate::signature::{Passing, Shape};
 
 /// Returns the folder of the modules that Kiln's own tests use.
 fn data() -> PathBuf {
@@ -235,4 +235,70 @@ fn modules_without_the_types_of_the_source_have_their_sizes() {
         with_kernels += usize::from(!of_text.is_empty());
     }
     assert!(count > 10 && with_kernels > 10, "{count} modules, {with_kernels} with kernels");
+}
+
+/// Types whose sizes the macro itself does not compute, with their sizes.
+const LAYOUTS: [(&str, &str, u64); 12] = [
+    ("#pragma pack(2)\nstruct s { char c; int i; };", "struct s", 6),
+    ("#pragma pack(push, 1)\nstruct s { char c; double d; };\n#pragma pack(pop)", "struct s", 9),
+    ("_Pragma(\"pack(2)\") struct s { char c; int i; };", "struct s", 6),
+    ("#define PACKED _Pragma(\"pack(1)\")\nPACKED\ntypedef struct { char c; long i; } t;", "t", 9),
+    ("enum __attribute__((packed)) e { A, B };", "enum e", 1),
+    ("typedef enum { A = 0x123456789 } t;", "t", 8),
+    ("enum e { A = 1 } __attribute__((packed)); struct s { enum e e; char c; };", "struct s", 2),
+    ("struct s { char c; int a __attribute__((aligned(16))); };", "struct s", 32),
+    ("struct s { char c; int a __attribute__((packed)); };", "struct s", 5),
+    ("struct s { char a[sizeof(long) * 3]; };", "struct s", 24),
+    (
+        "struct s { int a; }; typedef struct s t __attribute__((aligned(16))); struct u { t t; };",
+        "struct u",
+        16,
+    ),
+    ("struct s { int a[(char) 258]; };", "struct s", 8),
+];
+
+#[test]
+fn sizes_are_those_of_clang() {
+    let Some(clang) = env::var_os("PATH").and_then(|path| clang::on_path(&path)) else {
+        return;
+    };
+    let host = Host { clang: Some(clang), ..Host::default() };
+    for (declaration, ty, size) in LAYOUTS {
+        // The sizes are known although a function is not declared.
+        let text = format!(
+            "{declaration}\nkernel void k(global {ty} *x, {ty} y, constant {ty} (*z)[3]) {{ missing(x); }}"
+        );
+        let code = read_text(&text, "f.cl", Path::new(""), &host, "");
+        assert_eq!(code.problems, Vec::<String>::new(), "{text}");
+        let [x, y, z] = &code.kernels[0].parameters[..] else { panic!("{text}") };
+        for (parameter, bytes) in [(x, size), (y, size), (z, size)] {
+            let mut element = &parameter.as_ref().expect(&text).element;
+            while let Shape::Array(inner, length) = &element.shape {
+                assert_eq!(*length, 3, "{text}");
+                element = inner;
+            }
+            assert_eq!(element.layout.map(|layout| layout.size), Some(bytes), "{text}");
+        }
+    }
+    let text = "enum { N = sizeof(int2) }; typedef int row[N]; kernel void k(global row *x) {}";
+    let code = read_text(text, "f.cl", Path::new(""), &host, "");
+    let row = &code.kernels[0].parameters[0].as_ref().expect("it is known").element;
+    assert!(matches!(row.shape, Shape::Array(_, 8)), "{row:?}");
+}
+
+#[test]
+fn without_clang_types_of_unknown_size_are_refused() {
+    for (declaration, ty, _) in LAYOUTS {
+        let text = format!("{declaration}\nkernel void k(global {ty} *x) {{}}");
+        let code = read_text(&text, "f.cl", Path::new(""), &Host::default(), "");
+        let problems = code.problems.iter().cloned();
+        let refused = code.kernels.iter().flat_map(|kernel| &kernel.parameters);
+        let refused = refused.filter_map(|parameter| parameter.as_ref().err().cloned());
+        let all: Vec<_> = problems.chain(refused).collect();
+        assert!(all.iter().any(|why| why.contains("install clang")), "{text}: {all:?}");
+    }
+    let text = "#ifdef __GNUC__\nkernel void k(int x) {}\n#else\nkernel void k(float x) {}\n#endif";
+    let code = read_text(text, "f.cl", Path::new(""), &Host::default(), "");
+    let x = code.kernels[0].parameters[0].as_ref().expect("it is known");
+    assert!(matches!(x.element.shape, Shape::Rust("i32")), "{x:?}");
 }

@@ -376,7 +376,7 @@ mod tests {
         for expected in [Progress::Undecided, Progress::Undecided, Progress::Lost(2)] {
             let way = trials.choose().way;
             let took = Duration::from_micros([100, 300][way]);
-            assert_eq!(trials.note(way, took), expected);
+            assert_eq!(trials.note(way, Some(took)), expected);
         }
         assert_eq!(trials.choose().way, ONE_BY_ONE, "while the kernels are built");
         trials.set_ready(2);
