@@ -127,7 +127,7 @@ impl Parser<'_> {
             return Err(self.cursor.error("a `typedef` without a name"));
         };
         let target = attributes.applied(declarator.ty.clone());
-        let alias = Alias { name: Rc::clone(name), target };
+        let alias = Alias { name: Rc::clone(name), target, aligned: attributes.aligned };
         self.aliases.insert(Rc::clone(name), Rc::new(alias));
         Ok(())
     }

@@ -326,6 +326,10 @@ fn structures_have_the_layout_of_c() {
         ("enum e { A } __attribute__((packed)); struct s { enum e e; }", ""),
         ("enum e : uchar { A }; struct s { enum e e; }", ""),
         ("struct s { enum later e; }", ""),
+        (
+            "struct q { int a; }; typedef struct q t __attribute__((aligned(16))); struct s { t t; }",
+            "16",
+        ),
         ("enum { N = -1 < 0u ? 3 : 5 }; struct s { int a[N]; }", "20"),
         ("enum { N = 0xffffffff + 3 }; struct s { int a[N]; }", "8"),
         ("struct s { int a : 3; int b; }", ""),

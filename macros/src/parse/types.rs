@@ -70,6 +70,8 @@ pub(crate) enum Scalar {
 pub(crate) struct Alias {
     pub(crate) name: Rc<str>,
     pub(crate) target: Qualified,
+    /// Alignment that an attribute of the name states.
+    pub(crate) aligned: Option<u64>,
 }
 
 /// A `struct` or `union`.
@@ -206,7 +208,12 @@ impl Type {
     }
 
     pub(crate) fn layout(&self) -> Option<Layout> {
-        match &self.resolved().ty {
+        match self {
+            Self::Alias(alias) => {
+                let layout = alias.target.ty.layout()?;
+                let align = alias.aligned.unwrap_or(layout.align);
+                align.is_power_of_two().then_some(Layout { align, ..layout })
+            }
             Self::Scalar(Scalar::Bool) => None,
             Self::Scalar(scalar) => Some(Layout { size: scalar.size(), align: scalar.size() }),
             Self::Vector(scalar, lanes) => {
