@@ -13,6 +13,16 @@ pub(crate) fn canonical_options(options: &str) -> Cow<'_, str> {
 pub(crate) const RELAXED: [&str; 3] =
     ["-cl-fast-relaxed-math", "-cl-finite-math-only", "-cl-unsafe-math-optimizations"];
 
+/// Options by which results depend on how much of the code a compiler sees.
+pub(crate) const INEXACT: [&str; 6] = [
+    "-cl-denorms-are-zero",
+    "-cl-fast-relaxed-math",
+    "-cl-finite-math-only",
+    "-cl-mad-enable",
+    "-cl-no-signed-zeros",
+    "-cl-unsafe-math-optimizations",
+];
+
 /// Flags that the device's compiler also needs for SPIR-V that was made from OpenCL C with them, because the
 /// module does not express them, or only in part.
 pub(crate) const FOR_DEVICE: &[&str] = &[

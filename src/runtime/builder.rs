@@ -362,7 +362,7 @@ impl RuntimeBuilder {
     }
 
     /// Sets whether launches that can run as one kernel do so. Without this setting, the environment variable
-    /// `KILN_FUSION` decides: `auto`, `always` or `never`. The default is `auto`.
+    /// `KILN_FUSION` decides: `auto`, `relaxed`, `always` or `never`. The default is `auto`.
     ///
     /// # Examples
     ///

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use kiln::{Buffer, FusionOutcome, Kernel, Module, ModuleFormat, Program, Runtime};
+use kiln::{Buffer, FusionMode, FusionOutcome, Kernel, Module, ModuleFormat, Program, Runtime};
 use support::scopes;
 use support::tier;
 use support::tools::has_clang;
@@ -167,6 +167,7 @@ async fn run(rt: &Runtime, program: &Program, chain: &[(&str, f32)], fused: bool
         };
     }
     if let Some(scope) = scope {
+        scope.require();
         let outcome = scope.complete().await.unwrap();
         assert!(matches!(outcome, FusionOutcome::Fused { .. }), "{chain:?}: {outcome}");
     }
@@ -212,7 +213,7 @@ fn fused_kernels_are_as_accurate_as_their_launches_with_all_build_options() {
         return;
     }
     support::on_all_devices_at_once(async |rt| {
-        let rt = scopes::always(&rt).await;
+        let rt = scopes::with_mode(&rt, FusionMode::Relaxed).await;
         for options in tier::sample(OPTIONS.to_vec(), 3) {
             let module = Module::opencl_c(KERNELS);
             let program = rt.build(&module).options(options).await.unwrap();
@@ -229,7 +230,7 @@ fn fused_modules_are_as_accurate_as_their_launches_with_all_build_options() {
     let all = ["-cl-std=CL1.2", "-cl-fast-relaxed-math", LLAMA].to_vec();
     let modules: Vec<_> = tier::sample(all, 1).into_iter().map(|o| (o, module(o))).collect();
     support::on_all_devices_at_once(async |rt| {
-        let rt = scopes::always(&rt).await;
+        let rt = scopes::with_mode(&rt, FusionMode::Relaxed).await;
         let is_emitted = !rt.device().formats.contains(&ModuleFormat::SpirV);
         for (made_with, module) in &modules {
             if is_emitted && *made_with == LLAMA {
@@ -252,7 +253,7 @@ fn the_fast_math_macro_is_defined_in_fused_kernels() {
     }
     let chain = [("is_fast", 0.0), ("scale", 3.0)];
     support::on_all_devices_at_once(async |rt| {
-        let rt = scopes::always(&rt).await;
+        let rt = scopes::with_mode(&rt, FusionMode::Relaxed).await;
         for options in ["", "-cl-finite-math-only", "-cl-fast-relaxed-math"] {
             let module = Module::opencl_c(KERNELS);
             let program = rt.build(&module).options(options).await.unwrap();
@@ -273,13 +274,14 @@ fn programs_with_and_without_fast_math_are_fused() {
         return;
     }
     support::on_all_devices_at_once(async |rt| {
-        let rt = scopes::always(&rt).await;
+        let rt = scopes::with_mode(&rt, FusionMode::Relaxed).await;
         let module = Module::opencl_c(KERNELS);
         let fast = rt.build(&module).options("-cl-fast-relaxed-math").await.unwrap();
         let plain = rt.build(&module).await.unwrap();
         let queue = rt.queue();
         let [src, tmp, dst] = scopes::buffers(&rt, &values()).await;
         let scope = queue.start_fusion();
+        scope.require();
         let n = src.len();
         scope.submit(kernel(&fast, "scale").launch(n).args((&src, &tmp, 0.7f32))).unwrap();
         scope.submit(kernel(&plain, "silu").launch(n).args((&tmp, &dst, 0.0f32))).unwrap();
@@ -290,5 +292,54 @@ fn programs_with_and_without_fast_math_are_fused() {
         let plain = run(&rt, &plain, &[("scale", 0.7), ("silu", 0.0)], false).await;
         let (of_launches, _) = errors(&[("scale", 0.7), ("silu", 0.0)], &plain);
         assert!(largest <= of_launches + SLACK.0, "{largest} {of_launches}");
+    });
+}
+
+/// Runs a chain of a program ten times in a scope. Returns the results of each run, and the last outcome.
+async fn repeated(rt: &Runtime, program: &Program) -> (Vec<Vec<u32>>, FusionOutcome) {
+    let (queue, mut results, mut last) = (rt.queue(), Vec::new(), None);
+    for _ in 0..10 {
+        let [src, tmp, dst] = scopes::buffers(rt, &values()).await;
+        let (scope, n) = (queue.start_fusion(), src.len());
+        scope.submit(kernel(program, "scale").launch(n).args((&src, &tmp, 0.7f32))).unwrap();
+        scope.submit(kernel(program, "gelu").launch(n).args((&tmp, &dst, 0.0f32))).unwrap();
+        last = Some(scope.complete().await.unwrap());
+        let bits = queue.read(&dst).await.unwrap().into_iter().map(f32::to_bits);
+        results.push(bits.collect());
+    }
+    (results, last.unwrap())
+}
+
+#[test]
+fn programs_that_allow_other_results_are_fused_in_the_relaxed_mode_only() {
+    const ALLOW: [&str; 6] = [
+        "-cl-fast-relaxed-math",
+        "-cl-unsafe-math-optimizations",
+        "-cl-finite-math-only",
+        "-cl-mad-enable",
+        "-cl-no-signed-zeros",
+        "-cl-denorms-are-zero",
+    ];
+    if !has_clang() {
+        return;
+    }
+    support::on_all_devices_at_once(async |rt| {
+        for mode in [FusionMode::Auto, FusionMode::Always] {
+            let rt = scopes::with_mode(&rt, mode).await;
+            for option in ALLOW {
+                let program = rt.build(&Module::opencl_c(KERNELS)).options(option).await.unwrap();
+                let (results, outcome) = repeated(&rt, &program).await;
+                assert!(results.iter().all(|other| *other == results[0]), "{option}");
+                let why = outcome.to_string();
+                assert!(why.contains(option) && why.contains("KILN_FUSION=relaxed"), "{why}");
+            }
+        }
+        // A module says it by its instructions.
+        if rt.device().formats.contains(&ModuleFormat::SpirV) {
+            let rt = scopes::always(&rt).await;
+            let program = rt.build(&module("-cl-fast-relaxed-math")).await.unwrap();
+            let (_, outcome) = repeated(&rt, &program).await;
+            assert!(outcome.to_string().contains("fast-math mode"), "{outcome}");
+        }
     });
 }

@@ -36,6 +36,8 @@ pub(crate) struct FusionRequest {
     pub(crate) is_tried: bool,
     /// Whether the launches run as one kernel or not at all as kernels of several launches.
     pub(crate) needs_one_kernel: bool,
+    /// Whether programs are fused that let compilers compute other results than OpenCL requires.
+    pub(crate) may_relax: bool,
 }
 
 /// A program as one SPIR-V module.

@@ -1,14 +1,18 @@
 //! The SPIR-V of programs, for fusing their kernels.
 
+use std::fmt::Arguments;
 use std::sync::Arc;
+
+use rspirv::spirv::{Decoration, Op};
 
 use super::attempt::KernelInBuild;
 use super::material::{FusionRequest, Material, Source, is_permanent};
 use crate::build_graph::built::ResolvedKernel;
 use crate::build_graph::graph::BuildGraph;
 use crate::build_graph::kernel::Kernel;
-use crate::compiler::options::without_relaxed;
+use crate::compiler::options::{INEXACT, without_relaxed, words};
 use crate::compiler::spirv::Module;
+use crate::compiler::spirv::edit::Section;
 use crate::device::{DeviceKind, ModuleFormat};
 use crate::error::{Error, Result};
 use crate::executor::Priority;
@@ -33,7 +37,7 @@ impl BuildGraph {
             if slot.module == sources.len() {
                 let own = plan.slots.iter().filter(|other| other.module == slot.module);
                 let needed = own.map(|slot| slot.kernel.clone()).collect();
-                let source = self.source_of(kernel, needed).await;
+                let source = self.source_of(kernel, needed, request.may_relax).await;
                 match source.map_err(|error| error.within(format_args!("`{}`", kernel.name()))) {
                     Err(error) if !is_permanent(&error) => return Err(error),
                     source => sources.push(source.map(Arc::new)),
@@ -68,7 +72,16 @@ impl BuildGraph {
 
     /// Translates and merges the modules of a kernel's program. Where the program is one text that cannot be
     /// translated, translates only the kernels that are `needed`.
-    async fn source_of(self: &Arc<Self>, kernel: &Kernel, needed: Names) -> Result<Source> {
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` if the program lets compilers compute other results than OpenCL requires, unless it `may_relax`.
+    async fn source_of(
+        self: &Arc<Self>,
+        kernel: &Kernel,
+        needed: Names,
+        may_relax: bool,
+    ) -> Result<Source> {
         let resolved = match kernel.resolved() {
             Some(Ok(resolved)) => resolved,
             Some(Err(error)) => return Err(error.clone()),
@@ -95,12 +108,20 @@ impl BuildGraph {
         // The fused kernel is compiled and linked by one call.
         options.push(' ');
         options.push_str(plan.program_link_options());
+        if let Some(option) = words(&options).into_iter().find(|word| INEXACT.contains(word))
+            && !may_relax
+        {
+            return Err(inexact(format_args!("its build option `{option}`")));
+        }
         let options = without_relaxed(&options);
         let plan = plan.with_modules(modules);
         let device = self.slot(&plan).handle().clone();
         let read = move || {
             plan.with_source(&device, |source| {
                 let module = Module::parse(source.code)?;
+                if !may_relax && has_fast_math(&module) {
+                    return Err(inexact(format_args!("the fast-math mode of its instructions")));
+                }
                 Ok(Source {
                     module,
                     constants: source.constants.to_vec(),
@@ -112,4 +133,22 @@ impl BuildGraph {
         };
         self.pool_for(is_untrusted).threads().run(Priority::Short, read).await?
     }
+}
+
+/// Returns whether a module lets compilers compute other results than OpenCL requires.
+fn has_fast_math(module: &Module) -> bool {
+    let is_mode = |word: Option<u32>| word == Some(Decoration::FPFastMathMode as u32);
+    module.section(Section::Annotations).iter().any(|i| match i.op() {
+        Some(Op::Decorate) => is_mode(i.word(1)) && i.word(2) != Some(0),
+        Some(Op::MemberDecorate) => is_mode(i.word(2)),
+        _ => false,
+    })
+}
+
+/// Returns the error for a program that lets compilers compute other results, by what it does so.
+fn inexact(by: Arguments<'_>) -> Error {
+    Error::unsupported(format!(
+        "{by} lets compilers compute other results, which differ between fused and separate kernels; \
+         `FusionMode::Relaxed` (`KILN_FUSION=relaxed`) fuses such launches"
+    ))
 }

@@ -125,10 +125,9 @@ impl FusionLookup {
             plan,
             trust: self.trust,
             forced_form: shared.fusion_form,
-            is_tried: shared.fusion == FusionMode::Auto
-                && shared.fusion_form.is_none()
-                && !is_required,
+            is_tried: shared.fusion.is_timed() && shared.fusion_form.is_none() && !is_required,
             needs_one_kernel: is_required,
+            may_relax: shared.fusion == FusionMode::Relaxed,
         })
     }
 }
@@ -216,7 +215,7 @@ impl Completion {
         // The result of a scope is set only here, and only once.
         let _ = self.fusion.set(Arc::clone(fusion));
         let policy = match self.queue.scheduler.shared().fusion {
-            FusionMode::Auto if !self.is_required => Policy::Fastest,
+            mode if mode.is_timed() && !self.is_required => Policy::Fastest,
             _ => Policy::Kernels,
         };
         let Some(selection) = fusion.select(policy) else {

@@ -26,6 +26,11 @@ pub enum FusionMode {
     /// same, unless the fused kernel depends on these values.
     #[default]
     Auto,
+    /// Like [`Auto`](Self::Auto), and also fuses launches whose programs let compilers compute other results than
+    /// OpenCL requires: by build options, such as `-cl-fast-relaxed-math` and `-cl-mad-enable`, or by the fast-math
+    /// modes of a SPIR-V module. The fused kernel is at least as accurate as the launches, but its bytes differ, also
+    /// from run to run, as long as several ways take turns. The other modes do not fuse such launches.
+    Relaxed,
     /// Fuses whenever that is legal, without timing, in the first [form](crate::FusionForm) that is legal. If
     /// there is no kernel for all launches, they run in the parts that are expected to be the fastest.
     Always,
@@ -60,6 +65,11 @@ pub(crate) fn form_from_environment() -> Result<Option<FusionForm>> {
 }
 
 impl FusionMode {
+    /// Whether the first runs of the same launches are timed.
+    pub(crate) fn is_timed(self) -> bool {
+        matches!(self, Self::Auto | Self::Relaxed)
+    }
+
     /// Reads the mode from the environment; the default is [`Auto`](Self::Auto).
     ///
     /// # Errors
@@ -69,11 +79,12 @@ impl FusionMode {
         let Some(text) = std::env::var_os(MODE_VARIABLE) else { return Ok(Self::Auto) };
         match text.to_str() {
             Some("auto" | "") => Ok(Self::Auto),
+            Some("relaxed") => Ok(Self::Relaxed),
             Some("always") => Ok(Self::Always),
             Some("never") => Ok(Self::Never),
             _ => Err(Error::new(
                 ErrorKind::Configuration,
-                format!("{MODE_VARIABLE}: {text:?} is not `auto`, `always` or `never`"),
+                format!("{MODE_VARIABLE}: {text:?} is not `auto`, `relaxed`, `always` or `never`"),
             )),
         }
     }

@@ -53,16 +53,15 @@ use crate::sync::lock;
 ///
 /// Build options of the launches' programs apply to a fused kernel, with these differences:
 ///
-/// * `-cl-fast-relaxed-math`, `-cl-unsafe-math-optimizations` and `-cl-finite-math-only` are left out,
-///   except for the macros that they define. The fused kernel is therefore at least as accurate as the
-///   launches. Its bytes differ from theirs, and it may treat infinities and NaNs differently. Functions
-///   take longer than with the option. Where that outweighs the gain of fusing,
-///   [`FusionMode::Auto`](crate::FusionMode::Auto) runs the launches one by one. Programs that differ only
-///   in these options can be fused.
-/// * `-cl-no-signed-zeros` leaves the sign of a zero open. `-cl-denorms-are-zero` leaves open whether a
-///   subnormal value becomes zero on its way from launch to launch.
-/// * `-cl-mad-enable` lets a driver round a product and a sum once, also where they are from different
-///   launches, if it sees both.
+/// * Programs with options that let compilers compute other results are fused only in the mode
+///   [`Relaxed`](crate::FusionMode::Relaxed), because the bytes would differ: `-cl-fast-relaxed-math`,
+///   `-cl-unsafe-math-optimizations`, `-cl-finite-math-only`, `-cl-mad-enable`, `-cl-no-signed-zeros` and
+///   `-cl-denorms-are-zero`. So are SPIR-V modules with fast-math modes (`FPFastMathMode`).
+/// * In this mode, the first three are left out, except for the macros that they define. The fused kernel is therefore
+///   at least as accurate as the launches, and may treat infinities and NaNs differently. Functions take longer than
+///   with the option; where that outweighs the gain of fusing, the launches run one by one. Programs that differ only
+///   in these options can be fused. The others leave open the sign of a zero, whether a subnormal value becomes zero on
+///   its way from launch to launch, and whether a product and a sum of different launches are rounded once.
 /// * `-cl-std`, `-cl-single-precision-constant`, macros and directories apply to the translation of source
 ///   text. Warnings (`-Werror`) are those of the launches' own builds.
 /// * All other options, such as `-cl-fp32-correctly-rounded-divide-sqrt` and `-cl-opt-disable`, apply

@@ -14,7 +14,7 @@ use super::work::Timing;
 use crate::build_graph::{FusedKernel, Policy, Selection, Step};
 use crate::error::Result;
 use crate::queue::fusion::completion::{give_back, stopwatch};
-use crate::queue::fusion::{FusedPart, FusionMode, FusionOutcome, Unfused, parts, plan};
+use crate::queue::fusion::{FusedPart, FusionOutcome, Unfused, parts, plan};
 use crate::queue::handle::Queue;
 use crate::queue::launch_work::LaunchWork;
 use crate::queue::scheduler::FusionBlocker;
@@ -79,10 +79,7 @@ impl Plans {
         let mode = queue.scheduler.shared().fusion;
         let fused = sections.map(|sections| FusedPlans {
             sections,
-            policy: match mode {
-                FusionMode::Auto => Policy::Fastest,
-                FusionMode::Always | FusionMode::Never => Policy::Kernels,
-            },
+            policy: if mode.is_timed() { Policy::Fastest } else { Policy::Kernels },
             decided: OnceLock::new(),
             tried: Mutex::default(),
         });

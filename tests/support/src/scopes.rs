@@ -36,7 +36,12 @@ pub fn is_imitated() -> bool {
 
 /// Creates a runtime for the same device, whose scopes fuse all launches for which this is legal.
 pub async fn always(rt: &Runtime) -> Runtime {
-    let builder = crate::builder().fusion(FusionMode::Always);
+    with_mode(rt, FusionMode::Always).await
+}
+
+/// Returns a runtime with another mode of fusion, on the same device.
+pub async fn with_mode(rt: &Runtime, mode: FusionMode) -> Runtime {
+    let builder = crate::builder().fusion(mode);
     builder.device(rt.device().index().to_string()).build().await.expect("the device exists")
 }
 

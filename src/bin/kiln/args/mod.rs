@@ -36,7 +36,7 @@ Environment:
   KILN_CACHE_TRACE     a file, or stderr: one line of JSON for every requested program
   KILN_DEVICE          the device, as for --device
   KILN_MANIFEST        record:FILE: the manifest in which builds are recorded
-  KILN_FUSION          auto, always or never: whether launches that can be fused are fused
+  KILN_FUSION          auto, relaxed, always or never: whether launches that can be fused are fused
   KILN_FUSION_FORM     the form of all fused kernels: direct, inlined, tiles:16x16, strips:32,
                        windows:32 (with any numbers) or batched; by default, the one expected to
                        be fastest
