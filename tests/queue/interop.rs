@@ -423,7 +423,7 @@ fn buffers_over_the_same_memory_are_ordered() {
             queues[0].fill(&one, 0).unwrap().await.unwrap();
             for round in 1..=30 {
                 for (queue, buffer) in queues.iter().zip([&one, &two]) {
-                    let _ = queue.submit(add.launch(LEN).args((buffer, 1u32))).unwrap();
+                    drop(queue.submit(add.launch(LEN).args((buffer, 1u32))).unwrap());
                 }
                 let sums = queues[0].read(&one).await.unwrap();
                 assert!(sums.iter().all(|sum| *sum == 2 * round), "{case}, round {round}");

@@ -285,7 +285,7 @@ impl Type {
             Self::Structure(structure) => names.extend(structure.tag.clone()),
             Self::Enumeration(enumeration) => names.extend(enumeration.tag.clone()),
             Self::Unknown(name) | Self::Unsupported(name) | Self::Image(name) => {
-                names.push(Rc::clone(name))
+                names.push(Rc::clone(name));
             }
             Self::Sampler => names.push(SAMPLER.into()),
             _ => {}
