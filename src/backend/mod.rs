@@ -296,8 +296,8 @@ pub(crate) trait Memory: Any + Send + Sync {
         Err(no_driver_objects())
     }
 
-    /// Returns what the memory, as a whole of `bytes` bytes, occupies. Memory that shares bytes with other memory
-    /// occupies the same of the same object.
+    /// Returns the part of the driver's objects that the memory is, as a whole of `bytes` bytes. Two parts with bytes in
+    /// common share these bytes.
     fn place(&self, bytes: usize) -> Result<Place> {
         Ok(Place { object: self.handle()?.addr(), bytes: 0..bytes })
     }
@@ -310,7 +310,7 @@ pub(crate) trait Memory: Any + Send + Sync {
     }
 }
 
-/// What memory occupies of the driver's objects.
+/// Part of the driver's objects that memory is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// Address of the object; 0 for memory that has an address on the device.
