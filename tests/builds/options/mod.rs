@@ -11,7 +11,9 @@ use std::process::Command;
 
 use futures::executor::block_on;
 use kiln::simulated::Simulator;
-use kiln::{CacheConfig, FusionOutcome, Module, ModuleFormat, Origin, Program, Runtime};
+use kiln::{
+    CacheConfig, FusionMode, FusionOutcome, Module, ModuleFormat, Origin, Program, Runtime,
+};
 use serde::{Deserialize, Serialize};
 use support::libraries;
 use support::scopes;
@@ -626,7 +628,7 @@ fn launches_are_fused_with_the_options_of_their_modules() {
         return;
     }
     block_on(on_each_device(async |rt| {
-        let rt = scopes::always(&rt).await;
+        let rt = scopes::with_mode(&rt, FusionMode::Relaxed).await;
         let text = "kernel void scale(global const float *from, global float *to) {
             to[get_global_id(0)] = FACTOR * from[get_global_id(0)];
         }";
@@ -637,6 +639,7 @@ fn launches_are_fused_with_the_options_of_their_modules() {
         let x = rt.buffer_from(vec![1.0f32; 64]).await.unwrap();
         let [y, z] = [(); 2].map(|()| rt.buffer::<f32>(64).unwrap());
         let scope = rt.queue().start_fusion();
+        scope.require();
         scope.submit(scale.launch(64).args((&x, &y))).unwrap();
         scope.submit(scale.launch(64).args((&y, &z))).unwrap();
         drop(y);
