@@ -82,10 +82,15 @@ const HARMLESS: &[&str] = &[
     "CL_CONFIG_USE_VTUNE",
 ];
 
-/// Whether an environment variable may affect a compiler's output.
-pub(super) fn affects_compiler(name: &str) -> bool {
+/// Whether an environment variable is read by a driver that compiles.
+pub(super) fn is_of_compilers(name: &str) -> bool {
     let has_prefix = ENVIRONMENT_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
-    ENVIRONMENT.contains(&name) || has_prefix && !HARMLESS.contains(&name)
+    ENVIRONMENT.contains(&name) || has_prefix
+}
+
+/// Whether an environment variable may affect a compiler's output.
+fn affects_compiler(name: &str) -> bool {
+    is_of_compilers(name) && !HARMLESS.contains(&name)
 }
 
 /// Tag of a field. The numbers are part of the encoding: a number is never reused for another field.

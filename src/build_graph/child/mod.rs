@@ -29,7 +29,7 @@ use std::time::Duration;
 use message::{Answer, Failure, Greeting, ModuleHeader, Request, Task, shortened};
 
 use crate::backend::{self, Source};
-use crate::build_graph::key::affects_compiler;
+use crate::build_graph::key::is_of_compilers;
 use crate::cache::store::KernelRecord;
 use crate::device::DeviceInfo;
 use crate::error::{Error, ErrorKind, Result};
@@ -283,7 +283,7 @@ fn untrusted_command(program: &Path) -> Command {
     let is_passed = |name: &str| {
         PASSED.contains(&name)
             || PASSED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-            || affects_compiler(name)
+            || is_of_compilers(name)
     };
     let variables = env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_passed));
     let mut command = Command::new(program);
