@@ -319,9 +319,11 @@ impl ArgumentValue {
         match (parameter.address_space?, &self.kind) {
             // The name of the parameter's type decides, if it is known.
             (_, given) if is_object => {
-                let type_name = parameter.type_name.as_ref()?;
-                let (given, expected) = (given.in_words(), type_name);
-                Some(format!("given {given} (`{rust}`), expected a `{expected}`"))
+                let expected = match &parameter.type_name {
+                    Some(type_name) => format!("`{type_name}`"),
+                    None => parameter.size.map(|bytes| format!("value of {bytes} bytes"))?,
+                };
+                Some(format!("given {} (`{rust}`), expected a {expected}", given.in_words()))
             }
             (AddressSpace::Global | AddressSpace::Constant, ArgumentKind::Memory(_, stated)) => {
                 // A kernel may cast `const` away, but cannot write to `constant` memory.

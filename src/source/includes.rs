@@ -42,13 +42,23 @@ const MAX_MACRO_DIRECTORIES: usize = 32;
 /// Whether a text may include files. Never returns `false` for a text that does.
 pub(crate) fn includes_files(text: &[u8]) -> bool {
     let mut includes = false;
-    each_directive(text, |directive| includes |= has_word(directive, &FILE_WORDS));
+    each_directive(text, |directive| {
+        includes |= has_word(directive, &FILE_WORDS) && !is_line_marker(directive);
+    });
     includes
 }
 
 /// Whether build options may include a file by an option.
 pub(crate) fn options_include_files(options: &str) -> bool {
     options.contains("-include")
+}
+
+/// Whether a directive only states where the next line is from, as in `# 1 "include/x.h"`.
+fn is_line_marker(directive: &[u8]) -> bool {
+    let rest = directive.strip_prefix(b"#").or_else(|| directive.strip_prefix(b"%:"));
+    let rest = rest.unwrap_or_default().trim_ascii_start();
+    rest.first().is_some_and(u8::is_ascii_digit)
+        || rest.strip_prefix(b"line").is_some_and(|rest| rest.starts_with(b" "))
 }
 
 /// Whether a directive contains one of the words.
@@ -404,6 +414,9 @@ mod tests {
     #[test]
     fn the_word_include_alone_includes_no_file() {
         for text in [
+            "# 1 \"include/x.h\" 1 3 4\nint x;",
+            "%: 5 \"include/x.h\"",
+            "#line 7 \"include/x.h\"",
             "kernel void k(global float *included) { included[0] = 1; }",
             "// This is important: nothing is included.\nkernel void k() {}",
             "#define A 1 \\\n + 2\nkernel void k() {}",

@@ -7,7 +7,7 @@ use kiln::{
     Buffer, FusionMode, FusionOutcome, Graph, GraphScalar, Kernel, Queue, Runtime, Unfused,
 };
 use support::everywhere;
-use support::scopes::{always, kernels_of_text};
+use support::scopes::{always, kernels_of_text, with_mode};
 use support::tools::has_clang;
 
 const N: usize = 4096;
@@ -199,9 +199,7 @@ everywhere! {
         if !has_clang() {
             return;
         }
-        let index = rt.device().index().to_string();
-        let builder = support::builder().fusion(FusionMode::Auto).device(index);
-        let bench = Bench::new(builder.build().await.unwrap()).await;
+        let bench = Bench::new(with_mode(&rt, FusionMode::Auto).await).await;
         let weights = bench.buffer(|i| 7 * i).await;
         let graph = bench.weighted(&weights).await;
         assert!(graph.graph.fusion().to_string().contains("timed"), "{}", graph.graph.fusion());
@@ -228,9 +226,7 @@ everywhere! {
         if !has_clang() {
             return;
         }
-        let index = rt.device().index().to_string();
-        let builder = support::builder().fusion(FusionMode::Auto).device(index);
-        let bench = Bench::new(builder.build().await.unwrap()).await;
+        let bench = Bench::new(with_mode(&rt, FusionMode::Auto).await).await;
         let weights = bench.buffer(|i| 7 * i).await;
         let x = bench.buffer(|i| i).await;
         let result = bench.rt.buffer::<u32>(N).unwrap();
@@ -274,9 +270,7 @@ everywhere! {
         if !has_clang() {
             return;
         }
-        let index = rt.device().index().to_string();
-        let builder = support::builder().fusion(FusionMode::Auto).device(index);
-        let bench = Bench::new(builder.build().await.unwrap()).await;
+        let bench = Bench::new(with_mode(&rt, FusionMode::Auto).await).await;
         let weights = bench.buffer(|i| i).await;
         let graph = bench.weighted(&weights).await;
         let x = bench.buffer(|i| i + 1).await;
@@ -294,8 +288,7 @@ everywhere! {
         if !has_clang() {
             return;
         }
-        let never = support::builder().fusion(FusionMode::Never).device(rt.device().index().to_string());
-        let bench = Bench::new(never.build().await.unwrap()).await;
+        let bench = Bench::new(with_mode(&rt, FusionMode::Never).await).await;
         let weights = bench.buffer(|i| i).await;
         let graph = bench.weighted(&weights).await;
         let outcome = graph.graph.fusion();

@@ -431,6 +431,21 @@ fn buffers_over_the_same_memory_are_ordered() {
             }
         }
 
+        // A part of memory that kernels only read.
+        let mut numbers: Vec<u32> = (0..1024).collect();
+        let flags = CL_MEM_READ_ONLY | CL_MEM_COPY_HOST_PTR;
+        // SAFETY: the driver copies as many elements as there are.
+        let constant = unsafe {
+            memory::Buffer::<u32>::create(&context, flags, 1024, numbers.as_mut_ptr().cast())
+        };
+        let constant = constant.unwrap();
+        // SAFETY: as for the other part.
+        let read = unsafe { constant.create_sub_buffer(CL_MEM_READ_ONLY, 512, 512) }.unwrap();
+        let (from, sum) = (given(read.get(), 512), rt.buffer::<u32>(512).unwrap());
+        let copy = support::kernel(&rt, SOURCE, "copy").await;
+        drop(queues[0].submit(copy.launch(512).args((from.read_only(), &sum))).unwrap());
+        assert_eq!(queues[0].read(&sum).await.unwrap(), numbers[512..]);
+
         // Commands of another runtime would not be ordered with those of this one.
         // SAFETY: as above.
         let starting = unsafe { support::builder().opencl_context(device.id(), context.get()) };

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use opencl3::memory::{
-    CL_BUFFER_CREATE_TYPE_REGION, CL_MEM_READ_WRITE, cl_buffer_region, create_sub_buffer,
+    CL_BUFFER_CREATE_TYPE_REGION, cl_buffer_region, cl_mem_flags, create_sub_buffer,
 };
 
 use super::codes::error;
@@ -15,6 +15,9 @@ use crate::sync::lock;
 
 /// Maximum number of kept pieces that are released along with other memory while the device is idle.
 const RELEASED_AT_ONCE: usize = 4;
+
+/// Flags of a view that kernels may access like the memory that it is a part of.
+const AS_THE_WHOLE: cl_mem_flags = 0;
 
 /// Unused memory, kept for new buffers of the same size.
 ///
@@ -177,7 +180,7 @@ impl Piece {
         let created = unsafe {
             create_sub_buffer(
                 self.memory.raw(),
-                CL_MEM_READ_WRITE,
+                AS_THE_WHOLE,
                 CL_BUFFER_CREATE_TYPE_REGION,
                 (&raw const region).cast(),
             )

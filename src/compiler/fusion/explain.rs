@@ -32,7 +32,7 @@ pub(super) struct Origin {
 /// Value that an offset depends on. The later variants explain more.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Cause {
-    /// Counter of a loop, by its name.
+    /// Counter of a loop, or another value that changes in one, by its name.
     Loop(Option<String>),
     /// Variable that is stored to in several places, by its name.
     Variable(Option<String>),
@@ -55,12 +55,13 @@ impl Cause {
     pub(super) fn describe(&self) -> String {
         let named = |name: &Option<String>, what: &str| match name {
             Some(name) => format!("{what} `{name}`"),
-            None => format!("a {}", what.trim_start_matches("the ").trim_end_matches(" over")),
+            None => format!("a {}", what.trim_start_matches("the ")),
         };
         match self {
-            Self::Loop(counter) => {
-                format!("in {}, whose end is not known", named(counter, "the loop over"))
+            Self::Loop(Some(counter)) => {
+                format!("at an index that depends on `{counter}`, which changes in a loop")
             }
+            Self::Loop(None) => "at an index that changes in a loop".to_owned(),
             Self::Variable(variable) => {
                 format!(
                     "at an index from {}, which is not followed",
@@ -215,6 +216,11 @@ impl<'a, 'm> Search<'a, 'm> {
                     pending.extend(i.words_from(2).step_by(2));
                     Some(Cause::Loop(self.names.get(&id).and_then(|name| source_name(name))))
                 }
+                // A condition decides between two values, and is not a part of either.
+                Some(Op::Select) => {
+                    pending.extend(i.words_from(3));
+                    None
+                }
                 // Operands follow the type and the result: of an access chain, the pointer and the indexes.
                 Some(_) if i.result_type().is_some() => {
                     let operands = self.operands(&i).filter(|(word, _)| *word >= 2);
@@ -330,8 +336,8 @@ mod tests {
         assert_eq!(
             texts.map(|cause| cause.describe()),
             [
-                "in the loop over `i`, whose end is not known",
-                "in a loop, whose end is not known",
+                "at an index that depends on `i`, which changes in a loop",
+                "at an index that changes in a loop",
                 "at an index from a variable, which is not followed",
                 "at an index that the function `next` returns",
                 "at an index that it reads from `src`",

@@ -217,16 +217,8 @@ impl<'m> Evaluation<'m> {
         Ok(found)
     }
 
-    /// Evaluates the kernel with the values of those scalars alone on which the accesses and their limits
-    /// depend. Keeps all values.
-    pub(super) fn run_for_values(mut self, kernel: u32, values: &[Value]) -> Result<Values<'m>> {
-        let (accesses, frame) =
-            self.with_few_scalars(kernel, values, |found, other| found.all == other.all)?;
-        Ok(Values { accesses, evaluation: self, frame })
-    }
-
     /// Evaluates the kernel with the values of as few scalars as give the same accesses.
-    fn with_few_scalars(
+    pub(super) fn with_few_scalars(
         &mut self,
         kernel: u32,
         values: &[Value],
@@ -700,31 +692,4 @@ fn places(all: &[Access]) -> Vec<Access> {
         access
     });
     places.filter(|access| known.insert(access.clone())).collect()
-}
-
-/// Values of a kernel's function, as far as they are known.
-pub(in crate::compiler::fusion) struct Values<'m> {
-    /// Accesses of the kernel, whose limits count: the scalars that these depend on are constants.
-    pub(in crate::compiler::fusion) accesses: Accesses,
-    evaluation: Evaluation<'m>,
-    frame: Frame<'m>,
-}
-
-impl Values<'_> {
-    /// Returns the form of an integer, by its id, where an instruction of the kernel's own function uses it.
-    /// Returns `None` if the id is not that of an integer, or the instruction never runs.
-    pub(in crate::compiler::fusion) fn form(&self, id: u32, at: Location) -> Option<Form> {
-        let blocks = &self.frame.function.blocks.all;
-        let is_here = |(location, _): &(Location, Instruction<'_>)| *location == at;
-        let block = blocks.iter().position(|block| block.body.iter().any(is_here))?;
-        let mut previous = self.frame.function.reachable_before(block);
-        if block != 0 && !previous.any(|from| self.frame.is_live(from, block)) {
-            return None;
-        }
-        let facts = &self.frame.block_facts[block];
-        match self.evaluation.value_where(&self.frame, facts, id, 0) {
-            Known::Integer(form) => Some(form),
-            _ => None,
-        }
-    }
 }

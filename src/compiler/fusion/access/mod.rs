@@ -35,6 +35,7 @@ mod symbols;
 #[cfg(test)]
 mod tests;
 mod touches;
+mod values;
 mod vectors;
 mod watch;
 
@@ -48,7 +49,6 @@ use crate::device::{ImageShape, Sampler};
 use crate::error::{Error, ErrorKind, Result};
 
 pub(in crate::compiler) use budget::Budget;
-pub(super) use eval::Values;
 pub(super) use flow::Flow;
 pub(super) use groups::{GroupUse, group_use};
 pub(in crate::compiler) use layout::{Layout, Layouts, MAX_ALIGN, Parts};
@@ -58,6 +58,7 @@ pub(super) use slice::controlling_parameters;
 pub(in crate::compiler) use slice::deciding_parameters;
 pub(super) use symbols::{Condition, Symbol};
 pub(in crate::compiler) use touches::Watcher;
+pub(super) use values::Values;
 pub(in crate::compiler) use watch::{Findings, PixelTouch, Root, Touch, Undefined};
 
 /// Accesses of a kernel to its buffers, and its control flow.
@@ -154,7 +155,7 @@ pub(super) fn analyse_values<'m>(
     values: &[Value],
     space: &'m Space,
 ) -> Result<Values<'m>> {
-    eval::Evaluation::new(definitions, space).run_for_values(kernel, values)
+    Values::of(eval::Evaluation::new(definitions, space), kernel, values)
 }
 
 /// Returns the estimated number of instructions that a work-item runs in all functions of a kernel's module.

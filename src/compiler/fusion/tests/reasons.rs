@@ -31,7 +31,7 @@ fn unknown_offsets_are_explained_by_what_they_depend_on() {
             (
                 "strided",
                 vec![buffer(4)],
-                "`strided` reads `src` in the loop over `k`, whose end is not known",
+                "`strided` reads `src` at an index that depends on `k`, which changes in a loop",
             ),
             (
                 "returned",
