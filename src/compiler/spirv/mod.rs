@@ -7,10 +7,9 @@
 //!
 //! For rewriting, a module is [parsed](parse) into sections of instructions ([`module`]). Ids are indexed by
 //! definition and use ([`index`]), following the specification's grammar ([`grammar`]) and the [`meaning`] of
-//! decorations. Types and constants
-//! are interned ([`intern`]), dead code is removed ([`prune`]), definitions become imports ([`remove`]), names become Kiln's own ([`names`]), and
-//! several modules are linked into one ([`merge`](mod@merge)). Modules are compared without regard to lines of the
-//! source ([`lines`]).
+//! decorations. Types and constants are interned ([`intern`]), dead code is removed ([`prune`]), definitions become
+//! imports ([`remove`]), functions and kernels get names that Kiln made ([`names`]), and several modules are linked
+//! into one ([`merge`](mod@merge)). Modules are compared without regard to lines of the source ([`lines`]).
 //!
 //! Section numbers in comments refer to the SPIR-V specification, version 1.6.
 //!
