@@ -39,6 +39,8 @@ const ENVIRONMENT: &[&str] = &[
     // Mesa
     "LP_NATIVE_VECTOR_WIDTH",
     "RUSTICL_FEATURES",
+    // Oclgrind
+    "OCLGRIND_BUILD_OPTIONS",
     // Clang, if a driver starts it
     "CPATH",
 ];
