@@ -29,7 +29,7 @@ use rspirv::spirv::{
 use super::{claims, images, lifetimes, uniformity};
 use crate::compiler::fusion::vector_access::{VectorAccess, extended};
 use crate::compiler::spirv::edit::{
-    Definitions, Instruction, Location, Role, Section, ids, is_atomic, located,
+    Definitions, Effect, Instruction, Location, Meaning, Role, Section, ids, is_atomic, located,
 };
 
 /// Behaviour that is not defined, or not the same in all compilers.
@@ -280,15 +280,7 @@ impl<'a, 'm> Taint<'a, 'm> {
                 let component = i.word(2).zip(i.word(3)).map(|(of, at)| self.component(of, at));
                 self.depend_on_components(i, component.into_iter().collect());
             }
-            Op::ExtInst if VectorAccess::of(self.definitions, i).is_some() => {
-                let access = VectorAccess::of(self.definitions, i);
-                let stored = access
-                    .and_then(|access| Some((i.word(access.pointer())?, i.word(access.stored?)?)));
-                match stored {
-                    Some((pointer, value)) => self.store(pointer, value),
-                    None => self.load(i),
-                }
-            }
+            Op::ExtInst => self.called(i),
             Op::ImageWrite => {
                 self.is_stored |= i.word(2).is_some_and(|value| self.undefined.contains(&value));
             }
@@ -299,11 +291,51 @@ impl<'a, 'm> Taint<'a, 'm> {
                 let operands = self.operands(i);
                 self.is_stored |= operands.iter().any(|value| self.undefined.contains(value));
             }
-            _ => {
-                let operands = self.operands(i);
-                self.depend(i, operands.into_iter());
-            }
+            _ => match Meaning::of(op).map(|meaning| meaning.effect) {
+                Some(
+                    Effect::Structure
+                    | Effect::Calculation
+                    | Effect::Address
+                    | Effect::Image
+                    | Effect::Group
+                    | Effect::Fence,
+                ) => {
+                    let operands = self.operands(i);
+                    self.depend(i, operands.into_iter());
+                }
+                Some(Effect::Memory | Effect::Atomic | Effect::Pixel | Effect::Extended) | None => {
+                    self.is_stored = true;
+                    self.undefined.extend(i.result());
+                    self.shared.extend(i.result());
+                }
+            },
         }
+    }
+
+    /// Adds the values that depend on those known through a call of a function of OpenCL.
+    fn called(&mut self, i: &Instruction<'m>) {
+        let Some(access) = VectorAccess::of(self.definitions, i) else {
+            return self.calculate(i);
+        };
+        let stored = access.stored.and_then(|word| i.word(word));
+        match i.word(access.pointer()).zip(stored) {
+            Some((pointer, value)) => self.store(pointer, value),
+            None => self.load(i),
+        }
+    }
+
+    /// Adds the results of a calculation. Some functions write a second result through a pointer.
+    fn calculate(&mut self, i: &Instruction<'m>) {
+        let operands = self.operands(i);
+        let is_pointer = |id: &u32| {
+            let ty = self.definitions.type_of(*id);
+            ty.is_some_and(|ty| ty.op() == Some(Op::TypePointer))
+        };
+        let (pointers, values): (Vec<_>, Vec<_>) = operands.iter().partition(|id| is_pointer(id));
+        for pointer in pointers {
+            values.iter().for_each(|&value| self.store(pointer, value));
+        }
+        self.depend(i, operands.into_iter());
     }
 
     /// Returns the ids of an instruction's operands.

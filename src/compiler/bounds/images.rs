@@ -10,7 +10,7 @@ use rspirv::spirv::{AccessQualifier, Dim, ImageOperands, Op};
 
 use crate::compiler::fusion::access::samplers;
 use crate::compiler::spirv::edit::{
-    Definitions, Instruction, Location, Role, Section, ids, located,
+    Definitions, Effect, Instruction, Location, Meaning, Role, Section, ids, located,
 };
 use crate::device::Sampler;
 
@@ -87,20 +87,12 @@ pub(super) fn reads_changing(definitions: &Definitions<'_>, i: &Instruction<'_>)
 
 /// Returns whether an instruction reads or writes a pixel.
 pub(super) fn is_access(op: Op) -> bool {
-    matches!(op, Op::ImageRead | Op::ImageWrite | Op::ImageSampleExplicitLod)
+    Meaning::of(op).is_some_and(|meaning| meaning.effect == Effect::Pixel)
 }
 
 /// Returns whether an instruction about images is one that is followed.
 pub(super) fn is_known(op: Op) -> bool {
-    is_access(op)
-        || matches!(
-            op,
-            Op::SampledImage
-                | Op::ImageQuerySizeLod
-                | Op::ImageQuerySize
-                | Op::ImageQueryFormat
-                | Op::ImageQueryOrder
-        )
+    Meaning::of(op).is_some_and(|meaning| matches!(meaning.effect, Effect::Image | Effect::Pixel))
 }
 
 /// Image or sampler that a value stands for.

@@ -45,6 +45,7 @@ mod images;
 mod interpreter;
 mod kernel;
 mod lifetimes;
+mod patterns;
 mod pixels;
 mod refusal;
 mod report;

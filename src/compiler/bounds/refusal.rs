@@ -1,17 +1,17 @@
 //! Code that the proof does not cover, and that cannot be guarded either.
 //!
-//! Each instruction of an accepted kernel is in a list of known ones. Whatever is not in the list is refused by
-//! name, so that an extension that accesses memory in a new way cannot go unnoticed.
+//! Each instruction of an accepted kernel has a [meaning](Meaning). Whatever has none is refused by name, so that an extension that accesses memory in a new way cannot go unnoticed.
 
 use std::collections::HashMap;
 
-use rspirv::spirv::{Op, OpenclStd100Op as Extended};
+use rspirv::spirv::{Op, OpenclStd100Op as Extended, StorageClass};
 
-use super::{claims, images, types};
+use super::{claims, types};
 use crate::compiler::fusion::explain;
 use crate::compiler::spirv::edit::{
-    Context as _, Definitions, ExtendedSet, Instruction, Location, Section, ids, is_atomic, located,
+    Context as _, Definitions, ExtendedSet, Instruction, Location, Meaning, Section, ids, located,
 };
+use crate::compiler::spirv::is_known_class;
 use crate::error::{Error, Result};
 
 /// Returns the error for a kernel that is refused for a reason, worded to follow "it".
@@ -43,17 +43,24 @@ pub(super) fn check_code(definitions: &Definitions<'_>, function: u32, kernel: &
     if let Some(i) = refused {
         return Err(refuse(kernel, &format!("its module has {}, which is not followed", i.name())));
     }
+    let mut globals = module.section(Section::Globals).iter();
+    if let Some(class) = globals.find_map(|i| unknown_class(&i)) {
+        let reason = format!("its module has pointers of the storage class {class}");
+        return Err(refuse(kernel, &format!("{reason}, which is not followed")));
+    }
     if let Some(reason) = claims::refused(definitions) {
         return Err(refuse(kernel, &reason));
     }
     for (stream, known) in (Section::COUNT as u32..).zip(&module.functions) {
         for (location, i) in located((stream, &known.body)) {
-            let reason = refused_instruction(definitions, &i);
-            let reason = reason.or_else(|| claims::refused_flags(&i));
-            let unfit =
-                || types::unfit(definitions, known, &i).map(|reason| format!("it {reason}"));
-            let reason = reason.or_else(unfit);
-            if let Some(reason) = reason.or_else(|| unknown_operands(definitions, &i)) {
+            let reason = refused_instruction(definitions, &i)
+                .or_else(|| claims::refused_flags(&i))
+                .or_else(|| unknown_operands(definitions, &i))
+                .or_else(|| {
+                    let unfit = types::unfit(definitions, known, &i);
+                    unfit.map(|reason| format!("it {reason}"))
+                });
+            if let Some(reason) = reason {
                 return Err(refuse(kernel, &at_line(definitions, location, reason)));
             }
         }
@@ -153,6 +160,16 @@ fn is_known_global(i: &Instruction<'_>) -> bool {
     )
 }
 
+/// Returns the storage class of a type of pointers, if its memory is not known.
+fn unknown_class(i: &Instruction<'_>) -> Option<String> {
+    let is_pointer = matches!(i.op(), Some(Op::TypePointer | Op::TypeForwardPointer));
+    let class = i.word(1).filter(|_| is_pointer)?;
+    match StorageClass::from_u32(class) {
+        Some(class) => (!is_known_class(class)).then(|| format!("{class:?}")),
+        None => Some(class.to_string()),
+    }
+}
+
 /// Returns the reason to refuse an instruction whose operands are not known. The values that its result depends on
 /// would not be known, either.
 fn unknown_operands(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Option<String> {
@@ -172,7 +189,9 @@ fn refused_instruction(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Op
             (Some(ExtendedSet::OpenClStd), Some(Extended::printf)) => {
                 Some("it calls `printf`, whose format is not checked".to_owned())
             }
-            (Some(ExtendedSet::OpenClStd), Some(_)) => None,
+            (Some(ExtendedSet::OpenClStd), Some(function)) => Meaning::of_function(function)
+                .is_none()
+                .then(|| format!("it calls the function `{function:?}`, which is not followed")),
             (
                 Some(
                     ExtendedSet::DebugInfo
@@ -184,112 +203,7 @@ fn refused_instruction(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Op
             _ => Some("it calls a function of an unknown set of extended instructions".to_owned()),
         };
     }
-    let is_known = is_structure(op)
-        || is_calculation(op)
-        || is_memory(op)
-        || is_collective(op)
-        || images::is_known(op);
     let name = i.name();
+    let is_known = Meaning::of(op).is_some();
     (!is_known).then(|| format!("it has the instruction {name}, which is not followed"))
-}
-
-fn is_structure(op: Op) -> bool {
-    matches!(
-        op,
-        Op::Nop
-            | Op::Undef
-            | Op::Line
-            | Op::NoLine
-            | Op::Function
-            | Op::FunctionParameter
-            | Op::FunctionEnd
-            | Op::FunctionCall
-            | Op::Variable
-            | Op::Label
-            | Op::Phi
-            | Op::LoopMerge
-            | Op::SelectionMerge
-            | Op::Branch
-            | Op::BranchConditional
-            | Op::Switch
-            | Op::Return
-            | Op::ReturnValue
-            | Op::Unreachable
-            | Op::LifetimeStart
-            | Op::LifetimeStop
-    )
-}
-
-fn is_memory(op: Op) -> bool {
-    let is_plain = matches!(
-        op,
-        Op::Load
-            | Op::Store
-            | Op::CopyMemory
-            | Op::CopyMemorySized
-            | Op::AccessChain
-            | Op::InBoundsAccessChain
-            | Op::PtrAccessChain
-            | Op::InBoundsPtrAccessChain
-            | Op::PtrCastToGeneric
-            | Op::GenericCastToPtr
-            | Op::GenericCastToPtrExplicit
-            | Op::PtrEqual
-            | Op::PtrNotEqual
-            | Op::PtrDiff
-            | Op::ConvertPtrToU
-    );
-    is_plain || is_atomic(op)
-}
-
-/// Returns whether an instruction is about several work-items at once.
-pub(super) fn is_collective(op: Op) -> bool {
-    matches!(
-        op,
-        Op::ControlBarrier
-            | Op::MemoryBarrier
-            | Op::GroupAll
-            | Op::GroupAny
-            | Op::GroupIAdd
-            | Op::GroupFAdd
-            | Op::GroupFMin
-            | Op::GroupUMin
-            | Op::GroupSMin
-            | Op::GroupFMax
-            | Op::GroupUMax
-            | Op::GroupSMax
-    )
-}
-
-/// Returns whether the result of an instruction depends on the values of its operands alone.
-#[rustfmt::skip]
-pub(super) fn is_calculation(op: Op) -> bool {
-    matches!(
-        op,
-        Op::CopyObject | Op::CopyLogical | Op::Select | Op::Bitcast
-            | Op::VectorExtractDynamic | Op::VectorInsertDynamic | Op::VectorShuffle
-            | Op::CompositeConstruct | Op::CompositeExtract | Op::CompositeInsert
-            | Op::ConvertFToU | Op::ConvertFToS | Op::ConvertSToF | Op::ConvertUToF
-            | Op::UConvert | Op::SConvert | Op::FConvert | Op::QuantizeToF16
-            | Op::SatConvertSToU | Op::SatConvertUToS
-            | Op::SNegate | Op::FNegate | Op::Not
-            | Op::IAdd | Op::ISub | Op::IMul | Op::UDiv | Op::SDiv | Op::UMod | Op::SRem | Op::SMod
-            | Op::FAdd | Op::FSub | Op::FMul | Op::FDiv | Op::FRem | Op::FMod
-            | Op::VectorTimesScalar | Op::Dot
-            | Op::IAddCarry | Op::ISubBorrow | Op::UMulExtended | Op::SMulExtended
-            | Op::ShiftRightLogical | Op::ShiftRightArithmetic | Op::ShiftLeftLogical
-            | Op::BitwiseOr | Op::BitwiseXor | Op::BitwiseAnd
-            | Op::BitReverse | Op::BitCount
-            | Op::Any | Op::All
-            | Op::IsNan | Op::IsInf | Op::IsFinite | Op::IsNormal | Op::SignBitSet
-            | Op::LessOrGreater | Op::Ordered | Op::Unordered
-            | Op::LogicalEqual | Op::LogicalNotEqual | Op::LogicalOr | Op::LogicalAnd | Op::LogicalNot
-            | Op::IEqual | Op::INotEqual
-            | Op::UGreaterThan | Op::SGreaterThan | Op::UGreaterThanEqual | Op::SGreaterThanEqual
-            | Op::ULessThan | Op::SLessThan | Op::ULessThanEqual | Op::SLessThanEqual
-            | Op::FOrdEqual | Op::FUnordEqual | Op::FOrdNotEqual | Op::FUnordNotEqual
-            | Op::FOrdLessThan | Op::FUnordLessThan | Op::FOrdGreaterThan | Op::FUnordGreaterThan
-            | Op::FOrdLessThanEqual | Op::FUnordLessThanEqual
-            | Op::FOrdGreaterThanEqual | Op::FUnordGreaterThanEqual
-    )
 }

@@ -15,9 +15,10 @@ use std::collections::{HashMap, HashSet};
 use rspirv::spirv::{Decoration, FunctionParameterAttribute as Attribute, Op};
 
 use super::blocks::{Block, blocks};
-use super::refusal::is_collective;
 use crate::compiler::fusion::access::Layouts;
-use crate::compiler::spirv::edit::{Definitions, Instruction, Role, Section, ids, located};
+use crate::compiler::spirv::edit::{
+    Definitions, Effect, Instruction, Meaning, Role, Section, ids, located,
+};
 
 /// Number of bytes of which the size of a value on the stack is taken to be a multiple.
 const SLOT: u64 = 8;
@@ -118,8 +119,8 @@ impl<'a, 'm> Stack<'a, 'm> {
             Some(Op::FunctionCall) => {
                 i.word(2).is_some_and(|called| self.with_barrier.contains(&called))
             }
-            Some(op) => is_collective(op) && op != Op::MemoryBarrier,
-            None => false,
+            Some(op) => Meaning::of(op).is_none_or(|meaning| meaning.effect == Effect::Group),
+            None => true,
         }
     }
 

@@ -12,6 +12,8 @@ mod pixels;
 mod polyhedral;
 mod random;
 mod samplers;
+mod types;
+mod unknown;
 
 use std::collections::BTreeSet;
 

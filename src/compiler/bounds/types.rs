@@ -5,7 +5,11 @@
 
 use rspirv::spirv::{Op, StorageClass};
 
-use crate::compiler::spirv::edit::{Definitions, Function, Instruction, is_atomic};
+use super::patterns::Patterns;
+use crate::compiler::fusion::vector_access::extended;
+use crate::compiler::spirv::edit::{
+    Definitions, Domain, Function, Instruction, Meaning, Types as Listed, is_atomic,
+};
 
 /// Returns the reason why the types of an instruction do not fit together, if that is so, worded to follow "it".
 pub(super) fn unfit(
@@ -14,7 +18,8 @@ pub(super) fn unfit(
     i: &Instruction<'_>,
 ) -> Option<String> {
     let types = Types { definitions, function };
-    (!types.fit(i)).then(|| format!("has {} whose types do not fit together", i.name()))
+    (!types.are_known_to_fit(i))
+        .then(|| format!("has {} whose types do not fit together", i.name()))
 }
 
 struct Types<'a, 'm> {
@@ -42,16 +47,43 @@ impl<'m> Types<'_, 'm> {
         a.is_some() && a == b
     }
 
+    fn patterns(&self) -> Patterns<'_, 'm> {
+        Patterns { definitions: self.definitions }
+    }
+
+    fn are_known_to_fit(&self, i: &Instruction<'m>) -> bool {
+        if let Some(function) = extended(self.definitions, i) {
+            return match Meaning::of_function(function).map(|meaning| meaning.types) {
+                Some(Listed::Of(result, operands)) => self.patterns().fit(i, 4, (result, operands)),
+                _ => false,
+            };
+        }
+        match i.op().and_then(Meaning::of).map(|meaning| meaning.types) {
+            Some(Listed::Any) => true,
+            Some(Listed::Of(result, operands)) => {
+                let first = if i.result().is_some() { 2 } else { 0 };
+                self.patterns().fit(i, first, (result, operands))
+            }
+            Some(Listed::Own) => self.fit(i),
+            None => false,
+        }
+    }
+
+    /// Returns whether the types of an instruction fit for which no list of types says so.
     fn fit(&self, i: &Instruction<'m>) -> bool {
         let (Some(op), ty) = (i.op(), i.result_type()) else { return false };
         let operand = |word| self.of(i.word(word));
         match op {
-            Op::Variable => self.pointer(ty).is_some_and(|(class, _)| i.word(2) == Some(class)),
+            Op::Variable => self.pointer(ty).is_some_and(|(class, pointee)| {
+                let initial = i.word(3).map(|id| self.of(Some(id)) == Some(pointee));
+                i.word(2) == Some(class) && initial.unwrap_or(true)
+            }),
             Op::Load => self.are_same(ty, self.pointee(i.word(2))),
             Op::Store => self.are_same(operand(1), self.pointee(i.word(0))),
             Op::CopyMemory => self.are_same(self.pointee(i.word(0)), self.pointee(i.word(1))),
             Op::CopyMemorySized => {
-                self.pointer(operand(0)).is_some() && self.pointer(operand(1)).is_some()
+                let are_pointers = [0, 1].iter().all(|&at| self.pointer(operand(at)).is_some());
+                are_pointers && self.patterns().is_one(operand(2), Domain::Int)
             }
             Op::AccessChain
             | Op::InBoundsAccessChain
@@ -60,7 +92,9 @@ impl<'m> Types<'_, 'm> {
             Op::Bitcast => match (self.pointer(ty), self.pointer(operand(2))) {
                 (Some((to, _)), Some((from, _))) => to == from,
                 // A pointer that becomes a number, or the other way round, is refused where it is used.
-                _ => true,
+                (Some(_), None) => self.patterns().is_one(operand(2), Domain::Int),
+                (None, Some(_)) => self.patterns().is_one(ty, Domain::Int),
+                (None, None) => self.patterns().have_same_bits(ty, operand(2)),
             },
             Op::PtrCastToGeneric => {
                 let (to, from) = (self.pointer(ty), self.pointer(operand(2)));
@@ -77,42 +111,31 @@ impl<'m> Types<'_, 'm> {
                     from == StorageClass::Generic as u32 && a == b
                 })
             }
-            Op::CopyObject => self.are_same(ty, operand(2)),
-            Op::Select => self.are_same(ty, operand(3)) && self.are_same(ty, operand(4)),
             Op::Phi => i.words_from(2).step_by(2).all(|id| self.are_same(ty, self.of(Some(id)))),
+            Op::BranchConditional => self.patterns().is_one(operand(0), Domain::Bool),
+            Op::Switch => self.patterns().is_one(operand(0), Domain::Int),
             Op::FunctionCall => self.call_fits(i),
             Op::ReturnValue => {
                 let declared = self.function.body.iter().find(|i| i.op() == Some(Op::Function));
                 self.are_same(operand(0), declared.and_then(|i| i.result_type()))
             }
-            Op::IAdd
-            | Op::ISub
-            | Op::IMul
-            | Op::UDiv
-            | Op::SDiv
-            | Op::UMod
-            | Op::SRem
-            | Op::SMod
-            | Op::BitwiseAnd
-            | Op::BitwiseOr
-            | Op::BitwiseXor => self.are_same(ty, operand(2)) && self.are_same(ty, operand(3)),
-            Op::ShiftLeftLogical
-            | Op::ShiftRightLogical
-            | Op::ShiftRightArithmetic
-            | Op::Not
-            | Op::SNegate => self.are_same(ty, operand(2)),
-            Op::ULessThan
-            | Op::SLessThan
-            | Op::ULessThanEqual
-            | Op::SLessThanEqual
-            | Op::UGreaterThan
-            | Op::SGreaterThan
-            | Op::UGreaterThanEqual
-            | Op::SGreaterThanEqual
-            | Op::IEqual
-            | Op::INotEqual => self.are_same(operand(2), operand(3)),
+            Op::VectorShuffle => self.patterns().shuffle_fits(i),
+            Op::CompositeConstruct => self.patterns().construction_fits(i),
+            Op::CompositeExtract => {
+                self.are_same(ty, self.patterns().part(operand(2), i.words_from(3)))
+            }
+            Op::CompositeInsert => {
+                self.are_same(ty, operand(3))
+                    && self.are_same(operand(2), self.patterns().part(ty, i.words_from(4)))
+            }
+            Op::IAddCarry | Op::ISubBorrow | Op::UMulExtended | Op::SMulExtended => {
+                let pair = [0, 1].map(|at| self.patterns().part(ty, [at].into_iter()));
+                let is_int = self.patterns().is_like(pair[0], Domain::Int);
+                let others = [pair[1], operand(2), operand(3)];
+                is_int && others.iter().all(|other| self.are_same(pair[0], *other))
+            }
             _ if is_atomic(op) => self.atomic_fits(op, i),
-            _ => true,
+            _ => false,
         }
     }
 
@@ -126,8 +149,9 @@ impl<'m> Types<'_, 'm> {
         }
         for index in indexes {
             let Some(whole) = self.definitions.get(ty) else { return false };
+            let is_int = || self.patterns().is_one(self.of(Some(index)), Domain::Int);
             let part = match whole.op() {
-                Some(Op::TypeVector | Op::TypeArray) => whole.word(1),
+                Some(Op::TypeVector | Op::TypeArray) if is_int() => whole.word(1),
                 Some(Op::TypeStruct) => {
                     let index = self.definitions.get(index);
                     let index = index.filter(|i| i.op() == Some(Op::Constant));

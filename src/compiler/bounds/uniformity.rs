@@ -12,9 +12,9 @@ use rspirv::spirv::{BuiltIn, GroupOperation, Op, Scope, StorageClass};
 
 use super::blocks::{Block, blocks};
 use super::images::reads_changing;
-use super::refusal::{is_calculation, is_collective};
+use crate::compiler::fusion::vector_access::extended;
 use crate::compiler::spirv::edit::{
-    Definitions, Instruction, Location, Role, Section, ids, located,
+    Definitions, Effect, Instruction, Location, Meaning, Role, Section, ids, located,
 };
 
 /// Returns the instructions that all work-items of a work-group have to reach together, and that are not proven
@@ -46,33 +46,7 @@ pub(super) fn divergent_collectives(definitions: &Definitions<'_>) -> BTreeSet<L
 
 /// Returns whether an instruction has to be reached by all work-items of a work-group.
 fn needs_all(op: Op) -> bool {
-    is_collective(op) && op != Op::MemoryBarrier
-}
-
-/// Returns whether the result of an instruction is the same for work-items whose operands are the same, or the
-/// instruction is one whose result is followed in another way.
-fn is_followed(op: Op) -> bool {
-    is_calculation(op)
-        || matches!(
-            op,
-            Op::FunctionCall
-                | Op::FunctionParameter
-                | Op::Function
-                | Op::Label
-                | Op::Variable
-                | Op::AccessChain
-                | Op::InBoundsAccessChain
-                | Op::PtrAccessChain
-                | Op::InBoundsPtrAccessChain
-                | Op::PtrCastToGeneric
-                | Op::GenericCastToPtr
-                | Op::SampledImage
-                | Op::ImageSampleExplicitLod
-                | Op::ImageQuerySizeLod
-                | Op::ImageQuerySize
-                | Op::ImageQueryFormat
-                | Op::ImageQueryOrder
-        )
+    Meaning::of(op).is_none_or(|meaning| meaning.effect == Effect::Group)
 }
 
 struct Function<'m> {
@@ -244,9 +218,12 @@ impl<'m> Search<'_, 'm> {
                     Op::Load => self.is_divergent_load(i),
                     Op::Phi => joins_divergent || is_divergent,
                     Op::ImageRead => reads_changing(self.definitions, i),
-                    Op::ExtInst => self.has_pointer(i),
-                    _ if is_collective(op) => !self.gives_all_the_same(op, i),
-                    _ => !is_followed(op),
+                    Op::ExtInst => {
+                        let function = extended(self.definitions, i).and_then(Meaning::of_function);
+                        function.is_none_or(|meaning| !meaning.is_uniform)
+                    }
+                    _ if needs_all(op) => !self.gives_all_the_same(op, i),
+                    _ => Meaning::of(op).is_none_or(|meaning| !meaning.is_uniform),
                 };
                 // A value that leaves a loop which some work-items leave before others differs between them.
                 let leaves = is_divergent && op != Op::FunctionCall;
@@ -286,18 +263,9 @@ impl<'m> Search<'_, 'm> {
         let scope = scope.filter(|i| i.op() == Some(Op::Constant)).and_then(|i| i.word(2));
         let combines = match op {
             Op::GroupAll | Op::GroupAny => true,
-            Op::ControlBarrier | Op::MemoryBarrier => return true,
             _ => i.word(3) == Some(GroupOperation::Reduce as u32),
         };
         combines && scope == Some(Scope::Workgroup as u32)
-    }
-
-    /// Returns whether a function is passed a pointer, as functions that load are, such as `vload4`.
-    fn has_pointer(&self, i: &Instruction<'m>) -> bool {
-        i.words_from(4).any(|id| {
-            let ty = self.definitions.type_of(id);
-            ty.is_some_and(|ty| ty.op() == Some(Op::TypePointer))
-        })
     }
 
     fn is_divergent_load(&self, i: &Instruction<'m>) -> bool {

@@ -1,4 +1,4 @@
-//! Meaning of decorations and built-in variables for analyses.
+//! Meaning of decorations, storage classes and built-in variables for analyses.
 //!
 //! An analysis that calculates values from operations must know each decoration of a result: some change what the
 //! operation gives. Here is the list of those that do not. A decoration that is not in the list, such as one of a new
@@ -56,6 +56,25 @@ pub(super) fn changed(module: &Module) -> IdSet {
         }
     }
     changed
+}
+
+/// Returns whether an analysis knows the memory that pointers of a storage class lead to.
+pub(crate) fn is_known_class(class: StorageClass) -> bool {
+    matches!(
+        class,
+        // Built-in variables.
+        StorageClass::Input
+            // Variables of a work-item.
+            | StorageClass::Function
+            // Local memory.
+            | StorageClass::Workgroup
+            // Global memory.
+            | StorageClass::CrossWorkgroup
+            // Constant memory, images and samplers.
+            | StorageClass::UniformConstant
+            // Memory of a work-item, local or global memory.
+            | StorageClass::Generic
+    )
 }
 
 /// Type of a built-in variable's value.

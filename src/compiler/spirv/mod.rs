@@ -6,8 +6,8 @@
 //! accepted like any other.
 //!
 //! For rewriting, a module is [parsed](parse) into sections of instructions ([`module`]). Ids are indexed by
-//! definition and use ([`index`]), following the specification's grammar ([`grammar`]) and the [`meaning`] of
-//! decorations. Types and constants are interned ([`intern`]), dead code is removed ([`prune`]), definitions become
+//! definition and use ([`index`]), following the specification's grammar ([`grammar`]). Analyses know the
+//! meaning of [`instructions`], of [`functions`] of OpenCL, and of [decorations and storage classes](meaning). Types and constants are interned ([`intern`]), dead code is removed ([`prune`]), definitions become
 //! imports ([`remove`]), functions and kernels get names that Kiln made ([`names`]), and several modules are linked
 //! into one ([`merge`](mod@merge)). Modules are compared without regard to lines of the source ([`lines`]).
 //!
@@ -16,10 +16,12 @@
 //! Memory and time are linear in the size of the module, regardless of the values in its header.
 
 mod describe;
+mod functions;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod grammar;
 mod index;
+mod instructions;
 mod intern;
 mod lines;
 mod meaning;
@@ -53,7 +55,7 @@ use crate::error::Result;
 use words::Words;
 
 pub(crate) use lines::{file_name, is_same_code, name_standard_input, remove_debug_info};
-pub(crate) use meaning::unfit_built_in;
+pub(crate) use meaning::{is_known_class, unfit_built_in};
 pub(crate) use merge::{Input, Merged, Options, VERSION as MERGER, check_signatures, merge};
 pub(crate) use module::Module;
 pub(crate) use names::{own_names, user_name};
@@ -69,12 +71,13 @@ pub(crate) use widen::widen_vectors;
 pub(crate) mod edit {
     pub(crate) use super::grammar::{Context, ExtendedSet, Role, ids};
     pub(crate) use super::index::{Definitions, Location, located};
+    pub(crate) use super::instructions::{Domain, Effect, Meaning, Types, Value, is_atomic};
     pub(crate) use super::intern::Interner;
     pub(crate) use super::merge::complete_interfaces;
     pub(crate) use super::module::{Function, Linkage, Section};
     pub(crate) use super::prune::References;
     pub(crate) use super::stream::{Stream, literal_words, string_words};
-    pub(crate) use super::words::{Instruction, OPCODES, invalid, is_atomic};
+    pub(crate) use super::words::{Instruction, OPCODES, invalid};
 }
 
 /// Interface of a module: kernels with their parameters, specialization constants, exports and imports.

@@ -623,11 +623,3 @@ fn exported_names_are_read_without_the_functions() {
         assert!(exports.iter().all(|it| probable.contains(&it.name.as_str())), "{name}");
     }
 }
-
-#[test]
-fn atomic_operations_are_those_whose_names_say_so() {
-    let known = (0..u32::from(super::edit::OPCODES)).filter_map(Op::from_u32);
-    for op in known {
-        assert_eq!(super::edit::is_atomic(op), format!("{op:?}").starts_with("Atomic"), "{op:?}");
-    }
-}

@@ -251,34 +251,6 @@ impl<'a> Iterator for Instructions<'a> {
     }
 }
 
-/// Whether an operation accesses memory atomically.
-pub(crate) fn is_atomic(op: Op) -> bool {
-    matches!(
-        op,
-        Op::AtomicLoad
-            | Op::AtomicStore
-            | Op::AtomicExchange
-            | Op::AtomicCompareExchange
-            | Op::AtomicCompareExchangeWeak
-            | Op::AtomicIIncrement
-            | Op::AtomicIDecrement
-            | Op::AtomicIAdd
-            | Op::AtomicISub
-            | Op::AtomicSMin
-            | Op::AtomicUMin
-            | Op::AtomicSMax
-            | Op::AtomicUMax
-            | Op::AtomicAnd
-            | Op::AtomicOr
-            | Op::AtomicXor
-            | Op::AtomicFlagTestAndSet
-            | Op::AtomicFlagClear
-            | Op::AtomicFMinEXT
-            | Op::AtomicFMaxEXT
-            | Op::AtomicFAddEXT
-    )
-}
-
 /// Instruction with undecoded operands. Reading a missing operand returns `None`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Instruction<'a> {

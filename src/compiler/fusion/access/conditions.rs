@@ -159,12 +159,12 @@ impl<'m> Evaluation<'m> {
             | Op::LogicalOr
                 if is_better(2) || is_better(3) =>
             {
-                self.arithmetic(op, &i, &see)
+                self.arithmetic(&i, &see)
             }
             Op::SNegate | Op::Not | Op::LogicalNot | Op::UConvert | Op::SConvert
                 if is_better(2) =>
             {
-                self.arithmetic(op, &i, &see)
+                self.arithmetic(&i, &see)
             }
             Op::CopyObject if is_better(2) => Some(see(i.word(2)?)),
             Op::Select => self.select(frame, facts, &i, depth),
@@ -234,7 +234,7 @@ impl<'m> Evaluation<'m> {
         i: &Instruction<'m>,
         depth: usize,
     ) -> Option<Known> {
-        let op = i.op().filter(|op| matches!(op, Op::IAdd | Op::ISub))?;
+        i.op().filter(|op| matches!(op, Op::IAdd | Op::ISub))?;
         let selection = |word: usize| {
             let id = i.word(word).filter(|id| frame.values.contains_key(id))?;
             let selection = self.definitions.get(id).filter(|i| i.op() == Some(Op::Select))?;
@@ -255,7 +255,7 @@ impl<'m> Evaluation<'m> {
                     true => constant.clone(),
                     false => self.value_where(frame, &facts, id, depth),
                 };
-                Some((self.arithmetic(op, i, &see)?, Rc::new(facts)))
+                Some((self.arithmetic(i, &see)?, Rc::new(facts)))
             })
             .collect::<Option<_>>()?;
         self.joined(&cases)

@@ -188,7 +188,7 @@ impl Evaluation<'_> {
                 parts.get(i.word(3)? as usize).cloned()
             }
             Some(
-                op @ (Op::UConvert
+                Op::UConvert
                 | Op::SConvert
                 | Op::IAdd
                 | Op::ISub
@@ -197,10 +197,10 @@ impl Evaluation<'_> {
                 | Op::SDiv
                 | Op::ShiftLeftLogical
                 | Op::ShiftRightLogical
-                | Op::ShiftRightArithmetic),
+                | Op::ShiftRightArithmetic,
             ) => {
                 let see = |id| self.invariant(frame, id, depth + 1).unwrap_or(Known::Other);
-                self.arithmetic(op, &i, &see)
+                self.arithmetic(&i, &see)
             }
             // A function such as `min`, whose call a compiler leaves in the loop.
             Some(Op::ExtInst) => {

@@ -12,7 +12,7 @@ use super::pointers::{Base, Pointer};
 use super::{Access, Bytes, Kind, UNKNOWN_OFFSETS};
 use crate::compiler::fusion::affine::{Form, Id};
 use crate::compiler::fusion::vector_access::{VectorAccess, extended};
-use crate::compiler::spirv::edit::{Instruction, Role, ids, is_atomic};
+use crate::compiler::spirv::edit::{Instruction, Meaning, Role, ids, is_atomic};
 
 /// Limit of offsets and widths in bytes. Offsets beyond it may have wrapped.
 const MAX_OFFSET: i128 = 1 << 62;
@@ -154,11 +154,11 @@ impl<'m> Evaluation<'m> {
                     Op::CompositeInsert => self.inserted(i, &see),
                     Op::VectorShuffle => self.shuffled(i, &see),
                     _ if self.parts_of(i.result_type()?).is_some() => {
-                        self.by_parts(i, &see, &|see| self.arithmetic(op, i, &see))
+                        self.by_parts(i, &see, &|see| self.arithmetic(i, &see))
                     }
                     _ => {
                         let selected = self.with_selected(frame, &frame.facts, i, 0);
-                        selected.or_else(|| self.arithmetic(op, i, &see))
+                        selected.or_else(|| self.arithmetic(i, &see))
                     }
                 }
             }
@@ -436,6 +436,7 @@ impl<'m> Evaluation<'m> {
         let set = i.word(2).and_then(|set| self.definitions.get(set))?;
         let function = i.word(3).and_then(Extended::from_u32);
         let function = function.filter(|_| set.string(1) == Some("OpenCL.std"))?;
+        Meaning::of_function(function).filter(|meaning| meaning.has_range)?;
         let operands = i.words_from(4).map(|id| match see(id) {
             Known::Integer(form) => Some(form),
             _ => None,
@@ -492,7 +493,6 @@ impl<'m> Evaluation<'m> {
     /// Returns the result of an operation on integers. `see` returns the values of its operands.
     pub(super) fn arithmetic(
         &self,
-        op: Op,
         i: &Instruction<'_>,
         see: &impl Fn(u32) -> Known,
     ) -> Option<Known> {
@@ -503,7 +503,9 @@ impl<'m> Evaluation<'m> {
         };
         let arithmetic = Arithmetic { space: self.space, width: self.part_width(ty)? };
         // Decorations may change what an operation gives.
-        let form = match self.definitions.value_op(i)? {
+        let op = self.definitions.value_op(i)?;
+        Meaning::of(op).filter(|meaning| meaning.has_range)?;
+        let form = match op {
             Op::UConvert | Op::SConvert => {
                 arithmetic.convert(op, &operand(2)?, self.part_width_of(i.word(2)?)?)
             }
