@@ -37,6 +37,7 @@ soak-samples: setup ## run a few cases of each soak
 	$(MAKE) --no-print-directory soak-processes BUILDS=60
 	$(MAKE) --no-print-directory soak-fusion CHAINS=500
 	$(MAKE) --no-print-directory soak-checked PROGRAMS=40
+	$(MAKE) --no-print-directory soak-verdicts VERDICTS=20000
 	$(MAKE) --no-print-directory soak-cold COLD_RUNS=10
 	$(MAKE) --no-print-directory soak-internalize SCOPES=200
 
@@ -63,6 +64,12 @@ CHAINS = 10000
 
 soak-fusion: setup ## fuse CHAINS random chains of stencils, rows and reductions in all forms, on both drivers, and compare the bytes
 	KILN_FUSION_CASES=$(CHAINS) scripts/test --release --test fusion -- random:: --nocapture
+
+# Each verdict is compared with what an interpreter of SPIR-V does, also with images and samplers.
+VERDICTS = 1000000
+
+soak-verdicts: rust ## check VERDICTS launches of random kernels, and compare each verdict with an interpreter
+	KILN_BOUNDS_CASES=$(VERDICTS) cargo test --release --all-features --lib -- bounds::tests::random
 
 # Each program has 8 random kernels, which are launched 4 times: 10,000 launches on each driver.
 PROGRAMS = 313

@@ -289,7 +289,9 @@ impl<'a, 'm> Taint<'a, 'm> {
             // An atomic operation is done once. What it stores may not be defined.
             _ if is_atomic(op) => {
                 let operands = self.operands(i);
-                self.is_stored |= operands.iter().any(|value| self.undefined.contains(value));
+                if let Some((&pointer, values)) = operands.split_first() {
+                    values.iter().for_each(|&value| self.store(pointer, value));
+                }
             }
             _ => match Meaning::of(op).map(|meaning| meaning.effect) {
                 Some(

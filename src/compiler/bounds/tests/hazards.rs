@@ -1,8 +1,10 @@
 //! Kernels that are refused, that are guarded, or whose code has other hazards.
 
-use rspirv::spirv::{MemoryAccess, Op};
+use rspirv::dr::Operand;
+use rspirv::spirv::{MemoryAccess, Op, OpenclStd100Op as Extended, StorageClass};
 
 use super::super::hazards::Hazard;
+use super::images::Code;
 use super::interpreter::{Given, Grid, Machine};
 use super::*;
 use crate::compiler::spirv::edit::{Instruction, Interner, Section, Stream};
@@ -67,6 +69,30 @@ fn barriers_that_all_work_items_reach_are_accepted() {
     let (guarded, hazards, text) =
         found("uniform_barrier", &[buffer(256), Argument::Local(256), scalar(9)]);
     assert_eq!((guarded, hazards), (0, BTreeSet::new()), "{text:?}");
+}
+
+/// `frexp` writes the exponent of a number that other work-items may change to a variable, which is the index.
+#[test]
+fn values_that_functions_write_to_variables_depend_on_memory() {
+    let mut code = Code::new();
+    let set = code.b.ext_inst_import("OpenCL.std");
+    let global = [code.float, code.int]
+        .map(|ty| code.b.type_pointer(None, StorageClass::CrossWorkgroup, ty));
+    let variable = code.b.type_pointer(None, StorageClass::Function, code.int);
+    let zero = code.b.constant_bit32(code.int, 0);
+    let (kernel, parameters) = code.function(code.void, &global);
+    let exponent = code.b.variable(variable, None, StorageClass::Function, Some(zero));
+    let number = code.b.load(code.float, None, parameters[0], None, []).unwrap();
+    let operands = [number, exponent].map(Operand::IdRef);
+    let function = Extended::frexp as u32;
+    code.b.ext_inst(code.float, None, set, function, operands).unwrap();
+    let index = code.b.load(code.int, None, exponent, None, []).unwrap();
+    let to = code.b.ptr_access_chain(global[1], None, parameters[1], index, []).unwrap();
+    code.b.store(to, zero, None, []).unwrap();
+    let module = code.finish(kernel);
+    let kernel = Kernel::of(&module, "k", &[], &BTreeSet::new()).unwrap();
+    let hazards: BTreeSet<_> = kernel.hazards.iter().map(|(_, hazard)| *hazard).collect();
+    assert!(hazards.contains(&Hazard::Shared), "{hazards:?}");
 }
 
 #[test]

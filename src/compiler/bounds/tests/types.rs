@@ -15,7 +15,7 @@ use crate::compiler::spirv::edit::{Meaning, Types, Value};
 
 /// Positions of the types that instructions with several operands are tried with: truth values, integers, floating-point
 /// numbers, vectors of these, and pointers.
-const FEW: [usize; 9] = [0, 2, 3, 4, 7, 9, 10, 11, 13];
+const FEW: [usize; 10] = [0, 2, 3, 4, 7, 9, 10, 11, 13, 14];
 
 /// Instruction of a kernel, without its result.
 #[derive(Clone, Debug)]
@@ -71,7 +71,7 @@ impl Values {
         let scope = b.constant_bit32(int, Scope::Workgroup as u32);
         let mut values: Vec<_> = types.iter().map(|&ty| b.constant_null(ty)).collect();
         let pointers =
-            [int, float, four[3]].map(|ty| b.type_pointer(None, StorageClass::Function, ty));
+            [int, float, four[3], byte].map(|ty| b.type_pointer(None, StorageClass::Function, ty));
         let signature = b.type_function(void, []);
         let kernel = b.begin_function(void, None, FunctionControl::NONE, signature).unwrap();
         b.begin_block(None).unwrap();
