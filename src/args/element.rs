@@ -7,7 +7,7 @@ use super::ArgumentKind;
 use crate::compiler::signature::Parameter;
 
 /// Rust type of an argument's elements.
-pub(super) struct Element {
+pub(crate) struct Element {
     pub(super) name: fn() -> &'static str,
     /// Returns the scalar type that the element is, or is an array of.
     pub(super) scalar: fn() -> Option<Scalar>,
@@ -20,6 +20,12 @@ impl Element {
             let (name, scalar) = (std::any::type_name::<T>, Scalar::of::<T>);
             &Self { name, scalar, size: size_of::<T>() }
         }
+    }
+
+    /// Returns the size in bytes of a type that stands for a struct: one that is neither a scalar nor an array of
+    /// scalars, which may be the members of a struct one by one.
+    pub(crate) fn struct_size(&self) -> Option<usize> {
+        (self.scalar)().is_none().then_some(self.size)
     }
 }
 

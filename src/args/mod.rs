@@ -18,8 +18,7 @@ use bytemuck::Pod;
 use smallvec::SmallVec;
 
 use self::buffer::{Buffer, BufferArgument};
-use self::element::Element;
-pub(crate) use self::element::ElementType;
+pub(crate) use self::element::{Element, ElementType};
 use self::image::Image;
 use self::image::pixel::Pixel;
 use self::region::Region;
@@ -160,7 +159,7 @@ pub(crate) use sealed::Seal;
 #[derive(Clone)]
 pub struct ArgumentValue {
     pub(crate) kind: ArgumentKind,
-    element: &'static Element,
+    pub(crate) element: &'static Element,
     /// Set for a value that every replay of a graph sets; `kind` then has as many zeros.
     pub(crate) open: Option<OpenId>,
 }

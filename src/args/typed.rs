@@ -156,7 +156,8 @@ mod sealed {
 /// Names of `typedef`s are resolved. A setting can state a type for any name, also for one that has a type by
 /// rule: `type float4 = glam::Vec4;`. Each stated type must implement [`Pod`](crate::bytemuck::Pod) and have
 /// the size of the type in the device code, as far as the file declares its members; both are checked at
-/// compile time. Members are not compared.
+/// compile time. Members are not compared. A program may be built with other options than the macro knows: a launch
+/// whose elements have another size than the struct in the built program is an error.
 ///
 /// Images of all [kinds](crate::guides::images#kinds-and-formats) have the same type in Rust. The documentation
 /// of the method names the kind, and a launch with an image of another kind is an error.

@@ -10,3 +10,4 @@ mod lines;
 mod programs;
 mod random;
 mod random_kernels;
+mod structs;

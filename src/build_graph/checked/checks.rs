@@ -31,11 +31,35 @@ pub(crate) struct Checks {
     graph: Weak<BuildGraph>,
     needs_proof: bool,
     analysis: SharedOutcome<Result<Arc<Analysis>>>,
-    /// Positions of the parameters that are declared `restrict`, once the kernel is analysed.
-    restricted: OnceLock<Box<[usize]>>,
+    /// Requirements on the memory that launches give, once the kernel is analysed.
+    required: OnceLock<Required>,
     known: Mutex<Vec<Known>>,
     /// Variants for unchecked launches that need offsets.
     pub(super) with_offsets: Mutex<Vec<Arc<Variant>>>,
+}
+
+/// What a kernel requires of the memory that it is given.
+struct Required {
+    /// Positions of the parameters that are declared `restrict`.
+    restricted: Box<[usize]>,
+    /// Positions of the parameters that point to structs, and the sizes of these in bytes.
+    structs: Box<[(usize, usize)]>,
+}
+
+impl Required {
+    fn of(kernel: &bounds::Kernel) -> Self {
+        Self { restricted: kernel.restricted().collect(), structs: kernel.structs().collect() }
+    }
+
+    /// Returns an argument whose elements have another size than the struct that the parameter points to, and the
+    /// size of that.
+    fn unfit<'r>(&self, regions: &'r [ArgumentRegion]) -> Option<(&'r ArgumentRegion, usize)> {
+        regions.iter().find_map(|region| {
+            let given = region.element.struct_size()?;
+            let (_, expected) = self.structs.iter().find(|(at, _)| *at == region.at)?;
+            (given != *expected).then_some((region, *expected))
+        })
+    }
 }
 
 /// Verdict on a launch, and on all launches like it.
@@ -64,7 +88,7 @@ impl Checks {
             graph: Arc::downgrade(graph),
             needs_proof: graph.checked() == Checked::Proven,
             analysis,
-            restricted: OnceLock::new(),
+            required: OnceLock::new(),
             known: Mutex::default(),
             with_offsets: Mutex::default(),
         }
@@ -100,12 +124,14 @@ impl Checks {
             true => self.proven(decision, || LaunchShape::of(range, arguments)),
             false => Ok(decision),
         };
-        let overlaps = |restricted: &[usize]| {
+        let are_met = |required: &Required| {
             let is_read_only = |at: usize| is_declared_read_only(kernel, at);
-            !restricted.is_empty()
-                && overlap(&regions(arguments), restricted, is_read_only).is_some()
+            let Required { restricted, structs } = required;
+            let overlaps = || overlap(&regions(arguments), restricted, is_read_only).is_some();
+            let is_unfit = || required.unfit(&regions(arguments)).is_some();
+            (restricted.is_empty() || !overlaps()) && (structs.is_empty() || !is_unfit())
         };
-        if self.restricted.get().is_some_and(|restricted| !overlaps(restricted))
+        if self.required.get().is_some_and(are_met)
             && let Some(decision) = find()
         {
             return Some(decision.and_then(prove));
@@ -114,7 +140,7 @@ impl Checks {
             Ok(analysis) => analysis,
             Err(error) => return Some(Err(error)),
         };
-        if let Err(error) = self.check_overlaps(&analysis, kernel, &regions(arguments)) {
+        if let Err(error) = self.check_memory(&analysis, kernel, &regions(arguments)) {
             return Some(Err(error));
         }
         let known = find();
@@ -160,7 +186,7 @@ impl Checks {
         let (shared, launch) = (Arc::clone(&analysis), shape.clone());
         let decide = move || {
             let resolved = kernel.built()?;
-            checks.check_overlaps(&analysis, resolved, &shape.regions)?;
+            checks.check_memory(&analysis, resolved, &shape.regions)?;
             checks.find(|known| known.covers(&shape)).unwrap_or_else(|| {
                 let run = |analysis: &Analysis, report: &_, with_offset: &_| {
                     checks.run(analysis, report, with_offset)
@@ -218,7 +244,7 @@ impl Checks {
             }
         };
         let prove = || {
-            self.check_overlaps(&analysis, kernel, &regions(arguments))?;
+            self.check_memory(&analysis, kernel, &regions(arguments))?;
             let decision = find().unwrap_or_else(|| {
                 let shape = LaunchShape::of(range, arguments);
                 self.decide_anew(&analysis, kernel, shape, proven)
@@ -244,7 +270,7 @@ impl Checks {
         let describe = move || {
             let resolved = kernel.built()?;
             let report = full_report(&analysis.kernel, &shape)?;
-            checks.check_overlaps(&analysis, resolved, &shape.regions)?;
+            checks.check_memory(&analysis, resolved, &shape.regions)?;
             checks.check_stated(&analysis, resolved, &shape, &report)?;
             checks.check_private(&analysis, resolved, &shape.range)?;
             let alignment = resolved.built.device().limits.slice_alignment;
@@ -442,18 +468,29 @@ impl Checks {
         ))
     }
 
-    /// Fails if the memory of an argument that is declared `restrict` overlaps with that of another one, and
-    /// one of them may be written.
-    fn check_overlaps(
+    /// Fails if the elements of an argument have another size than the struct that the parameter points to, or if the
+    /// memory of an argument that is declared `restrict` overlaps with that of another one, and one of them may be
+    /// written.
+    fn check_memory(
         &self,
         analysis: &Analysis,
         kernel: &ResolvedKernel,
         regions: &[ArgumentRegion],
     ) -> Result<()> {
-        let restricted =
-            self.restricted.get_or_init(|| analysis.kernel.restricted().collect::<Vec<_>>().into());
+        let required = self.required.get_or_init(|| Required::of(&analysis.kernel));
+        if let Some((region, expected)) = required.unfit(regions) {
+            let given = region.element;
+            return Err(Error::invalid(format!(
+                "kernel `{}`: {} is given elements of `{given}`, {} bytes each, but points to structs of {expected} \
+                 bytes; give elements of that size, or cast the buffer to its scalars, as with \
+                 `&buffer.cast::<f32>()?`",
+                self.name,
+                analysis.kernel.parameter(region.at),
+                given.struct_size().unwrap_or_default(),
+            )));
+        }
         let is_read_only = |at: usize| is_declared_read_only(kernel, at);
-        match overlap(regions, restricted, is_read_only) {
+        match overlap(regions, &required.restricted, is_read_only) {
             Some((one, other)) => Err(Error::invalid(format!(
                 "kernel `{}`: {} {}, but its memory overlaps with that of {}; give buffers or images that do \
                  not overlap",

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::args::{ArgumentKind, ArgumentList, ArgumentValue};
+use crate::args::{ArgumentKind, ArgumentList, ArgumentValue, Element};
 use crate::compiler::bounds;
 use crate::compiler::nd_range::NdRange;
 use crate::compiler::signature::Access;
@@ -149,13 +149,25 @@ fn channel(format: ImageFormat) -> bounds::Channel {
     }
 }
 
-/// Region of a buffer or an image: its allocation, its bytes, and the position of its argument.
-pub(super) type ArgumentRegion = (u64, Range<usize>, usize);
+/// Region of a buffer or an image.
+#[derive(Clone)]
+pub(super) struct ArgumentRegion {
+    allocation: u64,
+    bytes: Range<usize>,
+    /// Position of the argument.
+    pub(super) at: usize,
+    pub(super) element: &'static Element,
+}
 
 /// Returns the regions of the buffers among arguments.
 pub(super) fn regions(arguments: &ArgumentList) -> SmallVec<[ArgumentRegion; 8]> {
     let regions = arguments.iter().enumerate().filter_map(|(at, given)| match &given.kind {
-        ArgumentKind::Memory(region, _) => Some((region.allocation(), region.bytes().clone(), at)),
+        ArgumentKind::Memory(region, _) => Some(ArgumentRegion {
+            allocation: region.allocation(),
+            bytes: region.bytes().clone(),
+            at,
+            element: given.element,
+        }),
         ArgumentKind::Value(_) | ArgumentKind::Local(_) | ArgumentKind::Sampler(_) => None,
     });
     regions.collect()
@@ -168,16 +180,15 @@ pub(super) fn overlap(
     restricted: &[usize],
     is_read_only: impl Fn(usize) -> bool,
 ) -> Option<(usize, usize)> {
-    regions.iter().filter(|(_, _, at)| restricted.contains(at)).find_map(|one| {
+    regions.iter().filter(|one| restricted.contains(&one.at)).find_map(|one| {
         let other = regions.iter().find(|other| {
-            let ((memory, bytes, at), (own, range, position)) = (one, other);
-            at != position
-                && memory == own
-                && bytes.start < range.end
-                && range.start < bytes.end
-                && !(is_read_only(*at) && is_read_only(*position))
+            one.at != other.at
+                && one.allocation == other.allocation
+                && one.bytes.start < other.bytes.end
+                && other.bytes.start < one.bytes.end
+                && !(is_read_only(one.at) && is_read_only(other.at))
         });
-        other.map(|other| (one.2, other.2))
+        other.map(|other| (one.at, other.at))
     })
 }
 

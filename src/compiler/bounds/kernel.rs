@@ -48,6 +48,8 @@ pub(super) struct Parameter {
     pub(super) size: Option<i128>,
     /// Number of bytes of which the declaration says that addresses are multiples.
     pub(super) alignment: i128,
+    /// Size in bytes of the struct that the parameter points to, if it points to one.
+    pub(super) pointee: Option<usize>,
     /// Whether the parameter is a pointer to constant memory.
     pub(super) is_constant: bool,
     /// Whether the memory may not be written through another argument: the declaration promises that no other
@@ -172,6 +174,12 @@ impl Kernel {
         }
     }
 
+    /// Returns the positions of the parameters that point to structs, and the sizes of these in bytes.
+    pub(crate) fn structs(&self) -> impl Iterator<Item = (usize, usize)> {
+        let parameters = self.parameters.iter().enumerate();
+        parameters.filter_map(|(at, known)| Some((at, known.pointee?)))
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -228,6 +236,7 @@ fn parameters(
                 || decorated(id, Decoration::NonWritable).is_some(),
             size: None,
             alignment: alignments.get(&id).copied().unwrap_or(1),
+            pointee: None,
             is_constant: false,
             is_restricted: has(Attribute::NoAlias)
                 || decorated(id, Decoration::Restrict).is_some()
@@ -235,6 +244,11 @@ fn parameters(
         };
         let ty = i.result_type().and_then(|ty| definitions.get(ty));
         let class = ty.as_ref().and_then(|ty| ty.word(1)).and_then(StorageClass::from_u32);
+        let pointee = ty.as_ref().filter(|ty| ty.op() == Some(Op::TypePointer));
+        let pointee = pointee.and_then(|ty| definitions.get(ty.word(2)?));
+        let pointee = pointee.filter(|pointee| pointee.op() == Some(Op::TypeStruct));
+        let size = pointee.and_then(|pointee| layouts.size(pointee.result()?));
+        parameter.pointee = size.and_then(|size| usize::try_from(size).ok());
         match (ty.as_ref().and_then(Instruction::op), class) {
             (Some(Op::TypePointer), Some(StorageClass::CrossWorkgroup)) => {
                 parameter.memory = ParameterMemory::Buffer;
