@@ -38,7 +38,7 @@ pub(crate) struct Checks {
     pub(super) with_offsets: Mutex<Vec<Arc<Variant>>>,
 }
 
-/// What a kernel requires of the memory that it is given.
+/// Requirements of a kernel on the memory that it is given.
 struct Required {
     /// Positions of the parameters that are declared `restrict`.
     restricted: Box<[usize]>,

@@ -1,4 +1,4 @@
-//! What the functions of the set of extended instructions `OpenCL.std` mean to an analysis.
+//! Meaning of the functions of OpenCL, the set of extended instructions `OpenCL.std`, for analyses.
 //!
 //! The types are those of the specification "SPIR-V Extended Instructions for OpenCL", section 2. A function that is
 //! not in the table is refused by name, such as `printf`, whose format decides what it reads.

@@ -1,4 +1,4 @@
-//! What the instructions of functions mean to an analysis.
+//! Meaning of the instructions of functions for analyses.
 //!
 //! An analysis that proves something accepts only what it knows. Here is the table of the known instructions: what
 //! each does besides giving a result, whether its result is the same for work-items with the same operands, whether
@@ -13,7 +13,7 @@ use rspirv::spirv::Op;
 
 use super::words::OPCODES;
 
-/// What an instruction does besides giving a result.
+/// Effect of an instruction besides its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// It shapes the code: it declares, begins or ends a function, a block or a variable, branches, or joins values.
@@ -63,9 +63,9 @@ pub(crate) enum Value {
     Like(Domain),
     /// A value or a vector of a domain, with as many components as the result, each of as many bits.
     LikeBits(Domain),
-    /// The same, with components of another number of bits.
+    /// A value or a vector as for `LikeBits`, with components of another number of bits.
     OtherBits(Domain),
-    /// The same, with components of half as many bits.
+    /// A value or a vector as for `LikeBits`, with components of half as many bits.
     HalfBits(Domain),
     /// A value of a domain that is not a vector.
     One(Domain),
@@ -102,7 +102,7 @@ pub(crate) enum Types {
     Of(Value, &'static [Value]),
 }
 
-/// What an instruction means to an analysis.
+/// Meaning of an instruction for analyses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Meaning {
     pub(crate) effect: Effect,
