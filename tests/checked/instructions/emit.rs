@@ -4,8 +4,7 @@ use rspirv::binary::Assemble as _;
 use rspirv::dr::{Builder, InsertPoint, Instruction as Written, Operand};
 use rspirv::spirv::{
     AddressingModel, BuiltIn, Capability, Decoration, ExecutionModel, FPRoundingMode,
-    FunctionControl, MemoryAccess, MemoryModel, Op, SelectionControl,
-    StorageClass, Word,
+    FunctionControl, MemoryAccess, MemoryModel, Op, SelectionControl, StorageClass, Word,
 };
 
 use super::cases::{Case, Entry, Usage};

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
-use kiln::{Buffer, ErrorKind, Kernel, Launch, Module, Runtime};
+use kiln::internal::bounds::{self, Argument};
+use kiln::{Buffer, Kernel, Launch, Module, NdRange, NdSize, Runtime};
 use rspirv::spirv::Op;
 
 use super::cases::{Case, Usage};
@@ -15,7 +16,7 @@ use super::tables::{Change, Table, is_defined, signed};
 /// Number of cases that are built together.
 const CHUNK: usize = 48;
 
-/// Maximum length of a buffer in bytes.
+/// Maximum length in bytes of a buffer that exists.
 const MAX_LENGTH: usize = 1 << 20;
 
 /// Maximum length of a buffer in bytes if the launch is executed.
@@ -44,8 +45,8 @@ pub(super) struct Counts {
     pub(super) refused: u64,
     /// Cases that the device cannot build.
     pub(super) not_built: u64,
-    /// Launches whose indexes are too far apart for a buffer.
-    pub(super) too_long: u64,
+    /// Launches of kernels that were built whose verdicts are the same.
+    pub(super) agreed: u64,
     pub(super) executed_proven: u64,
     pub(super) executed_guarded: u64,
     /// Positions of the instructions of which some launch was proven because of their operands.
@@ -143,14 +144,14 @@ impl Oracle<'_> {
         let module = Module::spirv(emit::indexes(cases)).expect("it is a module");
         let program = self.rt.build(&module).checked().await.expect("it builds");
         for (at, case) in cases.iter().enumerate() {
-            let Ok(kernel) = program.kernel(&kernel_name(at)) else {
-                self.counts.refused += 1;
-                continue;
-            };
-            let (table, grids) = &tables[&case.entry.width];
+            let kernel = program.kernel(&kernel_name(at)).expect("it can be checked");
+            let alone = emit::indexes(&[*case]);
+            let alone = bounds::Kernel::new(&alone, &kernel_name(0)).expect("it can be checked");
+            let case = Tested { case, kernel, alone };
+            let (table, grids) = &tables[&case.case.entry.width];
             let mut left = if at % effort.per_executed == 0 { effort.executed } else { 0 };
-            for grid in &grids[case.entry.instruction.operands - 1] {
-                let is_executed = self.grid(case, &kernel, (table, grid), left > 0).await;
+            for grid in &grids[case.case.entry.instruction.operands - 1] {
+                let is_executed = self.grid(&case, (table, grid), left > 0).await;
                 left -= usize::from(is_executed);
             }
         }
@@ -159,33 +160,28 @@ impl Oracle<'_> {
     /// Tests the launches of a case with these operands. Returns whether some were executed.
     async fn grid(
         &mut self,
-        case: &Case,
-        kernel: &Kernel,
+        tested: &Tested<'_>,
         (table, grid): (&Table, &Grid),
         executes: bool,
     ) -> bool {
-        let indexes = indexes(case, table, grid);
+        let indexes = indexes(tested.case, table, grid);
         let (Some(&low), Some(&high)) = (indexes.all.first(), indexes.all.last()) else {
             return false;
         };
-        let Some(length) = usize::try_from(high - low + 1).ok().filter(|&n| n < MAX_LENGTH) else {
-            self.counts.too_long += 1;
-            return false;
-        };
+        let Ok(length) = usize::try_from(high - low + 1) else { return false };
         let exact = Slice { base: low, length };
-        let is_proven = self.is_proven(kernel, grid, exact).await;
+        let is_proven = tested.is_proven(grid, exact);
         match (is_proven, indexes.are_defined) {
-            (None, _) => {}
-            (Some(is_proven), false) => {
+            (_, false) => {
                 self.counts.undefined += 1;
-                self.require(!is_proven, case, grid, exact, "an undefined result is proven");
+                self.require(!is_proven, tested, grid, exact, "an undefined result is proven");
             }
-            (Some(true), true) => {
+            (true, true) => {
                 self.counts.proven += 1;
-                self.counts.proven_conditions += u64::from(case.usage != Usage::Index);
-                self.note_followed(case, length);
+                self.counts.proven_conditions += u64::from(tested.case.usage != Usage::Index);
+                self.note_followed(tested.case, length);
             }
-            (Some(false), true) => self.counts.guarded += 1,
+            (false, true) => self.counts.guarded += 1,
         }
         let mut short = vec![Slice { base: low + 1, length }, Slice { base: low - 1, length }];
         if length > 1 {
@@ -194,14 +190,22 @@ impl Oracle<'_> {
         }
         for &slice in &short {
             self.counts.short += 1;
-            let is_proven = self.is_proven(kernel, grid, slice).await == Some(true);
-            self.require(!is_proven, case, grid, slice, "a short buffer is proven");
+            let is_proven = tested.is_proven(grid, slice);
+            self.require(!is_proven, tested, grid, slice, "a short buffer is proven");
         }
-        let executes = executes && length <= MAX_EXECUTED && is_proven.is_some();
+        if length > MAX_LENGTH {
+            return false;
+        }
+        let y = self.room.slice(..length).expect("it fits");
+        let verdict = tested.launch(grid, &y, low).verdict().await.expect("it can be checked");
+        self.counts.agreed += 1;
+        let agrees = verdict.is_proven() == is_proven;
+        self.require(agrees, tested, grid, exact, "the verdict is another one");
+        let executes = executes && length <= MAX_EXECUTED;
         if executes {
-            self.execute(case, kernel, grid, &indexes, exact).await;
+            self.execute(tested, grid, &indexes, exact).await;
             for slice in short {
-                self.execute(case, kernel, grid, &indexes, slice).await;
+                self.execute(tested, grid, &indexes, slice).await;
             }
         }
         executes
@@ -218,37 +222,17 @@ impl Oracle<'_> {
         }
     }
 
-    /// Returns whether a launch is proven; `None` if it is an error.
-    async fn is_proven(&mut self, kernel: &Kernel, grid: &Grid, slice: Slice) -> Option<bool> {
-        let y = self.room.slice(..slice.length).expect("it fits");
-        match launch(kernel, grid, &y, slice.base).verdict().await {
-            Ok(verdict) => Some(verdict.is_proven()),
-            Err(error) if error.kind() == ErrorKind::Unsupported => {
-                self.counts.refused += 1;
-                None
-            }
-            Err(error) => panic!("{grid:?}: {error}"),
-        }
-    }
-
     /// Runs a launch, whose slice is in the middle of a buffer, and compares the bytes with the indexes.
-    async fn execute(
-        &mut self,
-        case: &Case,
-        kernel: &Kernel,
-        grid: &Grid,
-        indexes: &Indexes,
-        slice: Slice,
-    ) {
+    async fn execute(&mut self, tested: &Tested<'_>, grid: &Grid, indexes: &Indexes, slice: Slice) {
         let inside = AROUND..AROUND + slice.length;
         let mut expected = vec![UNTOUCHED; inside.end + AROUND];
         expected[inside.clone()].fill(0);
         let whole = self.rt.buffer_from(expected.clone()).await.expect("there is memory");
         let y = whole.slice(inside.clone()).expect("it is inside");
-        let launch = launch(kernel, grid, &y, slice.base);
+        let launch = tested.launch(grid, &y, slice.base);
         let verdict = launch.verdict().await.expect("it was checked before");
         let event = self.rt.queue().submit(launch).expect("it fits");
-        event.await.unwrap_or_else(|error| panic!("{case}: {grid:?}, {slice:?}: {error}"));
+        event.await.unwrap_or_else(|error| panic!("{}: {grid:?}, {slice:?}: {error}", tested.case));
         let found = self.rt.queue().read(&whole).await.expect("it was written");
         for index in &indexes.all {
             let at = usize::try_from(index - slice.base).ok().filter(|&at| at < slice.length);
@@ -260,22 +244,47 @@ impl Oracle<'_> {
         }
         let outside = (0..inside.start).chain(inside.end..found.len());
         let is_left = outside.into_iter().any(|at| found[at] != UNTOUCHED);
-        self.require(!is_left, case, grid, slice, "a byte outside of the slice has changed");
-        self.require(found == expected, case, grid, slice, "the slice has other bytes");
+        self.require(!is_left, tested, grid, slice, "a byte outside of the slice has changed");
+        self.require(found == expected, tested, grid, slice, "the slice has other bytes");
     }
 
-    fn require(&mut self, holds: bool, case: &Case, grid: &Grid, slice: Slice, what: &str) {
+    fn require(&mut self, holds: bool, tested: &Tested<'_>, grid: &Grid, slice: Slice, what: &str) {
         if !holds {
+            let case = tested.case;
             self.counts.violations.push(format!("{what}: {case}: {grid:?}, {slice:?}"));
         }
     }
 }
 
-/// Creates a launch of a kernel of a case.
-fn launch(kernel: &Kernel, grid: &Grid, y: &Buffer<u8>, base: i128) -> Launch {
-    let Grid { start: [a, b, c], step: [a_step, b_step, c_step], cross, count, limit } = *grid;
-    let given = (y, base as i64, a, a_step, b, b_step, cross, c, c_step, limit);
-    kernel.launch(count).args(given)
+/// Case with its kernel.
+struct Tested<'a> {
+    case: &'a Case,
+    kernel: Kernel,
+    /// Analysis of the kernel, for launches with buffers of any length.
+    alone: bounds::Kernel,
+}
+
+impl Tested<'_> {
+    /// Returns whether a launch is proven.
+    fn is_proven(&self, grid: &Grid, slice: Slice) -> bool {
+        let scalars = scalars(grid, slice.base).map(|scalar| scalar.to_le_bytes().to_vec());
+        let mut arguments = vec![Argument::Buffer { length: slice.length, alignment: 1 }];
+        arguments.extend(scalars.map(Argument::Scalar));
+        let range = NdRange::from(NdSize::from(grid.count));
+        let report = self.alone.check(&range, &arguments, false, false);
+        report.expect("it can be checked").guarded.is_empty()
+    }
+
+    fn launch(&self, grid: &Grid, y: &Buffer<u8>, base: i128) -> Launch {
+        let launch = self.kernel.launch(grid.count).arg(y);
+        scalars(grid, base).into_iter().fold(launch, Launch::arg)
+    }
+}
+
+/// Returns the arguments of a launch that follow the buffer.
+fn scalars(grid: &Grid, base: i128) -> [i64; 9] {
+    let Grid { start: [a, b, c], step: [a_step, b_step, c_step], cross, limit, .. } = *grid;
+    [base as i64, a, a_step, b, b_step, cross, c, c_step, limit]
 }
 
 /// Returns random grids for operands of a width, by the number of operands.
