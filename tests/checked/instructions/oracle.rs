@@ -16,8 +16,14 @@ use super::tables::{Change, Table, is_defined, signed};
 /// Number of cases that are built together.
 const CHUNK: usize = 48;
 
+/// Length in bytes of a buffer that lacks one byte and has all others on its other side.
+const FAR: usize = 1 << 62;
+
 /// Maximum length in bytes of a buffer that exists.
 const MAX_LENGTH: usize = 1 << 20;
+
+/// Number of grids for one of which the built kernel is asked for its verdict.
+const PER_VERDICT: usize = 4;
 
 /// Maximum length of a buffer in bytes if the launch is executed.
 const MAX_EXECUTED: usize = 4096;
@@ -39,7 +45,7 @@ pub(super) struct Counts {
     pub(super) guarded: u64,
     /// Launches whose instruction is not defined for some work-item.
     pub(super) undefined: u64,
-    /// Launches that would need one more byte, before the slice or behind it.
+    /// Launches with a slice that lacks one byte that they write.
     pub(super) short: u64,
     /// Kernels and launches that are errors.
     pub(super) refused: u64,
@@ -145,24 +151,23 @@ impl Oracle<'_> {
         let program = self.rt.build(&module).checked().await.expect("it builds");
         for (at, case) in cases.iter().enumerate() {
             let kernel = program.kernel(&kernel_name(at)).expect("it can be checked");
-            let alone = emit::indexes(&[*case]);
-            let alone = bounds::Kernel::new(&alone, &kernel_name(0)).expect("it can be checked");
-            let case = Tested { case, kernel, alone };
-            let (table, grids) = &tables[&case.case.entry.width];
+            let (tested, entry) = (Tested::of(case, kernel), &case.entry);
+            let (table, grids) = &tables[&entry.width];
             let mut left = if at % effort.per_executed == 0 { effort.executed } else { 0 };
-            for grid in &grids[case.case.entry.instruction.operands - 1] {
-                let is_executed = self.grid(&case, (table, grid), left > 0).await;
-                left -= usize::from(is_executed);
+            for (number, grid) in grids[entry.instruction.operands - 1].iter().enumerate() {
+                let asks = number % PER_VERDICT == 0;
+                left -= usize::from(self.grid(&tested, (table, grid), (asks, left > 0)).await);
             }
         }
     }
 
-    /// Tests the launches of a case with these operands. Returns whether some were executed.
+    /// Tests the launches of a case with these operands. Asks the built kernel for its verdict and executes it if
+    /// this is wanted. Returns whether some launches were executed.
     async fn grid(
         &mut self,
         tested: &Tested<'_>,
         (table, grid): (&Table, &Grid),
-        executes: bool,
+        (asks, executes): (bool, bool),
     ) -> bool {
         let indexes = indexes(tested.case, table, grid);
         let (Some(&low), Some(&high)) = (indexes.all.first(), indexes.all.last()) else {
@@ -183,17 +188,15 @@ impl Oracle<'_> {
             }
             (false, true) => self.counts.guarded += 1,
         }
-        let mut short = vec![Slice { base: low + 1, length }, Slice { base: low - 1, length }];
-        if length > 1 {
-            short.push(Slice { base: low, length: length - 1 });
-            short.push(Slice { base: low + 1, length: length - 1 });
-        }
-        for &slice in &short {
+        let far = [low + 1, high - FAR as i128].map(|base| Slice { base, length: FAR });
+        let short = shorter(exact);
+        for slice in far.into_iter().chain(short) {
             self.counts.short += 1;
             let is_proven = tested.is_proven(grid, slice);
             self.require(!is_proven, tested, grid, slice, "a short buffer is proven");
         }
-        if length > MAX_LENGTH {
+        let executes = executes && length <= MAX_EXECUTED;
+        if length > MAX_LENGTH || !(asks || executes) {
             return false;
         }
         let y = self.room.slice(..length).expect("it fits");
@@ -201,7 +204,6 @@ impl Oracle<'_> {
         self.counts.agreed += 1;
         let agrees = verdict.is_proven() == is_proven;
         self.require(agrees, tested, grid, exact, "the verdict is another one");
-        let executes = executes && length <= MAX_EXECUTED;
         if executes {
             self.execute(tested, grid, &indexes, exact).await;
             for slice in short {
@@ -264,7 +266,13 @@ struct Tested<'a> {
     alone: bounds::Kernel,
 }
 
-impl Tested<'_> {
+impl<'a> Tested<'a> {
+    fn of(case: &'a Case, kernel: Kernel) -> Self {
+        let alone = emit::indexes(&[*case]);
+        let alone = bounds::Kernel::new(&alone, &kernel_name(0)).expect("it can be checked");
+        Self { case, kernel, alone }
+    }
+
     /// Returns whether a launch is proven.
     fn is_proven(&self, grid: &Grid, slice: Slice) -> bool {
         let scalars = scalars(grid, slice.base).map(|scalar| scalar.to_le_bytes().to_vec());
@@ -278,6 +286,15 @@ impl Tested<'_> {
     fn launch(&self, grid: &Grid, y: &Buffer<u8>, base: i128) -> Launch {
         let launch = self.kernel.launch(grid.count).arg(y);
         scalars(grid, base).into_iter().fold(launch, Launch::arg)
+    }
+}
+
+/// Returns slices that lack the last byte and the first byte of a slice.
+fn shorter(Slice { base, length }: Slice) -> [Slice; 2] {
+    match length {
+        // No slice is empty.
+        1 => [base - 1, base + 1].map(|base| Slice { base, length }),
+        _ => [base, base + 1].map(|base| Slice { base, length: length - 1 }),
     }
 }
 
