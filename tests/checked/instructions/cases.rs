@@ -1,4 +1,5 @@
-//! Kernels that the oracle tests: an instruction with a decoration at a width, and how its result becomes an index.
+//! Kernels that the oracle tests: an instruction with a decoration at a width, and how its result becomes an
+//! index.
 
 use std::fmt;
 
@@ -61,8 +62,8 @@ impl Entry {
 pub(super) enum Usage {
     /// The result is the index.
     Index,
-    /// An operand is the index where the result is a condition that holds, or where this comparison with a limit
-    /// does.
+    /// An operand is the index where the result is a condition that holds, or where this comparison with a
+    /// limit does.
     Condition { compared: Op, stored: usize },
 }
 

@@ -21,8 +21,8 @@ pub(super) fn kernel_name(at: usize) -> String {
     format!("k{at}")
 }
 
-/// Returns a module with a kernel for each list of entries. Its parameters are the results, one number of 64 bits for
-/// each entry and work-item, entry by entry, and the operands `a`, `b` and `c` of each work-item.
+/// Returns a module with a kernel for each list of entries. Its parameters are the results, one number of 64
+/// bits for each entry and work-item, entry by entry, and the operands `a`, `b` and `c` of each work-item.
 pub(super) fn tables(lists: &[&[Entry]]) -> Vec<u8> {
     let mut writer = Writer::new();
     for (at, entries) in lists.iter().enumerate() {
@@ -165,8 +165,8 @@ impl Writer {
         self.b.decorate(id, Decoration::FPRoundingMode, [Operand::FPRoundingMode(mode)]);
     }
 
-    /// Writes the instruction of an entry. Its operands are vectors if there are several lanes. Returns a condition for
-    /// some instructions, and otherwise an integer.
+    /// Writes the instruction of an entry. Its operands are vectors if there are several lanes. Returns a
+    /// condition for some instructions, and otherwise an integer.
     fn instruction(&mut self, entry: &Entry, lanes: u32, [a, b, c]: [Word; 3]) -> Word {
         let width = entry.width;
         let own = self.integers(width, lanes);
@@ -383,8 +383,8 @@ impl Writer {
         self.end();
     }
 
-    /// Writes the instruction of an entry for operands for which it may not be defined. Where it is not, the result is
-    /// that of a guarded variant. A driver may end the process for a division by zero.
+    /// Writes the instruction of an entry for operands for which it may not be defined. Where it is not, the
+    /// result is that of a guarded variant. A driver may end the process for a division by zero.
     fn defined_result(&mut self, entry: &Entry, [a, b, c]: [Word; 3]) -> Word {
         let (width, ty) = (entry.width, self.integers(entry.width, 1));
         match entry.instruction.code {

@@ -7,8 +7,8 @@ use super::emit::mask;
 /// Maximum number of work-items of a launch whose results are not in the table of all pairs.
 const MAX_ITEMS: usize = 256;
 
-/// Operands of a launch's work-items: `a = start[0] + step[0] * x`, `b = start[1] + step[1] * y + cross * x`, and
-/// `c = start[2] + step[2] * z`, for the global id `x, y, z`.
+/// Operands of a launch's work-items: `a = start[0] + step[0] * x`, `b = start[1] + step[1] * y + cross * x`,
+/// and `c = start[2] + step[2] * z`, for the global id `x, y, z`.
 #[derive(Clone, Debug)]
 pub(super) struct Grid {
     pub(super) start: [i64; 3],
@@ -67,7 +67,8 @@ fn one_of(rng: &mut Rng, all: &[i64]) -> i64 {
     all[rng.usize(..all.len())]
 }
 
-/// Returns the first integer of a range of this length. Most ranges wrap neither as signed nor as unsigned integers.
+/// Returns the first integer of a range of this length. Most ranges wrap neither as signed nor as unsigned
+/// integers.
 fn first(rng: &mut Rng, width: u32, length: i64) -> i64 {
     let near = match (width, rng.u8(..3)) {
         (8, 0 | 1) => rng.i64(-128..256),

@@ -272,8 +272,8 @@ pub(super) static REFUSED: &[Instruction] = &[
     Instruction::core(Op::BitFieldUExtract, 3),
 ];
 
-/// Instructions that the analysis follows and that give no integers: memory, pointers, images, control flow, and what
-/// is outside of functions.
+/// Instructions that the analysis follows and that give no integers: memory, pointers, images, control flow,
+/// and what is outside of functions.
 pub(super) const NO_INTEGERS: &[Op] = &[
     Op::AccessChain,
     Op::AtomicCompareExchange,

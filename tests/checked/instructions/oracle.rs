@@ -68,7 +68,7 @@ pub(super) struct Effort {
     pub(super) grids: usize,
     /// Number of cases of which one is executed.
     pub(super) per_executed: usize,
-    /// Number of grids with which it is executed.
+    /// Number of grids with which it is executed, for each verdict.
     pub(super) executed: usize,
 }
 
@@ -110,8 +110,8 @@ pub(super) async fn check(
     oracle.counts
 }
 
-/// Returns whether a device can build the instruction of a case. Products of two integers are not in Intel's runtime for
-/// CPUs (2026.22), and OpenCL C has no sums with a carry.
+/// Returns whether a device can build the instruction of a case. Products of two integers are not in Intel's
+/// runtime for CPUs (2026.22), and OpenCL C has no sums with a carry.
 async fn can_build(rt: &Runtime, case: &Case) -> bool {
     if !matches!(case.entry.instruction.form, Form::Member(_)) {
         return true;
@@ -153,27 +153,29 @@ impl Oracle<'_> {
             let kernel = program.kernel(&kernel_name(at)).expect("it can be checked");
             let (tested, entry) = (Tested::of(case, kernel), &case.entry);
             let (table, grids) = &tables[&entry.width];
-            let mut left = if at % effort.per_executed == 0 { effort.executed } else { 0 };
+            let executed = if at % effort.per_executed == 0 { effort.executed } else { 0 };
+            let mut left = [executed; 2];
             for (number, grid) in grids[entry.instruction.operands - 1].iter().enumerate() {
                 let asks = number % PER_VERDICT == 0;
-                left -= usize::from(self.grid(&tested, (table, grid), (asks, left > 0)).await);
+                self.grid(&tested, (table, grid), asks, &mut left).await;
             }
         }
     }
 
-    /// Tests the launches of a case with these operands. Asks the built kernel for its verdict and executes it if
-    /// this is wanted. Returns whether some launches were executed.
+    /// Tests the launches of a case with these operands. Asks the built kernel for its verdict if this is wanted.
+    /// `left` has the numbers of launches to be executed that are guarded, and that are proven.
     async fn grid(
         &mut self,
         tested: &Tested<'_>,
         (table, grid): (&Table, &Grid),
-        (asks, executes): (bool, bool),
-    ) -> bool {
+        asks: bool,
+        left: &mut [usize; 2],
+    ) {
         let indexes = indexes(tested.case, table, grid);
         let (Some(&low), Some(&high)) = (indexes.all.first(), indexes.all.last()) else {
-            return false;
+            return;
         };
-        let Ok(length) = usize::try_from(high - low + 1) else { return false };
+        let Ok(length) = usize::try_from(high - low + 1) else { return };
         let exact = Slice { base: low, length };
         let is_proven = tested.is_proven(grid, exact);
         match (is_proven, indexes.are_defined) {
@@ -195,9 +197,10 @@ impl Oracle<'_> {
             let is_proven = tested.is_proven(grid, slice);
             self.require(!is_proven, tested, grid, slice, "a short buffer is proven");
         }
-        let executes = executes && length <= MAX_EXECUTED;
+        let left = &mut left[usize::from(is_proven)];
+        let executes = *left > 0 && length <= MAX_EXECUTED;
         if length > MAX_LENGTH || !(asks || executes) {
-            return false;
+            return;
         }
         let y = self.room.slice(..length).expect("it fits");
         let verdict = tested.launch(grid, &y, low).verdict().await.expect("it can be checked");
@@ -205,12 +208,11 @@ impl Oracle<'_> {
         let agrees = verdict.is_proven() == is_proven;
         self.require(agrees, tested, grid, exact, "the verdict is another one");
         if executes {
-            self.execute(tested, grid, &indexes, exact).await;
-            for slice in short {
+            *left -= 1;
+            for slice in [exact].into_iter().chain(short) {
                 self.execute(tested, grid, &indexes, slice).await;
             }
         }
-        executes
     }
 
     /// Notes that a launch was proven because of its operands.
