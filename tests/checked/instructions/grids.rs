@@ -86,11 +86,18 @@ fn first(rng: &mut Rng, width: u32, length: i64) -> i64 {
 /// Returns an integer where instructions of a width give other results than for its neighbours.
 fn edge(rng: &mut Rng, width: u32) -> i64 {
     let power = |bits: u32| 1_i64.checked_shl(bits).unwrap_or(0);
+    // Conversions to other widths have edges there.
+    let limits: Vec<_> =
+        [7, 8, 15, 16, 31, 32, 63].into_iter().filter(|&bits| bits < width).collect();
+    let mut bits = || match rng.bool() {
+        true => limits[rng.usize(..limits.len())],
+        false => rng.u32(..width),
+    };
+    let near = [power(bits()), power(bits()).wrapping_neg()];
     match rng.u8(..8) {
         0..3 => rng.i64(0..6),
         3 => i64::from(width),
-        4 => power(rng.u32(..width)),
-        5 => power(rng.u32(..width)).wrapping_neg(),
+        at @ (4 | 5) => near[usize::from(at) - 4],
         // The least and the largest signed number, and what follows the largest unsigned one.
         6 => power(width - 1),
         _ => power(width),
