@@ -44,8 +44,23 @@ impl Grid {
             start[at] = first(rng, width, step[at] * (count[at] as i64 - 1));
         }
         let cross = if operands > 1 && rng.u8(..8) == 0 { one_of(rng, &[1, -1, 2]) } else { 0 };
-        let limit = edge(rng, width).wrapping_add(rng.i64(-2..=2));
-        Self { start, step, cross, count, limit }
+        let grid = Self { start, step, cross, count, limit: 0 };
+        Self { limit: grid.random_limit(rng, width), ..grid }
+    }
+
+    /// Returns a number that some results may be below and others above.
+    fn random_limit(&self, rng: &mut Rng, width: u32) -> i64 {
+        let Self { start: [a, b, _], step, count, .. } = self;
+        let inside = a.wrapping_add(step[0].wrapping_mul(rng.usize(..count[0]) as i64));
+        let near = match rng.u8(..8) {
+            0 | 1 => edge(rng, width),
+            2 | 3 => inside,
+            4 => inside.wrapping_add(*b),
+            5 => inside.wrapping_sub(*b),
+            6 => inside.wrapping_mul(*b),
+            _ => !inside,
+        };
+        near.wrapping_add(rng.i64(-2..=2))
     }
 
     /// Returns the operands of each work-item. Those that the instruction does not take are zero.

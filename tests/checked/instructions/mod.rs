@@ -74,7 +74,7 @@ fn no_short_buffer_is_proven_for_any_instruction() {
 
 /// Asserts that launches of each kind were tested.
 fn assert_enough(counts: &Counts, cases: u64) {
-    assert!(counts.not_built <= cases / 8, "{counts:?}");
+    assert!(counts.not_built <= cases / 4, "{counts:?}");
     assert!(counts.proven >= cases / 2 && counts.guarded >= cases / 2, "{counts:?}");
     assert!(counts.undefined > 0 && counts.short >= 10 * cases, "{counts:?}");
     assert!(counts.agreed >= cases / 2, "{counts:?}");
