@@ -80,7 +80,7 @@ fn assert_enough(counts: &Counts, cases: u64) {
     assert!(counts.agreed >= cases / 2, "{counts:?}");
     assert_eq!(counts.refused, REFUSED.len() as u64, "{counts:?}");
     assert!(counts.executed_proven + counts.executed_guarded >= cases / 8, "{counts:?}");
-    // Of few cases, no launch may be proven whose bytes fit into a buffer that is executed.
+    // With few cases, it may be that no launch is proven whose bytes fit into a buffer that is executed.
     assert!(cases < 100 || counts.executed_proven >= cases / 50, "{counts:?}");
 }
 

@@ -93,7 +93,7 @@ impl Table {
         }
     }
 
-    /// Has the driver calculate the results.
+    /// Calculates the results on the driver.
     pub(super) async fn fill(&mut self, rt: &Runtime) -> kiln::Result<()> {
         let lists: Vec<_> = self.entries.chunks(MAX_ENTRIES).collect();
         let program = rt.build(&Module::spirv(emit::tables(&lists))?).await?;
