@@ -72,11 +72,12 @@ soak-checked: setup ## check PROGRAMS programs of random kernels with buffers th
 	KILN_CHECKED_CASES=$(PROGRAMS) scripts/test --test checked -- guard_pages:: --nocapture
 
 # There are this number of cases on each driver at most: an instruction with a decoration, a width and a place in the
-# kernel. The suite has about 2,000.
+# kernel. The suite has 3,016.
 INSTRUCTIONS = 100000
 
 soak-instructions: setup ## compare verdicts on launches of each instruction that is modelled with the results of both drivers
-	KILN_TEST_TIER=full KILN_INSTRUCTION_CASES=$(INSTRUCTIONS) scripts/test --test checked -- instructions:: --nocapture
+	KILN_TEST_TIER=full KILN_INSTRUCTION_CASES=$(INSTRUCTIONS) scripts/test --release --test checked -- \
+		instructions:: --nocapture
 
 # Each driver has its own graphs, which are replayed with changing buffers and values.
 GRAPHS = 10000

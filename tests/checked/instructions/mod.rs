@@ -34,7 +34,7 @@ use oracle::{Counts, Effort, check};
 const FAST_CASES: usize = 40;
 
 /// Grids of operands of each case.
-const GRIDS: [usize; 2] = [60, 10];
+const GRIDS: [usize; 2] = [30, 10];
 
 /// Number of cases of which one is executed.
 const PER_EXECUTED: [usize; 2] = [6, 8];
