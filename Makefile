@@ -38,6 +38,7 @@ soak-samples: setup ## run a few cases of each soak
 	$(MAKE) --no-print-directory soak-fusion CHAINS=500
 	$(MAKE) --no-print-directory soak-checked PROGRAMS=40
 	$(MAKE) --no-print-directory soak-verdicts VERDICTS=20000
+	$(MAKE) --no-print-directory soak-instructions INSTRUCTIONS=400
 	$(MAKE) --no-print-directory soak-cold COLD_RUNS=10
 	$(MAKE) --no-print-directory soak-internalize SCOPES=200
 
@@ -76,6 +77,14 @@ PROGRAMS = 313
 
 soak-checked: setup ## check PROGRAMS programs of random kernels with buffers that are too short, between guard pages, on both drivers
 	KILN_CHECKED_CASES=$(PROGRAMS) scripts/test --test checked -- guard_pages:: --nocapture
+
+# There are this number of cases on each driver at most: an instruction with a decoration, a width and a place in the
+# kernel. The suite has 3,016.
+INSTRUCTIONS = 100000
+
+soak-instructions: setup ## compare verdicts on launches of each instruction that is modelled with the results of both drivers
+	KILN_TEST_TIER=full KILN_INSTRUCTION_CASES=$(INSTRUCTIONS) scripts/test --release --test checked -- \
+		instructions:: --nocapture
 
 # Each driver has its own graphs, which are replayed with changing buffers and values.
 GRAPHS = 10000
@@ -195,4 +204,4 @@ soak-exit: setup ## end processes whose threads use devices, again and again
 	KILN_SOAK_RUNS=$(RUNS) KILN_REQUIRE_DEVICES=$(DRIVERS) \
 		scripts/env cargo test --all-features --test processes -- --exact end::soak --ignored --nocapture
 
-.PHONY: help demo fast full counts changed soak-samples test test-ui soak-graphs soak-processes soak-internalize soak-fusion soak-checked soak-cold test-level-zero test-races test-processors bench compile-cost lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rooms language rust
+.PHONY: help demo fast full counts changed soak-samples test test-ui soak-graphs soak-processes soak-internalize soak-fusion soak-checked soak-instructions soak-cold test-level-zero test-races test-processors bench compile-cost lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rooms language rust

@@ -11,7 +11,7 @@ use crate::process::warning;
 const TABLE: &str = include_str!("../docs/environment.md");
 
 /// Variables read by Kiln's own tests, benches and scripts, and those that its processes set for each other.
-const INTERNAL: [&str; 18] = [
+const INTERNAL: [&str; 19] = [
     "KILN_ACCESS_CASES",
     "KILN_BOUNDS_CASES",
     "KILN_CHAINS_ONLY",
@@ -27,6 +27,7 @@ const INTERNAL: [&str; 18] = [
     "KILN_GPU_RUNNER",
     "KILN_GRAPH_CASES",
     "KILN_IMAGE_CASES",
+    "KILN_INSTRUCTION_CASES",
     "KILN_IS_BUILD_CHILD",
     "KILN_MALFORMED",
     "KILN_SEED",

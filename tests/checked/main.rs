@@ -4,6 +4,7 @@ mod attacks;
 mod fusion;
 mod guard_pages;
 mod images;
+mod instructions;
 mod kernels;
 mod launches;
 mod lines;
