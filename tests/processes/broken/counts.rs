@@ -100,7 +100,7 @@ impl Counts {
     }
 }
 
-/// What is broken at a time, and how often it was.
+/// Disturbances in effect, and the number of times that each was.
 #[derive(Default)]
 pub(super) struct Watch([State; Disturbance::ALL.len()]);
 

@@ -19,7 +19,7 @@ const COMPILERS: [(&str, &str); 2] = [("clang", "clang-15"), ("llvm-spirv", "llv
 /// Name of the script that runs the compiler.
 const WORKS: &str = "works";
 
-/// What the scripts do, by name; `REAL` is the compiler with its arguments.
+/// Scripts by name; `REAL` is the compiler with its arguments.
 const SCRIPTS: [(&str, &str); 15] = [
     (WORKS, "exec REAL"),
     ("fails", "exit 1"),

@@ -58,7 +58,7 @@ const HANGS: Duration = Duration::from_secs(120);
 /// Tries of each kind of round, once nothing is broken any more.
 const TRIES: usize = 20;
 
-/// What a child found. Numbers are exit statuses.
+/// Faults that a child finds, as exit statuses. The status of a panic is higher, and counts as a fault, too.
 #[derive(Clone, Copy)]
 enum Finding {
     /// Contents that were read without an error, and that are wrong.

@@ -1,4 +1,4 @@
-//! What the commands of a round do to the contents of buffers if all of them run.
+//! Model of the commands of a round: the contents of buffers if all of them run.
 
 use std::ops::Range;
 

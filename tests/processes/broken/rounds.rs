@@ -171,7 +171,7 @@ struct Recorded {
     steps: Vec<Step>,
 }
 
-/// What a worker did in a round, for messages.
+/// Log of what a worker did in a round, for messages.
 #[derive(Clone, Default)]
 pub(super) struct Log(Arc<Mutex<Vec<String>>>);
 
