@@ -39,6 +39,7 @@ soak-samples: setup ## run a few cases of each soak
 	$(MAKE) --no-print-directory soak-checked PROGRAMS=40
 	$(MAKE) --no-print-directory soak-verdicts VERDICTS=20000
 	$(MAKE) --no-print-directory soak-instructions INSTRUCTIONS=400
+	$(MAKE) --no-print-directory soak-broken SECONDS_EACH=30
 	$(MAKE) --no-print-directory soak-cold COLD_RUNS=10
 	$(MAKE) --no-print-directory soak-internalize SCOPES=200
 
@@ -97,6 +98,12 @@ BUILDS = 1000
 
 soak-processes: setup ## compile BUILDS programs in processes that are killed and stopped at random, on both drivers
 	KILN_TEST_MODULES=$(BUILDS) scripts/test --test processes -- killed_and_stopped
+
+# Each driver is used for this number of seconds.
+SECONDS_EACH = 300
+
+soak-broken: setup ## break compilers, the file limit and the memory at random for SECONDS_EACH on each driver: no failure is silent
+	KILN_SOAK_SECONDS=$(SECONDS_EACH) scripts/test --test processes -- broken:: --nocapture
 
 # Each run is a process with a cold store and cold drivers: `make soak-cold COLD_RUNS=500`.
 COLD_RUNS = 100
@@ -204,4 +211,4 @@ soak-exit: setup ## end processes whose threads use devices, again and again
 	KILN_SOAK_RUNS=$(RUNS) KILN_REQUIRE_DEVICES=$(DRIVERS) \
 		scripts/env cargo test --all-features --test processes -- --exact end::soak --ignored --nocapture
 
-.PHONY: help demo fast full counts changed soak-samples test test-ui soak-graphs soak-processes soak-internalize soak-fusion soak-checked soak-instructions soak-cold test-level-zero test-races test-processors bench compile-cost lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rooms language rust
+.PHONY: help demo fast full counts changed soak-samples test test-ui soak-graphs soak-processes soak-internalize soak-fusion soak-checked soak-verdicts soak-instructions soak-cold test-level-zero test-races test-processors bench compile-cost lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rooms language rust soak-broken

@@ -211,9 +211,16 @@ impl Subject {
         };
         let mut ticket = processes.submit(&self.graph.target(&self.plan), request);
         if !ticket.is_soon_taken() {
-            let permit = match select(pin!(ticket.reply()), pin!(self.thread_permit())).await {
-                Either::Left((reply, _)) => return self.receive_reply(reply).await,
-                Either::Right((permit, _)) => permit,
+            // Both futures are dropped here. If one waited for a permit without being polled, the notification
+            // of the next free permit would stay with it: no other build would wake, nor this one if it needs a
+            // permit to go on.
+            let first = match select(pin!(ticket.reply()), pin!(self.thread_permit())).await {
+                Either::Left((reply, _)) => Either::Left(reply),
+                Either::Right((permit, _)) => Either::Right(permit),
+            };
+            let permit = match first {
+                Either::Left(reply) => return self.receive_reply(reply).await,
+                Either::Right(permit) => permit,
             };
             if ticket.withdraw() {
                 let outcome = self.with_retries(Priority::Long, Self::compile_here).await;

@@ -6,15 +6,14 @@
 #![allow(clippy::print_stderr, reason = "a log states the outcome of each stage")]
 
 use std::fs;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use futures::executor::block_on;
 use kiln::simulated::Simulator;
 use kiln::{CacheConfig, ErrorKind, FusionMode, Kernel, Module, Queue, Result, Runtime};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::children::{Child, DEVICE, report, variable};
+use support::limits::Lowered;
 use support::test_name;
 use support::{SAXPY, builder, on_each_device};
 use tempfile::TempDir;
@@ -42,25 +41,14 @@ fn become_nobody() {
 
 /// Calls `work` while the system grants no more of a resource.
 fn without<T>(resource: &str, work: impl FnOnce() -> T) -> T {
-    let (limit, left) = match resource {
-        "threads" => (Resource::Nproc, 0),
-        "files" => {
-            let lowest = fs::File::open("/dev/null").unwrap();
-            (Resource::Nofile, lowest.as_raw_fd() as u64)
-        }
-        "memory" => {
-            // Enough memory for two threads and their work, but not for a compiler.
-            let pages = fs::read_to_string("/proc/self/statm").unwrap();
-            let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
-            (Resource::As, pages * rustix::param::page_size() as u64 + (40 << 20))
-        }
+    let _lowered = match resource {
+        "threads" => Lowered::threads(),
+        "files" => Lowered::files(0),
+        // Enough memory for two threads and their work, but not for a compiler.
+        "memory" => Lowered::memory(40 << 20),
         _ => panic!("{resource} is unknown"),
     };
-    let before = getrlimit(limit);
-    setrlimit(limit, Rlimit { current: Some(left), maximum: before.maximum }).unwrap();
-    let done = work();
-    setrlimit(limit, before).unwrap();
-    done
+    work()
 }
 
 /// Runtime, kernels and buffers that the stages use.

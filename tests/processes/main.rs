@@ -1,6 +1,8 @@
 //! Processes: compilers in processes of their own, signals, exhausted resources, and the end of the process.
 
 #[cfg(feature = "cli")]
+mod broken;
+#[cfg(feature = "cli")]
 mod compile;
 #[cfg(feature = "cli")]
 mod deep_text;

@@ -101,29 +101,41 @@ impl Child {
 
     /// Waits for the child to end, and returns its report and its output.
     #[track_caller]
-    pub fn report_and_output(mut self) -> (Report, String) {
-        // A child writes far less than a pipe holds, so it never blocks on its output.
-        let started = Instant::now();
-        while !self.has_ended() {
-            assert!(started.elapsed() < HANGS, "process {} does not end", self.id());
-            thread::sleep(Duration::from_millis(1));
-        }
-        let (mut out, mut err) = (String::new(), String::new());
-        let mut stdout = self.0.stdout.take().expect("it is piped");
-        let mut stderr = self.0.stderr.take().expect("it is piped");
-        stdout.read_to_string(&mut out).expect("it writes text");
-        stderr.read_to_string(&mut err).expect("it writes text");
-        let status = self.0.wait().expect("it can be waited for");
-        assert!(status.success(), "process {} failed, {status}:\n{out}\n{err}", self.id());
-        let lines: Vec<_> = out.lines().filter_map(|line| line.strip_prefix(REPORT)).collect();
-        assert!(!lines.is_empty(), "process {} ran no test:\n{out}\n{err}", self.id());
-        let pair = |line: &&str| {
-            let (name, value) = line.split_once('=')?;
-            Some((name.to_owned(), value.parse().ok()?))
-        };
-        let report = lines.iter().map(|line| pair(line).expect("a report has its form")).collect();
-        (report, out + &err)
+    pub fn report_and_output(self) -> (Report, String) {
+        let id = self.id();
+        let (status, output) = self.status_and_output();
+        assert!(status.success(), "process {id} failed, {status}:\n{output}");
+        let lines: Vec<_> = output.lines().filter_map(|line| line.strip_prefix(REPORT)).collect();
+        assert!(!lines.is_empty(), "process {id} ran no test:\n{output}");
+        let report = lines.iter().map(|line| number_of(line).expect("a report has its form"));
+        (report.collect(), output)
     }
+
+    /// Waits for the child to end, however it ends, and returns its status and its output.
+    #[track_caller]
+    pub fn status_and_output(mut self) -> (process::ExitStatus, String) {
+        // A child that fills a pipe would block on its output.
+        let stdout = reading(self.0.stdout.take().expect("it is piped"));
+        let stderr = reading(self.0.stderr.take().expect("it is piped"));
+        let status = self.status();
+        let [out, err] = [stdout, stderr].map(|thread| thread.join().expect("it reads"));
+        (status, out + "\n" + &err)
+    }
+}
+
+/// Reads a pipe to its end on a thread.
+fn reading(mut pipe: impl Read + Send + 'static) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        pipe.read_to_end(&mut bytes).expect("it can be read");
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// Returns the name and the number of a line such as `started=4`.
+pub fn number_of(line: &str) -> Option<(String, u64)> {
+    let (name, value) = line.split_once('=')?;
+    Some((name.to_owned(), value.parse().ok()?))
 }
 
 impl Drop for Child {

@@ -13,6 +13,8 @@ pub mod children;
 pub mod entries;
 pub mod forgotten;
 pub mod libraries;
+#[cfg(target_os = "linux")]
+pub mod limits;
 pub mod log_recorder;
 #[cfg(unix)]
 pub mod plug_ins;
