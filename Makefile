@@ -37,6 +37,7 @@ soak-samples: setup ## run a few cases of each soak
 	$(MAKE) --no-print-directory soak-processes BUILDS=60
 	$(MAKE) --no-print-directory soak-fusion CHAINS=500
 	$(MAKE) --no-print-directory soak-checked PROGRAMS=40
+	$(MAKE) --no-print-directory soak-foreign LAUNCHES=1 FILES=3
 	$(MAKE) --no-print-directory soak-cold COLD_RUNS=10
 	$(MAKE) --no-print-directory soak-internalize SCOPES=200
 
@@ -69,6 +70,14 @@ PROGRAMS = 313
 
 soak-checked: setup ## check PROGRAMS programs of random kernels with buffers that are too short, between guard pages, on both drivers
 	KILN_CHECKED_CASES=$(PROGRAMS) scripts/test --test checked -- guard_pages:: --nocapture
+
+# Each kernel is launched so many times on each driver, for all programs or FILES of each source.
+LAUNCHES = 4
+FILES =
+
+soak-foreign: setup kernels ## launch kernels that others wrote as checked ones, LAUNCHES times each, between guard pages, on both drivers
+	KILN_TEST_TIER=full KILN_TEST_LAUNCHES=$(LAUNCHES) $(if $(FILES),KILN_TEST_FILES=$(FILES)) \
+		scripts/test --test checked -- --ignored --nocapture foreign::kernels_of_others
 
 # Each driver has its own graphs, which are replayed with changing buffers and values.
 GRAPHS = 10000
@@ -166,6 +175,9 @@ setup: rust ## install the OpenCL drivers (done by the targets that need them)
 services: ## install the services for the tests of a fleet (done by `make test`)
 	@scripts/setup-services
 
+kernels: ## download kernels that others wrote (done by `make soak-foreign`)
+	@scripts/fetch-kernels
+
 fmt: rust
 	cargo fmt --all --check
 
@@ -188,4 +200,4 @@ soak-exit: setup ## end processes whose threads use devices, again and again
 	KILN_SOAK_RUNS=$(RUNS) KILN_REQUIRE_DEVICES=$(DRIVERS) \
 		scripts/env cargo test --all-features --test processes -- --exact end::soak --ignored --nocapture
 
-.PHONY: help demo fast full counts changed soak-samples test test-ui soak-graphs soak-processes soak-internalize soak-fusion soak-checked soak-cold test-level-zero test-races test-processors bench compile-cost lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rooms language rust
+.PHONY: help demo fast full counts changed soak-samples test test-ui soak-graphs soak-processes soak-internalize soak-fusion soak-checked soak-foreign soak-cold test-level-zero test-races test-processors bench compile-cost lint loom sanitize fuzz features platforms msrv examples setup services kernels soak-exit fmt clippy docs rooms language rust
