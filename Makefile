@@ -37,7 +37,7 @@ soak-samples: setup ## run a few cases of each soak
 	$(MAKE) --no-print-directory soak-processes BUILDS=60
 	$(MAKE) --no-print-directory soak-fusion CHAINS=500
 	$(MAKE) --no-print-directory soak-checked PROGRAMS=40
-	$(MAKE) --no-print-directory soak-foreign LAUNCHES=1 FILES=3
+	$(MAKE) --no-print-directory soak-foreign LAUNCHES=1 FILES=4 ONLY=piglit/,darktable/,silx/,pyfai/,gputools/
 	$(MAKE) --no-print-directory soak-cold COLD_RUNS=10
 	$(MAKE) --no-print-directory soak-internalize SCOPES=200
 
@@ -71,12 +71,14 @@ PROGRAMS = 313
 soak-checked: setup ## check PROGRAMS programs of random kernels with buffers that are too short, between guard pages, on both drivers
 	KILN_CHECKED_CASES=$(PROGRAMS) scripts/test --test checked -- guard_pages:: --nocapture
 
-# Each kernel is launched so many times on each driver, for all programs or FILES of each source.
+# Each kernel is launched so many times on each driver, for all programs or FILES of each source, or for those whose source
+# and name contain one of the words in ONLY.
 LAUNCHES = 4
 FILES =
+ONLY =
 
 soak-foreign: setup kernels ## launch kernels that others wrote as checked ones, LAUNCHES times each, between guard pages, on both drivers
-	KILN_TEST_TIER=full KILN_TEST_LAUNCHES=$(LAUNCHES) $(if $(FILES),KILN_TEST_FILES=$(FILES)) \
+	KILN_TEST_TIER=full KILN_TEST_LAUNCHES=$(LAUNCHES) $(if $(FILES),KILN_TEST_FILES=$(FILES)) $(if $(ONLY),KILN_TEST_ONLY=$(ONLY)) \
 		scripts/test --test checked -- --ignored --nocapture foreign::kernels_of_others
 
 # Each driver has its own graphs, which are replayed with changing buffers and values.

@@ -1,5 +1,7 @@
 //! Arguments whose types are known by their names in OpenCL C when a test runs.
 
+#![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "guard pages need Linux"))]
+
 use kiln::{Buffer, Launch, Local};
 
 /// Evaluates the first expression with the Rust type of a scalar of OpenCL C, or the second one for other names.

@@ -10,7 +10,7 @@ pub(super) struct Source {
     pub(super) name: &'static str,
     /// Beginning of the paths of the files that are programs.
     within: &'static str,
-    /// Of the files that are programs, in alphabetic order, each of this number is used.
+    /// Distance between the files that are used, of all that are programs, in alphabetic order.
     step: usize,
     /// Options of all programs. `FOLDER` stands for the folder.
     options: &'static str,
@@ -31,9 +31,16 @@ pub(super) struct Program {
 }
 
 pub(super) const SOURCES: [Source; 7] = [
-    Source { name: "piglit", minimum: [1, 1, 1], ..PLAIN },
-    Source { name: "pocl", options: "-I FOLDER/tests/kernel", minimum: [1, 1, 1], ..PLAIN },
-    Source { name: "darktable", options: "-I FOLDER", minimum: [1, 1, 1], ..PLAIN },
+    Source { name: "piglit", minimum: [145, 56, 200], ..PLAIN },
+    Source {
+        name: "pocl",
+        options: "-I FOLDER/tests/kernel",
+        // PoCL defines this.
+        prelude: "#define _CL_NOINLINE __attribute__((noinline))\n",
+        minimum: [5, 1, 5],
+        ..PLAIN
+    },
+    Source { name: "darktable", options: "-I FOLDER", minimum: [75, 120, 200], ..PLAIN },
     Source {
         name: "hashcat",
         within: "OpenCL/m",
@@ -62,7 +69,7 @@ pub(super) const SOURCES: [Source; 7] = [
             ("sift/orientation_cpu.cl", SIFT),
             ("sift/orientation_gpu.cl", SIFT),
         ],
-        minimum: [1, 1, 1],
+        minimum: [20, 60, 80],
         ..PLAIN
     },
     Source {
@@ -81,7 +88,7 @@ pub(super) const SOURCES: [Source; 7] = [
                 &["../silx/doubleword.cl", "preprocess.cl", "memset.cl", "ocl_azim_CSR.cl"],
             ),
         ],
-        minimum: [1, 1, 1],
+        minimum: [70, 80, 150],
         ..PLAIN
     },
     Source {
@@ -89,7 +96,7 @@ pub(super) const SOURCES: [Source; 7] = [
         options: "-I FOLDER -DDTYPE=float -DTYPENAME=float -DREAD_IMAGE=read_imagef \
                   -DSAMPLER_FILTER=CLK_FILTER_LINEAR -DSAMPLER_ADDRESS=CLK_ADDRESS_CLAMP \
                   -DADDRESSMODE=CLK_ADDRESS_CLAMP_TO_EDGE -DFS=2 -DBS=2",
-        minimum: [1, 1, 1],
+        minimum: [30, 18, 48],
         ..PLAIN
     },
 ];

@@ -44,6 +44,7 @@ impl Range {
     }
 
     /// Returns a random number of work-groups of a size, in three dimensions.
+    #[cfg(target_os = "linux")]
     pub(crate) fn of_groups(rng: &mut fastrand::Rng, local: [usize; 3]) -> Self {
         let global = local.iter().map(|local| local * rng.usize(1..4)).collect();
         Self { global, offset: vec![0; 3], local: Some(local.to_vec()) }
