@@ -40,6 +40,7 @@ soak-samples: setup ## run a few cases of each soak
 	$(MAKE) --no-print-directory soak-verdicts VERDICTS=20000
 	$(MAKE) --no-print-directory soak-instructions INSTRUCTIONS=400
 	$(MAKE) --no-print-directory soak-broken SECONDS_EACH=30
+	$(MAKE) --no-print-directory soak-foreign LAUNCHES=1 FILES=4 ONLY=piglit/,darktable/,silx/,pyfai/,gputools/
 	$(MAKE) --no-print-directory soak-cold COLD_RUNS=10
 	$(MAKE) --no-print-directory soak-internalize SCOPES=200
 
@@ -86,6 +87,16 @@ INSTRUCTIONS = 100000
 soak-instructions: setup ## compare verdicts on launches of each instruction that is modelled with the results of both drivers
 	KILN_TEST_TIER=full KILN_INSTRUCTION_CASES=$(INSTRUCTIONS) scripts/test --release --test checked -- \
 		instructions:: --nocapture
+
+# Each kernel is launched so many times on each driver, for all programs or FILES of each source, or for those whose source
+# and name contain one of the words in ONLY.
+LAUNCHES = 4
+FILES =
+ONLY =
+
+soak-foreign: setup kernels ## launch kernels that others wrote as checked ones, LAUNCHES times each, between guard pages, on both drivers
+	KILN_TEST_TIER=full KILN_TEST_LAUNCHES=$(LAUNCHES) $(if $(FILES),KILN_TEST_FILES=$(FILES)) $(if $(ONLY),KILN_TEST_ONLY=$(ONLY)) \
+		scripts/test --test checked -- --ignored --nocapture foreign::kernels_of_others
 
 # Each driver has its own graphs, which are replayed with changing buffers and values.
 GRAPHS = 10000
@@ -189,6 +200,9 @@ setup: rust ## install the OpenCL drivers (done by the targets that need them)
 services: ## install the services for the tests of a fleet (done by `make test`)
 	@scripts/setup-services
 
+kernels: ## download kernels that others wrote (done by `make soak-foreign`)
+	@scripts/fetch-kernels
+
 fmt: rust
 	cargo fmt --all --check
 
@@ -211,4 +225,4 @@ soak-exit: setup ## end processes whose threads use devices, again and again
 	KILN_SOAK_RUNS=$(RUNS) KILN_REQUIRE_DEVICES=$(DRIVERS) \
 		scripts/env cargo test --all-features --test processes -- --exact end::soak --ignored --nocapture
 
-.PHONY: help demo fast full counts changed soak-samples test test-ui soak-graphs soak-processes soak-internalize soak-fusion soak-checked soak-verdicts soak-instructions soak-cold test-level-zero test-races test-processors bench compile-cost lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rooms language rust soak-broken
+.PHONY: help demo fast full counts changed soak-samples test test-ui soak-graphs soak-processes soak-internalize soak-fusion soak-checked soak-verdicts soak-instructions soak-cold test-level-zero test-races test-processors bench compile-cost lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rooms language rust soak-broken soak-foreign kernels

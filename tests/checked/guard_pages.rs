@@ -28,13 +28,13 @@ const PLACE: &str = "KILN_TEST_PLACE";
 const COUNT: &str = "KILN_TEST_COUNT";
 
 /// Layer, compiled into a folder.
-struct Layer {
+pub(crate) struct Layer {
     folder: TempDir,
 }
 
 impl Layer {
     /// Compiles the layer. Returns `None` where there is no compiler.
-    fn build() -> Option<Self> {
+    pub(crate) fn build() -> Option<Self> {
         if !has_tool("cc", &["cc", "--version"]) {
             return None;
         }
@@ -52,20 +52,26 @@ impl Layer {
         self.folder.path().join("layer.so")
     }
 
-    /// Runs a test of this binary that is otherwise ignored, on a device, with the layer.
-    fn run(&self, rt: &Runtime, test: &str, variables: &[(&str, &str)]) -> Output {
+    /// Returns a command that runs a test of this binary that is otherwise ignored, on a device, with the layer.
+    pub(crate) fn command(&self, device: usize, test: &str) -> Command {
         let mut command = Command::new(this_binary());
-        let command = command
-            .args(["--exact", &test_name!(test), "--ignored", "--nocapture"])
+        command
+            .args(["--exact", test, "--ignored", "--nocapture"])
             .env("OPENCL_LAYERS", self.path())
-            .env(DEVICE, rt.device().index().to_string())
-            .envs(variables.iter().copied());
+            .env(DEVICE, device.to_string());
+        command
+    }
+
+    /// Runs a test of this module that is otherwise ignored, on a device, with the layer.
+    fn run(&self, rt: &Runtime, test: &str, variables: &[(&str, &str)]) -> Output {
+        let mut command = self.command(rt.device().index(), &test_name!(test));
+        command.envs(variables.iter().copied());
         command.output().expect("this binary can be run again")
     }
 }
 
 /// Calls a test on each driver for CPUs.
-fn on_each_cpu(test: impl AsyncFn(Runtime)) {
+pub(crate) fn on_each_cpu(test: impl AsyncFn(Runtime)) {
     block_on(support::on_each_device(async |rt| {
         if rt.device().kind == DeviceKind::Cpu {
             test(rt).await;
@@ -74,7 +80,7 @@ fn on_each_cpu(test: impl AsyncFn(Runtime)) {
 }
 
 /// Creates a runtime for the device that the parent names.
-async fn runtime() -> Runtime {
+pub(crate) async fn runtime() -> Runtime {
     support::builder().device(variable(DEVICE)).build().await.expect("the parent uses it")
 }
 

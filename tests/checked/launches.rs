@@ -603,3 +603,21 @@ everywhere! {
         assert_eq!(rt.queue().read(&dst).await.unwrap(), expected);
     }
 }
+
+everywhere! {
+    async fn functions_that_are_inline_alone_are_defined(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
+        // C99 expects the definition in another module if the call is not inlined.
+        const SOURCE: &str = "
+            __attribute__((noinline)) inline int square(int x) { return x * x; }
+            kernel void squares(global int *y) { y[get_global_id(0)] = square(get_global_id(0)); }";
+        let squares = checked(&rt, &Module::opencl_c(SOURCE), "squares").await;
+        let y = rt.buffer::<i32>(8).expect("it fits");
+        let launch = squares.launch(8).args((&y,));
+        assert!(launch.verdict().await.expect("it is checked").is_proven());
+        rt.queue().submit(launch).expect("it fits").await.expect("it runs");
+        assert_eq!(rt.queue().read(&y).await.expect("it runs"), [0, 1, 4, 9, 16, 25, 36, 49]);
+    }
+}

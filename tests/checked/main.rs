@@ -1,6 +1,8 @@
 //! Checked launches: none leaves its buffers, and what is proven needs no guard.
 
 mod attacks;
+mod elements;
+mod foreign;
 mod fusion;
 mod guard_pages;
 mod images;

@@ -22,7 +22,7 @@ use crate::source::module::Module;
 
 /// Version of the processing that the arguments do not describe. It is part of every key, and is raised with
 /// each change that affects results.
-const PIPELINE: &str = "8";
+const PIPELINE: &str = "9";
 
 /// Strategy for translating OpenCL C to SPIR-V.
 #[derive(Clone, Copy)]
@@ -80,6 +80,10 @@ const SEPARATE_ACCESSES: &[&str] = &[
     "-fno-builtin-memmove",
 ];
 
+/// Argument with which clang defines the functions of a text that are `inline`, but neither `static` nor `extern`. C99
+/// expects their definition in another module; the compilers of devices have none, and inline the calls.
+const DEFINED_INLINE: &str = "-fgnu89-inline";
+
 /// Arguments with which clang leaves the code unoptimised, whatever the optimisation level.
 const WITHOUT_PASSES: [&str; 2] = ["-Xclang", "-disable-llvm-passes"];
 
@@ -88,6 +92,13 @@ const ASSEMBLY_OUTPUT: [&str; 5] = ["-S", "-emit-llvm", "-o", "-", "-"];
 
 /// Argument with which clang notes the lines of the source, and nothing else for debuggers.
 const LINES: &str = "-gline-tables-only";
+
+/// Whether a text may have functions that are `inline`, and none that are `extern inline`, which mean the opposite with
+/// [`DEFINED_INLINE`].
+fn has_inline_functions(text: &[u8]) -> bool {
+    let has = |word: &[u8]| text.windows(word.len()).any(|part| part == word);
+    has(b"inline") && !has(b"extern inline")
+}
 
 /// Prepared translation for a device.
 #[derive(Debug)]
@@ -253,6 +264,9 @@ impl Translation {
         let mut arguments = self.arguments.clone();
         arguments.extend(owned(strategy.clang));
         arguments.extend(owned(SEPARATE_ACCESSES));
+        if has_inline_functions(text) {
+            arguments.push(DEFINED_INLINE.to_owned());
+        }
         if strategy.adds_integer_widths {
             arguments.extend(owned(&WITHOUT_PASSES));
         }

@@ -59,7 +59,7 @@ async fn check_program(rt: &Runtime, seed: u64, counts: &mut Counts) {
     for known in &kernels {
         let checked = program.kernel(&known.name).expect("it can be checked");
         let by_hand = unchecked(&reference, &known.name);
-        let range = Range::random(&mut rng, known);
+        let range = Range::random(&mut rng, known.needs_local);
         for _ in 0..LAUNCHES {
             let given = Given::random(&mut rng, known, &range);
             let what = || format!("KILN_SEED={seed} `{}`: {given:?}\n{known:?}", known.name);

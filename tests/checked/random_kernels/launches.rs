@@ -3,6 +3,7 @@
 use kiln::{Buffer, Kernel, Launch, Local, Runtime};
 
 use super::{Element, PAIR, RandomKernel};
+use crate::elements::with_buffer;
 
 /// Names of the buffers, in the order of the parameters. The first [`INPUTS`] are only read.
 pub(crate) const BUFFERS: [&str; 9] =
@@ -23,10 +24,11 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    pub(crate) fn random(rng: &mut fastrand::Rng, kernel: &RandomKernel) -> Self {
+    /// Returns a random range. `needs_local` tells whether it has to state the size of work-groups.
+    pub(crate) fn random(rng: &mut fastrand::Rng, needs_local: bool) -> Self {
         let dimensions = rng.usize(1..4);
         let most: usize = [33, 7, 4][dimensions - 1];
-        let is_local_given = kernel.needs_local || rng.u8(..3) == 0;
+        let is_local_given = needs_local || rng.u8(..3) == 0;
         let local: Vec<_> = (0..dimensions).map(|_| rng.usize(1..4)).collect();
         let global = local.iter().map(|local| match is_local_given {
             true => local * rng.usize(1..=most.div_ceil(*local)),
@@ -39,6 +41,23 @@ impl Range {
             _ => 0,
         });
         Self { global, offset: offset.collect(), local: is_local_given.then_some(local) }
+    }
+
+    /// Returns a random number of work-groups of a size, in three dimensions.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn of_groups(rng: &mut fastrand::Rng, local: [usize; 3]) -> Self {
+        let global = local.iter().map(|local| local * rng.usize(1..4)).collect();
+        Self { global, offset: vec![0; 3], local: Some(local.to_vec()) }
+    }
+
+    /// Creates a launch of a kernel over the range.
+    pub(crate) fn launch(&self, kernel: &Kernel) -> Launch {
+        let Self { global, offset, local } = self;
+        let launch = kernel.launch(support::size(global)).offset(support::size(offset));
+        match local {
+            Some(local) => launch.local(support::size(local)),
+            None => launch,
+        }
     }
 }
 
@@ -111,21 +130,6 @@ fn element_of(kernel: &RandomKernel, buffer: usize) -> Element {
     }
 }
 
-/// Adds a buffer to a launch's arguments, with the type of its elements.
-fn with_buffer(launch: Launch, buffer: &Buffer<u8>, element: &str) -> kiln::Result<Launch> {
-    Ok(match element {
-        "char" => launch.arg(&buffer.cast::<i8>()?),
-        "short" => launch.arg(&buffer.cast::<i16>()?),
-        "ushort" => launch.arg(&buffer.cast::<u16>()?),
-        "int" => launch.arg(&buffer.cast::<i32>()?),
-        "uint" => launch.arg(&buffer.cast::<u32>()?),
-        "long" => launch.arg(&buffer.cast::<i64>()?),
-        "ulong" => launch.arg(&buffer.cast::<u64>()?),
-        "float" => launch.arg(&buffer.cast::<f32>()?),
-        _ => launch.arg(buffer),
-    })
-}
-
 /// Memory of a launch.
 struct Memory {
     whole: Vec<Buffer<u8>>,
@@ -188,12 +192,7 @@ pub(crate) async fn run(
     is_reference: bool,
 ) -> kiln::Result<After> {
     let memory = Memory::new(rt, known, given).await;
-    let Range { global, offset, local } = &given.range;
-    let mut launch: Launch = kernel.launch(support::size(global));
-    launch = launch.offset(support::size(offset));
-    if let Some(local) = local {
-        launch = launch.local(support::size(local));
-    }
+    let mut launch = given.range.launch(kernel);
     for (at, slice) in memory.slices.iter().enumerate() {
         launch = with_buffer(launch, slice, element_of(known, at).0)?;
         launch = launch.arg(given.lengths[at] as u64);
