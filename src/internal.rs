@@ -62,13 +62,28 @@ pub mod bounds {
 
     use std::collections::BTreeSet;
 
+    use rspirv::spirv::{Op, OpenclStd100Op as Extended};
+
     use crate::compiler::bounds;
     use crate::compiler::nd_range::NdRange;
     use crate::compiler::signature::Access;
+    use crate::compiler::spirv::edit::{Meaning, OPCODES};
     use crate::compiler::spirv::{Module, read};
     use crate::error::Result;
 
     pub use crate::compiler::bounds::Argument;
+
+    /// Returns the names of the instructions, and of the functions of OpenCL, through which ranges of integers are
+    /// calculated.
+    #[must_use]
+    pub fn instructions_with_ranges() -> BTreeSet<String> {
+        let has_range = |meaning: Option<Meaning>| meaning.is_some_and(|meaning| meaning.has_range);
+        let ops = (0..u32::from(OPCODES)).filter_map(Op::from_u32);
+        let ops = ops.filter(|op| has_range(Meaning::of(*op))).map(|op| format!("{op:?}"));
+        let functions = (0..256).filter_map(Extended::from_u32);
+        let functions = functions.filter(|function| has_range(Meaning::of_function(*function)));
+        ops.chain(functions.map(|function| format!("{function:?}"))).collect()
+    }
 
     /// Kernel whose launches are checked.
     #[derive(Debug)]
