@@ -252,7 +252,10 @@ impl Writer {
     /// Writes an instruction that moves components.
     fn vector(&mut self, entry: &Entry, [a, b, c]: [Word; 3]) -> Word {
         let (one, four) = (self.integers(entry.width, 1), self.integers(entry.width, LANES));
-        let whole = self.compute(Op::CompositeConstruct, four, &[b, c, b, a]);
+        // Where `a` is an index, it is no component: tables have another index where it is too large.
+        let is_dynamic = entry.instruction.code == Code::Core(Op::VectorExtractDynamic);
+        let last = if is_dynamic { c } else { a };
+        let whole = self.compute(Op::CompositeConstruct, four, &[b, c, b, last]);
         let id = Operand::IdRef;
         let (at, moved) = match entry.instruction.code {
             Code::Core(Op::CompositeInsert) => {
