@@ -35,8 +35,9 @@ pub(super) const SOURCES: [Source; 7] = [
     Source {
         name: "pocl",
         options: "-I FOLDER/tests/kernel",
-        // PoCL defines this.
-        prelude: "#define _CL_NOINLINE __attribute__((noinline))\n",
+        // PoCL defines these.
+        prelude: "#define _CL_NOINLINE __attribute__((noinline))\n\
+                  #define _CL_OVERLOADABLE __attribute__((overloadable))\n",
         minimum: [5, 1, 5],
         ..PLAIN
     },
