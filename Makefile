@@ -114,7 +114,7 @@ soak-processes: setup ## compile BUILDS programs in processes that are killed an
 SECONDS_EACH = 300
 
 soak-broken: setup ## break compilers, the file limit and the memory at random for SECONDS_EACH on each driver: no failure is silent
-	KILN_SOAK_SECONDS=$(SECONDS_EACH) scripts/test --test processes -- broken:: --nocapture
+	KILN_TEST_TIER=full KILN_SOAK_SECONDS=$(SECONDS_EACH) scripts/test --test processes -- broken:: --nocapture
 
 # Each run is a process with a cold store and cold drivers: `make soak-cold COLD_RUNS=500`.
 COLD_RUNS = 100
