@@ -80,8 +80,7 @@ PROGRAMS = 313
 soak-checked: setup ## check PROGRAMS programs of random kernels with buffers that are too short, between guard pages, on both drivers
 	KILN_CHECKED_CASES=$(PROGRAMS) scripts/test --test checked -- guard_pages:: --nocapture
 
-# There are this number of cases on each driver at most: an instruction with a decoration, a width and a place in the
-# kernel. The suite has 3,016.
+# Maximum number of cases on each driver, of 3,016: instructions with a decoration, a width and a place in the kernel.
 INSTRUCTIONS = 100000
 
 soak-instructions: setup ## compare verdicts on launches of each instruction that is modelled with the results of both drivers

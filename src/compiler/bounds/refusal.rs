@@ -1,6 +1,7 @@
 //! Code that the proof does not cover, and that cannot be guarded either.
 //!
-//! Each instruction of an accepted kernel has a [meaning](Meaning). Whatever has none is refused by name, so that an extension that accesses memory in a new way cannot go unnoticed.
+//! Each instruction of an accepted kernel has a [meaning](Meaning). An instruction that has none is refused by name, so
+//! that an extension that accesses memory in a new way cannot go unnoticed.
 
 use std::collections::HashMap;
 
