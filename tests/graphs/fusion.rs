@@ -3,8 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 #![allow(clippy::let_underscore_future, reason = "commands run without being awaited")]
 
+use futures::FutureExt;
 use kiln::{
-    Buffer, FusionMode, FusionOutcome, Graph, GraphScalar, Kernel, Queue, Runtime, Unfused,
+    Buffer, FusionMode, FusionOutcome, Graph, GraphScalar, Kernel, Module, Queue, Runtime, Unfused,
 };
 use support::everywhere;
 use support::scopes::{always, kernels_of_text, with_mode};
@@ -191,6 +192,72 @@ everywhere! {
         let expected: Vec<u32> = (0..N as u32).map(|i| 3 * i + 15 * i + 3 * i).collect();
         assert_eq!(bench.read(&shown).await, expected, "{}", graph.fusion());
         assert_eq!(graph.fusion().to_string().matches("fused_").count(), 2, "{}", graph.fusion());
+    }
+}
+
+/// Kernels of [`SOURCE`] whose launches are checked.
+async fn checked(rt: &Runtime) -> [Kernel; 2] {
+    let program = rt.build(&Module::opencl_c(SOURCE)).checked().await.unwrap();
+    ["scale", "add"].map(|name| program.kernel(name).unwrap())
+}
+
+everywhere! {
+    async fn commands_wait_for_what_any_of_the_fused_launches_writes(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
+        let bench = Bench::new(always(&rt).await).await;
+        for [scale, add] in [[bench.scale.clone(), bench.add.clone()], checked(&bench.rt).await] {
+            // The first launch of the kernel only reads the memory that the second one writes.
+            let mut recorder = bench.queue.record();
+            recorder.fuse();
+            let x = recorder.input::<u32>(N).unwrap();
+            let sum = recorder.temporary::<u32>(N).unwrap();
+            recorder.submit(add.launch(N).args((x.read_only(), x.read_only(), &sum))).unwrap();
+            recorder.submit(scale.launch(N).args((&sum, x.write_only(), 3u32))).unwrap();
+            let graph = recorder.finish().await.unwrap();
+            let outcome = graph.fusion();
+            assert!(matches!(outcome, FusionOutcome::Fused { launches: 2, .. }), "{outcome}");
+            let given = bench.buffer(|i| i).await;
+            let (open, is_open) = futures::channel::oneshot::channel::<()>();
+            let gate = bench.queue.host_task(is_open.map(drop)).unwrap();
+            let _ = graph.replay().bind(&x, &given).after(&gate).submit().unwrap();
+            let read = bench.queue.read(&given);
+            // A read that does not wait for the replay ends before it starts.
+            bench.read(&bench.buffer(|i| i).await).await;
+            open.send(()).unwrap();
+            let is_new = read.await.unwrap() == (0..N as u32).map(|i| 6 * i).collect::<Vec<_>>();
+            assert!(is_new, "the read did not wait for the replay");
+        }
+    }
+}
+
+everywhere! {
+    async fn fused_launches_that_overwrite_lost_memory_make_it_good(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
+        let bench = Bench::new(always(&rt).await).await;
+        let mut recorder = bench.queue.record();
+        recorder.fuse();
+        let [x, result] = [(); 2].map(|()| recorder.input::<u32>(N).unwrap());
+        recorder.submit(bench.scale.launch(N).args((&x, result.write_only(), 3u32))).unwrap();
+        let scaled = bench.scale.launch(N).args((result.read_only(), result.write_only(), 5u32));
+        recorder.submit(scaled).unwrap();
+        let graph = recorder.finish().await.unwrap();
+        let outcome = graph.fusion();
+        assert!(matches!(outcome, FusionOutcome::Fused { launches: 2, .. }), "{outcome}");
+        let (given, lost) = (bench.buffer(|i| i).await, bench.buffer(|i| i).await);
+        let fails = async { Err::<(), _>(std::io::Error::other("it is not there")) };
+        let failing = bench.scale.launch(N).args((&lost, &lost, 2u32)).after_future(fails);
+        let _ = bench.queue.submit(failing).unwrap();
+        bench.queue.read(&lost).await.unwrap_err();
+        let submit = |from, to| graph.replay().bind(&x, from).bind(&result, to).submit().unwrap();
+        let error = submit(&lost, &given).await.unwrap_err();
+        assert!(error.to_string().contains("it is not there"), "{error}");
+        let source = bench.buffer(|i| i).await;
+        let _ = submit(&source, &lost);
+        assert_eq!(bench.read(&lost).await, (0..N as u32).map(|i| 15 * i).collect::<Vec<_>>());
     }
 }
 

@@ -278,8 +278,17 @@ impl Handles<'_> {
 }
 
 /// Returns a launch of the fused kernel in place of these launches.
+///
+/// It states no accesses: a parameter stands for arguments of several launches, some of which may only read the memory
+/// while others write it.
 pub(crate) fn fused(launches: &[&LaunchWork], fused: &FusedKernel) -> LaunchWork {
-    let argument = |place: &Place| launches[place.slot].arguments[place.argument].clone();
+    let argument = |place: &Place| {
+        let mut given = launches[place.slot].arguments[place.argument].clone();
+        if let ArgumentKind::Memory(_, stated) = &mut given.kind {
+            *stated = None;
+        }
+        given
+    };
     let arguments = fused.parameters.iter().map(argument).collect();
     LaunchWork::new(fused.kernel.clone(), fused.range, arguments)
 }

@@ -34,17 +34,16 @@ pub(super) fn prepare(
     let mut launches = commands.iter().filter_map(RecordedCommand::launch);
     let is_checked = launches.any(LaunchWork::is_checked);
     let mut sources = Sources::new(recorded);
-    let mut accesses = Vec::new();
     let mut nodes = Vec::with_capacity(commands.len());
     for (at, command) in commands.iter().enumerate() {
         for region in command.regions() {
             sources.add(at, region)?;
         }
-        accesses.extend(command.uses());
         nodes.push(node(command, &sources)?);
     }
-    let uses = accesses.into_iter().filter_map(|used| sources.planned(used));
-    let uses = combine(uses);
+    // A fused kernel accesses memory as the launches that it replaces do, which may differ in that.
+    let accesses = recorded.commands.iter().flat_map(RecordedCommand::uses);
+    let uses = combine(accesses.filter_map(|used| sources.planned(used)));
     let (slot, freed) = (queue.scheduler.slot(), queue.scheduler.freed());
     let temporaries = sources.lay_out(slot, freed)?;
     let Sources { fixed, input_parts, .. } = sources;
@@ -195,7 +194,8 @@ impl<'a> Sources<'a> {
         }
     }
 
-    /// Returns an access in terms of its source; `None` for one to a temporary.
+    /// Returns an access in terms of its source; `None` for one to a temporary, or to memory that was not
+    /// [added](Self::add).
     fn planned(&self, used: Use) -> Option<PlannedUse> {
         let Use { allocation, bytes, access } = used;
         let source = match self.recorded.placeholder_of(allocation) {
