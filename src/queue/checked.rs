@@ -25,54 +25,94 @@ impl LaunchWork {
         self.variant.is_some_and(|variant| variant.is_guarded)
     }
 
-    /// Decides how a launch runs whose arguments fit its kernel's signature: whether a checked launch is proven, and
-    /// whether the device takes the slices among its arguments. Replaces the kernel by a variant if it must. Returns
-    /// `false` if the analysis or the variant is not ready yet.
+    /// Fails if the launch must be proven, but its kernel is not checked.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Queue::submit`](crate::Queue::submit).
+    pub(super) fn check_proof(&self) -> Result<()> {
+        if !self.needs_proof || self.kernel.is_checked() {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "a launch of `{}` must be proven, but the kernel is not checked; get it from a \
+             `CheckedProgram`, as `rt.build(&module).checked().await?` returns",
+            self.kernel.name()
+        )))
+    }
+
+    /// Decides how a launch runs: whether its arguments fit, whether it is proven if it is checked, and whether the
+    /// device takes the slices among its arguments. Replaces the kernel by a variant if it must. Returns `false` if the
+    /// program, the analysis or the variant is not ready yet: then what is [pending](Self::pending) decides.
     ///
     /// # Errors
     ///
     /// As for [`Queue::submit`](crate::Queue::submit).
     pub(super) fn secure(&mut self, device: &Device) -> Result<bool> {
-        let is_checked = self.kernel.is_checked();
-        if self.needs_proof && !is_checked {
-            return Err(Error::invalid(format!(
-                "a launch of `{}` must be proven, but the kernel is not checked; get it from a \
-                 `CheckedProgram`, as `rt.build(&module).checked().await?` returns",
-                self.kernel.name()
-            )));
+        if self.check(device).transpose()?.is_none() {
+            return Ok(false);
         }
+        let Some(variant) = self.known_variant() else { return Ok(false) };
+        self.run_as(variant?.as_deref(), device).map(|()| true)
+    }
+
+    /// Decides how a launch runs that was not ready, given what [`PendingLaunch::ready`] returned. Decides nothing if
+    /// the launch runs as a part of another one by now.
+    ///
+    /// # Errors
+    ///
+    /// As for [`secure`](Self::secure).
+    pub(super) fn settle(
+        &mut self,
+        pending: &PendingLaunch,
+        ready: &Result<Option<Arc<Variant>>>,
+        device: &Device,
+    ) -> Result<()> {
+        self.check(device).transpose()?;
+        let variant = ready.as_ref().map_err(|error| self.pending_error(error.clone()))?;
+        match self.kernel.is_same(&pending.kernel) {
+            true => self.run_as(variant.as_deref(), device),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns the variant that must run in place of the kernel, if there is one; `None` if the analysis or the variant
+    /// is not ready yet.
+    fn known_variant(&self) -> Option<Result<Option<Arc<Variant>>>> {
+        let is_checked = self.kernel.is_checked();
         // The check of a checked launch finds its slices by itself.
         if !is_checked && self.regions().all(|region| region.lead() == 0) {
-            return Ok(true);
+            return Some(Ok(None));
         }
-        let unaligned = if is_checked { SmallVec::new() } else { self.unaligned() };
-        let Some(Ok(kernel)) = self.kernel.resolved() else { return Ok(false) };
+        let checks = match self.kernel.checks() {
+            Ok(checks) => checks,
+            Err(error) => return Some(Err(self.pending_error(error))),
+        };
         let variant = if is_checked {
             let launch = (&self.range, &self.arguments);
-            let checks = self.kernel.checks()?;
-            match checks.decide(kernel, launch, self.needs_proof) {
-                Some(Ok(Decision::Proven)) => None,
-                Some(Ok(Decision::Variant(variant))) => Some(variant),
-                Some(Err(error)) => return Err(error),
-                None => return Ok(false),
+            let kernel = self.kernel.resolved()?.as_ref().ok()?;
+            match checks.decide(kernel, launch, self.needs_proof)? {
+                Ok(Decision::Proven) => return Some(Ok(None)),
+                Ok(Decision::Variant(variant)) => variant,
+                Err(error) => return Some(Err(error)),
             }
         } else {
-            let checks = self.kernel.checks().map_err(|error| self.has_no_offsets(&error))?;
-            match checks.with_offsets(&unaligned) {
-                Some(variant) => Some(variant.map_err(|error| self.has_no_offsets(&error))?),
-                None => return Ok(false),
+            match checks.with_offsets(&self.unaligned())? {
+                Ok(variant) => variant,
+                Err(error) => return Some(Err(self.pending_error(error))),
             }
         };
-        if let Some(variant) = variant {
-            match variant.kernel.resolved() {
-                Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(in_variant(&variant, error.clone())),
-                None => return Ok(false),
-            }
-            self.replace_by(&variant)?;
-            self.check(device).transpose()?;
+        match variant.kernel.resolved()? {
+            Ok(_) => Some(Ok(Some(variant))),
+            Err(error) => Some(Err(in_variant(&variant, error.clone()))),
         }
-        Ok(true)
+    }
+
+    /// Makes this a launch of a variant of its kernel, if there is one, and checks it again.
+    fn run_as(&mut self, variant: Option<&Variant>, device: &Device) -> Result<()> {
+        let Some(variant) = variant else { return Ok(()) };
+        self.replace_by(variant)?;
+        self.check(device).transpose().map(drop)
     }
 
     /// Returns the positions of the slices that the device does not take as arguments.
@@ -180,20 +220,8 @@ impl LaunchWork {
         PendingLaunch { kernel: self.kernel.clone(), decided }
     }
 
-    /// Completes a launch that was pending. Does nothing if the launch runs as a part of another one by now.
-    ///
-    /// # Errors
-    ///
-    /// As for [`replace_by`](Self::replace_by).
-    pub(super) fn complete(&mut self, pending: &PendingLaunch, variant: &Variant) -> Result<()> {
-        match self.kernel.is_same(&pending.kernel) {
-            true => self.replace_by(variant),
-            false => Ok(()),
-        }
-    }
-
     /// Returns the error for a launch that was pending: for an unchecked one, why its slices cannot be given.
-    pub(super) fn pending_error(&self, error: Error) -> Error {
+    fn pending_error(&self, error: Error) -> Error {
         if self.kernel.is_checked() { error } else { self.has_no_offsets(&error) }
     }
 }

@@ -178,11 +178,8 @@ impl Queue {
                 return Err(Error::invalid(message).within(place()));
             }
         }
-        let mut building = true;
-        if let Some(checked) = work.check(self.device()) {
-            checked?;
-            building = !work.secure(self.device())?;
-        }
+        work.check_proof()?;
+        let building = !work.secure(self.device())?;
         let limit = timeout.map(|limit| TimeLimit::starting_now(work.kernel.name(), limit));
         let mut command = self.scheduler.command(Work::Launch(work), self.number);
         (command.building, command.group) = (building, group);

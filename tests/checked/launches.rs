@@ -463,6 +463,25 @@ everywhere! {
     }
 }
 
+everywhere! {
+    async fn proof_is_required_of_kernels_that_are_not_built_yet(rt: Runtime) {
+        let x = rt.buffer::<f32>(8).expect("it fits");
+        let text = "kernel void one(global float *x) { x[get_global_id(0)] = 1; }";
+        let build = rt.build(&Module::opencl_c(text)).start();
+        // SAFETY: it stays inside its buffer.
+        let unchecked = unsafe { build.kernel("one") };
+        let launch = || unchecked.launch(8).args((&x,)).require_proof();
+        let submitted = rt.queue().submit(launch()).map(drop);
+        let recorded = rt.queue().record().submit(launch());
+        for refused in [submitted, recorded] {
+            let error = refused.expect_err("it is not checked");
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert!(error.to_string().contains("the kernel is not checked"), "{error}");
+        }
+        build.await.expect("it builds");
+    }
+}
+
 #[test]
 fn a_runtime_can_require_proof_of_all_launches() {
     if !has_clang() {

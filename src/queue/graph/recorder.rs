@@ -18,6 +18,7 @@ use crate::args::buffer::Buffer;
 use crate::args::memory::DeviceMemory;
 use crate::args::region::Region;
 use crate::args::{ArgumentKind, OpenId, Seal};
+use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Priority;
 use crate::future::named_future;
@@ -220,6 +221,7 @@ impl Recorder {
         if let Some(mistake) = mistake {
             return Err(mistake);
         }
+        work.check_proof()?;
         let name = work.kernel.name();
         if !after.is_empty() || !preconditions.is_empty() || timeout.is_some() {
             return Err(Error::invalid(format!(
@@ -383,7 +385,7 @@ impl Recorder {
             }
             for command in &mut recorded.commands {
                 if let RecordedCommand::Launch(launch) = command {
-                    secure(launch, &queue).await?;
+                    secure(launch, queue.device()).await?;
                 }
             }
             let shared = queue.scheduler.shared();
@@ -428,23 +430,13 @@ impl Recorder {
 }
 
 /// Waits until it is decided how a launch runs.
-async fn secure(launch: &mut LaunchWork, queue: &Queue) -> Result<()> {
-    launch.kernel.resolve().await;
-    if let Some(checked) = launch.check(queue.device()) {
-        checked?;
-    }
-    if launch.secure(queue.device())? {
+async fn secure(launch: &mut LaunchWork, device: &Device) -> Result<()> {
+    if launch.secure(device)? {
         return Ok(());
     }
     let pending = launch.pending();
-    match pending.ready().await {
-        Ok(None) => Ok(()),
-        Ok(Some(variant)) => {
-            launch.complete(&pending, &variant)?;
-            launch.check(queue.device()).transpose().map(drop)
-        }
-        Err(error) => Err(launch.pending_error(error)),
-    }
+    let ready = pending.ready().await;
+    launch.settle(&pending, &ready, device)
 }
 
 impl fmt::Debug for Recorder {

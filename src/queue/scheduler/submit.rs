@@ -46,17 +46,16 @@ impl Scheduler {
         if !after.is_empty() {
             self.wait_on_host_for_others(work, &mut after, &mut preconditions);
         }
+        if !command.building {
+            self.count_checks(work);
+        }
         let pending = match work {
             Work::Launch(launch) => {
                 self.shared.counters.launches.add_one();
-                if !command.building {
-                    CheckCounts::of([&**launch]).add_to(&self.shared.counters);
-                }
                 command.building.then(|| launch.pending())
             }
             Work::Replay(replay) => {
                 self.shared.counters.launches.add(replay.launches());
-                replay.checks().add_to(&self.shared.counters);
                 None
             }
             _ => None,
@@ -130,6 +129,16 @@ impl Scheduler {
         if let Err(error) = spawned {
             self.precondition_ended(id, Err(error));
         }
+    }
+
+    /// Counts the checked launches among the work, of which it is decided how they run.
+    fn count_checks(&self, work: &Work) {
+        let counts = match work {
+            Work::Launch(launch) => CheckCounts::of([&**launch]),
+            Work::Replay(replay) => replay.checks(),
+            _ => return,
+        };
+        counts.add_to(&self.shared.counters);
     }
 
     /// Adds a command that zeroes new memory, unless another command has zeroed or overwritten it first.
@@ -244,40 +253,18 @@ impl Scheduler {
         ready: Result<Option<Arc<Variant>>>,
     ) {
         self.change(|state| {
-            let check = |state: &State| match state.dag.command(id).map(|command| &command.work) {
-                Some(Work::Launch(launch)) => launch.check(self.slot.handle()),
-                _ => None,
-            };
-            let mut checked = check(state);
-            if !matches!(checked, Some(Err(_)))
-                && let Some(Work::Launch(launch)) =
-                    state.dag.command_mut(id).map(|command| &mut command.work)
-            {
-                match &ready {
-                    Ok(None) => {}
-                    Ok(Some(variant)) => {
-                        let completed = launch.complete(pending, variant);
-                        checked = match completed {
-                            Ok(()) => check(state),
-                            Err(error) => Some(Err(error)),
-                        };
-                    }
-                    Err(error) => checked = Some(Err(launch.pending_error(error.clone()))),
+            let command = state.dag.command_mut(id);
+            let settled = command.map_or(Ok(()), |command| {
+                if let Work::Launch(launch) = &mut command.work {
+                    launch.settle(pending, &ready, self.slot.handle())?;
                 }
-            }
-            match checked {
-                None | Some(Ok(())) => {
-                    if let Some(command) = state.dag.command_mut(id) {
-                        command.building = false;
-                        if let Work::Launch(launch) = &command.work {
-                            CheckCounts::of([&**launch]).add_to(&self.shared.counters);
-                        }
-                    }
-                    state.dag.meet_precondition(id, &mut state.next);
-                }
-                Some(Err(error)) => {
-                    state.dag.poison(id, error, SkipReason::NotRun, &mut state.next);
-                }
+                command.building = false;
+                self.count_checks(&command.work);
+                Ok(())
+            });
+            match settled {
+                Ok(()) => state.dag.meet_precondition(id, &mut state.next),
+                Err(error) => state.dag.poison(id, error, SkipReason::NotRun, &mut state.next),
             }
         });
     }
