@@ -12,6 +12,7 @@ mod pixels;
 mod polyhedral;
 mod random;
 mod samplers;
+mod stack;
 mod types;
 mod unknown;
 

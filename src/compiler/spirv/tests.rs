@@ -3,6 +3,8 @@
 use rspirv::spirv::{Decoration, FunctionParameterAttribute, MAGIC_NUMBER, Op, StorageClass};
 
 mod edit;
+mod functions;
+mod meaning;
 mod volatile;
 
 use super::{Reflection, exported_names, has_magic, private_memory, read};
