@@ -386,7 +386,13 @@ impl<'m> Body<'_, 'm> {
             Some(Op::Variable | Op::UntypedVariableKHR) => {
                 let class = StorageClass::from_u32(operand(&definition, 2)?);
                 match class {
-                    Some(StorageClass::Function) => true,
+                    Some(StorageClass::Function) if self.emitter.is_in_function(pointer) => true,
+                    Some(StorageClass::Function) => {
+                        let name = self.emitter.name(pointer, "variable_");
+                        return Err(unsupported(format!(
+                            "the variable `{name}` in private memory, but outside of functions"
+                        )));
+                    }
                     Some(StorageClass::Workgroup) => {
                         if initializer(&definition)
                             .is_some_and(|value| !self.emitter.is_undefined(value))

@@ -267,6 +267,12 @@ impl<'m> Emitter<'m> {
         self.definitions.get(id).ok_or_else(|| malformed(format!("id {id}, which is not defined")))
     }
 
+    /// Returns whether an id is defined in a function.
+    fn is_in_function(&self, id: u32) -> bool {
+        let location = self.definitions.location(id);
+        location.and_then(|at| at.function(self.definitions.module())).is_some()
+    }
+
     fn type_of(&self, value: u32) -> Result<u32> {
         let definition = self.definition(value)?;
         definition
