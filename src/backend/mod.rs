@@ -12,6 +12,8 @@
 
 pub(crate) mod discovery;
 #[cfg(any(feature = "level-zero", feature = "opencl"))]
+mod exceptions;
+#[cfg(any(feature = "level-zero", feature = "opencl"))]
 mod handler_guard;
 #[cfg(feature = "level-zero")]
 pub(crate) mod level_zero;

@@ -9,6 +9,7 @@ mod deep_text;
 mod end;
 #[cfg(feature = "cli")]
 mod exhausted;
+mod out_of_memory;
 mod signals;
 #[cfg(feature = "cli")]
 mod untrusted;

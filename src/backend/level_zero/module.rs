@@ -10,6 +10,7 @@ use super::context::Context;
 use super::handle::OwnedModule;
 use super::{container, text};
 use crate::backend::Source;
+use crate::backend::exceptions::ending_on_exception;
 use crate::device::{ModuleFormat, spirv_versions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
@@ -135,7 +136,7 @@ pub(super) fn create(context: &Context, source: &Source<'_>) -> Result<(OwnedMod
     let one_at_a_time = one_at_a_time();
     // SAFETY: context and device are alive and belong together; the description and all that it points to are
     // alive, and each value is as long as its constant.
-    let created = unsafe {
+    let created = ending_on_exception(|| unsafe {
         (context.api.zeModuleCreate)(
             context.raw(),
             context.device.0,
@@ -143,7 +144,7 @@ pub(super) fn create(context: &Context, source: &Source<'_>) -> Result<(OwnedMod
             &raw mut raw,
             &raw mut log,
         )
-    };
+    });
     drop(one_at_a_time);
     let log = take_log(context, log);
     if let Err(code) = check(created) {

@@ -20,6 +20,7 @@ use super::memory::ClMemory;
 use super::program_object::ProgramObject;
 use super::variants::Variants;
 use super::{integer, text};
+use crate::backend::exceptions::ending_on_exception;
 use crate::backend::set_argument::{ArgumentIdentity, SetArgument, check_count};
 use crate::backend::{Argument, Kernel, shutdown};
 use crate::compiler::nd_range::NdRange;
@@ -51,7 +52,7 @@ struct BoundKernel {
 impl ClKernel {
     /// Creates a kernel of a built program. The error is the driver's code.
     pub(super) fn create(program: &Arc<ProgramObject>, name: &CStr) -> Result<Self, cl_int> {
-        let raw = create_kernel(program.raw(), name)?;
+        let raw = ending_on_exception(|| create_kernel(program.raw(), name))?;
         // SAFETY: just created, and referenced here alone.
         let kernel = unsafe { OwnedKernel::new(raw) };
         let count = cl_uint::from(get_kernel_info(raw, CL_KERNEL_NUM_ARGS)?);
@@ -286,17 +287,19 @@ unsafe fn launch(
 ) -> Result<Option<OwnedEvent>, cl_int> {
     let runtime = cl3::load_library().as_ref().map_err(|_| DLOPEN_RUNTIME_LOAD_FAILED)?;
     let mut event: cl_event = ptr::null_mut();
-    let status = runtime.clEnqueueNDRangeKernel(
-        queue,
-        kernel.raw(),
-        range.dimensions() as cl_uint,
-        range.offset().as_ptr(),
-        range.global().as_ptr(),
-        local.map_or(ptr::null(), <[usize]>::as_ptr),
-        wait.len(),
-        wait.as_ptr(),
-        if wants_event { &raw mut event } else { ptr::null_mut() },
-    );
+    let status = ending_on_exception(|| {
+        runtime.clEnqueueNDRangeKernel(
+            queue,
+            kernel.raw(),
+            range.dimensions() as cl_uint,
+            range.offset().as_ptr(),
+            range.global().as_ptr(),
+            local.map_or(ptr::null(), <[usize]>::as_ptr),
+            wait.len(),
+            wait.as_ptr(),
+            if wants_event { &raw mut event } else { ptr::null_mut() },
+        )
+    });
     match status {
         Some(CL_SUCCESS) if wants_event => {
             // SAFETY: the driver made the event for this call, with one reference.

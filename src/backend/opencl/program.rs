@@ -21,6 +21,7 @@ use super::handle::OwnedProgram;
 use super::kernel::ClKernel;
 use super::program_object::{ProgramObject, failure};
 use super::text;
+use crate::backend::exceptions::ending_on_exception;
 use crate::backend::handler_guard::{self, CallKind};
 use crate::backend::{Kernel, Program, Source, shutdown};
 use crate::device::ModuleFormat;
@@ -117,14 +118,12 @@ impl ClProgram {
         }
         let _compiling = Compiling::on(context, CallKind::Compile)?;
         let _fetch_guard = if may_interfere { Some(FetchGuard::new()?) } else { None };
-        let binaries =
-            get_program_info(self.object.raw(), CL_PROGRAM_BINARIES).map_err(|code| {
-                let device = &context.info.name;
-                error(
-                    code,
-                    format!("the driver of `{device}` does not return the program's binary"),
-                )
-            })?;
+        let program = self.object.raw();
+        let binaries = ending_on_exception(|| get_program_info(program, CL_PROGRAM_BINARIES));
+        let binaries = binaries.map_err(|code| {
+            let device = &context.info.name;
+            error(code, format!("the driver of `{device}` does not return the program's binary"))
+        })?;
         // There is one binary for each device, and there is one device.
         Ok(Vec::<Vec<u8>>::from(binaries).into_iter().next().unwrap_or_default())
     }
@@ -206,8 +205,9 @@ pub(super) fn compile_object(context: &Arc<Context>, source: &Source<'_>) -> Res
         ModuleFormat::OpenClC => reflecting_options(source)?,
         ModuleFormat::SpirV | ModuleFormat::Native => c_string(source.options)?,
     };
-    let compiled =
-        compile_program(object.raw(), &[device], &options, &[], &[], None, ptr::null_mut());
+    let compiled = ending_on_exception(|| {
+        compile_program(object.raw(), &[device], &options, &[], &[], None, ptr::null_mut())
+    });
     let log = object.build_log();
     compiled.map_err(|code| failure(context, source, code).with_log(log.as_str()))?;
     Ok(ClProgram::new(object, Vec::new(), log))
@@ -276,17 +276,19 @@ fn link_objects(
     let opencl = cl3::load_library().as_ref().ok()?;
     let device = context.device();
     let mut code = CL_SUCCESS;
-    let program = opencl.clLinkProgram(
-        context.raw(),
-        1,
-        &raw const device,
-        options.as_ptr(),
-        objects.len() as cl_uint,
-        objects.as_ptr(),
-        None,
-        ptr::null_mut(),
-        &raw mut code,
-    )?;
+    let program = ending_on_exception(|| {
+        opencl.clLinkProgram(
+            context.raw(),
+            1,
+            &raw const device,
+            options.as_ptr(),
+            objects.len() as cl_uint,
+            objects.as_ptr(),
+            None,
+            ptr::null_mut(),
+            &raw mut code,
+        )
+    })?;
     // SAFETY: just created, and referenced here alone.
     let program = (!program.is_null()).then(|| unsafe { OwnedProgram::new(program) });
     Some((program, if code == CL_SUCCESS { Ok(()) } else { Err(code) }))
@@ -295,7 +297,9 @@ fn link_objects(
 /// Builds the program. Returns the driver's result code, and the log.
 fn build_plainly(object: &ProgramObject, options: &CStr) -> (Result<(), cl_int>, String) {
     let device = object.context.device();
-    let built = build_program(object.raw(), &[device], options, None, ptr::null_mut());
+    let built = ending_on_exception(|| {
+        build_program(object.raw(), &[device], options, None, ptr::null_mut())
+    });
     (built, object.build_log())
 }
 

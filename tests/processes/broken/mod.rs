@@ -58,6 +58,9 @@ const HANGS: Duration = Duration::from_secs(120);
 /// Tries of each kind of round, once nothing is broken any more.
 const TRIES: usize = 20;
 
+/// Exit status with which the dynamic loader ends a process that has no memory for the data of a thread.
+const WITHOUT_MEMORY: i32 = 127;
+
 /// Faults that a child finds, as exit statuses. The status of a panic is higher, and counts as a fault, too.
 #[derive(Clone, Copy)]
 enum Finding {
@@ -67,6 +70,13 @@ enum Finding {
     WrongError = 71,
     /// A round that does not end.
     Hanging = 72,
+}
+
+impl Finding {
+    /// Returns whether an exit status is that of a fault. Drivers that end a process use others.
+    fn is_one(status: i32) -> bool {
+        status >= Self::Silent as i32 && status != WITHOUT_MEMORY
+    }
 }
 
 /// Ends the process with a finding. Works without memory and files.
@@ -148,7 +158,7 @@ fn run_process(rt: &Runtime, seed: u64, seconds: u64) -> Report {
         numbers.insert(RECOVERED.to_owned(), 1);
     } else {
         let affecting = Disturbance::affecting_driver(&numbers);
-        let is_finding = status.code().is_some_and(|code| code >= Finding::Silent as i32);
+        let is_finding = status.code().is_some_and(Finding::is_one);
         assert!(!affecting.is_empty() && !is_finding, "{SEED}={seed}, {status}:\n{output}");
         let tail: Vec<_> = output.lines().rev().take(12).collect();
         eprintln!("{affecting:?} limited: a driver ended the process, {status}: {tail:#?}");
