@@ -19,6 +19,7 @@ use super::child::{Children, ProcessPool, Target};
 use super::disk::Disk;
 use super::fusion::Attempts;
 use super::fusion::known::Fusions;
+use super::in_use::InUse;
 use super::key::{DeviceKey, NodeKind};
 use super::link::{DuplicateExports, Libraries, LinkTarget};
 use super::manifest::ManifestRecorder;
@@ -132,6 +133,8 @@ pub(crate) struct BuildGraph {
     /// Device part of keys, for each device in the order of `Setting::devices`.
     device_keys: Box<[DeviceKey]>,
     kept: Cache<KeptId, Outcome, foldhash::fast::RandomState>,
+    /// Programs that were evicted although they are in use.
+    in_use: Arc<InUse<KeptId>>,
     in_flight: Mutex<HashMap<BuildId, SharedOutcome<Outcome>>>,
     libraries: RwLock<Libraries>,
     fusions: Fusions,
@@ -162,14 +165,20 @@ impl BuildGraph {
         let device_keys = setting.devices.iter().map(device_key).collect();
         let counters = Arc::clone(&setting.counters);
         let memory_limit = setting.memory_limit;
+        let in_use = Arc::new(InUse::new());
+        let evicted = Arc::clone(&in_use);
         let kept = Cache::builder()
             // The default policy may reject a new entry.
             .eviction_policy(EvictionPolicy::lru())
             .max_capacity(memory_limit)
             .weigher(move |_, outcome| weight(outcome, memory_limit))
-            .eviction_listener(move |_, outcome: Outcome, cause| {
-                if outcome.is_ok() && cause != RemovalCause::Replaced {
+            .eviction_listener(move |id, outcome: Outcome, cause| {
+                let Ok(built) = outcome else { return };
+                if cause != RemovalCause::Replaced {
                     counters.evictions.add_one();
+                }
+                if cause == RemovalCause::Size {
+                    evicted.add(*id, &built);
                 }
             })
             .build_with_hasher(foldhash::fast::RandomState::default());
@@ -181,6 +190,7 @@ impl BuildGraph {
             setting,
             device_keys,
             kept,
+            in_use,
             in_flight,
             libraries,
             fusions,
@@ -196,9 +206,16 @@ impl BuildGraph {
         BuildId { device: plan.device(), key, is_untrusted: plan.has_untrusted() }
     }
 
-    /// Returns the kept outcome of a node.
+    /// Returns the outcome of a node that is kept, or that was evicted but is in use.
     pub(super) fn kept(&self, node: BuildId) -> Option<Outcome> {
-        self.kept.get(&node.program()).or_else(|| self.kept.get(&node.failure()))
+        let kept = self.kept.get(&node.program()).or_else(|| self.kept.get(&node.failure()));
+        kept.or_else(|| {
+            let outcome = Ok(self.in_use.find(&node.program())?);
+            if self.has_room(&outcome) {
+                self.keep(node, outcome.clone());
+            }
+            Some(outcome)
+        })
     }
 
     pub(super) fn has_kept(&self, node: BuildId) -> bool {
@@ -576,12 +593,18 @@ impl BuildGraph {
             return;
         }
         let id = if outcome.is_ok() { node.program() } else { node.failure() };
-        if u64::from(weight(&outcome, self.setting.memory_limit)) <= self.setting.memory_limit {
+        if self.has_room(&outcome) {
             self.kept.insert(id, outcome);
         } else {
             self.reject_too_large(id, &outcome);
         }
         self.run_cache_maintenance();
+    }
+
+    /// Returns whether an outcome is not larger than the limit.
+    fn has_room(&self, outcome: &Outcome) -> bool {
+        let limit = self.setting.memory_limit;
+        u64::from(weight(outcome, limit)) <= limit
     }
 
     /// Keeps an outcome that is larger than the limit out of memory. If it were inserted in place of an earlier
@@ -590,6 +613,9 @@ impl BuildGraph {
         let limit = self.setting.memory_limit;
         let (key, bytes) = (id.1, weight(outcome, limit));
         tracing::debug!(%key, bytes, limit, "a program is larger than the memory limit");
+        if let Ok(built) = outcome {
+            self.in_use.add(id, built);
+        }
         if self.kept.contains_key(&id) {
             // The cache's eviction listener counts this eviction.
             self.kept.invalidate(&id);

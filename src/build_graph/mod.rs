@@ -28,6 +28,7 @@ mod formats;
 mod fusion;
 mod graph;
 mod in_flight;
+mod in_use;
 mod input;
 mod kernel;
 mod kernel_record;

@@ -176,8 +176,9 @@ impl RuntimeBuilder {
     }
 
     /// Sets the memory limit: the maximum number of bytes of device binaries of the programs kept in memory.
-    /// The default is 256 MiB. The least recently used programs are evicted first. With `0` no program is kept,
-    /// but requests for a program that is being built still share the build.
+    /// The default is 256 MiB. The least recently used programs are evicted first. A program that is evicted while
+    /// somebody holds it, or a kernel of it, is found again as long as that lasts. With `0` no program is kept, but requests
+    /// for a program that is being built still share the build.
     ///
     /// A program counts as 256 KiB at least, because drivers take far more memory for a small program than its
     /// binary has (Intel's runtime for CPUs 1.8 MiB for a kernel of one line). So the default has room for 1,024 small

@@ -435,10 +435,12 @@ fn an_evicted_program_in_use_works_and_is_freed_afterwards() {
         let x = rt.buffer_from(vec![0u32; 4]).await.unwrap();
         rt.queue().submit(kernel.launch(4).args((&x,))).unwrap().await.unwrap();
         assert_eq!(rt.queue().read(&x).await.unwrap(), [7; 4]);
-        // The kept kernel does not keep the program in the cache: a new request builds it again.
-        assert_eq!(origin(&rt, &sized(1, 1000)).await, Origin::Compiled);
+        // A new request finds the program that the kernel holds, and keeps it in place of the other one.
+        assert_eq!(origin(&rt, &sized(1, 1000)).await, Origin::Memory);
+        assert_eq!((rt.stats().compiles, rt.stats().evictions), (2, 2));
         drop(kernel);
         assert_live_programs(&simulator, &rt, 1);
+        assert_eq!(origin(&rt, &sized(2, 1000)).await, Origin::Compiled);
     });
 }
 
@@ -476,6 +478,8 @@ fn a_program_larger_than_the_limit_is_returned_without_evicting_others() {
         let stats = rt.stats();
         assert_eq!((stats.programs_in_memory, stats.bytes_in_memory), (1, 1000));
         assert_eq!(origin(&rt, &sized(1, 1000)).await, Origin::Memory);
+        assert_eq!(origin(&rt, &sized(2, 3001)).await, Origin::Memory, "it is still held");
+        drop(large);
         assert_eq!(origin(&rt, &sized(2, 3001)).await, Origin::Compiled);
     });
 }
