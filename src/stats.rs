@@ -102,7 +102,7 @@ counters! {
     remote_writes_dropped,
     /// Builds that waited for another process, or for another device's build of the same program.
     lock_waits,
-    /// Waits that ended at the deadline; the program was then built here as well.
+    /// Waits that ended before the other process had built the program, which was then built here as well.
     lock_timeouts,
     /// Calls of a driver's compiler, or of its loader for a native module: one for each module of a program
     /// that is linked.

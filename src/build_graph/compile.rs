@@ -393,6 +393,7 @@ impl Subject {
         took: Duration,
         remote_has_newer: bool,
     ) {
+        self.graph.compile_times().record(took);
         let (disk, remote) = (self.graph.disk(), self.graph.remote());
         if disk.is_none() && remote.is_none() {
             return;

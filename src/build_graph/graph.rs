@@ -16,6 +16,7 @@ use moka::sync::Cache;
 use super::built::Built;
 use super::checked::{Checked, CheckedKernels};
 use super::child::{Children, ProcessPool, Target};
+use super::compile_times::CompileTimes;
 use super::disk::Disk;
 use super::fusion::Attempts;
 use super::fusion::known::Fusions;
@@ -143,6 +144,7 @@ pub(crate) struct BuildGraph {
     /// Checked programs that are in use.
     checked: Mutex<HashMap<CheckedId, Weak<CheckedKernels>>>,
     progress: ProgressCounter,
+    compile_times: CompileTimes,
     /// Executor of the builds. It is not the one for the futures of applications, which may block.
     builds: Arc<HostExecutor>,
 }
@@ -198,6 +200,7 @@ impl BuildGraph {
             recorders: RwLock::default(),
             checked: Mutex::default(),
             progress: ProgressCounter::default(),
+            compile_times: CompileTimes::default(),
             builds,
         })
     }
@@ -398,6 +401,10 @@ impl BuildGraph {
 
     pub(crate) fn progress(&self) -> &ProgressCounter {
         &self.progress
+    }
+
+    pub(super) fn compile_times(&self) -> &CompileTimes {
+        &self.compile_times
     }
 
     /// Records from now on what is built and used.

@@ -21,6 +21,7 @@ mod capabilities;
 mod checked;
 mod child;
 mod compile;
+mod compile_times;
 mod constants;
 mod disk;
 mod entry_codec;

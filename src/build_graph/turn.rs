@@ -22,6 +22,24 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(2
 /// compilers.
 const PAUSE_DIVISOR: u32 = 8;
 
+/// Factor of the duration of a typical compile, and smallest patience with a process that compiles.
+const PATIENCE_FACTOR: u32 = 4;
+const MIN_PATIENCE: Duration = Duration::from_secs(8);
+
+/// Time after which a process does not wait for one that has been stopped.
+const STOPPED_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Time after which a wait is reported.
+const LONG_WAIT: Duration = Duration::from_secs(5);
+
+/// Wait for another process that builds a program.
+struct Wait {
+    since: Instant,
+    is_reported: bool,
+    /// Number of successive looks at which the other process was stopped.
+    stopped: u32,
+}
+
 /// A process's turn to build a program.
 pub(super) struct Turn {
     /// Permission to call a compiler.
@@ -70,7 +88,7 @@ impl Subject {
             }
             slot = Some(self.acquire_slot().await);
         }
-        let mut since = None;
+        let mut wait: Option<Wait> = None;
         loop {
             if let Some(slot) = slot.take() {
                 match self.find_or_lock(disk, miss).await? {
@@ -89,19 +107,47 @@ impl Subject {
             } else if let Some(built) = self.find_on_disk(miss).await? {
                 return Ok(Either::Left(built));
             }
-            let since = *since.get_or_insert_with(|| {
+            let wait = wait.get_or_insert_with(|| {
                 disk.counters.lock_waits.add_one();
-                Instant::now()
+                Wait { since: Instant::now(), is_reported: false, stopped: 0 }
             });
-            if since.elapsed() >= disk.max_wait {
+            if self.is_over(disk, wait).await {
                 disk.counters.lock_timeouts.add_one();
-                tracing::debug!(key = %self.key(), "another process has held the build lock for too long");
                 let slot = self.acquire_slot().await;
                 return Ok(Either::Right(Turn { slot, lock: BackgroundLock::new(None) }));
             }
-            executor::pause(next_pause(since.elapsed())).await?;
+            executor::pause(next_pause(wait.since.elapsed())).await?;
             slot = self.slots().try_acquire_arc();
         }
+    }
+
+    /// Returns whether a wait for another process is over: that process has been stopped, or takes far longer than
+    /// compiles do. Reports a long wait, once.
+    async fn is_over(&self, disk: &Disk, wait: &mut Wait) -> bool {
+        let waited = wait.since.elapsed();
+        let typical = self.graph().compile_times().typical();
+        let patience = typical.map(|typical| (typical * PATIENCE_FACTOR).max(MIN_PATIENCE));
+        let is_too_long = waited >= patience.unwrap_or(disk.max_wait).min(disk.max_wait);
+        if !is_too_long && waited < STOPPED_PATIENCE {
+            return false;
+        }
+        let (holder, is_stopped) = match disk.store().build_lock_holder(self.key()).await {
+            Some((holder, is_stopped)) => (holder.to_string(), is_stopped),
+            None => ("another process".to_owned(), false),
+        };
+        wait.stopped = if is_stopped { wait.stopped + 1 } else { 0 };
+        let is_over = is_too_long || wait.stopped > 1;
+        let key = self.key();
+        if is_over {
+            tracing::warn!(
+                %key, %holder, is_stopped, ?waited,
+                "a build no longer waits for the process that holds its build lock: it compiles the program itself"
+            );
+        } else if waited >= LONG_WAIT && !wait.is_reported {
+            wait.is_reported = true;
+            tracing::warn!(%key, %holder, ?waited, "a build waits for the process that holds its build lock");
+        }
+        is_over
     }
 
     /// Loads the program from the disk, or tries to take its build lock.
@@ -138,8 +184,10 @@ impl Subject {
         let reason = match found {
             Lookup::Hit(entry) => {
                 let bytes = entry.bytes().len() as u64;
+                let took = Duration::from_micros(entry.manifest().build_microseconds);
                 match self.load(entry, Origin::Disk).await?.0 {
                     Loaded::Built(built) => {
+                        self.graph().compile_times().record(took);
                         counters.disk_bytes_read.add(bytes);
                         counters.disk_hits.add_one();
                         return Ok(Some(built));

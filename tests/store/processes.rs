@@ -336,6 +336,20 @@ mod stopped {
     }
 
     #[test]
+    fn others_do_not_wait_for_a_process_that_has_been_stopped() {
+        block_on(on_each_device(async |rt: Runtime| {
+            let bench = Bench::new(&rt, 1);
+            let victim = bench.start_and_stop_while_it_builds();
+            // Their deadline is later than the one of this test.
+            let reports = bench.run(2, PATIENT);
+            assert!(sum(&reports, "timeouts") > 0, "{reports:#?}");
+            assert_eq!(sum(&reports, "unwell"), 0, "{reports:#?}");
+            bench.assert_complete();
+            drop(victim);
+        }));
+    }
+
+    #[test]
     fn a_stopped_process_delays_others_only_until_their_deadline() {
         block_on(on_each_device(async |rt: Runtime| {
             let bench = Bench::new(&rt, 1);

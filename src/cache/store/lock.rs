@@ -10,6 +10,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::path::Path;
 
+use super::holder::Holder;
 use super::layout::open_own;
 use crate::executor::{unblock, unblock_detached};
 use crate::process;
@@ -32,6 +33,13 @@ impl Lock {
             holder: process::id(),
             file,
         }
+    }
+}
+
+impl Lock {
+    /// Writes into the locked file which process holds it.
+    pub(super) fn write_holder(&self) {
+        Holder::write(&self.file);
     }
 }
 

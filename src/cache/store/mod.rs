@@ -11,8 +11,9 @@
 //!   of the entry. Access times are never read, so `noatime` and `relatime` mounts keep the order.
 //! * **A build** of a program that is not on the disk first takes one of 1,024 build locks. Other processes
 //!   that need the same program wait without blocking a thread, look again, and load it once it is there. If a
-//!   process dies, its locks are freed at once. After a [deadline](crate::CacheConfig::build_wait), the waiting
-//!   processes build the program themselves.
+//!   process dies, its locks are freed at once. The waiting processes build the program themselves if the one
+//!   that builds it is stopped by a signal, if it takes more than 8 s and more than four times as long as compiles
+//!   do, or after a [deadline](crate::CacheConfig::build_wait).
 //! * **A put** happens in the background: the caller that awaited the build has its program first. The file is
 //!   written under a temporary name, synced as the [`Durability`] specifies, and published by an atomic rename.
 //!   Readers see all of it or nothing. [`Runtime::drain`](crate::Runtime::drain) waits for puts.
@@ -65,6 +66,7 @@ mod explore;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
+mod holder;
 mod info;
 mod layout;
 mod lock;
@@ -89,6 +91,7 @@ pub use self::operation::{Entries, Operation, Verify};
 pub use self::publish::Durability;
 
 pub(crate) use self::entry::{MAGIC, decode, decode_for, encode, has_footer, kernels};
+pub(crate) use self::holder::Holder;
 pub(crate) use self::layout::Address;
 #[cfg(feature = "remote")]
 pub(crate) use self::layout::SUFFIX;
@@ -431,6 +434,14 @@ impl Store {
         unblock(move || store.take_build_lock(&key)).await.unwrap_or_else(Try::Unopened)
     }
 
+    /// Returns the process that holds the build lock of `key`, if its file says so, and whether it has been stopped.
+    pub(crate) async fn build_lock_holder(&self, key: &BuildKey) -> Option<(Holder, bool)> {
+        let path = self.0.layout.build_lock(key);
+        let _permit = self.0.lookups.acquire().await;
+        let read = move || Holder::read(&path).map(|holder| (holder, holder.is_stopped()));
+        unblock(read).await.ok().flatten()
+    }
+
     /// Tries to take a build lock. Blocks on its file.
     fn take_build_lock(&self, key: &BuildKey) -> Try {
         let Inner { layout, warned, .. } = &*self.0;
@@ -443,6 +454,7 @@ impl Store {
             attempt => attempt,
         };
         match &attempt {
+            Try::Held(lock) => lock.write_holder(),
             Try::Unopened(error) => self.report_failure("written", error),
             Try::Impossible(error) if !warned.locks.swap(true, SeqCst) => tracing::warn!(
                 %error,

@@ -1,0 +1,112 @@
+//! Holders of build locks: each writes into the lock's file which process it is, for those that wait.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+
+use crate::process;
+
+/// Process that holds a lock, as its file says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Holder {
+    id: u32,
+    /// Namespace of the number; 0 where there are none.
+    namespace: u64,
+}
+
+impl Holder {
+    /// Returns this process.
+    fn own() -> Self {
+        Self { id: process::id(), namespace: namespace() }
+    }
+
+    /// Writes this process into the file of a lock that it holds. If that fails, nobody reads it.
+    pub(super) fn write(mut file: &File) {
+        let Self { id, namespace } = Self::own();
+        let written =
+            file.set_len(0).and_then(|()| file.write_all(format!("{id} {namespace}\n").as_bytes()));
+        if let Err(error) = written {
+            tracing::debug!(%error, "a lock does not say which process holds it");
+        }
+    }
+
+    /// Reads the process that holds a lock, or held it last. Blocks on the file.
+    pub(super) fn read(path: &Path) -> Option<Self> {
+        let text = fs::read_to_string(path).ok()?;
+        let (id, namespace) = text.trim_end().split_once(' ')?;
+        Some(Self { id: id.parse().ok()?, namespace: namespace.parse().ok()? })
+    }
+
+    /// Returns whether a signal has stopped the process, as far as this process can see it. Blocks on a file of the
+    /// system.
+    pub(crate) fn is_stopped(self) -> bool {
+        self.namespace == namespace() && is_stopped(self.id)
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {}", self.id)?;
+        if self.namespace != namespace() {
+            f.write_str(" of another container")?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the namespace in which processes have the numbers that this one sees.
+#[cfg(target_os = "linux")]
+fn namespace() -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn namespace() -> u64 {
+    0
+}
+
+#[cfg(target_os = "linux")]
+fn is_stopped(process: u32) -> bool {
+    let state = fs::read_to_string(format!("/proc/{process}/stat")).ok();
+    // The name before it may contain anything.
+    state.is_some_and(|text| {
+        text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_stopped(_: u32) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_holder_of_a_lock_is_read_from_its_file() {
+        let directory = tempfile::tempdir().expect("there is disk space");
+        let path = directory.path().join("lock");
+        assert_eq!(Holder::read(&path), None);
+        fs::write(&path, "a longer text than a holder writes, from something else")
+            .expect("it can be written");
+        assert_eq!(Holder::read(&path), None);
+        Holder::write(&File::options().write(true).open(&path).expect("it exists"));
+        let holder = Holder::read(&path).expect("it was written");
+        assert_eq!(holder, Holder::own());
+        assert_eq!(holder.to_string(), format!("process {}", std::process::id()));
+        assert!(!holder.is_stopped());
+    }
+
+    #[test]
+    fn processes_of_other_containers_are_not_looked_up() {
+        let other = Holder { id: std::process::id(), namespace: 1 };
+        assert!(!other.is_stopped());
+        assert_eq!(
+            other.to_string(),
+            format!("process {} of another container", std::process::id())
+        );
+    }
+}
