@@ -13,6 +13,7 @@ use super::entry_codec::Loaded;
 use crate::cache::store::{BackgroundLock, Lookup, Try};
 use crate::error::Result;
 use crate::executor;
+use crate::process::stopped::StoppedWatch;
 
 /// Shortest and longest pause, before jitter, between two lookups while another process builds a program.
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(250)];
@@ -26,8 +27,8 @@ const PAUSE_DIVISOR: u32 = 8;
 const PATIENCE_FACTOR: u32 = 4;
 const MIN_PATIENCE: Duration = Duration::from_secs(8);
 
-/// Time after which a process does not wait for one that has been stopped.
-const STOPPED_PATIENCE: Duration = Duration::from_secs(1);
+/// Time after which a process looks whether the one that it waits for has been stopped.
+const FIRST_LOOK: Duration = Duration::from_millis(250);
 
 /// Time after which a wait is reported.
 const LONG_WAIT: Duration = Duration::from_secs(5);
@@ -36,8 +37,7 @@ const LONG_WAIT: Duration = Duration::from_secs(5);
 struct Wait {
     since: Instant,
     is_reported: bool,
-    /// Number of successive looks at which the other process was stopped.
-    stopped: u32,
+    stopped: StoppedWatch,
 }
 
 /// A process's turn to build a program.
@@ -109,7 +109,7 @@ impl Subject {
             }
             let wait = wait.get_or_insert_with(|| {
                 disk.counters.lock_waits.add_one();
-                Wait { since: Instant::now(), is_reported: false, stopped: 0 }
+                Wait { since: Instant::now(), is_reported: false, stopped: StoppedWatch::default() }
             });
             if self.is_over(disk, wait).await {
                 disk.counters.lock_timeouts.add_one();
@@ -128,15 +128,14 @@ impl Subject {
         let typical = self.graph().compile_times().typical();
         let patience = typical.map(|typical| (typical * PATIENCE_FACTOR).max(MIN_PATIENCE));
         let is_too_long = waited >= patience.unwrap_or(disk.max_wait).min(disk.max_wait);
-        if !is_too_long && waited < STOPPED_PATIENCE {
+        if !is_too_long && waited < FIRST_LOOK {
             return false;
         }
         let (holder, is_stopped) = match disk.store().build_lock_holder(self.key()).await {
             Some((holder, is_stopped)) => (holder.to_string(), is_stopped),
             None => ("another process".to_owned(), false),
         };
-        wait.stopped = if is_stopped { wait.stopped + 1 } else { 0 };
-        let is_over = is_too_long || wait.stopped > 1;
+        let is_over = is_too_long || wait.stopped.look(is_stopped);
         let key = self.key();
         if is_over {
             tracing::warn!(

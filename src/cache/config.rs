@@ -235,7 +235,7 @@ impl CacheConfig {
     /// Sets how long a build waits at most for another process that builds the same program, before this process
     /// builds it as well; 60 seconds by default. The wait blocks no thread.
     ///
-    /// It ends earlier if that process has been stopped by a signal, as in a debugger or a frozen container, or once it
+    /// It ends earlier if that process has been stopped by a signal, as by a debugger or a shell, or once it
     /// has taken more than 8 s and more than four times as long as most of the latest 32 compiles. A wait of more than
     /// 5 s is logged as a warning, with the number of the other process.
     ///

@@ -13,6 +13,7 @@ use rustix::net::{SendFlags, send};
 
 use super::exchange_error::ExchangeError;
 use super::group::{GRACE, Group, MAX_LOG, MAX_OUTPUT, not_started, pause, unnamed_file};
+use super::stopped::StoppedWatch;
 use crate::error::{Error, Result};
 
 /// Maximum duration of one wait for the socket. Between two waits, the caller can stop the exchange.
@@ -32,6 +33,7 @@ pub(crate) struct ConnectedProcess {
     socket: UnixStream,
     /// The child's standard error. The child's descriptor and this one share their position.
     log: File,
+    stopped: StoppedWatch,
 }
 
 impl ConnectedProcess {
@@ -58,7 +60,7 @@ impl ConnectedProcess {
         };
         let group = start().map_err(|error| failed(not_started(&program, &error), error))?;
         group.add_niceness(niceness);
-        Ok(Self { program, group, socket, log })
+        Ok(Self { program, group, socket, log, stopped: StoppedWatch::default() })
     }
 
     /// Returns the path of the child's program.
@@ -131,7 +133,7 @@ impl ConnectedProcess {
 
     /// Returns the duration of the next wait for the socket.
     fn next_wait(
-        &self,
+        &mut self,
         deadline: Instant,
         is_stopped: &impl Fn() -> bool,
     ) -> std::result::Result<Duration, ExchangeError> {
@@ -141,6 +143,10 @@ impl ConnectedProcess {
         if self.log.metadata().map_or(0, |metadata| metadata.len()) > MAX_OUTPUT {
             let message = format!("it wrote more than {} MiB, and was killed", MAX_OUTPUT >> 20);
             return Err(ExchangeError::Exceeded(message));
+        }
+        if self.stopped.look(self.group.is_stopped()) {
+            let message = "it was stopped by a signal, and was killed";
+            return Err(ExchangeError::Exceeded(message.to_owned()));
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {

@@ -8,7 +8,7 @@ use std::io;
 pub(crate) enum ExchangeError {
     /// The child has closed its end of the socket, which it does when it ends.
     Closed,
-    /// The time limit has passed, or the child has written too much to its log.
+    /// The time limit has passed, the child was stopped by a signal, or it has written too much to its log.
     Exceeded(String),
     /// The caller stopped the exchange.
     Stopped,

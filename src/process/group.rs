@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
+use super::stopped::is_stopped;
 use super::threads;
 #[cfg(unix)]
 use super::watcher::Watcher;
@@ -69,6 +70,11 @@ impl Group {
         }
         #[cfg(not(target_os = "linux"))]
         let _ = limit;
+    }
+
+    /// Returns whether a signal has stopped the child.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.child.as_ref().is_some_and(|child| is_stopped(child.id()))
     }
 
     /// Returns how the child ended, if it did, and then kills the processes that it left running. Does not

@@ -16,6 +16,7 @@ pub(crate) mod log;
 mod program;
 mod regular_file;
 pub(crate) mod resources;
+pub(crate) mod stopped;
 #[cfg(all(test, unix))]
 mod tests;
 pub(crate) mod threads;
@@ -31,6 +32,7 @@ use std::time::{Duration, Instant};
 
 use self::group::{Group, MAX_LOG, MAX_OUTPUT, NO_STATUS, not_started, pause, unnamed_file};
 use self::log::Cause;
+use self::stopped::StoppedWatch;
 use crate::error::{Error, ErrorKind, Result};
 
 pub(crate) use self::connected::ConnectedProcess;
@@ -52,8 +54,8 @@ pub(crate) struct ProcessOutput {
 ///
 /// # Errors
 ///
-/// Only failures that may not recur: the program cannot be started, does not end within `limit`, or writes too
-/// much. If the program ends by itself, its status is not an error here, even if it is not zero.
+/// Only failures that may not recur: the program cannot be started, does not end within `limit`, is stopped by a
+/// signal, or writes too much. If the program ends by itself, its status is not an error here, even if it is not zero.
 pub(crate) fn run(mut command: Command, input: &[u8], limit: Duration) -> Result<ProcessOutput> {
     let program = PathBuf::from(command.get_program());
     let name = program.display();
@@ -75,13 +77,14 @@ pub(crate) fn run(mut command: Command, input: &[u8], limit: Duration) -> Result
     // Closes the handles that the command keeps.
     drop(command);
 
-    let since = Instant::now();
+    let (since, mut stopped) = (Instant::now(), StoppedWatch::default());
     let status = loop {
         if let Some(status) = group.try_wait().map_err(|error| failed(NO_STATUS, error))? {
             break status;
         }
         let elapsed = since.elapsed();
-        let Some(reason) = reason_to_kill(elapsed, limit, [&stdout, &stderr]) else {
+        let is_stopped = stopped.look(group.is_stopped());
+        let Some(reason) = reason_to_kill(elapsed, limit, is_stopped, [&stdout, &stderr]) else {
             pause(elapsed);
             continue;
         };
@@ -99,10 +102,17 @@ pub(crate) fn run(mut command: Command, input: &[u8], limit: Duration) -> Result
 }
 
 /// Returns the reason why a child must be killed, if there is one, after it has run for `elapsed`.
-fn reason_to_kill(elapsed: Duration, limit: Duration, outputs: [&File; 2]) -> Option<String> {
+fn reason_to_kill(
+    elapsed: Duration,
+    limit: Duration,
+    is_stopped: bool,
+    outputs: [&File; 2],
+) -> Option<String> {
     let written = outputs.map(|file| file.metadata().map_or(0, |metadata| metadata.len()));
     if elapsed >= limit {
         Some(format!("it did not end within {} s, and was killed", limit.as_secs_f64()))
+    } else if is_stopped {
+        Some("it was stopped by a signal, and was killed".to_owned())
     } else if written.iter().any(|bytes| *bytes > MAX_OUTPUT) {
         Some(format!("it wrote more than {} MiB, and was killed", MAX_OUTPUT >> 20))
     } else {

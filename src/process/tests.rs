@@ -55,6 +55,15 @@ fn wait_until_gone(process: &str) {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn a_process_that_is_stopped_by_a_signal_is_killed() {
+    let error =
+        run_script("echo 'so far' >&2; kill -STOP $$", b"", PATIENCE).expect_err("it stops");
+    assert!(error.to_string().contains("it was stopped by a signal, and was killed"), "{error}");
+    assert_eq!(error.build_log(), Some("so far\n"));
+}
+
+#[test]
 fn remaining_children_are_killed_when_a_process_ends() {
     let script = "sleep 600 >/dev/null 2>&1 & echo $!; exit 3";
     let ended = run_script(script, b"", PATIENCE).expect("it ends");

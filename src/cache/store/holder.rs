@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 
-use crate::process;
+use crate::process::{self, stopped};
 
 /// Process that holds a lock, as its file says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Holder {
     /// Returns whether a signal has stopped the process, as far as this process can see it. Blocks on a file of the
     /// system.
     pub(crate) fn is_stopped(self) -> bool {
-        self.namespace == namespace() && is_stopped(self.id)
+        self.namespace == namespace() && stopped::is_stopped(self.id)
     }
 }
 
@@ -65,20 +65,6 @@ fn namespace() -> u64 {
 #[cfg(not(target_os = "linux"))]
 fn namespace() -> u64 {
     0
-}
-
-#[cfg(target_os = "linux")]
-fn is_stopped(process: u32) -> bool {
-    let state = fs::read_to_string(format!("/proc/{process}/stat")).ok();
-    // The name before it may contain anything.
-    state.is_some_and(|text| {
-        text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
-    })
-}
-
-#[cfg(not(target_os = "linux"))]
-fn is_stopped(_: u32) -> bool {
-    false
 }
 
 #[cfg(test)]
