@@ -177,7 +177,9 @@ async fn store(in_flight: &InFlight, rest: Rest, remote: &RemoteTrail) -> Result
             // From here on, the next compile may begin.
             let Turn { slot, lock } = turn;
             drop(slot);
-            subject.save(in_flight.node(), &built, took, remote.has_newer).await;
+            if room.is_some() {
+                subject.save(in_flight.node(), &built, took, remote.has_newer).await;
+            }
             drop(room);
             lock.release().await;
         }

@@ -323,8 +323,9 @@ impl Subject {
         let built = object.compile_modules().await?;
         let node = object.graph.node(&object.plan, key);
         object.graph.keep(node, Ok(Arc::clone(&built)));
-        let _room = object.room_to_save().await;
-        object.save(node, &built, start.elapsed(), false).await;
+        if let Some(_room) = object.room_to_save().await {
+            object.save(node, &built, start.elapsed(), false).await;
+        }
         Ok(built)
     }
 

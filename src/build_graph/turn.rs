@@ -40,6 +40,12 @@ struct Wait {
     stopped: StoppedWatch,
 }
 
+/// Permission to have the entry of a program in memory, to write it.
+pub(super) struct Room<'a> {
+    /// One of the disk's permits, if there is a disk.
+    _on_disk: Option<SemaphoreGuard<'a>>,
+}
+
 /// A process's turn to build a program.
 pub(super) struct Turn {
     /// Permission to call a compiler.
@@ -48,11 +54,12 @@ pub(super) struct Turn {
 }
 
 impl Subject {
-    /// Waits until the entry of another program may be in memory to be written.
-    pub(super) async fn room_to_save(&self) -> Option<SemaphoreGuard<'_>> {
+    /// Waits until the entry of another program may be in memory to be written. Returns `None` if the program is not
+    /// to be stored, because the disk takes too long.
+    pub(super) async fn room_to_save(&self) -> Option<Room<'_>> {
         match self.graph().disk() {
-            Some(disk) => Some(disk.room_to_save().await),
-            None => None,
+            Some(disk) => disk.room_to_save().await.map(|room| Room { _on_disk: Some(room) }),
+            None => Some(Room { _on_disk: None }),
         }
     }
 

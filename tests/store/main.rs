@@ -11,3 +11,5 @@ mod from_outside;
 mod processes;
 mod programs;
 mod settings;
+#[cfg(target_os = "linux")]
+mod slow_disk;

@@ -121,9 +121,11 @@ const MAX_METADATA_BYTES: u64 = 64 << 20;
 /// After the last round, the next put starts a new collection.
 const MAX_COLLECTION_ROUNDS: u32 = 8;
 
-/// Maximum number of lookups and attempts to lock of a store that have a thread, and likewise of puts. More would
-/// not be quicker on a disk. The numbers are separate, so that no put delays a lookup.
-const MAX_OPERATIONS: usize = 16;
+/// Maximum number of lookups and attempts to lock of a store that have a thread, and of puts. More would not be quicker
+/// on a disk. Both together have fewer threads than there are for files: so no put delays a lookup, and neither delays
+/// other work on files, however long the disk takes.
+const MAX_LOOKUPS: usize = 10;
+const MAX_PUTS: usize = 4;
 
 /// Default maximum size of an entry's binary, in bytes.
 const MAX_PAYLOAD_BYTES: u64 = 256 << 20;
@@ -199,6 +201,8 @@ struct Warned {
     locks: AtomicBool,
     /// A program is too large for the store.
     size: AtomicBool,
+    /// The disk is too slow for the programs that are to be stored.
+    speed: AtomicBool,
 }
 
 /// Result of a lookup.
@@ -267,7 +271,7 @@ impl Store {
                 return Err(Error::new(ErrorKind::Configuration, message));
             }
         }
-        let [lookups, puts] = [MAX_OPERATIONS; 2].map(Semaphore::new);
+        let [lookups, puts] = [MAX_LOOKUPS, MAX_PUTS].map(Semaphore::new);
         Ok(Self(Arc::new(Inner {
             usage: UsageFile::new(&layout),
             root,
@@ -564,6 +568,15 @@ impl Store {
     }
 
     /// Counts a failure of the disk, and warns about the first. Builds go on without the disk.
+    /// Counts a program that is not stored, because the disk takes too long for those before it.
+    pub(crate) fn skip_because_slow(&self) {
+        self.0.counters.disk_skips.add_one();
+        if !self.0.warned.speed.swap(true, SeqCst) {
+            let root = self.0.root.display();
+            tracing::warn!(%root, "the cache directory's disk is slow; some programs are not stored");
+        }
+    }
+
     fn report_failure(&self, what: &str, error: &io::Error) {
         self.0.counters.disk_failures.add_one();
         if !self.0.warned.disk.swap(true, SeqCst) {
