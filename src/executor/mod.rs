@@ -3,26 +3,26 @@
 
 mod blocking;
 mod pool;
+mod timer;
 
 use std::cell::RefCell;
 use std::future::Future;
 use std::io;
-use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, resume_unwind};
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
 
 use async_executor::Executor;
-use async_io::Timer;
 use futures::FutureExt;
 
-use crate::error::{Error, ErrorKind, Result, catch_and_log, panic_message};
+use crate::error::{Result, catch_and_log};
 use crate::process::threads::{self, no_thread};
 use crate::sync::{ignore_poison, lock};
 
 pub(crate) use blocking::{check_threads, run_blocking, unblock, unblock_detached};
 pub(crate) use pool::{Pool, Priority};
+pub(crate) use timer::{Pause, pause};
 
 thread_local! {
     /// The executor whose tasks this thread runs.
@@ -180,24 +180,6 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Returns a future that completes after `time`.
-///
-/// # Errors
-///
-/// [`OutOfResources`](ErrorKind::OutOfResources) if the system has no thread or file descriptor for timers.
-/// `async-io` panics in that case, and tries again with the next timer.
-pub(crate) fn pause(
-    time: Duration,
-) -> impl Future<Output = Result<()>> + Send + Sync + Unpin + UnwindSafe + RefUnwindSafe {
-    AssertUnwindSafe(Timer::after(time)).catch_unwind().map(|paused| {
-        paused.map(drop).map_err(|panic| {
-            let message =
-                format!("the system has no resources for a timer: {}", panic_message(panic));
-            Error::new(ErrorKind::OutOfResources, message)
-        })
-    })
-}
-
 /// Blocks the calling thread until a future completes. The thread may be any, including one that runs tasks.
 ///
 /// # Errors
@@ -230,8 +212,10 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
     use std::sync::mpsc;
     use std::thread;
+    use std::time::Duration;
 
     use super::*;
+    use crate::error::ErrorKind;
 
     #[test]
     fn waiting_on_the_thread_of_the_tasks_does_not_block_other_tasks() {

@@ -5,7 +5,6 @@
 
 use std::future::Future;
 use std::mem;
-use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -14,8 +13,8 @@ use std::time::{Duration, Instant};
 use super::event::Record;
 use super::scheduler::Scheduler;
 use super::waits::in_words;
-use crate::error::{Error, ErrorKind, Result};
-use crate::executor::pause;
+use crate::error::{Error, ErrorKind};
+use crate::executor::{Pause, pause};
 use crate::process;
 
 /// Time limit of the waits for one launch.
@@ -25,14 +24,11 @@ pub(super) struct TimeLimit {
     submitted: Instant,
 }
 
-type Timer =
-    Box<dyn Future<Output = Result<()>> + Send + Sync + Unpin + UnwindSafe + RefUnwindSafe>;
-
 /// Time limit of one handle of a launch.
 pub(super) struct Timeout {
     limit: Arc<TimeLimit>,
     /// Timer that wakes the task, while the handle is polled.
-    timer: Option<Timer>,
+    timer: Option<Box<Pause>>,
 }
 
 impl TimeLimit {

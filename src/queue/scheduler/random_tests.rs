@@ -12,7 +12,6 @@ use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use async_io::Timer;
 use fastrand::Rng;
 use futures_lite::future::{block_on, or, yield_now};
 use smallvec::SmallVec;
@@ -400,7 +399,7 @@ impl Case {
     /// Returns the output of the future. Panics if the future takes longer than `PATIENCE`.
     fn within<T>(&self, what: &str, future: impl Future<Output = T>) -> T {
         let limit = async {
-            Timer::after(PATIENCE).await;
+            crate::executor::pause(PATIENCE).await.expect("there is a thread");
             panic!("{what} never ends\n{}", self.log);
         };
         block_on(or(future, limit))
