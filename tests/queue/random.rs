@@ -16,6 +16,7 @@ use kiln::{Buffer, Event, FusionMode, GridPart, Kernel, Queue, Runtime};
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestError, TestRunner};
 use support::simulation::{KERNELS, blend, with_kernels};
+use support::tier;
 
 const BUFFERS: usize = 4;
 
@@ -586,7 +587,7 @@ fn check_plans(benches: &[Bench], cases: u32) {
 const BOUNDS: [usize; 5] = [1024, 1, 2, 3, 8];
 
 #[test]
-fn ten_thousand_random_plans_on_the_simulated_device_match_the_model() {
+fn random_plans_on_the_simulated_device_match_the_model() {
     let benches: Vec<_> = BOUNDS
         .into_iter()
         .map(|bound| {
@@ -596,7 +597,7 @@ fn ten_thousand_random_plans_on_the_simulated_device_match_the_model() {
             block_on(async { Bench::new(builder.build().await.unwrap()).await })
         })
         .collect();
-    check_plans(&benches, 10_000);
+    check_plans(&benches, tier::cases("KILN_TEST_PLANS", 10_000, 3_000) as u32);
 }
 
 #[test]

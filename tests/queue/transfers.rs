@@ -16,6 +16,7 @@ use futures::future::join_all;
 use kiln::simulated::{Fault, Simulator};
 use kiln::{Buffer, ErrorKind, Event, Queue, Read, Runtime, Status};
 use support::simulation::{eventually, runtime, runtime_with};
+use support::tier;
 
 const MIB: usize = 1 << 20;
 const GIB: usize = 1 << 30;
@@ -181,9 +182,12 @@ fn fills_at_large_offsets_write_the_right_elements() {
         }
     }
     block_on(support::on_each_device(async |rt| {
-        fill(&rt, |index| 1 + index as u8).await;
         fill(&rt, |index| 1 + index as u32).await;
-        fill(&rt, |index| [index as u64; 4]).await;
+        // The memory takes long to be zeroed each time.
+        if tier::is_full() {
+            fill(&rt, |index| 1 + index as u8).await;
+            fill(&rt, |index| [index as u64; 4]).await;
+        }
     }));
 }
 
