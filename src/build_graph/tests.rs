@@ -373,6 +373,8 @@ fn programs_larger_than_the_limit_are_built_but_not_cached() {
     assert_eq!(bench.origin("small"), Origin::Compiled);
     let large = bench.build("larger than the limit").expect("it builds");
     assert_eq!(large.binary().expect("it has one"), b"larger than the limit");
+    assert_eq!(bench.origin("larger than the limit"), Origin::Memory, "it is still held");
+    drop(large);
     assert_eq!(bench.origin("larger than the limit"), Origin::Compiled);
     assert!(bench.stats().bytes_in_memory <= 8);
 }
