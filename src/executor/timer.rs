@@ -20,7 +20,7 @@ use crate::sync::{ignore_poison, lock};
 const IDLE: Duration = Duration::from_secs(10);
 
 /// Pauses of all tasks of the process.
-static TIMERS: Timers = Timers::new(threads::start);
+static TIMERS: Timers = Timers::new(threads::start_small);
 
 struct Timers {
     state: Mutex<State>,
@@ -210,7 +210,7 @@ mod tests {
 
     fn start_sometimes(name: &'static str, run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
         match HAS_THREADS.load(SeqCst) {
-            true => threads::start(name, run),
+            true => threads::start_small(name, run),
             false => Err(io::Error::other("there is no thread")),
         }
     }
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn pauses_that_are_dropped_leave_nothing() {
         let waker = Waker::noop();
-        static TIMERS: Timers = Timers::new(threads::start);
+        static TIMERS: Timers = Timers::new(threads::start_small);
         let mut long = TIMERS.pause(Duration::from_secs(3600));
         assert!(Pin::new(&mut long).poll(&mut Context::from_waker(waker)).is_pending());
         assert_eq!(TIMERS.lock().wakers.len(), 1);

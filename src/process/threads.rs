@@ -15,6 +15,9 @@ use crate::error::{Error, ErrorKind, Result};
 /// system provides only the part of the stack that is used.
 const STACK_SIZE: usize = 16 << 20;
 
+/// Size in bytes of the stack of a thread that calls no compiler. It starts where there is little memory, too.
+const SMALL_STACK_SIZE: usize = 1 << 20;
+
 fn builder(name: impl Into<String>) -> Builder {
     Builder::new().name(name.into()).stack_size(STACK_SIZE)
 }
@@ -29,6 +32,18 @@ pub(crate) fn start(
     run: impl FnOnce() + Send + 'static,
 ) -> io::Result<()> {
     builder(name).spawn(run).map(drop)
+}
+
+/// Starts a thread like [`start`], for work that calls no compiler.
+///
+/// # Errors
+///
+/// As for [`start`].
+pub(crate) fn start_small(
+    name: impl Into<String>,
+    run: impl FnOnce() + Send + 'static,
+) -> io::Result<()> {
+    builder(name).stack_size(SMALL_STACK_SIZE).spawn(run).map(drop)
 }
 
 /// Runs a blocking call on a thread of its own. The call starts before the future is first polled, and runs to
