@@ -236,7 +236,7 @@ impl CacheConfig {
     /// builds it as well; 60 seconds by default. The wait blocks no thread.
     ///
     /// It ends earlier if that process has been stopped by a signal, as by a debugger or a shell, or once it
-    /// has taken more than 8 s and more than four times as long as most of the latest 32 compiles. A wait of more than
+    /// has taken more than 8 s and more than four times as long as the median of the latest 32 compiles. A wait of more than
     /// 5 s is logged as a warning, with the number of the other process.
     ///
     /// # Examples

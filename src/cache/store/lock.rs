@@ -34,9 +34,7 @@ impl Lock {
             file,
         }
     }
-}
 
-impl Lock {
     /// Writes into the locked file which process holds it.
     pub(super) fn write_holder(&self) {
         Holder::write(&self.file);

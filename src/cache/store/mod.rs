@@ -567,7 +567,6 @@ impl Store {
         self.0.settings.max_bytes.is_some_and(|most| bytes > most)
     }
 
-    /// Counts a failure of the disk, and warns about the first. Builds go on without the disk.
     /// Counts a program that is not stored, because the disk takes too long for those before it.
     pub(crate) fn skip_because_slow(&self) {
         self.0.counters.disk_skips.add_one();
@@ -577,6 +576,7 @@ impl Store {
         }
     }
 
+    /// Counts a failure of the disk, and warns about the first. Builds go on without the disk.
     fn report_failure(&self, what: &str, error: &io::Error) {
         self.0.counters.disk_failures.add_one();
         if !self.0.warned.disk.swap(true, SeqCst) {

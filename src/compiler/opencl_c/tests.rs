@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod images;
+mod variables;
 
 use proptest::prelude::*;
 use rspirv::binary::Assemble;
@@ -414,23 +415,6 @@ fn null_events_are_emitted_as_a_cast_of_zero() {
         vec![(k, "k")]
     });
     assert!(emit(&module).unwrap().contains(" = ((event_t)0);"));
-}
-
-/// LLVM makes such variables of tables, although SPIR-V forbids them.
-#[test]
-fn private_variables_outside_of_functions_are_refused_by_name() {
-    let module = module_of(|b| {
-        let uint = b.type_int(32, 0);
-        let pointer = b.type_pointer(None, StorageClass::Function, uint);
-        let one = b.constant_bit32(uint, 1);
-        let table = b.variable(pointer, None, StorageClass::Function, Some(one));
-        b.name(table, "switch.table");
-        let k = function(b, &[], |b, _| {
-            b.load(uint, None, table, None, []).unwrap();
-        });
-        vec![(k, "k")]
-    });
-    refused(&module, "`switch_table` in private memory, but outside of functions");
 }
 
 #[test]
