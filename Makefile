@@ -36,7 +36,7 @@ soak-samples: setup ## run a few cases of each soak
 	$(MAKE) --no-print-directory soak-graphs GRAPHS=500
 	$(MAKE) --no-print-directory soak-processes BUILDS=60
 	$(MAKE) --no-print-directory soak-fusion CHAINS=500
-	$(MAKE) --no-print-directory soak-checked PROGRAMS=40
+	$(MAKE) --no-print-directory soak-checked PROGRAMS=5
 	$(MAKE) --no-print-directory soak-verdicts VERDICTS=20000
 	$(MAKE) --no-print-directory soak-instructions INSTRUCTIONS=400
 	$(MAKE) --no-print-directory soak-broken SECONDS_EACH=30
@@ -74,11 +74,15 @@ VERDICTS = 1000000
 soak-verdicts: rust ## check VERDICTS launches of random kernels, and compare each verdict with an interpreter
 	KILN_BOUNDS_CASES=$(VERDICTS) cargo test --release --all-features --lib -- bounds::tests::random
 
-# Each program has 8 random kernels, which are launched 4 times: 10,000 launches on each driver.
-PROGRAMS = 313
+# PROGRAMS programs from each of two seeds, with 8 random kernels, which are launched CHECKED_LAUNCHES times: 50,000 launches on
+# each driver.
+# The launches of a kernel have random lengths, values and places of pages.
+PROGRAMS = 196
+CHECKED_LAUNCHES = 16
 
 soak-checked: setup ## check PROGRAMS programs of random kernels with buffers that are too short, between guard pages, on both drivers
-	KILN_CHECKED_CASES=$(PROGRAMS) scripts/test --test checked -- guard_pages:: --nocapture
+	KILN_CHECKED_CASES=$(PROGRAMS) KILN_CHECKED_LAUNCHES=$(CHECKED_LAUNCHES) \
+		scripts/test --release --test checked -- guard_pages:: --nocapture
 
 # Maximum number of cases on each driver, of 3,016: instructions with a decoration, a width and a place in the kernel.
 INSTRUCTIONS = 100000

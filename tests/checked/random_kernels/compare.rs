@@ -8,8 +8,8 @@ use super::{RandomKernel, text_of};
 /// Kernels of a program.
 const KERNELS: usize = 8;
 
-/// Launches of each kernel.
-const LAUNCHES: usize = 4;
+/// Launches of each kernel, unless `KILN_CHECKED_LAUNCHES` says another number.
+const LAUNCHES: u64 = 4;
 
 fn unchecked(program: &Program, name: &str) -> Kernel {
     // SAFETY: the reference guards its accesses, and the plain kernel is only launched with arguments for which
@@ -56,11 +56,12 @@ async fn check_program(rt: &Runtime, seed: u64, counts: &mut Counts) {
     let program = rt.build(&plain).checked().await;
     let program = program.unwrap_or_else(|error| panic!("KILN_SEED={seed}: {error}"));
     let (plain, reference) = (build(&plain).await, build(&reference).await);
+    let launches = variable("KILN_CHECKED_LAUNCHES", LAUNCHES);
     for known in &kernels {
         let checked = program.kernel(&known.name).expect("it can be checked");
         let by_hand = unchecked(&reference, &known.name);
         let range = Range::random(&mut rng, known.needs_local);
-        for _ in 0..LAUNCHES {
+        for _ in 0..launches {
             let given = Given::random(&mut rng, known, &range);
             let what = || format!("KILN_SEED={seed} `{}`: {given:?}\n{known:?}", known.name);
             let expected = run(rt, &by_hand, known, &given, true).await;
